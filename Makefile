@@ -1,0 +1,40 @@
+# Each target makes its own virtual environment from what pyproject.toml names.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test check format bench clean
+
+demo: $(STAMP)
+	@mkdir -p out
+	$(BIN)/migrator example > out/window.json
+	$(BIN)/migrator plan out/window.json --figure out/plan.html
+	$(BIN)/migrator plan out/window.json --charge survivors --figure out/plan-survivors.png
+	@echo "Open out/plan.html and out/plan-survivors.png."
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/test_layers.py
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/planner.py --out docs/results
+
+clean:
+	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(STAMP): pyproject.toml constraints-dev.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints-dev.txt -e '.[dev]'
+	@echo "Compiling the planner's kernels (once)..."
+	$(BIN)/python -c "from migrator.plan.solve import Charge, ready; [ready(charge) for charge in Charge]"
+	@touch $@

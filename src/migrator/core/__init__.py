@@ -1,0 +1,1 @@
+"""The vocabulary: plain frozen data that every other package speaks. Imports nothing of ours."""

@@ -1,0 +1,113 @@
+"""The boards MIGRator knows: MIG profiles with their memory, SMs and possible starts.
+
+The packaged file is a fallback and a planning aid; a driver that reads a real board builds
+the same `Board` from NVML.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from migrator.core.errors import InputError
+
+
+@dataclass(frozen=True)
+class MigProfile:
+    """One line of NVIDIA's profile table, e.g. 3g.20gb. `None` means not published."""
+
+    name: str
+    gpcs: int
+    memory_slices: int
+    max_instances: int
+    starts: tuple[int, ...]
+    memory_gib: float | None
+    sms: int | None
+    nvml_enum: int | None
+    profile_id: int | None
+
+    @property
+    def has_suffix(self) -> bool:
+        """True for media, graphics and other attribute variants (+me, +gfx, -me, ...)."""
+        return "+" in self.name or "-" in self.name
+
+
+@dataclass(frozen=True)
+class Board:
+    """A GPU model: how many slices it has and which profiles it offers."""
+
+    name: str
+    compute_slices: int
+    memory_slices: int
+    profiles: tuple[MigProfile, ...]
+
+    @property
+    def plain_profiles(self) -> dict[int, MigProfile]:
+        """GPCs -> the profile that plans use: no suffix, and the least memory of that size."""
+        plain: dict[int, MigProfile] = {}
+        for profile in self.profiles:
+            if profile.has_suffix:
+                continue
+            known = plain.get(profile.gpcs)
+            if known is None or profile.memory_slices < known.memory_slices:
+                plain[profile.gpcs] = profile
+        return dict(sorted(plain.items()))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The instance sizes in GPCs that plans may use, ascending."""
+        return tuple(self.plain_profiles)
+
+    def profile(self, name: str) -> MigProfile:
+        """The profile called `name`, e.g. "1g.10gb+me"."""
+        for profile in self.profiles:
+            if profile.name == name:
+                return profile
+        raise InputError(
+            f"{self.name} has no MIG profile {name!r}; it has "
+            f"{', '.join(profile.name for profile in self.profiles)}"
+        )
+
+
+@cache
+def boards() -> dict[str, Board]:
+    """Every packaged board by name."""
+    text = files("migrator.core").joinpath("boards.json").read_text(encoding="utf-8")
+    return {name: _board(name, entry) for name, entry in json.loads(text)["boards"].items()}
+
+
+def board(name: str) -> Board:
+    """The packaged board called `name`; an unknown name is answered with the nearest ones."""
+    known = boards()
+    if name in known:
+        return known[name]
+    folded = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.4)
+    hint = " or ".join(folded[each] for each in near) or ", ".join(known)
+    raise InputError(f"gpu: unknown board {name!r}; use {hint} (`migrator boards` lists all)")
+
+
+def _board(name: str, entry: dict[str, object]) -> Board:
+    raw = entry["profiles"]
+    assert isinstance(raw, list)
+    profiles = tuple(
+        MigProfile(
+            name=each["name"],
+            gpcs=each["compute_slices"],
+            memory_slices=each["memory_slices"],
+            max_instances=each["max_instances"],
+            starts=tuple(each["starts"]),
+            memory_gib=each["memory_gib"],
+            sms=each["sms"],
+            nvml_enum=each["nvml_enum"],
+            profile_id=each["profile_id"],
+        )
+        for each in raw
+    )
+    compute, memory = entry["compute_slices"], entry["memory_slices"]
+    assert isinstance(compute, int)
+    assert isinstance(memory, int)
+    return Board(name, compute, memory, profiles)

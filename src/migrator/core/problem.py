@@ -1,0 +1,89 @@
+"""The planning problem: what will arrive, what each tenant can serve, what retraining costs.
+
+Plain values without behaviour that would favour one planner. Slots are 0-based; a retraining
+that starts at slot t on k GPCs occupies slots t to t + retraining_slots[k] - 1 and its new
+accuracy counts from slot t + retraining_slots[k] on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from migrator.core.catalogue import Board
+from migrator.core.instance import Instance
+
+
+class Charge(StrEnum):
+    """How a reconfiguration is paid for."""
+
+    PAPER = "paper"
+    """A change of an inference task's multiset of sizes costs overhead x its mean instance."""
+    SURVIVORS = "survivors"
+    """An instance that stays with its tenant serves on; a new one is cold for the overhead."""
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """One model: its arrivals, its measured profile and what retraining would change."""
+
+    name: str
+    received: tuple[tuple[float, ...], ...]
+    """Equally likely scenarios of requests per slot; a single one is a point forecast."""
+    capability: Mapping[int, float]
+    """GPCs -> requests per slot of one instance; a size not named is not used for inference."""
+    accuracy_pre: float
+    accuracy_post: float
+    retraining_slots: Mapping[int, int] | None
+    """GPCs -> slots a retraining takes; None: nothing to retrain in this window."""
+    overhead_s: float
+    min_gpcs: int
+    """Its inference task always holds at least one instance of this many GPCs or more."""
+
+
+@dataclass(frozen=True)
+class RunningRetraining:
+    """A retraining that runs already and must go on untouched on its instance."""
+
+    tenant: str
+    slots_left: int
+
+
+@dataclass(frozen=True)
+class Initial:
+    """What is held before slot 0."""
+
+    instances: tuple[Instance, ...] = ()
+    retrainings: tuple[RunningRetraining, ...] = ()
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One window to plan. `initial` None: nothing is known of before, so slot 0 costs nothing."""
+
+    board: Board
+    slot_s: float
+    slots: int
+    charge: Charge
+    tenants: tuple[Tenant, ...]
+    initial: Initial | None = None
+
+    def tenant(self, name: str) -> Tenant:
+        """The tenant called `name`."""
+        return next(each for each in self.tenants if each.name == name)
+
+    def slots_left(self, tenant: Tenant) -> int | None:
+        """Slots until the tenant's running retraining ends, None where none runs at slot 0."""
+        for running in self.initial.retrainings if self.initial else ():
+            if running.tenant == tenant.name:
+                return running.slots_left
+        return None
+
+    def must_retrain(self, tenant: Tenant) -> bool:
+        """Whether the plan has to start a retraining for this tenant."""
+        return tenant.retraining_slots is not None and self.slots_left(tenant) is None
+
+    def with_charge(self, charge: Charge) -> Problem:
+        """The same problem under another reconfiguration charge."""
+        return replace(self, charge=charge)

@@ -1,0 +1,59 @@
+"""The packaged boards and what the catalogue says of each profile."""
+
+import pytest
+
+from migrator.core.catalogue import Board, board, boards
+from migrator.core.errors import InputError
+
+ALL = list(boards().values())
+
+
+def test_twelve_boards() -> None:
+    assert len(ALL) == 12
+
+
+@pytest.mark.parametrize("each", ALL, ids=lambda each: each.name)
+def test_every_profile_is_consistent(each: Board) -> None:
+    for profile in each.profiles:
+        assert 1 <= profile.gpcs <= each.compute_slices
+        assert profile.starts == tuple(sorted(set(profile.starts)))
+        assert all(0 <= s <= each.memory_slices - profile.memory_slices for s in profile.starts)
+        assert profile.memory_gib is None or profile.memory_gib > 0
+        assert profile.sms is None or profile.sms > 0
+    assert len({profile.name for profile in each.profiles}) == len(each.profiles)
+
+
+@pytest.mark.parametrize("each", ALL, ids=lambda each: each.name)
+def test_plans_use_one_plain_profile_per_size(each: Board) -> None:
+    plain = each.plain_profiles
+    assert each.sizes == ((1, 2, 3, 4, 7) if each.compute_slices == 7 else (1, 2, 4))
+    assert all("+" not in p.name and "-" not in p.name for p in plain.values())
+    assert plain[1].memory_slices == 1
+
+
+def test_double_memory_and_media_profiles_are_known_but_not_planned_with() -> None:
+    h200 = board("H200-141GB")
+    assert h200.profile("1g.35gb").sms == 26
+    assert h200.profile("1g.18gb+me").max_instances == 1
+    assert {p.name for p in h200.plain_profiles.values()} == {
+        "1g.18gb",
+        "2g.35gb",
+        "3g.71gb",
+        "4g.71gb",
+        "7g.141gb",
+    }
+
+
+def test_memory_and_sms_come_with_the_profile() -> None:
+    three = board("A100-40GB").plain_profiles[3]
+    assert (three.name, three.memory_gib, three.sms) == ("3g.20gb", 19.5, 42)
+
+
+def test_unknown_board_is_answered_with_the_nearest() -> None:
+    with pytest.raises(InputError, match="A100-40GB"):
+        board("a100-40")
+
+
+def test_unknown_profile_lists_the_known_ones() -> None:
+    with pytest.raises(InputError, match=r"2g\.12gb"):
+        board("A30-24GB").profile("3g.12gb")

@@ -1,0 +1,94 @@
+"""Placements, placement sets, multisets and configurations of every board, whole."""
+
+from collections import Counter
+from itertools import combinations
+
+import pytest
+
+from migrator.core.catalogue import Board, board, boards
+from migrator.core.placement import (
+    configurations,
+    find_placement,
+    maximal_placement_sets,
+    multiset_of,
+    multisets,
+    placement_sets,
+    placements,
+)
+
+ALL = list(boards().values())
+every_board = pytest.mark.parametrize("each", ALL, ids=lambda each: each.name)
+
+
+@every_board
+def test_counts(each: Board) -> None:
+    counts = (
+        len(placement_sets(each)),
+        len(maximal_placement_sets(each)),
+        len(multisets(each)),
+        len(configurations(each)),
+    )
+    assert counts == ((297, 19, 37, 12) if each.compute_slices == 7 else (25, 5, 9, 4))
+
+
+@every_board
+def test_every_subset_of_placements_is_listed_iff_nothing_overlaps(each: Board) -> None:
+    listed = {frozenset(chosen) for chosen in placement_sets(each)}
+    assert len(listed) == len(placement_sets(each))
+    for size in range(1, each.compute_slices + 1):
+        for chosen in combinations(placements(each), size):
+            slices = [s for p in chosen for s in range(p.start, p.start + p.width)]
+            assert (frozenset(chosen) in listed) == (len(slices) == len(set(slices)))
+
+
+@every_board
+def test_slices_imply_the_gpc_limit(each: Board) -> None:
+    """The planners reason in memory slices alone; this is why they may."""
+    assert all(sum(multiset_of(c)) <= each.compute_slices for c in placement_sets(each))
+    assert all(p.gpcs <= each.compute_slices for p in placements(each))
+
+
+@every_board
+def test_maximal_sets_cannot_be_extended(each: Board) -> None:
+    for chosen in maximal_placement_sets(each):
+        assert all(any(p.overlaps(q) for q in chosen) for p in placements(each))
+
+
+@every_board
+def test_configurations_are_the_multisets_in_no_other(each: Board) -> None:
+    for multiset in multisets(each):
+        inside = [c for c in configurations(each) if Counter(multiset) <= Counter(c)]
+        assert inside
+        assert (multiset in configurations(each)) == (inside == [multiset])
+
+
+def test_the_twelve_configurations_of_the_paper() -> None:
+    assert set(configurations(board("A100-40GB"))) == {
+        (7,),
+        (4, 3),
+        (4, 2, 1),
+        (4, 1, 1, 1),
+        (3, 3),
+        (3, 2, 2),
+        (3, 2, 1, 1),
+        (3, 1, 1, 1, 1),
+        (2, 2, 2, 1),
+        (2, 2, 1, 1, 1),
+        (2, 1, 1, 1, 1, 1),
+        (1, 1, 1, 1, 1, 1, 1),
+    }
+
+
+def test_a_multiset_is_not_enough_for_a_transition() -> None:
+    """3g@0, 2g@4, 1g@6 cannot be extended although 3-2-1-1 is feasible."""
+    a100 = board("A100-40GB")
+    held = [find_placement(a100, 0, 3), find_placement(a100, 4, 2), find_placement(a100, 6, 1)]
+    assert (3, 2, 1, 1) in multisets(a100)
+    assert all(any(h is not None and p.overlaps(h) for h in held) for p in placements(a100))
+
+
+def test_find_placement_knows_only_legal_starts() -> None:
+    a100 = board("A100-40GB")
+    assert find_placement(a100, 4, 3) is not None
+    assert find_placement(a100, 2, 3) is None
+    assert find_placement(a100, 0, 5) is None

@@ -1,0 +1,107 @@
+"""The plan as JSON: what `--json` prints, and the same read back for checking."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from migrator.core.plan import Allocation, Plan, Retraining
+from migrator.plan.json_file import (
+    Count,
+    Entry,
+    InstanceEntry,
+    Number,
+    Parts,
+    Position,
+    instance_to_json,
+    read_json_file,
+    validated,
+)
+
+# A charge longer than a slot can push goodput below zero, so these may be negative.
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class _RetrainingEntry(Entry):
+    tenant: str = Field(description="the name of the tenant that retrains")
+    start: Position = Field(description="its first slot, an integer of at least 0")
+    end: Count = Field(description="the slot after its last one, a positive integer")
+    gpcs: Count = Field(description="the size of its instance in GPCs, a positive integer")
+
+
+class _SlotEntry(Entry):
+    instances: list[InstanceEntry] = Field(description="the list of instances in this slot")
+
+
+class _PlanEntry(Entry):
+    goodput: _Finite = Field(description="the plan's goodput, a finite number")
+    upper_bound: _Finite = Field(description="the certified bound on goodput, a finite number")
+    gap: _Finite = Field(default=0.0, description="the certified relative gap, a finite number")
+    solver: str = Field(description="the name of the solver, as text")
+    solve_s: Number = Field(description="the seconds the solver took, a number of at least 0")
+    retrainings: list[_RetrainingEntry] = Field(
+        description="the list of retrainings, which may be empty"
+    )
+    slots: list[_SlotEntry] = Field(description='a list of {"instances": [...]}, one per slot')
+    # What our own output may carry beside the plan itself.
+    charge: Any = None
+    preinitialization: Any = None
+    status: Any = None
+
+
+_PARTS: Parts = {
+    (): _PlanEntry,
+    ("retrainings",): _RetrainingEntry,
+    ("slots",): _SlotEntry,
+    ("slots", "instances"): InstanceEntry,
+}
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan in a file; InputError names the file, the key and the remedy."""
+    return read_json_file(path, parse_plan)
+
+
+def parse_plan(data: object) -> Plan:
+    """The plan in JSON that has been read already; whether it keeps the rules is not asked here."""
+    file = validated(_PlanEntry, data, _PARTS, "the plan")
+    return Plan(
+        goodput=file.goodput,
+        upper_bound=file.upper_bound,
+        solver=file.solver,
+        solve_s=file.solve_s,
+        retrainings=tuple(
+            Retraining(each.tenant, each.start, each.end, each.gpcs) for each in file.retrainings
+        ),
+        slots=tuple(_allocation(entry, index) for index, entry in enumerate(file.slots)),
+    )
+
+
+def plan_to_json(plan: Plan) -> dict[str, object]:
+    """The plan as `--json` prints it; `parse_plan` gives the same plan back."""
+    return {
+        "goodput": plan.goodput,
+        "upper_bound": plan.upper_bound,
+        "gap": plan.gap,
+        "solver": plan.solver,
+        "solve_s": plan.solve_s,
+        "retrainings": [
+            {"tenant": each.tenant, "start": each.start, "end": each.end, "gpcs": each.gpcs}
+            for each in plan.retrainings
+        ],
+        "slots": [
+            {"instances": [instance_to_json(each) for each in slot.instances]}
+            for slot in plan.slots
+        ],
+    }
+
+
+def _allocation(entry: _SlotEntry, index: int) -> Allocation:
+    return Allocation(
+        tuple(
+            each.instance(("slots", index, "instances", position))
+            for position, each in enumerate(entry.instances)
+        )
+    )

@@ -1,0 +1,1 @@
+"""What tests of several modules share: small random problems and a brute force to solve them."""

@@ -1,0 +1,189 @@
+"""Small random problems: integers and few values, so that ties and clipping happen."""
+
+from __future__ import annotations
+
+import string
+
+import numpy as np
+from hypothesis import strategies as st
+
+from migrator.core.catalogue import Board
+from migrator.core.catalogue import board as board_called
+from migrator.core.instance import Instance, Kind, Task
+from migrator.core.problem import Charge, Initial, Problem, RunningRetraining, Tenant
+
+OVERHEADS_S = (0.0, 0.3, 1.0, 1.5, 2.5)
+
+_ATTEMPTS = 20
+"""How often a random initial state is tried before a simpler one is given."""
+
+
+def random_problem(
+    seed: int,
+    *,
+    tenants: int,
+    slots: int,
+    board: str = "A30-24GB",
+    charge: Charge,
+    initial: bool = False,
+    scenarios: int = 1,
+) -> Problem:
+    """A problem that is feasible for most seeds; about half of the tenants retrain.
+
+    With `initial`, something is held before slot 0 and some retrainings run already.
+    """
+    rng = np.random.default_rng(seed)
+    on = board_called(board)
+    slot_s = float(rng.choice([1.0, 2.0, 0.5], p=[0.6, 0.2, 0.2]))
+    minima = _minima(rng, on, tenants)
+    drawn = tuple(
+        _tenant(rng, on, string.ascii_lowercase[index], least, slots, scenarios)
+        for index, least in enumerate(minima)
+    )
+    before = _initial(rng, on, drawn, slots) if initial else None
+    return Problem(on, slot_s, slots, charge, drawn, before)
+
+
+def problems(
+    *,
+    max_tenants: int = 2,
+    max_slots: int = 4,
+    board: str = "A30-24GB",
+    charges: tuple[Charge, ...] = tuple(Charge),
+    max_scenarios: int = 2,
+) -> st.SearchStrategy[Problem]:
+    """Random problems up to these sizes, with and without an initial state."""
+    return st.builds(
+        random_problem,
+        seed=st.integers(0, 2**32 - 1),
+        tenants=st.integers(1, max_tenants),
+        slots=st.integers(1, max_slots),
+        board=st.just(board),
+        charge=st.sampled_from(charges),
+        initial=st.booleans(),
+        scenarios=st.integers(1, max_scenarios),
+    )
+
+
+def _minima(rng: np.random.Generator, board: Board, tenants: int) -> list[int]:
+    """Each tenant's min_gpcs; 2 only while everyone still fits, with a slice to retrain on."""
+    spare = board.compute_slices - tenants - 1
+    minima = []
+    for _ in range(tenants):
+        least = 2 if spare > 0 and rng.random() < 0.3 else 1
+        spare -= least - 1
+        minima.append(least)
+    return minima
+
+
+def _tenant(
+    rng: np.random.Generator, board: Board, name: str, least: int, slots: int, scenarios: int
+) -> Tenant:
+    capability = _capability(rng, board, least)
+    most = int(1.5 * max(capability.values())) + 2
+    received = rng.integers(0, most, size=(scenarios, slots))
+    before = int(rng.integers(6, 18))
+    return Tenant(
+        name=name,
+        received=tuple(tuple(float(each) for each in row) for row in received),
+        capability=capability,
+        accuracy_pre=before / 20,
+        # Rarely the new model is not better, and it must be trained all the same.
+        accuracy_post=min(20, before + int(rng.integers(-1, 8))) / 20,
+        retraining_slots=_retraining_slots(rng, board, slots) if rng.random() < 0.5 else None,
+        overhead_s=float(rng.choice(OVERHEADS_S)),
+        min_gpcs=least,
+    )
+
+
+def _capability(rng: np.random.Generator, board: Board, least: int) -> dict[int, float]:
+    """Never falling with the size; the smallest size of use is always named, others mostly."""
+    capability, served = {}, int(rng.integers(1, 5))
+    for gpcs in board.sizes:
+        if gpcs in (1, least) or rng.random() < 0.8:
+            capability[gpcs] = float(served)
+        served += int(rng.integers(0, 5))
+    return capability
+
+
+def _retraining_slots(rng: np.random.Generator, board: Board, slots: int) -> dict[int, int]:
+    """Never longer on more GPCs; possible on the smallest size inside the window."""
+    lengths, length = {}, int(rng.integers(1, slots + 1))
+    for gpcs in board.sizes[:-1]:
+        if gpcs == 1 or rng.random() < 0.7:
+            lengths[gpcs] = length
+        length = int(rng.integers(1, length + 1))
+    return lengths
+
+
+def _initial(
+    rng: np.random.Generator, board: Board, tenants: tuple[Tenant, ...], slots: int
+) -> Initial:
+    """What slot 0 can go on with, less some inference instances and with some unused ones."""
+    retraining = [each for each in tenants if each.retraining_slots and rng.random() < 0.6]
+    for _ in range(_ATTEMPTS):
+        held = _pack(rng, board, _needs(tenants, retraining), _extras(rng, board, tenants))
+        if held is not None:
+            running = (
+                RunningRetraining(each.name, int(rng.integers(1, slots + 1))) for each in retraining
+            )
+            return Initial(_thinned(rng, held), tuple(running))
+    return Initial()
+
+
+_Wish = tuple[Task | None, set[int]]
+"""A task, or nobody, that is to hold an instance, and the sizes that will do."""
+
+
+def _needs(tenants: tuple[Tenant, ...], retraining: list[Tenant]) -> list[_Wish]:
+    needs: list[_Wish] = [
+        (Task(each.name, Kind.RETRAINING), set(each.retraining_slots or ())) for each in retraining
+    ]
+    for each in tenants:
+        enough = {gpcs for gpcs in each.capability if gpcs >= each.min_gpcs}
+        needs.append((Task(each.name, Kind.INFERENCE), enough))
+    return needs
+
+
+def _extras(rng: np.random.Generator, board: Board, tenants: tuple[Tenant, ...]) -> list[_Wish]:
+    """Further inference instances and unused ones."""
+    wishes: list[_Wish] = [(None, set(board.sizes))]
+    wishes += [(Task(each.name, Kind.INFERENCE), set(each.capability)) for each in tenants]
+    return [wishes[int(at)] for at in rng.integers(len(wishes), size=board.compute_slices - 1)]
+
+
+def _pack(
+    rng: np.random.Generator, board: Board, needs: list[_Wish], extras: list[_Wish]
+) -> list[Instance] | None:
+    """The needs on random spots, then the extras that still fit; None where a need does not."""
+    held: list[Instance] = []
+    for at, (task, sizes) in enumerate([*needs, *extras]):
+        spots = [each for each in _free(board, held) if each.gpcs in sizes]
+        if spots:
+            spot = spots[int(rng.integers(len(spots)))]
+            held.append(Instance(spot.start, spot.gpcs, task))
+        elif at < len(needs):
+            return None
+    return held
+
+
+def _free(board: Board, held: list[Instance]) -> list[Instance]:
+    """Every instance that fits beside those held."""
+    widths = {gpcs: profile.memory_slices for gpcs, profile in board.plain_profiles.items()}
+    taken = {at for each in held for at in range(each.start, each.start + widths[each.gpcs])}
+    left = board.compute_slices - sum(each.gpcs for each in held)
+    return [
+        Instance(start, gpcs)
+        for gpcs, profile in board.plain_profiles.items()
+        for start in profile.starts
+        if gpcs <= left and taken.isdisjoint(range(start, start + widths[gpcs]))
+    ]
+
+
+def _thinned(rng: np.random.Generator, held: list[Instance]) -> tuple[Instance, ...]:
+    """Without some of the inference and unused instances; running retrainings stay."""
+    return tuple(
+        each
+        for each in held
+        if (each.task is not None and each.task.kind == Kind.RETRAINING) or rng.random() < 0.8
+    )

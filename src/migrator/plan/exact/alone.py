@@ -1,0 +1,131 @@
+"""One tenant alone: its best plan when every pattern and every retraining size has a price."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from migrator.plan.compiled import compiled
+from migrator.plan.exact.space import Floats, Ints
+from migrator.plan.exact.tables import ANY, NEVER, Tables
+
+
+@compiled
+def answer(
+    m: int, tables: Tables, cost: Floats, rents: Floats, path: Ints
+) -> tuple[float, int, int]:
+    """Tenant m's (value, retraining's end, its size index or -1); `path` gets its patterns.
+
+    cost [slot, pattern]; rents [size, slot]: sums of retraining prices before the slot.
+    """
+    keep, change, patterns = tables.keep[m], tables.change[m], tables.patterns[m]
+    _, slots, width = keep.shape
+    forward, backward = np.empty((slots + 1, width)), np.empty((slots + 1, width))
+    before, after = np.empty(slots, np.int64), np.empty(slots, np.int64)
+    _forward(patterns, tables.held_before[m], cost, keep[0], change[0], forward, before)
+    _backward(patterns, cost, keep[1], change[1], backward, after)
+    value, end, size, last = _completion(
+        patterns, tables.durations[m], tables.slots_left[m], rents, forward, backward
+    )
+    p = last
+    for t in range(end - 1, -1, -1):
+        path[t] = p
+        if t > 0 and forward[t, p] + keep[0, t, p] < forward[t, before[t]] + change[0, t, p]:
+            p = before[t]
+    p = last
+    for t in range(end, slots):
+        q = after[t]
+        kept = keep[1, t, p] - cost[t, p] + backward[t + 1, p]
+        if kept < change[1, t, q] - cost[t, q] + backward[t + 1, q]:
+            p = q
+        path[t] = p
+    return value, end, size
+
+
+@compiled
+def _forward(
+    patterns: int,
+    held: int,
+    cost: Floats,
+    keep: Floats,
+    change: Floats,
+    forward: Floats,
+    best_before: Ints,
+) -> None:
+    """forward[t, p]: best of slots 0..t-1 before completion, ending in p.
+
+    A charge depends only on the new pattern, so a change always leaves the best pattern.
+    """
+    for p in range(patterns):
+        forward[0, p] = 0.0
+        forward[1, p] = (keep[0, p] if held in (ANY, p) else change[0, p]) - cost[0, p]
+    for t in range(1, keep.shape[0]):
+        best = 0
+        for p in range(1, patterns):
+            if forward[t, p] > forward[t, best]:
+                best = p
+        best_before[t] = best
+        for p in range(patterns):
+            kept, changed = forward[t, p] + keep[t, p], forward[t, best] + change[t, p]
+            forward[t + 1, p] = max(kept, changed) - cost[t, p]
+
+
+@compiled
+def _backward(
+    patterns: int, cost: Floats, keep: Floats, change: Floats, backward: Floats, best_after: Ints
+) -> None:
+    """backward[t, p]: best of slots t.. after completion, having held p before."""
+    slots = keep.shape[0]
+    for p in range(patterns):
+        backward[slots, p] = 0.0
+    for t in range(slots - 1, -1, -1):
+        best_after[t] = step_back(t, patterns, cost, keep, change, backward[t + 1], backward[t])
+
+
+@compiled
+def step_back(
+    t: int, patterns: int, cost: Floats, keep: Floats, change: Floats, later: Floats, now: Floats
+) -> int:
+    """now[p]: best from slot t on, having held p before; returns the best pattern to change to."""
+    best, top = 0, NEVER
+    for p in range(patterns):
+        changed = change[t, p] - cost[t, p] + later[p]
+        if changed > top:
+            best, top = p, changed
+    for p in range(patterns):
+        now[p] = max(keep[t, p] - cost[t, p] + later[p], top)
+    return best
+
+
+@compiled
+def _completion(
+    patterns: int,
+    durations: Ints,
+    slots_left: int,
+    rents: Floats,
+    forward: Floats,
+    backward: Floats,
+) -> tuple[float, int, int, int]:
+    """The best (value, end, size, pattern held at the end) of one tenant's retraining."""
+    slots = forward.shape[0] - 1
+    value, at, on, holding = NEVER, 0, -1, 0
+    fixed = -1
+    if slots_left >= 0:
+        fixed = slots_left
+    elif durations.max() == 0:
+        fixed = slots  # nothing to retrain: before and after are worth the same
+    for end in range(1 if fixed < 0 else fixed, (slots if fixed < 0 else fixed) + 1):
+        paid, size = np.inf, -1
+        for k in range(durations.shape[0]):
+            if 0 < durations[k] <= end:
+                rent = rents[k, end] - rents[k, end - durations[k]]
+                if rent < paid:
+                    paid, size = rent, k
+        if fixed >= 0:
+            paid = 0.0
+        elif size < 0:
+            continue
+        for p in range(patterns):
+            worth = forward[end, p] + backward[end, p] - paid
+            if worth > value:
+                value, at, on, holding = worth, end, size, p
+    return value, at, on, holding

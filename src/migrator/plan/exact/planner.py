@@ -1,0 +1,105 @@
+"""The exact planner for the `paper` charge: prices, then label search in widening passes.
+
+A narrow pass finds a good plan; each wider one starts with that plan to beat, so most labels
+are dropped by their bound. A pass that dropped nothing for lack of room proves the optimum;
+otherwise the largest bound it dropped is the certificate. Up to two tenants this ends in a
+fraction of a second; with more, the budget may end first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from migrator.core.errors import InfeasibleError, SolverError
+from migrator.core.plan import Plan
+from migrator.core.problem import Problem
+from migrator.plan.exact.bounds import tabulate_bounds
+from migrator.plan.exact.inference import best_path
+from migrator.plan.exact.labels import LabelSearch
+from migrator.plan.exact.layout import lay_out
+from migrator.plan.exact.prices import find_prices
+from migrator.plan.exact.schedule import Schedule, occupied_by, retrainings_of, running_of
+from migrator.plan.exact.space import Space, build_space
+from migrator.plan.exact.tables import NEVER, Tables, build_tables
+
+WIDTHS_FEW = (24, 192, 32768)
+WIDTHS_MANY = (24, 192, 1536, 12288, 32768)
+"""Labels a slot, pass by pass: with up to two tenants the third pass can afford to prove."""
+WORK_PER_S = 1.5e8
+"""Work units that a second of the time limit buys; a current core does two to three times as
+many, which leaves room for slower ones before the clock has to cut a pass short."""
+TOLERANCE = 1e-9
+"""Relative goodput below which two plans count as equally good."""
+
+
+def plan_exact(problem: Problem, time_limit_s: float) -> Plan:
+    """The best plan under the `paper` charge, with its certificate."""
+    began = time.perf_counter()
+
+    def late() -> bool:
+        return time.perf_counter() - began > time_limit_s
+
+    space = build_space(problem)
+    tables = build_tables(problem, space)
+    schedule, bound = find_schedule(problem, space, tables, WORK_PER_S * time_limit_s, late)
+    goodput, path = best_path(space, tables, schedule)
+    slots = lay_out(problem, space, schedule, path)
+    return Plan(
+        goodput=goodput,
+        upper_bound=max(bound, goodput),
+        solver="exact",
+        solve_s=time.perf_counter() - began,
+        retrainings=retrainings_of(problem, space, schedule),
+        slots=slots,
+    )
+
+
+def find_schedule(
+    problem: Problem, space: Space, tables: Tables, budget: float, late: Callable[[], bool]
+) -> tuple[Schedule, float]:
+    """The retraining schedule of the best plan found, and a bound on every plan."""
+    running = running_of(problem, space)
+    prices = find_prices(space, tables, occupied_by(space, running, problem.slots))
+    search = LabelSearch(space, tables, tabulate_bounds(space, tables, prices), running)
+    return _widen(problem, search, prices.bound, budget, late)
+
+
+def _widen(
+    problem: Problem,
+    search: LabelSearch,
+    bound: float,
+    budget: float,
+    late: Callable[[], bool],
+) -> tuple[Schedule, float]:
+    """Passes of growing width until the optimum is proven or the budget is spent."""
+    value, schedule = NEVER, None
+    for width in WIDTHS_FEW if len(problem.tenants) <= 2 else WIDTHS_MANY:
+        found = search.run(value + TOLERANCE * abs(value), width, budget, late)
+        budget -= found.work
+        if found.schedule is not None:
+            value, schedule = found.value, found.schedule
+        if found.missed <= NEVER and schedule is None:
+            raise _no_schedule(problem)
+        bound = min(bound, max(value, found.missed))
+        if schedule is None:
+            continue
+        if bound <= value + TOLERANCE * abs(value):
+            return schedule, value
+        if budget <= found.work or late():
+            break
+    if schedule is None:
+        raise SolverError(
+            "no plan was found in time although one may exist; "
+            "raise --time-limit or give the window more slots"
+        )
+    return schedule, bound
+
+
+def _no_schedule(problem: Problem) -> InfeasibleError:
+    names = ", ".join(each.name for each in problem.tenants if problem.must_retrain(each))
+    return InfeasibleError(
+        f"retraining_slots: no schedule completes the retraining of {names} inside "
+        f"{problem.slots} slots while every tenant keeps an instance of its min_gpcs; "
+        "give the window more slots, shorter retrainings or fewer tenants"
+    )

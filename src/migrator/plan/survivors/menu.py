@@ -1,0 +1,110 @@
+"""What a slot can hold, position by position: every way to share the free slices out.
+
+Under the `survivors` charge holding more never hurts (nothing is charged for an instance that
+serves nobody yet), so only allocations to which nothing can be added need to be looked at.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from migrator.core.placement import PlacementSet, multiset_of, placement_sets
+from migrator.core.problem import Problem
+from migrator.plan.exact.space import Geometry, Ints, Space, geometry
+
+
+class Menu(NamedTuple):
+    """The shares of one mask of occupied slices."""
+
+    shares: Ints
+    """[share, tenant] -> number of the tenant's own set of placements"""
+    joint: Ints
+    """[share] -> the joint pattern it is"""
+    sets: Ints
+    """[tenant, n]: the own sets that occur in `shares`; -1 ends"""
+
+
+class Menus:
+    """Own sets, numbered for all tenants alike, and the menu of every mask, made on demand."""
+
+    def __init__(self, problem: Problem, space: Space) -> None:
+        """Number the placement sets of the problem's board."""
+        self._problem = problem
+        # joint patterns as numbers in a mixed base, so that all shares are looked up at once
+        self._base = np.cumprod([1, *(len(own) for own in space.patterns[:-1])])
+        self._joint = np.full(int(self._base[-1]) * len(space.patterns[-1]), -1, np.int64)
+        self._joint[space.joint @ self._base] = np.arange(len(space.joint))
+        self._geo: Geometry = geometry(problem.board)
+        self._sets: tuple[PlacementSet, ...] = placement_sets(problem.board)
+        at = {place: i for i, place in enumerate(self._geo.places)}
+        longest = max(map(len, self._sets))
+        self.places = np.full((len(self._sets), longest + 1), -1, np.int64)
+        self._number = np.full(1 << len(self._geo.places), -1, np.int64)
+        for number, chosen in enumerate(self._sets):
+            where = [at[place] for place in chosen]
+            self.places[number, : len(where)] = where
+            self._number[sum(1 << i for i in where)] = number
+        self._allowed = [self._allowed_to(m) for m in range(len(problem.tenants))]
+        of_set = [multiset_of(chosen) for chosen in self._sets]
+        self._pattern = np.array(
+            [[own.index(p) if p in own else -1 for p in of_set] for own in space.patterns]
+        )
+        self._known: dict[int, Menu] = {}
+
+    @property
+    def sets(self) -> tuple[PlacementSet, ...]:
+        """The placements of each own set, by its number."""
+        return self._sets
+
+    def menu(self, mask: int) -> Menu:
+        """Every share of the slices that `mask` leaves free."""
+        if mask not in self._known:
+            self._known[mask] = self._make(mask)
+        return self._known[mask]
+
+    def _allowed_to(self, m: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        tenant = self._problem.tenants[m]
+        return np.array(
+            [
+                all(place.gpcs in tenant.capability for place in chosen)
+                and any(place.gpcs >= tenant.min_gpcs for place in chosen)
+                for chosen in self._sets
+            ]
+        )
+
+    def _make(self, mask: int) -> Menu:
+        tenants = len(self._problem.tenants)
+        found = [self._assigned(chosen) for chosen in self._sets if self._is_full(chosen, mask)]
+        shares = np.concatenate([np.empty((0, tenants), np.int64), *found])
+        own = [np.unique(shares[:, m]) for m in range(tenants)]
+        sets = np.full((tenants, max(map(len, own)) + 1), -1, np.int64)
+        for m, each in enumerate(own):
+            sets[m, : len(each)] = each
+        patterns = np.take_along_axis(self._pattern.T, shares, axis=0)
+        return Menu(np.ascontiguousarray(shares), self._joint[patterns @ self._base], sets)
+
+    def _is_full(self, chosen: PlacementSet, mask: int) -> bool:
+        taken = mask
+        for place in chosen:
+            if place.mask & taken:
+                return False
+            taken |= place.mask
+        usable = {size for tenant in self._problem.tenants for size in tenant.capability}
+        if any(place.gpcs not in usable for place in chosen):
+            return False
+        return all(place.mask & taken or place.gpcs not in usable for place in self._geo.places)
+
+    def _assigned(self, chosen: PlacementSet) -> Ints:
+        """[share, tenant]: every assignment of the chosen placements to tenants that is legal."""
+        tenants = len(self._problem.tenants)
+        owners = np.indices((tenants,) * len(chosen)).reshape(len(chosen), -1)
+        bits = np.array([1 << self._geo.places.index(place) for place in chosen])
+        shares = np.empty((owners.shape[1], tenants), np.int64)
+        legal = np.ones(owners.shape[1], np.bool_)
+        for m in range(tenants):
+            number = self._number[((owners == m) * bits[:, None]).sum(axis=0)]
+            legal &= (number >= 0) & self._allowed[m][number]
+            shares[:, m] = number
+        return shares[legal]

@@ -1,0 +1,111 @@
+"""The planner for the `survivors` charge.
+
+1. Prices over serving patterns with lead time give a bound on every plan.
+2. Retraining schedules come from the exact label search, once as if changes were free and
+   once under the `paper` charge: where retraining pays depends little on the charge.
+3. Around each schedule, prices again and a narrow beam over real allocations; the best
+   schedule gets a wide one. Ages, moves and early holding are all in the state, so preparing
+   an instance ahead of need is just one of the choices.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from migrator.core.errors import SolverError
+from migrator.core.instance import Instance, Kind, Task
+from migrator.core.plan import Allocation, Plan
+from migrator.core.problem import Problem
+from migrator.plan.exact.planner import WORK_PER_S
+from migrator.plan.exact.schedule import Schedule, occupied_by, retrainings_of, running_of
+from migrator.plan.exact.space import Ints, Space, build_space
+from migrator.plan.exact.tables import build_tables
+from migrator.plan.survivors.ahead import values_ahead
+from migrator.plan.survivors.arrivals import Arrivals, arrivals_of
+from migrator.plan.survivors.lead import build_lead_table
+from migrator.plan.survivors.menu import Menus
+from migrator.plan.survivors.prices import bound_any_plan
+from migrator.plan.survivors.schedules import schedules_to_try
+from migrator.plan.survivors.search import Around, Shared, ShareSearch
+
+NARROW, WIDEST = 6, 256
+
+
+def plan_survivors(problem: Problem, time_limit_s: float) -> Plan:
+    """A good plan under the `survivors` charge with a certified bound."""
+    began = time.perf_counter()
+
+    def late() -> bool:
+        return time.perf_counter() - began > time_limit_s
+
+    space = build_space(problem)
+    tables = build_tables(problem, space)
+    leads = [build_lead_table(problem, space, m) for m in range(len(problem.tenants))]
+    bound = bound_any_plan(space, tables, leads, running_of(problem, space))
+    menus, arrivals = Menus(problem, space), arrivals_of(problem)
+    search = ShareSearch(problem, space, menus, arrivals)
+    schedules, bound_free = schedules_to_try(problem, space, WORK_PER_S * time_limit_s / 8, late)
+    best: tuple[Shared, Around] | None = None
+    for schedule in schedules:
+        around = _around(problem, space, arrivals, schedule)
+        found = search.run(around, NARROW, late)
+        if found is not None and (best is None or found.value > best[0].value):
+            best = found, around
+    if best is None:
+        raise SolverError("no plan was found in time; raise --time-limit")
+    shared, around = best
+    width = int(min(WIDEST, WORK_PER_S * time_limit_s / search.work(around)))
+    wider = search.run(around, width, late) if width > NARROW else None
+    if wider is not None and wider.value > shared.value:
+        shared = wider
+    return _plan(problem, menus, space, shared, around, min(bound, bound_free), began)
+
+
+def _around(problem: Problem, space: Space, arrivals: Arrivals, schedule: Schedule) -> Around:
+    masks = occupied_by(space, schedule, problem.slots)
+    accuracy = np.array([[tenant.accuracy_pre] * problem.slots for tenant in problem.tenants])
+    for m, start in enumerate(schedule):
+        if start is not None:
+            accuracy[m, start.end :] = problem.tenants[m].accuracy_post
+    ahead = values_ahead(problem, space, arrivals, schedule, masks, accuracy)
+    return Around(schedule, masks, accuracy, ahead)
+
+
+def _plan(
+    problem: Problem,
+    menus: Menus,
+    space: Space,
+    shared: Shared,
+    around: Around,
+    bound: float,
+    began: float,
+) -> Plan:
+    return Plan(
+        goodput=shared.value,
+        upper_bound=max(bound, shared.value),
+        solver="exact",
+        solve_s=time.perf_counter() - began,
+        retrainings=retrainings_of(problem, space, around.schedule),
+        slots=_allocations(problem, menus, space, shared.sets, around.schedule),
+    )
+
+
+def _allocations(
+    problem: Problem, menus: Menus, space: Space, sets: Ints, schedule: Schedule
+) -> tuple[Allocation, ...]:
+    slots = []
+    for slot, own_sets in enumerate(sets):
+        instances = [
+            Instance(place.start, place.gpcs, Task(tenant.name, Kind.INFERENCE))
+            for tenant, own in zip(problem.tenants, own_sets, strict=True)
+            for place in menus.sets[own]
+        ]
+        for tenant, start in zip(problem.tenants, schedule, strict=True):
+            if start is not None and start.begin <= slot < start.end:
+                place = space.geometry.places[start.place]
+                task = Task(tenant.name, Kind.RETRAINING)
+                instances.append(Instance(place.start, place.gpcs, task))
+        slots.append(Allocation(tuple(sorted(instances, key=lambda each: each.start))))
+    return tuple(slots)

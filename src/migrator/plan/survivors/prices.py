@@ -1,0 +1,192 @@
+"""Prices under the `survivors` charge: a certified bound on every plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from migrator.plan.compiled import compiled
+from migrator.plan.exact.ascent import Answer, ascend
+from migrator.plan.exact.prices import ascent_steps, first_prices
+from migrator.plan.exact.schedule import Schedule, Start
+from migrator.plan.exact.space import Floats, Ints, Space
+from migrator.plan.exact.tables import NEVER, Tables
+from migrator.plan.survivors.lead import LeadTable
+
+
+def bound_any_plan(
+    space: Space, tables: Tables, leads: Sequence[LeadTable], running: Schedule
+) -> float:
+    """A bound on every plan, whatever schedule it adds to what is `running`."""
+    first = first_prices(space, tables)
+    answers = []
+    for lead, durations, start in zip(leads, tables.durations, running, strict=True):
+        end, size = _ending(space, start, len(first) if not durations.any() else -1)
+        answers.append(_answers_of(lead, durations, end, size))
+    offered = space.geometry.configuration_counts
+    _, bound = ascend(first, offered, answers, ascent_steps(len(first), len(leads)))
+    return bound
+
+
+def _ending(space: Space, start: Start | None, otherwise: int) -> tuple[int, int]:
+    """When a retraining ends and on which size index; `otherwise` and -1 where there is none."""
+    if start is None:
+        return otherwise, -1
+    return start.end, int(space.geometry.place_size[start.place])
+
+
+def _answers_of(lead: LeadTable, durations: Ints, end: int, size: int) -> Answer:
+    def answer(prices: Floats, rents: Floats, surplus: Floats) -> float:
+        return float(_answer(lead, durations, end, size, prices, rents, surplus))
+
+    return answer
+
+
+@compiled
+def _answer(
+    table: LeadTable,
+    durations: Ints,
+    fixed_end: int,
+    fixed_size: int,
+    prices: Floats,
+    rents: Floats,
+    surplus: Floats,
+) -> float:
+    """One tenant's best priced life; what it uses is taken off the surplus.
+
+    `fixed_end` >= 0: its retraining ends there and costs nothing more, on size index
+    `fixed_size` (-1: there is none and it leaves no instance behind).
+    """
+    slots, patterns = prices.shape[0], table.counts.shape[0]
+    cost, waited = _costs(table, prices, rents)
+    forward, came, held = _forward(table, cost, waited)
+    backward = np.empty((slots + 1, patterns))
+    follow, kept = np.zeros((slots, patterns), np.int64), np.zeros((slots, patterns), np.int64)
+    backward[slots] = 0.0
+    for t in range(slots - 1, -1, -1):
+        _back(t, table, cost, waited, backward[t + 1], backward[t], follow[t], kept[t])
+    value, end, size, before, after = _completion(
+        table, durations, fixed_end, fixed_size, rents, forward, backward
+    )
+    if fixed_end < 0:
+        for t in range(end - durations[size], end):
+            surplus[t, size] -= 1.0
+    p = before
+    for t in range(end - 1, -1, -1):
+        s = came[t, p]
+        _use(t, s, table, surplus)
+        p = held[t, table.steps[s, 0]]
+    p = after
+    for t in range(end, slots):
+        s = follow[t, kept[t, p]]
+        _use(t, s, table, surplus)
+        p = table.steps[s, 1]
+    return value
+
+
+@compiled
+def _costs(table: LeadTable, prices: Floats, rents: Floats) -> tuple[Floats, Floats]:
+    """Price of serving a pattern in a slot; price of having held what begins to serve then."""
+    slots, sizes = prices.shape
+    cost = np.zeros((slots, table.counts.shape[0]))
+    waited = np.zeros((slots, table.added.shape[0]))
+    for t in range(slots):
+        for k in range(sizes):
+            ahead = rents[k, t] - rents[k, max(0, t - table.lead)]
+            for p in range(cost.shape[1]):
+                cost[t, p] += table.counts[p, k] * prices[t, k]
+            for s in range(waited.shape[1]):
+                waited[t, s] += table.added[s, k] * ahead
+    return cost, waited
+
+
+@compiled
+def _forward(table: LeadTable, cost: Floats, waited: Floats) -> tuple[Floats, Ints, Ints]:
+    """(best of slots 0..t-1 ending in p, the step that led there, what was dropped before)."""
+    slots, patterns = cost.shape
+    forward = np.full((slots + 1, patterns), NEVER)
+    came, held = np.zeros((slots, patterns), np.int64), np.zeros((slots, patterns), np.int64)
+    rest = np.empty(patterns)
+    for t in range(slots):
+        for p in range(patterns):
+            rest[p] = forward[t, p] if t > 0 else (0.0 if table.before[p] else NEVER)
+            held[t, p] = p
+        for i in range(table.fewer.shape[0] - 1, -1, -1):  # dropping instances costs nothing
+            p, less = table.fewer[i, 0], table.fewer[i, 1]
+            if rest[p] > rest[less]:
+                rest[less], held[t, less] = rest[p], held[t, p]
+        for s in range(table.steps.shape[0]):
+            u, w = table.steps[s, 0], table.steps[s, 1]
+            if u != w and t < table.first_new:
+                continue
+            worth = rest[u] + table.accuracy[0] * table.served[t, s] - cost[t, w] - waited[t, s]
+            if worth > forward[t + 1, w]:
+                forward[t + 1, w], came[t, w] = worth, s
+    return forward, came, held
+
+
+@compiled
+def _back(
+    t: int,
+    table: LeadTable,
+    cost: Floats,
+    waited: Floats,
+    later: Floats,
+    now: Floats,
+    follow: Ints,
+    kept: Ints,
+) -> None:
+    """now[p]: best from slot t on, retrained, when p served before; `kept`, `follow`: how."""
+    for p in range(now.shape[0]):
+        now[p], kept[p] = NEVER, p
+    for s in range(table.steps.shape[0]):
+        u, w = table.steps[s, 0], table.steps[s, 1]
+        if u != w and t < table.first_new:
+            continue
+        worth = table.accuracy[1] * table.served[t, s] - cost[t, w] - waited[t, s] + later[w]
+        if worth > now[u]:
+            now[u], follow[u] = worth, s
+    for i in range(table.fewer.shape[0]):
+        p, less = table.fewer[i, 0], table.fewer[i, 1]
+        if now[less] > now[p]:
+            now[p], kept[p] = now[less], kept[less]
+
+
+@compiled
+def _completion(
+    table: LeadTable,
+    durations: Ints,
+    fixed_end: int,
+    fixed_size: int,
+    rents: Floats,
+    forward: Floats,
+    backward: Floats,
+) -> tuple[float, int, int, int, int]:
+    """The best (value, end, size, serving before it, serving on after it)."""
+    value, at, on, before, after = NEVER, 0, -1, 0, 0
+    first, last = (1, forward.shape[0] - 1) if fixed_end < 0 else (fixed_end, fixed_end)
+    for end in range(first, last + 1):
+        for k in range(durations.shape[0]):
+            paid = 0.0
+            if fixed_end < 0:
+                if durations[k] == 0 or durations[k] > end:
+                    continue
+                paid = rents[k, end] - rents[k, end - durations[k]]
+            elif k != max(fixed_size, 0):
+                continue
+            for p in range(forward.shape[1]):
+                # the instance it was retrained on may serve at once
+                then = p if fixed_end >= 0 and fixed_size < 0 else table.with_size[p, k]
+                worth = forward[end, p] + backward[end, then] - paid
+                if worth > value:
+                    value, at, on, before, after = worth, end, k, p, then
+    return value, at, on, before, after
+
+
+@compiled
+def _use(t: int, s: int, table: LeadTable, surplus: Floats) -> None:
+    for k in range(table.counts.shape[1]):
+        surplus[t, k] -= table.counts[table.steps[s, 1], k]
+        for earlier in range(max(0, t - table.lead), t):
+            surplus[earlier, k] -= table.added[s, k]

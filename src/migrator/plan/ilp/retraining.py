@@ -1,0 +1,151 @@
+"""The ILP's retraining constraints, the same under both charges.
+
+One family of decisions: y[m,t,i] = 1 when tenant m starts retraining at slot t on placement
+i. Everything the paper derives from it with products and a variable index is linear in y:
+
+    running[m,s,i]  = sum of y[m,t,i] over t <= s < t + RT        (its C and its X of (m,r))
+    Completion[m,s] = sum of y[m,t,i] over t + RT <= s, all i
+
+Both are written as recurrences over the slots, which keeps the rows short. Starts that
+would not end inside the window have no column.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from migrator.core.errors import PlanError
+from migrator.core.instance import Kind, Task
+from migrator.core.plan import Plan, Retraining
+from migrator.plan.ilp.model import ABSENT, FloatArray, Group, IntArray, ModelBuilder, Terms
+from migrator.plan.ilp.tables import Tables, TenantTable
+
+
+@dataclass(frozen=True)
+class RetrainingColumns:
+    """Column numbers; ABSENT where a tenant, slot and placement has none."""
+
+    tables: Tables
+    start: IntArray
+    """y[tenant, slot, placement]."""
+    running: IntArray
+    """[tenant, slot, placement]; constant for a retraining that runs already."""
+    completion: IntArray
+    """[tenant, slot]; one slot more than the window: its last entry is the window's end."""
+
+
+def add_retraining(builder: ModelBuilder, tables: Tables) -> RetrainingColumns:
+    """Columns and rows of every tenant's retraining."""
+    shape = (len(tables.tenants), tables.problem.slots, len(tables.placements))
+    columns = RetrainingColumns(
+        tables,
+        np.full(shape, ABSENT),
+        np.full(shape, ABSENT),
+        np.full((shape[0], shape[1] + 1), ABSENT),
+    )
+    for m, table in enumerate(tables.tenants):
+        if table.running is not None:
+            last = min(table.running.slots_left, tables.problem.slots)
+            for s in range(last):
+                columns.running[m, s, table.running.placement] = builder.constant(1.0)
+        elif tables.problem.must_retrain(table.tenant):
+            _add_columns(builder, columns, m, table)
+            _add_rows(builder, columns, m, table)
+    return columns
+
+
+def _add_columns(
+    builder: ModelBuilder, columns: RetrainingColumns, m: int, table: TenantTable
+) -> None:
+    slots = columns.tables.problem.slots
+    for i, duration in table.durations.items():
+        for s in range(slots):
+            columns.running[m, s, i] = builder.continuous(1.0)
+            if s + duration <= slots:
+                columns.start[m, s, i] = builder.binary()
+    for s in range(slots + 1):
+        columns.completion[m, s] = builder.continuous(1.0)
+
+
+def _add_rows(
+    builder: ModelBuilder, columns: RetrainingColumns, m: int, table: TenantTable
+) -> None:
+    name, slots = table.tenant.name, columns.tables.problem.slots
+    start, running, completion = columns.start[m], columns.running[m], columns.completion[m]
+    builder.at_most(Group.RETRAIN_START, [name], Terms().add(start), 1.0)
+    builder.equal(Group.RETRAIN_5, [name], Terms().add(completion[slots]), 1.0)
+    for s in range(slots):
+        builder.at_most(Group.RETRAIN_1_INSTANCE, [name, s], Terms().add(running[s]), 1.0)
+        for i, duration in table.durations.items():
+            terms = Terms().add(running[s, i]).add(start[s, i], -1.0)
+            if s > 0:
+                terms.add(running[s - 1, i], -1.0)
+            if s >= duration:
+                terms.add(start[s - duration, i])
+            where = columns.tables.placements[i]
+            key = [name, s, f"{where.gpcs}g@{where.start}"]
+            builder.equal(Group.RETRAIN_NO_INTERRUPTION, key, terms, 0.0)
+    for s in range(slots + 1):
+        terms = Terms().add(completion[s])
+        if s > 0:
+            terms.add(completion[s - 1], -1.0)
+        for i, duration in table.durations.items():
+            if s >= duration:
+                terms.add(start[s - duration, i], -1.0)
+        builder.equal(Group.RETRAIN_END, [name, s], terms, 0.0)
+
+
+def read_retrainings(
+    columns: RetrainingColumns, values: FloatArray
+) -> tuple[tuple[Retraining, ...], dict[tuple[int, int], int]]:
+    """The retrainings of a solution, and (tenant, slot) -> the placement one runs on."""
+    found: list[Retraining] = []
+    where: dict[tuple[int, int], int] = {}
+    for m, table in enumerate(columns.tables.tenants):
+        if table.running is not None:
+            begin, i, end = 0, table.running.placement, table.running.slots_left
+        elif table.durations:
+            present = columns.start[m] != ABSENT
+            chosen = np.where(present, values[columns.start[m]], 0.0)
+            begin, i = divmod(int(chosen.argmax()), chosen.shape[1])
+            end = begin + table.durations[i]
+        else:
+            continue
+        gpcs = columns.tables.placements[i].gpcs
+        found.append(Retraining(table.tenant.name, begin, end, gpcs))
+        for s in range(begin, min(end, columns.tables.problem.slots)):
+            where[m, s] = i
+    return tuple(found), where
+
+
+def write_retrainings(columns: RetrainingColumns, plan: Plan, values: FloatArray) -> None:
+    """Set the retraining columns of `values` to what the plan does."""
+    for m, table in enumerate(columns.tables.tenants):
+        if table.running is not None:
+            fixed = columns.running[m]
+            values[fixed[fixed != ABSENT]] = 1.0
+        elif table.durations:
+            begin, i = _start_of(columns, plan, table)
+            end = begin + table.durations[i]
+            values[columns.start[m, begin, i]] = 1.0
+            values[columns.running[m, begin:end, i]] = 1.0
+            values[columns.completion[m, end:]] = 1.0
+
+
+def _start_of(columns: RetrainingColumns, plan: Plan, table: TenantTable) -> tuple[int, int]:
+    """The slot and the placement of the tenant's retraining in the plan."""
+    task = Task(table.tenant.name, Kind.RETRAINING)
+    for s, allocation in enumerate(plan.slots):
+        for each in allocation.instances:
+            if each.task == task:
+                for i, duration in table.durations.items():
+                    where = columns.tables.placements[i]
+                    in_time = s + duration <= columns.tables.problem.slots
+                    if (where.start, where.gpcs) == (each.start, each.gpcs) and in_time:
+                        return s, i
+    raise PlanError(
+        f"the start plan has no retraining of {table.tenant.name} that ends inside the window; "
+        "give a plan of this problem or none"
+    )

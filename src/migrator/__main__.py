@@ -1,0 +1,5 @@
+"""`python -m migrator`."""
+
+from migrator.cli import main
+
+main()

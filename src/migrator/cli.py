@@ -1,0 +1,297 @@
+"""The verbs: parse, call, print. Everything else lives in the packages below."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from migrator import __version__
+from migrator.core.catalogue import Board
+from migrator.core.errors import InputError, MigratorError
+from migrator.core.plan import Plan
+from migrator.core.problem import Charge, Problem
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Plan, second by second, which MIG instance serves or retrains which model.\n\n"
+    "Start with:  migrator example > window.json  and  "
+    "migrator plan window.json --figure plan.html",
+)
+
+BAD_INPUT, FAILED = 2, 1
+
+
+class Solver(StrEnum):
+    """Planners by name."""
+
+    EXACT = "exact"
+    ILP = "ilp"
+
+
+class Backend(StrEnum):
+    """MILP solvers by name."""
+
+    HIGHS = "highs"
+    GUROBI = "gurobi"
+
+
+ProblemFile = Annotated[Path, typer.Argument(help="Planning problem, version 1 (JSON).")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
+
+
+@app.command()
+def plan(
+    problem: ProblemFile,
+    solver: Annotated[Solver, typer.Option(help="Label search, or the paper's ILP.")] = (
+        Solver.EXACT
+    ),
+    backend: Annotated[Backend, typer.Option(help="Who solves the ILP.")] = Backend.HIGHS,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Planning time; default 1% of the window."),
+    ] = None,
+    charge: Annotated[
+        Charge | None,
+        typer.Option(help="What a reconfiguration costs; default as the problem says."),
+    ] = None,
+    warm_start: Annotated[
+        bool, typer.Option("--warm-start", help="Start the ILP from the exact planner's plan.")
+    ] = False,
+    figure: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the plan as FILE.html or FILE.png."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Plan a window: which instance, on which slices, serves or retrains what in every slot."""
+    from migrator.plan.problem_file import read_problem  # noqa: PLC0415
+    from migrator.plan.solve import make_plan  # noqa: PLC0415
+
+    if time_limit is not None and not 0 < time_limit < float("inf"):
+        raise InputError("--time-limit: must be a positive number of seconds, e.g. 2")
+    if figure is not None:
+        from migrator.observe.plan_figure import check_figure_path  # noqa: PLC0415
+
+        check_figure_path(figure)
+    window = read_problem(problem)
+    if charge is not None:
+        window = window.with_charge(charge)
+    if solver is Solver.EXACT or warm_start:
+        _compile_first(window.charge)
+    made = make_plan(
+        window, solver=solver, backend=backend, time_limit_s=time_limit, warm_start=warm_start
+    )
+    if figure is not None:
+        from migrator.observe.plan_figure import draw_plan  # noqa: PLC0415
+
+        draw_plan(window, made, figure)
+    if as_json:
+        _print_json(_plan_json(window, made))
+    else:
+        _print_plan(window, made)
+        if figure is not None:
+            print(f"figure       {figure}")
+
+
+@app.command()
+def check(
+    problem: ProblemFile,
+    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan of it (JSON).")],
+    charge: Annotated[
+        Charge | None, typer.Option(help="Check under this charge; default as the problem says.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Verify a plan against every rule of its problem; exit 1 where it breaks one."""
+    from migrator.plan.check import goodput_of, violations  # noqa: PLC0415
+    from migrator.plan.plan_file import read_plan  # noqa: PLC0415
+    from migrator.plan.problem_file import read_problem  # noqa: PLC0415
+
+    window, made = read_problem(problem), read_plan(plan_file)
+    if charge is not None:
+        window = window.with_charge(charge)
+    broken = violations(window, made)
+    goodput = None if broken else goodput_of(window, made)
+    if as_json:
+        _print_json({"valid": not broken, "goodput": goodput, "violations": broken})
+    elif broken:
+        print("\n".join(broken))
+    else:
+        print(f"The plan keeps every rule; its goodput is {goodput:,.1f}.")
+    if broken:
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+def boards(
+    name: Annotated[str | None, typer.Argument(help="One board in detail.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the GPUs MIGRator knows; with a name, its profiles and configurations."""
+    from migrator.core import catalogue  # noqa: PLC0415
+
+    chosen = [catalogue.board(name)] if name else list(catalogue.boards().values())
+    if as_json:
+        _print_json([_board_json(each) for each in chosen])
+    elif name:
+        _print_board(chosen[0])
+    else:
+        for each in chosen:
+            print(_board_line(each))
+
+
+@app.command()
+def example() -> None:
+    """Print an example problem: two tenants on an A100 for 200 seconds."""
+    from migrator.plan.example import example_problem  # noqa: PLC0415
+
+    _print_json(example_problem())
+
+
+@app.callback(invoke_without_command=True)
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        print(f"migrator {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run a verb; errors become one sentence and an exit code, never a traceback."""
+    try:
+        app()
+    except InputError as error:
+        _fail(str(error), BAD_INPUT)
+    except MigratorError as error:
+        _fail(str(error), FAILED)
+    except KeyboardInterrupt:
+        _fail("interrupted", 130)
+    except BrokenPipeError:
+        # the reader (head, less) has seen enough; keep the interpreter from complaining at exit
+        sys.stdout = None
+
+
+def _fail(sentence: str, code: int) -> NoReturn:
+    print(f"error: {sentence}", file=sys.stderr)
+    sys.exit(code)
+
+
+def _compile_first(charge: Charge) -> None:
+    """Tell a waiting user that the first plan on a machine compiles the kernels."""
+    from migrator.plan.solve import ready  # noqa: PLC0415
+
+    words = "first use: compiling the planner, half a minute, once per installation"
+    notice = threading.Timer(3.0, lambda: print(words, file=sys.stderr))
+    notice.start()
+    try:
+        ready(charge)
+    finally:
+        notice.cancel()
+
+
+def _print_json(value: object) -> None:
+    print(json.dumps(value, allow_nan=False))
+
+
+def _plan_json(problem: Problem, made: Plan) -> dict[str, object]:
+    from migrator.plan.plan_file import plan_to_json  # noqa: PLC0415
+
+    answer = {**plan_to_json(made), "charge": str(problem.charge)}
+    if problem.charge is Charge.PAPER:
+        from migrator.plan.preinit import preinitialize  # noqa: PLC0415
+
+        found = preinitialize(problem, made)
+        answer["preinitialization"] = {
+            "overhead_s": found.overhead_s,
+            "hidden_s": found.hidden_s,
+            "hidden_share": found.hidden_share,
+            "releases": found.releases,
+            "goodput_regained": found.goodput_regained,
+            "preparations": [vars(each) for each in found.preparations],
+        }
+    return answer
+
+
+def _print_plan(problem: Problem, made: Plan) -> None:
+    from migrator.observe.plan_text import tenant_letters, timeline  # noqa: PLC0415
+
+    received = sum(
+        sum(map(sum, tenant.received)) / len(tenant.received) for tenant in problem.tenants
+    )
+    proof = "proven optimal" if made.gap == 0 else f"at most {100 * made.gap:.2f}% below optimal"
+    share = (
+        f", {100 * made.goodput / received:.1f}% of {received:,.0f} requests" if received else ""
+    )
+    print(f"goodput      {made.goodput:,.1f}{share}")
+    print(f"certificate  {proof} (upper bound {made.upper_bound:,.1f})")
+    print(f"solver       {made.solver}, {made.solve_s:.2f} s, charge {problem.charge}")
+    for each in made.retrainings:
+        print(f"retraining   {each.tenant}: slots {each.start} to {each.end - 1}, {each.gpcs} GPCs")
+    if problem.charge is Charge.PAPER:
+        from migrator.plan.preinit import preinitialize  # noqa: PLC0415
+
+        found = preinitialize(problem, made)
+        print(
+            f"prepared     {found.hidden_s:.1f} of {found.overhead_s:.1f} s overhead of "
+            f"{len(found.preparations)} new instances hidden by pre-initialization, "
+            f"goodput +{found.goodput_regained:,.1f}"
+        )
+    names = ", ".join(f"{letter} {name}" for name, letter in tenant_letters(problem).items())
+    print(f"\nslices over time ({names}; capital serves, small retrains, · idle)")
+    print("\n".join(timeline(problem, made)))
+
+
+def _board_line(each: Board) -> str:
+    from migrator.core import placement  # noqa: PLC0415
+
+    return (
+        f"{each.name:<28} {each.compute_slices} GPCs, {each.memory_slices} memory slices, "
+        f"{len(placement.placement_sets(each))} placement sets, "
+        f"{len(placement.configurations(each))} configurations"
+    )
+
+
+def _print_board(each: Board) -> None:
+    from migrator.core.placement import configurations  # noqa: PLC0415
+
+    print(_board_line(each))
+    plain = {profile.name for profile in each.plain_profiles.values()}
+    print(f"\n{'profile':<18}{'GPCs':>5}{'slices':>8}{'SMs':>6}{'GiB':>8}  starts")
+    for profile in each.profiles:
+        sms, gib = profile.sms or "?", profile.memory_gib or "?"
+        mark = "" if profile.name in plain else "  (not used by plans)"
+        starts = ",".join(map(str, profile.starts))
+        print(
+            f"{profile.name:<18}{profile.gpcs:>5}{profile.memory_slices:>8}{sms:>6}{gib:>8}"
+            f"  {starts}{mark}"
+        )
+    print("\nconfigurations  " + "  ".join("-".join(map(str, c)) for c in configurations(each)))
+
+
+def _board_json(each: Board) -> dict[str, object]:
+    from dataclasses import asdict  # noqa: PLC0415
+
+    from migrator.core import placement  # noqa: PLC0415
+
+    return {
+        **asdict(each),
+        "sizes": each.sizes,
+        "placement_sets": len(placement.placement_sets(each)),
+        "maximal_placement_sets": len(placement.maximal_placement_sets(each)),
+        "multisets": placement.multisets(each),
+        "configurations": placement.configurations(each),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""From a problem to a plan that may be used: feasible, solved, checked.
+
+The one entry for everybody who wants a plan (the CLI now, policies and the runtime later).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+from migrator.core.catalogue import board
+from migrator.core.errors import InfeasibleError, InputError, SolverError
+from migrator.core.plan import Plan
+from migrator.core.problem import Charge, Problem, Tenant
+from migrator.plan.check import check_plan
+from migrator.plan.feasible import require_feasible
+
+DEFAULT_SHARE = 0.01
+"""Time limit as a share of the window, unless the user sets one: the paper's 1%."""
+
+
+def make_plan(
+    problem: Problem,
+    *,
+    solver: str = "exact",
+    backend: str = "highs",
+    time_limit_s: float | None = None,
+    warm_start: bool = False,
+) -> Plan:
+    """The solver's best plan within the limit, verified by code that shares nothing with it."""
+    if solver not in SOLVERS:
+        raise InputError(f"--solver: there is no {solver!r}; use {' or '.join(SOLVERS)}")
+    require_feasible(problem)
+    limit = time_limit_s or default_time_limit_s(problem)
+    plan = SOLVERS[solver](problem, limit, backend, warm_start)
+    # The solver's own sum and the checker's differ by rounding only; print the checker's.
+    goodput = check_plan(problem, plan)
+    return replace(plan, goodput=goodput, upper_bound=max(goodput, plan.upper_bound))
+
+
+def default_time_limit_s(problem: Problem) -> float:
+    """1% of the window."""
+    return DEFAULT_SHARE * problem.slots * problem.slot_s
+
+
+def _exact(problem: Problem, limit_s: float, _backend: str, _warm: bool) -> Plan:
+    ready(problem.charge)
+    return _planner(problem.charge)(problem, limit_s)
+
+
+def _planner(charge: Charge) -> Callable[[Problem, float], Plan]:
+    # imported here: compiled kernels are not needed to read, check or draw a plan
+    if charge is Charge.PAPER:
+        from migrator.plan.exact.planner import plan_exact  # noqa: PLC0415
+
+        return plan_exact
+    from migrator.plan.survivors.planner import plan_survivors  # noqa: PLC0415
+
+    return plan_survivors
+
+
+def _ilp(problem: Problem, limit_s: float, backend: str, warm_start: bool) -> Plan:
+    from migrator.plan.ilp import Status, solve_ilp  # noqa: PLC0415
+
+    start = _exact(problem, limit_s, backend, False) if warm_start else None
+    outcome = solve_ilp(problem, backend=backend, time_limit_s=limit_s, start=start)
+    if outcome.plan is not None:
+        return outcome.plan
+    if outcome.status is Status.INFEASIBLE:
+        raise InfeasibleError(
+            "tenants: the ILP has no solution, so some retraining cannot be completed in the "
+            "window beside everybody's minimum; give it more slots or fewer tenants"
+        )
+    raise SolverError(
+        f"{backend} found no plan within {limit_s:g} s; raise --time-limit, use --warm-start, "
+        "or --solver exact"
+    )
+
+
+SOLVERS: dict[str, Callable[[Problem, float, str, bool], Plan]] = {"exact": _exact, "ilp": _ilp}
+
+
+@cache
+def ready(charge: Charge) -> None:
+    """Load the compiled kernels, or compile them once per installation, off the clock.
+
+    A time limit is about planning; what a machine spends on its first compilation must not
+    cut a plan short.
+    """
+    tiny = Tenant("tiny", ((1.0, 2.0),), {1: 1.0}, 0.5, 0.6, {1: 1}, 1.0, 1)
+    _planner(charge)(Problem(board("A30-24GB"), 1.0, 2, charge, (tiny,)), 60.0)

@@ -1,0 +1,96 @@
+"""Imports point down: what each package of ours may import, and heavy libraries only where used."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "migrator"
+
+MAY_IMPORT = {
+    "core": set(),
+    "forecast": {"core"},
+    "plan": {"core"},
+    "execute": {"core"},
+    "learn": {"core"},
+    "gpu": {"core"},
+    "observe": {"core"},
+    "serve": {"core", "learn"},
+    "policies": {"core", "plan", "forecast"},
+}
+"""Packages not named here (simulate, runtime, cluster, cli) compose the others."""
+
+APART = [("simulate", "runtime"), ("runtime", "simulate")]
+
+
+def _modules() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def _package(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def _imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield node.module or ""
+
+
+def _ours(path: Path) -> set[str]:
+    names = [name.split(".") for name in _imported(path) if name.split(".")[0] == "migrator"]
+    return {parts[1] for parts in names if len(parts) > 1}
+
+
+@pytest.mark.parametrize("path", _modules(), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_point_down(path: Path) -> None:
+    package = _package(path)
+    if package in MAY_IMPORT:
+        assert _ours(path) <= MAY_IMPORT[package] | {package}
+    assert "cli" not in _ours(path) or package == "__main__"
+    for left, right in APART:
+        assert package != left or right not in _ours(path)
+
+
+def test_the_checker_shares_nothing_with_the_planners() -> None:
+    imported = set(_imported(SOURCE / "plan" / "check.py"))
+    assert not {name for name in imported if name.startswith("migrator.plan")}
+
+
+def test_the_ilp_shares_nothing_with_the_exact_planner() -> None:
+    for path in (SOURCE / "plan" / "ilp").glob("*.py"):
+        foreign = {
+            name
+            for name in _imported(path)
+            if name.startswith("migrator.plan") and not name.startswith("migrator.plan.ilp")
+        }
+        assert not foreign, path
+
+
+@pytest.mark.parametrize(
+    ("verb", "absent"),
+    [
+        (["--help"], {"numpy", "numba", "plotly", "matplotlib", "highspy"}),
+        (["boards"], {"numpy", "numba", "plotly", "matplotlib", "highspy"}),
+        (["example"], {"numpy", "numba", "plotly", "matplotlib", "highspy"}),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_heavy_libraries_load_only_where_used(verb: list[str], absent: set[str]) -> None:
+    code = (
+        "import sys\n"
+        "from migrator.cli import app\n"
+        "try:\n    app(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
+        "print('LOADED', *{name.split('.')[0] for name in sys.modules})\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *verb], capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stdout.rpartition("LOADED")[2].split())
+    assert not loaded & absent

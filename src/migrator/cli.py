@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from enum import StrEnum
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -73,25 +75,26 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Plan a window: which instance, on which slices, serves or retrains what in every slot."""
-    from migrator.plan.problem_file import read_problem  # noqa: PLC0415
-    from migrator.plan.solve import make_plan  # noqa: PLC0415
+    from migrator.plan.feasible import require_feasible
+    from migrator.plan.problem_file import read_problem
+    from migrator.plan.solve import make_plan, require_time_limit
 
-    if time_limit is not None and not 0 < time_limit < float("inf"):
-        raise InputError("--time-limit: must be a positive number of seconds, e.g. 2")
+    require_time_limit(time_limit)
     if figure is not None:
-        from migrator.observe.plan_figure import check_figure_path  # noqa: PLC0415
+        from migrator.observe.plan_figure import check_figure_path
 
         check_figure_path(figure)
     window = read_problem(problem)
     if charge is not None:
         window = window.with_charge(charge)
+    require_feasible(window)
     if solver is Solver.EXACT or warm_start:
         _compile_first(window.charge)
     made = make_plan(
         window, solver=solver, backend=backend, time_limit_s=time_limit, warm_start=warm_start
     )
     if figure is not None:
-        from migrator.observe.plan_figure import draw_plan  # noqa: PLC0415
+        from migrator.observe.plan_figure import draw_plan
 
         draw_plan(window, made, figure)
     if as_json:
@@ -112,9 +115,9 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Verify a plan against every rule of its problem; exit 1 where it breaks one."""
-    from migrator.plan.check import goodput_of, violations  # noqa: PLC0415
-    from migrator.plan.plan_file import read_plan  # noqa: PLC0415
-    from migrator.plan.problem_file import read_problem  # noqa: PLC0415
+    from migrator.plan.check import goodput_of, violations
+    from migrator.plan.plan_file import read_plan
+    from migrator.plan.problem_file import read_problem
 
     window, made = read_problem(problem), read_plan(plan_file)
     if charge is not None:
@@ -137,9 +140,9 @@ def boards(
     as_json: AsJson = False,
 ) -> None:
     """List the GPUs MIGRator knows; with a name, its profiles and configurations."""
-    from migrator.core import catalogue  # noqa: PLC0415
+    from migrator.core import catalogue
 
-    chosen = [catalogue.board(name)] if name else list(catalogue.boards().values())
+    chosen = list(catalogue.boards().values()) if name is None else [catalogue.board(name)]
     if as_json:
         _print_json([_board_json(each) for each in chosen])
     elif name:
@@ -152,7 +155,7 @@ def boards(
 @app.command()
 def example() -> None:
     """Print an example problem: two tenants on an A100 for 200 seconds."""
-    from migrator.plan.example import example_problem  # noqa: PLC0415
+    from migrator.plan.example import example_problem
 
     _print_json(example_problem())
 
@@ -166,29 +169,49 @@ def _options(
         raise typer.Exit
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Run a verb; errors become one sentence and an exit code, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without our dots still gets the plan
+    code = _run()
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        # Nothing more can be written there; keep the interpreter from trying again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = FAILED
+        if not isinstance(error, BrokenPipeError):
+            _complain(f"the answer could not be written: {error.strerror}; free some space")
+    sys.exit(code)
+
+
+def _run() -> int:
     try:
         app()
-    except InputError as error:
-        _fail(str(error), BAD_INPUT)
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else FAILED
     except MigratorError as error:
-        _fail(str(error), FAILED)
+        _complain(str(error))
+        return BAD_INPUT if isinstance(error, InputError) else FAILED
     except KeyboardInterrupt:
-        _fail("interrupted", 130)
+        _complain("interrupted")
+        return 130
     except BrokenPipeError:
-        # the reader (head, less) has seen enough; keep the interpreter from complaining at exit
-        sys.stdout = None
+        return FAILED  # the reader (head, less) has seen enough
+    except OSError as error:
+        _complain(f"the answer could not be written: {error.strerror}; free some space")
+        return FAILED
+    return 0
 
 
-def _fail(sentence: str, code: int) -> NoReturn:
+def _complain(sentence: str) -> None:
     print(f"error: {sentence}", file=sys.stderr)
-    sys.exit(code)
 
 
 def _compile_first(charge: Charge) -> None:
     """Tell a waiting user that the first plan on a machine compiles the kernels."""
-    from migrator.plan.solve import ready  # noqa: PLC0415
+    from migrator.plan.solve import ready
 
     words = "first use: compiling the planner, half a minute, once per installation"
     notice = threading.Timer(3.0, lambda: print(words, file=sys.stderr))
@@ -204,11 +227,11 @@ def _print_json(value: object) -> None:
 
 
 def _plan_json(problem: Problem, made: Plan) -> dict[str, object]:
-    from migrator.plan.plan_file import plan_to_json  # noqa: PLC0415
+    from migrator.plan.plan_file import plan_to_json
 
     answer = {**plan_to_json(made), "charge": str(problem.charge)}
     if problem.charge is Charge.PAPER:
-        from migrator.plan.preinit import preinitialize  # noqa: PLC0415
+        from migrator.plan.preinit import preinitialize
 
         found = preinitialize(problem, made)
         answer["preinitialization"] = {
@@ -223,7 +246,7 @@ def _plan_json(problem: Problem, made: Plan) -> dict[str, object]:
 
 
 def _print_plan(problem: Problem, made: Plan) -> None:
-    from migrator.observe.plan_text import tenant_letters, timeline  # noqa: PLC0415
+    from migrator.observe.plan_text import tenant_letters, timeline
 
     received = sum(
         sum(map(sum, tenant.received)) / len(tenant.received) for tenant in problem.tenants
@@ -238,7 +261,7 @@ def _print_plan(problem: Problem, made: Plan) -> None:
     for each in made.retrainings:
         print(f"retraining   {each.tenant}: slots {each.start} to {each.end - 1}, {each.gpcs} GPCs")
     if problem.charge is Charge.PAPER:
-        from migrator.plan.preinit import preinitialize  # noqa: PLC0415
+        from migrator.plan.preinit import preinitialize
 
         found = preinitialize(problem, made)
         print(
@@ -252,7 +275,7 @@ def _print_plan(problem: Problem, made: Plan) -> None:
 
 
 def _board_line(each: Board) -> str:
-    from migrator.core import placement  # noqa: PLC0415
+    from migrator.core import placement
 
     return (
         f"{each.name:<28} {each.compute_slices} GPCs, {each.memory_slices} memory slices, "
@@ -262,7 +285,7 @@ def _board_line(each: Board) -> str:
 
 
 def _print_board(each: Board) -> None:
-    from migrator.core.placement import configurations  # noqa: PLC0415
+    from migrator.core.placement import configurations
 
     print(_board_line(each))
     plain = {profile.name for profile in each.plain_profiles.values()}
@@ -279,9 +302,9 @@ def _print_board(each: Board) -> None:
 
 
 def _board_json(each: Board) -> dict[str, object]:
-    from dataclasses import asdict  # noqa: PLC0415
+    from dataclasses import asdict
 
-    from migrator.core import placement  # noqa: PLC0415
+    from migrator.core import placement
 
     return {
         **asdict(each),

@@ -31,12 +31,20 @@ def make_plan(
     """The solver's best plan within the limit, verified by code that shares nothing with it."""
     if solver not in SOLVERS:
         raise InputError(f"--solver: there is no {solver!r}; use {' or '.join(SOLVERS)}")
+    require_time_limit(time_limit_s)
     require_feasible(problem)
-    limit = time_limit_s or default_time_limit_s(problem)
+    limit = default_time_limit_s(problem) if time_limit_s is None else time_limit_s
     plan = SOLVERS[solver](problem, limit, backend, warm_start)
-    # The solver's own sum and the checker's differ by rounding only; print the checker's.
+    # The solver's own sum and the checker's differ by rounding only; the checker's is given.
     goodput = check_plan(problem, plan)
-    return replace(plan, goodput=goodput, upper_bound=max(goodput, plan.upper_bound))
+    bound = goodput if plan.gap == 0 else max(goodput, plan.upper_bound)
+    return replace(plan, goodput=goodput, upper_bound=bound)
+
+
+def require_time_limit(time_limit_s: float | None) -> None:
+    """InputError unless the limit is left out or a positive number."""
+    if time_limit_s is not None and not 0 < time_limit_s < float("inf"):
+        raise InputError("--time-limit: must be a positive number of seconds, e.g. 2")
 
 
 def default_time_limit_s(problem: Problem) -> float:
@@ -52,16 +60,16 @@ def _exact(problem: Problem, limit_s: float, _backend: str, _warm: bool) -> Plan
 def _planner(charge: Charge) -> Callable[[Problem, float], Plan]:
     # imported here: compiled kernels are not needed to read, check or draw a plan
     if charge is Charge.PAPER:
-        from migrator.plan.exact.planner import plan_exact  # noqa: PLC0415
+        from migrator.plan.exact.planner import plan_exact
 
         return plan_exact
-    from migrator.plan.survivors.planner import plan_survivors  # noqa: PLC0415
+    from migrator.plan.survivors.planner import plan_survivors
 
     return plan_survivors
 
 
 def _ilp(problem: Problem, limit_s: float, backend: str, warm_start: bool) -> Plan:
-    from migrator.plan.ilp import Status, solve_ilp  # noqa: PLC0415
+    from migrator.plan.ilp import Status, solve_ilp
 
     start = _exact(problem, limit_s, backend, False) if warm_start else None
     outcome = solve_ilp(problem, backend=backend, time_limit_s=limit_s, start=start)

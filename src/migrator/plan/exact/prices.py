@@ -23,8 +23,9 @@ from migrator.plan.exact.space import Floats, Ints, Space, SpaceArrays
 from migrator.plan.exact.tables import Tables
 
 FEWEST_STEPS, MOST_STEPS = 60, 200
-"""Ascent steps of each stage. Up to two tenants one per slot of the window, within these
-limits: a short window is searched faster than it is priced. With more, always the most."""
+"""Ascent steps per pattern. Up to two tenants one per slot of the window, within these limits,
+and half as many per size: a short window is searched faster than it is priced. With more
+tenants the bound decides, so always the most of both."""
 _FIRST_STEP, _LAST_STEP = 0.4, 3 * LAST_STEP
 """First step of a pattern's price, in mean prices of the smallest instance; last over first."""
 
@@ -45,8 +46,8 @@ def find_prices(space: Space, tables: Tables, occupied: Ints) -> Prices:
     """Good prices; `occupied` [slot]: slices that running retrainings hold for certain."""
     offered = space.geometry.configuration_counts
     answers = [_answers_of(space, tables, m) for m in range(len(tables.patterns))]
-    steps = ascent_steps(len(occupied), len(tables.patterns))
-    sizes, _ = ascend(first_prices(space, tables), offered, answers, steps)
+    size_steps, steps = ascent_steps(len(occupied), len(tables.patterns))
+    sizes, _ = ascend(first_prices(space, tables), offered, answers, size_steps)
     pattern = np.ascontiguousarray(np.einsum("mpk,tk->mtp", space.pattern_sizes, sizes))
     first = _FIRST_STEP * max(float(sizes[:, 0].mean()), 1e-9)
     bound = _refine(
@@ -55,9 +56,12 @@ def find_prices(space: Space, tables: Tables, occupied: Ints) -> Prices:
     return Prices(pattern, sizes, float(bound))
 
 
-def ascent_steps(slots: int, tenants: int) -> int:
-    """How many steps each stage of the ascent takes."""
-    return MOST_STEPS if tenants > 2 else min(MOST_STEPS, max(FEWEST_STEPS, slots))
+def ascent_steps(slots: int, tenants: int) -> tuple[int, int]:
+    """How many steps the ascent takes per size and per pattern."""
+    if tenants > 2:
+        return MOST_STEPS, MOST_STEPS
+    steps = min(MOST_STEPS, max(FEWEST_STEPS, slots))
+    return steps // 2, steps
 
 
 def first_prices(space: Space, tables: Tables) -> Floats:

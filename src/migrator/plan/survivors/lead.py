@@ -57,7 +57,7 @@ def build_lead_table(problem: Problem, space: Space, m: int) -> LeadTable:
     )
     counts = np.array([[p.count(size) for size in sizes] for p in patterns], np.float64)
     total = np.array([sum(tenant.capability[size] for size in p) for p in patterns])
-    slots_over = tenant.overhead_s / problem.slot_s
+    slots_over = min(tenant.overhead_s / problem.slot_s, problem.slots + 1.0)
     lead = int(slots_over + 1e-9)
     fresh = min(1.0, lead + 1.0 - slots_over)
     kept = total[steps[:, 0]]

@@ -8,7 +8,7 @@ import numpy as np
 
 from migrator.plan.compiled import compiled
 from migrator.plan.exact.ascent import Answer, ascend
-from migrator.plan.exact.prices import ascent_steps, first_prices
+from migrator.plan.exact.prices import MOST_STEPS, first_prices
 from migrator.plan.exact.schedule import Schedule, Start
 from migrator.plan.exact.space import Floats, Ints, Space
 from migrator.plan.exact.tables import NEVER, Tables
@@ -25,7 +25,7 @@ def bound_any_plan(
         end, size = _ending(space, start, len(first) if not durations.any() else -1)
         answers.append(_answers_of(lead, durations, end, size))
     offered = space.geometry.configuration_counts
-    _, bound = ascend(first, offered, answers, ascent_steps(len(first), len(leads)))
+    _, bound = ascend(first, offered, answers, MOST_STEPS)
     return bound
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from migrator.core.placement import Placement, find_placement
 from migrator.core.problem import Charge, Problem
 from migrator.plan.exact.inference import best_path
 from migrator.plan.exact.planner import TOLERANCE, find_schedule
@@ -42,16 +43,16 @@ def schedules_to_try(
 
 
 def _gathered(problem: Problem, space: Space, tables: Tables, schedule: Schedule) -> Schedule:
-    """The schedule with its retrainings moved onto slices that others have used before."""
+    """The schedule with its retrainings moved off warm slices, onto those others have used."""
     worth, _ = best_path(space, tables, schedule)
     enough = worth - TOLERANCE * abs(worth)
-    used = 0
+    used, warm = 0, _warm_slices(problem)
     starts = [(start.begin, m) for m, start in enumerate(schedule) if start is not None]
     for _, m in sorted(starts):
         start = schedule[m]
         assert start is not None
         if problem.slots_left(problem.tenants[m]) is None:
-            for place in _places_by_growth(space.geometry, start, used):
+            for place in _gentle_places(space.geometry, start, used, warm):
                 moved = (*schedule[:m], replace(start, place=place), *schedule[m + 1 :])
                 if _apart(space.geometry, moved) and best_path(space, tables, moved)[0] >= enough:
                     schedule = moved
@@ -62,13 +63,26 @@ def _gathered(problem: Problem, space: Space, tables: Tables, schedule: Schedule
     return schedule
 
 
-def _places_by_growth(geo: Geometry, start: Start, used: int) -> list[int]:
-    """Placements of the same size, those that touch the fewest new slices first."""
+def _gentle_places(geo: Geometry, start: Start, used: int, warm: int) -> list[int]:
+    """Placements of the same size: those on the fewest warm, then the fewest new slices first."""
     size = geo.places[start.place].gpcs
-    same = [i for i, place in enumerate(geo.places) if place.gpcs == size]
-    return sorted(
-        same, key=lambda i: ((geo.places[i].mask & ~used).bit_count(), -geo.places[i].start)
-    )
+    same = [(i, place) for i, place in enumerate(geo.places) if place.gpcs == size]
+
+    def disturbance(each: tuple[int, Placement]) -> tuple[int, int, int]:
+        mask = each[1].mask
+        return (mask & warm).bit_count(), (mask & ~used).bit_count(), -each[1].start
+
+    return [i for i, _ in sorted(same, key=disturbance)]
+
+
+def _warm_slices(problem: Problem) -> int:
+    """Slices of the instances that somebody holds before slot 0."""
+    warm = 0
+    for held in problem.initial.instances if problem.initial else ():
+        placement = find_placement(problem.board, held.start, held.gpcs)
+        if held.task is not None and placement is not None:
+            warm |= placement.mask
+    return warm
 
 
 def _apart(geo: Geometry, schedule: Schedule) -> bool:

@@ -81,6 +81,8 @@ class ShareSearch:
         self._problem, self._space, self._menus = problem, space, menus
         self._arrivals = arrivals
         over = np.array([tenant.overhead_s / problem.slot_s for tenant in problem.tenants])
+        # what cannot get warm inside the window never does: ages need not be counted further
+        over = np.minimum(over, problem.slots)
         self._costs = Costs(
             over=over,
             warm_age=np.ceil(over - 1e-9).astype(np.int64),

@@ -1,0 +1,49 @@
+"""planner.md: the page made from the studies that were measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from record import Record
+from sections import SECTIONS
+from tables import Lines, table
+
+
+def render(records: dict[str, Record], plots: dict[str, Path]) -> str:
+    """The whole page; a study that was not measured is left out."""
+    lines = ["# How fast and how good the planners are", ""]
+    lines += ["Made by `benchmarks/planner.py` from the JSON files beside it; do not edit.", ""]
+    faults = [fault for record in records.values() for fault in record.faults]
+    if faults:
+        lines += ["**Faults**", "", *(f"- {fault}" for fault in faults), ""]
+    lines += _machines(records)
+    for name, record in records.items():
+        title, body = SECTIONS[name]
+        lines += ["", f"## {title}", "", *body(record), ""]
+        if name in plots:
+            lines += [f"![{title}]({plots[name].name})", ""]
+        lines.append(_provenance(record))
+    return "\n".join(lines) + "\n"
+
+
+def _machines(records: dict[str, Record]) -> Lines:
+    """Each machine once, with the studies that ran on it."""
+    seen: list[dict[str, str]] = []
+    lines = ["## Machine", ""]
+    for record in records.values():
+        if record.machine in seen:
+            continue
+        seen.append(record.machine)
+        names = [name for name, each in records.items() if each.machine == record.machine]
+        lines += [f"- {', '.join(names)}:"] if len(names) < len(records) else []
+        lines += table(list(record.machine), [list(record.machine.values())])
+        lines.append("")
+    return lines
+
+
+def _provenance(record: Record) -> str:
+    smoke = "**Smoke run with tiny sizes, not a result.** " if record.quick else ""
+    return (
+        f"{smoke}Measured {record.measured} UTC with `{record.command}`; load average "
+        f"{record.load_average:g} before it began. Rows: `{record.study}.json`."
+    )

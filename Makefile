@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+WARM := $(BIN)/python -c "from migrator.plan.solve import Charge, ready; [ready(charge) for charge in Charge]"
 
 .PHONY: demo test check format bench clean
 
@@ -36,5 +37,5 @@ $(STAMP): pyproject.toml constraints-dev.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints-dev.txt -e '.[dev]'
 	@echo "Compiling the planner's kernels (once)..."
-	$(BIN)/python -c "from migrator.plan.solve import Charge, ready; [ready(charge) for charge in Charge]"
+	$(WARM)
 	@touch $@

@@ -79,12 +79,15 @@ def move(
     least: float,
 ) -> None:
     """One step against the surplus, scaled per price; no price falls below `least`."""
+    # both memories start empty: weigh their first entries up
+    weight = 1.0 / (1.0 - MEMORY ** (step + 1))
+    scale_weight = 1.0 / (1.0 - SCALE_MEMORY ** (step + 1))
     for t in range(prices.shape[0]):
         for k in range(prices.shape[1]):
             slope = surplus[t, k]
+            if slope == 0.0 and mean[t, k] == 0.0:
+                continue
             mean[t, k] = MEMORY * mean[t, k] + (1 - MEMORY) * slope
             square[t, k] = SCALE_MEMORY * square[t, k] + (1 - SCALE_MEMORY) * slope * slope
-            if mean[t, k] != 0.0:
-                along = mean[t, k] / (1.0 - MEMORY ** (step + 1))
-                scale = np.sqrt(square[t, k] / (1.0 - SCALE_MEMORY ** (step + 1))) + 0.1
-                prices[t, k] = max(least, prices[t, k] - length * along / scale)
+            scale = np.sqrt(square[t, k] * scale_weight) + 0.1
+            prices[t, k] = max(least, prices[t, k] - length * weight * mean[t, k] / scale)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from migrator.plan.compiled import compiled
 from migrator.plan.exact.alone import step_back
 from migrator.plan.exact.prices import Prices
-from migrator.plan.exact.share import best_share, rooms
+from migrator.plan.exact.share import best_share, rooms, scratch_for
 from migrator.plan.exact.space import Floats, Ints, Space, SpaceArrays
 from migrator.plan.exact.tables import NEVER, Tables
 
@@ -108,7 +108,7 @@ def _sum_rent(
     space: SpaceArrays, reachable: Ints, pattern: Floats, retraining: Floats, rent: Floats
 ) -> None:
     most, slots = rent.shape[0], rent.shape[2] - 1
-    room, which = np.empty(space.beside.shape[0]), np.empty(space.beside.shape[0], np.int64)
+    scratch = scratch_for(space)
     for mask in reachable:
         if space.fitting[mask, 0] < 0:
             continue
@@ -117,5 +117,5 @@ def _sum_rent(
         for waiting in range(most):
             pairs = rooms(space, mask, waiting)
             for t in range(slots):
-                earned, _, _ = best_share(t, space, mask, pairs, pattern, retraining, room, which)
+                earned, _, _ = best_share(t, space, mask, pairs, pattern, retraining, scratch)
                 rent[waiting, mask, t + 1] = rent[waiting, mask, t] + earned

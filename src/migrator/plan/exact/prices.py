@@ -18,11 +18,11 @@ import numpy as np
 from migrator.plan.compiled import compiled
 from migrator.plan.exact.alone import answer
 from migrator.plan.exact.ascent import LAST_STEP, Answer, ascend, move
-from migrator.plan.exact.share import best_share, rooms
+from migrator.plan.exact.share import best_share, rooms, scratch_for
 from migrator.plan.exact.space import Floats, Ints, Space, SpaceArrays
 from migrator.plan.exact.tables import Tables
 
-FEWEST_STEPS, MOST_STEPS = 60, 200
+FEWEST_STEPS, MOST_STEPS = 80, 200
 """Ascent steps per pattern. Up to two tenants one per slot of the window, within these limits,
 and half as many per size: a short window is searched faster than it is priced. With more
 tenants the bound decides, so always the most of both."""
@@ -147,12 +147,12 @@ def _rent_out(
 ) -> float:
     """The board's answer: the share of every slot that earns most is added to the surplus."""
     slots = occupied.shape[0]
-    room, which = np.empty(space.beside.shape[0]), np.empty(space.beside.shape[0], np.int64)
+    scratch = scratch_for(space)
     total, pairs = 0.0, rooms(space, occupied[0], waiting)
     for t in range(slots):
         if t > 0 and occupied[t] != occupied[t - 1]:
             pairs = rooms(space, occupied[t], waiting)
-        rent, j, r = best_share(t, space, occupied[t], pairs, pattern, retraining, room, which)
+        rent, j, r = best_share(t, space, occupied[t], pairs, pattern, retraining, scratch)
         total += rent
         for m in range(pattern.shape[0]):
             surplus[m, t, space.joint[j, m]] += 1.0

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from migrator.plan.compiled import compiled
 from migrator.plan.exact.space import Floats, Ints, SpaceArrays
 from migrator.plan.exact.tables import NEVER
+
+
+class Scratch(NamedTuple):
+    """Room to work in, so that the inner loop allocates nothing."""
+
+    room: Floats
+    """[multiset held by inference]: what retraining beside it earns at most"""
+    which: Ints
+    """[multiset]: the retraining set that does"""
+    earns: Floats
+    """[retraining set]"""
+
+
+@compiled
+def scratch_for(space: SpaceArrays) -> Scratch:
+    """Scratch of the right size."""
+    held, sets = space.beside.shape
+    return Scratch(np.empty(held), np.empty(held, np.int64), np.empty(sets))
 
 
 @compiled
@@ -49,20 +69,18 @@ def best_share(
     pairs: Ints,
     pattern: Floats,
     retraining: Floats,
-    room: Floats,
-    which: Ints,
+    scratch: Scratch,
 ) -> tuple[float, int, int]:
-    """(rent, joint pattern, retraining set) that earn most in slot t at these prices.
-
-    `room`, `which`: scratch per multiset, so that the inner loop allocates nothing.
-    """
+    """(rent, joint pattern, retraining set) that earn most in slot t at these prices."""
+    room, which, earns = scratch
+    for r in range(earns.shape[0]):
+        earns[r] = 0.0
+        for k in range(retraining.shape[1]):
+            earns[r] += space.beside_sizes[r, k] * retraining[t, k]
     for i in range(pairs.shape[0]):
         held, r = pairs[i, 0], pairs[i, 1]
-        earned = 0.0
-        for k in range(retraining.shape[1]):
-            earned += space.beside_sizes[r, k] * retraining[t, k]
-        if i == 0 or held != pairs[i - 1, 0] or earned > room[held]:
-            room[held], which[held] = earned, r
+        if i == 0 or held != pairs[i - 1, 0] or earns[r] > room[held]:
+            room[held], which[held] = earns[r], r
     best, chosen = NEVER, 0
     for j in space.fitting[mask]:
         if j < 0:

@@ -31,6 +31,8 @@ class Labels(NamedTuple):
     """[row, joint]: node of the finished retrainings that lead to that value"""
     bound: Floats
     """[row]: no plan through this label is better"""
+    spot: Ints
+    """[row]: where it stands in the hash table"""
 
 
 class Tops(NamedTuple):
@@ -65,10 +67,13 @@ def expand(
     used: int,
     seen: Ints,
 ) -> tuple[int, int, float, int]:
-    """Fill `then`; returns (its labels, story nodes used, best bound lost for room, work)."""
+    """Fill `then`; returns (its labels, story nodes used, best bound lost for room, work).
+
+    `seen`: hash table of rows, all -1 before and after (clearing it whole would cost more than
+    the labels in it).
+    """
     joints, tenants = space.joint.shape
     slots, rows = tables.keep.shape[2], then.place.shape[0]
-    seen[:] = -1
     base, origin = np.empty(joints), np.empty(joints, np.int64)
     tales = np.empty(joints, np.int32)
     # each level pushes at most every start of every tenant, and there is a level per tenant
@@ -113,10 +118,14 @@ def expand(
             work += joints
             if best <= IMPOSSIBLE:
                 continue
-            labels = _adopt(labels, own, until, best, origin, tales, then, seen)
+            labels = _adopt(
+                labels, own, until, best, origin, tales, space.fitting[mask], then, seen
+            )
     if labels > width:
         labels, lost = _shrink(labels, width, then, seen)
         missed = max(missed, lost)
+    for row in range(labels):
+        seen[then.spot[row]] = -1
     return labels, used, missed, work
 
 
@@ -128,24 +137,24 @@ def _adopt(
     bound: float,
     origin: Ints,
     tales: Int32s,
+    fitting: Ints,
     then: Labels,
     seen: Ints,
 ) -> int:
     """Make the row after the last a label, or merge it into its like; returns the labels."""
     spot = _find(own, until, then, seen)
     row = seen[spot]
-    if row < 0:
-        seen[spot] = labels
-        then.place[labels], then.end[labels], then.bound[labels] = own, until, bound
-        for j in range(origin.shape[0]):
-            if then.value[labels, j] > IMPOSSIBLE:
-                then.story[labels, j] = tales[origin[j]]
-        return labels + 1
+    new = row < 0
+    if new:
+        row, seen[spot], then.spot[labels] = labels, labels, spot
+        then.place[row], then.end[row], then.bound[row] = own, until, bound
     then.bound[row] = max(then.bound[row], bound)
-    for j in range(origin.shape[0]):
-        if then.value[labels, j] > then.value[row, j]:
+    for j in fitting:
+        if j < 0:
+            break
+        if (new and then.value[row, j] > IMPOSSIBLE) or then.value[labels, j] > then.value[row, j]:
             then.value[row, j], then.story[row, j] = then.value[labels, j], tales[origin[j]]
-    return labels
+    return labels + 1 if new else labels
 
 
 @compiled
@@ -393,6 +402,7 @@ def _shrink(labels: int, keep: int, then: Labels, seen: Ints) -> tuple[int, floa
         share *= 2
     lost, kept = NEVER, 0
     for row in range(labels):
+        seen[then.spot[row]] = -1
         if not chosen[row]:
             lost = max(lost, then.bound[row])
             continue
@@ -401,7 +411,7 @@ def _shrink(labels: int, keep: int, then: Labels, seen: Ints) -> tuple[int, floa
             then.value[kept], then.story[kept] = then.value[row], then.story[row]
             then.bound[kept] = then.bound[row]
         kept += 1
-    seen[:] = -1
     for row in range(kept):
-        seen[_find(then.place[row], then.end[row], then, seen)] = row
+        then.spot[row] = _find(then.place[row], then.end[row], then, seen)
+        seen[then.spot[row]] = row
     return kept, lost

@@ -55,6 +55,7 @@ class _Layer:
                 value=np.empty((rows, joints)),
                 story=np.empty((rows, joints), np.int32),
                 bound=np.empty(rows),
+                spot=np.empty(rows, np.int64),
             )
         )
 
@@ -93,7 +94,7 @@ class LabelSearch:
         joints, tenants = self._space.joint.shape
         now, then = (_Layer.empty(rows, tenants, joints) for _ in range(2))
         self._seed(now)
-        stories, seen = _Stories(), np.empty(1 << (4 * rows).bit_length(), np.int64)
+        stories, seen = _Stories(), np.full(1 << (4 * rows).bit_length(), -1, np.int64)
         missed, work, walked = NEVER, 0, 0
         for slot in range(slots):
             allowed = width
@@ -116,7 +117,7 @@ class LabelSearch:
 
     def _seed(self, layer: _Layer) -> None:
         layer.count = 1
-        place, end, value, story, _ = layer.columns
+        place, end, value, story, _, _ = layer.columns
         place[0], end[0], value[0], story[0] = WAITING, 0, 0.0, -1
         for m, start in enumerate(self._running):
             if start is not None:

@@ -23,9 +23,9 @@ from migrator.plan.exact.space import Floats, Ints, Space, SpaceArrays
 from migrator.plan.exact.tables import Tables
 
 FEWEST_STEPS, MOST_STEPS = 80, 200
-"""Ascent steps per pattern. Up to two tenants one per slot of the window, within these limits,
-and half as many per size: a short window is searched faster than it is priced. With more
-tenants the bound decides, so always the most of both."""
+"""Ascent steps of a stage. Up to two tenants one per slot of the window for the prices per
+pattern and one per two slots for those per size, within these limits: a short window is
+searched faster than it is priced. With more tenants always the most: the bound decides."""
 _FIRST_STEP, _LAST_STEP = 0.4, 3 * LAST_STEP
 """First step of a pattern's price, in mean prices of the smallest instance; last over first."""
 
@@ -60,8 +60,8 @@ def ascent_steps(slots: int, tenants: int) -> tuple[int, int]:
     """How many steps the ascent takes per size and per pattern."""
     if tenants > 2:
         return MOST_STEPS, MOST_STEPS
-    steps = min(MOST_STEPS, max(FEWEST_STEPS, slots))
-    return steps // 2, steps
+    per_size, per_pattern = np.clip([slots // 2, slots], FEWEST_STEPS // 2, MOST_STEPS)
+    return int(per_size), max(int(per_pattern), FEWEST_STEPS)
 
 
 def first_prices(space: Space, tables: Tables) -> Floats:

@@ -94,40 +94,45 @@ def _start_classes(board: Board) -> Ints:
     places, slices = placements(board), board.memory_slices
     index = {(each.mask, each.gpcs): i for i, each in enumerate(places)}
     symmetries = _symmetries(index, slices)
+    # high starts first: they leave the larger placements at the low end free
+    order = sorted(range(len(places)), key=lambda i: (places[i].gpcs, -places[i].start))
     starts = np.full((1 << slices, len(places) + 1), -1, np.int64)
     for mask in range(1 << slices):
-        fixed = [s for s in symmetries if all(s[b] == b for b in range(slices) if mask >> b & 1)]
+        usable = [image for touched, image in symmetries if not touched & mask]
         seen: set[int] = set()
-        # high starts first: they leave the larger placements at the low end free
-        for i in sorted(range(len(places)), key=lambda i: (places[i].gpcs, -places[i].start)):
+        tried = []
+        for i in order:
             if places[i].mask & mask or i in seen:
                 continue
-            starts[mask, np.argmax(starts[mask] < 0)] = i
+            tried.append(i)
             orbit = [i]
             while orbit:
                 here = orbit.pop()
                 seen.add(here)
-                for s in fixed:
-                    there = index[_permuted(places[here].mask, s), places[here].gpcs]
-                    if there not in seen:
-                        orbit.append(there)
+                orbit += [image[here] for image in usable if image[here] not in seen]
+        starts[mask, : len(tried)] = tried
     return starts
 
 
-def _symmetries(index: dict[tuple[int, int], int], slices: int) -> list[tuple[int, ...]]:
-    """Slice permutations made of one or two swaps that map placements onto placements."""
+def _symmetries(index: dict[tuple[int, int], int], slices: int) -> list[tuple[int, list[int]]]:
+    """Slice permutations of one or two swaps that map placements onto placements.
+
+    Each as (the slices it moves, the image of every placement).
+    """
     swaps = list(combinations(range(slices), 2))
     found = []
     for chosen in [(a,) for a in swaps] + list(combinations(swaps, 2)):
         moved = list(range(slices))
         for a, b in chosen:
             moved[a], moved[b] = moved[b], moved[a]
-        if all((_permuted(mask, moved), gpcs) in index for mask, gpcs in index):
-            found.append(tuple(moved))
+        image = [index.get((_permuted(mask, moved), gpcs), -1) for mask, gpcs in index]
+        if -1 not in image:
+            touched = sum(1 << at for at, to in enumerate(moved) if at != to)
+            found.append((touched, image))
     return found
 
 
-def _permuted(mask: int, moved: list[int] | tuple[int, ...]) -> int:
+def _permuted(mask: int, moved: list[int]) -> int:
     return sum(1 << to for bit, to in enumerate(moved) if mask >> bit & 1)
 
 

@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import highspy
 import pytest
@@ -26,7 +27,7 @@ from migrator.plan.ilp.paper import build_paper
 from migrator.plan.ilp.tables import PRE, tables
 
 
-def a_tenant(name: str = "a", **changes: object) -> Tenant:
+def a_tenant(name: str = "a", **changes: Any) -> Tenant:
     """Serves 10 requests per GPC, whatever the instance; nothing to retrain."""
     plain = Tenant(
         name=name,
@@ -38,7 +39,7 @@ def a_tenant(name: str = "a", **changes: object) -> Tenant:
         overhead_s=1.0,
         min_gpcs=1,
     )
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    return replace(plain, **changes)
 
 
 def a_problem(
@@ -51,9 +52,9 @@ def a_problem(
     return Problem(board(gpu), 1.0, slots, charge, tenants, initial)
 
 
-def solved(problem: Problem, **options: object) -> tuple[Plan, IlpOutcome]:
+def solved(problem: Problem, **options: Any) -> tuple[Plan, IlpOutcome]:
     """The plan, after the judge has seen it, and the outcome."""
-    outcome = solve_ilp(problem, **options)  # type: ignore[arg-type]
+    outcome = solve_ilp(problem, **options)
     assert outcome.status is Status.OPTIMAL
     assert outcome.plan is not None
     assert check_plan(problem, outcome.plan) == pytest.approx(outcome.goodput)
@@ -249,7 +250,7 @@ def test_places_need_no_integrality(one: Board) -> None:
 
 
 def _has_fractional_places(one: Board, free: list[Placement], sizes: Multiset) -> bool:
-    solver = highspy.Highs()  # type: ignore[no-untyped-call]
+    solver = highspy.Highs()
     solver.setOptionValue("output_flag", False)
     for _ in free:
         solver.addVar(0.0, 1.0)
@@ -390,9 +391,9 @@ def test_a_start_without_the_retraining() -> None:
 
 
 @pytest.mark.parametrize("options", [{"backend": "cplex"}, {"time_limit_s": 0.0}, {"gap": -1.0}])
-def test_options_that_no_solver_takes(options: dict[str, object]) -> None:
+def test_options_that_no_solver_takes(options: dict[str, Any]) -> None:
     with pytest.raises(InputError):
-        solve_ilp(a_problem(a_tenant()), **options)  # type: ignore[arg-type]
+        solve_ilp(a_problem(a_tenant()), **options)
 
 
 # Gurobi.

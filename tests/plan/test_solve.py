@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from support.problems import random_problem
@@ -21,7 +22,7 @@ Call = tuple[Problem, float, str, bool]
 """What a solver is given: the problem, the seconds, the backend, whether to start warm."""
 
 
-def tenant(name: str, *received: float, **changes: object) -> Tenant:
+def tenant(name: str, *received: float, **changes: Any) -> Tenant:
     plain = Tenant(
         name=name,
         received=(received,),
@@ -32,7 +33,7 @@ def tenant(name: str, *received: float, **changes: object) -> Tenant:
         overhead_s=1.0,
         min_gpcs=1,
     )
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    return replace(plain, **changes)
 
 
 def window(*tenants: Tenant, gpu: str = "A30-24GB", slot_s: float = 1.0) -> Problem:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.brute_force import best_plan
+from support.make import tenant
 from support.problems import random_problem
 
 from migrator.core.catalogue import board
@@ -24,20 +25,6 @@ TOLERANCE = 1e-6
 
 Spots = set[tuple[int, int]]
 """Start and GPCs of instances."""
-
-
-def tenant(name: str, received: list[float], **changes: object) -> Tenant:
-    plain = Tenant(
-        name=name,
-        received=(tuple(received),),
-        capability={1: 10.0, 2: 18.0, 3: 25.0, 4: 31.0, 7: 45.0},
-        accuracy_pre=0.5,
-        accuracy_post=0.9,
-        retraining_slots=None,
-        overhead_s=1.0,
-        min_gpcs=1,
-    )
-    return replace(plain, **changes)  # type: ignore[arg-type]
 
 
 def problem(*tenants: Tenant, gpu: str = "A30-24GB", initial: Initial | None = None) -> Problem:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from migrator.plan.compiled import compiled
-from migrator.plan.exact.expand import DONE, WAITING, transition
 from migrator.plan.exact.schedule import Schedule, occupied_by
 from migrator.plan.exact.space import Ints, Space, SpaceArrays
 from migrator.plan.exact.tables import NEVER, Tables
+from migrator.plan.exact.transition import DONE, WAITING, transition
 
 
 def best_path(space: Space, tables: Tables, schedule: Schedule) -> tuple[float, Ints]:

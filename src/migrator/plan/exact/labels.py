@@ -17,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from migrator.plan.exact.bounds import Bounds
-from migrator.plan.exact.expand import DONE, WAITING, Labels, Tops, expand
+from migrator.plan.exact.expand import Labels, Tops, expand
 from migrator.plan.exact.schedule import Schedule, Start
 from migrator.plan.exact.space import Ints, Space
 from migrator.plan.exact.tables import NEVER, Tables
+from migrator.plan.exact.transition import DONE, WAITING
 
 NARROW = 16
 """Labels a slot that even a pass without budget keeps: it must arrive with some plan."""

@@ -63,9 +63,9 @@ def solve_model(model: Model, backend: str, limits: Limits, start: FloatArray | 
 
 
 def _solve_highs(model: Model, limits: Limits, start: FloatArray | None) -> Solved:
-    import highspy  # noqa: PLC0415
+    import highspy
 
-    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+    solver: Any = highspy.Highs()
     options: dict[str, bool | int | float | str] = {
         "output_flag": False,
         "threads": 1,
@@ -88,7 +88,7 @@ def _solve_highs(model: Model, limits: Limits, start: FloatArray | None) -> Solv
 
 
 def _highs_model(model: Model) -> Any:
-    import highspy  # noqa: PLC0415
+    import highspy
 
     lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = model.columns, model.rows
@@ -106,7 +106,7 @@ def _highs_model(model: Model) -> Any:
 
 
 def _highs_answer(solver: Any) -> Solved:
-    import highspy  # noqa: PLC0415
+    import highspy
 
     status, info = solver.getModelStatus(), solver.getInfo()
     ended = highspy.HighsModelStatus
@@ -124,7 +124,7 @@ def _highs_answer(solver: Any) -> Solved:
 
 def _solve_gurobi(model: Model, limits: Limits, start: FloatArray | None) -> Solved:
     try:
-        import gurobipy  # noqa: PLC0415
+        import gurobipy
     except ImportError as missing:
         raise SolverError(
             "gurobipy is not installed; use --backend highs, or pip install 'migrator[gurobi]'"
@@ -145,7 +145,7 @@ def _solve_gurobi(model: Model, limits: Limits, start: FloatArray | None) -> Sol
 
 def _fill_gurobi(program: Any, model: Model, limits: Limits, start: FloatArray | None) -> None:
     """The model by rows: gurobipy's matrix calls need scipy, which nothing else here does."""
-    import gurobipy  # noqa: PLC0415
+    import gurobipy
 
     parameters: dict[str, float] = {
         "Threads": 1,
@@ -176,7 +176,7 @@ def _fill_gurobi(program: Any, model: Model, limits: Limits, start: FloatArray |
 
 
 def _gurobi_answer(program: Any) -> Solved:
-    import gurobipy  # noqa: PLC0415
+    import gurobipy
 
     ended = gurobipy.GRB.Status
     if program.Status in {ended.INFEASIBLE, ended.INF_OR_UNBD}:

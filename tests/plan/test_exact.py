@@ -203,6 +203,38 @@ def test_start_classes_cover_every_start(each: Board) -> None:
         assert {(p.gpcs, frozenset(around(mask, p))) for p in tried} == possible
 
 
+@pytest.mark.parametrize("gain", [0.0, -0.05, 0.2])
+def test_light_load_is_proven_at_once(gain: float) -> None:
+    """All schedules are worth the same, or nearly: the bound must see that nothing is scarce."""
+    rng = np.random.default_rng(7)
+    tenants = [
+        tenant(
+            f"t{m}",
+            rng.poisson(3, 100).tolist(),
+            accuracy_post=0.5 + gain,
+            retraining_slots={1: 60, 2: 33, 3: 24, 4: 19},
+        )
+        for m in range(2)
+    ]
+    assert solve(problem(*tenants)).gap == 0
+
+
+def test_retraining_that_does_not_pay_is_not_put_off_until_it_no_longer_fits() -> None:
+    rng = np.random.default_rng(8)
+    tenants = [
+        tenant(
+            f"t{m}",
+            rng.poisson(9, 200).tolist(),
+            accuracy_post=0.5,
+            retraining_slots={1: 50, 2: 40, 3: 28, 4: 22},
+        )
+        for m in range(5)
+    ]
+    plan = make_plan(problem(*tenants), time_limit_s=2.0)
+    assert len(plan.retrainings) == 5
+    assert plan.gap < 0.02
+
+
 def test_joint_patterns_of_an_a100() -> None:
     counts = [
         len(build_space(problem(*[tenant(f"t{m}", [1.0]) for m in range(n)])).joint)

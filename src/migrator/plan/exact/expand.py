@@ -54,6 +54,7 @@ def expand(
     slot: int,
     incumbent: float,
     width: int,
+    urgency: float,
     space: SpaceArrays,
     tables: Tables,
     bounds: Bounds,
@@ -106,7 +107,7 @@ def expand(
             if base_top + rent + _most_ahead(slot + 1, own, until, tops) <= incumbent:
                 continue
             if labels == rows:
-                labels, lost = _shrink(labels, rows // 2, then, seen)
+                labels, lost = _shrink(labels, rows // 2, urgency, then, seen)
                 missed = max(missed, lost)
             _look_ahead(slot + 1, own, until, bounds, ahead)
             # Written to the first free row, then adopted there or merged into its like.
@@ -120,7 +121,7 @@ def expand(
                 labels, own, until, best, origin, tales, space.fitting[mask], then, seen
             )
     if labels > width:
-        labels, lost = _shrink(labels, width, then, seen)
+        labels, lost = _shrink(labels, width, urgency, then, seen)
         missed = max(missed, lost)
     for row in range(labels):
         seen[then.spot[row]] = -1
@@ -302,7 +303,7 @@ def _find(own: Ints, until: Ints, labels: Labels, seen: Ints) -> int:
 
 
 @compiled
-def _shrink(labels: int, keep: int, then: Labels, seen: Ints) -> tuple[int, float]:
+def _shrink(labels: int, keep: int, urgency: float, then: Labels, seen: Ints) -> tuple[int, float]:
     """Keep `keep` labels, in their order; returns (labels, best bound lost).
 
     Three quarters go by bound alone. The rest go round the phases (who waits, runs, is done):
@@ -310,7 +311,14 @@ def _shrink(labels: int, keep: int, then: Labels, seen: Ints) -> tuple[int, floa
     retrainings still to come can vanish before their bound shows it.
     """
     tenants = then.place.shape[1]
-    order = np.argsort(-then.bound[:labels], kind="mergesort")
+    rank = np.empty(labels)
+    for row in range(labels):
+        # between equals, whoever has more of the retraining behind it: the rest must still fit
+        tie = urgency * (1e-5 + 1e-8 * abs(then.bound[row]))
+        rank[row] = then.bound[row]
+        for m in range(tenants):
+            rank[row] -= tie if then.place[row, m] == WAITING else 0.0
+    order = np.argsort(-rank, kind="mergesort")
     chosen, left = np.zeros(labels, np.bool_), keep
     taken, phase = np.zeros(3**tenants, np.int64), np.zeros(labels, np.int64)
     for row in range(labels):

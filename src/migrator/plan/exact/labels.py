@@ -23,6 +23,8 @@ from migrator.plan.exact.space import Ints, Space
 from migrator.plan.exact.tables import NEVER, Tables
 from migrator.plan.exact.transition import DONE, WAITING
 
+EAGER = 1e15
+"""Weight of a tenant that still waits in a pass that only wants to arrive."""
 NARROW = 16
 """Labels a slot that even a pass without budget keeps: it must arrive with some plan."""
 
@@ -84,11 +86,20 @@ class LabelSearch:
             bounds.waiting.max(axis=2), bounds.running.max(axis=3), bounds.done.max(axis=2)
         )
 
-    def run(self, incumbent: float, width: int, budget: float, late: Callable[[], bool]) -> Found:
+    def run(
+        self,
+        incumbent: float,
+        width: int,
+        budget: float,
+        late: Callable[[], bool],
+        eager: bool = False,
+    ) -> Found:
         """One pass that keeps at most `width` labels a slot and spends about `budget` work.
 
         Work is counted, not timed, so that the same problem gives the same plan on any
         machine; `late` is the emergency brake for a machine slower than the budget assumes.
+        An `eager` pass keeps those who retrain early, whatever it costs: it finds a plan where
+        retraining does not pay and the others put it off until it no longer fits.
         """
         slots = self._tables.keep.shape[2]
         rows = 2 * width + 64
@@ -101,12 +112,13 @@ class LabelSearch:
             allowed = width
             if work > budget / 2:
                 # Half is spent; spread the rest over the slots left, so that the pass arrives.
-                each = work / max(1, walked)
+                each = max(1.0, work / max(1, walked))
                 allowed = int(min(width, max(NARROW, (budget - work) / (slots - slot) / each)))
             if late():
                 allowed = NARROW
             walked += now.count
-            lost, spent = self._advance(slot, incumbent, allowed, now, then, stories, seen)
+            urgency = EAGER if eager else 1.0
+            lost, spent = self._advance(slot, incumbent, allowed, urgency, now, then, stories, seen)
             missed, work = max(missed, lost), work + spent
             now, then = then, now
             if now.count == 0:
@@ -131,6 +143,7 @@ class LabelSearch:
         slot: int,
         incumbent: float,
         width: int,
+        urgency: float,
         now: _Layer,
         then: _Layer,
         stories: _Stories,
@@ -143,6 +156,7 @@ class LabelSearch:
             slot,
             incumbent,
             width,
+            urgency,
             self._space.arrays,
             self._tables,
             self._bounds,

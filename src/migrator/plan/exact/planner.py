@@ -77,6 +77,10 @@ def _widen(
     for width in WIDTHS_FEW if len(problem.tenants) <= 2 else WIDTHS_MANY:
         found = search.run(value + TOLERANCE * abs(value), width, budget, late)
         budget -= found.work
+        if found.schedule is None and schedule is None and found.missed > NEVER:
+            eager = search.run(NEVER, width, budget, late, eager=True)
+            value, schedule = eager.value, eager.schedule
+            budget -= eager.work
         if found.schedule is not None:
             value, schedule = found.value, found.schedule
         if found.missed <= NEVER and schedule is None:

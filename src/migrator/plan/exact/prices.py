@@ -53,6 +53,11 @@ def find_prices(space: Space, tables: Tables, occupied: Ints) -> Prices:
     bound = _refine(
         tables, space.arrays, occupied, pattern, sizes, space.most_waiting, steps, first
     )
+    # Where the board is large enough for everybody, nothing should cost anything.
+    none, none_r = np.zeros_like(pattern), np.zeros_like(sizes)
+    free = _refine(tables, space.arrays, occupied, none, none_r, space.most_waiting, 1, 0.0)
+    if free <= bound:
+        return Prices(none, none_r, float(free))
     return Prices(pattern, sizes, float(bound))
 
 

@@ -12,8 +12,11 @@ SOURCE = Path(__file__).parent.parent / "src" / "migrator"
 
 MAY_IMPORT = {
     "core": set(),
+    "files": {"core"},
+    "traces": {"core"},
+    "scenario": {"core", "files", "traces"},
     "forecast": {"core"},
-    "plan": {"core"},
+    "plan": {"core", "files"},
     "execute": {"core"},
     "learn": {"core"},
     "gpu": {"core"},

@@ -61,6 +61,21 @@ class Board:
         """The instance sizes in GPCs that plans may use, ascending."""
         return tuple(self.plain_profiles)
 
+    @property
+    def sms(self) -> int:
+        """The SMs of the whole board, as its largest instance has them."""
+        return self.sms_of(self.sizes[-1])
+
+    def sms_of(self, gpcs: int) -> int:
+        """The SMs of an instance of `gpcs` GPCs."""
+        sms = self.plain_profiles[gpcs].sms
+        if sms is None:
+            raise InputError(
+                f"gpu: nobody has published how many SMs a {gpcs}-GPC instance of {self.name} has; "
+                "use a board for which `migrator boards NAME` shows them"
+            )
+        return sms
+
     def profile(self, name: str) -> MigProfile:
         """The profile called `name`, e.g. "1g.10gb+me"."""
         for profile in self.profiles:

@@ -1,0 +1,61 @@
+"""A scenario: tenants with their arrivals and drift on a board, and how to run them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from migrator.core.catalogue import Board
+from migrator.core.curve import Curve
+from migrator.core.service import Service
+from migrator.core.trace import Trace
+
+
+@dataclass(frozen=True)
+class Drift:
+    """What one window does to a tenant's model, and what retraining does about it."""
+
+    accuracy_pre: float
+    """On this window's data, of a model retrained in the window before."""
+    accuracy_post: float
+    """On this window's data, once retrained on it."""
+    seconds: Curve
+    """How long that retraining takes, over SMs."""
+
+
+@dataclass(frozen=True)
+class ServedTenant:
+    """A tenant of a scenario."""
+
+    service: Service
+    trace: Trace
+    """Its arrivals, scaled; the run begins at `offset_s`, what is before it is history."""
+    offset_s: int
+    drifts: tuple[Drift, ...]
+    """One per window; after the last one there is nothing more to retrain."""
+
+    @property
+    def name(self) -> str:
+        """The tenant's name."""
+        return self.service.tenant
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Everything a run needs."""
+
+    name: str
+    board: Board
+    window_s: float
+    slot_s: float
+    windows: int
+    tenants: tuple[ServedTenant, ...]
+    policy: str
+    forecaster: str
+    seed: int
+    prepared: bool
+    """Whether worker processes wait ready, so that a new instance pays no process start."""
+
+    @property
+    def slots(self) -> int:
+        """Slots of a window."""
+        return round(self.window_s / self.slot_s)

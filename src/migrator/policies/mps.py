@@ -1,0 +1,51 @@
+"""What an MPS policy's percentages become: worker processes.
+
+One process on a large share is slow at small batches: most SMs idle while one request runs.
+Every MPS policy therefore serves a task's share through as many equal processes as answer
+most requests, each of at least `SMALLEST_PERCENT`; INFless does so by itself. None of the
+peers' papers forbids it, and with one process per share they would all lose for a reason that
+is not theirs.
+"""
+
+from __future__ import annotations
+
+from migrator.core.catalogue import Board
+from migrator.core.instance import Kind, Task
+from migrator.core.service import Service
+from migrator.core.share import Share
+
+SMALLEST_PERCENT = 10.0
+
+
+def sms_of(board: Board, percent: float) -> float:
+    """SMs behind a percentage."""
+    return board.sms * percent / 100
+
+
+def processes(service: Service, board: Board, percent: float) -> int:
+    """How many equal processes answer most requests on `percent` of the SMs."""
+    most = max(1, int(percent / SMALLEST_PERCENT + 1e-9))
+    return max(
+        range(1, most + 1),
+        key=lambda n: n * service.capability_rps(sms_of(board, percent / n)),
+    )
+
+
+def capability_rps(service: Service, board: Board, percent: float) -> float:
+    """Requests per second on `percent` of the SMs, through that many processes."""
+    if percent <= 0:
+        return 0.0
+    n = processes(service, board, percent)
+    return n * service.capability_rps(sms_of(board, percent / n))
+
+
+def serving(service: Service, board: Board, percent: float) -> tuple[Share, ...]:
+    """The tenant's inference on `percent` of the SMs."""
+    n = processes(service, board, percent)
+    task = Task(service.tenant, Kind.INFERENCE)
+    return tuple(Share(number, percent / n, task) for number in range(n))
+
+
+def training(tenant: str, percent: float) -> Share:
+    """The tenant's retraining on `percent` of the SMs."""
+    return Share(0, percent, Task(tenant, Kind.RETRAINING))

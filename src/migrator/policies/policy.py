@@ -1,0 +1,144 @@
+"""A policy: what is seen now in, what every task gets out. No clock, no I/O.
+
+A policy is asked at the start of every window, and again as its attributes say. It answers
+with what is held in the slots from now on; the executor makes it so, in the simulator and on
+a real GPU alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from migrator.core.catalogue import Board
+from migrator.core.curve import Curve
+from migrator.core.plan import Plan
+from migrator.core.problem import Problem
+from migrator.core.service import Service
+from migrator.core.share import Holding
+
+
+class Sharing(StrEnum):
+    """How tasks share the GPU."""
+
+    MIG = "MIG"
+    """Instances on slices of their own: no interference."""
+    MPS = "MPS"
+    """Percentages of the SMs: memory bandwidth is shared."""
+    UNPARTITIONED = "unpartitioned"
+    """Everybody on everything, in turns."""
+
+
+class Sight(StrEnum):
+    """What a policy sees of the arrivals to come."""
+
+    NOTHING = "nothing"
+    FORECAST = "forecast"
+    TRUTH = "truth"
+
+
+class Routing(StrEnum):
+    """Which instance a request is sent to."""
+
+    EARLIEST = "earliest"
+    """Where it is answered soonest."""
+    THRIFTY = "thrifty"
+    """The slowest that still answers in time (ELSA), else where it is answered soonest."""
+
+
+@dataclass(frozen=True)
+class RetrainingState:
+    """A retraining that waits or runs."""
+
+    accuracy_now: float
+    """Of the model that serves, on this window's data."""
+    accuracy_post: float
+    """What is expected once it is done."""
+    seconds: Curve
+    """All of its work, over SMs."""
+    done: float
+    """Part of the work that is done, 0 where it waits."""
+    holding: Holding | None
+    """What it runs on; None: it waits."""
+
+
+@dataclass(frozen=True)
+class TenantView:
+    """One tenant as a policy sees it."""
+
+    service: Service
+    history: NDArray[np.float64]
+    """Requests per slot of everything seen so far; it ends now and may be empty."""
+    ahead: NDArray[np.float64] | None
+    """Scenarios (rows) of requests in the slots left of this window, by the policy's sight."""
+    retraining: RetrainingState | None
+    """None: nothing to retrain, or done already."""
+    overhead_s: float
+    """Until an instance or share that is new to it serves."""
+    accuracy: float
+    """Of the model that serves now, on this window's data."""
+
+    @property
+    def name(self) -> str:
+        """The tenant's name."""
+        return self.service.tenant
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What a policy decides on."""
+
+    board: Board
+    slot_s: float
+    slots: int
+    """Of a window."""
+    slot: int
+    """Now, in this window: 0 at its start."""
+    tenants: tuple[TenantView, ...]
+    held: tuple[Holding, ...]
+    """What every task holds now; empty before the first decision."""
+
+    @property
+    def slots_left(self) -> int:
+        """From now to the window's end."""
+        return self.slots - self.slot
+
+    def tenant(self, name: str) -> TenantView:
+        """The tenant called `name`."""
+        return next(each for each in self.tenants if each.name == name)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is held from now on, slot by slot; the last slot holds until the next decision.
+
+    A retraining runs while its task holds something. What is held for one that is done idles.
+    """
+
+    slots: tuple[tuple[Holding, ...], ...]
+    problem: Problem | None = None
+    plan: Plan | None = None
+    """Where the policy planned: its problem and plan, for the record."""
+
+
+class Policy(Protocol):
+    """One way to share a GPU."""
+
+    name: str
+    summary: str
+    """One line for people who choose."""
+    sharing: Sharing
+    sight: Sight
+    routing: Routing
+    every_s: float | None
+    """Asked again so often inside the window; None: at its start only."""
+    on_completion: bool
+    """Asked again at the first slot after a retraining ends."""
+
+    def decide(self, observation: Observation) -> Decision:
+        """What every task gets from now on."""
+        ...

@@ -1,0 +1,1 @@
+"""Scenarios: their files, the packaged models, drifts and the paper's workloads."""

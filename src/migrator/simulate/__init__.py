@@ -1,0 +1,1 @@
+"""The request-level simulator: a scenario and a policy in, an outcome out."""

@@ -1,0 +1,1 @@
+"""Arrivals: a seeded generator, and loaders for public traces in their own formats."""

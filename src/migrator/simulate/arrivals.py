@@ -1,0 +1,81 @@
+"""From requests per second to single requests: when each one comes.
+
+Inside a second (or a shorter slot) nothing is known of a trace but its count, so the requests
+of a second come at uniformly random moments of it, as those of a Poisson process would.
+Everything is drawn from the seed, the tenant and the window alone: every policy meets the
+same requests.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from migrator.core.trace import Trace
+from migrator.plan.compiled import compiled
+
+_SPLIT, _TIMES, _DRAWS = range(3)
+"""Streams of random numbers that must not meet."""
+
+
+class Arrivals:
+    """A tenant's requests: per slot, and one by one."""
+
+    def __init__(self, trace: Trace, slot_s: float, seed: int, tenant: int) -> None:
+        self._key = (seed, tenant)
+        self.grain_s = min(1.0, slot_s)
+        self._grains = self._split(trace, round(1 / self.grain_s))
+        self._per_slot = round(slot_s / self.grain_s)
+
+    def slots(self, start_s: float, end_s: float) -> NDArray[np.float64]:
+        """Requests per slot from `start_s` to `end_s`, both on a slot's edge; the rest is cut."""
+        grains = self._between(start_s, end_s)
+        whole = len(grains) // self._per_slot * self._per_slot
+        slots: NDArray[np.int64] = grains[:whole].reshape(-1, self._per_slot).sum(axis=1)
+        return slots.astype(np.float64)
+
+    def times(self, start_s: float, end_s: float) -> NDArray[np.float64]:
+        """When the requests between come, in order."""
+        grains = self._between(start_s, end_s)
+        random = self._random(_TIMES, start_s)
+        gaps = random.standard_exponential(int(grains.sum()) + len(grains))
+        return spread(grains, gaps, start_s, self.grain_s)
+
+    def draws(self, start_s: float, requests: int) -> NDArray[np.float64]:
+        """One number per request that comes from `start_s` on: below the accuracy it is right."""
+        return self._random(_DRAWS, start_s).random(requests)
+
+    def _between(self, start_s: float, end_s: float) -> NDArray[np.int64]:
+        return self._grains[round(start_s / self.grain_s) : round(end_s / self.grain_s)]
+
+    def _split(self, trace: Trace, parts: int) -> NDArray[np.int64]:
+        if parts == 1:
+            return trace.counts
+        shares = np.full(parts, 1 / parts)
+        split: NDArray[np.int64] = self._random(_SPLIT, 0).multinomial(trace.counts, shares)
+        return split.reshape(-1)
+
+    def _random(self, stream: int, start_s: float) -> np.random.Generator:
+        return np.random.default_rng([*self._key, stream, round(start_s / self.grain_s)])
+
+
+@compiled
+def spread(
+    counts: NDArray[np.int64], gaps: NDArray[np.float64], start_s: float, grain_s: float
+) -> NDArray[np.float64]:
+    """Uniform moments in order: n of a grain are n + 1 exponential gaps, scaled to its length."""
+    times = np.empty(counts.sum(), dtype=np.float64)
+    at, gap = 0, 0
+    for grain in range(len(counts)):
+        n = counts[grain]
+        total = 0.0
+        for index in range(n + 1):
+            total += gaps[gap + index]
+        passed = 0.0
+        begin = start_s + grain * grain_s
+        for index in range(n):
+            passed += gaps[gap + index]
+            times[at + index] = begin + passed / total * grain_s
+        at += n
+        gap += n + 1
+    return times

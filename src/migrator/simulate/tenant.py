@@ -1,0 +1,129 @@
+"""One tenant in a run: its requests, its model, and what is still waiting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from migrator.core.instance import Kind
+from migrator.core.outcome import Tally
+from migrator.core.scenario import ServedTenant
+from migrator.simulate import serving
+from migrator.simulate.arrivals import Arrivals
+from migrator.simulate.learning import Learner
+from migrator.simulate.lives import Life
+
+
+class RunningTenant:
+    """A tenant of the scenario with its state between windows."""
+
+    def __init__(self, tenant: ServedTenant, slot_s: float, seed: int, number: int) -> None:
+        self.service = tenant.service
+        self.offset_s = tenant.offset_s
+        self.slot_s = slot_s
+        self.arrivals = Arrivals(tenant.trace, slot_s, seed, number)
+        self.learner = Learner(tenant.drifts)
+        self._waiting = (np.empty(0), np.empty(0))
+
+    @property
+    def name(self) -> str:
+        """The tenant's name."""
+        return self.service.tenant
+
+    def history(self, now_s: float) -> NDArray[np.float64]:
+        """Requests per slot until `now_s` of the run, the trace before it included."""
+        until = self.offset_s + now_s
+        return self.arrivals.slots(math.fmod(until, self.slot_s), until)
+
+    def received(self, begin_s: float, end_s: float) -> NDArray[np.float64]:
+        """Requests per slot between two moments of the run."""
+        return self.arrivals.slots(self.offset_s + begin_s, self.offset_s + end_s)
+
+    def serve(
+        self,
+        lives: Sequence[Life],
+        begin_s: float,
+        end_s: float,
+        slowdown: NDArray[np.float64],
+        *,
+        thrifty: bool,
+        drawn: bool,
+    ) -> Tally:
+        """Serve a window's requests, those that waited first, and count what became of them."""
+        arrival_s, draw = self._requests(begin_s, end_s)
+        mine = sorted(
+            (each for each in lives if self._is_mine(each)),
+            key=lambda each: -self._latency_s(each, 1),
+        )
+        workers = self._workers(mine)
+        cold = _spans([(each.since_s, min(each.ready_s, each.until_s)) for each in mine])
+        now = serving.Conditions(
+            begin_s,
+            end_s,
+            self.service.slo_s,
+            self.service.batch,
+            thrifty,
+            self.slot_s,
+            slowdown,
+            np.array([when for when, _ in self.learner.switches]),
+            np.array([accuracy for _, accuracy in self.learner.switches]),
+            np.array([begin for begin, _ in cold]),
+            np.array([end for _, end in cold]),
+        )
+        waited = len(self._waiting[0])
+        counted, served = serving.serve(arrival_s, draw, drawn, workers, now)
+        for each, free_s in zip(mine, workers.free_s, strict=True):
+            each.free_s = float(free_s)
+        settled = counted[serving.IN_TIME] + counted[serving.LATE] + counted[serving.DROPPED]
+        assert settled == served, "a request was lost from the books"
+        self._waiting = (arrival_s[served:], draw[served:])
+        return Tally(
+            received=len(arrival_s) - waited,
+            goodput=float(counted[serving.GOODPUT]),
+            wrong=float(counted[serving.IN_TIME] - counted[serving.GOODPUT]),
+            late=int(counted[serving.LATE]),
+            dropped=int(counted[serving.DROPPED]),
+            queued=len(arrival_s) - served - waited,
+            while_reconfiguring=int(counted[serving.RECONFIGURING]),
+        )
+
+    def _requests(
+        self, begin_s: float, end_s: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        offset = self.offset_s
+        times = self.arrivals.times(offset + begin_s, offset + end_s) - offset
+        draws = self.arrivals.draws(offset + begin_s, len(times))
+        return (
+            np.concatenate([self._waiting[0], times]),
+            np.concatenate([self._waiting[1], draws]),
+        )
+
+    def _workers(self, mine: Sequence[Life]) -> serving.Workers:
+        batches = range(self.service.batch + 1)
+        latency_s = [[self._latency_s(each, max(1, batch)) for batch in batches] for each in mine]
+        return serving.Workers(
+            np.array(latency_s, dtype=np.float64).reshape(len(mine), len(batches)),
+            np.array([each.ready_s for each in mine]),
+            np.array([each.until_s for each in mine]),
+            np.array([each.free_s for each in mine]),
+        )
+
+    def _latency_s(self, life: Life, batch: int) -> float:
+        return self.service.latency_s(batch, life.sms) / life.duty
+
+    def _is_mine(self, life: Life) -> bool:
+        return life.task.tenant == self.name and life.task.kind is Kind.INFERENCE
+
+
+def _spans(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The union of spans, in order and apart."""
+    union: list[tuple[float, float]] = []
+    for begin, end in sorted(each for each in spans if each[0] < each[1]):
+        if union and begin <= union[-1][1]:
+            union[-1] = (union[-1][0], max(union[-1][1], end))
+        else:
+            union.append((begin, end))
+    return union

@@ -1,0 +1,56 @@
+"""Slowdowns: none under MIG, by the neighbours' part under MPS, by their number without either."""
+
+import numpy as np
+import pytest
+from support.scenarios import H200, profile, serves, share
+
+from migrator.core.instance import Kind
+from migrator.core.profile import INTERFERING_PART
+from migrator.core.service import Service
+from migrator.core.share import Holding, Share
+from migrator.policies.policy import Sharing
+from migrator.simulate.interference import slowdowns, training_speed
+from migrator.simulate.lives import Life
+
+SERVICES = [Service(name, profile(interference=0.2, contention=1.5), 1.0, 1) for name in ("a", "b")]
+
+
+def life(holding: Holding) -> Life:
+    assert holding.task is not None
+    part = holding.percent / 100 if isinstance(holding, Share) else 0.1
+    return Life(holding, holding.task, 132 * part, 0.0, 0.0)
+
+
+def slower(sharing: Sharing, alive: list[Life], a_rps: float, b_rps: float) -> tuple[float, float]:
+    found = slowdowns(
+        sharing, H200.sms, SERVICES, [alive], {"a": np.array([a_rps]), "b": np.array([b_rps])}
+    )
+    return float(found["a"][0]), float(found["b"][0])
+
+
+def test_instances_do_not_disturb_each_other() -> None:
+    alive = [life(serves("a", 0, 1)), life(serves("b", 1, 1))]
+    assert slower(Sharing.MIG, alive, 1e6, 1e6) == (1.0, 1.0)
+
+
+def test_beside_a_training_of_the_measured_size_the_slowdown_is_the_measured_one() -> None:
+    beside = share("b", 100 * INTERFERING_PART, Kind.RETRAINING)
+    assert slower(Sharing.MPS, [life(share("a", 40)), life(beside)], 0, 0)[0] == pytest.approx(1.2)
+
+
+def test_a_serving_neighbour_counts_by_how_busy_it_is() -> None:
+    alive = [life(share("a", 50)), life(share("b", 50))]
+    able = SERVICES[1].capability_rps(66)
+    idle, _ = slower(Sharing.MPS, alive, 1, 0)
+    half, _ = slower(Sharing.MPS, alive, 1, able / 2)
+    full, _ = slower(Sharing.MPS, alive, 1, 10 * able)
+    assert idle == 1.0
+    assert half - 1 == pytest.approx((full - 1) / 2)
+    assert full == pytest.approx(1 + 0.2 * 0.5 / INTERFERING_PART)
+
+
+def test_unpartitioned_everybody_waits_for_everybody_busy() -> None:
+    alive = [life(share("a", 100)), life(share("b", 100, Kind.RETRAINING))]
+    assert slower(Sharing.UNPARTITIONED, alive, 1, 0)[0] == pytest.approx(1 + 1.5)
+    assert training_speed(Sharing.UNPARTITIONED, alive[1], alive, 1.0) == 0.5
+    assert training_speed(Sharing.MPS, alive[1], alive, 1.0) == 1.0

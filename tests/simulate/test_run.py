@@ -1,0 +1,155 @@
+"""Whole runs small enough to follow by hand, and what holds for every run."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.scenarios import (
+    Fixed,
+    Flat,
+    Reacting,
+    drift,
+    profile,
+    scenario,
+    serves,
+    share,
+    tenant,
+    trains,
+)
+
+from migrator.core.instance import Kind
+from migrator.core.share import Holding
+from migrator.policies.policy import Decision, Observation, Routing, Sharing
+from migrator.simulate.run import run
+
+
+def test_a_run_by_hand() -> None:
+    # 10 requests a second, 10 ms each; trains 40 s / 3.75 on 60 SMs, one second to load, 0.5 create
+    this = scenario(tenant("a", [10] * 30, drifts=(drift(),)), window_s=30)
+    outcome = run(this, Fixed((serves("a", 0, 1), trains("a", 4, 3))), Flat())
+    (window,) = outcome.windows
+    (alone,) = window.tenants
+    done_s = 1.5 + 40 * 16 / 60
+    assert alone.retrained_s == pytest.approx(done_s)
+    assert (alone.accuracy_before, alone.accuracy_after) == (0.5, 0.9)
+    assert (outcome.tally.received, outcome.tally.slo_attainment) == (300, 1.0)
+    # 12 seconds and a part before the switch, 18 less that part after it
+    assert outcome.tally.goodput == pytest.approx(0.5 * 122 + 0.9 * 178, abs=0.4 * 6)
+    assert window.reconfigurations == 2
+
+
+def test_a_slot_without_a_warm_instance_loses_its_requests() -> None:
+    this = scenario(tenant("a", [10] * 10))
+    moves = Fixed(*[(serves("a", 0, 1),)] * 5, (serves("a", 2, 1),))
+    tally = run(this, moves, Flat()).tally
+    # the new instance serves from 5 + 0.01 + 1.5 on, and a request waits at most 0.1 s less 10 ms
+    assert tally.dropped == pytest.approx(14, abs=3)
+    assert tally.while_reconfiguring == tally.dropped
+
+
+def test_mps_shares_are_replaced_without_an_outage_and_suffer_their_neighbours() -> None:
+    model = profile(interference=0.5)
+    this = scenario(
+        tenant("a", [10] * 10, model=model, slo_s=0.012), tenant("b", [0] * 10, drifts=(drift(),))
+    )
+    alone = Fixed(*[(share("a", 12.2), share("b", 10))] * 5, (share("a", 24.4), share("b", 10)))
+    alone.sharing = Sharing.MPS
+    assert run(this, alone, Flat()).tally.in_time == 100
+    beside = Fixed((share("a", 12.2), share("b", 10), share("b", 48.5, Kind.RETRAINING)))
+    beside.sharing = Sharing.MPS
+    tally = run(this, beside, Flat()).tally
+    # the training is warm after a second; then 10 ms become 15, and a few that meet are dropped
+    assert tally.late + tally.dropped == pytest.approx(90, abs=2)
+    assert tally.late > 80
+
+
+def test_a_policy_is_asked_when_it_wants_to_be() -> None:
+    this = scenario(tenant("a", [10] * 20, drifts=(drift(seconds=4),) * 2), windows=2)
+    often = Fixed((serves("a", 0, 1), trains("a", 4, 3)), every_s=4)
+    run(this, often, Flat())
+    assert [each.slot for each in often.seen] == [0, 4, 8, 0, 4, 8]
+
+    def answer(_: Observation) -> Decision:
+        return Decision(((serves("a", 0, 1), trains("a", 4, 3)),))
+
+    completion = Reacting(answer)
+    run(this, completion, Flat())
+    # 1.5 s to start, 4 x 16 / 60 of work: done in slot 2; the second time the process is there
+    assert [each.slot for each in completion.seen] == [0, 3, 0, 2]
+
+
+def test_what_a_policy_sees() -> None:
+    this = scenario(
+        tenant("a", list(range(30)), drifts=(drift(seconds=1000),), offset_s=10), windows=2
+    )
+    policy = Fixed((serves("a", 0, 1), trains("a", 4, 3)))
+    run(this, policy, Flat())
+    first, second = (each.tenants[0] for each in policy.seen)
+    assert first.history.tolist() == list(range(10))
+    assert first.ahead is not None
+    assert first.ahead.tolist() == [list(range(10, 20))]
+    assert first.retraining is not None
+    assert (first.retraining.holding, first.overhead_s) == (None, 1.5)
+    assert second.history.tolist() == list(range(20))
+    assert second.retraining is not None
+    assert second.retraining.holding == trains("a", 4, 3)
+    assert second.retraining.done == pytest.approx((10 - 1.5) / (1000 * 16 / 60))
+    assert policy.seen[1].held == policy.slots[0]
+
+
+def test_a_training_process_of_the_window_before_is_not_a_running_retraining() -> None:
+    this = scenario(tenant("a", [1] * 20, drifts=(drift(seconds=1),) * 2), windows=2)
+    policy = Fixed((serves("a", 0, 1), trains("a", 4, 3)))
+    run(this, policy, Flat())
+    again = policy.seen[1].tenants[0].retraining
+    assert again is not None
+    assert again.holding is None
+
+
+@st.composite
+def allocations(draw: st.DrawFn) -> tuple[Holding, ...]:
+    owners = draw(st.lists(st.sampled_from(["a", "b", None]), min_size=4, max_size=4))
+    held = [serves(owner, start, 1) for start, owner in enumerate(owners) if owner]
+    if draw(st.booleans()):
+        held.append(trains(draw(st.sampled_from(["a", "b"])), 4, 3))
+    return tuple(held)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    slots=st.lists(allocations(), min_size=1, max_size=8),
+    counts=st.lists(st.integers(0, 150), min_size=20, max_size=20),
+    batch=st.integers(1, 4),
+    routing=st.sampled_from(list(Routing)),
+    drawn=st.booleans(),
+)
+def test_nothing_is_lost_and_a_seed_gives_one_result(
+    slots: list[tuple[Holding, ...]],
+    counts: list[int],
+    batch: int,
+    routing: Routing,
+    drawn: bool,
+) -> None:
+    this = scenario(
+        tenant("a", counts, drifts=(drift(), drift()), batch=batch),
+        tenant("b", counts[::-1], slo_s=0.05),
+        windows=2,
+    )
+    policy = Fixed(*slots, routing=routing)
+    outcome, again = (run(this, policy, Flat(), drawn=drawn) for _ in range(2))
+    tally = outcome.tally
+    assert tally.received == 2 * sum(counts)
+    assert tally.balance == pytest.approx(0, abs=1e-6)
+    assert tally.queued >= 0
+    assert tally.while_reconfiguring <= tally.late + tally.dropped
+    assert [each.tenants for each in outcome.windows] == [each.tenants for each in again.windows]
+    if drawn:
+        assert tally.goodput == int(tally.goodput)
+
+
+def test_drawn_and_expected_correctness_agree_on_average() -> None:
+    this = scenario(tenant("a", [80] * 100, drifts=(drift(0.7),), slo_s=1.0), window_s=100)
+    policy = Fixed((serves("a", 0, 1),))
+    expected, drawn = (run(this, policy, Flat(), drawn=each).tally for each in (False, True))
+    assert expected.goodput_share == pytest.approx(0.7)
+    assert drawn.goodput_share == pytest.approx(0.7, abs=3 * np.sqrt(0.21 / 8000))

@@ -47,4 +47,5 @@ class Plan:
         missing = max(0.0, self.upper_bound - self.goodput)
         if missing <= 1e-9 * max(1.0, abs(self.upper_bound)):
             return 0.0
-        return missing / (self.goodput if self.goodput > 0 else max(abs(self.upper_bound), 1.0))
+        # next to nothing promised against something possible: the bound is the measure
+        return missing / max(self.goodput, 1e-9 * abs(self.upper_bound))

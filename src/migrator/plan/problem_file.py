@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn, TypeVar
+from typing import Annotated, Literal, NoReturn
 
 from pydantic import Discriminator, Field, Tag
 
@@ -17,28 +17,27 @@ from migrator.core.catalogue import Board
 from migrator.core.instance import Instance, Kind
 from migrator.core.placement import Placement, find_placement, placements
 from migrator.core.problem import Charge, Initial, Problem, RunningRetraining, Tenant
-from migrator.plan.json_file import (
+from migrator.files.json_file import read_json_file
+from migrator.files.strict import (
     MAX_NUMBER,
     Count,
     Entry,
-    InstanceEntry,
     Location,
     Number,
     Parts,
-    instance_to_json,
     listed,
     nearest,
-    read_json_file,
     refuse,
+    require_version,
     shown,
     validated,
 )
+from migrator.files.tenants import by_size, no_such_size, require_names, sizes_remedy
+from migrator.plan.instance_entry import InstanceEntry, instance_to_json
 
 VERSION = 1
 
 _MIN_SLOT_S = 1e-6
-
-_Value = TypeVar("_Value", int, float)
 
 
 def _numbers_or_scenarios(value: object) -> str | None:
@@ -126,10 +125,10 @@ def read_problem(path: Path) -> Problem:
 
 def parse_problem(data: object) -> Problem:
     """The problem in JSON that has been read already; InputError names the key and the remedy."""
-    _require_version(data)
+    require_version(data, VERSION)
     file = validated(_ProblemEntry, data, _PARTS, "the problem")
     board = catalogue.board(file.gpu)
-    _require_names(file)
+    require_names([tenant.name for tenant in file.tenants])
     return Problem(
         board=board,
         slot_s=file.slot_s,
@@ -185,48 +184,18 @@ def _initial_to_json(initial: Initial) -> dict[str, object]:
     }
 
 
-def _require_version(data: object) -> None:
-    """Before anything else: another version may have other keys."""
-    if not isinstance(data, dict) or "version" not in data:
-        return
-    version = data["version"]
-    if type(version) is not int or version != VERSION:
-        refuse(
-            ("version",),
-            f"{shown(version)} is not supported",
-            f"write the file in version {VERSION}",
-        )
-
-
-def _require_names(file: _ProblemEntry) -> None:
-    seen: dict[str, int] = {}
-    for index, tenant in enumerate(file.tenants):
-        location = ("tenants", index, "name")
-        if not tenant.name.strip():
-            refuse(location, "the name is empty", "give every tenant a name")
-        if not tenant.name.isprintable():
-            refuse(location, f"{shown(tenant.name)} cannot be printed", "use letters and digits")
-        if tenant.name in seen:
-            refuse(
-                location,
-                f"{shown(tenant.name)} is already the name of tenants[{seen[tenant.name]}]",
-                "give every tenant a name of its own",
-            )
-        seen[tenant.name] = index
-
-
 def _tenant(entry: _TenantEntry, location: Location, file: _ProblemEntry, board: Board) -> Tenant:
     retraining = entry.retraining_slots
     return Tenant(
         name=entry.name,
         received=_received(entry, (*location, "received"), file.slots),
-        capability=_by_size(entry.capability, (*location, "capability"), board),
+        capability=by_size(entry.capability, (*location, "capability"), board),
         accuracy_pre=entry.accuracy_pre,
         accuracy_post=_accuracy_post(entry, location, file),
         retraining_slots=(
             None
             if retraining is None
-            else _by_size(retraining, (*location, "retraining_slots"), board)
+            else by_size(retraining, (*location, "retraining_slots"), board)
         ),
         overhead_s=entry.overhead_s,
         min_gpcs=entry.min_gpcs,
@@ -256,22 +225,6 @@ def _scenarios(
         yield location, numbers
     for index, scenario in enumerate(scenarios):
         yield (*location, index), scenario
-
-
-def _by_size(values: dict[str, _Value], location: Location, board: Board) -> dict[int, _Value]:
-    known = {str(gpcs): gpcs for gpcs in board.sizes}
-    for size in values:
-        if size not in known:
-            refuse((*location, size), _no_such_size(board, shown(size)), _sizes_remedy(board))
-    return {known[size]: values[size] for size in sorted(values)}
-
-
-def _no_such_size(board: Board, size: object) -> str:
-    return f"{board.name} has no instance size {size}"
-
-
-def _sizes_remedy(board: Board) -> str:
-    return f"use {listed(board.sizes)} GPCs"
 
 
 def _accuracy_post(entry: _TenantEntry, location: Location, file: _ProblemEntry) -> float:
@@ -319,7 +272,7 @@ def _require_placements(instances: tuple[Instance, ...], board: Board) -> None:
 
 def _placement(instance: Instance, location: Location, board: Board) -> Placement:
     if instance.gpcs not in board.sizes:
-        refuse((*location, "gpcs"), _no_such_size(board, instance.gpcs), _sizes_remedy(board))
+        refuse((*location, "gpcs"), no_such_size(board, instance.gpcs), sizes_remedy(board))
     placement = find_placement(board, instance.start, instance.gpcs)
     if placement is None:
         starts = [each.start for each in placements(board) if each.gpcs == instance.gpcs]

@@ -1,7 +1,7 @@
-"""JSON at the edge: files read strictly, every fault told in one sentence that names its key.
+"""Strict reading: what pydantic finds, told as `KEY: what is wrong; the remedy`.
 
-What the problem file and the plan file share: reading (encoding, syntax, duplicate keys) and
-turning what pydantic finds into `KEY: what is wrong; the remedy`.
+Every file format of ours is a tree of `Entry` classes; whoever reads one checks its shape here
+and then turns the entries into the vocabulary of `core`.
 """
 
 from __future__ import annotations
@@ -9,16 +9,14 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
-from pathlib import Path
 from typing import Annotated, NoReturn, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from migrator.core.errors import InputError
-from migrator.core.instance import Instance, Task
 
 Location = tuple[int | str, ...]
 """Keys and list positions from the root of a file to a value."""
@@ -32,7 +30,6 @@ Position = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 Number = Annotated[float, Field(ge=0, le=MAX_NUMBER, allow_inf_nan=False)]
 
 _Entry = TypeVar("_Entry", bound="Entry")
-_Parsed = TypeVar("_Parsed")
 
 
 class Entry(BaseModel):
@@ -45,63 +42,39 @@ Parts = Mapping[tuple[str, ...], type[Entry]]
 """Which kind of object stands at which path of a file, list positions left out."""
 
 
-class InstanceEntry(Entry):
-    """An instance as both files write it."""
-
-    start: Position = Field(description="its first memory slice, an integer of at least 0")
-    gpcs: Count = Field(description="its size in GPCs, an integer of at least 1")
-    task: str | None = Field(description='"TENANT/inference", "TENANT/retraining" or null')
-
-    def instance(self, location: Location) -> Instance:
-        """The instance; `location` is where this entry stands in its file."""
-        return Instance(self.start, self.gpcs, self._task((*location, "task")))
-
-    def _task(self, location: Location) -> Task | None:
-        if self.task is None:
-            return None
-        try:
-            return Task.parse(self.task)
-        except ValueError:
-            refuse(
-                location,
-                f"{shown(self.task)} is not a task",
-                'write "TENANT/inference", "TENANT/retraining" or null',
-            )
-
-
-def instance_to_json(instance: Instance) -> dict[str, object]:
-    """The instance as both files write it."""
-    task = None if instance.task is None else str(instance.task)
-    return {"start": instance.start, "gpcs": instance.gpcs, "task": task}
-
-
 def refuse(location: Location, wrong: str, remedy: str) -> NoReturn:
     """Raise the InputError for what is wrong at `location`."""
     raise InputError(f"{key_path(location)}: {wrong}; {remedy}")
 
 
-def read_json_file(path: Path, parse: Callable[[object], _Parsed]) -> _Parsed:
-    """What `parse` makes of the file's JSON; every fault names the file first."""
-    try:
-        return parse(_load(_text(path)))
-    except InputError as error:
-        name = str(path)
-        raise InputError(f"{name if name.isprintable() else ascii(name)}: {error}") from error
-
-
-def validated(model: type[_Entry], data: object, parts: Parts, what: str) -> _Entry:
+def validated(
+    model: type[_Entry], data: object, parts: Parts, what: str, form: str = "JSON"
+) -> _Entry:
     """`data` as a `model`; InputError tells the first fault.
 
-    `what` names the whole where there is no key to name.
+    `what` names the whole where there is no key to name, `form` is the format of the file.
     """
     if not isinstance(data, dict):
-        raise InputError(f"{what} is {shown(data)}; give a JSON object with {_keys(model)}")
+        raise InputError(f"{what} is {shown(data)}; give a {form} object with {_keys(model)}")
     try:
         return model.model_validate(data)
     except ValidationError as error:
         sentences = _sentences(error.errors(include_url=False, include_context=True), parts)
     more = f" (and {len(sentences) - 1} more)" if len(sentences) > 1 else ""
     raise InputError(sentences[0] + more)
+
+
+def require_version(data: object, version: int) -> None:
+    """Refuse another version before anything else: it may have other keys."""
+    if not isinstance(data, dict) or "version" not in data:
+        return
+    found = data["version"]
+    if type(found) is not int or found != version:
+        refuse(
+            ("version",),
+            f"{shown(found)} is not supported",
+            f"write the file in version {version}",
+        )
 
 
 def key_path(location: Location) -> str:
@@ -141,80 +114,9 @@ def listed(words: Sequence[object], last: str = "or") -> str:
     return f"{', '.join(head)} {last} {tail}" if head else tail
 
 
-def _text(path: Path) -> str:
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except FileNotFoundError:
-        raise InputError("there is no such file; check the path") from None
-    except IsADirectoryError:
-        raise InputError("this is a directory; give the JSON file itself") from None
-    except OSError as error:
-        raise InputError(
-            f"the file cannot be read ({error.strerror}); check the path and its permissions"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"byte {error.start} is not UTF-8; save the file as JSON in UTF-8"
-        ) from error
-    if not text.strip():
-        raise InputError("the file is empty; give a JSON object")
-    return text
-
-
-class _Duplicated(dict[str, object]):
-    """An object in which `key` stood more than once."""
-
-    key: str = ""
-
-
-def _load(text: str) -> object:
-    try:
-        data = json.loads(text, object_pairs_hook=_object, parse_int=_integer)
-    except json.JSONDecodeError as error:
-        raise InputError(
-            f"malformed JSON at line {error.lineno} column {error.colno} "
-            f"({error.msg}); correct it there"
-        ) from error
-    except RecursionError:
-        raise InputError("lists or objects are nested too deeply; flatten the file") from None
-    _refuse_duplicates(data)
-    return data
-
-
-def _integer(text: str) -> int | float:
-    # Python refuses to read very long integers; as an infinite float it is refused by its key.
-    return int(text) if len(text) <= 300 else float(text)
-
-
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) == len(pairs):
-        return found
-    keys = [key for key, _ in pairs]
-    duplicated = _Duplicated(found)
-    duplicated.key = next(key for key in keys if keys.count(key) > 1)
-    return duplicated
-
-
-def _refuse_duplicates(data: object) -> None:
-    # A loop, not a recursion: the reader accepts deeper nesting than Python's stack may have left.
-    waiting: list[tuple[Location, object]] = [((), data)]
-    while waiting:
-        location, value = waiting.pop()
-        if isinstance(value, _Duplicated):
-            refuse((*location, value.key), "the key appears more than once", "keep one of them")
-        items: Iterable[tuple[int | str, object]] = ()
-        if isinstance(value, dict):
-            items = value.items()
-        elif isinstance(value, list):
-            items = enumerate(value)
-        waiting.extend(
-            ((*location, key), each) for key, each in items if isinstance(each, dict | list)
-        )
-
-
 _WRONG: dict[str, tuple[str, str]] = {
     "finite_number": ("is not finite", "a finite number"),
+    "greater_than": ("is not above {gt:g}", "a number above {gt:g}"),
     "greater_than_equal": ("is less than {ge:g}", "a number of at least {ge:g}"),
     "less_than_equal": ("is more than {le:g}", "a number of at most {le:g}"),
     "int_type": ("is not an integer", "an integer, without quotes or decimals"),

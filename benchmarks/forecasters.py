@@ -1,0 +1,137 @@
+"""Measure the forecasters: `MIGRATOR_DATA=FOLDER python benchmarks/forecasters.py [--json]`.
+
+Every `second,count` CSV file in the folder is walked window by window; each forecaster sees
+what came before the window, at most `--history` slots of it, and is held against what came.
+
+wape      mean absolute error of the mean, over the mean (predicting zero gives 1)
+bias      mean forecast over mean received, less 1
+coverage  part of the slots between the 10% and the 90% quantile of the scenarios
+above     part above the 90% quantile; below: part below the 10% one
+pinball   mean pinball loss of the 10%, 50% and 90% quantiles, over the mean
+ms        one forecast, median
+
+A quantile takes each scenario for its equal part of the probability, at its middle (Hazen).
+Where few requests come in a slot, coverage is lumpy: a whole number lies in the interval or
+not, and many slots share it. `empty` says in how many slots nothing came.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from measure import Row
+from numpy.typing import NDArray
+from tables import table
+
+from migrator.core.errors import InputError
+from migrator.forecast.forecaster import Counts, Forecaster
+from migrator.forecast.registry import forecaster, forecasters
+
+_LEVELS = np.array([0.1, 0.5, 0.9])
+_ROUNDING = 1e-9
+
+
+def main() -> int:
+    """Measure what is asked for and print it."""
+    options = _options()
+    try:
+        traces = _traces(2 * options.window)
+        chosen = [forecaster(name) for name in options.forecasters or forecasters()]
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    rows: list[Row] = []
+    for name, counts in traces.items():
+        for each in chosen:
+            found = _measure(each, counts, options.window, options.history)
+            rows.append({"trace": name, "forecaster": each.name, **found})
+    print(json.dumps(rows, indent=1) if options.json else "\n".join(_shown(rows)))
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measure the forecasters on real traces.")
+    add = parser.add_argument
+    add("--window", type=int, default=200, help="slots of a window (default 200)")
+    add("--history", type=int, default=3000, help="slots seen at most (default 3000)")
+    add("--forecasters", nargs="+", metavar="NAME", help="these only")
+    add("--json", action="store_true", help="rows as JSON instead of a table")
+    return parser.parse_args()
+
+
+def _traces(slots: int) -> dict[str, Counts]:
+    """Every trace of at least `slots` slots in the folder that MIGRATOR_DATA names."""
+    folder = os.environ.get("MIGRATOR_DATA")
+    if not folder:
+        raise InputError("MIGRATOR_DATA: not set; let it name a folder of second,count CSV files")
+    files = sorted(Path(folder).glob("*.csv"))
+    if not files:
+        raise InputError(f"MIGRATOR_DATA: no CSV file in {folder}; name a folder that has some")
+    traces = {path.stem: _counts(path) for path in files}
+    for name, counts in traces.items():
+        if len(counts) < slots:
+            raise InputError(f"{name}: {len(counts)} slots; give at least two windows, {slots}")
+    return traces
+
+
+def _counts(path: Path) -> Counts:
+    try:
+        counts: Counts = np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2)[:, 1]
+    except (ValueError, IndexError) as error:
+        raise InputError(
+            f"{path.name}: cannot be read; give rows of second,count under a header"
+        ) from error
+    return counts
+
+
+def _measure(each: Forecaster, counts: Counts, window: int, history: int) -> Row:
+    """What is said of each window against what came in it."""
+    came, mean, quantiles, taken_ms = [], [], [], []
+    for start in range(window, len(counts) - window + 1, window):
+        began = time.perf_counter()
+        ahead = each.ahead(counts[max(0, start - history) : start], window, window)
+        taken_ms.append(1e3 * (time.perf_counter() - began))
+        came.append(counts[start : start + window])
+        mean.append(ahead.mean(axis=0))
+        quantiles.append(np.quantile(ahead, _LEVELS, axis=0, method="hazen"))
+    received = np.concatenate(came)
+    figures = _figures(received, np.concatenate(mean), np.concatenate(quantiles, axis=1))
+    return {"windows": len(came), **figures, "ms": float(np.median(taken_ms))}
+
+
+def _figures(came: Counts, mean: Counts, quantiles: NDArray[np.float64]) -> Row:
+    """The columns, from every slot of every window."""
+    missed = came - quantiles
+    loss = np.maximum(_LEVELS[:, None] * missed, (_LEVELS[:, None] - 1) * missed)
+    above = float((missed[-1] > _ROUNDING).mean())
+    below = float((missed[0] < -_ROUNDING).mean())
+    rate = float(came.mean())
+    return {
+        "mean": rate,
+        "empty": float((came == 0).mean()),
+        "wape": float(np.abs(came - mean).mean()) / rate,
+        "bias": float(mean.mean()) / rate - 1,
+        "coverage": 1 - above - below,
+        "above": above,
+        "below": below,
+        "pinball": float(loss.mean()) / rate,
+    }
+
+
+def _shown(rows: list[Row]) -> list[str]:
+    """The rows as a table."""
+    return table(list(rows[0]), [[_cell(value) for value in row.values()] for row in rows])
+
+
+def _cell(value: object) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

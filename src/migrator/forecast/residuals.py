@@ -1,0 +1,129 @@
+"""From a point forecast to scenarios: what the forecaster missed before, it may miss again.
+
+Every forecaster hands its points here. They are made again at earlier origins of the history;
+each origin gives one window of errors, kept whole so that bursts stay together (a block
+bootstrap), and a scenario is the point forecast with one such window added. Nothing is drawn:
+origins are spaced evenly, so the same history gives the same scenarios.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from migrator.forecast.forecaster import Counts
+
+SCENARIOS = 16
+"""Rows of a forecast, and at most so many origins: a whole block each."""
+
+RECENT_WINDOWS = 15
+"""What is older tells little of the next window and costs time."""
+
+_PARTS = 3
+"""A history too short for whole windows is parted: one to forecast from, one for the errors."""
+
+_MOST_RATIO = 4.0
+"""Of levels: beyond it their root is no guide."""
+
+_STRIDE = 5
+"""Rows between the blocks that follow each other in one scenario, so that they differ."""
+
+Origins = NDArray[np.intp]
+"""Slots of the history at which a forecast is made: it may see what is before."""
+
+
+class Points(Protocol):
+    """A point forecast at many origins at once."""
+
+    def __call__(
+        self, history: Counts, origins: Origins, slots: int, window_slots: int
+    ) -> NDArray[np.float64]:
+        """Per origin (row) the next `slots` slots, from `history[:origin]` alone."""
+        ...
+
+
+def scenarios(
+    points: Points, history: Counts, slots: int, window_slots: int, count: int = SCENARIOS
+) -> NDArray[np.float64]:
+    """`count` scenarios around what `points` says now; their mean in every slot is that point."""
+    if len(history) == 0 or slots == 0:
+        return np.ones((count, slots))
+    seen = history[-RECENT_WINDOWS * window_slots :]
+    now = np.array([len(seen)], dtype=np.intp)
+    point = np.maximum(points(seen, now, slots, window_slots)[0], 0.0)
+    if len(seen) == 1:
+        return np.tile(point, (count, 1))
+    errors = past_errors(points, seen, slots, window_slots, count, float(point.mean()))
+    return with_mean(point + _widened(_laid_out(errors, slots, count), count), point)
+
+
+def past_errors(
+    points: Points, history: Counts, slots: int, window_slots: int, count: int, level: float
+) -> NDArray[np.float64]:
+    """What came less what was forecast, one block per origin; they may be shorter than `slots`.
+
+    They are as large as at a level of `level` requests per slot, which is forecast now.
+    The first origin has a whole window before it and every block is `slots` long where the
+    history allows it. Blocks overlap where it is short: their errors still fall on other slots.
+    """
+    part = max(1, len(history) // _PARTS)
+    first, length = min(window_slots, part), max(1, min(slots, part))
+    spaced = np.linspace(first, len(history) - length, count)
+    origins = np.unique(spaced.astype(np.intp))
+    came: Counts = history[origins[:, None] + np.arange(length)]
+    forecast = points(history, origins, length, window_slots)
+    return (came - forecast) * _growth(forecast.mean(axis=1), level)[:, None]
+
+
+def _growth(levels: NDArray[np.float64], level: float) -> NDArray[np.float64]:
+    """How much larger errors are at `level` than at `levels`: counts vary as their root."""
+    if level < np.finfo(np.float64).tiny:
+        return np.ones_like(levels)
+    near = np.clip(levels, level / _MOST_RATIO, level * _MOST_RATIO)
+    growth: NDArray[np.float64] = np.sqrt(level / near)
+    return growth
+
+
+def with_mean(wanted: NDArray[np.float64], mean: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The rows, none negative, moved so that each column has its `mean`.
+
+    Too much is taken off evenly down to zero, too little is made up in proportion: a row
+    without requests keeps none, so the quiet seconds of a bursty trace survive.
+    """
+    rows = np.maximum(wanted, 0.0)
+    found = rows.mean(axis=0)
+    lowered = np.maximum(rows - _cut(rows, mean), 0.0)
+    raised = mean * np.divide(rows, found, out=np.ones_like(rows), where=found > 0)
+    return np.where(found > mean, lowered, raised)
+
+
+def _cut(rows: NDArray[np.float64], mean: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Per column what to take off every row, stopping at zero, to come down to `mean`.
+
+    Were the k largest rows to stay above zero, they would give up (their sum - all of the
+    mean) / k each; the largest of these is the one at which just those k stay above.
+    """
+    ranks = np.arange(1, len(rows) + 1)[:, None]
+    sums = np.cumsum(np.sort(rows, axis=0)[::-1], axis=0)
+    cut: NDArray[np.float64] = ((sums - len(rows) * mean) / ranks).max(axis=0)
+    return cut
+
+
+def _laid_out(errors: NDArray[np.float64], slots: int, count: int) -> NDArray[np.float64]:
+    """`count` rows of `slots` errors, centred: blocks in turn, shorter ones put end to end."""
+    blocks, length = errors.shape
+    block_of_row = np.arange(count) * blocks // count
+    slot = np.arange(slots)
+    row = (np.arange(count)[:, None] + slot // length * _STRIDE) % count
+    laid_out: NDArray[np.float64] = (errors - errors.mean())[block_of_row[row], slot % length]
+    return laid_out
+
+
+def _widened(errors: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    """As wide as what is to come: rows are about their own mean, which is uncertain itself.
+
+    Centring takes 1 / count of the variance away, and the mean of so many is off by as much.
+    """
+    return errors * np.sqrt((count + 1) / (count - 1)) if count > 1 else errors

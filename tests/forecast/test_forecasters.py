@@ -1,0 +1,157 @@
+"""What every registered forecaster keeps, whatever the history."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
+
+from migrator.core.errors import InputError
+from migrator.forecast.ewma import Ewma
+from migrator.forecast.forecaster import Forecaster
+from migrator.forecast.last_mean import LastMean
+from migrator.forecast.last_window import LastWindow
+from migrator.forecast.registry import forecaster, forecasters
+from migrator.forecast.residuals import SCENARIOS
+from migrator.forecast.seasonal import Seasonal
+
+SIMPLE = (LastWindow(), LastMean(), Ewma(), Seasonal())
+EVERY = pytest.mark.parametrize("each", SIMPLE, ids=lambda each: each.name)
+
+HISTORIES = st.integers(0, 120).flatmap(
+    lambda slots: st.one_of(
+        arrays(np.float64, slots, elements=st.integers(0, 40).map(float)),
+        arrays(np.float64, slots, elements=st.sampled_from([0.0, 0.0, 0.0, 60.0])),
+        arrays(np.float64, slots, elements=st.floats(0, 1e6)),
+    )
+)
+LENGTHS = st.integers(1, 90)
+
+
+def _poisson(rate: float, slots: int) -> NDArray[np.float64]:
+    return np.random.default_rng(8).poisson(rate, slots).astype(float)
+
+
+def test_all_four_are_found_by_name() -> None:
+    assert {"last-window", "last-mean", "ewma", "seasonal"} <= set(forecasters())
+    for name, each in forecasters().items():
+        assert each.name == name
+        assert each.summary
+
+
+def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(InputError, match=r"forecaster: there is no 'last-men'.*last-mean"):
+        forecaster("last-men")
+
+
+@EVERY
+@settings(max_examples=60, deadline=None)
+@given(history=HISTORIES, slots=LENGTHS, window_slots=LENGTHS)
+def test_scenarios_are_rows_of_counts(
+    each: Forecaster, history: NDArray[np.float64], slots: int, window_slots: int
+) -> None:
+    given_history = history.copy()
+    ahead = each.ahead(history, slots, window_slots)
+    assert ahead.shape == (SCENARIOS, slots)
+    assert np.isfinite(ahead).all()
+    assert (ahead >= 0).all()
+    np.testing.assert_array_equal(ahead, each.ahead(history.copy(), slots, window_slots))
+    np.testing.assert_array_equal(history, given_history)
+
+
+@EVERY
+@settings(max_examples=60, deadline=None)
+@given(history=HISTORIES, slots=LENGTHS, window_slots=LENGTHS)
+def test_the_mean_is_the_point_forecast(
+    each: LastMean | LastWindow | Ewma | Seasonal,
+    history: NDArray[np.float64],
+    slots: int,
+    window_slots: int,
+) -> None:
+    history = np.append(history, 7.0)[-15 * window_slots :]
+    point = each.points(history, np.array([len(history)]), slots, window_slots)[0]
+    mean = each.ahead(history, slots, window_slots).mean(axis=0)
+    np.testing.assert_allclose(mean, point, rtol=1e-9, atol=1e-6)
+
+
+@EVERY
+@pytest.mark.parametrize("rate", [0.4, 6.0, 80.0])
+def test_ten_times_the_requests_give_ten_times_the_scenarios(each: Forecaster, rate: float) -> None:
+    history = _poisson(rate, 1500)
+    tenfold = each.ahead(10 * history, 100, 100)
+    np.testing.assert_allclose(tenfold, 10 * each.ahead(history, 100, 100), rtol=1e-6, atol=1e-6)
+
+
+@EVERY
+def test_without_history_every_slot_gets_one_request(each: Forecaster) -> None:
+    assert each.ahead(np.array([]), 5, 200).tolist() == [[1.0] * 5] * SCENARIOS
+
+
+@EVERY
+def test_one_slot_of_history_is_all_there_is(each: Forecaster) -> None:
+    assert (each.ahead(np.array([7.0]), 5, 200) == 7).all()
+
+
+@EVERY
+@pytest.mark.parametrize("count", [0.0, 5.3])
+@pytest.mark.parametrize("seen", [2, 150, 3000])
+def test_what_never_changed_stays(each: Forecaster, count: float, seen: int) -> None:
+    ahead = each.ahead(np.full(seen, count), 200, 200)
+    np.testing.assert_allclose(ahead, count, rtol=1e-9)
+
+
+@EVERY
+@pytest.mark.parametrize("seen", [8, 60, 199, 200, 201, 399, 700])
+def test_a_short_history_still_gives_differing_scenarios(each: Forecaster, seen: int) -> None:
+    ahead = each.ahead(_poisson(20, seen), 200, 200)
+    assert (ahead.std(axis=0) > 0).mean() > 0.95
+    assert 1 < ahead.std(axis=0).mean() < 12
+
+
+@pytest.mark.parametrize("each", [LastMean(), Ewma(), Seasonal()], ids=lambda each: each.name)
+def test_after_a_shift_the_new_level_counts(each: Forecaster) -> None:
+    history = np.concatenate((_poisson(5, 2400), _poisson(50, 400)))
+    mean = each.ahead(history, 200, 200).mean()
+    assert mean == pytest.approx(50, rel=0.1)
+
+
+@EVERY
+def test_the_rest_of_a_window_is_forecast_from_now(each: Forecaster) -> None:
+    history = _poisson(30, 2950)
+    assert each.ahead(history, 50, 200).shape == (SCENARIOS, 50)
+    assert each.ahead(history, 1, 200).std() > 0
+    assert each.ahead(history, 0, 200).shape == (SCENARIOS, 0)
+
+
+@EVERY
+def test_half_second_slots_only_double_the_number(each: Forecaster) -> None:
+    ahead = each.ahead(_poisson(15, 6000), 400, 400)
+    assert ahead.shape == (SCENARIOS, 400)
+    assert ahead.mean() == pytest.approx(15, rel=0.1)
+
+
+@pytest.mark.parametrize("each", [LastMean(), Ewma(), Seasonal()], ids=lambda each: each.name)
+@pytest.mark.parametrize(("rate", "slots"), [(40.0, 200), (40.0, 40), (6.0, 200)])
+def test_four_of_five_fall_between_the_outer_tenths(
+    each: Forecaster, rate: float, slots: int
+) -> None:
+    counts = _poisson(rate, 9000)
+    inside = []
+    for now in range(3000, 9000 - slots, 400):
+        ahead = each.ahead(counts[now - 3000 : now], slots, 200)
+        low, high = np.quantile(ahead, [0.1, 0.9], axis=0, method="hazen")
+        came = counts[now : now + slots]
+        inside.append(((low <= came) & (came <= high)).mean())
+    assert 0.75 < np.mean(inside) < 0.85
+
+
+def test_seasonal_is_nearer_than_the_level_where_there_is_a_period() -> None:
+    rate = 4 + 40 * (np.arange(4000) % 90 < 15)
+    counts = np.random.default_rng(6).poisson(rate).astype(float)
+    came = counts[3000:3200]
+    missed = {
+        each.name: np.abs(each.ahead(counts[:3000], 200, 200).mean(axis=0) - came).mean()
+        for each in (Seasonal(), LastMean())
+    }
+    assert missed["seasonal"] < 0.3 * missed["last-mean"]

@@ -1,0 +1,119 @@
+"""What each forecaster says at its origins, computed by hand."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from migrator.forecast.ewma import Ewma
+from migrator.forecast.last_mean import LastMean
+from migrator.forecast.last_window import LastWindow
+from migrator.forecast.period import find_period
+from migrator.forecast.residuals import Points
+from migrator.forecast.seasonal import Seasonal
+
+HISTORY = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+ALL = [LastWindow().points, LastMean().points, Ewma().points, Seasonal().points]
+
+
+def _at(points: Points, origin: int, slots: int, window_slots: int) -> list[float]:
+    row: list[float] = points(HISTORY, np.array([origin]), slots, window_slots)[0].tolist()
+    return row
+
+
+def test_the_last_window_is_repeated() -> None:
+    points = LastWindow().points
+    assert _at(points, 6, 3, 3) == [4, 5, 6]
+    assert _at(points, 6, 2, 3) == [4, 5]
+    assert _at(points, 6, 5, 3) == [4, 5, 6, 4, 5]
+    assert _at(points, 5, 3, 3) == [3, 4, 5]
+
+
+def test_less_than_a_window_is_repeated_as_it_is() -> None:
+    assert _at(LastWindow().points, 2, 5, 4) == [1, 2, 1, 2, 1]
+
+
+def test_the_mean_of_the_last_window() -> None:
+    points = LastMean().points
+    assert _at(points, 6, 2, 3) == [5, 5]
+    assert _at(points, 4, 1, 2) == [3.5]
+    assert _at(points, 2, 1, 100) == [1.5]
+
+
+def test_ewma_halves_every_quarter_of_a_window() -> None:
+    # a window of 4 slots: half-life of one slot, weights 1, 1/2, 1/4, ...
+    assert _at(Ewma().points, 1, 2, 4) == [1, 1]
+    assert _at(Ewma().points, 3, 1, 4) == [pytest.approx((3 + 2 / 2 + 1 / 4) / (7 / 4))]
+
+
+def test_seasonal_without_a_period_is_the_last_mean() -> None:
+    counts = np.random.default_rng(5).poisson(5, 900).astype(float)
+    origins = np.array([10, 300, 899])
+    expected = LastMean().points(counts, origins, 20, 200)
+    np.testing.assert_array_equal(Seasonal().points(counts, origins, 20, 200), expected)
+
+
+def test_seasonal_carries_a_period_on() -> None:
+    # every 10th slot 8 requests, else none: the level is 0.8
+    counts = np.where(np.arange(1000) % 10 == 3, 8.0, 0.0)
+    row = Seasonal().points(counts, np.array([1000]), 20, 200)[0]
+    assert row.mean() == pytest.approx(0.8, abs=0.05)
+    assert sorted(np.argsort(row)[-2:]) == [3, 13]
+    assert row[3] > 7.5
+    assert row[4] < 0.1
+
+
+def test_seasonal_starts_in_the_phase_of_now() -> None:
+    counts = np.where(np.arange(1000) % 10 == 3, 8.0, 0.0)
+    rows = Seasonal().points(counts, np.array([991, 994]), 10, 200)
+    assert rows.argmax(axis=1).tolist() == [2, 9]
+
+
+def test_seasonal_stands_on_the_level_of_now() -> None:
+    counts = 20 + 5 * np.sin(2 * np.pi * np.arange(1500) / 50)
+    counts[1300:] += 40
+    row = Seasonal().points(counts, np.array([1500]), 50, 200)[0]
+    assert row.mean() == pytest.approx(60, abs=0.5)
+
+
+def test_a_noisy_period_is_trusted_in_part() -> None:
+    rate = 10 + 6 * (np.arange(900) % 300 < 60)
+    counts = np.random.default_rng(12).poisson(rate).astype(float)
+    found = find_period(counts)
+    assert found.slots == pytest.approx(300, abs=30)
+    row = Seasonal().points(counts, np.array([900]), found.slots, 200)[0]
+    cycle = counts[-3 * found.slots :].reshape(3, -1).mean(axis=0)
+    trust = 3 * found.correlation / (1 + 2 * found.correlation)
+    assert row.std() == pytest.approx(trust * cycle.std())
+
+
+def test_a_window_longer_than_the_history_takes_its_whole_cycles() -> None:
+    counts = np.where(np.arange(190) % 20 < 5, 8.0, 0.0)
+    row = Seasonal().points(counts, np.array([190]), 20, 1000)[0]
+    assert row.mean() == pytest.approx(2, abs=0.05)
+
+
+def test_the_level_under_a_period_does_not_depend_on_the_phase() -> None:
+    counts = np.where(np.arange(1000) % 90 < 30, 90.0, 0.0)
+    # the last 100 slots hold more or less of the pulse, the last 90 always a third
+    rows = Seasonal().points(counts, np.array([930, 960, 990]), 90, 100)
+    np.testing.assert_allclose(rows.mean(axis=1), 30, atol=1)
+
+
+@pytest.mark.parametrize("points", ALL)
+@pytest.mark.parametrize("kind", ["noise", "pulses"])
+def test_a_backtest_sees_only_what_is_before_its_origin(points: Points, kind: str) -> None:
+    counts = _counts(kind)
+    origins = np.array([1, 7, 200, 450])
+    rows = points(counts, origins, 30, 100)
+    for origin, row in zip(origins, rows, strict=True):
+        other = counts.copy()
+        other[origin:] = 1e6
+        again = points(other, np.array([origin]), 30, 100)[0]
+        np.testing.assert_allclose(row, again, rtol=1e-9)
+        alone = points(counts[:origin], np.array([origin]), 30, 100)[0]
+        np.testing.assert_allclose(row, alone, rtol=1e-9)
+
+
+def _counts(kind: str) -> NDArray[np.float64]:
+    noise = np.random.default_rng(3).poisson(4, 600).astype(float)
+    return noise + 30 * (np.arange(600) % 20 < 3) if kind == "pulses" else noise

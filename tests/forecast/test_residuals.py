@@ -1,0 +1,129 @@
+"""How errors of the past become scenarios."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from migrator.forecast.last_mean import LastMean
+from migrator.forecast.residuals import (
+    RECENT_WINDOWS,
+    Origins,
+    past_errors,
+    scenarios,
+    with_mean,
+)
+
+
+def _ten(
+    history: NDArray[np.float64], origins: Origins, slots: int, window_slots: int
+) -> NDArray[np.float64]:
+    """Whatever came: ten requests."""
+    assert len(history)
+    assert window_slots
+    return np.full((len(origins), slots), 10.0)
+
+
+def test_errors_are_what_came_less_what_was_forecast() -> None:
+    history = np.array([4.0, 6.0, 8.0, 10.0, 12.0, 14.0])
+    # origins 2, 3, 4, blocks of two, means of the two before: 5, 7, 9
+    errors = past_errors(LastMean().points, history, 2, 2, 3, level=0.0)
+    assert errors.tolist() == [[3, 5], [3, 5], [3, 5]]
+
+
+def test_errors_grow_as_the_root_of_the_level() -> None:
+    history = np.array([1.0, 1.0, 1.0, 3.0])
+    doubled = past_errors(LastMean().points, history, 1, 1, 2, level=4.0)
+    far = past_errors(LastMean().points, history, 1, 1, 2, level=100.0)
+    assert doubled.ravel().tolist() == [0, 4]
+    assert far.tolist() == doubled.tolist()
+
+
+def test_a_burst_stays_together() -> None:
+    history = np.full(3200, 10.0)
+    history[1600:1610] = 90.0
+    ahead = scenarios(_ten, history, 200, 200)
+    bursts = (ahead > 50).sum(axis=1)
+    assert bursts.max() == 10
+    slots = np.flatnonzero(ahead[bursts.argmax()] > 50)
+    assert slots.tolist() == list(range(slots[0], slots[0] + 10))
+
+
+def test_scenarios_spread_as_the_errors_do() -> None:
+    history = np.random.default_rng(2).normal(10, 1, 3000)
+    ahead = scenarios(_ten, history, 200, 200)
+    # n + 1 over n: what comes varies, and so does the mean of n that it is seen from
+    assert ahead.var(axis=0, ddof=1).mean() == pytest.approx(17 / 16, rel=0.1)
+
+
+def test_a_lasting_error_is_no_spread() -> None:
+    # one or two too few, always: about the point that is half of one more or less
+    history = np.array([8.0, 9.0] * 4)[:-1]
+    ahead = scenarios(_ten, history, 1, 1, count=2)
+    np.testing.assert_allclose(ahead, [[10 + 3**0.5 / 2], [10 - 3**0.5 / 2]])
+    # a bias of more than the point itself would empty every scenario, were it left in
+    many = np.random.default_rng(7).normal(100, 1, 300)
+    ahead = scenarios(_ten, many, 20, 20)
+    assert ahead.std(axis=0).mean() == pytest.approx(1, rel=0.1)
+
+
+def test_short_blocks_follow_each_other_in_turn() -> None:
+    history = np.random.default_rng(9).normal(10, 1, 60)
+    ahead = scenarios(_ten, history, 40, 40)
+    # blocks of 20 slots: the second half of a scenario is not its first half again
+    again = np.isclose(ahead[:, :20], ahead[:, 20:]).all(axis=1)
+    assert not again.any()
+    np.testing.assert_allclose(np.sort(ahead[:, :20], axis=0), np.sort(ahead[:, 20:], axis=0))
+
+
+def test_two_levels_by_hand() -> None:
+    history = np.array([8.0, 12.0] * 4)
+    ahead = scenarios(_ten, history, 1, 1, count=2)
+    # origins at the first and the last slot a block fits: errors of 2 each, so none once centred
+    assert ahead.tolist() == [[10], [10]]
+    ahead = scenarios(_ten, history[:-1], 1, 1, count=2)
+    # errors 2 and -2, times the root of 3 / 1
+    np.testing.assert_allclose(ahead, [[10 + 2 * 3**0.5], [10 - 2 * 3**0.5]])
+
+
+def test_what_is_long_ago_does_not_count() -> None:
+    recent = np.random.default_rng(1).poisson(5, RECENT_WINDOWS * 20).astype(float)
+    longer = np.concatenate((np.full(5000, 300.0), recent))
+    for slots in (7, 20, 50):
+        np.testing.assert_array_equal(
+            scenarios(LastMean().points, longer, slots, 20),
+            scenarios(LastMean().points, recent, slots, 20),
+        )
+
+
+def test_more_or_fewer_scenarios() -> None:
+    history = np.random.default_rng(4).poisson(9, 900).astype(float)
+    for count in (1, 2, 5, 64):
+        ahead = scenarios(LastMean().points, history, 30, 60, count=count)
+        assert ahead.shape == (count, 30)
+        np.testing.assert_allclose(ahead.mean(axis=0), history[-60:].mean())
+
+
+def test_too_much_is_taken_off_evenly_down_to_zero() -> None:
+    rows = np.array([[9.0], [3.0], [1.0], [-5.0]])
+    assert with_mean(rows, np.array([2.0])).tolist() == [[7], [1], [0], [0]]
+    assert with_mean(rows, np.array([0.0])).tolist() == [[0], [0], [0], [0]]
+
+
+def test_too_little_is_made_up_in_proportion() -> None:
+    rows = np.array([[4.0], [2.0], [0.0]])
+    assert with_mean(rows, np.array([4.0])).tolist() == [[8], [4], [0]]
+    assert with_mean(np.zeros((3, 1)), np.array([4.0])).tolist() == [[4], [4], [4]]
+
+
+@given(
+    st.lists(st.floats(-50, 50), min_size=1, max_size=8),
+    st.floats(0, 60),
+)
+def test_the_mean_is_met_and_order_kept(values: list[float], mean: float) -> None:
+    rows = np.array(values)[:, None]
+    moved = with_mean(rows, np.array([mean]))
+    assert (moved >= 0).all()
+    assert moved.mean() == pytest.approx(mean, abs=1e-6)
+    assert (np.diff(moved[np.argsort(rows[:, 0], kind="stable"), 0]) >= -1e-9).all()

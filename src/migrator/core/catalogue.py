@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 
 from migrator.core.errors import InputError
@@ -44,7 +44,7 @@ class Board:
     memory_slices: int
     profiles: tuple[MigProfile, ...]
 
-    @property
+    @cached_property
     def plain_profiles(self) -> dict[int, MigProfile]:
         """GPCs -> the profile that plans use: no suffix, and the least memory of that size."""
         plain: dict[int, MigProfile] = {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,18 @@ class Curve:
         return Curve(tuple((sms, value * factor) for sms, value in self.points))
 
     def _law(self, sms: float) -> float:
-        """a + b / SMs by least squares, neither of them negative."""
+        a, b = self._fit
+        return a + b / sms
+
+    @cached_property
+    def _fit(self) -> tuple[float, float]:
+        """a and b of a + b / SMs by least squares, neither of them negative."""
         if len(self.points) == 1:
-            return 1 / sms
+            return 0.0, 1.0
         inverse = [1 / each for each, _ in self.points]
         values = [value for _, value in self.points]
         mean_x, mean_y = sum(inverse) / len(inverse), sum(values) / len(values)
         spread = sum((x - mean_x) ** 2 for x in inverse)
         slope = sum((x - mean_x) * (y - mean_y) for x, y in zip(inverse, values, strict=True))
         slope = min(max(0.0, slope / spread), mean_y / mean_x)
-        return mean_y + slope * (1 / sms - mean_x)
+        return mean_y - slope * mean_x, slope

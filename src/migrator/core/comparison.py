@@ -1,0 +1,178 @@
+"""Runs of several policies, scenarios and seeds, summed up side by side.
+
+After the runs: a row per scenario and policy with means over seeds and how sure they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from migrator.core.outcome import RunOutcome
+
+ALL_SCENARIOS = "all scenarios"
+"""The scenario of the rows that hold a policy's mean over all of them."""
+NOT_PEERS = frozenset({"oracle"})
+"""Policies that no gain is counted over: what sees the future is a bound."""
+
+# Student's t, 97.5% quantile, for 1 to 30 degrees of freedom.
+_T95 = (
+    *(12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281),
+    *(2.2010, 2.1788, 2.1604, 2.1448, 2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860),
+    *(2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555, 2.0518, 2.0484, 2.0452, 2.0423),
+)
+_Z95 = 1.959964
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds; with 95% confidence the truth is within `half_width` of it."""
+
+    mean: float
+    half_width: float | None
+    """None: one seed says nothing about how sure it is."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A policy on a scenario, over its seeds."""
+
+    scenario: str
+    policy: str
+    seeds: int
+    goodput_share: Estimate
+    slo_attainment: Estimate
+    accuracy: Estimate
+    late_share: Estimate
+    dropped_share: Estimate
+    reconfigurations: Estimate
+    plan_s: Estimate
+
+
+@dataclass(frozen=True)
+class Relative:
+    """A row's goodput measured against another policy's on the same scenario."""
+
+    scenario: str
+    policy: str
+    share: float | None
+    """This row's goodput over the other's; None: the other's is nothing."""
+
+    @property
+    def change(self) -> float | None:
+        """By which part this row's is higher (or, negative, lower) than the other's."""
+        return None if self.share is None else self.share - 1
+
+    @property
+    def gain(self) -> float | None:
+        """By which part the other's is higher than this row's: the way papers put it."""
+        return 1 / self.share - 1 if self.share else None
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """Mean and half width of the 95% confidence interval of at least one value."""
+    count = len(values)
+    mean = math.fsum(values) / count
+    if count == 1:
+        return Estimate(mean, None)
+    variance = math.fsum((each - mean) ** 2 for each in values) / (count - 1)
+    return Estimate(mean, t95(count - 1) * math.sqrt(variance / count))
+
+
+def t95(freedom: int) -> float:
+    """Student's t of a two-sided 95% interval; beyond the table by Cornish and Fisher."""
+    if freedom <= len(_T95):
+        return _T95[freedom - 1]
+    z = _Z95
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    return z + first / freedom + second / freedom**2
+
+
+_MEASURES: Mapping[str, Callable[[RunOutcome], float]] = {
+    "goodput_share": lambda run: run.tally.goodput_share,
+    "slo_attainment": lambda run: run.tally.slo_attainment,
+    "accuracy": lambda run: run.tally.accuracy,
+    "late_share": lambda run: _part(run.tally.late, run.tally.received),
+    "dropped_share": lambda run: _part(run.tally.dropped, run.tally.received),
+    "reconfigurations": lambda run: float(run.reconfigurations),
+    "plan_s": lambda run: run.plan_s,
+}
+
+_Measured = dict[str, float]
+"""Measure -> value."""
+
+
+def summarise(outcomes: Iterable[RunOutcome]) -> tuple[Row, ...]:
+    """A row per scenario and policy in order of appearance, then each policy over all scenarios.
+
+    A seed that ran twice counts once, by its mean. Over all scenarios only seeds count that ran
+    every one of them: a mean without the hard ones would flatter.
+    """
+    runs: dict[tuple[str, str], dict[int, list[_Measured]]] = {}
+    for run in outcomes:
+        measured = {name: measure(run) for name, measure in _MEASURES.items()}
+        seeds = runs.setdefault((run.scenario, run.policy), {})
+        seeds.setdefault(run.seed, []).append(measured)
+    cells = {
+        cell: {seed: _mean(each) for seed, each in seeds.items()} for cell, seeds in runs.items()
+    }
+    rows = [_row(*cell, list(seeds.values())) for cell, seeds in cells.items()]
+    return (*rows, *_overall(cells))
+
+
+def _overall(cells: Mapping[tuple[str, str], Mapping[int, _Measured]]) -> list[Row]:
+    scenarios = list(dict.fromkeys(scenario for scenario, _ in cells))
+    if len(scenarios) < 2:
+        return []
+    rows = []
+    for policy in dict.fromkeys(policy for _, policy in cells):
+        own = [cells.get((scenario, policy), {}) for scenario in scenarios]
+        seeds = [seed for seed in own[0] if all(seed in each for each in own)]
+        if seeds:
+            means = [_mean([each[seed] for each in own]) for seed in seeds]
+            rows.append(_row(ALL_SCENARIOS, policy, means))
+    return rows
+
+
+def _row(scenario: str, policy: str, seeds: Sequence[_Measured]) -> Row:
+    estimates = {name: estimate([each[name] for each in seeds]) for name in _MEASURES}
+    return Row(scenario, policy, len(seeds), **estimates)
+
+
+def _mean(measured: Sequence[_Measured]) -> _Measured:
+    return {name: math.fsum(each[name] for each in measured) / len(measured) for name in _MEASURES}
+
+
+def _part(some: float, whole: float) -> float:
+    return some / whole if whole else 0.0
+
+
+def relative(rows: Iterable[Row], to: str = "migrator") -> tuple[Relative, ...]:
+    """Every row against policy `to` on the same scenario; scenarios without it are left out."""
+    rows = tuple(rows)
+    base = {row.scenario: row.goodput_share.mean for row in rows if row.policy == to}
+    return tuple(
+        Relative(row.scenario, row.policy, _over(row.goodput_share.mean, base[row.scenario]))
+        for row in rows
+        if row.scenario in base
+    )
+
+
+def over_best_peer(row: Row, rows: Iterable[Row]) -> float | None:
+    """By which part a row's goodput is higher than the best peer's on its scenario.
+
+    None where it has no peer, or none with any goodput.
+    """
+    peers = [
+        each.goodput_share.mean
+        for each in rows
+        if each.scenario == row.scenario and each.policy not in {row.policy, *NOT_PEERS}
+    ]
+    share = _over(row.goodput_share.mean, max(peers, default=0.0))
+    return None if share is None else share - 1
+
+
+def _over(one: float, other: float) -> float | None:
+    return one / other if other > 0 else None

@@ -1,0 +1,162 @@
+"""Summaries over seeds and scenarios, against figures worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.outcomes import run, tally
+
+from migrator.core.comparison import (
+    ALL_SCENARIOS,
+    Estimate,
+    Relative,
+    estimate,
+    over_best_peer,
+    relative,
+    summarise,
+    t95,
+)
+from migrator.core.outcome import RunOutcome
+
+
+def outcome(policy: str, scenario: str, seed: int, goodput_share: float) -> RunOutcome:
+    """A run of one tenant and window with that goodput of 1000 requests, nothing lost."""
+    made = run(policy, scenario, seed, windows=1, tenants=("bert",))
+    (window,) = made.windows
+    counted = tally(1000, late=0, dropped=0, accuracy=goodput_share)
+    tenants = (replace(window.tenants[0], tally=counted),)
+    return replace(made, windows=(replace(window, tenants=tenants),))
+
+
+def central_mass(t: float, freedom: int) -> float:
+    """Student's density between -t and t, by Simpson's rule."""
+    scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2))
+    scale /= math.sqrt(freedom * math.pi)
+    steps = 4000
+    width = t / steps
+    weights = [1, *(4 if n % 2 else 2 for n in range(1, steps)), 1]
+    density = [(1 + (n * width) ** 2 / freedom) ** (-(freedom + 1) / 2) for n in range(steps + 1)]
+    area = sum(w * d for w, d in zip(weights, density, strict=True)) * width / 3
+    return float(2 * scale * area)
+
+
+@pytest.mark.parametrize("freedom", [*range(1, 36), 60, 200, 5000])
+def test_t95_holds_95_percent_of_the_distribution(freedom: int) -> None:
+    assert central_mass(t95(freedom), freedom) == pytest.approx(0.95, abs=2e-5)
+
+
+def test_an_estimate_is_mean_and_half_width() -> None:
+    assert estimate([3.0]) == Estimate(3.0, None)
+    found = estimate([1.0, 2.0, 3.0])
+    assert found.mean == 2.0
+    assert found.half_width == pytest.approx(4.3027 / math.sqrt(3))
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=50))
+def test_an_estimate_lies_within_its_values(values: list[float]) -> None:
+    found = estimate(values)
+    assert min(values) - 1e-6 <= found.mean <= max(values) + 1e-6
+    assert found.half_width is not None
+    assert found.half_width >= 0
+
+
+def test_rows_are_grouped_in_order_of_appearance() -> None:
+    rows = summarise(
+        outcome(policy, "a", seed, share)
+        for seed, share in ((0, 0.5), (1, 0.7))
+        for policy in ("ekya", "migrator")
+    )
+    assert [(row.scenario, row.policy, row.seeds) for row in rows] == [
+        ("a", "ekya", 2),
+        ("a", "migrator", 2),
+    ]
+    assert rows[0].goodput_share.mean == pytest.approx(0.6)
+    assert rows[0].goodput_share.half_width == pytest.approx(12.7062 * 0.1)
+    assert rows[0].accuracy.mean == pytest.approx(0.6)
+    assert rows[0].slo_attainment.mean == 1.0
+    assert rows[0].reconfigurations.mean == 1
+    assert rows[0].plan_s.mean == 0.25
+
+
+def test_late_and_dropped_are_parts_of_what_was_received() -> None:
+    made = run(windows=1, tenants=("bert",), late=20)
+    (row,) = summarise([made])
+    assert row.late_share.mean == pytest.approx(20 / made.tally.received)
+    assert row.dropped_share.mean == pytest.approx(10 / made.tally.received)
+
+
+def test_over_all_scenarios_seeds_are_averaged_first() -> None:
+    shares = {("a", 0): 0.2, ("a", 1): 0.4, ("b", 0): 0.8, ("b", 1): 0.6}
+    rows = summarise(outcome("ekya", name, seed, each) for (name, seed), each in shares.items())
+    overall = rows[-1]
+    assert [row.scenario for row in rows] == ["a", "b", ALL_SCENARIOS]
+    assert overall.seeds == 2
+    assert overall.goodput_share.mean == pytest.approx(0.5)
+    # 0.5 for both seeds: what varies between scenarios is no uncertainty.
+    assert overall.goodput_share.half_width == pytest.approx(0, abs=1e-12)
+
+
+def test_a_seed_or_policy_that_missed_a_scenario_is_not_in_the_overall_mean() -> None:
+    given_runs = [
+        outcome("ekya", "a", 0, 0.2),
+        outcome("ekya", "a", 1, 0.9),
+        outcome("ekya", "b", 0, 0.4),
+        outcome("paris", "a", 0, 0.9),
+    ]
+    overall = [row for row in summarise(given_runs) if row.scenario == ALL_SCENARIOS]
+    assert [(row.policy, row.seeds) for row in overall] == [("ekya", 1)]
+    assert overall[0].goodput_share.mean == pytest.approx(0.3)
+
+
+def test_a_seed_that_ran_twice_counts_once() -> None:
+    rows = summarise(
+        [outcome("ekya", "a", 0, 0.2), outcome("ekya", "a", 0, 0.4), outcome("ekya", "a", 1, 0.5)]
+    )
+    assert rows[0].seeds == 2
+    assert rows[0].goodput_share.mean == pytest.approx(0.4)
+
+
+def test_nothing_received_is_no_share_and_no_fault() -> None:
+    empty = RunOutcome("a", "ekya", "last", 0, ())
+    (row,) = summarise([empty])
+    assert row.late_share.mean == row.goodput_share.mean == 0.0
+    assert summarise([]) == ()
+
+
+def test_relative_measures_against_one_policy_per_scenario() -> None:
+    rows = summarise(
+        [
+            outcome("migrator", "a", 0, 0.8),
+            outcome("ekya", "a", 0, 0.64),
+            outcome("ekya", "b", 0, 0.5),
+        ]
+    )
+    own, ekya = (each for each in relative(rows) if each.scenario == "a")
+    assert own.change == own.gain == 0
+    assert ekya.change == pytest.approx(-0.2)
+    assert ekya.gain == pytest.approx(0.25)
+    assert {each.scenario for each in relative(rows)} == {"a"}
+
+
+def test_nothing_is_measured_against_no_goodput() -> None:
+    rows = summarise([outcome("migrator", "a", 0, 0.0), outcome("ekya", "a", 0, 0.5)])
+    assert [each.share for each in relative(rows)] == [None, None]
+    assert Relative("a", "ekya", None).gain is None
+    assert Relative("a", "ekya", 0.0).gain is None
+
+
+def test_the_best_peer_is_the_best_other_policy_but_no_oracle() -> None:
+    shares = {"migrator": 0.8, "ekya": 0.5, "paris": 0.64, "oracle": 0.9}
+    rows = summarise(outcome(policy, "a", 0, share) for policy, share in shares.items())
+    found = {row.policy: over_best_peer(row, rows) for row in rows}
+    assert found == {
+        "migrator": pytest.approx(0.25),
+        "ekya": pytest.approx(-0.375),
+        "paris": pytest.approx(-0.2),
+        "oracle": pytest.approx(0.125),
+    }
+    assert over_best_peer(rows[0], rows[:1]) is None

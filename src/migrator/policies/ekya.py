@@ -1,0 +1,167 @@
+"""Ekya (NSDI'22): MPS, weighs retraining against inference, blind to arrivals within a window.
+
+The thief scheduler: from equal shares, every job in turn steals from every other, a tenth of the
+GPU at a time, as long as the accuracy of all tenants over the window rises. It runs at the
+window's start and whenever a retraining ends; a retraining that runs is never resized.
+
+What is ours, where the paper's video analytics and our requests differ:
+- A tenant's accuracy over the window is the part of its requests that its share keeps up with
+  (at the previous window's mean rate), times the time-average of its model's accuracy. There is
+  one way to serve, hence no choice of frame rate or resolution, and no accuracy floor.
+- One retraining configuration per window, with its duration and its expected accuracy as the
+  observation gives them, in the place of micro-profiled 5, 15 and 30 epochs; none where it would
+  outlast the window or not raise the average. The start of its process counts as part of it.
+- Where no rate has been seen yet, a tenant needs as much as an equal share serves.
+- Inference always keeps something; the share of a retraining that is not worth starting goes to
+  its tenant's inference, as the share of a finished one does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from migrator.core.catalogue import Board
+from migrator.core.instance import Kind, Task
+from migrator.core.share import Share
+from migrator.policies import mps
+from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight, TenantView
+
+STEP_PERCENT = 10.0
+"""What a thief steals at a time."""
+_TINY = 1e-9
+
+_Shares = dict[Task, float]
+"""Percent by job; jobs that run and cannot be resized are not in it."""
+
+
+class Ekya:
+    """The thief scheduler."""
+
+    name = "ekya"
+    summary = "Ekya: MPS shares by thief scheduling at window start and retraining completion"
+    sharing = Sharing.MPS
+    sight = Sight.NOTHING
+    routing = Routing.EARLIEST
+    every_s: float | None = None
+    on_completion = True
+
+    def decide(self, observation: Observation) -> Decision:
+        """Shares until the window ends or a retraining does."""
+        running = {
+            view.name: view.retraining.holding
+            for view in observation.tenants
+            if view.retraining and isinstance(view.retraining.holding, Share)
+        }
+        jobs = [Task(view.name, Kind.INFERENCE) for view in observation.tenants]
+        jobs += [
+            Task(view.name, Kind.RETRAINING)
+            for view in observation.tenants
+            if view.retraining and view.name not in running
+        ]
+        equal = (100 - sum(each.percent for each in running.values())) / len(jobs)
+        streams = [
+            _Stream(view, observation, _rate_rps(view, observation), equal, running.get(view.name))
+            for view in observation.tenants
+        ]
+        shares = _steal(dict.fromkeys(jobs, equal), streams)
+        held = (_held(each, shares, observation.board) for each in streams)
+        return Decision((tuple(share for some in held for share in some),))
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """One tenant as the scheduler weighs it."""
+
+    view: TenantView
+    observation: Observation
+    rate_rps: float | None
+    equal_percent: float
+    running: Share | None
+    known_rps: dict[float, float] = field(default_factory=dict)
+
+    def accuracy(self, shares: _Shares) -> float:
+        """Over what is left of the window, of all requests, with these shares."""
+        serving = shares[Task(self.view.name, Kind.INFERENCE)]
+        return self._keeps_up(serving) * max(self.view.accuracy, self.retrained(shares))
+
+    def retrained(self, shares: _Shares) -> float:
+        """The time-average of the model's accuracy with its retraining; 0 where that outlasts."""
+        state = self.view.retraining
+        if state is None:
+            return 0.0
+        task = Task(self.view.name, Kind.RETRAINING)
+        percent = self.running.percent if self.running else shares.get(task, 0.0)
+        if percent < _TINY:
+            return 0.0
+        whole_s = state.seconds.at(mps.sms_of(self.observation.board, percent))
+        needs_s = (1 - state.done) * whole_s + (0.0 if self.running else self.view.overhead_s)
+        left_s = self.observation.slots_left * self.observation.slot_s
+        if needs_s > left_s:
+            return 0.0
+        part = needs_s / left_s
+        return part * self.view.accuracy + (1 - part) * state.accuracy_post
+
+    def _keeps_up(self, percent: float) -> float:
+        """The part of its requests that a share answers in time."""
+        able_rps = self._capability_rps(percent)
+        rate_rps = self.rate_rps
+        if rate_rps is None:
+            rate_rps = self._capability_rps(self.equal_percent)
+        return min(1.0, able_rps / rate_rps) if rate_rps > 0 else float(able_rps > 0)
+
+    def _capability_rps(self, percent: float) -> float:
+        if percent not in self.known_rps:
+            self.known_rps[percent] = mps.capability_rps(
+                self.view.service, self.observation.board, percent
+            )
+        return self.known_rps[percent]
+
+
+def _rate_rps(view: TenantView, observation: Observation) -> float | None:
+    """The mean over the last window's length; None: nothing has been seen."""
+    seen = view.history[-observation.slots :]
+    return float(seen.mean()) / observation.slot_s if len(seen) else None
+
+
+def _steal(shares: _Shares, streams: list[_Stream]) -> _Shares:
+    """Every job steals from every other while that pays."""
+    best = _mean_accuracy(shares, streams)
+    for thief in shares:
+        for victim in shares:
+            if thief != victim:
+                shares, best = _steal_from(victim, thief, shares, best, streams)
+    return shares
+
+
+def _steal_from(
+    victim: Task, thief: Task, shares: _Shares, best: float, streams: list[_Stream]
+) -> tuple[_Shares, float]:
+    trial = dict(shares)
+    while True:
+        trial[victim] = round(trial[victim] - STEP_PERCENT, 9)
+        trial[thief] = round(trial[thief] + STEP_PERCENT, 9)
+        least = _TINY if victim.kind is Kind.INFERENCE else 0.0
+        accuracy = _mean_accuracy(trial, streams) if trial[victim] >= least else 0.0
+        if accuracy <= best + _TINY:
+            return shares, best
+        shares, best = dict(trial), accuracy
+
+
+def _mean_accuracy(shares: _Shares, streams: list[_Stream]) -> float:
+    """Of all tenants, each counting alike."""
+    return sum(each.accuracy(shares) for each in streams) / len(streams)
+
+
+def _held(stream: _Stream, shares: _Shares, board: Board) -> tuple[Share, ...]:
+    """What the tenant's two tasks hold."""
+    view = stream.view
+    serving = shares[Task(view.name, Kind.INFERENCE)]
+    if stream.running:
+        return (*mps.serving(view.service, board, serving), stream.running)
+    training = shares.get(Task(view.name, Kind.RETRAINING), 0.0)
+    if stream.retrained(shares) <= view.accuracy:
+        return mps.serving(view.service, board, serving + training)
+    return (*mps.serving(view.service, board, serving), mps.training(view.name, training))
+
+
+POLICIES = (Ekya(),)

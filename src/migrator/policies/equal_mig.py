@@ -1,0 +1,98 @@
+"""Equal MIG: the board split evenly between tenants, whatever comes.
+
+Adaptations of ours:
+- The GPCs are split as evenly as they can be; what is left over goes to the first tenants, and
+  nobody gets less than the smallest instance it can be served on.
+- Each part is laid out for the highest capability that fits beside the others' parts.
+- A retraining takes an instance out of its own tenant's part: the largest that leaves inference
+  at least half of the part. On completion inference has the whole part again.
+- A part that is too small to be shared (one GPC, or the tenant's minimum) is never retrained on.
+"""
+
+from __future__ import annotations
+
+from migrator.core.instance import Instance, Kind
+from migrator.core.placement import Multiset
+from migrator.policies.layouts import (
+    Worth,
+    best_allocation,
+    even_parts,
+    inference_wish,
+    least_gpcs,
+    relative_capabilities,
+    retraining_wish,
+)
+from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight, TenantView
+from migrator.policies.retrainings import running, waiting
+
+
+class EqualMig:
+    """Everybody the same number of GPCs."""
+
+    name = "equal-mig"
+    summary = "MIG split evenly between tenants, retraining inside each one's part"
+    sharing = Sharing.MIG
+    sight = Sight.NOTHING
+    routing = Routing.EARLIEST
+    every_s: float | None = None
+    on_completion = True
+
+    def decide(self, observation: Observation) -> Decision:
+        """The even split, until a retraining starts or ends."""
+        return Decision((equal_allocation(observation),))
+
+
+def equal_allocation(observation: Observation) -> tuple[Instance, ...]:
+    """The even split with every waiting retraining started that finds a place."""
+    board = observation.board
+    least = [least_gpcs(view.service, board) for view in observation.tenants]
+    parts = even_parts(board.compute_slices, least)
+    starts = _starts(observation, parts)
+    found = _allocation(observation, parts, starts)
+    placed = {each.task.tenant for each in found if each.task and each.task.kind is Kind.RETRAINING}
+    if placed >= starts.keys():
+        return found
+    # what was set aside for those that found no place goes back to their inference
+    kept = {name: gpcs for name, gpcs in starts.items() if name in placed}
+    return _allocation(observation, parts, kept)
+
+
+def _allocation(
+    observation: Observation, parts: tuple[int, ...], starts: dict[str, int]
+) -> tuple[Instance, ...]:
+    """The parts laid out, less what their retrainings take."""
+    board, views = observation.board, observation.tenants
+    taken = {name: each.gpcs for name, each in running(observation).items()} | starts
+    serving = [
+        inference_wish(view.service, board, part - taken.get(view.name, 0))
+        for view, part in zip(views, parts, strict=True)
+    ]
+    training = [retraining_wish(name, (gpcs,)) for name, gpcs in starts.items()]
+    relative = relative_capabilities(observation, serving)
+
+    def worth(chosen: tuple[Multiset, ...]) -> Worth:
+        served = zip(relative, chosen, strict=False)
+        started = sum(map(len, chosen[len(views) :]))
+        return started, sum(capability[sizes] for capability, sizes in served)
+
+    return best_allocation(observation, [*serving, *training], worth)
+
+
+def _starts(observation: Observation, parts: tuple[int, ...]) -> dict[str, int]:
+    """Tenant -> the size its waiting retraining takes out of its part."""
+    late = {view.name for view in waiting(observation)}
+    sizes = {
+        view.name: _largest_beside(observation, view, part)
+        for view, part in zip(observation.tenants, parts, strict=True)
+        if view.name in late
+    }
+    return {name: gpcs for name, gpcs in sizes.items() if gpcs is not None}
+
+
+def _largest_beside(observation: Observation, view: TenantView, part: int) -> int | None:
+    """The largest size that leaves inference half of the part and its minimum."""
+    stays = max(part / 2, least_gpcs(view.service, observation.board))
+    return max((size for size in observation.board.sizes if part - size >= stays), default=None)
+
+
+POLICIES = (EqualMig(),)

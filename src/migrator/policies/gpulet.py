@@ -1,0 +1,295 @@
+"""Gpulet (ATC'22): MPS, a GPU in at most two partitions, planned every 20 seconds.
+
+Models are placed one by one, the largest rate times objective first: partitions of the model's
+knee until the residue, then the smallest share that serves it; best fit into what is free, else
+as much as is free, else in turns with others on a partition (duty cycle, occupancy at most 1).
+A share serves a rate where its saturated throughput does, and where 0.85 of the rate is served
+beside a busy neighbour, by the measured interference.
+
+The rate is a moving average whose span is an epoch. A plan takes an epoch to prepare: what holds
+from an epoch boundary on was decided on what was seen up to the boundary before it.
+
+What is ours:
+- Throughputs are those of as many processes as serve most on a share, like for every MPS policy.
+  That makes the knee a matter of rounding: of equally steep shares the largest is the knee, so
+  that a model is not cut into more partitions than it needs.
+- Where the models do not fit, all rates are lowered by the same part until they do; where even
+  that does not help, they take turns on two halves.
+- Turns come in twentieths. A process that has its SMs part of the time is as much slower.
+- It is an inference server and knows no training. While retrainings wait or run, the models of a
+  partition hold the smallest share that serves them, and the retrainings split the SMs that are
+  left over in equal parts; where none are, they split what is left of the turns on the partition
+  that has most. Else the models have the whole GPU. Asked again when a retraining ends, it shares
+  out the room anew but keeps to the epoch's rates.
+- A model without requests is planned with one request per epoch, one without history with what
+  an equal part of the GPU serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from migrator.core.catalogue import Board
+from migrator.core.profile import INTERFERING_PART
+from migrator.core.service import Service
+from migrator.core.share import Share
+from migrator.policies import mps
+from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight, TenantView
+
+PERCENTS = (20.0, 40.0, 50.0, 60.0, 80.0, 100.0)
+EPOCH_S = 20.0
+MAX_BATCH = 32
+TURNS = 20
+"""A partition's time is shared out in so many parts."""
+SERVED_PART = 0.85
+"""Of the rate, that must be served beside a busy neighbour."""
+_FORGOTTEN = 5
+"""Epochs after which what was seen weighs nothing."""
+
+
+class Gpulet:
+    """Two partitions, models placed by best fit."""
+
+    name = "gpulet"
+    summary = "Gpulet: at most two MPS partitions, models placed by best fit every 20 s"
+    sharing = Sharing.MPS
+    sight = Sight.NOTHING
+    routing = Routing.EARLIEST
+    every_s: float | None = EPOCH_S
+    on_completion = True
+
+    def decide(self, observation: Observation) -> Decision:
+        """The plan of this epoch, and the room it leaves to retraining."""
+        models = [_model(view.service, observation.board) for view in observation.tenants]
+        demands = [
+            (model, _rate_rps(view, observation))
+            for view, model in zip(observation.tenants, models, strict=True)
+        ]
+        partitions = _plan(sorted(demands, key=lambda each: -each[1] * each[0].service.slo_s))
+        waiting = [view.name for view in observation.tenants if view.retraining]
+        return Decision((tuple(_shares(partitions, waiting)),))
+
+
+@dataclass(eq=False)
+class _Model:
+    """What a tenant's model serves on a share; every figure is computed once."""
+
+    service: Service
+    board: Board
+    known_rps: dict[tuple[float, int, bool], float] = field(default_factory=dict)
+
+    @cached_property
+    def knee(self) -> float:
+        """The share with the steepest throughput."""
+        return max(PERCENTS, key=lambda each: (round(self.throughput_rps(each) / each, 6), each))
+
+    def throughput_rps(self, percent: float, turns: int = TURNS, beside: bool = False) -> float:
+        """Requests per second on a share for some of the turns, `beside` a busy neighbour."""
+        key = (percent, turns, beside)
+        if key not in self.known_rps:
+            slower = TURNS / turns * (self._slowdown(percent) if beside else 1.0)
+            served_rps = mps.capability_rps(self._slower(slower), self.board, percent)
+            self.known_rps[key] = served_rps / slower
+        return self.known_rps[key]
+
+    def serves(self, rate_rps: float, percent: float, turns: int = TURNS) -> bool:
+        """Whether the rate is served, most of it even beside a busy neighbour."""
+        return (
+            self.throughput_rps(percent, turns) >= rate_rps * (1 - 1e-9)
+            and self.throughput_rps(percent, turns, beside=True) >= SERVED_PART * rate_rps
+        )
+
+    def size(self, rate_rps: float) -> float:
+        """The smallest share that serves the rate; the largest where none does."""
+        return next((each for each in PERCENTS if self.serves(rate_rps, each)), PERCENTS[-1])
+
+    def turns(self, rate_rps: float, percent: float) -> int:
+        """The fewest turns that serve the rate; more than there are where none do."""
+        fits = (each for each in range(1, TURNS + 1) if self.serves(rate_rps, percent, each))
+        return next(fits, TURNS + 1)
+
+    def serving(self, percent: float, duty: float) -> list[Share]:
+        """Its processes on a share for a part of the time."""
+        slowed = self._slower(self._slowdown(percent) / duty)
+        shares = mps.serving(slowed, self.board, percent)
+        return [replace(each, duty=duty) for each in shares]
+
+    def _slower(self, factor: float) -> Service:
+        """Batches that take longer by a factor, as an objective that is shorter by it."""
+        batch = min(MAX_BATCH, self.service.batch)
+        return replace(self.service, slo_s=self.service.slo_s / factor, batch=batch)
+
+    def _slowdown(self, percent: float) -> float:
+        return 1 + self.service.profile.interference * (1 - percent / 100) / INTERFERING_PART
+
+
+_MODELS: dict[int, _Model] = {}
+"""By the service's identity, for a service cannot be hashed; the model keeps it alive."""
+
+
+def _model(service: Service, board: Board) -> _Model:
+    known = _MODELS.get(id(service))
+    if known is None or known.board is not board:
+        known = _MODELS[id(service)] = _Model(service, board)
+    return known
+
+
+@dataclass(frozen=True)
+class _Partition:
+    """Part of the GPU and the models on it, each with the rate it serves there."""
+
+    percent: float
+    models: tuple[tuple[_Model, float], ...]
+
+    def turns(self, percent: float) -> list[int]:
+        """The fewest turns that each model needs on that share."""
+        return [model.turns(rate_rps, percent) for model, rate_rps in self.models]
+
+    @property
+    def needs(self) -> float:
+        """The smallest share on which its models have turns enough; all of it where none does."""
+        smaller = (each for each in PERCENTS if each < self.percent)
+        return next((each for each in smaller if sum(self.turns(each)) <= TURNS), self.percent)
+
+    def with_model(self, model: _Model, rate_rps: float) -> _Partition:
+        """One more that takes turns on it."""
+        return replace(self, models=(*self.models, (model, rate_rps)))
+
+    def holds(self, model: _Model) -> bool:
+        """Whether the model is on it."""
+        return any(each is model for each, _ in self.models)
+
+
+_Demands = Sequence[tuple[_Model, float]]
+
+
+def _rate_rps(view: TenantView, observation: Observation) -> float:
+    """The moving average at the boundary before the last one, or of what there is."""
+    if not len(view.history):
+        equal_rps = mps.capability_rps(
+            view.service, observation.board, 100 / len(observation.tenants)
+        )
+        return max(1 / EPOCH_S, equal_rps)
+    epoch = max(1, round(EPOCH_S / observation.slot_s))
+    ago = epoch + observation.slot % epoch
+    seen = view.history[-ago - _FORGOTTEN * epoch : -ago]
+    if not len(seen):
+        seen = view.history[-ago:]
+    weights = (1 - 2 / (epoch + 1)) ** np.arange(len(seen))[::-1]
+    rate_rps = float(weights @ seen / weights.sum()) / observation.slot_s
+    return max(1 / EPOCH_S, rate_rps)
+
+
+def _plan(demands: _Demands) -> list[_Partition]:
+    """Partitions for all rates, or for as large a part of all as fits."""
+    for part in range(TURNS, 0, -1):
+        placed = _placed([(model, rate_rps * part / TURNS) for model, rate_rps in demands])
+        if placed:
+            return placed
+    if len(demands) == 1:
+        return [_Partition(100.0, tuple(demands))]
+    return [_Partition(50.0, tuple(demands[each::2])) for each in range(2)]
+
+
+def _placed(demands: _Demands) -> list[_Partition] | None:
+    """Every model on its partitions; None: they do not fit."""
+    free, used = [100.0], list[_Partition]()
+    for model, rate_rps in demands:
+        residue_rps = rate_rps
+        while free and residue_rps > 1e-9:
+            percent = _take(free, min(model.knee, model.size(residue_rps)))
+            if model.serves(residue_rps, percent):
+                served_rps = residue_rps
+            else:
+                served_rps = min(residue_rps, model.throughput_rps(percent, beside=True))
+            if served_rps <= 0:
+                return None
+            used.append(_Partition(percent, ((model, served_rps),)))
+            residue_rps -= served_rps
+        if residue_rps > 1e-9 and not _merge(used, model, residue_rps):
+            return None
+    return used
+
+
+def _take(free: list[float], size: float) -> float:
+    """The smallest free partition that is large enough, else the largest; a whole GPU is split."""
+    room = min((each for each in free if each >= size), default=max(free))
+    free.remove(room)
+    if room < 100 or size == 100:
+        return room
+    free.append(100 - size)
+    return size
+
+
+def _merge(used: list[_Partition], model: _Model, rate_rps: float) -> bool:
+    """The model takes turns on the partition where least time is then left."""
+    joined = {
+        place: sum(partition.with_model(model, rate_rps).turns(partition.percent))
+        for place, partition in enumerate(used)
+        if not partition.holds(model)
+    }
+    fitting = [(-turns, place) for place, turns in joined.items() if turns <= TURNS]
+    if not fitting:
+        return False
+    place = min(fitting)[1]
+    used[place] = used[place].with_model(model, rate_rps)
+    return True
+
+
+def _shares(partitions: list[_Partition], waiting: Sequence[str]) -> Iterable[Share]:
+    """The models' processes, and the retrainings' in the room that they leave."""
+    if not waiting:
+        whole = 100 - sum(each.percent for each in partitions)
+        largest = max(partitions, key=lambda each: each.percent)
+        return _numbered(
+            share
+            for each in partitions
+            for share in _in_turns(each, each.percent + (whole if each is largest else 0.0))
+        )
+    percent = 100 - sum(each.needs for each in partitions)
+    if percent > 1e-9:
+        serving = [share for each in partitions for share in _in_turns(each, each.needs)]
+        return _numbered([*serving, *(mps.training(n, percent / len(waiting)) for n in waiting)])
+    return _numbered(_between_turns(partitions, waiting))
+
+
+def _between_turns(partitions: list[_Partition], waiting: Sequence[str]) -> Iterable[Share]:
+    """No SMs are left: retraining takes the turns that are left where most are, if any."""
+    idle = [(TURNS - sum(each.turns(each.percent))) * each.percent for each in partitions]
+    place = idle.index(max(idle))
+    for each in partitions:
+        if each is not partitions[place] or idle[place] <= 0:
+            yield from _in_turns(each, each.percent)
+    if idle[place] > 0:
+        chosen = partitions[place]
+        needed = chosen.turns(chosen.percent)
+        for (model, _), turns in zip(chosen.models, needed, strict=True):
+            yield from model.serving(chosen.percent, turns / TURNS)
+        duty = (TURNS - sum(needed)) / TURNS / len(waiting)
+        for name in waiting:
+            yield replace(mps.training(name, chosen.percent), duty=duty)
+
+
+def _in_turns(partition: _Partition, percent: float) -> Iterable[Share]:
+    """All the time of a partition to its models, in proportion to the turns they need."""
+    turns = partition.turns(percent)
+    for (model, _), mine in zip(partition.models, turns, strict=True):
+        yield from model.serving(percent, mine / sum(turns))
+
+
+def _numbered(shares: Iterable[Share]) -> list[Share]:
+    """Processes of a task told apart, also where it has several partitions."""
+    counts: dict[object, int] = {}
+    numbered = []
+    for share in shares:
+        number = counts.get(share.task, 0)
+        counts[share.task] = number + 1
+        numbered.append(replace(share, number=number))
+    return numbered
+
+
+POLICIES = (Gpulet(),)

@@ -1,0 +1,100 @@
+"""MISO (SoCC'22): one slice per job, the layout and assignment with the least mean slowdown.
+
+All layouts with as many slices as there are jobs are tried with all assignments, at each window's
+start and whenever a retraining ends.
+
+Adaptations of ours:
+- A job is a tenant's inference or its retraining; each holds exactly one instance.
+- A retraining's slowdown is its time over that on the whole board. Inference has no end, so its
+  slowdown is what it would have answered of the last window's arrivals on the whole board over
+  what on its slice, slot by slot; before anything has been seen, capability over capability.
+- MISO moves running jobs; here a running retraining stays where it is, as under every policy.
+- MISO learns slowdowns by running the jobs together under MPS for 30 s. Here profiles are known,
+  so nothing is probed and no time is lost on it: that favours MISO.
+- Among layouts that slow down equally, the one that uses most GPCs.
+- Jobs that find no slice wait, as in its queue; all arrive at once, so those are started whose
+  start slows down least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from migrator.core.instance import Kind, Task
+from migrator.core.placement import Multiset
+from migrator.policies.demand import last_window
+from migrator.policies.layouts import (
+    Wish,
+    Worth,
+    best_allocation,
+    least_gpcs,
+    retraining_wish,
+    usable_sizes,
+)
+from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight, TenantView
+from migrator.policies.retrainings import waiting
+
+_Slowdowns = dict[int, float]
+"""GPCs -> how much slower a job is there than on the whole board."""
+
+
+class Miso:
+    """As many slices as jobs, with the least mean slowdown."""
+
+    name = "miso"
+    summary = "MIG with one slice per job and the least mean slowdown (MISO)"
+    sharing = Sharing.MIG
+    sight = Sight.NOTHING
+    routing = Routing.EARLIEST
+    every_s: float | None = None
+    on_completion = True
+
+    def decide(self, observation: Observation) -> Decision:
+        """One slice per job until a job comes or leaves."""
+        board = observation.board
+        late = waiting(observation)
+        wishes = [_inference_wish(observation, view) for view in observation.tenants]
+        wishes += [retraining_wish(view.name, board.sizes) for view in late]
+        slowdowns = [_inference_slowdowns(observation, view) for view in observation.tenants]
+        slowdowns += [_retraining_slowdowns(observation, view) for view in late]
+
+        def worth(chosen: tuple[Multiset, ...]) -> Worth:
+            pairs = zip(slowdowns, chosen, strict=True)
+            held = [slowdown[sizes[0]] for slowdown, sizes in pairs if sizes]
+            return len(held), -sum(held) / len(held), sum(map(sum, chosen))
+
+        return Decision((best_allocation(observation, wishes, worth),))
+
+
+def _inference_wish(observation: Observation, view: TenantView) -> Wish:
+    """One instance that meets the tenant's minimum."""
+    least = least_gpcs(view.service, observation.board)
+    sizes = [size for size in usable_sizes(view.service, observation.board) if size >= least]
+    return Wish(Task(view.name, Kind.INFERENCE), tuple((size,) for size in sizes))
+
+
+def _inference_slowdowns(observation: Observation, view: TenantView) -> _Slowdowns:
+    rps = view.service.capabilities_rps(observation.board)
+    answered = _answered_of(observation, view)
+    whole = answered(max(rps.values()))
+    return {gpcs: whole / answered(each) for gpcs, each in rps.items() if each > 0}
+
+
+def _answered_of(observation: Observation, view: TenantView) -> Callable[[float], float]:
+    """Requests per second -> how much of the last window's arrivals they answer."""
+    recent = last_window(observation, view)
+    if not recent.any():
+        return lambda rps: rps
+    return lambda rps: float(np.minimum(recent, rps * observation.slot_s).sum())
+
+
+def _retraining_slowdowns(observation: Observation, view: TenantView) -> _Slowdowns:
+    state, board = view.retraining, observation.board
+    assert state is not None, "only tenants with something to retrain are asked"
+    whole_s = state.seconds.at(board.sms)
+    return {gpcs: state.seconds.at(board.sms_of(gpcs)) / whole_s for gpcs in board.sizes}
+
+
+POLICIES = (Miso(),)

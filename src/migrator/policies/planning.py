@@ -1,0 +1,143 @@
+"""From an observation to a planning problem and its plan, for the policies that plan."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from migrator.core.errors import InfeasibleError
+from migrator.core.instance import Instance, Kind, Task
+from migrator.core.plan import Plan
+from migrator.core.problem import Charge, Initial, Problem, RunningRetraining, Tenant
+from migrator.plan.solve import make_plan
+from migrator.policies.policy import Observation, TenantView
+from migrator.policies.retrainings import remaining_s, running, waiting
+
+
+def planned(observation: Observation, charge: Charge) -> tuple[Problem, Plan]:
+    """The window's problem and plan.
+
+    Where the retrainings do not all fit into what is left of the window, the one that promises
+    least (accuracy gained x requests) is left out, and so on until the rest fits.
+    """
+    problem = problem_of(observation, charge)
+    while True:
+        try:
+            return problem, make_plan(problem, steady=True)
+        except InfeasibleError:
+            retraining = [each for each in problem.tenants if problem.must_retrain(each)]
+            if not retraining:
+                raise
+            problem = _without_retraining(problem, min(retraining, key=_promise))
+
+
+def problem_of(observation: Observation, charge: Charge) -> Problem:
+    """What is left of the window as a planning problem.
+
+    A retraining that no size can end inside the window is left out.
+    """
+    return Problem(
+        board=observation.board,
+        slot_s=observation.slot_s,
+        slots=observation.slots_left,
+        charge=charge,
+        tenants=tuple(_tenant(observation, view) for view in observation.tenants),
+        initial=_initial(observation, charge) if observation.held else None,
+    )
+
+
+def _promise(tenant: Tenant) -> float:
+    """Requests that the retrained model would answer correctly and the old one not, at most."""
+    requests = sum(map(sum, tenant.received)) / len(tenant.received)
+    return (tenant.accuracy_post - tenant.accuracy_pre) * requests
+
+
+def _without_retraining(problem: Problem, tenant: Tenant) -> Problem:
+    spared = replace(tenant, retraining_slots=None)
+    tenants = tuple(spared if each is tenant else each for each in problem.tenants)
+    return replace(problem, tenants=tenants)
+
+
+def _tenant(observation: Observation, view: TenantView) -> Tenant:
+    assert view.ahead is not None, "a policy that plans has sight of what is ahead"
+    state = view.retraining
+    return Tenant(
+        name=view.name,
+        received=tuple(tuple(map(float, scenario)) for scenario in view.ahead),
+        capability=_capability(observation, view),
+        accuracy_pre=view.accuracy,
+        accuracy_post=view.accuracy if state is None else state.accuracy_post,
+        retraining_slots=_retraining_slots(observation, view),
+        overhead_s=view.overhead_s,
+        min_gpcs=view.service.min_gpcs,
+    )
+
+
+def _capability(observation: Observation, view: TenantView) -> dict[int, float]:
+    """Requests per slot of the sizes that answer within the objective."""
+    per_second = view.service.capabilities_rps(observation.board)
+    return {gpcs: rps * observation.slot_s for gpcs, rps in per_second.items() if rps > 0}
+
+
+def _retraining_slots(observation: Observation, view: TenantView) -> dict[int, int] | None:
+    """Size -> slots where a waiting retraining can end in time; None where there is none."""
+    if view.name not in {each.name for each in waiting(observation)}:
+        return None
+    board = observation.board
+    drain_s = _drain_s(observation)
+    slots = {
+        gpcs: math.ceil((remaining_s(view, board.sms_of(gpcs)) + drain_s) / observation.slot_s)
+        for gpcs in board.sizes
+    }
+    in_time = {gpcs: max(1, each) for gpcs, each in slots.items() if each <= observation.slots_left}
+    return in_time or None
+
+
+def _drain_s(observation: Observation) -> float:
+    """The longest that an instance may be kept by the batch it still holds when it has to go.
+
+    Without it a retraining that ends within milliseconds of a slot's end would lose its instance
+    just before.
+    """
+    smallest = observation.board.sms_of(observation.board.sizes[0])
+    services = [view.service for view in observation.tenants]
+    return max(each.latency_s(each.batch, smallest) for each in services)
+
+
+def _initial(observation: Observation, charge: Charge) -> Initial:
+    kept = running(observation)
+    instances = (
+        _as_held(observation, each, charge)
+        for each in observation.held
+        if isinstance(each, Instance) and each not in kept.values()
+    )
+    return Initial(
+        instances=(*instances, *kept.values()),
+        retrainings=tuple(
+            RunningRetraining(name, _slots_left(observation, name, instance))
+            for name, instance in kept.items()
+        ),
+    )
+
+
+def _as_held(observation: Observation, instance: Instance, charge: Charge) -> Instance:
+    """An instance that no running retraining holds, as the planner may count on it.
+
+    What an ended retraining leaves is warm for its tenant, which `survivors` knows; under `paper`
+    it would be a change of the inference task, so there it is unused.
+    """
+    task = instance.task
+    if task is None:
+        return instance
+    left_over = task.kind is Kind.RETRAINING
+    sizes = _capability(observation, observation.tenant(task.tenant))
+    if instance.gpcs not in sizes or (left_over and charge is Charge.PAPER):
+        return replace(instance, task=None)
+    return replace(instance, task=Task(task.tenant, Kind.INFERENCE))
+
+
+def _slots_left(observation: Observation, tenant: str, instance: Instance) -> int:
+    """Slots until a running retraining ends; one that outlasts the window holds on to its end."""
+    view = observation.tenant(tenant)
+    left_s = remaining_s(view, observation.board.sms_of(instance.gpcs))
+    return min(observation.slots_left, max(1, math.ceil(left_s / observation.slot_s)))

@@ -1,0 +1,133 @@
+"""Every MPS policy, whatever it sees: what its decision may never break."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.mps_observation import BOARD, Seen, observation, retraining, service, shares
+
+from migrator.core.curve import Curve
+from migrator.core.instance import Kind, Task
+from migrator.core.profile import Overhead, Profile
+from migrator.core.service import Service
+from migrator.core.share import Share
+from migrator.policies import mps
+from migrator.policies.astraea import Astraea
+from migrator.policies.ekya import Ekya
+from migrator.policies.equal_mps import EqualMps
+from migrator.policies.gpulet import Gpulet
+from migrator.policies.infless import Infless
+from migrator.policies.policy import Decision, Observation, Policy, Sharing
+from migrator.policies.registry import policies
+from migrator.policies.unpartitioned import Unpartitioned
+
+ALL: tuple[Policy, ...] = (
+    Ekya(),
+    Astraea(),
+    Gpulet(),
+    Infless(),
+    EqualMps(),
+    Unpartitioned(),
+)
+
+# A few fixed services: a policy's tables are made once per service, as in a run.
+MEASURED = Profile(
+    model="measured",
+    board=BOARD.name,
+    latency_ms={
+        1: Curve(((16, 1.91), (32, 1.47), (60, 1.28), (64, 1.21))),
+        4: Curve(((16, 3.50), (32, 2.32), (60, 1.74), (64, 1.66))),
+        16: Curve(((16, 9.30), (32, 5.76), (60, 3.53), (64, 3.32))),
+    },
+    training_ratio=3.5,
+    interference=0.11,
+    contention=0.9,
+    overhead=Overhead(0.4, 6.0, 1.5),
+    provenance="made up",
+)
+SERVICES = {
+    tenant: [
+        Service(tenant, MEASURED, 0.02, 1),
+        Service(tenant, MEASURED, 0.006, 4),
+        Service(tenant, MEASURED, 0.05, 16),
+        Service(tenant, MEASURED, 0.0015, 4),
+        service(tenant),
+        service(tenant, slo_s=1e-5),
+    ]
+    for tenant in "abcd"
+}
+
+
+@st.composite
+def observations(draw: st.DrawFn) -> Observation:
+    slot_s = draw(st.sampled_from([0.5, 1.0, 2.0, 10.0]))
+    slots = round(200 / slot_s)
+    names = "abcd"[: draw(st.integers(1, 4))]
+    seen, held = [], []
+    for name in names:
+        rates = st.floats(0, 5000) | st.just(0.0)
+        history = draw(st.lists(rates, max_size=8)) * draw(st.integers(1, 40))
+        state = draw(st.sampled_from(["none", "waits", "runs"]))
+        running = mps.training(name, draw(st.sampled_from([5.0, 10.0, 12.5])))
+        waits = retraining(draw(st.floats(1, 400)), accuracy_post=draw(st.floats(0, 1)))
+        runs = retraining(30, done=draw(st.floats(0, 0.99)), holding=running)
+        held += [running] if state == "runs" else []
+        number = draw(st.integers(0, 3))
+        held += [Share(each, 10.0, Task(name, Kind.INFERENCE)) for each in range(number)]
+        seen.append(
+            Seen(
+                draw(st.sampled_from(SERVICES[name])),
+                [each * slot_s for each in history],
+                {"none": None, "waits": waits, "runs": runs}[state],
+                draw(st.floats(0, 15)),
+            )
+        )
+    slot = draw(st.integers(0, slots - 1))
+    return observation(*seen, slot_s=slot_s, slots=slots, slot=slot, held=tuple(held))
+
+
+def broken(policy: Policy, now: Observation, decision: Decision) -> list[str]:
+    """The rules that a decision breaks."""
+    held = shares(decision)
+    tasks = Counter(each.task for each in held)
+    retraining_now = {view.name for view in now.tenants if view.retraining}
+    trained = [task for task in tasks.elements() if task.kind is Kind.RETRAINING]
+    rules = {
+        "one entry": len(decision.slots) == 1,
+        "everybody serves": all(tasks[Task(v.name, Kind.INFERENCE)] for v in now.tenants),
+        "one share per retraining": len(trained) == len(set(trained)),
+        "nothing for no retraining": {task.tenant for task in trained} <= retraining_now,
+        "something each": all(each.percent > 0 and 0 < each.duty <= 1 for each in held),
+        "at most all": all(each.percent <= 100 for each in held),
+        "told apart": len({(each.task, each.number) for each in held}) == len(held),
+    }
+    if policy.sharing is Sharing.MPS:
+        total = sum(each.percent * each.duty for each in held)
+        rules["not more than there is"] = total <= 100 + 1e-6
+    return [rule for rule, kept in rules.items() if not kept]
+
+
+@pytest.mark.parametrize("policy", ALL, ids=lambda policy: policy.name)
+@settings(max_examples=60, deadline=None)
+@given(now=observations())
+def test_a_decision_keeps_the_rules_and_is_the_same_again(policy: Policy, now: Observation) -> None:
+    decision = policy.decide(now)
+    assert broken(policy, now, decision) == []
+    assert policy.decide(now) == decision
+
+
+def test_the_rules_can_be_broken() -> None:
+    now = observation(Seen(service("a"), [1], None), Seen(service("b"), [1], None))
+    serving = (*mps.serving(now.tenants[0].service, BOARD, 60), mps.training("b", 50))
+    assert broken(Ekya(), now, Decision((serving,))) == [
+        "everybody serves",
+        "nothing for no retraining",
+        "not more than there is",
+    ]
+
+
+def test_they_are_found_by_name() -> None:
+    names = {"ekya", "astraea", "gpulet", "infless", "equal-mps", "unpartitioned"}
+    assert names <= set(policies())
+    assert {each.name for each in ALL} == names

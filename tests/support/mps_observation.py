@@ -1,0 +1,92 @@
+"""Observations for MPS policies with numbers that are easy: 10 requests per second and percent."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from migrator.core.catalogue import board
+from migrator.core.curve import Curve
+from migrator.core.instance import Task
+from migrator.core.profile import Overhead, Profile
+from migrator.core.service import Service
+from migrator.core.share import Holding, Share
+from migrator.policies.policy import Decision, Observation, RetrainingState, TenantView
+
+BOARD = board("H200-141GB")
+WHOLE = float(BOARD.sms)
+
+
+def service(tenant: str, latency_ms: float = 1.0, **changes: Any) -> Service:
+    """One request at a time, `latency_ms` on all SMs, n times that on an n-th of them."""
+    profile = Profile(
+        model="linear",
+        board=BOARD.name,
+        latency_ms={1: Curve(((WHOLE, latency_ms),))},
+        training_ratio=3.0,
+        interference=changes.pop("interference", 0.0),
+        contention=1.0,
+        overhead=Overhead(0.0, 0.0, 0.0),
+        provenance="made up",
+    )
+    plain: dict[str, Any] = {"slo_s": 1.0, "batch": 1}
+    return Service(tenant=tenant, profile=profile, **(plain | changes))
+
+
+def retraining(whole_s: float, **changes: Any) -> RetrainingState:
+    """`whole_s` seconds on all SMs, n times that on an n-th; accuracy 0.5 rises to 0.9."""
+    plain: dict[str, Any] = {
+        "accuracy_now": 0.5,
+        "accuracy_post": 0.9,
+        "seconds": Curve(((WHOLE, whole_s),)),
+        "done": 0.0,
+        "holding": None,
+    }
+    return RetrainingState(**(plain | changes))
+
+
+@dataclass
+class Seen:
+    """One tenant: its service, what it received per slot, what waits to be retrained."""
+
+    service: Service
+    history: Sequence[float] = ()
+    retraining: RetrainingState | None = None
+    overhead_s: float = 0.0
+
+    def view(self) -> TenantView:
+        return TenantView(
+            service=self.service,
+            history=np.array(self.history, dtype=np.float64),
+            ahead=None,
+            retraining=self.retraining,
+            overhead_s=self.overhead_s,
+            accuracy=self.retraining.accuracy_now if self.retraining else 0.5,
+        )
+
+
+def observation(
+    *seen: Seen,
+    slot_s: float = 1.0,
+    slots: int = 200,
+    slot: int = 0,
+    held: tuple[Holding, ...] = (),
+) -> Observation:
+    return Observation(BOARD, slot_s, slots, slot, tuple(each.view() for each in seen), held)
+
+
+def shares(decision: Decision) -> list[Share]:
+    """What is held in the first slot, all of it shares."""
+    found = [each for each in decision.slots[0] if isinstance(each, Share)]
+    assert len(found) == len(decision.slots[0])
+    return found
+
+
+def percents(decision: Decision) -> dict[str, float]:
+    """Task -> percent of the SMs over the time, rounded."""
+    total: dict[Task, float] = defaultdict(float)
+    for each in shares(decision):
+        total[each.task] += each.percent * each.duty
+    return {str(task): round(percent, 6) for task, percent in total.items()}

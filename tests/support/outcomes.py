@@ -1,0 +1,116 @@
+"""Runs made up for tests of reports: counted right, cheap, and the same every time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from migrator.core.instance import Instance, Kind, Task
+from migrator.core.outcome import RunOutcome, Tally, TenantOutcome, WindowOutcome
+from migrator.core.share import Holding, Share
+
+
+def tally(
+    received: int = 1000, *, late: int = 50, dropped: int = 30, accuracy: float = 0.8
+) -> Tally:
+    """In time what is neither late nor dropped, correct by `accuracy`."""
+    in_time = received - late - dropped
+    return Tally(
+        received=received,
+        goodput=in_time * accuracy,
+        wrong=in_time * (1 - accuracy),
+        late=late,
+        dropped=dropped,
+        while_reconfiguring=dropped // 2,
+    )
+
+
+def serving(tenant: str, start: int, gpcs: int) -> Instance:
+    return Instance(start, gpcs, Task(tenant, Kind.INFERENCE))
+
+
+def retraining(tenant: str, start: int, gpcs: int) -> Instance:
+    return Instance(start, gpcs, Task(tenant, Kind.RETRAINING))
+
+
+def mig_slots(tenants: Sequence[str], slots: int) -> tuple[tuple[Holding, ...], ...]:
+    """The first tenant retrains in the second third, the second one takes its place in the last."""
+    one, other = tenants[0], tenants[-1]
+    first = (serving(one, 0, 3), serving(other, 4, 2), serving(other, 6, 1))
+    second = (serving(one, 0, 2), retraining(one, 2, 2), *first[1:])
+    third = (serving(one, 0, 2), serving(other, 2, 2), Instance(4, 2), first[2])
+    third_of = max(1, slots // 3)
+    return (first,) * third_of + (second,) * third_of + (third,) * (slots - 2 * third_of)
+
+
+def mps_slots(tenants: Sequence[str], slots: int) -> tuple[tuple[Holding, ...], ...]:
+    """Everybody half of an equal part in each of two processes; the first retrains at first."""
+    part = 80 / len(tenants)
+    shares: tuple[Holding, ...] = tuple(
+        Share(number, part / 2, Task(name, Kind.INFERENCE))
+        for name in tenants
+        for number in range(2)
+    )
+    trains: Holding = Share(0, 20.0, Task(tenants[0], Kind.RETRAINING))
+    return ((*shares, trains),) * (slots // 2) + (shares,) * (slots - slots // 2)
+
+
+def window(
+    number: int = 0,
+    tenants: Sequence[str] = ("bert", "vit"),
+    *,
+    slots: int = 6,
+    mps: bool = False,
+    late: int = 50,
+    seed: int = 0,
+) -> WindowOutcome:
+    """A window in which the first tenant retrains half way."""
+    draw = np.random.default_rng((seed, number))
+    outcomes = []
+    for index, name in enumerate(tenants):
+        expected = 40.0 * (index + 1) * (1 + 0.4 * np.sin(np.arange(slots) / max(1, slots) * 6))
+        received = tuple(int(each) for each in draw.poisson(expected))
+        counted = tally(sum(received), late=late, dropped=late // 2, accuracy=0.7 + 0.1 * index)
+        outcomes.append(
+            TenantOutcome(
+                tenant=name,
+                tally=counted,
+                reconfigurations=1 + index,
+                accuracy_before=0.62,
+                retrained_s=slots / 2 if index == 0 else None,
+                accuracy_after=0.81 if index == 0 else 0.62,
+                received=received,
+                expected=tuple(expected.tolist()) if not mps else None,
+            )
+        )
+    made = WindowOutcome(
+        window=number,
+        tenants=tuple(outcomes),
+        slots=(mps_slots if mps else mig_slots)(tenants, slots),
+        plan_s=0.25,
+        predicted=None,
+        fluid=None,
+    )
+    goodput = made.tally.goodput
+    return made if mps else replace(made, predicted=goodput * 1.05, fluid=goodput * 1.01)
+
+
+def run(
+    policy: str = "migrator",
+    scenario: str = "quick",
+    seed: int = 0,
+    *,
+    windows: int = 2,
+    tenants: Sequence[str] = ("bert", "vit"),
+    slots: int = 6,
+    mps: bool = False,
+    late: int = 50,
+) -> RunOutcome:
+    """A run of such windows; more `late` is less goodput."""
+    made = tuple(
+        window(number, tenants, slots=slots, mps=mps, late=late, seed=seed)
+        for number in range(windows)
+    )
+    return RunOutcome(scenario, policy, "ewma", seed, made)

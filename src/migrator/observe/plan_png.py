@@ -30,7 +30,7 @@ _FONT, _SMALL = 7.0, 6.2
 _INK, _GREY, _FAINT = "#222222", "#777777", "#E4E4E4"
 _DASHED: dict[str, Any] = {"color": _INK, "lw": 0.8, "ls": (0, (4, 2))}
 _HATCH = "//////"
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib, so every machine draws the same
     "font.size": _FONT,
@@ -60,7 +60,7 @@ _STYLE: dict[Any, Any] = {
 
 def write(drawing: PlanDrawing, path: Path) -> None:
     """Write the picture to `path`, 1600 pixels wide."""
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         _figure(drawing).savefig(path, format="png", dpi=_DPI)
 
 

@@ -1,0 +1,52 @@
+"use strict";
+(() => {
+  const charts = JSON.parse(document.getElementById("charts").textContent);
+  const waiting = Array.from(document.querySelectorAll(".plot"));
+  const touch = !matchMedia("(pointer: fine)").matches;
+  const config = {
+    responsive: true,
+    displaylogo: false,
+    displayModeBar: touch ? false : "hover",
+    // Named one by one: some of plotly's default ones lead to its servers.
+    modeBarButtons: [["toImage", "resetScale2d"]],
+  };
+  const PRINTED = 680;
+
+  // With a view box the style sheet can shrink a drawing to the paper instead of cutting it.
+  const fit = (place) => {
+    const { width, height } = place._fullLayout;
+    place.style.setProperty("--shape", `${width} / ${height}`);
+    for (const each of place.querySelectorAll(".main-svg")) {
+      each.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    }
+  };
+
+  const draw = (place) => {
+    const { data, layout } = charts[Number(place.dataset.chart)];
+    // A finger on a chart scrolls the page; a mouse drags to zoom.
+    Plotly.newPlot(place, data, { ...layout, dragmode: touch ? false : "zoom" }, config);
+    fit(place);
+    place.on("plotly_afterplot", () => fit(place));
+  };
+
+  // One at a time, so that a page of a hundred charts can be read while it draws.
+  const next = () => {
+    const place = waiting.shift();
+    if (place) {
+      draw(place);
+      setTimeout(next, 0);
+    }
+  };
+
+  const plots = Array.from(waiting);
+  addEventListener("beforeprint", () => {
+    while (waiting.length) draw(waiting.shift());
+    for (const place of plots) {
+      if (place._fullLayout.width > PRINTED) Plotly.relayout(place, { width: PRINTED });
+    }
+  });
+  addEventListener("afterprint", () => {
+    for (const place of plots) Plotly.relayout(place, { width: null, autosize: true });
+  });
+  next();
+})();

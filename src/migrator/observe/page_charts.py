@@ -1,0 +1,411 @@
+"""A page's charts in plotly's schema, as plain dictionaries.
+
+Titles and legends are HTML beside the chart, where they wrap; colours of words and grid are
+the style sheet's, so that dark mode and print need no redrawing.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from migrator.observe.page import (
+    Areas,
+    Axis,
+    Bars,
+    Chart,
+    HeatMap,
+    Lines,
+    Paint,
+    Series,
+    Slab,
+    Slices,
+    paint_of,
+)
+from migrator.observe.page_numbers import axis_text, value_text
+from migrator.observe.plan_palette import Shade, shades
+
+Figure = dict[str, Any]
+
+INK, GREY, FAINT = "#222222", "#777777", "#E4E4E4"
+_GREYS = Shade(fill="#9A9A9A", light="rgba(140,140,140,0.25)", dark="#5A5A5A", ink="#1A1A1A")
+_HATCH = {"shape": "/", "size": 6, "solidity": 0.35}
+_MOST_MARKERS = 40
+_MOST_TICKS = 15
+_MOST_CELLS = 400
+"""Cells of a heat map that still have room for their number."""
+
+
+def shade_of(paint: Paint) -> Shade:
+    """The tones behind a look."""
+    return _GREYS if paint.hue is None else shades(paint.hue + 1)[paint.hue]
+
+
+def legend_of(chart: Chart) -> tuple[tuple[str, Paint, bool], ...]:
+    """Name, look and whether it is a dashed line, of everything the legend explains."""
+    if isinstance(chart, HeatMap):
+        return ()
+    if isinstance(chart, Slices):
+        return tuple((name, paint, False) for name, paint in chart.keys)
+    if len(chart.series) == 1:
+        return ()
+    return tuple(
+        (each.name, paint, each.dashed)
+        for each, paint in zip(chart.series, _paints(chart.series), strict=True)
+    )
+
+
+def height_of(chart: Chart) -> int:
+    """Pixels that the chart needs to be read."""
+    match chart:
+        case Bars(horizontal=True):
+            bars = 1 if chart.stacked else len(chart.series)
+            return 70 + len(chart.categories) * (12 + 16 * bars)
+        case HeatMap():
+            return 110 + 26 * len(chart.rows)
+        case Slices():
+            return 60 + 30 * chart.slices
+        case _:
+            return 300
+
+
+def width_of(chart: Chart) -> int:
+    """Pixels below which the chart scrolls in its box rather than shrink."""
+    match chart:
+        case HeatMap():
+            return 150 + 38 * len(chart.columns)
+        case Bars(horizontal=False):
+            side_by_side = 1 if chart.stacked else len(chart.series)
+            return 50 + len(chart.categories) * (6 + 6 * side_by_side)
+        case _:
+            return 0
+
+
+def upright_title(chart: Chart) -> str | None:
+    """What the upright axis measures, to stand above it; None where it needs no words."""
+    match chart:
+        case Slices():
+            return "memory slice"
+        case HeatMap():
+            return axis_text(chart.z)
+        case Bars(horizontal=True):
+            return None
+        case _:
+            return axis_text(chart.y)
+
+
+def figure_of(chart: Chart) -> Figure:
+    """Data and layout."""
+    match chart:
+        case Bars():
+            data, layout = _bars(chart), _bars_layout(chart)
+        case Lines():
+            data, layout = _lines(chart), _lines_layout(chart)
+        case Areas():
+            data, layout = _areas(chart), _areas_layout(chart)
+        case HeatMap():
+            data, layout = [_heat(chart)], _heat_layout(chart)
+        case Slices():
+            data, layout = _slices(chart), _slices_layout(chart)
+    return {"data": data, "layout": _base_layout(height_of(chart)) | layout}
+
+
+def _paints(series: Sequence[Series]) -> list[Paint]:
+    return [each.paint or paint_of(index) for index, each in enumerate(series)]
+
+
+def _fill(paint: Paint) -> str:
+    shade = shade_of(paint)
+    return shade.light if paint.light else shade.fill
+
+
+def _marker(paint: Paint) -> Figure:
+    shade = shade_of(paint)
+    if not paint.hatched:
+        return {"color": _fill(paint), "line": {"width": 0}}
+    ground = "#FFFFFF" if paint.light else shade.light
+    pattern = _HATCH | {"fgcolor": shade.fill, "bgcolor": ground, "fillmode": "overlay"}
+    return {"color": ground, "pattern": pattern, "line": {"color": shade.fill, "width": 1}}
+
+
+def _clean(values: Sequence[float | None]) -> list[float | None]:
+    """Few enough digits to keep the page small, and nothing JSON cannot say."""
+    return [
+        None if each is None or not math.isfinite(each) else float(f"{each:.6g}") for each in values
+    ]
+
+
+def _bars(chart: Bars) -> list[Figure]:
+    traces = []
+    names = [safe(each) for each in chart.categories]
+    along, across = ("y", "x") if chart.horizontal else ("x", "y")
+    for series, paint in zip(chart.series, _paints(chart.series), strict=True):
+        said = [value_text(each, chart.y) for each in series.values]
+        trace: Figure = {
+            "type": "bar",
+            "orientation": "h" if chart.horizontal else "v",
+            "name": safe(series.name),
+            along: names,
+            across: _clean(series.values),
+            "marker": _marker(paint),
+            "customdata": said,
+            "hovertemplate": f"%{{fullData.name}}<br>%{{{along}}}: %{{customdata}}<extra></extra>",
+        }
+        if series.half_widths is not None:
+            trace[f"error_{across}"] = _error(series.half_widths)
+        elif chart.horizontal and len(chart.series) == 1:
+            trace |= {"text": said, "textposition": "auto", "cliponaxis": False}
+        traces.append(trace)
+    return traces
+
+
+def _error(half_widths: Sequence[float | None]) -> Figure:
+    return {
+        "type": "data",
+        "array": _clean(half_widths),
+        "color": INK,
+        "thickness": 1.2,
+        "width": 3,
+    }
+
+
+def _lines(chart: Lines) -> list[Figure]:
+    at: list[float | None] = _clean(chart.at)
+    steps = chart.until is not None
+    # A noisy line over its expectation would hide it.
+    veiled = steps and any(each.dashed for each in chart.series)
+    mode = "lines" if steps or len(at) > _MOST_MARKERS else "lines+markers"
+    traces = []
+    for series, paint in zip(chart.series, _paints(chart.series), strict=True):
+        values = _clean(series.values)
+        trace: Figure = {
+            "type": "scatter",
+            "mode": mode,
+            "name": safe(series.name),
+            "x": [*at, chart.until] if steps else at,
+            "y": [*values, values[-1]] if steps else values,
+            "line": {
+                "color": _fill(paint),
+                "width": 2.4 if series.dashed else 1.0 if veiled else 1.6,
+                "dash": "4px,3px" if series.dashed else "solid",
+                "shape": "hv" if steps else "linear",
+            },
+            "opacity": 0.6 if veiled and not series.dashed else 1,
+            "hovertemplate": _hover(chart.y),
+        }
+        if series.half_widths is not None:
+            trace["error_y"] = _error(series.half_widths)
+        traces.append(trace)
+    # Dashed ones last, so on top.
+    return sorted(traces, key=lambda trace: trace["line"]["dash"] != "solid")
+
+
+def _hover(axis: Axis) -> str:
+    return "%{y:.1%}" if axis.share else "%{y:,.4~g} " + safe(axis.unit)
+
+
+def _areas(chart: Areas) -> list[Figure]:
+    traces = []
+    for series, paint in zip(chart.series, _paints(chart.series), strict=True):
+        values = [each or 0.0 for each in _clean(series.values)]
+        shade = shade_of(paint)
+        trace: Figure = {
+            "type": "scatter",
+            "mode": "lines",
+            "name": safe(series.name),
+            "stackgroup": "one",
+            "x": [*_clean(chart.at), chart.until],
+            "y": [*values, values[-1]],
+            "line": {"shape": "hv", "width": 0.5, "color": shade.fill},
+            "fillcolor": _fill(paint),
+            "hovertemplate": _hover(chart.y),
+        }
+        if paint.hatched:
+            trace["fillpattern"] = _HATCH | {"fgcolor": shade.fill, "bgcolor": shade.light}
+        traces.append(trace)
+    return traces
+
+
+def _heat(chart: HeatMap) -> Figure:
+    cells = len(chart.rows) * len(chart.columns)
+    trace: Figure = {
+        "type": "heatmap",
+        "x": [safe(each) for each in chart.columns],
+        "y": [safe(each) for each in chart.rows],
+        "z": [_clean(each) for each in chart.values],
+        "customdata": [[value_text(each, chart.z) for each in row] for row in chart.values],
+        "hovertemplate": "%{y}<br>%{x}: %{customdata}<extra></extra>",
+        "colorscale": "Cividis",
+        "xgap": 1,
+        "ygap": 1,
+        "showscale": cells > _MOST_CELLS,
+        "colorbar": {
+            "thickness": 12,
+            "outlinewidth": 0,
+            "tickformat": ".0%" if chart.z.share else "",
+        },
+    }
+    if cells <= _MOST_CELLS:
+        trace["texttemplate"] = "%{z:.0%}" if chart.z.share else "%{z:.3~g}"
+    return trace
+
+
+def _slices(chart: Slices) -> list[Figure]:
+    traces = []
+    for index, (name, paint) in enumerate(chart.keys):
+        slabs = [each for each in chart.slabs if each.key == index]
+        if slabs:
+            traces.append(_slab_trace(name, paint, slabs))
+    if chart.starts:
+        traces.append(_start_marks(chart.starts))
+    return traces
+
+
+def _slab_trace(name: str, paint: Paint, slabs: Sequence[Slab]) -> Figure:
+    marker = _marker(paint)
+    if not paint.hatched:
+        marker["line"] = {"color": "#FFFFFF", "width": 0.5}
+    ink = INK if paint.hatched or paint.light else shade_of(paint).ink
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": safe(name),
+        "base": _clean([each.from_s for each in slabs]),
+        "x": _clean([each.until_s - each.from_s for each in slabs]),
+        "y": [each.start + each.width / 2 for each in slabs],
+        "width": [each.width - 0.1 for each in slabs],
+        "text": [safe(each.label) for each in slabs],
+        "textposition": "inside",
+        "insidetextanchor": "middle",
+        "textangle": 0,
+        "insidetextfont": {"color": ink},
+        "hovertext": [
+            f"<b>{safe(name)}</b><br>{safe(each.label)}<br>{each.from_s:g}-{each.until_s:g} s"
+            for each in slabs
+        ],
+        "hoverinfo": "text",
+        "marker": marker,
+    }
+
+
+def _start_marks(starts: Sequence[tuple[float, float]]) -> Figure:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [at for at, _ in starts],
+        "y": [where for _, where in starts],
+        "marker": {"symbol": "triangle-right", "size": 11, "color": "#FFFFFF"}
+        | {"line": {"color": INK, "width": 1}},
+        "hoverinfo": "skip",
+        "cliponaxis": False,
+    }
+
+
+def _base_layout(height: int) -> Figure:
+    return {
+        "height": height,
+        "autosize": True,
+        "margin": {"l": 8, "r": 12, "t": 12, "b": 16},
+        "paper_bgcolor": "#FFFFFF",
+        "plot_bgcolor": "#FFFFFF",
+        "font": {"family": "system-ui, sans-serif", "size": 12, "color": INK},
+        "showlegend": False,
+        "hovermode": "closest",
+        "hoverlabel": {"bgcolor": "#FFFFFF", "bordercolor": GREY, "font": {"color": INK}},
+    }
+
+
+def _category_axis(axis: Axis) -> Figure:
+    look = {"type": "category", "automargin": True, "fixedrange": True, "linecolor": GREY}
+    return look | {"title": {"text": safe(axis.title), "standoff": 10}, "showgrid": False}
+
+
+def _value_axis(axis: Axis, *, titled: bool) -> Figure:
+    return {
+        "title": {"text": safe(axis_text(axis))} if titled else {"text": ""},
+        "automargin": True,
+        "rangemode": "tozero",
+        "fixedrange": True,
+        "tickformat": ".0%" if axis.share else "",
+        "gridcolor": FAINT,
+        "zerolinecolor": GREY,
+        "nticks": 7,
+        "separatethousands": True,
+    }
+
+
+def _bars_layout(chart: Bars) -> Figure:
+    names = _category_axis(chart.x)
+    values = _value_axis(chart.y, titled=chart.horizontal)
+    if chart.horizontal:
+        names |= {"autorange": "reversed", "title": {"text": ""}, "ticksuffix": " "}
+    axes = {"yaxis": names, "xaxis": values} if chart.horizontal else {}
+    axes = axes or {"xaxis": names, "yaxis": values}
+    return axes | {"barmode": "stack" if chart.stacked else "group", "bargap": 0.25}
+
+
+def _xy_layout(x: Axis, y: Axis) -> Figure:
+    along = {
+        "title": {"text": safe(axis_text(x))},
+        "automargin": True,
+        "showgrid": False,
+        "zeroline": False,
+        "linecolor": GREY,
+        "ticks": "outside",
+    }
+    return {"xaxis": along, "yaxis": _value_axis(y, titled=False), "hovermode": "x unified"}
+
+
+def _lines_layout(chart: Lines) -> Figure:
+    layout = _xy_layout(chart.x, chart.y)
+    if chart.until is not None:
+        layout["xaxis"] |= {"range": [chart.at[0] if chart.at else 0, chart.until]}
+    elif _tickable(chart.at):
+        layout["xaxis"] |= {"tickvals": list(chart.at)}
+    return layout
+
+
+def _tickable(at: Sequence[float]) -> bool:
+    """Whether a tick at every point leaves room for its number, on a phone too."""
+    gaps = [right - left for left, right in pairwise(at)]
+    return not gaps or min(gaps) * _MOST_TICKS >= at[-1] - at[0]
+
+
+def _areas_layout(chart: Areas) -> Figure:
+    layout = _xy_layout(chart.x, chart.y)
+    layout["xaxis"] |= {"range": [chart.at[0] if chart.at else 0, chart.until]}
+    return layout
+
+
+def _heat_layout(chart: HeatMap) -> Figure:
+    rows = _category_axis(chart.y) | {"autorange": "reversed", "ticksuffix": " "}
+    untitled = {"title": {"text": ""}}
+    return {"xaxis": _category_axis(chart.x) | untitled, "yaxis": rows | untitled}
+
+
+def _slices_layout(chart: Slices) -> Figure:
+    time = Axis("time", "s")
+    layout = _xy_layout(time, time)
+    layout["xaxis"] |= {"range": [0, chart.until_s]}
+    layout["yaxis"] = {
+        "range": [0, chart.slices],
+        "fixedrange": True,
+        "automargin": True,
+        "tickvals": [index + 0.5 for index in range(chart.slices)],
+        "ticktext": [str(index) for index in range(chart.slices)],
+        "showgrid": False,
+        "zeroline": False,
+    }
+    return layout | {
+        "barmode": "overlay",
+        "hovermode": "closest",
+        "uniformtext": {"mode": "hide", "minsize": 10},
+    }
+
+
+def safe(text: str) -> str:
+    """Plotly reads a subset of HTML in every label; a name must not become markup."""
+    return html.escape(text, quote=False)

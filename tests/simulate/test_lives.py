@@ -69,6 +69,18 @@ def test_a_newer_wish_waits_until_the_last_one_is_there() -> None:
     assert [each.holding for each in lives.retarget(7.0, (share("a", 50.0),))] == [share("a", 50)]
 
 
+def test_one_more_process_starts_at_once_and_one_that_is_wanted_again_stays() -> None:
+    lives = MpsLives(H200, COSTS)
+    first, second, third = (share("a", 10.0, number=number) for number in range(3))
+    lives.retarget(0.0, (first,))
+    assert len(lives.retarget(5.0, (first, second))) == 1
+    assert len(lives.retarget(6.0, (first, second, third))) == 1
+    lives.retarget(9.0, (second, third, share("a", 20.0)))
+    assert lives.everyone[0].until_s == 11.0
+    assert lives.retarget(10.0, (first, second, third, share("a", 20.0))) == []
+    assert lives.everyone[0].until_s == math.inf
+
+
 def test_a_task_that_gets_nothing_ends_at_once() -> None:
     lives = MpsLives(H200, COSTS)
     lives.retarget(0.0, (share("a", 40.0), share("a", 30.0, Kind.RETRAINING)))

@@ -1,36 +1,18 @@
-"""The verbs: parse, call, print. Everything else lives in the packages below."""
+"""Verbs about one window: plan, check, boards."""
 
 from __future__ import annotations
 
-import gc
-import json
-import os
-import sys
-import threading
 from enum import StrEnum
-from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
-from migrator import __version__
+from migrator.cli.app import app
+from migrator.cli.printing import FAILED, compile_first, print_json
 from migrator.core.catalogue import Board
-from migrator.core.errors import InputError, MigratorError
 from migrator.core.plan import Plan
 from migrator.core.problem import Charge, Problem
-
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="Plan, second by second, which MIG instance serves or retrains which model.\n\n"
-    "Start with:  migrator example > window.json  and  "
-    "migrator plan window.json --figure plan.html",
-)
-
-BAD_INPUT, FAILED = 2, 1
 
 
 class Solver(StrEnum):
@@ -90,7 +72,7 @@ def plan(
         window = window.with_charge(charge)
     require_feasible(window)
     if solver is Solver.EXACT or warm_start:
-        _compile_first(window.charge)
+        compile_first(window.charge)
     made = make_plan(
         window, solver=solver, backend=backend, time_limit_s=time_limit, warm_start=warm_start
     )
@@ -99,7 +81,7 @@ def plan(
 
         draw_plan(window, made, figure)
     if as_json:
-        _print_json(_plan_json(window, made))
+        print_json(_plan_json(window, made))
     else:
         _print_plan(window, made)
         if figure is not None:
@@ -126,7 +108,7 @@ def check(
     broken = violations(window, made)
     goodput = None if broken else goodput_of(window, made)
     if as_json:
-        _print_json({"valid": not broken, "goodput": goodput, "violations": broken})
+        print_json({"valid": not broken, "goodput": goodput, "violations": broken})
     elif broken:
         print("\n".join(broken))
     else:
@@ -145,7 +127,7 @@ def boards(
 
     chosen = list(catalogue.boards().values()) if name is None else [catalogue.board(name)]
     if as_json:
-        _print_json([_board_json(each) for each in chosen])
+        print_json([_board_json(each) for each in chosen])
     elif name:
         _print_board(chosen[0])
     else:
@@ -158,76 +140,7 @@ def example() -> None:
     """Print an example problem: two tenants on an A100 for 200 seconds."""
     from migrator.plan.example import example_problem
 
-    _print_json(example_problem())
-
-
-@app.callback(invoke_without_command=True)
-def _options(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
-) -> None:
-    if version:
-        print(f"migrator {__version__}")
-        raise typer.Exit
-
-
-def main() -> NoReturn:
-    """Run a verb; errors become one sentence and an exit code, never a traceback."""
-    gc.disable()  # until everything is imported: a tenth of a second that a user would wait
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without our dots still gets the plan
-    code = _run()
-    try:
-        sys.stdout.flush()
-    except OSError as error:
-        # Nothing more can be written there; keep the interpreter from trying again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = FAILED
-        if not isinstance(error, BrokenPipeError):
-            _complain(f"the answer could not be written: {error.strerror}; free some space")
-    sys.exit(code)
-
-
-def _run() -> int:
-    try:
-        app()
-    except SystemExit as done:
-        return done.code if isinstance(done.code, int) else FAILED
-    except MigratorError as error:
-        _complain(str(error))
-        return BAD_INPUT if isinstance(error, InputError) else FAILED
-    except KeyboardInterrupt:
-        _complain("interrupted")
-        return 130
-    except BrokenPipeError:
-        return FAILED  # the reader (head, less) has seen enough
-    except OSError as error:
-        _complain(f"the answer could not be written: {error.strerror}; free some space")
-        return FAILED
-    return 0
-
-
-def _complain(sentence: str) -> None:
-    print(f"error: {sentence}", file=sys.stderr)
-
-
-def _compile_first(charge: Charge) -> None:
-    """Tell a waiting user that the first plan on a machine compiles the kernels."""
-    from migrator.plan.solve import ready
-
-    words = "first use: compiling the planner, half a minute, once per installation"
-    notice = threading.Timer(3.0, lambda: print(words, file=sys.stderr))
-    notice.start()
-    try:
-        ready(charge)
-    finally:
-        notice.cancel()
-    gc.freeze()
-    gc.enable()
-
-
-def _print_json(value: object) -> None:
-    print(json.dumps(value, allow_nan=False))
+    print_json(example_problem())
 
 
 def _plan_json(problem: Problem, made: Plan) -> dict[str, object]:
@@ -318,7 +231,3 @@ def _board_json(each: Board) -> dict[str, object]:
         "multisets": placement.multisets(each),
         "configurations": placement.configurations(each),
     }
-
-
-if __name__ == "__main__":
-    main()

@@ -3,7 +3,8 @@
 MIG gives every instance its own memory: nothing. Under MPS the neighbours take bandwidth in
 proportion to the SMs they keep busy; the slowdown beside a training on `INTERFERING_PART` of
 the SMs is measured per model. Unpartitioned, the GPU goes round among those that are busy.
-A training is always busy, serving as much of the time as it has requests for.
+A training is always busy, serving as much of the time as it has requests for; what a process
+suffers is everybody's pressure but its own, its siblings' too.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ def slowdowns(
             },
         )
         for service in services:
-            beside = sum(pressure.values()) - pressure[service.tenant, Kind.INFERENCE]
+            own = pressure[service.tenant, Kind.INFERENCE]
+            own /= max(1, sum(_serves(each, service.tenant) for each in alive))
+            beside = sum(pressure.values()) - own
             found[service.tenant][slot] += beside * _sensitivity(sharing, service)
     return found
 

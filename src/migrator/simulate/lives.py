@@ -150,7 +150,7 @@ class MpsLives(_Everyone):
     def retarget(self, now_s: float, wanted: tuple[Holding, ...]) -> list[Life]:
         """Make it so from now on; returns those that are new."""
         shares = [each for each in wanted if isinstance(each, Share)]
-        alive = self._alive()
+        alive = [each for each in self.everyone if each.until_s > now_s]
         new: list[Life] = []
         for task in dict.fromkeys([*(each.task for each in shares), *(e.task for e in alive)]):
             mine = [each for each in shares if each.task == task]
@@ -161,18 +161,22 @@ class MpsLives(_Everyone):
     def _replace(
         self, task: Task, wanted: list[Share], alive: list[Life], now_s: float
     ) -> list[Life]:
-        if wanted and any(each.ready_s > now_s for each in alive):
-            return []  # one replacement at a time: a newer wish waits until this one is there
-        kept = {each.holding for each in alive if each.holding in wanted}
-        new = [
-            self._born(each, task, self.board.sms * each.percent / 100, now_s, 0.0)
-            for each in wanted
-            if each not in kept
-        ]
-        over_s = max((each.ready_s for each in new), default=now_s)
-        for each in alive:
-            if each.holding not in kept:
-                each.until_s = over_s
+        kept = [each for each in alive if each.holding in wanted]
+        leaving = [each for each in alive if each.holding not in wanted]
+        new: list[Life] = []
+        # A start that nobody wants any more is waited for: starting over each slot would never end.
+        if not any(each.ready_s > now_s for each in leaving) or not wanted:
+            present = {each.holding for each in kept}
+            new = [
+                self._born(each, task, self.board.sms * each.percent / 100, now_s, 0.0)
+                for each in wanted
+                if each not in present
+            ]
+            over_s = max((each.ready_s for each in [*kept, *new]), default=now_s)
+            for each in leaving:
+                each.until_s = max(now_s, over_s)
+        for each in kept:
+            each.until_s = math.inf
         return new
 
 

@@ -3,8 +3,8 @@
 Requests wait in one line. The router sends the first one where it is answered soonest (or, for
 ELSA, to the slowest instance that is still in time), drops it where no instance can meet its
 deadline any more, and fills the batch with those that wait behind it as long as the first one
-stays in time. The router knows the profiled times; under MPS the real ones are longer, which
-is how a request becomes late.
+stays in time. The router goes by the times it saw in the slot before: where the neighbours
+begin to press, batches take longer than it thinks, which is how a request becomes late.
 """
 
 from __future__ import annotations
@@ -63,18 +63,19 @@ def serve(
     latency_s, ready_s, until_s, free_s = workers  # taken out of the tuple once, not per request
     switch_s, cold_from_s, cold_to_s = now.switch_s, now.cold_from_s, now.cold_to_s
     active = np.empty(len(ready_s), dtype=np.int64)
-    head, known, slot, version, cold = 0, 0, -1, 0, 0
+    head, known, slot, version, cold, pace = 0, 0, -1, 0, 0, 1.0
     while head < len(arrival_s):
         came = arrival_s[head]
         deadline = came + now.slo_s
         if int((came - now.begin_s) / now.slot_s) > slot:
             slot = int((came - now.begin_s) / now.slot_s)
             known = _alive(ready_s, until_s, came, deadline + now.slot_s, active)
+            pace = now.slowdown[min(len(now.slowdown), max(1, slot)) - 1]
         chosen, start, soonest = -1, 0.0, deadline
         for place in range(known):  # the router; in place, as a call would halve the speed
             each = active[place]
             begin = max(came, free_s[each], ready_s[each])
-            finish = begin + latency_s[each, 1]
+            finish = begin + pace * latency_s[each, 1]
             if finish <= soonest and begin < until_s[each] and (finish < soonest or chosen < 0):
                 chosen, start, soonest = each, begin, finish
                 if now.thrifty:
@@ -88,7 +89,9 @@ def serve(
             counted[RECONFIGURING] += reconfiguring
             head += 1
             continue
-        size = _fill(arrival_s, head, start, deadline, latency_s, chosen, now.batch)
+        size = _fill(
+            arrival_s, head, start, (deadline - start) / pace, latency_s, chosen, now.batch
+        )
         when = min(len(now.slowdown) - 1, max(0, int((start - now.begin_s) / now.slot_s)))
         finish = start + latency_s[chosen, size] * now.slowdown[when]
         free_s[chosen] = finish
@@ -128,7 +131,7 @@ def _fill(
     arrival_s: Floats,
     head: int,
     start: float,
-    deadline: float,
+    left_s: float,
     latency_s: Floats,
     chosen: int,
     batch: int,
@@ -139,7 +142,7 @@ def _fill(
         size < batch
         and head + size < len(arrival_s)
         and arrival_s[head + size] <= start
-        and start + latency_s[chosen, size + 1] <= deadline
+        and latency_s[chosen, size + 1] <= left_s
     ):
         size += 1
     return size

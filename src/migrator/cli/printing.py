@@ -1,0 +1,72 @@
+"""What all verbs say alike: JSON, errors, progress, and the wait for the first compilation."""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from migrator.core.problem import Charge
+
+BAD_INPUT, FAILED = 2, 1
+"""Exit codes."""
+
+
+def complain(sentence: str) -> None:
+    """One sentence to the user."""
+    print(f"error: {sentence}", file=sys.stderr)
+
+
+def print_json(value: object) -> None:
+    """The answer as JSON on one line."""
+    print(json.dumps(value, allow_nan=False))
+
+
+def compile_first(charge: Charge) -> None:
+    """Tell a waiting user that the first plan on a machine compiles the kernels."""
+    from migrator.plan.solve import ready
+
+    words = "first use: compiling the planner, half a minute, once per installation"
+    notice = threading.Timer(3.0, lambda: print(words, file=sys.stderr))
+    notice.start()
+    try:
+        ready(charge)
+    finally:
+        notice.cancel()
+    gc.freeze()
+    gc.enable()
+
+
+def warm(policies: Iterable[str]) -> None:
+    """Compile or load what these policies plan with, and say so if it takes long."""
+    from migrator.policies.policy import Sight
+    from migrator.policies.registry import policy
+
+    if any(policy(each).sight is not Sight.NOTHING for each in set(policies)):
+        for charge in Charge:
+            compile_first(charge)
+    gc.enable()
+
+
+@contextmanager
+def progress(steps: int, what: str) -> Iterator[Callable[[], None]]:
+    """A bar on the terminal that moves by one with every call; nothing where nobody watches."""
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=steps)
+        yield lambda: bar.advance(task)

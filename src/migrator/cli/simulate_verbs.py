@@ -1,0 +1,225 @@
+"""Verbs about runs: simulate, compare, policies, schema, example."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from migrator.cli.app import app
+from migrator.cli.plan_verbs import AsJson
+from migrator.cli.printing import print_json, progress, warm
+from migrator.core.errors import InputError
+
+if TYPE_CHECKING:
+    from migrator.core.outcome import RunOutcome
+    from migrator.simulate.compare import Job
+
+ScenarioFile = Annotated[Path, typer.Argument(help="Scenario, version 1 (YAML).")]
+Forecaster = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Who looks ahead; default as the scenario says.")
+]
+Windows = Annotated[
+    int | None, typer.Option(metavar="N", help="Run N windows; default as the scenario says.")
+]
+Drawn = Annotated[
+    bool,
+    typer.Option(
+        "--drawn/--expected",
+        help="Draw for every request whether it is answered correctly, or count the accuracy.",
+    ),
+]
+
+
+@app.command()
+def simulate(
+    scenario: ScenarioFile,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[,NAME...]",
+            help="Policies to run (`migrator policies` lists them); default as the scenario says.",
+        ),
+    ] = None,
+    windows: Windows = None,
+    forecaster: Forecaster = None,
+    seed: Annotated[int | None, typer.Option(help="Other arrivals from the same scenario.")] = None,
+    drawn: Drawn = False,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Write a page with every window.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a scenario request by request and say what became of every request."""
+    from migrator.observe.run_json import run_json
+    from migrator.observe.run_text import run_table
+    from migrator.scenario.file import read_scenario
+    from migrator.simulate.compare import Job
+
+    if report is not None:
+        from migrator.observe.page_html import check_page_path
+
+        check_page_path(report)
+    source = partial(read_scenario, scenario)
+    names = _names(policy) if policy is not None else [None]
+    jobs = [Job(source, each, forecaster, seed, windows, drawn) for each in names]
+    outcomes = list(_simulated(jobs))
+    if report is not None:
+        _write_report(jobs[0], outcomes, report)
+    if as_json:
+        answers = [run_json(each) for each in outcomes]
+        print_json(answers[0] if len(answers) == 1 else answers)
+        return
+    print("\n\n".join(run_table(each) for each in outcomes))
+    if report is not None:
+        print(f"\nreport  {report}")
+
+
+@app.command()
+def compare(
+    scenarios: Annotated[
+        list[Path], typer.Argument(metavar="SCENARIO...", help="Scenarios, version 1 (YAML).")
+    ],
+    policies: Annotated[
+        str,
+        typer.Option(metavar="NAME,NAME...", help="Policies to compare; `all` for every one."),
+    ] = "migrator,ekya,astraea,paris,oracle",
+    seeds: Annotated[
+        int, typer.Option(min=1, max=1000, help="Runs per policy, each with other arrivals.")
+    ] = 3,
+    windows: Windows = None,
+    forecaster: Forecaster = None,
+    drawn: Drawn = False,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Runs at a time; default one per core.")
+    ] = None,
+    figure: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the comparison as FILE.html or FILE.png."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run scenarios under several policies and seeds: a table, and a figure on request."""
+    from migrator.core.comparison import summarise
+    from migrator.observe.run_json import run_json
+    from migrator.observe.run_text import comparison_table
+    from migrator.policies.registry import policies as known
+    from migrator.scenario.file import read_scenario
+    from migrator.simulate.compare import Job
+
+    if figure is not None:
+        from migrator.observe.comparison_figure import check_comparison_path
+
+        check_comparison_path(figure)
+    names = list(known()) if policies == "all" else _names(policies)
+    jobs = [
+        Job(partial(read_scenario, path), name, forecaster, seed, windows, drawn)
+        for path in scenarios
+        for name in names
+        for seed in _seeds(path, seeds)
+    ]
+    outcomes = _compared(jobs, processes)
+    rows = summarise(outcomes)
+    if figure is not None:
+        from migrator.observe.comparison_figure import draw_comparison
+
+        draw_comparison(rows, figure)
+    if as_json:
+        print_json([run_json(each) for each in outcomes])
+        return
+    print(comparison_table(rows))
+    if figure is not None:
+        print(f"\nfigure  {figure}")
+
+
+@app.command()
+def policies(as_json: AsJson = False) -> None:
+    """List the policies: how they share the GPU, what they see, when they decide."""
+    from migrator.policies.registry import policies as known
+
+    if as_json:
+        print_json(
+            [
+                {
+                    "name": each.name,
+                    "summary": each.summary,
+                    "sharing": str(each.sharing),
+                    "sight": str(each.sight),
+                    "every_s": each.every_s,
+                    "on_completion": each.on_completion,
+                }
+                for each in known().values()
+            ]
+        )
+        return
+    for each in known().values():
+        print(f"{each.name:<20} {each.sharing:<14} {each.summary}")
+
+
+@app.command()
+def forecasters(as_json: AsJson = False) -> None:
+    """List the forecasters."""
+    from migrator.forecast.registry import forecasters as known
+
+    if as_json:
+        print_json([{"name": e.name, "summary": e.summary} for e in known().values()])
+        return
+    for each in known().values():
+        print(f"{each.name:<20} {each.summary}")
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of scenario files, for editors and checks."""
+    from migrator.scenario.schema import scenario_schema
+
+    print_json(scenario_schema())
+
+
+def _names(text: str) -> list[str]:
+    names = [each.strip() for each in text.split(",") if each.strip()]
+    if not names:
+        raise InputError("--policy: no name given; `migrator policies` lists them")
+    return list(dict.fromkeys(names))
+
+
+def _seeds(path: Path, seeds: int) -> Iterable[int]:
+    from migrator.scenario.file import read_scenario
+
+    first = read_scenario(path).seed
+    return range(first, first + seeds)
+
+
+def _simulated(jobs: Sequence[Job]) -> Iterator[RunOutcome]:
+    prepared = [(job, job.scenario()) for job in jobs]
+    warm(this.policy for _, this in prepared)
+    with progress(sum(this.windows for _, this in prepared), "windows") as step:
+        for job, _ in prepared:
+            done = []
+            for window in job.windows_of():
+                done.append(window)
+                step()
+            yield job.outcome(tuple(done))
+
+
+def _compared(jobs: Sequence[Job], processes: int | None) -> list[RunOutcome]:
+    from migrator.simulate.compare import run_all
+
+    warm({job.scenario().policy for job in jobs[:: max(1, len(jobs) // 50)]})
+    found: dict[int, RunOutcome] = {}
+    with progress(len(jobs), "runs") as step:
+        for place, outcome in run_all(jobs, processes):
+            found[place] = outcome
+            step()
+    return [found[place] for place in sorted(found)]
+
+
+def _write_report(job: Job, outcomes: Sequence[RunOutcome], path: Path) -> None:
+    from migrator.observe.page_html import write_page
+    from migrator.observe.run_report import run_page
+
+    this = job.scenario()
+    write_page(run_page(outcomes, this.board, this.slot_s), path)

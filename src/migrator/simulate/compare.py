@@ -1,0 +1,94 @@
+"""Many runs at once: every scenario under every policy and seed, over the machine's cores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+
+from migrator.core.outcome import RunOutcome, WindowOutcome
+from migrator.core.problem import Charge
+from migrator.core.scenario import Scenario
+from migrator.forecast.registry import forecaster
+from migrator.plan.solve import ready
+from migrator.policies.policy import Policy, Sight
+from migrator.policies.registry import policy
+from migrator.simulate.run import windows_of
+
+Source = Callable[[int | None, int | None], Scenario]
+"""Seed and number of windows (None: the scenario's own) -> the scenario. Workers get it pickled."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: where its scenario comes from, and what the scenario leaves open."""
+
+    source: Source
+    policy: str | Policy | None = None
+    """By name, or one that nobody else knows; None: the scenario's own."""
+    forecaster: str | None = None
+    seed: int | None = None
+    windows: int | None = None
+    drawn: bool = False
+
+    def scenario(self) -> Scenario:
+        """The scenario with what the job says in its place; names are checked here."""
+        read = self.source(self.seed, self.windows)
+        return replace(
+            read,
+            policy=self.chosen(read).name,
+            forecaster=forecaster(self.forecaster or read.forecaster).name,
+        )
+
+    def chosen(self, scenario: Scenario) -> Policy:
+        """The policy that runs it."""
+        if self.policy is None or isinstance(self.policy, str):
+            return policy(self.policy or scenario.policy)
+        return self.policy
+
+    def windows_of(self) -> Iterator[WindowOutcome]:
+        """Run it here, window by window."""
+        this = self.scenario()
+        chosen = self.chosen(this)
+        prepare(chosen)
+        yield from windows_of(this, chosen, forecaster(this.forecaster), drawn=self.drawn)
+
+    def run(self) -> RunOutcome:
+        """Run it here."""
+        return self.outcome(tuple(self.windows_of()))
+
+    def outcome(self, windows: tuple[WindowOutcome, ...]) -> RunOutcome:
+        """What came of it, from what came of its windows."""
+        this = self.scenario()
+        return RunOutcome(this.name, this.policy, this.forecaster, this.seed, windows)
+
+
+def prepare(chosen: Policy) -> None:
+    """Load or compile the planner a policy plans with, so that no plan is timed with it."""
+    if chosen.sight is not Sight.NOTHING:
+        for charge in Charge:
+            ready(charge)
+
+
+def cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_all(jobs: Sequence[Job], processes: int | None = None) -> Iterator[tuple[int, RunOutcome]]:
+    """Every job's place and outcome, as they end; closing the iterator stops what still runs."""
+    at_once = min(processes or cores(), len(jobs))
+    if at_once <= 1:
+        yield from ((place, job.run()) for place, job in enumerate(jobs))
+        return
+    pool = ProcessPoolExecutor(at_once, mp_context=get_context("spawn"))
+    try:
+        places = {pool.submit(job.run): place for place, job in enumerate(jobs)}
+        for done in as_completed(places):
+            yield places[done], done.result()
+    finally:
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        pool.shutdown(wait=False, cancel_futures=True)

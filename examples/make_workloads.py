@@ -1,13 +1,15 @@
-"""Writes the paper's 16 workloads as scenario files: python examples/make_workloads.py."""
+"""Writes the example scenarios, the paper's 16 among them: python examples/make_workloads.py."""
 
 from pathlib import Path
 
-from migrator.scenario.workloads import workload_yaml, workloads
+from migrator.scenario.workloads import quickstart_yaml, workload_yaml, workloads
 
 
 def main() -> None:
-    """Write every workload of the table beside this script."""
-    folder = Path(__file__).parent / "workloads"
+    """Write the quick start and every workload of the table beside this script."""
+    here = Path(__file__).parent
+    (here / "quickstart.yaml").write_text(quickstart_yaml(), encoding="utf-8")
+    folder = here / "workloads"
     folder.mkdir(exist_ok=True)
     for name, each in workloads().items():
         (folder / each.file_name).write_text(workload_yaml(name), encoding="utf-8")

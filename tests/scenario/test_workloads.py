@@ -11,7 +11,7 @@ import pytest
 from migrator.core.errors import InputError
 from migrator.scenario.file import read_scenario
 from migrator.scenario.load import highest_rps
-from migrator.scenario.workloads import workload, workload_yaml, workloads
+from migrator.scenario.workloads import quickstart_yaml, workload, workload_yaml, workloads
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -120,6 +120,7 @@ def test_names_are_taken_as_people_write_them() -> None:
 
 
 def test_the_quick_start_is_a_scenario() -> None:
+    assert (EXAMPLES / "quickstart.yaml").read_text(encoding="utf-8") == quickstart_yaml()
     found = read_scenario(EXAMPLES / "quickstart.yaml")
     assert (found.name, found.windows, found.policy) == ("quickstart", 3, "migrator")
     assert [each.name for each in found.tenants] == ["photos", "mail"]

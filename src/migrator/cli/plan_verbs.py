@@ -135,14 +135,6 @@ def boards(
             print(_board_line(each))
 
 
-@app.command()
-def example() -> None:
-    """Print an example problem: two tenants on an A100 for 200 seconds."""
-    from migrator.plan.example import example_problem
-
-    print_json(example_problem())
-
-
 def _plan_json(problem: Problem, made: Plan) -> dict[str, object]:
     from migrator.plan.plan_file import plan_to_json
 

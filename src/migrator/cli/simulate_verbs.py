@@ -1,8 +1,9 @@
-"""Verbs about runs: simulate, compare, policies, schema, example."""
+"""Verbs about runs: simulate, compare, policies, forecasters, schema."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -128,7 +129,8 @@ def compare(
 
         draw_comparison(rows, figure)
     if as_json:
-        print_json([run_json(each) for each in outcomes])
+        runs = [run_json(each) for each in outcomes]
+        print_json({"rows": [asdict(each) for each in rows], "runs": runs})
         return
     print(comparison_table(rows))
     if figure is not None:
@@ -220,6 +222,11 @@ def _compared(jobs: Sequence[Job], processes: int | None) -> list[RunOutcome]:
 def _write_report(job: Job, outcomes: Sequence[RunOutcome], path: Path) -> None:
     from migrator.observe.page_html import write_page
     from migrator.observe.run_report import run_page
+    from migrator.policies.registry import policy
+    from migrator.simulate.run import overheads_s
 
     this = job.scenario()
-    write_page(run_page(outcomes, this.board, this.slot_s), path)
+    # cold parts have one length per tenant only where all policies share the GPU alike
+    overheads = [overheads_s(this, policy(each.policy)) for each in outcomes]
+    alike = overheads[0] if all(each == overheads[0] for each in overheads) else None
+    write_page(run_page(outcomes, this.board, this.slot_s, alike), path)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 
 from migrator.core.catalogue import board
@@ -105,6 +106,11 @@ def workload(
         ],
     }
     return parse_scenario(entry, folder=Path(), name=known.name)
+
+
+def quickstart_yaml() -> str:
+    """A small scenario whose comments explain every key."""
+    return files("migrator.scenario").joinpath("quickstart.yaml").read_text(encoding="utf-8")
 
 
 def workload_yaml(name: str) -> str:

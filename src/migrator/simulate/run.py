@@ -53,6 +53,15 @@ def windows_of(
         yield simulation.window(window)
 
 
+def overheads_s(scenario: Scenario, policy: Policy) -> dict[str, float]:
+    """Tenant -> what passes until something new to it serves, as the policy shares the GPU."""
+    mig = policy.sharing is Sharing.MIG
+    return {
+        each.name: each.service.profile.overhead.total_s(mig=mig, prepared=scenario.prepared)
+        for each in scenario.tenants
+    }
+
+
 @dataclass
 class _Course:
     """What happened in a window so far."""
@@ -80,13 +89,13 @@ class _Simulation:
             RunningTenant(each, scenario.slot_s, scenario.seed, number)
             for number, each in enumerate(scenario.tenants)
         ]
-        mig = policy.sharing is Sharing.MIG
-        self.overhead_s = {
-            each.name: each.service.profile.overhead.total_s(mig=mig, prepared=scenario.prepared)
-            for each in self.tenants
-        }
+        self.overhead_s = overheads_s(scenario, policy)
         costs = Costs(self.overhead_s, {each.name: each.service for each in self.tenants})
-        self.lives: Lives = (MigLives if mig else MpsLives)(scenario.board, costs)
+        self.lives: Lives = (
+            MigLives(scenario.board, costs)
+            if policy.sharing is Sharing.MIG
+            else MpsLives(scenario.board, costs)
+        )
         self.held: tuple[Holding, ...] = ()
 
     def window(self, window: int) -> WindowOutcome:

@@ -1,0 +1,1 @@
+"""The paper's evaluation, redone: experiments by name, their runs shared, one page."""

@@ -1,0 +1,73 @@
+"""Where the experiments' scenarios come from: values that can be compared, hashed and pickled.
+
+The motivation's scenarios are W7 (Inception-v3 and ResNet-50 on NC-CIFAR-10) recut: other
+tenants, other traces, other loads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from migrator.core.scenario import Scenario, ServedTenant
+from migrator.core.trace import Trace
+from migrator.scenario.load import highest_rps
+from migrator.scenario.workloads import LOAD, TRACES, workload
+
+INCEPTION, RESNET = "inception-v3", "resnet-50"
+ALIBABA, AZURE = TRACES
+_BOTH = "W7"
+"""The workload of both models of the motivation."""
+
+
+@dataclass(frozen=True)
+class WorkloadSource:
+    """One of the paper's workloads, run in its way."""
+
+    name: str
+    data: Path | None = None
+    batch: int = 1
+    slot_s: float = 1.0
+    prepared: bool = True
+
+    def __call__(self, seed: int | None, windows: int | None) -> Scenario:
+        """The scenario."""
+        made = workload(self.name, batch=self.batch, data=self.data, seed=seed or 0)
+        return replace(
+            made, slot_s=self.slot_s, prepared=self.prepared, windows=windows or made.windows
+        )
+
+
+@dataclass(frozen=True)
+class Arriving:
+    """A model of the motivation, the trace it is asked by, and how much."""
+
+    model: str
+    trace: str
+    load: float
+    """Mean rate over what the whole board could answer for it."""
+
+
+@dataclass(frozen=True)
+class MotivationSource:
+    """Inception-v3, ResNet-50 or both, each on a trace and at a load of its own."""
+
+    name: str
+    tenants: tuple[Arriving, ...]
+    data: Path | None = None
+
+    def __call__(self, seed: int | None, windows: int | None) -> Scenario:
+        """The scenario."""
+        both = workload(_BOTH, data=self.data, seed=seed or 0)
+        tenants = tuple(_recut(both, each) for each in self.tenants)
+        return replace(both, name=self.name, tenants=tenants, windows=windows or both.windows)
+
+
+def _recut(both: Scenario, arriving: Arriving) -> ServedTenant:
+    """The model's tenant of W7 with the arrivals asked for."""
+    tenant = next(each for each in both.tenants if each.name == arriving.model)
+    asked = both.tenants[TRACES.index(arriving.trace)]
+    rate_rps = arriving.load * highest_rps(tenant.service, both.board)
+    was_rps = LOAD / 2 * highest_rps(asked.service, both.board)
+    trace: Trace = asked.trace.scaled(rate_rps / was_rps)
+    return replace(tenant, trace=trace, offset_s=asked.offset_s)

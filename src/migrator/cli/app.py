@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from io import TextIOWrapper
+from types import FrameType
 from typing import Annotated, NoReturn
 
 import typer
@@ -16,6 +18,10 @@ import typer
 from migrator import __version__
 from migrator.cli.printing import BAD_INPUT, FAILED, complain
 from migrator.core.errors import InputError, MigratorError
+
+INTERRUPTED = 130
+_HANDING_OVER = ("numba/core/serialize.py", "llvmlite/binding/executionengine.py")
+"""Where compiled code calls into Python and an exception would crash it or be lost."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -40,6 +46,8 @@ def _options(
 def main() -> NoReturn:
     """Run a verb; errors become one sentence and an exit code, never a traceback."""
     gc.disable()  # until everything is imported: a tenth of a second that a user would wait
+    for number in (signal.SIGINT, signal.SIGALRM):
+        signal.signal(number, _interrupt)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without our dots still gets the plan
@@ -55,17 +63,27 @@ def main() -> NoReturn:
     sys.exit(code)
 
 
+def _interrupt(_number: int, frame: FrameType | None) -> None:
+    """Ctrl-C, but never while a compiled kernel hands its result over: that would crash."""
+    if frame is not None and frame.f_code.co_filename.endswith(_HANDING_OVER):
+        signal.setitimer(signal.ITIMER_REAL, 0.01)  # and then again
+        return
+    raise KeyboardInterrupt
+
+
 def _run() -> int:
     try:
         app()
     except SystemExit as done:
+        if done.code == INTERRUPTED:  # typer has caught it already
+            complain("interrupted")
         return done.code if isinstance(done.code, int) else FAILED
     except MigratorError as error:
         complain(str(error))
         return BAD_INPUT if isinstance(error, InputError) else FAILED
     except KeyboardInterrupt:
         complain("interrupted")
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:
         return FAILED  # the reader (head, less) has seen enough
     except OSError as error:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 
+from migrator.core.errors import InputError
 from migrator.core.outcome import RunOutcome, WindowOutcome
 from migrator.core.problem import Charge
 from migrator.core.scenario import Scenario
@@ -35,6 +37,10 @@ class Job:
 
     def scenario(self) -> Scenario:
         """The scenario with what the job says in its place; names are checked here."""
+        if self.windows is not None and self.windows < 1:
+            raise InputError(
+                f"--windows: {self.windows} is not a number of windows; give 1 or more"
+            )
         read = self.source(self.seed, self.windows)
         return replace(
             read,
@@ -83,7 +89,10 @@ def run_all(jobs: Sequence[Job], processes: int | None = None) -> Iterator[tuple
     if at_once <= 1:
         yield from ((place, job.run()) for place, job in enumerate(jobs))
         return
-    pool = ProcessPoolExecutor(at_once, mp_context=get_context("spawn"))
+    # Ctrl-C reaches the workers too; they leave it to us, who end them.
+    pool = ProcessPoolExecutor(
+        at_once, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN)
+    )
     try:
         places = {pool.submit(job.run): place for place, job in enumerate(jobs)}
         for done in as_completed(places):

@@ -113,7 +113,7 @@ class ShareSearch:
             menu = self._menus.menu(int(around.masks[slot]))
             if len(menu.shares) == 0:
                 return None
-            states, back = _step(
+            owner, age, value, back = _step(
                 slot,
                 HURRIED if late() else width,
                 slot == 0 and self._problem.initial is None,
@@ -125,6 +125,7 @@ class ShareSearch:
                 around.accuracy,
                 around.ahead[slot + 1],
             )
+            states = States(owner, age, value)
             came[slot, : len(back)] = back
         return self._trace(around, states.value, came)
 
@@ -173,8 +174,11 @@ def _step(
     arrivals: Arrivals,
     accuracy: Floats,
     ahead: Floats,
-) -> tuple[States, Ints]:
-    """One slot: the states that go on, and for each the (state before, share) it comes from."""
+) -> tuple[Ints, Ints, Floats, Ints]:
+    """One slot: the states that go on, and for each the (state before, share) it comes from.
+
+    Their arrays, not `States`: to make one, numba would call into Python and crash on Ctrl-C.
+    """
     tenants, places = menu.shares.shape[1], states.owner.shape[1]
     now = np.empty((tenants, costs.set_places.shape[0]))
     rank = np.empty((tenants, costs.set_places.shape[0]))
@@ -226,7 +230,7 @@ def _best_states(
     which: Ints,
     what: Ints,
     gain: Floats,
-) -> tuple[States, Ints]:
+) -> tuple[Ints, Ints, Floats, Ints]:
     """The first `width` of the ranked choices that are not crowded out, as states."""
     tenants, places = menu.shares.shape[1], states.owner.shape[1]
     owner, age = np.full((width, places), -1, np.int64), np.zeros((width, places), np.int64)
@@ -254,7 +258,7 @@ def _best_states(
         if not _crowded(kept, owner, age, keys):
             value[kept], back[kept, 0], back[kept, 1] = gain[i], before, share
             kept += 1
-    return States(owner[:kept].copy(), age[:kept].copy(), value[:kept].copy()), back[:kept].copy()
+    return owner[:kept].copy(), age[:kept].copy(), value[:kept].copy(), back[:kept].copy()
 
 
 @compiled

@@ -1,0 +1,100 @@
+"""The verb `reproduce`: the paper's experiments on one page."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from migrator.cli.app import app
+from migrator.cli.plan_verbs import AsJson
+from migrator.cli.printing import print_json, progress, warm
+from migrator.core.errors import InputError
+
+if TYPE_CHECKING:
+    from migrator.reproduce.experiment import Setting
+    from migrator.simulate.compare import Job
+
+
+@app.command()
+def reproduce(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[all|NAME...]", help="Experiments; default all of them."),
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="FILE.html", help="Where the page goes.")] = Path(
+        "out/reproduce.html"
+    ),
+    seeds: Annotated[
+        int, typer.Option(min=1, max=100, help="Runs of everything, each with other arrivals.")
+    ] = 1,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Runs at a time; default one per core.")
+    ] = None,
+    listing: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Redo the paper's evaluation: one page with figures, tables and what the paper reports."""
+    from migrator.observe.page_html import check_page_path, write_page
+    from migrator.reproduce.reproduce import ALL, figures_of, jobs_of, page_of, run_jobs
+
+    if listing:
+        _list(as_json)
+        return
+    wanted = names or [ALL]
+    setting = _setting(seeds)
+    jobs = jobs_of(wanted, setting)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    check_page_path(out, "--out")
+    _announce(setting, jobs, processes)
+    warm(["migrator"] if jobs else [])
+    with progress(len(jobs), "runs") as step:
+        outcomes = run_jobs(jobs, step, processes)
+    write_page(page_of(wanted, setting, outcomes), out, "--out")
+    if as_json:
+        print_json({**figures_of(wanted, setting, outcomes), "page": str(out)})
+    else:
+        print(f"page  {out}")
+
+
+def _list(as_json: bool) -> None:
+    from migrator.reproduce.registry import experiments
+
+    if as_json:
+        print_json([{"name": e.name, "title": e.title} for e in experiments().values()])
+        return
+    for each in experiments().values():
+        print(f"{each.name:<20} {each.title}")
+
+
+def _setting(seeds: int) -> Setting:
+    """Real traces where MIGRATOR_DATA names a folder that has them, else generated ones."""
+    from migrator.reproduce.experiment import Setting
+    from migrator.scenario.workloads import workload, workloads
+    from migrator.traces.real import VARIABLE
+
+    folder = os.environ.get(VARIABLE)
+    if not folder:
+        return Setting(seeds=tuple(range(seeds)))
+    data = Path(folder)
+    try:
+        workload(list(workloads())[-1], data=data)  # the longest: now, not minutes later
+    except InputError as error:
+        raise InputError(f"{VARIABLE}: {error}") from error
+    return Setting(data, tuple(range(seeds)))
+
+
+def _announce(setting: Setting, jobs: Sequence[Job], processes: int | None) -> None:
+    """Which traces, and about how long it takes."""
+    from migrator.reproduce.reproduce import cost_s
+    from migrator.simulate.compare import cores
+
+    traces = "generated traces" if setting.data is None else f"real traces from {setting.data}"
+    at_once = processes or cores()
+    minutes = sum(map(cost_s, jobs)) / at_once / 60
+    long = "under a minute" if minutes < 1 else f"about {minutes:.0f} minutes"
+    print(f"{traces}, {len(jobs)} runs, {at_once} at a time: {long}", file=sys.stderr)

@@ -1,0 +1,130 @@
+"""Every experiment's section and figures, on made-up outcomes and on one small run."""
+
+import json
+
+import pytest
+from support.reproduction import outcomes_of
+
+from migrator.observe.page import Bars, HeatMap, Lines, Note, Section, Table
+from migrator.reproduce.evaluation import PAPERS_PEERS
+from migrator.reproduce.experiment import Setting
+from migrator.reproduce.overhead import PassJob, PassOutcome, hidden_in
+from migrator.reproduce.registry import experiment, experiments
+from migrator.reproduce.reproduce import run_jobs
+from migrator.reproduce.sources import WorkloadSource
+from migrator.reproduce.words import DIFFERS, PAPER
+
+SMALL = Setting(workloads=("W1", "W9"), most_windows=2)
+
+
+def _made_up(name: str, setting: Setting = SMALL) -> Section:
+    chosen = experiment(name)
+    return chosen.section(setting, outcomes_of(chosen.jobs(setting)))
+
+
+def _tables(section: Section) -> list[Table]:
+    return [each for each in section.blocks if isinstance(each, Table)]
+
+
+def _notes(section: Section) -> dict[str, str]:
+    return {e.title: " ".join(e.paragraphs) for e in section.blocks if isinstance(e, Note)}
+
+
+@pytest.mark.parametrize("name", experiments())
+def test_a_section_says_what_was_asked_and_stands_beside_the_paper(name: str) -> None:
+    section = _made_up(name)
+    assert section.anchor == name
+    assert section.paragraphs
+    assert any(isinstance(each, Bars | Lines | HeatMap) for each in section.blocks)
+    assert list(_notes(section)) == [PAPER, DIFFERS]
+    assert all(_notes(section).values())
+
+
+@pytest.mark.parametrize("name", experiments())
+def test_tables_are_whole(name: str) -> None:
+    for table in _tables(_made_up(name)):
+        assert table.rows
+        assert {len(row) for row in table.rows} == {len(table.headers)}
+        assert max(table.numeric, default=0) < len(table.headers)
+        assert all(row < len(table.rows) for row, _ in table.highlights)
+
+
+@pytest.mark.parametrize("name", experiments())
+def test_figures_are_json_and_the_same_again(name: str) -> None:
+    chosen = experiment(name)
+    told = [chosen.figures(SMALL, outcomes_of(chosen.jobs(SMALL))) for _ in range(2)]
+    assert told[0] == told[1]
+    assert json.loads(json.dumps(told[0], allow_nan=False))
+
+
+@pytest.mark.parametrize("name", experiments())
+def test_more_seeds_are_more_runs(name: str) -> None:
+    chosen = experiment(name)
+    three = Setting(None, (0, 1, 2), SMALL.workloads, 1)
+    assert len(chosen.jobs(three)) == 3 * len(chosen.jobs(SMALL))
+    chosen.section(three, outcomes_of(chosen.jobs(three)))
+
+
+def test_gains_are_those_of_the_averages() -> None:
+    chosen = experiment("goodput")
+    figures = chosen.figures(SMALL, outcomes_of(chosen.jobs(SMALL)))
+    mean, gains = figures["average"], figures["gains"]
+    assert set(PAPERS_PEERS) <= set(gains)
+    for peer in PAPERS_PEERS:
+        assert gains[peer] == pytest.approx(mean["migrator"] / mean[peer] - 1)
+        assert gains[peer] > 0
+    assert figures["share_of_oracle"] == pytest.approx(mean["migrator"] / mean["oracle"])
+    both = [figures["workloads"][each]["ekya"] for each in SMALL.workloads]
+    assert mean["ekya"] == pytest.approx(sum(both) / 2)
+
+
+def test_a_peer_that_wins_is_named() -> None:
+    chosen = experiment("batch-4")
+    jobs = chosen.jobs(SMALL)
+    outcomes = outcomes_of(jobs)
+    worst = {job.source: job for job in jobs if job.policy == "paris"}
+    for job in jobs:
+        if job.policy == "migrator":
+            outcomes[job] = outcomes[worst[job.source]].__class__(
+                outcomes[job].scenario, "migrator", "ewma", 0, outcomes[worst[job.source]].windows
+            )
+    told = _notes(chosen.section(SMALL, outcomes))[DIFFERS]
+    assert "ekya on W1 and W9" in told
+    assert "paris on" not in told
+
+
+def test_the_best_slot_length_is_the_one_that_the_numbers_say() -> None:
+    told = _notes(_made_up("slot-length"))[DIFFERS]
+    # made-up runs do not depend on the length, so the first one is best by nothing
+    assert "0.5 s has +0.0 points and 10 s +0.0" in told
+
+
+def test_half_of_the_overhead_hidden_is_said_so() -> None:
+    chosen = experiment("overhead")
+    figures = chosen.figures(SMALL, outcomes_of(chosen.jobs(SMALL)))
+    assert figures["cold"]["hidden_share"] == 0.5
+    assert figures["prepared_saves"]["resnet-50"] == pytest.approx(9.75 / 11.78, abs=1e-3)
+    assert hidden_in([]).share == 0
+
+
+def test_the_pass_comes_with_the_run() -> None:
+    job = PassJob(WorkloadSource("W8", slot_s=5.0, prepared=False), "migrator-paper", windows=1)
+    outcome = job.run()
+    assert isinstance(outcome, PassOutcome)
+    assert (outcome.policy, len(outcome.passes)) == ("migrator-paper", 1)
+    hidden = hidden_in(outcome.passes)
+    assert 0 <= hidden.hidden_s <= hidden.overhead_s
+
+
+def test_the_motivation_shows_the_trade_off_when_it_is_run() -> None:
+    setting = Setting(most_windows=1)
+    table, split = experiment("allocation-table"), experiment("retraining-split")
+    jobs = (*table.jobs(setting), *split.jobs(setting))
+    outcomes = run_jobs(jobs, processes=1)
+    found = table.figures(setting, outcomes)
+    most, even = "6-1", "3-4"
+    assert found["slo_attainment"][most][0] > found["slo_attainment"][even][0] + 0.1
+    assert found["accuracy"][most][0] < found["accuracy"][even][0] - 0.05
+    shares = split.figures(setting, outcomes)["the_same_requests"]
+    assert set(shares["accuracy"]) == {"1-4", "2-3", "3-2", "4-1"}
+    assert "outlasts the window" in _notes(split.section(setting, outcomes))[DIFFERS]

@@ -1,0 +1,105 @@
+from pathlib import Path
+
+import pytest
+from support.reproduction import outcomes_of
+from typer.testing import CliRunner
+
+from migrator.cli import app
+from migrator.core.errors import InputError
+from migrator.observe.page_html import write_page
+from migrator.reproduce.experiment import Setting
+from migrator.reproduce.registry import experiment, experiments
+from migrator.reproduce.reproduce import (
+    ALL,
+    chosen,
+    cost_s,
+    figures_of,
+    jobs_of,
+    page_of,
+    reproduce,
+    run_jobs,
+)
+
+NAMES = [
+    *("allocation-table", "best-allocation", "retraining-split", "goodput"),
+    *("slo-accuracy", "batch-4", "slot-length", "overhead"),
+]
+SMALL = Setting(workloads=("W1", "W9"), most_windows=1)
+
+
+def test_experiments_are_found_in_the_papers_order() -> None:
+    assert list(experiments()) == NAMES
+    assert [each.name for each in chosen([ALL])] == NAMES
+    assert [each.name for each in chosen(["batch-4", "goodput"])] == ["goodput", "batch-4"]
+
+
+def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(InputError, match="did you mean goodput"):
+        chosen(["goodputs"])
+    with pytest.raises(InputError, match="no 'nonsense'"):
+        chosen([ALL, "nonsense"])
+
+
+def test_equal_runs_are_shared() -> None:
+    alone = [set(experiment(each).jobs(SMALL)) for each in NAMES]
+    shared = jobs_of([ALL], SMALL)
+    assert set(shared) == set.union(*alone)
+    assert len(shared) == len(set(shared)) < sum(map(len, alone))
+    assert jobs_of(["goodput", "slo-accuracy"], SMALL) == jobs_of(["goodput"], SMALL)
+
+
+def test_the_slot_of_a_second_is_goodputs_run() -> None:
+    goodput = set(experiment("goodput").jobs(SMALL))
+    both = [job for job in experiment("slot-length").jobs(SMALL) if job in goodput]
+    assert [job.policy for job in both] == ["migrator-paper"]
+
+
+def test_the_longest_run_first() -> None:
+    costs = [cost_s(job) for job in jobs_of([ALL], Setting())]
+    assert costs == sorted(costs, reverse=True)
+    assert costs[0] >= 18
+
+
+def test_a_page_has_every_section(tmp_path: Path) -> None:
+    outcomes = outcomes_of(jobs_of([ALL], SMALL))
+    page = page_of([ALL], SMALL, outcomes)
+    assert [each.anchor for each in page.sections] == NAMES
+    assert page == page_of([ALL], SMALL, outcomes)
+    write_page(page, tmp_path / "all.html")
+    text = (tmp_path / "all.html").read_text(encoding="utf-8")
+    for name in NAMES:
+        assert f'<section id="{name}">' in text
+    assert list(figures_of([ALL], SMALL, outcomes)["experiments"]) == NAMES
+
+
+def test_runs_are_the_same_again() -> None:
+    setting, steps = Setting(most_windows=1), []
+    first = reproduce(["retraining-split"], setting, lambda: steps.append(1))
+    assert len(steps) == len(jobs_of(["retraining-split"], setting))
+    assert first == page_of(
+        ["retraining-split"], setting, run_jobs(jobs_of(["retraining-split"], setting), processes=1)
+    )
+
+
+def test_the_verb_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MIGRATOR_DATA", raising=False)
+    out = tmp_path / "new" / "page.html"
+    done = CliRunner().invoke(app, ["reproduce", "best-allocation", "--out", str(out), "--json"])
+    assert done.exit_code == 0
+    assert '"best-allocation"' in done.stdout
+    assert '<section id="best-allocation">' in out.read_text(encoding="utf-8")
+
+
+def test_the_verb_lists_experiments() -> None:
+    told = CliRunner().invoke(app, ["reproduce", "--list"]).stdout
+    assert [line.split()[0] for line in told.splitlines()] == NAMES
+
+
+def test_traces_that_are_not_there_are_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MIGRATOR_DATA", str(tmp_path))
+    done = CliRunner().invoke(app, ["reproduce", "goodput", "--out", str(tmp_path / "p.html")])
+    assert isinstance(done.exception, InputError)
+    assert "MIGRATOR_DATA" in str(done.exception)
+    assert not (tmp_path / "p.html").exists()

@@ -1,0 +1,205 @@
+"""simulate, compare and their companions as users meet them: real processes, real files."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_cli import BAD_INPUT, OK, environment
+
+from migrator.core.problem import Charge
+from migrator.plan.solve import ready
+from migrator.policies.registry import policies
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+QUICKSTART = EXAMPLES / "quickstart.yaml"
+GOLDEN = json.loads((Path(__file__).parent / "golden" / "examples.json").read_text("utf-8"))
+
+SMALL = """
+version: 1
+window_s: 20
+windows: 2
+policy: static-5-2
+tenants:
+  - model: resnet-50
+    slo_ms: 100
+    arrivals: {generator: poisson, mean_rps: 900}
+    retraining:
+      windows:
+        - {accuracy_pre: 0.5, accuracy_post: 0.9, seconds: {1: 12, 2: 7, 3: 5}}
+  - model: mobilenet-v2
+    slo_ms: 100
+    arrivals: {generator: poisson, mean_rps: 1000}
+    retraining: null
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled() -> None:
+    for charge in Charge:
+        ready(charge)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL, encoding="utf-8")
+    return path
+
+
+def migrator(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "migrator", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=False,
+    )
+
+
+def answer(*arguments: object) -> Any:
+    done = migrator(*arguments)
+    assert done.returncode == OK, done.stderr
+    return json.loads(done.stdout)
+
+
+def without_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_times(each) for key, each in value.items() if key != "plan_s"}
+    return [without_times(each) for each in value] if isinstance(value, list) else value
+
+
+def refused(*arguments: object) -> str:
+    done = migrator(*arguments)
+    assert done.returncode == BAD_INPUT, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+def test_every_number_the_issue_asks_for_is_in_the_json(small: Path) -> None:
+    found = answer("simulate", small, "--json")
+    keys = {
+        *("policy", "received", "goodput", "goodput_share", "slo_attainment", "accuracy"),
+        *("late", "wrong", "dropped", "reconfigurations", "plan_s"),
+    }
+    assert keys <= set(found)
+    for part in (*found["windows"], *found["tenants"]):
+        assert keys - {"policy", "plan_s"} <= set(part)
+    assert len(found["windows"]) == 2
+    for each in (found, *found["windows"], *found["windows"][0]["tenants"]):
+        came_to = sum(each[key] for key in ("goodput", "wrong", "late", "dropped", "queued"))
+        assert each["received"] == pytest.approx(came_to)
+
+
+def test_a_seed_gives_one_result_and_another_seed_another(small: Path) -> None:
+    first, again = (answer("simulate", small, "--policy", "ekya", "--json") for _ in range(2))
+    other = answer("simulate", small, "--policy", "ekya", "--seed", 1, "--json")
+    assert without_times(first) == without_times(again)
+    assert without_times(first) != without_times(other)
+
+
+@pytest.mark.parametrize("case", GOLDEN, ids=lambda case: f"{case['file']} {case['policy']}")
+def test_examples_give_what_they_gave(case: Any) -> None:
+    # to a thousandth: other processors round otherwise, and a request may just miss its deadline
+    found = answer(
+        *("simulate", EXAMPLES / case["file"], "--policy", case["policy"]),
+        *("--windows", case["windows"], "--json"),
+    )
+    for key, value in case["found"].items():
+        assert found[key] == pytest.approx(value, rel=1e-3, abs=1e-3 * found["received"]), key
+
+
+def test_several_policies_are_run_one_after_the_other(small: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    done = migrator("simulate", small, "--policy", "ekya,paris", "--report", report)
+    assert done.returncode == OK, done.stderr
+    assert done.stdout.count("share: goodput / received") == 2
+    page = report.read_text(encoding="utf-8")
+    assert "ekya" in page
+    assert "paris" in page
+    runs = answer("simulate", small, "--policy", "ekya,paris", "--json")
+    assert [each["policy"] for each in runs] == ["ekya", "paris"]
+
+
+def test_compare_makes_a_table_a_figure_and_json(small: Path, tmp_path: Path) -> None:
+    figure = tmp_path / "compare.png"
+    chosen = ("--policies", "ekya,equal-mig", "--seeds", 2)
+    done = migrator("compare", small, *chosen, "--figure", figure)
+    assert done.returncode == OK, done.stderr
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    assert "±" in done.stdout
+    alone = answer("compare", small, *chosen, "--processes", 1, "--json")
+    together = answer("compare", small, *chosen, "--processes", 2, "--json")
+    assert without_times(alone["runs"]) == without_times(together["runs"])
+    assert {each["policy"] for each in alone["rows"]} == {"ekya", "equal-mig"}
+
+
+def test_policies_and_forecasters_are_listed() -> None:
+    listed = answer("policies", "--json")
+    assert [each["name"] for each in listed] == list(policies())
+    assert "last-mean" in migrator("forecasters").stdout
+    assert {"migrator", "oracle", "ekya", "astraea", "paris", "gpulet", "infless", "miso"} <= set(
+        policies()
+    )
+
+
+def test_the_schema_describes_the_examples() -> None:
+    schema = answer("schema")
+    assert schema["properties"]["version"]["const"] == 1
+    assert {"tenants", "gpu", "slot_s", "policy", "forecaster", "seed"} <= set(schema["properties"])
+
+
+def test_examples_can_be_printed_and_run(tmp_path: Path) -> None:
+    path = tmp_path / "w8.yaml"
+    path.write_text(migrator("example", "W8").stdout, encoding="utf-8")
+    found = answer("simulate", path, "--policy", "equal-mps", "--windows", 1, "--json")
+    assert found["received"] > 0
+    assert migrator("example", "quickstart").stdout == QUICKSTART.read_text(encoding="utf-8")
+    assert "W1 to W16" in refused("example", "w99")
+
+
+def test_bad_input_is_one_sentence_that_helps(small: Path, tmp_path: Path) -> None:
+    assert "did you mean ekya" in refused("simulate", small, "--policy", "ekyaa")
+    assert "did you mean" in refused("simulate", small, "--forecaster", "last-meen")
+    assert "did you mean" in refused("compare", small, "--policies", "ekya,parsi")
+    assert "windows" in refused("simulate", small, "--windows", 0)
+    changed = tmp_path / "changed.yaml"
+
+    def with_text(old: str, new: str) -> str:
+        changed.write_text(SMALL.replace(old, new), encoding="utf-8")
+        return refused("simulate", changed)
+
+    assert "version" in with_text("version: 1", "version: 2")
+    assert "did you mean slo_ms?" in with_text("slo_ms", "slo_msec")
+    assert "mean_rps" in with_text("mean_rps: 900", "mean_rps: 90000000")
+    (tmp_path / "empty.csv").write_text("", encoding="utf-8")
+    assert "empty" in with_text("{generator: poisson, mean_rps: 900}", "{trace: empty.csv}")
+    (tmp_path / "bad.csv").write_text("second,count\n0,5\n1,many\n", encoding="utf-8")
+    assert "line 3" in with_text("{generator: poisson, mean_rps: 900}", "{trace: bad.csv}")
+    assert "report" in refused("simulate", small, "--report", tmp_path / "none" / "r.html")
+    assert "no such file" in refused("simulate", tmp_path / "missing.yaml")
+
+
+def test_ctrl_c_leaves_no_report(tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    running = subprocess.Popen(
+        [sys.executable, "-m", "migrator", "simulate", str(QUICKSTART), "--report", str(report)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        env=environment(),
+        text=True,
+    )
+    time.sleep(2.5)  # somewhere in its planning
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert said.strip().endswith("error: interrupted")
+    assert list(tmp_path.iterdir()) == []

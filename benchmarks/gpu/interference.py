@@ -6,9 +6,15 @@ MIG, MPS leaves memory bandwidth and L2 to everybody, so what is measured here i
 on MPS suffers, and more than MIG instances would.
 
 Inference is fp16 in a CUDA graph, one batch after another, each waited for; its time is the
-host's, from launch to answer. A training step is fp16 autocast with SGD, launched one ahead
-(`training`), or the same step as a CUDA graph (`training-graph`), which shows what the GPU alone
-needs. Weights and inputs are random, which does not change times.
+host's, from launch to answer. A training step is fp16 autocast and SGD on 32 samples, as a CUDA
+graph too, launched one ahead so that the GPU never waits; `training-eager` launches it kernel by
+kernel, which on a fast GPU measures the host. Weights and inputs are random, which does not
+change times. transformers gives BERT an attention mask under capture and none outside, so
+its eager steps do less.
+
+`finite` says whether the first answer of an inference was. On an H200 (driver 580, torch 2.11)
+some were not, eagerly neither, but only on 48, 60 and 96 SMs: why is not known, and nobody should
+serve on such MPS shares without comparing answers.
 
 Studies, in the order they are measured:
 
@@ -23,7 +29,8 @@ training       steps of 32 on a share, and inference of 32 to hold them against
 Processes of a phase start together, warm up, and are measured over the same interval, after
 which all go on a little so that nobody is measured alone. Every phase is written to `--lines` at
 once; phases already there are not measured again, so a run that was cut off is simply repeated.
-`--out` gets everything as one JSON file, with slowdowns against the same job alone.
+`--out` gets everything as one JSON file, with slowdowns against the same job alone; `start` says
+which start of the processes a figure comes from, as two starts may be two boards.
 """
 
 from __future__ import annotations
@@ -33,6 +40,7 @@ import json
 import math
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -220,47 +228,79 @@ def board() -> Row:
     name, driver, *read = (field.strip() for field in shown.stdout.split(","))
     versions = {each: version(each) for each in ("torch", "torchvision", "transformers")}
     clocks = dict(zip(("sm_mhz", "memory_mhz", "celsius", "watts"), map(float, read), strict=True))
-    return {"board": name, "driver": driver, **versions, "read": clocks}
+    today = datetime.now(UTC).strftime("%Y-%m-%d")
+    return {"measured": today, "board": name, "driver": driver, **versions, "read": clocks}
 
 
 def collected(rows: list[Row]) -> Row:
-    """Everything measured, and each job's slowdown against the same job alone."""
+    """Everything measured; jobs of a phase with their slowdown against the same job alone."""
     about = [row for row in rows if "board" in row]
-    phases = [{name: row[name] for name in row if name != "key"} for row in rows if "runs" in row]
+    phases = [row for row in _numbered(rows) if "runs" in row]
     alone = {
-        _job_key(phase, phase["runs"][0]): phase["runs"][0]["median_ms"]
+        _job_key(phase, phase["runs"][0]): float(phase["runs"][0]["median_ms"])
         for phase in phases
         if len(phase["runs"]) == 1
     }
-    same = ("board", "driver", "torch", "torchvision", "transformers")
+    same = ("measured", "board", "driver", "torch", "torchvision", "transformers")
     return {
-        "measured": datetime.now(UTC).strftime("%Y-%m-%d"),
         "command": "python benchmarks/gpu/interference.py",
         **{name: about[0][name] for name in same},
-        "shares": [
-            {name: row[name] for name in row if name not in same and name != "key"} for row in about
-        ],
-        "alone": [
-            {"partition": p["partition"], **p["runs"][0]} for p in phases if len(p["runs"]) == 1
-        ],
+        "starts": [{name: row[name] for name in row if name not in same} for row in about],
+        "alone": [{**_head(p), **p["runs"][0]} for p in phases if len(p["runs"]) == 1],
         "together": [
-            {
-                "study": phase["study"],
-                "partition": phase["partition"],
-                "runs": _slowed(phase, alone),
-            }
+            {**_head(phase), "jobs": _summed(phase, alone)}
             for phase in phases
             if len(phase["runs"]) > 1
         ],
     }
 
 
-def _slowed(phase: Row, alone: dict[tuple[Any, ...], float]) -> list[Row]:
-    found = [(run, alone.get(_job_key(phase, run))) for run in phase["runs"]]
-    return [
-        {**run, **({"slowdown": round(run["median_ms"] / by_itself, 4)} if by_itself else {})}
-        for run, by_itself in found
+def _numbered(rows: list[Row]) -> Iterator[Row]:
+    """The rows with the number of the start of processes they belong to, from 0."""
+    start = -1
+    for row in rows:
+        start += "sms_asked_and_seen" in row
+        yield {**row, "start": start}
+
+
+def _head(phase: Row) -> Row:
+    return {name: phase[name] for name in ("study", "partition", "start")}
+
+
+def _summed(phase: Row, alone: dict[tuple[Any, ...], float]) -> list[Row]:
+    """One row per job of the phase: the median process, and the slowest."""
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    for run in phase["runs"]:
+        found.setdefault(_job_key(phase, run), []).append(run)
+    return [_summary(runs, alone.get(key)) for key, runs in found.items()]
+
+
+def _summary(runs: list[Row], alone_ms: float | None) -> Row:
+    median_ms = statistics.median(run["median_ms"] for run in runs)
+    return {
+        "processes": len(runs),
+        **{name: runs[0][name] for name in ("sms", "task", "model", "batch")},
+        "median_ms": round(median_ms, 4),
+        "slowest_ms": max(run["median_ms"] for run in runs),
+        "mean_ms": round(statistics.fmean(run["mean_ms"] for run in runs), 4),
+        "p99_ms": max(run["p99_ms"] for run in runs),
+        "steps": sum(run["steps"] for run in runs),
+        **({"alone_ms": alone_ms, "slowdown": round(median_ms / alone_ms, 3)} if alone_ms else {}),
+    }
+
+
+def as_text(result: Row) -> str:
+    """The result as JSON, a line per measurement: short enough to read, and to compare by eye."""
+    parts = [
+        f" {json.dumps(name)}: "
+        + (_listed(value) if isinstance(value, list) else json.dumps(value))
+        for name, value in result.items()
     ]
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def _listed(rows: list[Row]) -> str:
+    return "[\n" + ",\n".join(f"  {json.dumps(row, allow_nan=False)}" for row in rows) + "\n ]"
 
 
 def _job_key(phase: Row, run: Row) -> tuple[Any, ...]:
@@ -277,8 +317,7 @@ def main() -> int:
     if not options.collect:
         measure(unpartitioned(), "time-slices", lines, until_s)
         measure(partitioned(options.models), "mps", lines, until_s)
-    text = json.dumps(collected(lines.rows), indent=1, allow_nan=False)
-    options.out.write_text(text + "\n", encoding="utf-8")
+    options.out.write_text(as_text(collected(lines.rows)), encoding="utf-8")
     return 0
 
 

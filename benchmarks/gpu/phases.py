@@ -34,7 +34,7 @@ class Job:
     """What one process repeats during a phase."""
 
     task: str
-    """`inference`, `training` or `training-graph`."""
+    """`inference`, `training` or `training-eager`."""
     model: str
     batch: int
 
@@ -84,10 +84,11 @@ def partitioned(models: Iterable[str]) -> Iterator[list[Phase]]:
     """Everything under MPS, what matters most first; a group is prepared together."""
     chosen = tuple(models)
     yield from (_alone_and_siblings(model) for model in chosen)
-    yield from (_beside_training(chosen, trained) for trained in TRAINED)
-    yield from (_training(model, "training") for model in chosen)
+    yield from (_beside_training(chosen, training(trained)) for trained in TRAINED)
+    yield from (_training(model) for model in chosen)
     yield _unlimited()
-    yield from (_training(model, "training-graph") for model in chosen)
+    yield from (_training_eagerly(model) for model in chosen)
+    yield _beside(chosen, (60,), training("convnext-b", "training-eager"))
 
 
 def _alone_and_siblings(model: str) -> list[Phase]:
@@ -100,25 +101,29 @@ def _alone_and_siblings(model: str) -> list[Phase]:
     return alone + together
 
 
-def _beside_training(models: tuple[str, ...], trained: str) -> list[Phase]:
-    neighbour = (64, training(trained))
-    shares = ((60,), (16, 16, 16))
-    beside = [
-        Phase("beside", (*((sms, inference(model, batch)) for sms in share), neighbour))
-        for share in shares
+def _beside_training(models: tuple[str, ...], neighbour: Job) -> list[Phase]:
+    fed = Phase("feeding", (*(((16, inference("resnet-50", 1)),) * 4), (64, neighbour)))
+    by_itself = Phase("training", ((64, neighbour),))
+    beside = _beside(models, (60,), neighbour) + _beside(models, (16, 16, 16), neighbour)
+    return [by_itself, fed, *beside]
+
+
+def _beside(models: tuple[str, ...], shares: tuple[int, ...], neighbour: Job) -> list[Phase]:
+    return [
+        Phase("beside", (*((sms, inference(model, batch)) for sms in shares), (64, neighbour)))
         for batch in (1, 4)
         for model in models
     ]
-    feeding = Phase("feeding", (*(((16, inference("resnet-50", 1)),) * 4), neighbour))
-    return [Phase("training", (neighbour,)), feeding, *beside]
 
 
-def _training(model: str, task: str) -> list[Phase]:
-    steps = [Phase("training", ((sms, training(model, task)),)) for sms in TRAINING_SHARES]
-    answers = [
-        Phase("training", ((sms, inference(model, TRAINING_BATCH)),)) for sms in TRAINING_SHARES
-    ]
-    return steps + (answers if task == "training" else [])
+def _training(model: str) -> list[Phase]:
+    jobs = (training(model), inference(model, TRAINING_BATCH))
+    return [Phase("training", ((sms, job),)) for job in jobs for sms in TRAINING_SHARES]
+
+
+def _training_eagerly(model: str) -> list[Phase]:
+    job = training(model, "training-eager")
+    return [Phase("training", ((sms, job),)) for sms in TRAINING_SHARES]
 
 
 def _unlimited() -> list[Phase]:

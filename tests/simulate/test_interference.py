@@ -9,7 +9,12 @@ from migrator.core.profile import INTERFERING_PART
 from migrator.core.service import Service
 from migrator.core.share import Holding, Share
 from migrator.policies.policy import Sharing
-from migrator.simulate.interference import slowdowns, training_speed
+from migrator.simulate.interference import (
+    TRAINING_INTERFERENCE,
+    TURNS_OF_SERVING,
+    slowdowns,
+    training_speed,
+)
 from migrator.simulate.lives import Life
 
 SERVICES = [Service(name, profile(interference=0.2, contention=1.5), 1.0, 1) for name in ("a", "b")]
@@ -52,5 +57,16 @@ def test_a_serving_neighbour_counts_by_how_busy_it_is() -> None:
 def test_unpartitioned_everybody_waits_for_everybody_busy() -> None:
     alive = [life(share("a", 100)), life(share("b", 100, Kind.RETRAINING))]
     assert slower(Sharing.UNPARTITIONED, alive, 1, 0)[0] == pytest.approx(1 + 1.5)
-    assert training_speed(Sharing.UNPARTITIONED, alive[1], alive, 1.0) == 0.5
-    assert training_speed(Sharing.MPS, alive[1], alive, 1.0) == 1.0
+    speed = training_speed(Sharing.UNPARTITIONED, H200.sms, alive[1], alive, {"a": 1.0, "b": 0.0})
+    assert speed == pytest.approx(1 / (1 + TURNS_OF_SERVING))
+
+
+def test_a_training_is_slowed_by_busy_serving_under_mps_only() -> None:
+    serving = life(share("a", 100 * INTERFERING_PART))
+    alive = [serving, life(share("b", 40, Kind.RETRAINING))]
+
+    def speed(sharing: Sharing, busy: float) -> float:
+        return training_speed(sharing, H200.sms, alive[1], alive, {"a": busy, "b": 0.0})
+
+    assert speed(Sharing.MIG, 1.0) == speed(Sharing.MPS, 0.0) == 1.0
+    assert speed(Sharing.MPS, 1.0) == pytest.approx(1 / (1 + TRAINING_INTERFERENCE))

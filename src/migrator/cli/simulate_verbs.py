@@ -138,10 +138,19 @@ def compare(
 
 
 @app.command()
-def policies(as_json: AsJson = False) -> None:
+def policies(
+    name: Annotated[
+        str | None, typer.Argument(help="One policy: how it works and what we adapted.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """List the policies: how they share the GPU, what they see, when they decide."""
+    from migrator.policies.registry import about
     from migrator.policies.registry import policies as known
 
+    if name is not None and not as_json:
+        print(about(name))
+        return
     if as_json:
         print_json(
             [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from inspect import getdoc, getmodule
 
 from migrator.core.registry import found_in, pick
 from migrator.policies.policy import Policy
@@ -12,6 +13,11 @@ from migrator.policies.policy import Policy
 def policies() -> dict[str, Policy]:
     """Every policy by name."""
     return found_in("migrator.policies", "POLICIES")
+
+
+def about(name: str) -> str:
+    """How the policy works and what of it is our adaptation, as its module says."""
+    return getdoc(getmodule(type(policy(name)))) or ""
 
 
 def policy(name: str) -> Policy:

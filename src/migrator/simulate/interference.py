@@ -20,16 +20,24 @@ from migrator.core.service import Service
 from migrator.policies.policy import Sharing
 from migrator.simulate.lives import Life
 
+TRAINING_INTERFERENCE = 0.145
+"""Measured: a training is slower by this part beside serving on `INTERFERING_PART` of the SMs."""
+TURNS_OF_SERVING = 0.65
+"""Measured without MPS: so many turns of a training go to a neighbour that always serves."""
 
-def training_speed(sharing: Sharing, life: Life, beside: Sequence[Life], busy: float) -> float:
-    """The part of its own speed at which a training runs. `busy`: the serving tasks' activity.
 
-    Under MPS nobody has measured what serving does to training, so nothing is charged.
-    """
-    if sharing is not Sharing.UNPARTITIONED:
+def training_speed(
+    sharing: Sharing, board_sms: int, life: Life, alive: Sequence[Life], active: Mapping[str, float]
+) -> float:
+    """The part of its own speed at which a training runs; `active`: how busy each tenant serves."""
+    if sharing is Sharing.MIG:
         return life.duty
-    others = sum(each.task.kind is Kind.RETRAINING for each in beside if each is not life)
-    return 1 / (1 + others + busy)
+    if sharing is Sharing.UNPARTITIONED:
+        others = sum(each.task.kind is Kind.RETRAINING for each in alive if each is not life)
+        return 1 / (1 + others + TURNS_OF_SERVING * sum(active.values()))
+    beside = sum(_pressure(sharing, board_sms, alive, active).values())
+    beside -= life.sms / board_sms * life.duty
+    return life.duty / (1 + TRAINING_INTERFERENCE * max(0.0, beside) / INTERFERING_PART)
 
 
 def activity(service: Service, lives: Sequence[Life], rate_rps: float) -> float:

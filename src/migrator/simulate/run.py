@@ -238,6 +238,7 @@ class _Simulation:
     def _train(self, from_s: float, to_s: float) -> bool:
         """Every retraining goes on for a slot; whether one of them ended."""
         alive = [e for e in self.lives.everyone if e.since_s < to_s and e.until_s > from_s]
+        active = self._active(alive, from_s)
         before = [len(each.learner.switches) for each in self.tenants]
         for tenant in self.tenants:
             task = Task(tenant.name, Kind.RETRAINING)
@@ -245,19 +246,23 @@ class _Simulation:
                 if tenant.learner.job is not None:
                     tenant.learner.job.started = True
                 begin, end = max(from_s, life.ready_s), min(to_s, life.until_s)
-                speed = training_speed(self.policy.sharing, life, alive, self._busy(alive, from_s))
+                speed = training_speed(
+                    self.policy.sharing, self.scenario.board.sms, life, alive, active
+                )
                 tenant.learner.train(begin, end, life.sms, speed)
         return before != [len(each.learner.switches) for each in self.tenants]
 
-    def _busy(self, alive: list[Life], now_s: float) -> float:
-        """How many serving tasks keep an unpartitioned GPU busy, each by part of the time."""
-        if self.policy.sharing is not Sharing.UNPARTITIONED:
-            return 0.0
+    def _active(self, alive: list[Life], now_s: float) -> dict[str, float]:
+        """How busy every tenant's serving processes are in the slot that begins; none under MIG."""
+        if self.policy.sharing is Sharing.MIG:
+            return {}
         slot_s = self.scenario.slot_s
-        return sum(
-            activity(each.service, alive, float(each.received(now_s, now_s + slot_s)[0]) / slot_s)
+        return {
+            each.name: activity(
+                each.service, alive, float(each.received(now_s, now_s + slot_s)[0]) / slot_s
+            )
             for each in self.tenants
-        )
+        }
 
     def _fluid(self, decision: Decision | None, begin_s: float) -> float | None:
         """The plan's goodput in the planner's model, had it known what came."""

@@ -281,7 +281,7 @@ def test_version() -> None:
         (("plan",), ["Plan a window", "--solver", "--backend", "--time-limit", "--charge"]),
         (("check",), ["Verify a plan", "exit 1", "--charge", "--json"]),
         (("boards",), ["List the GPUs", "--json"]),
-        (("example",), ["Print an example problem"]),
+        (("example",), ["Print an example", "quickstart", "W1...W16"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -142,9 +142,20 @@ def test_compare_makes_a_table_a_figure_and_json(small: Path, tmp_path: Path) ->
     assert {each["policy"] for each in alone["rows"]} == {"ekya", "equal-mig"}
 
 
+def test_scenarios_of_one_name_are_kept_apart(tmp_path: Path) -> None:
+    paths = [tmp_path / part / "same.yaml" for part in "ab"]
+    for path, rate in zip(paths, (900, 300), strict=True):
+        path.parent.mkdir()
+        path.write_text(SMALL.replace("mean_rps: 900", f"mean_rps: {rate}"), encoding="utf-8")
+    found = answer("compare", *paths, "--policies", "equal-mps", "--seeds", 1, "--json")
+    assert {each["scenario"] for each in found["runs"]} == {str(path) for path in paths}
+
+
 def test_policies_and_forecasters_are_listed() -> None:
     listed = answer("policies", "--json")
     assert [each["name"] for each in listed] == list(policies())
+    assert [each["name"] for each in answer("policies", "ekya", "--json")] == ["ekya"]
+    assert "thief" in migrator("policies", "ekya").stdout
     assert "last-mean" in migrator("forecasters").stdout
     assert {"migrator", "oracle", "ekya", "astraea", "paris", "gpulet", "infless", "miso"} <= set(
         policies()
@@ -171,6 +182,10 @@ def test_bad_input_is_one_sentence_that_helps(small: Path, tmp_path: Path) -> No
     assert "did you mean" in refused("simulate", small, "--forecaster", "last-meen")
     assert "did you mean" in refused("compare", small, "--policies", "ekya,parsi")
     assert "windows" in refused("simulate", small, "--windows", 0)
+    assert "windows" in refused("simulate", small, "--windows", 100000)
+    assert "seed" in refused("simulate", small, "--seed", -1)
+    assert "did you mean ekya" in refused("policies", "ekyaa", "--json")
+    assert "--policies" in refused("compare", small, "--policies", " , ")
     changed = tmp_path / "changed.yaml"
 
     def with_text(old: str, new: str) -> str:

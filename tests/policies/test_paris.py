@@ -87,3 +87,10 @@ def test_a_running_retraining_stays() -> None:
 
 def test_requests_are_routed_by_elsa() -> None:
     assert {each.routing for each in POLICIES} == {Routing.THRIFTY}
+
+
+def test_the_static_one_keeps_its_partition_while_it_has_a_place_for_everybody() -> None:
+    held, without = "3g@0:a 2g@4:b 1g@6:a*", "3g@0:a 2g@4:b"
+    a, b = view("a", history=[1.0] * 100, retraining=waiting()), view("b", history=[90.0] * 100)
+    assert written(STATIC.decide(observation(a, b, held=held)).slots[0]) == held
+    assert written(STATIC.decide(observation(a, b, held=without)).slots[0]) != without

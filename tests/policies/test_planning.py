@@ -123,3 +123,16 @@ def test_one_that_is_still_starting_keeps_its_instance() -> None:
     initial = problem_of(seen, Charge.SURVIVORS).initial
     assert initial is not None
     assert initial.retrainings == (RunningRetraining("a", 8),)
+
+
+def test_a_short_retraining_is_not_given_up_for_one_that_fits_nowhere() -> None:
+    # beside two minimum instances an A30 has half the board left: too little for the long one
+    seen = observation(
+        view("long", ahead=[[9.0] * 20], retraining=waiting(0.9)),
+        view("short", ahead=[[1.0] * 20], retraining=waiting(0.2)),
+        board="A30-24GB",
+        slots=20,
+    )
+    problem, plan = planned(seen, Charge.SURVIVORS)
+    assert [each.tenant for each in plan.retrainings] == ["short"]
+    assert [problem.must_retrain(each) for each in problem.tenants] == [False, True]

@@ -12,6 +12,7 @@ from migrator.reproduce.sources import (
     RESNET,
     Arriving,
     MotivationSource,
+    Supposing,
     WorkloadSource,
 )
 from migrator.scenario.load import highest_rps
@@ -58,3 +59,14 @@ def test_one_trace_for_two_models_is_the_same_requests() -> None:
     first, second = source(1, 1).tenants
     assert np.array_equal(first.trace.counts, second.trace.counts)
     assert first.drifts != second.drifts
+
+
+def test_supposing_changes_one_thing() -> None:
+    plain = WorkloadSource("W7")(0, 1)
+    small = WorkloadSource("W7", supposing=Supposing.SMALL_BOARD)(0, 1)
+    assert (plain.board.sms, small.board.sms) == (132, 112)
+    assert small.board.sms_of(1) == plain.board.sms_of(1)
+    assert [e.service for e in small.tenants] == [e.service for e in plain.tenants]
+    still = WorkloadSource("W7", supposing=Supposing.NO_INTERFERENCE)(0, 1)
+    assert {e.service.profile.interference for e in still.tenants} == {0.0}
+    assert still.board == plain.board

@@ -376,7 +376,9 @@ def test_a_window_is_a_whole_number_of_slots(folder: Path) -> None:
 
 def test_an_unknown_kind_of_arrivals_is_answered_with_the_nearest() -> None:
     data = changed(smallest(), "tenants", 0, "arrivals", "generator", "azur")
-    assert refusal(data).startswith("tenants[0].arrivals: there is no 'azur'; did you mean azure")
+    assert refusal(data).startswith(
+        "tenants[0].arrivals.generator: there is no 'azur'; did you mean azure"
+    )
 
 
 def test_no_more_tenants_than_instances() -> None:

@@ -51,3 +51,13 @@ def test_after_the_last_drift_nothing_changes() -> None:
     learner.begin(0.0, running=False)
     learner.begin(10.0, running=False)
     assert (learner.accuracy, learner.job) == (0.5, None)
+
+
+def test_accuracy_never_exceeds_one_and_a_fresh_model_gets_what_the_scenario_says() -> None:
+    learner = Learner((drift(0.9, 0.3, seconds=1), drift(0.9, 0.3, seconds=1), drift(0.5, 0.5)))
+    learner.begin(0.0, running=False)
+    learner.begin(10.0, running=False)
+    assert learner.accuracy == 1.0
+    learner.train(10.0, 20.0, sms=16, speed=1.0)
+    learner.begin(20.0, running=False)
+    assert learner.accuracy == 0.5

@@ -43,7 +43,7 @@ def test_an_instance_that_trained_serves_its_tenant_at_once() -> None:
     lives.retarget(0.0, (serves("a", 0, 1), trains("a", 4, 3)))
     assert lives.retarget(9.0, (serves("a", 0, 1), serves("a", 4, 3))) == []
     heir = lives.everyone[-1]
-    assert (heir.task.kind, heir.ready_s) == (Kind.INFERENCE, 9.0)
+    assert (heir.task.kind, heir.since_s, heir.ready_s) == (Kind.INFERENCE, 9.0, 9.0)
 
 
 def test_a_training_on_an_instance_that_served_has_to_start() -> None:

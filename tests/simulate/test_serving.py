@@ -189,3 +189,17 @@ def test_every_request_is_counted_once(
     assert all(each + slo_s > 10.0 - 1e-9 for each in arrivals[head:])
     if slower == 1.0:
         assert counted[LATE] == 0
+
+
+def test_what_waited_for_longer_than_a_slot_is_served_by_who_is_there() -> None:
+    now = conditions(begin_s=10.0, end_s=20.0, slo_s=5.0)
+    these = workers((0.1, 0.0, FOREVER))
+    counted, head = served([7.0, 8.5, 10.5], these, now)
+    assert (counted["in_time"], counted["dropped"], head) == (3, 0, 3)
+    assert counted["waited_s"] == pytest.approx(3.0 + 1.6)
+
+
+def test_the_thrifty_router_does_not_pile_up_among_equals() -> None:
+    these = workers((1.0, 0.0, FOREVER), (1.0, 0.0, FOREVER))
+    served([0.0, 0.0], these, conditions(slo_s=5.0, thrifty=True))
+    assert these.free_s.tolist() == [1.0, 1.0]

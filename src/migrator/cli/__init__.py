@@ -1,6 +1,18 @@
 """The command line: `migrator VERB`. Parse, call, print; everything else lives below."""
 
-from migrator.cli import example_verb, plan_verbs, reproduce_verb, simulate_verbs
+from migrator.cli import (
+    example_verb,
+    plan_verbs,
+    reproduce_verb,
+    simulate_verbs,
+)
 from migrator.cli.app import app, main
 
-__all__ = ["app", "example_verb", "main", "plan_verbs", "reproduce_verb", "simulate_verbs"]
+__all__ = [
+    "app",
+    "example_verb",
+    "main",
+    "plan_verbs",
+    "reproduce_verb",
+    "simulate_verbs",
+]

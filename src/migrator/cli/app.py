@@ -29,8 +29,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Plan, second by second, which MIG instance serves or retrains which model.\n\n"
-    "Start with:  migrator example > window.json  and  "
-    "migrator plan window.json --figure plan.html",
+    "One window:  migrator example > window.json  and  "
+    "migrator plan window.json --figure plan.html\n\n"
+    "Whole runs:  migrator example quickstart > my.yaml  and  "
+    "migrator simulate my.yaml --report run.html",
 )
 
 

@@ -24,12 +24,14 @@ def example(
     ] = _WINDOW,
 ) -> None:
     """Print an example: a window to plan, a scenario that explains itself, a workload."""
-    from migrator.plan.example import example_problem
+    if name == _WINDOW:
+        from migrator.plan.example import example_problem
+
+        print_json(example_problem())
+        return
     from migrator.scenario.workloads import quickstart_yaml, workload_yaml, workloads
 
-    if name == _WINDOW:
-        print_json(example_problem())
-    elif name == _QUICKSTART:
+    if name == _QUICKSTART:
         print(quickstart_yaml(), end="")
     elif name.upper() in workloads():
         print(workload_yaml(name.upper()), end="")

@@ -17,6 +17,7 @@ from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
     from migrator.core.outcome import RunOutcome
+    from migrator.policies.policy import Policy
     from migrator.simulate.compare import Job
 
 ScenarioFile = Annotated[Path, typer.Argument(help="Scenario, version 1 (YAML).")]
@@ -65,7 +66,7 @@ def simulate(
 
         check_page_path(report)
     source = partial(read_scenario, scenario)
-    names = _names(policy) if policy is not None else [None]
+    names = _names(policy, "--policy") if policy is not None else [None]
     jobs = [Job(source, each, forecaster, seed, windows, drawn) for each in names]
     outcomes = list(_simulated(jobs))
     if report is not None:
@@ -86,7 +87,10 @@ def compare(
     ],
     policies: Annotated[
         str,
-        typer.Option(metavar="NAME,NAME...", help="Policies to compare; `all` for every one."),
+        typer.Option(
+            metavar="NAME,NAME...",
+            help="Policies to compare; `all` for every one but the static splits.",
+        ),
     ] = "migrator,ekya,astraea,paris,oracle",
     seeds: Annotated[
         int, typer.Option(min=1, max=1000, help="Runs per policy, each with other arrivals.")
@@ -115,10 +119,11 @@ def compare(
         from migrator.observe.comparison_figure import check_comparison_path
 
         check_comparison_path(figure)
-    names = list(known()) if policies == "all" else _names(policies)
+    every = [each for each in known() if not each.startswith("static-")]
+    names = every if policies == "all" else _names(policies, "--policies")
     jobs = [
-        Job(partial(read_scenario, path), name, forecaster, seed, windows, drawn)
-        for path in scenarios
+        Job(partial(read_scenario, path), name, forecaster, seed, windows, drawn, called)
+        for path, called in _called(scenarios)
         for name in names
         for seed in _seeds(path, seeds)
     ]
@@ -145,29 +150,17 @@ def policies(
     as_json: AsJson = False,
 ) -> None:
     """List the policies: how they share the GPU, what they see, when they decide."""
-    from migrator.policies.registry import about
+    from migrator.policies.registry import about, policy
     from migrator.policies.registry import policies as known
 
-    if name is not None and not as_json:
-        print(about(name))
-        return
+    chosen = list(known().values()) if name is None else [policy(name)]
     if as_json:
-        print_json(
-            [
-                {
-                    "name": each.name,
-                    "summary": each.summary,
-                    "sharing": str(each.sharing),
-                    "sight": str(each.sight),
-                    "every_s": each.every_s,
-                    "on_completion": each.on_completion,
-                }
-                for each in known().values()
-            ]
-        )
-        return
-    for each in known().values():
-        print(f"{each.name:<20} {each.sharing:<14} {each.summary}")
+        print_json([_policy_json(each) for each in chosen])
+    elif name is not None:
+        print(about(name))
+    else:
+        for each in chosen:
+            print(f"{each.name:<20} {each.sharing:<14} {each.summary}")
 
 
 @app.command()
@@ -183,18 +176,46 @@ def forecasters(as_json: AsJson = False) -> None:
 
 
 @app.command()
-def schema() -> None:
+def schema(
+    as_json: Annotated[bool, typer.Option("--json", help="It always is JSON.")] = True,
+) -> None:
     """Print the JSON schema of scenario files, for editors and checks."""
+    assert as_json
     from migrator.scenario.schema import scenario_schema
 
     print_json(scenario_schema())
 
 
-def _names(text: str) -> list[str]:
+def _policy_json(policy: Policy) -> dict[str, object]:
+    from migrator.policies.registry import about
+
+    return {
+        "name": policy.name,
+        "summary": policy.summary,
+        "sharing": str(policy.sharing),
+        "sight": str(policy.sight),
+        "every_s": policy.every_s,
+        "on_completion": policy.on_completion,
+        "about": about(policy.name),
+    }
+
+
+def _names(text: str, option: str) -> list[str]:
+    from migrator.policies.registry import policy
+
     names = [each.strip() for each in text.split(",") if each.strip()]
     if not names:
-        raise InputError("--policy: no name given; `migrator policies` lists them")
-    return list(dict.fromkeys(names))
+        raise InputError(f"{option}: no name given; `migrator policies` lists them")
+    return [policy(each).name for each in dict.fromkeys(names)]
+
+
+def _called(paths: Sequence[Path]) -> list[tuple[Path, str]]:
+    """Every scenario once with a name of its own: by its path where another has the same name."""
+    from migrator.scenario.file import read_scenario
+
+    found = {path: read_scenario(path).name for path in dict.fromkeys(paths)}
+    names = list(found.values())
+    return [(path, name if names.count(name) == 1 else str(path)) for path, name in found.items()]
 
 
 def _seeds(path: Path, seeds: int) -> Iterable[int]:
@@ -219,7 +240,7 @@ def _simulated(jobs: Sequence[Job]) -> Iterator[RunOutcome]:
 def _compared(jobs: Sequence[Job], processes: int | None) -> list[RunOutcome]:
     from migrator.simulate.compare import run_all
 
-    warm({job.scenario().policy for job in jobs[:: max(1, len(jobs) // 50)]})
+    warm({str(job.policy) for job in jobs})
     found: dict[int, RunOutcome] = {}
     with progress(len(jobs), "runs") as step:
         for place, outcome in run_all(jobs, processes):

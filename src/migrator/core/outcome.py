@@ -124,6 +124,15 @@ class RunOutcome:
         return totals
 
     @property
+    def tenant_reconfigurations(self) -> dict[str, int]:
+        """Every tenant over all windows."""
+        totals: dict[str, int] = {}
+        for window in self.windows:
+            for each in window.tenants:
+                totals[each.tenant] = totals.get(each.tenant, 0) + each.reconfigurations
+        return totals
+
+    @property
     def reconfigurations(self) -> int:
         """All windows together."""
         return sum(each.reconfigurations for each in self.windows)

@@ -9,6 +9,9 @@ from migrator.core.curve import Curve
 from migrator.core.service import Service
 from migrator.core.trace import Trace
 
+MOST_WINDOWS = 1000
+HIGHEST_SEED = 2**32 - 1
+
 
 @dataclass(frozen=True)
 class Drift:

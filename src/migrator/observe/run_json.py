@@ -29,17 +29,16 @@ def run_json(outcome: RunOutcome) -> Json:
 
 
 def _tenants(outcome: RunOutcome) -> list[Json]:
-    changes = dict.fromkeys(outcome.tenants, 0)
-    for window in outcome.windows:
-        for each in window.tenants:
-            changes[each.tenant] += each.reconfigurations
+    changes = outcome.tenant_reconfigurations
+    part_s = _number(outcome.plan_s / max(1, len(changes)))  # planned together: equal parts
     return [
-        {"tenant": name, **_tally(tally), "reconfigurations": changes[name]}
+        {"tenant": name, **_tally(tally), "reconfigurations": changes[name], "plan_s": part_s}
         for name, tally in outcome.tenants.items()
     ]
 
 
 def _window(window: WindowOutcome) -> Json:
+    part_s = _number(window.plan_s / max(1, len(window.tenants)))
     return {
         "window": window.window,
         **_tally(window.tally),
@@ -47,15 +46,16 @@ def _window(window: WindowOutcome) -> Json:
         "plan_s": _number(window.plan_s),
         "predicted": _number(window.predicted),
         "fluid": _number(window.fluid),
-        "tenants": [_tenant(each) for each in window.tenants],
+        "tenants": [_tenant(each, part_s) for each in window.tenants],
     }
 
 
-def _tenant(tenant: TenantOutcome) -> Json:
+def _tenant(tenant: TenantOutcome, part_s: float | None) -> Json:
     return {
         "tenant": tenant.tenant,
         **_tally(tenant.tally),
         "reconfigurations": tenant.reconfigurations,
+        "plan_s": part_s,
         "accuracy_before": _number(tenant.accuracy_before),
         "retrained_s": _number(tenant.retrained_s),
         "accuracy_after": _number(tenant.accuracy_after),

@@ -29,10 +29,7 @@ def run_table(outcome: RunOutcome) -> str:
     for window in outcome.windows:
         own = [(each.tenant, each.tally, each.reconfigurations) for each in window.tenants]
         groups.append(_group(str(window.window), own))
-    changes = dict.fromkeys(outcome.tenants, 0)
-    for window in outcome.windows:
-        for each in window.tenants:
-            changes[each.tenant] += each.reconfigurations
+    changes = outcome.tenant_reconfigurations
     whole = [(name, tally, changes[name]) for name, tally in outcome.tenants.items()]
     groups.append(_group("all", whole))
     table = _laid_out(_RUN_HEADERS, groups, words=2, shrinks=1)

@@ -29,6 +29,7 @@ from migrator.core.service import Service
 from migrator.core.share import Share
 from migrator.policies import mps
 from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight, TenantView
+from migrator.policies.remembered import PerService
 
 GRID_PERCENT = 5.0
 SEEN_S = 3.0
@@ -81,21 +82,16 @@ class _Menu:
     levels: tuple[_Level, ...]
 
 
-_MENUS: dict[int, _Menu] = {}
-"""By the service's identity, for a service cannot be hashed; the menu keeps it alive."""
+def _made(service: Service, board: Board) -> _Menu:
+    levels: list[_Level] = []
+    for steps in range(1, _STEPS + 1):
+        level = _level(service, board, steps)
+        if not levels or level.capability_rps > levels[-1].capability_rps * (1 + 1e-9):
+            levels.append(level)
+    return _Menu(service, board, tuple(levels))
 
 
-def _menu(service: Service, board: Board) -> _Menu:
-    """Computed once per service: it takes milliseconds, and is needed every second."""
-    known = _MENUS.get(id(service))
-    if known is None or known.board is not board:
-        levels: list[_Level] = []
-        for steps in range(1, _STEPS + 1):
-            level = _level(service, board, steps)
-            if not levels or level.capability_rps > levels[-1].capability_rps * (1 + 1e-9):
-                levels.append(level)
-        known = _MENUS[id(service)] = _Menu(service, board, tuple(levels))
-    return known
+_menu = PerService(_made)
 
 
 def _level(service: Service, board: Board, steps: int) -> _Level:

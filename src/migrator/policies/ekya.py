@@ -12,6 +12,8 @@ What is ours, where the paper's video analytics and our requests differ:
   observation gives them, in the place of micro-profiled 5, 15 and 30 epochs; none where it would
   outlast the window or not raise the average. The start of its process counts as part of it.
 - Where no rate has been seen yet, a tenant needs as much as an equal share serves.
+- Where there are more than ten jobs an equal share is below the step of the thief, and nobody
+  steals; the original has the same step.
 - Inference always keeps something; the share of a retraining that is not worth starting goes to
   its tenant's inference, as the share of a finished one does.
 """
@@ -24,6 +26,7 @@ from migrator.core.catalogue import Board
 from migrator.core.instance import Kind, Task
 from migrator.core.share import Share
 from migrator.policies import mps
+from migrator.policies.demand import mean_rate_rps
 from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight, TenantView
 
 STEP_PERCENT = 10.0
@@ -60,7 +63,9 @@ class Ekya:
         ]
         equal = (100 - sum(each.percent for each in running.values())) / len(jobs)
         streams = [
-            _Stream(view, observation, _rate_rps(view, observation), equal, running.get(view.name))
+            _Stream(
+                view, observation, mean_rate_rps(observation, view), equal, running.get(view.name)
+            )
             for view in observation.tenants
         ]
         shares = _steal(dict.fromkeys(jobs, equal), streams)
@@ -115,12 +120,6 @@ class _Stream:
                 self.view.service, self.observation.board, percent
             )
         return self.known_rps[percent]
-
-
-def _rate_rps(view: TenantView, observation: Observation) -> float | None:
-    """The mean over the last window's length; None: nothing has been seen."""
-    seen = view.history[-observation.slots :]
-    return float(seen.mean()) / observation.slot_s if len(seen) else None
 
 
 def _steal(shares: _Shares, streams: list[_Stream]) -> _Shares:

@@ -15,6 +15,9 @@ What is ours:
   that a model is not cut into more partitions than it needs.
 - Where the models do not fit, all rates are lowered by the same part until they do; where even
   that does not help, they take turns on two halves.
+- A residue is served at the saturated batch of its share: our workers fill a batch with what
+  waits and never wait for it to fill, so there is no batch to choose. Memory is not capped: the
+  models together take a small part of the board's.
 - Turns come in twentieths. A process that has its SMs part of the time is as much slower.
 - It is an inference server and knows no training. While retrainings wait or run, the models of a
   partition hold the smallest share that serves them, and the retrainings split the SMs that are
@@ -39,6 +42,7 @@ from migrator.core.service import Service
 from migrator.core.share import Share
 from migrator.policies import mps
 from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight, TenantView
+from migrator.policies.remembered import PerService
 
 PERCENTS = (20.0, 40.0, 50.0, 60.0, 80.0, 100.0)
 EPOCH_S = 20.0
@@ -127,15 +131,7 @@ class _Model:
         return 1 + self.service.profile.interference * (1 - percent / 100) / INTERFERING_PART
 
 
-_MODELS: dict[int, _Model] = {}
-"""By the service's identity, for a service cannot be hashed; the model keeps it alive."""
-
-
-def _model(service: Service, board: Board) -> _Model:
-    known = _MODELS.get(id(service))
-    if known is None or known.board is not board:
-        known = _MODELS[id(service)] = _Model(service, board)
-    return known
+_model = PerService(_Model)
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from migrator.core.service import Service
 from migrator.core.share import Share
 from migrator.policies import mps
 from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight, TenantView
+from migrator.policies.remembered import PerService
 
 PERCENTS = (10.0, 20.0, 30.0, 40.0, 50.0)
 BATCHES = (1, 2, 4, 8, 16, 32)
@@ -193,22 +194,18 @@ def _seen_rps(view: TenantView, slot_s: float) -> list[float]:
     return [mean / slot_s for mean in reversed(means)]
 
 
-_MENUS: dict[int, _Menu] = {}
-"""By the service's identity, for a service cannot be hashed; the menu keeps it alive."""
+def _made(service: Service, board: Board) -> _Menu:
+    feasible = {percent: _feasible(service, board, percent) for percent in PERCENTS}
+    configs = sorted(
+        (each for some in feasible.values() for each in some),
+        key=lambda each: (-each.efficiency, each.percent, each.least_rps),
+    )
+    menu = _Menu(service, board, tuple(configs), {})
+    menu.running.update({percent: _at(menu, percent) for percent in PERCENTS})
+    return menu
 
 
-def _menu(service: Service, board: Board) -> _Menu:
-    """Computed once per service: it takes milliseconds, and is needed every second."""
-    known = _MENUS.get(id(service))
-    if known is None or known.board is not board:
-        feasible = {percent: _feasible(service, board, percent) for percent in PERCENTS}
-        configs = sorted(
-            (each for some in feasible.values() for each in some),
-            key=lambda each: (-each.efficiency, each.percent, each.least_rps),
-        )
-        known = _MENUS[id(service)] = _Menu(service, board, tuple(configs), {})
-        known.running.update({percent: _at(known, percent) for percent in PERCENTS})
-    return known
+_menu = PerService(_made)
 
 
 def _at(menu: _Menu, percent: float) -> _Config:

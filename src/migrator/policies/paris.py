@@ -18,8 +18,9 @@ Adaptations of ours:
 - PARIS knows inference only. A retraining is one more task with one instance and a demand of
   one retraining per window, so its ratio is the window over the time it takes.
 - Retrainings that find no place beside everybody's inference wait for the next decision.
-- `paris` redoes the partition at each window's start and then leaves it: an ended retraining's
-  instance idles. `paris-reconfiguring` also redoes it when a retraining ends.
+- `paris` is static: the partition is made once and kept as long as every retraining that waits
+  has its instance in it; an ended one's instance idles until the next. `paris-reconfiguring`
+  makes it again at each window's start and whenever a retraining ends.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from migrator.core.catalogue import Board
+from migrator.core.instance import Kind, Task
 from migrator.core.placement import Multiset
 from migrator.core.service import Service
 from migrator.policies.demand import mean_rate_rps
@@ -56,6 +58,8 @@ class Paris:
 
     def decide(self, observation: Observation) -> Decision:
         """The partition until asked again."""
+        if not self.on_completion and _complete(observation):
+            return Decision((observation.held,))
         board = observation.board
         wishes: list[Wish] = []
         ratios: list[_Ratio] = []
@@ -73,6 +77,14 @@ class Paris:
             return len(held), *sorted(held)
 
         return Decision((best_allocation(observation, wishes, worth),))
+
+
+def _complete(observation: Observation) -> bool:
+    """Whether what is held has an instance for every task there is."""
+    tasks = {each.task for each in observation.held}
+    needed = [Task(view.name, Kind.INFERENCE) for view in observation.tenants]
+    needed += [Task(view.name, Kind.RETRAINING) for view in waiting(observation)]
+    return all(each in tasks for each in needed)
 
 
 def knee(service: Service, sms: float) -> int:
@@ -115,12 +127,12 @@ def _retraining_ratio(observation: Observation, view: TenantView) -> _Ratio:
 POLICIES = (
     Paris(
         "paris",
-        "MIG partitioned by compute intensity at each window's start (PARIS + ELSA)",
+        "MIG partitioned once, by compute intensity (PARIS + ELSA)",
         reconfiguring=False,
     ),
     Paris(
         "paris-reconfiguring",
-        "PARIS + ELSA, partitioned again when a retraining ends",
+        "PARIS + ELSA, partitioned again at window starts and retraining ends",
         reconfiguring=True,
     ),
 )

@@ -15,20 +15,33 @@ from migrator.policies.retrainings import remaining_s, running, waiting
 
 
 def planned(observation: Observation, charge: Charge) -> tuple[Problem, Plan]:
-    """The window's problem and plan.
+    """The window's problem and plan, with as many of the retrainings as fit into it.
 
-    Where the retrainings do not all fit into what is left of the window, the one that promises
-    least (accuracy gained x requests) is left out, and so on until the rest fits.
+    Where they do not all fit, they are taken one after the other, those first that promise most
+    (accuracy gained x requests) for the GPCs and slots they need, if the rest still fits.
     """
     problem = problem_of(observation, charge)
-    while True:
+    try:
+        return problem, make_plan(problem, steady=True)
+    except InfeasibleError:
+        if not any(problem.must_retrain(each) for each in problem.tenants):
+            raise
+    problem = _with_what_fits(problem)
+    return problem, make_plan(problem, steady=True)
+
+
+def _with_what_fits(problem: Problem) -> Problem:
+    wanted = [each for each in problem.tenants if problem.must_retrain(each)]
+    fitting = _retraining_only(problem, ())
+    kept: tuple[Tenant, ...] = ()
+    for tenant in sorted(wanted, key=_promise, reverse=True):
+        trial = _retraining_only(problem, (*kept, tenant))
         try:
-            return problem, make_plan(problem, steady=True)
+            make_plan(trial.with_charge(Charge.PAPER), steady=True)
         except InfeasibleError:
-            retraining = [each for each in problem.tenants if problem.must_retrain(each)]
-            if not retraining:
-                raise
-            problem = _without_retraining(problem, min(retraining, key=_promise))
+            continue
+        fitting, kept = trial, (*kept, tenant)
+    return fitting
 
 
 def problem_of(observation: Observation, charge: Charge) -> Problem:
@@ -47,15 +60,23 @@ def problem_of(observation: Observation, charge: Charge) -> Problem:
 
 
 def _promise(tenant: Tenant) -> float:
-    """Requests that the retrained model would answer correctly and the old one not, at most."""
+    """Requests that only the retrained model would answer correctly, per GPC and slot it takes."""
     requests = sum(map(sum, tenant.received)) / len(tenant.received)
-    return (tenant.accuracy_post - tenant.accuracy_pre) * requests
+    effort = min(gpcs * slots for gpcs, slots in (tenant.retraining_slots or {1: 1}).items())
+    return (tenant.accuracy_post - tenant.accuracy_pre) * requests / effort
 
 
-def _without_retraining(problem: Problem, tenant: Tenant) -> Problem:
-    spared = replace(tenant, retraining_slots=None)
-    tenants = tuple(spared if each is tenant else each for each in problem.tenants)
+def _retraining_only(problem: Problem, kept: tuple[Tenant, ...]) -> Problem:
+    """The same problem, nobody but `kept` to be retrained anew."""
+    tenants = tuple(
+        each if each in kept or not problem.must_retrain(each) else _spared(each)
+        for each in problem.tenants
+    )
     return replace(problem, tenants=tenants)
+
+
+def _spared(tenant: Tenant) -> Tenant:
+    return replace(tenant, retraining_slots=None)
 
 
 def _tenant(observation: Observation, view: TenantView) -> Tenant:

@@ -47,7 +47,7 @@ class Routing(StrEnum):
     EARLIEST = "earliest"
     """Where it is answered soonest."""
     THRIFTY = "thrifty"
-    """The slowest that still answers in time (ELSA), else where it is answered soonest."""
+    """The slowest that still answers in time, among equals the soonest (ELSA)."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,8 @@ class Observation:
     tenants: tuple[TenantView, ...]
     held: tuple[Holding, ...]
     """What every task holds now; empty before the first decision."""
+    decided: Decision | None = None
+    """What the policy decided last in this window; None at its start."""
 
     @property
     def slots_left(self) -> int:

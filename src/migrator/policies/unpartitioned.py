@@ -1,7 +1,9 @@
 """Unpartitioned sharing: everybody on the whole GPU at once, as kernels come (CMK).
 
 One process per task with all the SMs; nothing is decided but that every retraining starts with
-its window. What that costs (the GPU goes round among the busy) is the executor's to tell.
+its window. What that costs (the GPU goes round among the busy) is the executor's to tell. More
+processes per task, which help under MPS, would not here: without it one process has the GPU at a
+time, and each more only makes the round longer.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from migrator.core.comparison import ALL_SCENARIOS, Row, summarise
 from migrator.policies.policy import Policy
 from migrator.reproduce.experiment import Outcomes, Setting
-from migrator.reproduce.sources import WorkloadSource
-from migrator.scenario.workloads import workloads
+from migrator.reproduce.sources import Supposing, WorkloadSource
+from migrator.scenario.workloads import LOAD, workloads
 from migrator.simulate.compare import Job
 
 PAPERS_PEERS = ("ekya", "astraea", "paris")
@@ -27,6 +27,8 @@ class Evaluation:
     batch: int = 1
     slot_s: float = 1.0
     prepared: bool = True
+    load: float = LOAD
+    supposing: Supposing | None = None
 
     def jobs(self, setting: Setting) -> tuple[Job, ...]:
         """A run per workload, policy and seed."""
@@ -47,7 +49,10 @@ class Evaluation:
         return tuple(each for each in self.names if each in setting.workloads) or self.names[:1]
 
     def _source(self, name: str, setting: Setting) -> WorkloadSource:
-        return WorkloadSource(name, setting.data, self.batch, self.slot_s, self.prepared)
+        return WorkloadSource(
+            *(name, setting.data, self.batch, self.slot_s),
+            *(self.prepared, self.load, self.supposing),
+        )
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,10 @@ class Measured:
     def goodput(self, policy: str) -> float:
         """The policy's goodput share over all workloads."""
         return self.mean(policy).goodput_share.mean
+
+    def gain(self, policy: str, peer: str) -> float:
+        """By which part the policy's goodput over all workloads is higher than a peer's."""
+        return self.goodput(policy) / self.goodput(peer) - 1
 
     def lines(self, policies: Iterable[str]) -> list[tuple[str, list[Row]]]:
         """Every workload's rows by policy, then those over all of them."""

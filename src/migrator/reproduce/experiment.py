@@ -36,10 +36,20 @@ class Setting:
 class Experiment(Protocol):
     """One experiment of the paper."""
 
-    name: str
-    place: int
-    """Its turn on the page: as in the paper."""
-    title: str
+    @property
+    def name(self) -> str:
+        """What people type."""
+        ...
+
+    @property
+    def place(self) -> int:
+        """Its turn on the page: as in the paper."""
+        ...
+
+    @property
+    def title(self) -> str:
+        """What it is about."""
+        ...
 
     def jobs(self, setting: Setting) -> tuple[Job, ...]:
         """The runs it needs; equal ones are shared with other experiments."""

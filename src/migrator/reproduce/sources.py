@@ -7,10 +7,11 @@ tenants, other traces, other loads.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 
+from migrator.core.catalogue import Board
 from migrator.core.scenario import Scenario, ServedTenant
-from migrator.core.trace import Trace
 from migrator.scenario.load import highest_rps
 from migrator.scenario.workloads import LOAD, TRACES, workload
 
@@ -18,6 +19,13 @@ INCEPTION, RESNET = "inception-v3", "resnet-50"
 ALIBABA, AZURE = TRACES
 _BOTH = "W7"
 """The workload of both models of the motivation."""
+
+
+class Supposing(StrEnum):
+    """What is not so, to see what depends on it."""
+
+    SMALL_BOARD = "MPS on the 112 SMs of seven 1g"
+    NO_INTERFERENCE = "serving without interference under MPS"
 
 
 @dataclass(frozen=True)
@@ -29,13 +37,16 @@ class WorkloadSource:
     batch: int = 1
     slot_s: float = 1.0
     prepared: bool = True
+    load: float = LOAD
+    supposing: Supposing | None = None
 
     def __call__(self, seed: int | None, windows: int | None) -> Scenario:
         """The scenario."""
-        made = workload(self.name, batch=self.batch, data=self.data, seed=seed or 0)
-        return replace(
+        made = workload(self.name, batch=self.batch, data=self.data, load=self.load, seed=seed or 0)
+        made = replace(
             made, slot_s=self.slot_s, prepared=self.prepared, windows=windows or made.windows
         )
+        return made if self.supposing is None else _supposed(made, self.supposing)
 
 
 @dataclass(frozen=True)
@@ -45,7 +56,8 @@ class Arriving:
     model: str
     trace: str
     load: float
-    """Mean rate over what the whole board could answer for it."""
+    """Mean rate over what the whole board could answer for it, or for `load_of`."""
+    load_of: str | None = None
 
 
 @dataclass(frozen=True)
@@ -65,9 +77,28 @@ class MotivationSource:
 
 def _recut(both: Scenario, arriving: Arriving) -> ServedTenant:
     """The model's tenant of W7 with the arrivals asked for."""
-    tenant = next(each for each in both.tenants if each.name == arriving.model)
+    tenants = {each.name: each for each in both.tenants}
+    measure = tenants[arriving.load_of or arriving.model]
     asked = both.tenants[TRACES.index(arriving.trace)]
-    rate_rps = arriving.load * highest_rps(tenant.service, both.board)
+    rate_rps = arriving.load * highest_rps(measure.service, both.board)
     was_rps = LOAD / 2 * highest_rps(asked.service, both.board)
-    trace: Trace = asked.trace.scaled(rate_rps / was_rps)
-    return replace(tenant, trace=trace, offset_s=asked.offset_s)
+    trace = asked.trace.scaled(rate_rps / was_rps)
+    return replace(tenants[arriving.model], trace=trace, offset_s=asked.offset_s)
+
+
+def _supposed(scenario: Scenario, supposing: Supposing) -> Scenario:
+    if supposing is Supposing.SMALL_BOARD:
+        return replace(scenario, board=_small(scenario.board))
+    return replace(scenario, tenants=tuple(map(_undisturbed, scenario.tenants)))
+
+
+def _small(board: Board) -> Board:
+    """The board whose whole has no more SMs than all of its smallest instances together."""
+    sms = board.sms_of(1) * board.compute_slices
+    profiles = (replace(e, sms=sms) if e.gpcs == board.sizes[-1] else e for e in board.profiles)
+    return replace(board, profiles=tuple(profiles))
+
+
+def _undisturbed(tenant: ServedTenant) -> ServedTenant:
+    profile = replace(tenant.service.profile, interference=0.0)
+    return replace(tenant, service=replace(tenant.service, profile=profile))

@@ -43,9 +43,7 @@ def laid_out(board: Board, sizes: tuple[tuple[Task, int], ...]) -> tuple[Instanc
     raise InputError(f"instances of {wanted} GPCs never fit {board.name}; use smaller ones")
 
 
-def _assigned(
-    starts: dict[int, int], sizes: tuple[tuple[Task, int], ...]
-) -> Iterator[Instance]:
+def _assigned(starts: dict[int, int], sizes: tuple[tuple[Task, int], ...]) -> Iterator[Instance]:
     free = dict(starts)
     for task, gpcs in sizes:
         start = next(each for each, size in free.items() if size == gpcs)

@@ -17,12 +17,13 @@ def percent(part: float) -> str:
 
 def signed(part: float) -> str:
     """A change, as a part of one."""
-    return f"{100 * part:+.1f}%".replace("-", "\u2212")
+    return f"{points(part)}%"
 
 
 def points(part: float) -> str:
     """A difference of two parts of one, in percentage points."""
-    return f"{100 * part:+.1f}".replace("-", "\u2212")
+    rounded = round(100 * part, 1) + 0.0  # no minus before a zero
+    return f"{rounded:+.1f}".replace("-", "\u2212")
 
 
 def cell(estimate: Estimate) -> str:

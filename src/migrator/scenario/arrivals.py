@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import NoReturn
 
@@ -101,9 +102,16 @@ def _require_trace(entry: ArrivalsEntry, location: Location) -> None:
 def _loaded(path: str, location: Location, folder: Path) -> Trace:
     file = beside(folder, path, location)
     try:
-        return load_trace(file)
+        state = file.stat() if file.is_file() else None
+        return _loaded_once(file, state.st_mtime_ns if state else 0, state.st_size if state else 0)
     except InputError as error:
         raise InputError(f"{key_path(location)}: {error}") from error
+
+
+@lru_cache(maxsize=8)
+def _loaded_once(file: Path, _changed_ns: int, _size: int) -> Trace:
+    """A trace may be large, and a comparison reads its scenario many times."""
+    return load_trace(file)
 
 
 def _generated(
@@ -119,8 +127,8 @@ def _generated(
     try:
         trace = generate(kind, mean_rps=mean_rps, seconds=run.stop, seed=number)
     except InputError as error:
-        # it begins with what it calls its own argument: "arrivals: there is no ..."
-        raise InputError(f"{key_path(source.location[:-1])}.{error}") from error
+        told = str(error).removeprefix("arrivals: ")
+        raise InputError(f"{key_path((*source.location, 'generator'))}: {told}") from error
     return _at_mean(trace, run, mean_rps)
 
 

@@ -9,11 +9,11 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
+from migrator.core.scenario import HIGHEST_SEED, MOST_WINDOWS
 from migrator.files.strict import MAX_NUMBER, Entry, Parts
 
 VERSION = 1
 
-MAX_WINDOWS = 1000
 MAX_WINDOW_S = 10_000
 MAX_OFFSET_S = 10_000_000
 MAX_BATCH = 256
@@ -180,8 +180,8 @@ class ScenarioEntry(Entry):
     windows: int | None = Field(
         default=None,
         ge=1,
-        le=MAX_WINDOWS,
-        description=f"the number of windows to run, an integer from 1 to {MAX_WINDOWS}; "
+        le=MOST_WINDOWS,
+        description=f"the number of windows to run, an integer from 1 to {MOST_WINDOWS}; "
         "unless given, as many as any tenant's data drifts in and the traces have room for",
         examples=[4],
     )
@@ -198,7 +198,7 @@ class ScenarioEntry(Entry):
     seed: int = Field(
         default=0,
         ge=0,
-        le=2**32 - 1,
+        le=HIGHEST_SEED,
         description="what generated arrivals and drawn answers follow, an integer of at least 0",
         examples=[0],
     )

@@ -25,6 +25,7 @@ from migrator.scenario.file import parse_scenario
 from migrator.scenario.load import highest_rps
 from migrator.traces.formats import load_trace
 from migrator.traces.kinds import KINDS
+from migrator.traces.real import real_file
 
 GPU = "H200-141GB"
 WINDOW_S = 200
@@ -175,11 +176,10 @@ def _real(kind: str, mean_rps: float, data: Path, windows: int) -> dict[str, obj
 
 
 def _file(kind: str, data: Path) -> Path:
-    name = KINDS[kind].file_name
-    assert name is not None
-    for path in (data / name, data / "traces" / name):
-        if path.is_file():
-            return path
-    raise InputError(
-        f"{data}: there is no {name} in it, nor in its traces/; fetch it or leave the folder out"
-    )
+    found = real_file(kind, data)
+    if found is None:
+        raise InputError(
+            f"{data}: there is no {KINDS[kind].file_name} in it, nor in its traces/; "
+            "fetch it or leave the folder out"
+        )
+    return found

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 
 from migrator.core.errors import InputError
 from migrator.core.outcome import RunOutcome, WindowOutcome
 from migrator.core.problem import Charge
-from migrator.core.scenario import Scenario
+from migrator.core.scenario import HIGHEST_SEED, MOST_WINDOWS, Scenario
 from migrator.forecast.registry import forecaster
 from migrator.plan.solve import ready
 from migrator.policies.policy import Policy, Sight
@@ -34,16 +33,17 @@ class Job:
     seed: int | None = None
     windows: int | None = None
     drawn: bool = False
+    name: str | None = None
+    """What the scenario is called in the outcome; None: its own name."""
 
     def scenario(self) -> Scenario:
         """The scenario with what the job says in its place; names are checked here."""
-        if self.windows is not None and self.windows < 1:
-            raise InputError(
-                f"--windows: {self.windows} is not a number of windows; give 1 or more"
-            )
+        _require_range("--windows", self.windows, 1, MOST_WINDOWS)
+        _require_range("--seed", self.seed, 0, HIGHEST_SEED)
         read = self.source(self.seed, self.windows)
         return replace(
             read,
+            name=self.name or read.name,
             policy=self.chosen(read).name,
             forecaster=forecaster(self.forecaster or read.forecaster).name,
         )
@@ -71,6 +71,11 @@ class Job:
         return RunOutcome(this.name, this.policy, this.forecaster, this.seed, windows)
 
 
+def _require_range(option: str, value: int | None, least: int, most: int) -> None:
+    if value is not None and not least <= value <= most:
+        raise InputError(f"{option}: {value} is out of range; give {least} to {most}")
+
+
 def prepare(chosen: Policy) -> None:
     """Load or compile the planner a policy plans with, so that no plan is timed with it."""
     if chosen.sight is not Sight.NOTHING:
@@ -90,14 +95,11 @@ def run_all(jobs: Sequence[Job], processes: int | None = None) -> Iterator[tuple
         yield from ((place, job.run()) for place, job in enumerate(jobs))
         return
     # Ctrl-C reaches the workers too; they leave it to us, who end them.
-    pool = ProcessPoolExecutor(
-        at_once, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN)
-    )
-    try:
-        places = {pool.submit(job.run): place for place, job in enumerate(jobs)}
-        for done in as_completed(places):
-            yield places[done], done.result()
-    finally:
-        for process in list((pool._processes or {}).values()):
-            process.terminate()
-        pool.shutdown(wait=False, cancel_futures=True)
+    quiet = (signal.SIGINT, signal.SIG_IGN)
+    with get_context("spawn").Pool(at_once, signal.signal, quiet) as pool:
+        yield from pool.imap_unordered(_run_one, enumerate(jobs))
+
+
+def _run_one(numbered: tuple[int, Job]) -> tuple[int, RunOutcome]:
+    place, job = numbered
+    return place, job.run()

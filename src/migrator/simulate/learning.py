@@ -22,6 +22,8 @@ class _Job:
     """On the data of the window that is now."""
     done: float = 0.0
     started: bool = False
+    late: bool = False
+    """It has outlasted its window."""
 
 
 class Learner:
@@ -32,6 +34,8 @@ class Learner:
         self._window = -1
         self.accuracy = 1.0
         """Of the model that serves, on this window's data."""
+        self._fresh = False
+        """Whether it was retrained on the data of the window that is now."""
         self.job: _Job | None = None
         self._next: _Job | None = None
         self.switches: list[tuple[float, float]] = []
@@ -46,13 +50,15 @@ class Learner:
         self._window += 1
         drift = self._drift(self._window)
         fading = self._fading(drift)
-        if self._window == 0 and drift is not None:
+        if drift is not None and (self._window == 0 or self._fresh):
             self.accuracy = drift.accuracy_pre
         else:
-            self.accuracy *= fading
+            self.accuracy = min(1.0, self.accuracy * fading)
+        self._fresh = False
         new = _Job(drift.seconds, drift.accuracy_post) if drift else None
         if self.job is not None and running:
-            self.job.accuracy_post *= fading
+            self.job.accuracy_post = min(1.0, self.job.accuracy_post * fading)
+            self.job.late = True
             self._next = new
         else:
             self.job, self._next = new, None
@@ -68,6 +74,7 @@ class Learner:
             self.job.done += (to_s - from_s) * rate
             return
         self.accuracy = self.job.accuracy_post
+        self._fresh = not self.job.late
         self.switches.append((from_s + needs_s, self.accuracy))
         self.job, self._next = self._next, None
 

@@ -123,7 +123,6 @@ class MigLives(_Everyone):
             return
         life.until_s = now_s
         heir = self._born(instance, task, life.sms, now_s, 0.0)
-        heir.since_s = life.since_s
         if task.kind is Kind.INFERENCE:
             heir.ready_s = max(now_s, life.ready_s)  # the trained model is on the instance already
 

@@ -72,6 +72,7 @@ class _Course:
     new: dict[str, int]
     plan_s: float = 0.0
     first: Decision | None = None
+    last: Decision | None = None
     expected: dict[str, Floats] | None = None
 
 
@@ -174,10 +175,11 @@ class _Simulation:
         return slot % max(1, round(self.policy.every_s / self.scenario.slot_s)) == 0
 
     def _decide(self, course: _Course, begin_s: float, slot: int) -> Decision:
-        observation = self._observe(begin_s, slot)
+        observation = self._observe(begin_s, slot, course.last)
         before = perf_counter()
         decision = self.policy.decide(observation)
         course.plan_s += perf_counter() - before
+        course.last = decision
         if course.first is None:
             course.first = decision
             course.expected = {
@@ -187,7 +189,7 @@ class _Simulation:
             }
         return decision
 
-    def _observe(self, begin_s: float, slot: int) -> Observation:
+    def _observe(self, begin_s: float, slot: int, decided: Decision | None) -> Observation:
         now_s = begin_s + slot * self.scenario.slot_s
         return Observation(
             self.scenario.board,
@@ -196,6 +198,7 @@ class _Simulation:
             slot,
             tuple(self._view(each, now_s, slot) for each in self.tenants),
             self.held,
+            decided,
         )
 
     def _view(self, tenant: RunningTenant, now_s: float, slot: int) -> TenantView:

@@ -67,19 +67,19 @@ def serve(
     while head < len(arrival_s):
         came = arrival_s[head]
         deadline = came + now.slo_s
-        if int((came - now.begin_s) / now.slot_s) > slot:
-            slot = int((came - now.begin_s) / now.slot_s)
+        if max(0, int((came - now.begin_s) / now.slot_s)) > slot:
+            slot = max(0, int((came - now.begin_s) / now.slot_s))
             known = _alive(ready_s, until_s, came, deadline + now.slot_s, active)
             pace = now.slowdown[min(len(now.slowdown), max(1, slot)) - 1]
         chosen, start, soonest = -1, 0.0, deadline
         for place in range(known):  # the router; in place, as a call would halve the speed
             each = active[place]
-            begin = max(came, free_s[each], ready_s[each])
+            if now.thrifty and chosen >= 0 and latency_s[each, 1] < latency_s[chosen, 1]:
+                break  # the slower ones are in time: among equals the soonest is taken
+            begin = max(came, now.begin_s, free_s[each], ready_s[each])
             finish = begin + pace * latency_s[each, 1]
             if finish <= soonest and begin < until_s[each] and (finish < soonest or chosen < 0):
                 chosen, start, soonest = each, begin, finish
-                if now.thrifty:
-                    break
         if (chosen < 0 and deadline > now.end_s) or (chosen >= 0 and start >= now.end_s):
             break  # it is the next window's to answer
         cold = _reached(cold_to_s, cold, came)

@@ -12,11 +12,11 @@ VARIABLE = "MIGRATOR_DATA"
 """Names a folder that holds the trace files itself or in a subfolder `traces`."""
 
 
-def real_file(kind: str) -> Path | None:
-    """The trace `kind` was measured on; None where it is not to be had."""
+def real_file(kind: str, folder: Path | None = None) -> Path | None:
+    """The trace `kind` was measured on, by default where the variable says; None: not there."""
     name = pick("arrivals", kind, KINDS).file_name
-    folder = os.environ.get(VARIABLE)
-    if not name or not folder:
+    named = os.environ.get(VARIABLE)
+    data = folder or (Path(named) if named else None)
+    if not name or data is None:
         return None
-    places = (Path(folder) / name, Path(folder) / "traces" / name)
-    return next((each for each in places if each.is_file()), None)
+    return next((e for e in (data / name, data / "traces" / name) if e.is_file()), None)

@@ -15,21 +15,18 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-import numpy as np
-
 from migrator.core.errors import SolverError
-from migrator.core.instance import Instance, Kind, Task
 from migrator.core.plan import Allocation, Plan
 from migrator.core.problem import Problem
 from migrator.plan.check import goodput_of
 from migrator.plan.exact.inference import best_path
 from migrator.plan.exact.layout import lay_out
 from migrator.plan.exact.planner import WORK_PER_S
-from migrator.plan.exact.schedule import Schedule, occupied_by, retrainings_of, running_of
-from migrator.plan.exact.space import Ints, Space, build_space
+from migrator.plan.exact.schedule import Schedule, retrainings_of, running_of
+from migrator.plan.exact.space import Space, build_space
 from migrator.plan.exact.tables import build_tables
-from migrator.plan.survivors.ahead import values_ahead
-from migrator.plan.survivors.arrivals import Arrivals, arrivals_of
+from migrator.plan.survivors.around import allocations_of, around_of
+from migrator.plan.survivors.arrivals import arrivals_of
 from migrator.plan.survivors.lead import build_lead_table
 from migrator.plan.survivors.menu import Menus
 from migrator.plan.survivors.prices import bound_any_plan
@@ -60,7 +57,7 @@ def plan_survivors(problem: Problem, time_limit_s: float, steady: bool = False) 
     schedules, bound_free = schedules_to_try(problem, space, WORK_PER_S * time_limit_s / 8, late)
     best: tuple[Shared, Around] | None = None
     for schedule in schedules:
-        around = _around(problem, space, arrivals, schedule)
+        around = around_of(problem, space, arrivals, schedule)
         found = search.run(around, NARROW, late)
         if found is not None and (best is None or found.value > best[0].value):
             best = found, around
@@ -71,7 +68,7 @@ def plan_survivors(problem: Problem, time_limit_s: float, steady: bool = False) 
     wider = search.run(around, width, late) if width > NARROW else None
     if wider is not None and wider.value > shared.value:
         shared = wider
-    slots = _allocations(problem, menus, space, shared.sets, around.schedule)
+    slots = allocations_of(problem, menus, space, shared.sets, around.schedule)
     plans = [_plan(problem, space, around.schedule, slots)]
     for schedule in schedules:
         _, path = best_path(space, tables, schedule)
@@ -82,16 +79,6 @@ def plan_survivors(problem: Problem, time_limit_s: float, steady: bool = False) 
         upper_bound=max(best_plan.goodput, min(bound, bound_free)),
         solve_s=time.perf_counter() - began,
     )
-
-
-def _around(problem: Problem, space: Space, arrivals: Arrivals, schedule: Schedule) -> Around:
-    masks = occupied_by(space, schedule, problem.slots)
-    accuracy = np.array([[tenant.accuracy_pre] * problem.slots for tenant in problem.tenants])
-    for m, start in enumerate(schedule):
-        if start is not None:
-            accuracy[m, start.end :] = problem.tenants[m].accuracy_post
-    ahead = values_ahead(problem, space, arrivals, schedule, masks, accuracy)
-    return Around(schedule, masks, accuracy, ahead)
 
 
 def _plan(
@@ -106,22 +93,3 @@ def _plan(
         slots=slots,
     )
     return replace(plan, goodput=goodput_of(problem, plan))
-
-
-def _allocations(
-    problem: Problem, menus: Menus, space: Space, sets: Ints, schedule: Schedule
-) -> tuple[Allocation, ...]:
-    slots = []
-    for slot, own_sets in enumerate(sets):
-        instances = [
-            Instance(place.start, place.gpcs, Task(tenant.name, Kind.INFERENCE))
-            for tenant, own in zip(problem.tenants, own_sets, strict=True)
-            for place in menus.sets[own]
-        ]
-        for tenant, start in zip(problem.tenants, schedule, strict=True):
-            if start is not None and start.begin <= slot < start.end:
-                place = space.geometry.places[start.place]
-                task = Task(tenant.name, Kind.RETRAINING)
-                instances.append(Instance(place.start, place.gpcs, task))
-        slots.append(Allocation(tuple(sorted(instances, key=lambda each: each.start))))
-    return tuple(slots)

@@ -1,0 +1,88 @@
+"""Inside a window: the inference planned again around retrainings that stay as planned.
+
+The window's plan has fixed who retrains where and when; only who serves on the slices around
+is searched, some slots ahead. That takes milliseconds, so it can be done as arrivals are seen.
+What a change costs is in the search, so the present allocation is left only where that pays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from migrator.core.errors import SolverError
+from migrator.core.instance import Instance, Kind, Task
+from migrator.core.plan import Allocation, Plan, Retraining
+from migrator.core.problem import Charge, Initial, Problem, Tenant
+from migrator.plan.exact.schedule import Schedule, Start
+from migrator.plan.exact.space import Space, build_space
+from migrator.plan.survivors.around import allocations_of, around_of
+from migrator.plan.survivors.arrivals import arrivals_of
+from migrator.plan.survivors.menu import Menus
+from migrator.plan.survivors.search import ShareSearch
+
+WIDTH = 16
+"""States of the beam: four times as many found nothing better on real traces."""
+
+Scenarios = tuple[tuple[float, ...], ...]
+
+
+def replan(
+    window: Problem,
+    plan: Plan,
+    slot: int,
+    ahead: dict[str, Scenarios],
+    held: tuple[Instance, ...],
+) -> tuple[Allocation, ...]:
+    """What is held from `slot` of the window on, for as many slots as `ahead` looks.
+
+    `window` and `plan` are the window's; `ahead` has every tenant's scenarios from now on, `held`
+    what every task holds now.
+    """
+    space = build_space(window)
+    slots = len(next(iter(ahead.values()))[0])
+    problem = Problem(
+        window.board,
+        window.slot_s,
+        slots,
+        Charge.SURVIVORS,
+        tuple(_tenant(each, plan, slot, ahead[each.name]) for each in window.tenants),
+        Initial(tuple(each for each in held if each.task is not None)),
+    )
+    schedule = _schedule(window, space, plan, slot, slots)
+    menus, arrivals = Menus(problem, space), arrivals_of(problem)
+    around = around_of(problem, space, arrivals, schedule)
+    found = ShareSearch(problem, space, menus, arrivals).run(around, WIDTH, lambda: False)
+    if found is None:
+        raise SolverError("the inference could not be planned around the retrainings")
+    return allocations_of(problem, menus, space, found.sets, schedule)
+
+
+def _tenant(tenant: Tenant, plan: Plan, slot: int, ahead: Scenarios) -> Tenant:
+    """As it is now: what is retrained already is what it serves with."""
+    ends = [each.end for each in plan.retrainings if each.tenant == tenant.name]
+    done = bool(ends) and ends[0] <= slot
+    return replace(
+        tenant,
+        received=ahead,
+        accuracy_pre=tenant.accuracy_post if done else tenant.accuracy_pre,
+        retraining_slots=None,
+    )
+
+
+def _schedule(window: Problem, space: Space, plan: Plan, slot: int, slots: int) -> Schedule:
+    """The plan's retrainings that are not over, from now on, cut off where we stop looking."""
+    spots = [(place.start, place.gpcs) for place in space.geometry.places]
+    starts: dict[str, Start] = {}
+    for each in plan.retrainings:
+        if each.end > slot and each.start < slot + slots:
+            place = spots.index(_place(plan, each))
+            starts[each.tenant] = Start(place, max(0, each.start - slot), each.end - slot)
+    return tuple(starts.get(tenant.name) for tenant in window.tenants)
+
+
+def _place(plan: Plan, retraining: Retraining) -> tuple[int, int]:
+    task = Task(retraining.tenant, Kind.RETRAINING)
+    for each in plan.slots[retraining.start].instances:
+        if each.task == task:
+            return each.start, each.gpcs
+    raise AssertionError(f"{task} has no instance in its first slot")

@@ -1,0 +1,176 @@
+"""What the gains depend on: load, SMs, interference, waiting workers, processes per share.
+
+Part of the goodput experiment, on the shorter workloads: it says which of the reasons for a
+difference from the paper hold by trying them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from migrator.core.catalogue import board
+from migrator.core.profiles import profile
+from migrator.core.service import Service
+from migrator.observe.page import Table
+from migrator.policies.mps import capability_rps, sms_of
+from migrator.reproduce.evaluation import PAPERS_PEERS, SHORT, Evaluation, Measured
+from migrator.reproduce.experiment import Figures, Outcomes, Setting
+from migrator.reproduce.sources import Supposing
+from migrator.reproduce.words import points, signed
+from migrator.scenario.workloads import GPU, LOAD, SLO_MS, workloads
+from migrator.simulate.compare import Job
+
+LOADS = (0.4, LOAD, 0.8)
+PLANNED = "migrator-paper"
+"""Stands in for migrator where only the trend counts: it plans in a tenth of the time."""
+MPS_PEERS = ("ekya", "astraea")
+AS_RUN, COLD = "as run", "cold workers"
+_HALF = 50.0
+"""Percent of the SMs for which processes are compared."""
+
+
+def _by_load() -> dict[float, Evaluation]:
+    return {load: Evaluation((PLANNED, *PAPERS_PEERS), SHORT, load=load) for load in LOADS}
+
+
+def _by_condition() -> dict[str, Evaluation]:
+    supposed = {str(e): Evaluation(MPS_PEERS, SHORT, supposing=e) for e in Supposing}
+    cold = Evaluation(MPS_PEERS, SHORT, prepared=False)
+    return {AS_RUN: Evaluation(MPS_PEERS, SHORT), COLD: cold, **supposed}
+
+
+def jobs(setting: Setting) -> tuple[Job, ...]:
+    """A run per load or condition, workload, policy and seed."""
+    others = (job for each in _by_condition().values() for job in each.jobs(setting))
+    return (*loads_jobs(setting), *others)
+
+
+def loads_jobs(setting: Setting) -> tuple[Job, ...]:
+    """Those by load alone."""
+    return tuple(job for each in _by_load().values() for job in each.jobs(setting))
+
+
+def at_loads(setting: Setting, outcomes: Outcomes) -> dict[float, Measured]:
+    """What came of those by load."""
+    return {load: each.measured(setting, outcomes) for load, each in _by_load().items()}
+
+
+def found(setting: Setting, outcomes: Outcomes) -> Found:
+    """What came of them."""
+    return Found(
+        at_loads(setting, outcomes),
+        {name: each.measured(setting, outcomes) for name, each in _by_condition().items()},
+    )
+
+
+@dataclass(frozen=True)
+class Found:
+    """Goodput by load and by condition."""
+
+    loads: dict[float, Measured]
+    conditions: dict[str, Measured]
+
+    def tables(self) -> tuple[Table, Table]:
+        """By load, and by condition."""
+        return _loads_table(self.loads), _conditions_table(self)
+
+    def figures(self) -> Figures:
+        """The same as numbers."""
+        return {
+            "gains_by_load": {
+                f"{load:g}": {peer: each.gain(PLANNED, peer) for peer in PAPERS_PEERS}
+                for load, each in self.loads.items()
+            },
+            "mps_peers_by_condition": {
+                name: {peer: each.goodput(peer) for peer in MPS_PEERS}
+                for name, each in self.conditions.items()
+            },
+            "processes_gain_on_half_the_sms": processes_gain(),
+        }
+
+    def change(self, condition: str, peer: str) -> float:
+        """What a condition does to a peer's goodput share."""
+        return self.conditions[condition].goodput(peer) - self.conditions[AS_RUN].goodput(peer)
+
+    def told(self) -> Iterator[str]:
+        """Which conditions the gains hang on, in sentences."""
+        factors = processes_gain().values()
+        yield (
+            "How the peers are run matters much. Each MPS share is served by as many processes as "
+            "answer most requests: at batch 1 one process leaves most SMs idle, and on half of "
+            f"them several answer {min(factors):.1f} to {max(factors):.1f} times as many (from "
+            "the profiles)."
+        )
+        small, still = (str(each) for each in Supposing)
+        yield (
+            "Tried on W1 to W8: MPS has all 132 SMs of the H200, seven 1g instances only 112; on "
+            f"112, {self._changes(small)}. Where serving is not slowed by neighbours, "
+            f"{self._changes(still)}. "
+            f"A peer's new process starts beside the old one, which serves on until then; with "
+            f"cold instead of waiting workers, {self._changes(COLD)}."
+        )
+        low, high = min(self.loads), max(self.loads)
+        gains = ", ".join(
+            f"{signed(self.loads[low].gain(PLANNED, peer))} and "
+            f"{signed(self.loads[high].gain(PLANNED, peer))} over {peer}"
+            for peer in PAPERS_PEERS
+        )
+        yield (
+            f"The load matters as well, and the paper does not state its own: at {low:g} and "
+            f"{high:g} of the board, migrator-paper's gains on W1 to W8 are {gains}."
+        )
+
+    def _changes(self, condition: str) -> str:
+        each = (f"{peer} has {points(self.change(condition, peer))}" for peer in MPS_PEERS)
+        return " and ".join(each) + " points of goodput"
+
+
+def processes_gain() -> dict[str, float]:
+    """Model -> requests answered on half of the SMs by several processes over those by one."""
+    gpu = board(GPU)
+    models = dict.fromkeys(model for each in workloads().values() for model in each.models)
+    served = [Service(each, profile(each, GPU), SLO_MS / 1e3, 1) for each in models]
+    return {
+        each.tenant: capability_rps(each, gpu, _HALF) / each.capability_rps(sms_of(gpu, _HALF))
+        for each in served
+    }
+
+
+def _loads_table(loads: dict[float, Measured]) -> Table:
+    rows = tuple(
+        (
+            f"{load:g}",
+            f"{100 * each.goodput(PLANNED):.1f}",
+            *(
+                f"{100 * each.goodput(peer):.1f} ({signed(each.gain(PLANNED, peer))})"
+                for peer in PAPERS_PEERS
+            ),
+        )
+        for load, each in loads.items()
+    )
+    return Table(
+        caption="Goodput (%) of W1 to W8 by load, migrator-paper's gains in brackets",
+        headers=("load", PLANNED, *PAPERS_PEERS),
+        rows=rows,
+        numeric=frozenset(range(1, 5)),
+    )
+
+
+def _conditions_table(found: Found) -> Table:
+    rows = tuple(
+        (
+            name,
+            *(
+                f"{100 * each.goodput(peer):.1f} ({points(found.change(name, peer))})"
+                for peer in MPS_PEERS
+            ),
+        )
+        for name, each in found.conditions.items()
+    )
+    return Table(
+        caption="Goodput (%) of the MPS peers on W1 to W8 under other conditions, change in points",
+        headers=("condition", *MPS_PEERS),
+        rows=rows,
+        numeric=frozenset({1, 2}),
+    )

@@ -1,0 +1,108 @@
+"""From experiments' names to one page: every run once, over the machine's cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+
+from migrator.core.outcome import RunOutcome
+from migrator.core.problem import Charge
+from migrator.observe.page import Page
+from migrator.policies.migrator import Migrator
+from migrator.policies.policy import Policy
+from migrator.policies.registry import policy
+from migrator.reproduce.experiment import Experiment, Figures, Outcomes, Setting
+from migrator.reproduce.registry import experiment, experiments
+from migrator.reproduce.sources import WorkloadSource
+from migrator.simulate.compare import Job, run_all
+
+ALL = "all"
+_WINDOW_S = {Charge.SURVIVORS: 2.0, Charge.PAPER: 0.3}
+"""Seconds that planning one window takes, about."""
+_OTHERS_WINDOW_S = 0.06
+
+
+def chosen(names: Iterable[str]) -> tuple[Experiment, ...]:
+    """The experiments called so, in the paper's order; `all` are all of them."""
+    wanted = list(names)
+    picked = {each for each in wanted if each == ALL or experiment(each)}
+    return tuple(e for e in experiments().values() if ALL in picked or e.name in picked)
+
+
+def jobs_of(names: Iterable[str], setting: Setting) -> tuple[Job, ...]:
+    """Every run they need, once, the longest first so that all cores end together."""
+    wanted = dict.fromkeys(job for each in chosen(names) for job in each.jobs(setting))
+    return tuple(sorted(wanted, key=cost_s, reverse=True))
+
+
+def cost_s(job: Job) -> float:
+    """Seconds that a run takes, about: planning is nearly all of it."""
+    runs: Policy | None = policy(job.policy) if isinstance(job.policy, str) else job.policy
+    window_s = _OTHERS_WINDOW_S
+    if isinstance(runs, Migrator):
+        window_s = _WINDOW_S[runs.charge]
+    slot_s = job.source.slot_s if isinstance(job.source, WorkloadSource) else 1.0
+    return (job.windows or 1) * window_s / slot_s
+
+
+def run_jobs(
+    jobs: Sequence[Job], step: Callable[[], None] = lambda: None, processes: int | None = None
+) -> dict[Job, RunOutcome]:
+    """What came of every run; `step` is called after each. An interrupt stops them all."""
+    outcomes: dict[Job, RunOutcome] = {}
+    running = run_all(jobs, processes)
+    try:
+        for place, outcome in running:
+            outcomes[jobs[place]] = outcome
+            step()
+    finally:
+        if isinstance(running, Generator):
+            running.close()  # ends its processes, also when the interrupt came outside of it
+    return outcomes
+
+
+def reproduce(
+    names: Iterable[str], setting: Setting, step: Callable[[], None] = lambda: None
+) -> Page:
+    """Run the experiments and lay out what came of them."""
+    names = tuple(names)
+    return page_of(names, setting, run_jobs(jobs_of(names, setting), step))
+
+
+def page_of(names: Iterable[str], setting: Setting, outcomes: Outcomes) -> Page:
+    """A section per experiment."""
+    sections = tuple(each.section(setting, outcomes) for each in chosen(names))
+    return Page("The paper's evaluation, redone", _lead(setting), sections)
+
+
+def figures_of(names: Iterable[str], setting: Setting, outcomes: Outcomes) -> Figures:
+    """The numbers of every experiment by name."""
+    return {
+        "traces": traces_words(setting),
+        "seeds": list(setting.seeds),
+        "experiments": {each.name: each.figures(setting, outcomes) for each in chosen(names)},
+    }
+
+
+def traces_words(setting: Setting) -> str:
+    """Which traces are used."""
+    return "generated" if setting.data is None else "real"
+
+
+def _lead(setting: Setting) -> str:
+    traces = (
+        "generated traces with the real ones' statistics (`MIGRATOR_DATA` names a folder with "
+        "real ones)"
+        if setting.data is None
+        else "real Azure and Alibaba traces"
+    )
+    count = len(setting.seeds)
+    seeds = (
+        "one seed: differences of a few tenths of a percent may be chance"
+        if count == 1
+        else f"{count} seeds: ± and error bars are 95% confidence intervals"
+    )
+    return (
+        "Every experiment of the paper, run request by request in MIGRator's simulator with "
+        f"profiles measured on an H200 and {traces}, {seeds}. Beside each stands what the paper "
+        "reports, on an A100, and why ours differs."
+    )

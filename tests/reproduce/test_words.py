@@ -1,0 +1,18 @@
+from migrator.core.comparison import Estimate
+from migrator.reproduce.words import cell, listed, points, signed
+
+
+def test_changes_have_a_sign_and_zero_has_no_minus() -> None:
+    assert [points(each) for each in (0.0123, -0.2, -0.0001)] == ["+1.2", "\u221220.0", "+0.0"]
+    assert signed(0.17) == "+17.0%"
+
+
+def test_names_in_a_sentence() -> None:
+    assert listed(["a"]) == "a"
+    assert listed(["a", "b", "c"]) == "a, b and c"
+    assert listed([]) == "none"
+
+
+def test_a_cell_has_its_confidence() -> None:
+    assert cell(Estimate(0.5, None)) == "50.0"
+    assert cell(Estimate(0.5, 0.012)) == "50.0\u00a0±\u00a01.2"

@@ -5,14 +5,16 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WARM := $(BIN)/python -c "from migrator.plan.solve import Charge, ready; [ready(charge) for charge in Charge]"
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test check format bench reproduce clean
 
 demo: $(STAMP)
 	@mkdir -p out
 	$(BIN)/migrator example > out/window.json
 	$(BIN)/migrator plan out/window.json --figure out/plan.html
 	$(BIN)/migrator plan out/window.json --charge survivors --figure out/plan-survivors.png
-	@echo "Open out/plan.html and out/plan-survivors.png."
+	$(BIN)/migrator example quickstart > out/quickstart.yaml
+	$(BIN)/migrator simulate out/quickstart.yaml --policy migrator,ekya --windows 2 --report out/run.html
+	@echo "Open out/plan.html, out/plan-survivors.png and out/run.html."
 
 test: $(STAMP)
 	$(BIN)/python -m pytest
@@ -29,6 +31,10 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/planner.py --out docs/results
+
+reproduce: $(STAMP)
+	@mkdir -p out
+	$(BIN)/migrator reproduce all --out out/reproduce.html
 
 clean:
 	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis

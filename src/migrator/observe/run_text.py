@@ -33,7 +33,9 @@ def run_table(outcome: RunOutcome) -> str:
     whole = [(name, tally, changes[name]) for name, tally in outcome.tenants.items()]
     groups.append(_group("all", whole))
     table = _laid_out(_RUN_HEADERS, groups, words=2, shrinks=1)
-    return "\n".join([*table, "", _RUN_KEY, *_run_words(outcome)])
+    what = f"{outcome.scenario} under {outcome.policy}"
+    how = f"forecaster {outcome.forecaster}, seed {outcome.seed}"
+    return "\n".join([f"{what} ({how})", *table, "", _RUN_KEY, *_run_words(outcome)])
 
 
 def _group(window: str, tenants: Sequence[tuple[str, Tally, int]]) -> list[tuple[str, ...]]:

@@ -16,7 +16,8 @@ def check_path(path: Path, suffixes: Iterable[str], option: str) -> None:
     """InputError where nothing can be written to `path`; `option` is what the user typed."""
     suffixes = tuple(suffixes)
     if path.suffix.lower() not in suffixes:
-        raise InputError(f"{option}: {path.name or str(path)!r} must end in {' or '.join(suffixes)}")
+        name = path.name or str(path)
+        raise InputError(f"{option}: {name!r} must end in {' or '.join(suffixes)}")
     if not path.parent.is_dir():
         raise InputError(f"{option}: {path.parent} is not a directory; create it first")
     if path.is_dir():

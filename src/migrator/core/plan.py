@@ -48,4 +48,4 @@ class Plan:
         if missing <= 1e-9 * max(1.0, abs(self.upper_bound)):
             return 0.0
         # next to nothing promised against something possible: the bound is the measure
-        return missing / max(self.goodput, 1e-9 * abs(self.upper_bound))
+        return missing / max(self.goodput, 1e-9 * abs(self.upper_bound), 1e-9)

@@ -42,7 +42,7 @@ def main() -> int:
     options = _options()
     try:
         traces = _traces(2 * options.window)
-        chosen = [forecaster(name) for name in options.forecasters or forecasters()]
+        chosen = [forecaster(name) for name in options.forecasters or _quick()]
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
@@ -53,6 +53,14 @@ def main() -> int:
             rows.append({"trace": name, "forecaster": each.name, **found})
     print(json.dumps(rows, indent=1) if options.json else "\n".join(_shown(rows)))
     return 0
+
+
+def _quick() -> list[str]:
+    """All but the one that trains: a history that loses its beginning is a new one to it.
+
+    `migrator forecast evaluate` measures that one.
+    """
+    return [name for name in forecasters() if name != "informer"]
 
 
 def _options() -> argparse.Namespace:

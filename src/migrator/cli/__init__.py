@@ -2,6 +2,7 @@
 
 from migrator.cli import (
     example_verb,
+    forecast_verbs,
     plan_verbs,
     reproduce_verb,
     simulate_verbs,
@@ -11,6 +12,7 @@ from migrator.cli.app import app, main
 __all__ = [
     "app",
     "example_verb",
+    "forecast_verbs",
     "main",
     "plan_verbs",
     "reproduce_verb",

@@ -12,6 +12,7 @@ from migrator.core.errors import InputError
 from migrator.core.outcome import RunOutcome, WindowOutcome
 from migrator.core.problem import Charge
 from migrator.core.scenario import HIGHEST_SEED, MOST_WINDOWS, Scenario
+from migrator.forecast.informer.forecaster import SavedInformer
 from migrator.forecast.registry import forecaster
 from migrator.plan.solve import ready
 from migrator.policies.policy import Policy, Sight
@@ -41,11 +42,14 @@ class Job:
         _require_range("--windows", self.windows, 1, MOST_WINDOWS)
         _require_range("--seed", self.seed, 0, HIGHEST_SEED)
         read = self.source(self.seed, self.windows)
+        ahead = forecaster(self.forecaster or read.forecaster)
+        if isinstance(ahead, SavedInformer):
+            ahead.check_slots(read.slot_s)
         return replace(
             read,
             name=self.name or read.name,
             policy=self.chosen(read).name,
-            forecaster=forecaster(self.forecaster or read.forecaster).name,
+            forecaster=ahead.name,
         )
 
     def chosen(self, scenario: Scenario) -> Policy:

@@ -7,6 +7,7 @@ What a change costs is in the search, so the present allocation is left only whe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from migrator.core.errors import SolverError
@@ -30,7 +31,7 @@ def replan(
     window: Problem,
     plan: Plan,
     slot: int,
-    ahead: dict[str, Scenarios],
+    ahead: Mapping[str, Scenarios],
     held: tuple[Instance, ...],
 ) -> tuple[Allocation, ...]:
     """What is held from `slot` of the window on, for as many slots as `ahead` looks.

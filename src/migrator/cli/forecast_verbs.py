@@ -1,0 +1,227 @@
+"""Verbs about looking ahead: `migrator forecast train` and `migrator forecast evaluate`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from migrator.cli.app import app
+from migrator.cli.plan_verbs import AsJson
+from migrator.cli.printing import print_json, progress
+from migrator.core.errors import InputError
+
+if TYPE_CHECKING:
+    from migrator.core.trace import Trace
+    from migrator.forecast.forecaster import Counts, Forecaster
+    from migrator.forecast.informer.trained import TrainedInformer
+    from migrator.observe.forecast_report import ForecastRow
+
+WINDOW_S = 200
+TRAINING_PART = 0.6
+"""Of a trace; the rest is evaluated."""
+
+forecast = typer.Typer(no_args_is_help=True, help="Train the Informer; measure forecasters.")
+app.add_typer(forecast, name="forecast")
+
+SlotS = Annotated[float, typer.Option("--slot-s", help="Length of a slot in seconds, 0.5 to 10.")]
+WindowS = Annotated[
+    int, typer.Option("--window-s", min=2, max=3600, help="Length of a window in seconds.")
+]
+
+
+@forecast.command()
+def train(
+    trace: Annotated[Path, typer.Argument(help="Trace of any known format.")],
+    out: Annotated[Path, typer.Option(metavar="MODEL", help="Where the trained model goes.")],
+    slot_s: SlotS = 1.0,
+    window_s: WindowS = WINDOW_S,
+    seconds: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Train on the first N seconds only.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the training.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Train the Informer on a trace; use the model as `--forecaster informer:MODEL`."""
+    from migrator.traces.formats import load_trace
+
+    if not out.parent.is_dir() or out.is_dir():
+        raise InputError(f"--out: {out} cannot be written; name a file in a directory that exists")
+    read = load_trace(trace)
+    history = _slots(read, slot_s)
+    if seconds is not None:
+        history = history[: round(seconds / slot_s)]
+    began = time.perf_counter()
+    model = _trained(history, slot_s, window_s, seed)
+    taken_s = time.perf_counter() - began
+    from migrator.forecast.informer.file import save
+
+    save(model, out)
+    summary = model.summary
+    if as_json:
+        about = {"slot_s": slot_s, "trust": model.trust, "data_hash": model.data_hash}
+        print_json({"model": str(out), **about, **asdict(summary), "train_s": taken_s})
+        return
+    print(f"trained on   {summary.slots} slots of {slot_s:g} s in {taken_s:.1f} s")
+    print(f"validation   WAPE {summary.wape:.3f}, last-mean {summary.wape_last_mean:.3f}, ", end="")
+    print(f"ridge {summary.wape_ridge:.3f}")
+    if model.trust == 0:
+        print("correction   none: the network gained nothing on the validation part")
+    else:
+        print(f"correction   {model.trust:.0%} of what the network says")
+    print(f"model        {out}")
+
+
+@forecast.command()
+def evaluate(
+    traces: Annotated[list[Path], typer.Argument(metavar="TRACE...", help="Traces.")],
+    forecasters: Annotated[
+        str, typer.Option(metavar="NAME,NAME...", help="Who is measured.")
+    ] = "last-mean,ewma,ridge,auto,informer",
+    model: Annotated[
+        Path | None,
+        typer.Option(metavar="MODEL", help="A saved Informer instead of training one per trace."),
+    ] = None,
+    train_seconds: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Train on the first N s; default 60% of a trace."),
+    ] = None,
+    slot_s: SlotS = 1.0,
+    window_s: WindowS = WINDOW_S,
+    figure: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw it as FILE.html or FILE.png.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Walk traces window by window and hold forecasters to what came; none sees the future."""
+    from migrator.observe.forecast_report import check_forecast_path, draw_forecasts
+    from migrator.traces.formats import load_trace
+
+    if figure is not None:
+        check_forecast_path(figure)
+    names = list(dict.fromkeys(each.strip() for each in forecasters.split(",") if each.strip()))
+    if not names:
+        raise InputError("--forecasters: no name given; `migrator forecasters` lists them")
+    jobs = [_job(load_trace(path), path, slot_s, window_s, train_seconds) for path in traces]
+    rows = _measured(jobs, names, model)
+    notes = [each.words() for each in jobs]
+    notes += [f"{row.trace}: {row.forecaster}: {row.note}." for row in rows if row.note]
+    if figure is not None:
+        draw_forecasts(rows, notes, figure)
+    if as_json:
+        splits = [{"trace": e.name, "slots": len(e.counts), "from_slot": e.first} for e in jobs]
+        print_json({"slot_s": slot_s, "splits": splits, "rows": [asdict(row) for row in rows]})
+        return
+    _print_table(rows)
+    print("\n" + "\n".join(notes))
+    if figure is not None:
+        print(f"figure  {figure}")
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """A trace to walk: evaluated from slot `first` on."""
+
+    name: str
+    counts: Counts
+    first: int
+    slot_s: float
+    window_slots: int
+
+    def words(self) -> str:
+        """The split in one sentence."""
+        return (
+            f"{self.name}: trained before slot {self.first}, evaluated on the "
+            f"{len(self.counts) - self.first} slots from there on."
+        )
+
+
+def _job(trace: Trace, path: Path, slot_s: float, window_s: int, train_seconds: int | None) -> _Job:
+    counts = _slots(trace, slot_s)
+    window_slots = max(1, round(window_s / slot_s))
+    first = round(TRAINING_PART * len(counts))
+    if train_seconds is not None:
+        first = round(train_seconds / slot_s)
+    if first < 1 or len(counts) - first < window_slots:
+        raise InputError(
+            f"{path}: {len(counts)} slots leave no window of {window_slots} to evaluate after "
+            f"slot {first}; give a longer trace or a smaller --train-seconds"
+        )
+    return _Job(path.stem, counts, first, slot_s, window_slots)
+
+
+def _slots(trace: Trace, slot_s: float) -> Counts:
+    """Requests per slot; what is shorter than a second is split as the simulator does."""
+    from migrator.simulate.arrivals import Arrivals
+
+    grains = slot_s if slot_s >= 1 else 1 / slot_s if slot_s > 0 else 0.0
+    if not 0.5 <= slot_s <= 10 or abs(grains - round(grains)) > 1e-9:
+        raise InputError("--slot-s: must be 0.5 or a whole number of seconds up to 10")
+    return Arrivals(trace, slot_s, 0, 0).slots(0.0, float(trace.seconds))
+
+
+def _trained(history: Counts, slot_s: float, window_s: int, seed: int = 0) -> TrainedInformer:
+    from migrator.forecast.informer.forecaster import require_torch
+
+    require_torch("informer")
+    from migrator.forecast.informer.network import Shape
+    from migrator.forecast.informer.training import Settings, train
+
+    settings = Settings(seed=seed)
+    shape = Shape.for_window(max(1, round(window_s / slot_s)))
+    with progress(settings.steps, "training") as step:
+        return train(history, slot_s, shape, settings, step)
+
+
+def _measured(jobs: Sequence[_Job], names: Sequence[str], model: Path | None) -> list[ForecastRow]:
+    from migrator.forecast.evaluation import measure, origins_of
+    from migrator.forecast.registry import forecaster
+    from migrator.observe.forecast_report import ForecastRow
+
+    known = {each: forecaster(each) for each in names}
+    if model is not None:
+        known["informer"] = forecaster(f"informer:{model}")
+    rows = []
+    for job in jobs:
+        origins = origins_of(job.first, len(job.counts), job.window_slots)
+        chosen = {name: _ready(name, each, job, model is None) for name, each in known.items()}
+        with progress(len(origins) * len(chosen), job.name) as step:
+            for name, (each, note) in chosen.items():
+                found = measure(each, job.counts, origins, job.window_slots, step)
+                rows.append(ForecastRow(job.name, name, **asdict(found), note=note))
+    return rows
+
+
+def _ready(name: str, each: Forecaster, job: _Job, trains: bool) -> tuple[Forecaster, str]:
+    """The forecaster for this trace: the Informer is trained on what is before the split."""
+    check: Callable[[float], None] | None = getattr(each, "check_slots", None)
+    if check is not None:
+        check(job.slot_s)
+    if name != "informer" or not trains:
+        return each, ""
+    from migrator.forecast.informer.forecaster import SavedInformer
+    from migrator.forecast.last_mean import LastMean
+
+    window_s = round(job.window_slots * job.slot_s)
+    try:
+        model = _trained(job.counts[: job.first], job.slot_s, window_s)
+    except InputError as error:
+        return LastMean(), f"last-mean forecasts instead ({error})"
+    return SavedInformer(model, name), ""
+
+
+def _print_table(rows: Sequence[ForecastRow]) -> None:
+    from migrator.observe.forecast_report import HEADERS, cells
+
+    lines = [HEADERS, *map(cells, rows)]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(HEADERS))]
+    for line in lines:
+        words = [
+            cell.ljust(width) if at < 2 else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        print("  ".join(words).rstrip())

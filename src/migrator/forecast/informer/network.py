@@ -1,0 +1,195 @@
+"""The Informer's network: an encoder that distils a long past, a decoder that answers at once.
+
+After Zhou et al. (AAAI 2021), sections 3.2 to 3.4. Nothing is generated
+step by step: the slots ahead enter the decoder as zeros and leave it as the forecast.
+The one liberty: a token holds `patch` slots instead of one. Single slots are mostly noise, and
+five to a token make training several times cheaper; `patch=1` is what was published.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor, nn
+
+from migrator.core.errors import InputError
+from migrator.forecast.informer.attention import Attention
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How large a network is; lengths in slots."""
+
+    lookback: int = 600
+    start: int = 50
+    """The latest slots given to the decoder before the placeholders."""
+    ahead: int = 200
+    patch: int = 5
+    """Slots of a token; divides the three lengths above."""
+    width: int = 32
+    heads: int = 4
+    encoder_layers: int = 2
+    decoder_layers: int = 1
+    factor: float = 5.0
+    """Of the logarithm of a length: how many queries are active."""
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        """InputError where the parts do not fit together."""
+        lengths = (self.lookback, self.start, self.ahead)
+        sizes = (*lengths, self.patch, self.width, self.heads, self.encoder_layers)
+        fits = min(sizes) > 0 and self.start <= self.lookback and self.decoder_layers > 0
+        if not fits or any(each % self.patch for each in lengths) or self.width % self.heads:
+            raise InputError(
+                "informer: its shape does not fit together; let patch divide lookback, start and "
+                "ahead, heads divide width, and start be no longer than lookback"
+            )
+
+    @classmethod
+    def for_window(cls, window_slots: int) -> Shape:
+        """For windows of another length: it looks back three of them."""
+        patch = next(each for each in (5, 4, 2, 1) if window_slots % each == 0)
+        start = max(patch, window_slots // 4 // patch * patch)
+        return cls(lookback=3 * window_slots, start=start, ahead=window_slots, patch=patch)
+
+    def as_dict(self) -> dict[str, int | float]:
+        """For a file."""
+        return asdict(self)
+
+
+class Embedding(nn.Module):
+    """Tokens from values: a convolution over neighbours, plus where the token stands."""
+
+    def __init__(self, shape: Shape, length: int) -> None:
+        super().__init__()
+        self.token = nn.Conv1d(shape.patch, shape.width, 3, padding=1, padding_mode="replicate")
+        self.register_buffer("position", _positions(length, shape.width), persistent=False)
+        self.dropout = nn.Dropout(shape.dropout)
+
+    def forward(self, values: Tensor) -> Tensor:
+        """(batch, length, patch) to (batch, length, width)."""
+        tokens = self.token(values.transpose(1, 2)).transpose(1, 2)
+        embedded: Tensor = self.dropout(tokens + self.get_buffer("position"))
+        return embedded
+
+
+def _positions(length: int, width: int) -> Tensor:
+    """Sines and cosines of falling frequency."""
+    angle = torch.arange(length)[:, None] * torch.exp(
+        torch.arange(0, width, 2) * (-math.log(10_000.0) / width)
+    )
+    return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1)[:, :width]
+
+
+class FeedForward(nn.Module):
+    """What follows attention, token by token, with its norms."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(
+            nn.Linear(shape.width, 2 * shape.width),
+            nn.ReLU(),
+            nn.Linear(2 * shape.width, shape.width),
+        )
+        self.norm = nn.LayerNorm(shape.width)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(batch, length, width) in and out."""
+        out: Tensor = self.norm(tokens + self.inner(tokens))
+        return out
+
+
+class EncoderLayer(nn.Module):
+    """ProbSparse self-attention and a feed-forward part."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.attention = Attention(shape.width, shape.heads, shape.factor)
+        self.norm = nn.LayerNorm(shape.width)
+        self.feed = FeedForward(shape)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(batch, length, width) in and out."""
+        tokens = self.norm(tokens + self.attention(tokens, tokens))
+        out: Tensor = self.feed(tokens)
+        return out
+
+
+class Distilling(nn.Module):
+    """Halves a sequence: convolution, ELU, max-pooling with stride 2."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.convolution = nn.Conv1d(width, width, 3, padding=1, padding_mode="replicate")
+        self.pool = nn.MaxPool1d(3, stride=2, padding=1)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(batch, length, width) to half the length, rounded up."""
+        mixed = nn.functional.elu(self.convolution(tokens.transpose(1, 2)))
+        out: Tensor = self.pool(mixed).transpose(1, 2)
+        return out
+
+
+class DecoderLayer(nn.Module):
+    """Causal ProbSparse self-attention, attention to the encoder, a feed-forward part."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.own = Attention(shape.width, shape.heads, shape.factor, causal=True)
+        self.cross = Attention(shape.width, shape.heads, None)
+        self.norms = nn.ModuleList([nn.LayerNorm(shape.width) for _ in range(2)])
+        self.feed = FeedForward(shape)
+
+    def forward(self, tokens: Tensor, encoded: Tensor) -> Tensor:
+        """(batch, length, width) in and out."""
+        tokens = self.norms[0](tokens + self.own(tokens, tokens))
+        tokens = self.norms[1](tokens + self.cross(tokens, encoded))
+        out: Tensor = self.feed(tokens)
+        return out
+
+
+class Informer(nn.Module):
+    """The whole network."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.past = Embedding(shape, shape.lookback // shape.patch)
+        self.future = Embedding(shape, (shape.start + shape.ahead) // shape.patch)
+        self.encoder = nn.ModuleList([EncoderLayer(shape) for _ in range(shape.encoder_layers)])
+        self.distilling = nn.ModuleList(
+            [Distilling(shape.width) for _ in range(shape.encoder_layers - 1)]
+        )
+        self.decoder = nn.ModuleList([DecoderLayer(shape) for _ in range(shape.decoder_layers)])
+        self.out = nn.Linear(shape.width, shape.patch)
+        # an untrained network adds nothing to what it corrects
+        nn.init.zeros_(self.out.weight)
+        nn.init.zeros_(self.out.bias)
+
+    def forward(self, past: Tensor) -> Tensor:
+        """(batch, lookback) to (batch, ahead): all slots in one pass."""
+        return self.decoded(past, self.encoded(past))
+
+    def encoded(self, past: Tensor) -> Tensor:
+        """What the encoder makes of the past: half as long after every layer but the last."""
+        tokens: Tensor = self.past(self._tokens(past))
+        for number, layer in enumerate(self.encoder):
+            tokens = layer(tokens)
+            if number < len(self.distilling):
+                tokens = self.distilling[number](tokens)
+        return tokens
+
+    def decoded(self, past: Tensor, encoded: Tensor) -> Tensor:
+        """The slots ahead, from the start token, placeholders and what was encoded."""
+        blank = past.new_zeros(past.shape[0], self.shape.ahead)
+        started = torch.cat((past[:, -self.shape.start :], blank), dim=1)
+        tokens: Tensor = self.future(self._tokens(started))
+        for layer in self.decoder:
+            tokens = layer(tokens, encoded)
+        out: Tensor = self.out(tokens).flatten(1)[:, -self.shape.ahead :]
+        return out
+
+    def _tokens(self, slots: Tensor) -> Tensor:
+        return slots.reshape(slots.shape[0], -1, self.shape.patch)

@@ -1,0 +1,238 @@
+"""Training on a history, in order of time: learn from the earlier part, judge on the later one.
+
+Examples whose answer reaches over the border are used by neither part. Nothing is read but the
+history given, and the same history and seed give the same network.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from migrator.core.errors import InputError
+from migrator.forecast.forecaster import Counts
+from migrator.forecast.informer.examples import Examples, examples_of
+from migrator.forecast.informer.network import Informer, Shape
+from migrator.forecast.informer.trained import (
+    Summary,
+    TrainedInformer,
+    answer,
+    data_hash,
+    one_thread,
+)
+from migrator.forecast.last_mean import LastMean
+from migrator.forecast.residuals import Origins
+
+_VALIDATION = 0.25
+"""Of the history: its end."""
+
+_ONE_AT_A_TIME = threading.Lock()
+"""Threads share torch's random numbers, and two trainings would only be in each other's way."""
+
+_LEAST_JUDGED_WINDOWS = 8
+"""A shorter validation part cannot tell a gain from luck."""
+
+_LEAST_GAIN = 0.002
+"""Of the squared error on the validation part: for less the network is not worth its risk."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train. Chosen on validation parts, not on what figures are reported of."""
+
+    seed: int = 0
+    steps: int = 400
+    batch: int = 32
+    rate: float = 2e-3
+    weight_decay: float = 1e-2
+    memory: float = 0.97
+    """Of the average of weights, per step."""
+    every: int = 20
+    """Steps between looks at the validation part."""
+    patience: int = 10
+    """Looks without a gain after which training ends."""
+    stride: int = 5
+    """Slots between the origins of examples."""
+
+
+DEFAULT = Settings()
+
+
+def least_slots(shape: Shape) -> int:
+    """The shortest history that can be trained on: two windows to learn from, one to judge by."""
+    learn = shape.lookback + 2 * shape.ahead
+    return max(int(np.ceil(learn / (1 - _VALIDATION))), int(np.ceil(shape.ahead / _VALIDATION)))
+
+
+def split(slots: int, shape: Shape, stride: int) -> tuple[Origins, Origins]:
+    """Origins to learn from and to judge by; no answer of the first reaches into the second."""
+    border = slots - int(_VALIDATION * slots)
+    learn = np.arange(shape.lookback, border - shape.ahead + 1, stride, dtype=np.intp)
+    judge = np.arange(border, slots - shape.ahead + 1, 4 * stride, dtype=np.intp)
+    return learn, judge
+
+
+def train(
+    history: Counts,
+    slot_s: float,
+    shape: Shape | None = None,
+    settings: Settings = DEFAULT,
+    step_done: Callable[[], None] = lambda: None,
+) -> TrainedInformer:
+    """A network trained on `history`, which must be long enough, finite and not all zeros."""
+    shape = shape or Shape()
+    _check(history, shape)
+    learn, judge = split(len(history), shape, settings.stride)
+    # one walk of the ridge regression for both, so that it grows with the history as it will
+    every = np.concatenate((learn, judge))
+    found = examples_of(history, every, shape.lookback, shape.ahead)
+    taught, judged = found.rows(slice(len(learn))), found.rows(slice(len(learn), None))
+    network, best_step = _learned(taught, judged, shape, settings, step_done)
+    windows = (int(judge[-1]) - int(judge[0])) // shape.ahead + 1
+    trust = _trust(network, judged) if windows >= _LEAST_JUDGED_WINDOWS else 0.0
+    return TrainedInformer(
+        network,
+        slot_s,
+        trust,
+        data_hash(history),
+        _summary(history, network, trust, judge, judged, len(learn), best_step),
+    )
+
+
+def _check(history: Counts, shape: Shape) -> None:
+    if len(history) < least_slots(shape):
+        raise InputError(
+            f"informer: {len(history)} slots of history are too few; give at least "
+            f"{least_slots(shape)}"
+        )
+    if not np.isfinite(history).all() or (history < 0).any():
+        raise InputError(
+            "informer: the history has slots that are no numbers of requests; fill the gaps first"
+        )
+    if not history.any():
+        raise InputError("informer: no request in the history; give a part in which some came")
+
+
+def _learned(
+    taught: Examples,
+    judged: Examples,
+    shape: Shape,
+    settings: Settings,
+    step_done: Callable[[], None],
+) -> tuple[Informer, int]:
+    """The network at its best on the validation part, and after how many steps that was."""
+    with _ONE_AT_A_TIME, one_thread(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        steps = _Steps(Informer(shape), taught, settings)
+        best, best_step, lowest = copy.deepcopy(steps.averaged), 0, np.inf
+        for number in range(1, settings.steps + 1):
+            steps.take()
+            step_done()
+            if number % settings.every and number < settings.steps:
+                continue
+            missed = _missed(judged, answer(steps.averaged, judged.past))
+            if missed < lowest:
+                best, best_step, lowest = copy.deepcopy(steps.averaged), number, missed
+            if number - best_step >= settings.patience * settings.every:
+                break
+    return best, best_step
+
+
+class _Steps:
+    """Steps of training. What comes of them is the average of the latest weights: a few bursts
+    are all there is to learn from, and single steps jump."""
+
+    def __init__(self, network: Informer, taught: Examples, settings: Settings) -> None:
+        self.network, self.averaged = network, copy.deepcopy(network).eval()
+        self.taught, self.batch, self.memory = taught, settings.batch, settings.memory
+        self.draw = np.random.default_rng(settings.seed)
+        weights = taught.scale / max(float(taught.scale.mean()), np.finfo(np.float64).tiny)
+        # where many requests come an error counts more, but no burst counts for everything
+        self.weights = np.clip(weights, 0.3, 5.0).astype(np.float32)[:, None]
+        self.optimiser = torch.optim.AdamW(
+            network.parameters(),
+            lr=settings.rate,
+            weight_decay=settings.weight_decay,
+            fused=True,
+        )
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(
+            self.optimiser, partial(_rate, steps=settings.steps)
+        )
+
+    def take(self) -> None:
+        """One batch of examples drawn anew."""
+        self.network.train()
+        rows = self.draw.integers(len(self.taught.past), size=self.batch)
+        said = self.network(torch.from_numpy(self.taught.past[rows]))
+        wanted = torch.from_numpy(self.taught.wanted[rows])
+        missed = torch.nn.functional.mse_loss(said, wanted, reduction="none")
+        loss = (missed * torch.from_numpy(self.weights[rows])).mean()
+        self.optimiser.zero_grad()
+        torch.autograd.backward(loss)
+        torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
+        self.optimiser.step()
+        self.schedule.step()
+        with torch.no_grad():
+            pairs = zip(self.averaged.parameters(), self.network.parameters(), strict=True)
+            for average, latest in pairs:
+                average.lerp_(latest, 1 - self.memory)
+
+
+def _rate(step: int, steps: int) -> float:
+    """Of the highest rate: up over the first tenth, then down to nothing as a cosine."""
+    rising = (step + 1) / max(1, steps // 10)
+    return min(rising, (1 + math.cos(math.pi * step / steps)) / 2)
+
+
+def _missed(judged: Examples, said: NDArray[np.float64]) -> float:
+    """Squared error in requests."""
+    added = judged.scale[:, None] * said
+    return float(((judged.came - judged.base - added) ** 2).mean())
+
+
+def _trust(network: Informer, judged: Examples) -> float:
+    """The part of the correction that leaves the least squared error; 0 where it gains nothing."""
+    said = answer(network, judged.past)
+    added = judged.scale[:, None] * said
+    power = float((added**2).sum())
+    if power == 0:
+        return 0.0
+    trust = float(np.clip(((judged.came - judged.base) * added).sum() / power, 0.0, 1.0))
+    gain = 1 - _missed(judged, trust * said) / max(_missed(judged, 0 * said), 1e-12)
+    return trust if gain > _LEAST_GAIN else 0.0
+
+
+def _summary(
+    history: Counts,
+    network: Informer,
+    trust: float,
+    judge: Origins,
+    judged: Examples,
+    learned: int,
+    best_step: int,
+) -> Summary:
+    ahead = network.shape.ahead
+    flat = LastMean().points(history, judge, ahead, ahead)
+    added = trust * judged.scale[:, None] * answer(network, judged.past)
+
+    def wape(forecast: NDArray[np.float64]) -> float:
+        missed = np.abs(judged.came - np.maximum(forecast, 0.0)).mean()
+        return float(missed / max(judged.came.mean(), 1e-12))
+
+    return Summary(
+        slots=len(history),
+        training_examples=learned,
+        validation_examples=len(judge),
+        best_step=best_step,
+        wape_last_mean=wape(flat),
+        wape_ridge=wape(judged.base),
+        wape=wape(judged.base + added),
+    )

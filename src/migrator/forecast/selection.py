@@ -1,0 +1,135 @@
+"""The forecaster `auto`: a rolling backtest over the latest windows picks who forecasts.
+
+The simple forecaster keeps the job unless another was better by more than a margin: so few
+windows cannot tell small differences from luck. The choice is made once per window and kept
+for the rest of it, and `explain` says why. What a window cost a forecaster does not change, so
+it is remembered: with a history that grows only the newest window is forecast again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from migrator.forecast.evaluation import measure, origins_of
+from migrator.forecast.ewma import Ewma
+from migrator.forecast.forecaster import Counts, Forecaster
+from migrator.forecast.last_mean import LastMean
+from migrator.forecast.ridge import Ridge
+from migrator.forecast.seasonal import Seasonal
+
+BACKTEST_WINDOWS = 30
+"""The latest so many windows are forecast again: bursts are rare, and it is they that tell."""
+
+LEAST_WINDOWS = 4
+"""A shorter history picks nobody: too little is before the windows to forecast."""
+
+MARGIN = 0.02
+"""Of the loss: who is not better than the simple forecaster by more is not chosen."""
+
+_KEPT_CHOICES = 256
+
+_KEPT_LOSSES = 20_000
+
+Score = Callable[[Forecaster, Counts, int], float]
+"""A loss in the last window of a history, lower is better; the forecaster sees what is before."""
+
+
+def pinball_score(each: Forecaster, history: Counts, window_slots: int) -> float:
+    """Mean pinball loss in requests, so that windows with many count more."""
+    origins = origins_of(len(history) - window_slots, len(history), window_slots)
+    found = measure(each, history, origins, window_slots)
+    return found.pinball * found.mean
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Who was chosen, and the losses that decided; no losses where the history is too short."""
+
+    chosen: str
+    simple: str
+    losses: tuple[tuple[str, float], ...]
+    windows: int
+
+    def __str__(self) -> str:
+        """Why, in one sentence."""
+        if not self.losses:
+            return f"{self.chosen}: the history is too short for a backtest"
+        losses = ", ".join(f"{name} {loss:.4g}" for name, loss in self.losses)
+        best = min(self.losses, key=lambda each: each[1])[0]
+        why = f"lowest loss over the last {self.windows} windows"
+        if self.chosen == self.simple and best != self.simple:
+            why = f"{best} is not better by more than {MARGIN:.0%} over {self.windows} windows"
+        return f"{self.chosen}: {why} ({losses})"
+
+
+class Auto:
+    """Asks whoever did best lately."""
+
+    name = "auto"
+    summary = "whoever of last-mean, ewma, seasonal and ridge was best over the last windows"
+
+    def __init__(
+        self, others: Sequence[Forecaster] | None = None, score: Score = pinball_score
+    ) -> None:
+        """`others` compete with last-mean: by default the quick ones; add a trained Informer."""
+        self.simple: Forecaster = LastMean()
+        self.others = tuple(others if others is not None else (Ewma(), Seasonal(), Ridge()))
+        self.score = score
+        self._kept: dict[tuple[bytes, int], Choice] = {}
+        self._losses: dict[tuple[str, bytes, int], float] = {}
+
+    def ahead(self, history: Counts, slots: int, window_slots: int) -> NDArray[np.float64]:
+        """Scenarios of the next `slots` slots."""
+        chosen = self.explain(history, window_slots).chosen
+        return self._named(chosen).ahead(history, slots, window_slots)
+
+    def explain(self, history: Counts, window_slots: int) -> Choice:
+        """Who forecasts after this history, and why."""
+        # whole windows, so that what comes within one does not change who forecasts its rest
+        whole = history[: len(history) // window_slots * window_slots]
+        key = (_fingerprint(whole, window_slots), window_slots)
+        if key not in self._kept:
+            if len(self._kept) >= _KEPT_CHOICES:
+                self._kept.clear()
+            self._kept[key] = self._choose(whole, window_slots)
+        return self._kept[key]
+
+    def _choose(self, history: Counts, window_slots: int) -> Choice:
+        windows = min(BACKTEST_WINDOWS, len(history) // window_slots - 2)
+        if len(history) < LEAST_WINDOWS * window_slots or not np.isfinite(history).all():
+            return Choice(self.simple.name, self.simple.name, (), 0)
+        ends = [len(history) - ago * window_slots for ago in range(windows)]
+        losses = {
+            each.name: sum(self._loss(each, history[:end], window_slots) for end in ends) / windows
+            for each in (self.simple, *self.others)
+        }
+        best = min(losses, key=lambda name: losses[name])
+        simple = losses[self.simple.name]
+        chosen = best if losses[best] < (1 - MARGIN) * simple else self.simple.name
+        return Choice(chosen, self.simple.name, tuple(losses.items()), windows)
+
+    def _loss(self, each: Forecaster, history: Counts, window_slots: int) -> float:
+        key = (each.name, _fingerprint(history, window_slots), window_slots)
+        if key not in self._losses:
+            if len(self._losses) >= _KEPT_LOSSES:
+                self._losses.clear()
+            self._losses[key] = self.score(each, history, window_slots)
+        return self._losses[key]
+
+    def _named(self, name: str) -> Forecaster:
+        return next(each for each in (self.simple, *self.others) if each.name == name)
+
+
+def _fingerprint(history: Counts, window_slots: int) -> bytes:
+    """Which history it is: its length, its beginning and its end tell."""
+    parts = (history[: 4 * window_slots], history[-4 * window_slots :])
+    ends = np.concatenate(parts).tobytes()
+    return hashlib.sha256(ends).digest() + len(history).to_bytes(8)
+
+
+FORECASTERS = (Auto(),)

@@ -1,0 +1,65 @@
+"""Figures of a forecaster, by hand, and that it is never shown the future."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from migrator.forecast.evaluation import measure, origins_of, pinball, quantiles_of
+
+
+class _Same:
+    """Says what it is told, and remembers what it was shown."""
+
+    name, summary = "same", "same"
+
+    def __init__(self, rows: list[float]) -> None:
+        self.rows = rows
+        self.shown: list[NDArray[np.float64]] = []
+
+    def ahead(
+        self, history: NDArray[np.float64], slots: int, window_slots: int
+    ) -> NDArray[np.float64]:
+        assert slots == window_slots
+        self.shown.append(history)
+        return np.repeat(np.array(self.rows)[:, None], slots, axis=1)
+
+
+def test_figures_by_hand() -> None:
+    counts = np.array([9.0, 9.0, 2.0, 6.0, 4.0, 4.0])
+    found = measure(_Same([4.0, 4.0]), counts, origins_of(2, 6, 2), 2)
+    assert (found.windows, found.mean, found.mae, found.wape) == (2, 4, 1, 0.25)
+    assert found.coverage == 0.5
+    # quantiles 4, 4, 4; missed -2, 2, 0, 0: sums of losses 3 and 3, over 12 and the mean
+    assert found.pinball == pytest.approx(6 * 1.0 / 2 * 2 / 12 / 4)
+
+
+def test_only_what_is_before_is_shown() -> None:
+    counts = np.arange(20.0)
+    each = _Same([1.0])
+    measure(each, counts, origins_of(8, 20, 5), 5)
+    assert [shown.tolist() for shown in each.shown] == [list(range(8)), list(range(13))]
+    assert all(shown.base is None for shown in each.shown)
+
+
+def test_origins_leave_a_whole_window() -> None:
+    assert origins_of(8, 20, 5).tolist() == [8, 13]
+    assert origins_of(16, 20, 5).tolist() == []
+
+
+def test_the_median_of_what_came_has_the_lowest_loss() -> None:
+    came = np.random.default_rng(1).exponential(5, 4000)
+    best = np.quantile(came, [0.1, 0.5, 0.9])
+    lowest = pinball(came, np.repeat(best[:, None], 4000, axis=1)).mean()
+    for factor in (0.8, 1.2):
+        assert pinball(came, np.repeat(factor * best[:, None], 4000, axis=1)).mean() > lowest
+
+
+def test_quantiles_of_ten_scenarios() -> None:
+    ahead = np.arange(10.0)[:, None]
+    np.testing.assert_allclose(quantiles_of(ahead)[:, 0], [0.5, 4.5, 8.5])
+
+
+def test_every_forecast_is_told_of() -> None:
+    told: list[int] = []
+    measure(_Same([1.0]), np.ones(20), origins_of(8, 20, 5), 5, lambda: told.append(1))
+    assert len(told) == 2

@@ -1,0 +1,155 @@
+"""`migrator forecast train` and `evaluate`, as typed, with quick training."""
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from migrator.cli import app
+from migrator.core.errors import InputError
+from migrator.forecast.informer import training
+from migrator.forecast.informer.file import load
+from migrator.forecast.registry import forecaster
+
+WINDOW = ("--window-s", "10")
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = partial(training.Settings, steps=4, batch=4, every=2)
+    monkeypatch.setattr(training, "Settings", quick)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    return _written(tmp_path / "steady.csv", 300)
+
+
+def _written(path: Path, seconds: int) -> Path:
+    counts = np.random.default_rng(1).poisson(20, seconds)
+    path.write_text("second,count\n" + "".join(f"{at},{n}\n" for at, n in enumerate(counts)))
+    return path
+
+
+def _ran(*arguments: object) -> str:
+    done = CliRunner().invoke(app, ["forecast", *map(str, arguments)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def _answer(*arguments: object) -> Any:
+    return json.loads(_ran(*arguments, "--json"))
+
+
+def test_train_writes_a_model_that_forecasts(trace: Path, tmp_path: Path) -> None:
+    out = tmp_path / "model"
+    found = _answer("train", trace, "--out", out, "--slot-s", 2, *WINDOW, "--seconds", 240)
+    assert (found["slots"], found["slot_s"], found["model"]) == (120, 2.0, str(out))
+    assert {"wape", "wape_ridge", "wape_last_mean", "data_hash", "train_s", "trust"} <= set(found)
+    assert load(out).shape.ahead == 5
+    assert forecaster(f"informer:{out}").ahead(np.full(90, 4.0), 5, 5).shape[1] == 5
+
+
+def test_train_says_how_it_went(trace: Path, tmp_path: Path) -> None:
+    said = _ran("train", trace, "--out", tmp_path / "model", *WINDOW)
+    assert "trained on   300 slots of 1 s" in said
+    assert "validation   WAPE" in said
+    assert "correction" in said
+
+
+def test_seconds_left_out_are_never_read(trace: Path, tmp_path: Path) -> None:
+    longer = _written(tmp_path / "longer.csv", 300)
+    longer.write_text(longer.read_text() + "".join(f"{at},900\n" for at in range(300, 400)))
+    for path, out in ((trace, "a"), (longer, "b")):
+        _ran("train", path, "--out", tmp_path / out, "--seconds", 280, *WINDOW)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_evaluate_gives_every_figure_and_the_split(trace: Path, tmp_path: Path) -> None:
+    other = _written(tmp_path / "other.csv", 250)
+    found = _answer("evaluate", trace, other, *WINDOW)
+    assert found["splits"] == [
+        {"trace": "steady", "slots": 300, "from_slot": 180},
+        {"trace": "other", "slots": 250, "from_slot": 150},
+    ]
+    names = ["last-mean", "ewma", "ridge", "auto", "informer"]
+    assert [row["forecaster"] for row in found["rows"]] == 2 * names
+    for row in found["rows"]:
+        assert {"mae", "wape", "pinball", "coverage", "ms", "windows"} <= set(row)
+        assert 0.1 < row["wape"] < 0.4
+    assert found["rows"][0]["windows"] == 12
+
+
+def test_evaluate_as_a_table(trace: Path) -> None:
+    said = _ran("evaluate", trace, "--forecasters", "last-mean,ridge", *WINDOW)
+    head, first, second, *_ = said.splitlines()
+    assert head.split() == [
+        *("trace", "forecaster", "windows", "mean", "MAE", "WAPE", "pinball", "coverage", "ms")
+    ]
+    assert first.split()[:3] == ["steady", "last-mean", "12"]
+    assert second.split()[:2] == ["steady", "ridge"]
+    assert "steady: trained before slot 180, evaluated on the 120 slots from there on." in said
+
+
+def test_where_too_little_is_before_the_split_it_is_said(trace: Path) -> None:
+    told = ("--forecasters", "last-mean,informer", "--train-seconds", 40, *WINDOW)
+    found = _answer("evaluate", trace, *told)
+    simple, informer = found["rows"]
+    assert (
+        "last-mean forecasts instead (informer: 40 slots of history are too few"
+        in (informer["note"])
+    )
+    assert informer["wape"] == simple["wape"]
+
+
+@pytest.mark.parametrize("suffix", [".html", ".png"])
+def test_a_figure(trace: Path, tmp_path: Path, suffix: str) -> None:
+    figure = tmp_path / f"forecasts{suffix}"
+    _ran("evaluate", trace, "--forecasters", "last-mean,ewma", "--figure", figure, *WINDOW)
+    content = figure.read_bytes()
+    assert content.startswith(b"\x89PNG" if suffix == ".png" else b"<!DOCTYPE html>")
+    if suffix == ".html":
+        assert b"Coverage: slots inside the nominal 80% interval" in content
+        assert b"trained before slot 180" in content
+
+
+def test_a_saved_model_is_measured_as_it_is(trace: Path, tmp_path: Path) -> None:
+    out = tmp_path / "model"
+    _ran("train", trace, "--out", out, "--seconds", 150, *WINDOW)
+    found = _answer("evaluate", trace, "--forecasters", "ridge", "--model", out, *WINDOW)
+    assert [row["forecaster"] for row in found["rows"]] == ["ridge", "informer"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("train", "TRACE", "--out", "none/model"), "--out: none/model cannot be written"),
+        (("train", "TRACE", "--out", "m", "--slot-s", "0.3"), "--slot-s: must be 0.5 or"),
+        (("train", "TRACE", "--out", "m", "--seconds", "50"), "50 slots of history are too few"),
+        (("evaluate", "TRACE", "--forecasters", "ridg"), "did you mean ridge"),
+        (("evaluate", "TRACE", "--forecasters", ","), "--forecasters: no name given"),
+        (("evaluate", "TRACE", "--model", "none"), "none: cannot be read"),
+        (("evaluate", "TRACE", "--figure", "a.pdf"), "must end in .html or .png"),
+        (("evaluate", "TRACE", "--train-seconds", "295"), "leave no window of 10"),
+        (("evaluate", "none.csv"), "none.csv"),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, tuple) else "",
+)
+def test_what_is_refused(
+    arguments: tuple[str, ...], words: str, trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(trace.parent)
+    typed = [str(trace) if each == "TRACE" else each for each in arguments]
+    with pytest.raises(InputError, match=words):
+        CliRunner().invoke(app, ["forecast", *typed, *WINDOW], catch_exceptions=False)
+
+
+def test_a_model_of_another_slot_length_is_refused(trace: Path, tmp_path: Path) -> None:
+    out = tmp_path / "model"
+    _ran("train", trace, "--out", out, *WINDOW)
+    with pytest.raises(InputError, match=r"trained on slots of 1 s and these have 2 s"):
+        _ran("evaluate", trace, "--model", out, "--slot-s", 2, *WINDOW)

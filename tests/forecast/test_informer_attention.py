@@ -1,0 +1,113 @@
+"""ProbSparse attention against full attention."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from migrator.forecast.informer.attention import Attention, full_attention, prob_sparse
+
+
+def _random(length: int, seed: int) -> Tensor:
+    return torch.randn(2, 3, length, 4, generator=torch.Generator().manual_seed(seed))
+
+
+def _near(found: Tensor, wanted: Tensor) -> Tensor:
+    """Per query whether it got this."""
+    return torch.isclose(found, wanted, atol=1e-5).all(-1)
+
+
+def _by_hand(queries: Tensor, keys: Tensor, values: Tensor, causal: bool) -> Tensor:
+    out = torch.zeros(*queries.shape[:-1], values.shape[-1])
+    for at in range(queries.shape[-2]):
+        seen = at + 1 if causal else keys.shape[-2]
+        scores = (queries[..., at : at + 1, :] * keys[..., :seen, :]).sum(-1) / math.sqrt(4)
+        weights = scores.exp() / scores.exp().sum(-1, keepdim=True)
+        out[..., at, :] = (weights[..., None] * values[..., :seen, :]).sum(-2)
+    return out
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_full_attention_is_what_is_written_down(causal: bool) -> None:
+    queries, keys, values = (_random(9, seed) for seed in range(3))
+    found = full_attention(queries, keys, values, causal)
+    torch.testing.assert_close(found, _by_hand(queries, keys, values, causal))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("samples", [1, 4, 9])
+def test_with_every_query_active_it_is_full_attention(causal: bool, samples: int) -> None:
+    queries, keys, values = (_random(9, seed) for seed in range(3))
+    found = prob_sparse(queries, keys, values, 9, torch.arange(samples), causal)
+    torch.testing.assert_close(found, full_attention(queries, keys, values, causal))
+
+
+@pytest.mark.parametrize("active", [1, 3, 8])
+def test_lazy_queries_get_the_mean_and_active_ones_their_own(active: int) -> None:
+    queries, keys, values = (_random(12, seed) for seed in range(3))
+    found = prob_sparse(queries, keys, values, active, torch.arange(12), causal=False)
+    full, mean = full_attention(queries, keys, values), values.mean(-2, keepdim=True)
+    own = _near(found, full)
+    lazy = _near(found, mean.expand_as(found))
+    assert (own.sum(-1) == active).all()
+    assert (own ^ lazy).all()
+
+
+def test_the_active_ones_stand_out_most() -> None:
+    queries, keys, values = (_random(12, seed) for seed in range(3))
+    found = prob_sparse(queries, keys, values, 3, torch.arange(12), causal=False)
+    scores = queries @ keys.transpose(-2, -1)
+    measure = scores.amax(-1) - scores.mean(-1)
+    own = _near(found, full_attention(queries, keys, values))
+    third = measure.sort(-1, descending=True).values[..., 2:3]
+    assert torch.equal(own, measure >= third)
+
+
+def test_lazy_causal_queries_get_the_mean_so_far() -> None:
+    queries, keys, values = (_random(12, seed) for seed in range(3))
+    found = prob_sparse(queries, keys, values, 2, torch.arange(12), causal=True)
+    so_far = torch.stack([values[..., : at + 1, :].mean(-2) for at in range(12)], dim=-2)
+    lazy = _near(found, so_far)
+    assert (lazy.sum(-1) >= 10).all()
+
+
+@pytest.mark.parametrize("active", [2, 12])
+@pytest.mark.parametrize("border", [1, 5, 11])
+def test_the_causal_one_takes_nothing_from_ahead(active: int, border: int) -> None:
+    queries, keys, values = (_random(12, seed) for seed in range(3))
+    sampled = torch.arange(0, 12, 3)
+    before = prob_sparse(queries, keys, values, active, sampled, causal=True)
+    values[..., border:, :] += 100
+    after = prob_sparse(queries, keys, values, active, sampled, causal=True)
+    torch.testing.assert_close(after[..., :border, :], before[..., :border, :])
+    assert not torch.isclose(after[..., border:, :], before[..., border:, :]).any()
+
+
+def test_with_every_query_active_later_keys_and_queries_do_not_matter_either() -> None:
+    queries, keys, values = (_random(12, seed) for seed in range(3))
+    before = prob_sparse(queries, keys, values, 12, torch.arange(4), causal=True)
+    for each in (queries, keys, values):
+        each[..., 7:, :] = 9.0
+    after = prob_sparse(queries, keys, values, 12, torch.arange(4), causal=True)
+    torch.testing.assert_close(after[..., :7, :], before[..., :7, :])
+
+
+def test_keys_after_a_query_do_not_make_it_stand_out() -> None:
+    queries, keys, values = (_random(12, seed) for seed in range(3))
+    keys[..., 8:, :] *= 50
+    found = prob_sparse(queries, keys, values, 3, torch.arange(8, 12), causal=True)
+    full = full_attention(queries, keys, values, causal=True)
+    own = _near(found, full)
+    # the first query sees one value, so its own answer is the mean so far
+    assert not own[..., 1:8].any()
+
+
+def test_heads_answer_alike_again_once_trained_and_vary_in_training() -> None:
+    torch.manual_seed(3)
+    layer = Attention(8, 2, factor=1.0)
+    tokens = torch.randn(1, 40, 8)
+    layer.eval()
+    assert torch.equal(layer(tokens, tokens), layer(tokens, tokens))
+    layer.train()
+    assert not all(torch.equal(layer(tokens, tokens), layer(tokens, tokens)) for _ in range(8))

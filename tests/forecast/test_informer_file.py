@@ -1,0 +1,76 @@
+"""A saved model comes back whole, or not at all."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from migrator.core.errors import InputError
+from migrator.forecast.informer.file import load, save
+from migrator.forecast.informer.network import Shape
+from migrator.forecast.informer.trained import TrainedInformer
+from migrator.forecast.informer.training import Settings, train
+
+TINY = Shape(lookback=60, start=10, ahead=20, patch=5, width=8, heads=2)
+HISTORY = np.random.default_rng(1).poisson(30, 400).astype(float)
+
+
+@pytest.fixture(scope="module")
+def model() -> TrainedInformer:
+    return train(HISTORY, 0.5, TINY, Settings(steps=6, batch=8, every=3))
+
+
+@pytest.fixture
+def path(model: TrainedInformer, tmp_path: Path) -> Path:
+    save(model, tmp_path / "tenant.informer")
+    return tmp_path / "tenant.informer"
+
+
+def test_it_comes_back_as_it_was(model: TrainedInformer, path: Path) -> None:
+    again = load(path)
+    assert (again.shape, again.slot_s, again.trust) == (model.shape, 0.5, model.trust)
+    assert (again.data_hash, again.summary) == (model.data_hash, model.summary)
+    for name, each in model.network.state_dict().items():
+        assert again.network.state_dict()[name].equal(each)
+    np.testing.assert_array_equal(again.ahead(HISTORY, 20, 20), model.ahead(HISTORY, 20, 20))
+
+
+def test_the_same_model_gives_the_same_file(model: TrainedInformer, path: Path) -> None:
+    save(model, path.with_name("again"))
+    assert path.read_bytes() == path.with_name("again").read_bytes()
+    assert sorted(each.name for each in path.parent.iterdir()) == ["again", "tenant.informer"]
+
+
+def test_every_cut_and_changed_byte_is_noticed(path: Path) -> None:
+    whole = path.read_bytes()
+    body = len(whole)
+    for at in (*range(0, 200, 7), *range(200, body, body // 40)):
+        path.write_bytes(whole[:at])
+        with pytest.raises(InputError, match=r"damaged|is no saved model|version"):
+            load(path)
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(InputError, match=r"damaged|is no saved model|version"):
+            load(path)
+
+
+def test_another_version_is_named(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b"informer 1\n", b"informer 2\n", 1))
+    with pytest.raises(InputError, match=r"version 2, and this release reads 1; train it again"):
+        load(path)
+
+
+def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text("second,count\n0,1\n")
+    for name, words in (("trace.csv", "is no saved model"), ("none", "cannot be read")):
+        with pytest.raises(InputError, match=words):
+            load(tmp_path / name)
+
+
+def test_nothing_is_unpickled(path: Path) -> None:
+    assert b"numpy.core" not in path.read_bytes()
+    assert b"pickle" not in path.read_bytes()
+
+
+def test_a_folder_that_is_not_there(model: TrainedInformer, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be written"):
+        save(model, tmp_path / "none" / "model")

@@ -1,0 +1,61 @@
+"""The next seconds from the last ones: they fade into the level, as fast as they used to."""
+
+import numpy as np
+import pytest
+
+from migrator.forecast.nowcast import Nowcast
+from migrator.forecast.residuals import SCENARIOS
+
+WINDOW = 100
+
+
+def remembering(slots: int, memory: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Arrivals around 100 that forget a burst by the factor `memory` every slot."""
+    random = np.random.default_rng(3)
+    deviation, counts = 0.0, []
+    for _ in range(slots):
+        deviation = memory * deviation + random.normal(0, 5)
+        counts.append(max(0.0, 100 + deviation))
+    return np.array(counts)
+
+
+def test_without_history_every_slot_gets_one_request() -> None:
+    assert Nowcast().ahead(np.empty(0), 5, WINDOW).tolist() == [[1.0] * 5] * SCENARIOS
+
+
+def test_what_never_changes_goes_on() -> None:
+    ahead = Nowcast().ahead(np.full(500, 7.0), 30, WINDOW)
+    assert ahead == pytest.approx(np.full((SCENARIOS, 30), 7.0))
+
+
+def test_a_burst_carries_as_far_as_bursts_did() -> None:
+    history = remembering(1500, memory=0.9)
+    history[-5:] += 40
+    mean = Nowcast().ahead(history, 30, WINDOW).mean(axis=0)
+    assert mean[0] > 115
+    assert mean[29] < 110
+    forgetful = remembering(1500, memory=0.0)
+    forgetful[-5:] += 40
+    assert Nowcast().ahead(forgetful, 30, WINDOW).mean(axis=0)[0] < 115
+
+
+def test_scenarios_are_as_wide_as_the_errors_were() -> None:
+    history = remembering(1500, memory=0.9)
+    spread = Nowcast().ahead(history, 30, WINDOW).std(axis=0)
+    assert spread[0] < spread[-10:].mean()
+    assert 2 < spread[0] < 8
+
+
+def test_only_the_history_counts_and_nothing_is_negative() -> None:
+    history = remembering(400, memory=0.9) - 95
+    history = np.maximum(history, 0)
+    first, again = (Nowcast().ahead(history.copy(), 10, WINDOW) for _ in range(2))
+    assert np.array_equal(first, again)
+    assert first.min() >= 0
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 20, 60])
+def test_a_short_history_is_enough_for_a_level(length: int) -> None:
+    ahead = Nowcast().ahead(np.full(length, 4.0), 10, WINDOW)
+    assert ahead.shape == (SCENARIOS, 10)
+    assert ahead == pytest.approx(np.full((SCENARIOS, 10), 4.0))

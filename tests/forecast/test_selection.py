@@ -1,0 +1,98 @@
+"""Who forecasts, and why."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from migrator.forecast.forecaster import Counts, Forecaster
+from migrator.forecast.last_mean import LastMean
+from migrator.forecast.ridge import Ridge
+from migrator.forecast.seasonal import Seasonal
+from migrator.forecast.selection import BACKTEST_WINDOWS, MARGIN, Auto
+
+
+def _poisson(rate: float, slots: int) -> NDArray[np.float64]:
+    return np.random.default_rng(6).poisson(rate, slots).astype(float)
+
+
+def _periodic(slots: int) -> NDArray[np.float64]:
+    rate = np.where(np.arange(slots) % 90 < 15, 44.0, 4.0)
+    return np.random.default_rng(6).poisson(rate).astype(float)
+
+
+def _scored(losses: dict[str, float]) -> Auto:
+    def score(each: Forecaster, history: Counts, window_slots: int) -> float:
+        assert len(history) % window_slots == 0
+        return losses[each.name]
+
+    return Auto((Ridge(), Seasonal()), score)
+
+
+def test_where_there_is_a_period_it_is_used() -> None:
+    history = _periodic(3000)
+    choice = Auto().explain(history, 200)
+    assert choice.chosen == "seasonal"
+    assert str(choice).startswith("seasonal: lowest loss over the last 13 windows (last-mean ")
+    np.testing.assert_array_equal(
+        Auto().ahead(history, 200, 200), Seasonal().ahead(history, 200, 200)
+    )
+
+
+def test_of_noise_the_simple_one_is_as_good_as_any() -> None:
+    history = _poisson(30.0, 3000)
+    choice = Auto().explain(history, 200)
+    assert choice.chosen == "last-mean"
+    np.testing.assert_array_equal(
+        Auto().ahead(history, 50, 200), LastMean().ahead(history, 50, 200)
+    )
+
+
+def test_a_small_gain_is_not_enough_and_said() -> None:
+    near = {"last-mean": 1.0, "ridge": 1 - 0.9 * MARGIN, "seasonal": 3.0}
+    choice = _scored(near).explain(_poisson(3.0, 3000), 200)
+    assert choice.chosen == "last-mean"
+    assert "last-mean: ridge is not better by more than 2% over 13 windows" in str(choice)
+    far = {**near, "ridge": 1 - 1.1 * MARGIN}
+    assert _scored(far).explain(_poisson(3.0, 3000), 200).chosen == "ridge"
+
+
+def test_any_score_can_decide() -> None:
+    losses = {"last-mean": 5.0, "ridge": 4.0, "seasonal": 1.0}
+    choice = _scored(losses).explain(_poisson(3.0, 3000), 200)
+    assert choice.chosen == "seasonal"
+    assert dict(choice.losses) == losses
+
+
+@pytest.mark.parametrize("slots", [0, 1, 150, 799])
+def test_a_short_history_is_left_to_the_simple_one(slots: int) -> None:
+    history = _poisson(30.0, slots)
+    assert "too short" in str(Auto().explain(history, 200))
+    np.testing.assert_array_equal(
+        Auto().ahead(history, 200, 200), LastMean().ahead(history, 200, 200)
+    )
+
+
+def test_the_choice_is_made_once_per_window() -> None:
+    asked: list[int] = []
+
+    def score(each: Forecaster, history: Counts, window_slots: int) -> float:
+        assert window_slots == 200
+        asked.append(len(history))
+        return 1.0 if each.name == "ridge" else 2.0
+
+    auto, history = Auto((Ridge(),), score), _poisson(30.0, 9000)
+    auto.explain(history[:7000], 200)
+    assert asked == 2 * list(range(7000, 7000 - BACKTEST_WINDOWS * 200, -200))
+    asked.clear()
+    for now in (7040, 7199):
+        auto.explain(history[:now], 200)
+    assert not asked
+    # what the older windows cost is known
+    assert auto.explain(history[:7200], 200).windows == BACKTEST_WINDOWS
+    assert asked == [7200, 7200]
+
+
+def test_tenants_are_not_mixed_up() -> None:
+    auto = Auto()
+    first, second = auto.explain(_periodic(3000), 200), auto.explain(_poisson(30.0, 3000), 200)
+    assert (first.chosen, second.chosen) == ("seasonal", "last-mean")

@@ -1,0 +1,87 @@
+"""Planning the inference again around retrainings that stay where the window's plan put them."""
+
+import pytest
+from support.make import tenant
+
+from migrator.core.catalogue import board
+from migrator.core.instance import Instance, Kind, Task
+from migrator.core.placement import find_placement
+from migrator.core.plan import Allocation, Plan
+from migrator.core.problem import Charge, Problem
+from migrator.plan.solve import make_plan
+from migrator.plan.survivors.replan import replan
+
+A100 = board("A100-40GB")
+SLOTS = 20
+
+
+def window(**changes: object) -> Problem:
+    return Problem(
+        A100,
+        1.0,
+        SLOTS,
+        Charge.SURVIVORS,
+        (
+            tenant("a", [30.0] * SLOTS, retraining_slots={1: 16, 2: 10, 3: 8}, **changes),
+            tenant("b", [30.0] * SLOTS, **changes),
+        ),
+    )
+
+
+@pytest.fixture(scope="module")
+def planned() -> tuple[Problem, Plan]:
+    problem = window()
+    return problem, make_plan(problem, steady=True)
+
+
+def capability(problem: Problem, allocation: Allocation, name: str) -> float:
+    able = problem.tenant(name).capability
+    task = Task(name, Kind.INFERENCE)
+    return sum(able[each.gpcs] for each in allocation.instances if each.task == task)
+
+
+def again(
+    problem: Problem, plan: Plan, slot: int, a: float, b: float, slots: int = 8
+) -> tuple[Allocation, ...]:
+    held = tuple(each for each in plan.slots[slot].instances if each.task is not None)
+    ahead = {"a": ((a,) * slots,), "b": ((b,) * slots,)}
+    return replan(problem, plan, slot, ahead, held)
+
+
+def test_every_slot_is_legal_and_the_retraining_stays(planned: tuple[Problem, Plan]) -> None:
+    problem, plan = planned
+    (retraining,) = plan.retrainings
+    for slot in (0, 3, SLOTS - 2):
+        found = again(problem, plan, slot, 50.0, 10.0, min(8, SLOTS - slot))
+        for ahead, allocation in enumerate(found):
+            masks = 0
+            for each in allocation.instances:
+                place = find_placement(A100, each.start, each.gpcs)
+                assert place is not None
+                assert not masks & place.mask
+                masks |= place.mask
+            assert capability(problem, allocation, "a") > 0
+            assert capability(problem, allocation, "b") > 0
+            trains = [e for e in allocation.instances if e.task == Task("a", Kind.RETRAINING)]
+            is_on = retraining.start <= slot + ahead < retraining.end
+            before = plan.slots[slot + ahead].instances
+            assert trains == [e for e in before if e.task == Task("a", Kind.RETRAINING)]
+            assert len(trains) == is_on
+
+
+def test_instances_follow_the_requests(planned: tuple[Problem, Plan]) -> None:
+    problem, plan = planned
+    slot = plan.retrainings[0].end
+    to_a, to_b = (again(problem, plan, slot, *rates)[-1] for rates in ((65.0, 5.0), (5.0, 65.0)))
+    assert capability(problem, to_a, "a") > capability(problem, to_b, "a")
+    assert capability(problem, to_b, "b") > capability(problem, to_a, "b")
+
+
+def test_what_is_held_stays_where_a_change_would_not_pay_in_time() -> None:
+    problem = window(overhead_s=30.0)
+    plan = make_plan(problem, steady=True)
+    slot = plan.retrainings[0].end
+    held = {each for each in plan.slots[slot].instances if each.task is not None}
+    found = again(problem, plan, slot, 65.0, 5.0)
+    kept: set[Instance] = held & set(found[0].instances)
+    assert kept == held

@@ -1,0 +1,56 @@
+"""Planning again inside the window: first like migrator, then around its retrainings."""
+
+from dataclasses import replace
+
+from support.mig_views import observation, view, waiting
+
+from migrator.core.instance import Instance, Kind, Task
+from migrator.policies.policy import Decision, Observation
+from migrator.policies.registry import policy
+
+REPLANNED, ONCE = policy("migrator-replanned"), policy("migrator")
+SLOTS = 60
+
+
+def seen(slot: int = 0, recent: tuple[float, float] = (20.0, 20.0)) -> Observation:
+    flat = [20.0] * 200
+    tenants = [
+        view(
+            name,
+            history=[*flat, *[rate] * slot],
+            ahead=[[20.0] * (SLOTS - slot)],
+            retraining=waiting(0.3) if name == "a" and slot == 0 else None,
+        )
+        for name, rate in zip("ab", recent, strict=True)
+    ]
+    return observation(*tenants, slots=SLOTS, slot=slot)
+
+
+def later(first: Decision, slot: int, recent: tuple[float, float]) -> Observation:
+    return replace(seen(slot, recent), held=first.slots[slot], decided=first)
+
+
+def able(decision: Decision, name: str, at: int) -> int:
+    task = Task(name, Kind.INFERENCE)
+    held = decision.slots[at]
+    return sum(each.gpcs for each in held if isinstance(each, Instance) and each.task == task)
+
+
+def test_the_window_begins_with_migrators_plan() -> None:
+    assert REPLANNED.decide(seen()).slots == ONCE.decide(seen()).slots
+
+
+def test_later_the_inference_follows_what_came_and_the_plan_is_handed_on() -> None:
+    first = REPLANNED.decide(seen())
+    slot = 40
+    to_a, to_b = (
+        REPLANNED.decide(later(first, slot, rates)) for rates in ((60.0, 2.0), (2.0, 60.0))
+    )
+    assert (to_a.plan, to_a.problem) == (first.plan, first.problem)
+    assert able(to_a, "a", -1) > able(to_b, "a", -1)
+
+
+def test_without_a_plan_of_the_window_the_rest_is_planned_anew() -> None:
+    first = REPLANNED.decide(seen())
+    lost = replace(later(first, 40, (60.0, 2.0)), decided=None)
+    assert len(REPLANNED.decide(lost).slots) == SLOTS - 40

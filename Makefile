@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-WARM := $(BIN)/python -c "from migrator.plan.solve import Charge, ready; [ready(charge) for charge in Charge]"
+WARM := $(BIN)/python -c "from migrator.plan.solve import Charge, ready; from migrator.simulate import tenant; \
+	[ready(charge) for charge in Charge]; tenant.ready()"
 
 .PHONY: demo test check format bench reproduce clean
 

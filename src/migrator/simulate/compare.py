@@ -17,6 +17,7 @@ from migrator.forecast.registry import forecaster
 from migrator.plan.solve import ready
 from migrator.policies.policy import Policy, Sight
 from migrator.policies.registry import policy
+from migrator.simulate import tenant
 from migrator.simulate.run import windows_of
 
 Source = Callable[[int | None, int | None], Scenario]
@@ -98,6 +99,7 @@ def run_all(jobs: Sequence[Job], processes: int | None = None) -> Iterator[tuple
     if at_once <= 1:
         yield from ((place, job.run()) for place, job in enumerate(jobs))
         return
+    tenant.ready()
     # Ctrl-C reaches the workers too; they leave it to us, who end them.
     quiet = (signal.SIGINT, signal.SIG_IGN)
     with get_context("spawn").Pool(at_once, signal.signal, quiet) as pool:

@@ -12,7 +12,7 @@ from migrator.core.instance import Kind
 from migrator.core.outcome import Tally
 from migrator.core.scenario import ServedTenant
 from migrator.simulate import serving
-from migrator.simulate.arrivals import Arrivals
+from migrator.simulate.arrivals import Arrivals, spread
 from migrator.simulate.learning import Learner
 from migrator.simulate.lives import Life
 
@@ -116,6 +116,17 @@ class RunningTenant:
 
     def _is_mine(self, life: Life) -> bool:
         return life.task.tenant == self.name and life.task.kind is Kind.INFERENCE
+
+
+def ready() -> None:
+    """Compile or load the kernels, so that worker processes need not all compile them at once."""
+    none = np.empty(0)
+    spread(np.ones(1, dtype=np.int64), np.ones(2), 0.0, 1.0)
+    workers = serving.Workers(np.ones((1, 2)), np.zeros(1), np.ones(1), np.zeros(1))
+    now = serving.Conditions(
+        0.0, 1.0, 1.0, 1, False, 1.0, np.ones(1), np.zeros(1), np.ones(1), none, none
+    )
+    serving.serve(np.zeros(1), np.zeros(1), False, workers, now)
 
 
 def _spans(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -6,11 +6,8 @@ the style sheet's, so that dark mode and print need no redrawing.
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Sequence
-from itertools import pairwise
-from typing import Any
 
 from migrator.observe.page import (
     Areas,
@@ -25,16 +22,23 @@ from migrator.observe.page import (
     Slices,
     paint_of,
 )
+from migrator.observe.page_layouts import (
+    INK,
+    Figure,
+    areas_layout,
+    bars_layout,
+    base_layout,
+    heat_layout,
+    lines_layout,
+    safe,
+    slices_layout,
+)
 from migrator.observe.page_numbers import axis_text, value_text
 from migrator.observe.plan_palette import Shade, shades
 
-Figure = dict[str, Any]
-
-INK, GREY, FAINT = "#222222", "#777777", "#E4E4E4"
 _GREYS = Shade(fill="#9A9A9A", light="rgba(140,140,140,0.25)", dark="#5A5A5A", ink="#1A1A1A")
 _HATCH = {"shape": "/", "size": 6, "solidity": 0.35}
 _MOST_MARKERS = 40
-_MOST_TICKS = 15
 _MOST_CELLS = 400
 """Cells of a heat map that still have room for their number."""
 
@@ -101,16 +105,16 @@ def figure_of(chart: Chart) -> Figure:
     """Data and layout."""
     match chart:
         case Bars():
-            data, layout = _bars(chart), _bars_layout(chart)
+            data, layout = _bars(chart), bars_layout(chart)
         case Lines():
-            data, layout = _lines(chart), _lines_layout(chart)
+            data, layout = _lines(chart), lines_layout(chart)
         case Areas():
-            data, layout = _areas(chart), _areas_layout(chart)
+            data, layout = _areas(chart), areas_layout(chart)
         case HeatMap():
-            data, layout = [_heat(chart)], _heat_layout(chart)
+            data, layout = [_heat(chart)], heat_layout(chart)
         case Slices():
-            data, layout = _slices(chart), _slices_layout(chart)
-    return {"data": data, "layout": _base_layout(height_of(chart)) | layout}
+            data, layout = _slices(chart), slices_layout(chart)
+    return {"data": data, "layout": base_layout(height_of(chart)) | layout}
 
 
 def _paints(series: Sequence[Series]) -> list[Paint]:
@@ -302,110 +306,3 @@ def _start_marks(starts: Sequence[tuple[float, float]]) -> Figure:
         "hoverinfo": "skip",
         "cliponaxis": False,
     }
-
-
-def _base_layout(height: int) -> Figure:
-    return {
-        "height": height,
-        "autosize": True,
-        "margin": {"l": 8, "r": 12, "t": 12, "b": 16},
-        "paper_bgcolor": "#FFFFFF",
-        "plot_bgcolor": "#FFFFFF",
-        "font": {"family": "system-ui, sans-serif", "size": 12, "color": INK},
-        "showlegend": False,
-        "hovermode": "closest",
-        "hoverlabel": {"bgcolor": "#FFFFFF", "bordercolor": GREY, "font": {"color": INK}},
-    }
-
-
-def _category_axis(axis: Axis) -> Figure:
-    look = {"type": "category", "automargin": True, "fixedrange": True, "linecolor": GREY}
-    return look | {"title": {"text": safe(axis.title), "standoff": 10}, "showgrid": False}
-
-
-def _value_axis(axis: Axis, *, titled: bool) -> Figure:
-    return {
-        "title": {"text": safe(axis_text(axis))} if titled else {"text": ""},
-        "automargin": True,
-        "rangemode": "tozero",
-        "fixedrange": True,
-        "tickformat": ".0%" if axis.share else "",
-        "gridcolor": FAINT,
-        "zerolinecolor": GREY,
-        "nticks": 7,
-        "separatethousands": True,
-    }
-
-
-def _bars_layout(chart: Bars) -> Figure:
-    names = _category_axis(chart.x)
-    values = _value_axis(chart.y, titled=chart.horizontal)
-    if chart.horizontal:
-        names |= {"autorange": "reversed", "title": {"text": ""}, "ticksuffix": " "}
-    axes = {"yaxis": names, "xaxis": values} if chart.horizontal else {}
-    axes = axes or {"xaxis": names, "yaxis": values}
-    return axes | {"barmode": "stack" if chart.stacked else "group", "bargap": 0.25}
-
-
-def _xy_layout(x: Axis, y: Axis) -> Figure:
-    along = {
-        "title": {"text": safe(axis_text(x))},
-        "automargin": True,
-        "showgrid": False,
-        "zeroline": False,
-        "linecolor": GREY,
-        "ticks": "outside",
-    }
-    return {"xaxis": along, "yaxis": _value_axis(y, titled=False), "hovermode": "x unified"}
-
-
-def _lines_layout(chart: Lines) -> Figure:
-    layout = _xy_layout(chart.x, chart.y)
-    if chart.until is not None:
-        layout["xaxis"] |= {"range": [chart.at[0] if chart.at else 0, chart.until]}
-    elif _tickable(chart.at):
-        layout["xaxis"] |= {"tickvals": list(chart.at)}
-    return layout
-
-
-def _tickable(at: Sequence[float]) -> bool:
-    """Whether a tick at every point leaves room for its number, on a phone too."""
-    gaps = [right - left for left, right in pairwise(at)]
-    return not gaps or min(gaps) * _MOST_TICKS >= at[-1] - at[0]
-
-
-def _areas_layout(chart: Areas) -> Figure:
-    layout = _xy_layout(chart.x, chart.y)
-    layout["xaxis"] |= {"range": [chart.at[0] if chart.at else 0, chart.until]}
-    return layout
-
-
-def _heat_layout(chart: HeatMap) -> Figure:
-    rows = _category_axis(chart.y) | {"autorange": "reversed", "ticksuffix": " "}
-    untitled = {"title": {"text": ""}}
-    return {"xaxis": _category_axis(chart.x) | untitled, "yaxis": rows | untitled}
-
-
-def _slices_layout(chart: Slices) -> Figure:
-    time = Axis("time", "s")
-    layout = _xy_layout(time, time)
-    layout["xaxis"] |= {"range": [0, chart.until_s]}
-    layout["yaxis"] = {
-        "range": [0, chart.slices],
-        "fixedrange": True,
-        "automargin": True,
-        "tickvals": [index + 0.5 for index in range(chart.slices)],
-        "ticktext": [str(index) for index in range(chart.slices)],
-        "showgrid": False,
-        "zeroline": False,
-    }
-    return layout | {
-        "barmode": "overlay",
-        "hovermode": "closest",
-        "uniformtext": {"mode": "hide", "minsize": 10},
-    }
-
-
-def safe(text: str) -> str:
-    """Plotly reads a subset of HTML in every label; a name must not become markup."""
-    return html.escape(text, quote=False)

@@ -44,6 +44,12 @@ def test_scenarios_are_rows_of_counts(
     np.testing.assert_array_equal(history, given_history)
 
 
+def test_a_rate_next_to_nothing_does_not_overflow() -> None:
+    history = np.zeros(79)
+    history[50], history[63] = 1.2e-158, 1.0
+    assert np.isfinite(Ridge().ahead(history, 7, 1)).all()
+
+
 @pytest.mark.parametrize("slots", [5, 40])
 def test_what_comes_after_an_origin_changes_nothing(slots: int) -> None:
     history = _bursts(1500)

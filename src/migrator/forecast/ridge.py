@@ -37,6 +37,9 @@ _STRENGTHS = (0.1, 1.0, 10.0)
 _FLOOR = 0.05
 """Of the mean so far: deviations from a lower level are not taken relative to it."""
 
+_NOTHING = 1e-6
+"""Requests per slot: fewer are none, or squared deviations relative to them would overflow."""
+
 
 class Examples(NamedTuple):
     """Pairs of what was seen at an origin and what came after it, over `scale` about `level`."""
@@ -80,7 +83,8 @@ def level_and_scale(
     """Per origin the last window's mean and what deviations from it are measured in."""
     level = last_window_mean(history, origins, window_slots)
     so_far = np.cumsum(history)[origins - 1] / origins
-    return level, np.maximum(level, _FLOOR * so_far)
+    scale = np.maximum(level, _FLOOR * so_far)
+    return level, np.where(scale < _NOTHING, 0.0, scale)
 
 
 def over_scale(deviation: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -2,15 +2,15 @@
 
 Every `second,count` CSV file in the folder is walked window by window; each forecaster sees
 what came before the window, at most `--history` slots of it, and is held against what came.
+`--skip 0.6 --history 0` walks what `migrator forecast evaluate` does.
 
 wape      mean absolute error of the mean, over the mean (predicting zero gives 1)
 bias      mean forecast over mean received, less 1
-coverage  part of the slots between the 10% and the 90% quantile of the scenarios
-above     part above the 90% quantile; below: part below the 10% one
+coverage  part of the slots inside the nominal 80% interval (`forecast/evaluation.py`)
+above     part above it; below: part below it
 pinball   mean pinball loss of the 10%, 50% and 90% quantiles, over the mean
 ms        one forecast, median
 
-A quantile takes each scenario for its equal part of the probability, at its middle (Hazen).
 Where few requests come in a slot, coverage is lumpy: a whole number lies in the interval or
 not, and many slots share it. `empty` says in how many slots nothing came.
 """
@@ -30,10 +30,10 @@ from numpy.typing import NDArray
 from tables import table
 
 from migrator.core.errors import InputError
+from migrator.forecast.evaluation import interval_of, origins_of, pinball, quantiles_of
 from migrator.forecast.forecaster import Counts, Forecaster
 from migrator.forecast.registry import forecaster, forecasters
 
-_LEVELS = np.array([0.1, 0.5, 0.9])
 _ROUNDING = 1e-9
 
 
@@ -41,18 +41,25 @@ def main() -> int:
     """Measure what is asked for and print it."""
     options = _options()
     try:
-        traces = _traces(2 * options.window)
-        chosen = [forecaster(name) for name in options.forecasters or _quick()]
+        rows = _rows(options)
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
+    print(json.dumps(rows, indent=1) if options.json else "\n".join(_shown(rows)))
+    return 0
+
+
+def _rows(options: argparse.Namespace) -> list[Row]:
+    """One per trace and forecaster."""
+    traces = _traces(2 * options.window)
+    chosen = [forecaster(name) for name in options.forecasters or _quick()]
     rows: list[Row] = []
     for name, counts in traces.items():
         for each in chosen:
-            found = _measure(each, counts, options.window, options.history)
+            first = max(options.window, round(options.skip * len(counts)))
+            found = _measure(each, counts, first, options.window, options.history)
             rows.append({"trace": name, "forecaster": each.name, **found})
-    print(json.dumps(rows, indent=1) if options.json else "\n".join(_shown(rows)))
-    return 0
+    return rows
 
 
 def _quick() -> list[str]:
@@ -67,7 +74,8 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure the forecasters on real traces.")
     add = parser.add_argument
     add("--window", type=int, default=200, help="slots of a window (default 200)")
-    add("--history", type=int, default=3000, help="slots seen at most (default 3000)")
+    add("--history", type=int, default=3000, help="slots seen at most, 0: all (default 3000)")
+    add("--skip", type=float, default=0.0, help="part of a trace that is history only (default 0)")
     add("--forecasters", nargs="+", metavar="NAME", help="these only")
     add("--json", action="store_true", help="rows as JSON instead of a table")
     return parser.parse_args()
@@ -98,28 +106,27 @@ def _counts(path: Path) -> Counts:
     return counts
 
 
-def _measure(each: Forecaster, counts: Counts, window: int, history: int) -> Row:
-    """What is said of each window against what came in it."""
-    came, mean, quantiles, taken_ms = [], [], [], []
-    for start in range(window, len(counts) - window + 1, window):
+def _measure(each: Forecaster, counts: Counts, first: int, window: int, history: int) -> Row:
+    """What is said of each window from `first` on against what came in it."""
+    came, ahead, taken_ms = [], [], []
+    for start in origins_of(first, len(counts), window):
+        seen = counts[max(0, start - history) if history else 0 : start].copy()
         began = time.perf_counter()
-        ahead = each.ahead(counts[max(0, start - history) : start], window, window)
+        ahead.append(each.ahead(seen, window, window))
         taken_ms.append(1e3 * (time.perf_counter() - began))
         came.append(counts[start : start + window])
-        mean.append(ahead.mean(axis=0))
-        quantiles.append(np.quantile(ahead, _LEVELS, axis=0, method="hazen"))
-    received = np.concatenate(came)
-    figures = _figures(received, np.concatenate(mean), np.concatenate(quantiles, axis=1))
+    if not came:
+        raise InputError("--skip: leaves no window to walk; give a smaller part")
+    figures = _figures(np.concatenate(came), np.concatenate(ahead, axis=1))
     return {"windows": len(came), **figures, "ms": float(np.median(taken_ms))}
 
 
-def _figures(came: Counts, mean: Counts, quantiles: NDArray[np.float64]) -> Row:
+def _figures(came: Counts, ahead: NDArray[np.float64]) -> Row:
     """The columns, from every slot of every window."""
-    missed = came - quantiles
-    loss = np.maximum(_LEVELS[:, None] * missed, (_LEVELS[:, None] - 1) * missed)
-    above = float((missed[-1] > _ROUNDING).mean())
-    below = float((missed[0] < -_ROUNDING).mean())
-    rate = float(came.mean())
+    low, high = interval_of(ahead)
+    above = float((came > high + _ROUNDING).mean())
+    below = float((came < low - _ROUNDING).mean())
+    mean, rate = ahead.mean(axis=0), float(came.mean())
     return {
         "mean": rate,
         "empty": float((came == 0).mean()),
@@ -128,7 +135,7 @@ def _figures(came: Counts, mean: Counts, quantiles: NDArray[np.float64]) -> Row:
         "coverage": 1 - above - below,
         "above": above,
         "below": below,
-        "pinball": float(loss.mean()) / rate,
+        "pinball": float(pinball(came, quantiles_of(ahead)).mean()) / rate,
     }
 
 

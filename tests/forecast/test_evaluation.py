@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from migrator.forecast.evaluation import measure, origins_of, pinball, quantiles_of
+from migrator.forecast.evaluation import (
+    covered,
+    interval_of,
+    measure,
+    origins_of,
+    pinball,
+    quantiles_of,
+)
 
 
 class _Same:
@@ -63,3 +70,33 @@ def test_every_forecast_is_told_of() -> None:
     told: list[int] = []
     measure(_Same([1.0]), np.ones(20), origins_of(8, 20, 5), 5, lambda: told.append(1))
     assert len(told) == 2
+
+
+def test_the_interval_leaves_a_tenth_on_either_side() -> None:
+    low, high = interval_of(np.arange(10.0, 20.0)[:, None])
+    assert (low[0], high[0]) == (10.5, 18.5)
+
+
+def test_where_the_lowest_tenth_is_an_empty_slot_a_fifth_is_left_above() -> None:
+    ahead = np.array([0.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])[:, None]
+    low, high = interval_of(ahead)
+    assert (low[0], high[0]) == (0.0, 6.5)
+    # four tenths of a request are an empty slot too
+    low, high = interval_of(ahead + 0.4)
+    assert (low[0], high[0]) == (0.0, 6.9)
+
+
+def test_draws_of_one_distribution_are_covered_as_said() -> None:
+    random = np.random.default_rng(4)
+
+    def bursts(*shape: int) -> NDArray[np.float64]:
+        return random.uniform(1, 30, shape) * (random.random(shape) < 0.3)
+
+    assert covered(bursts(9000), bursts(99, 9000)).mean() == pytest.approx(0.8, abs=0.02)
+    steady, came = random.normal(9, 1, (99, 9000)), random.normal(9, 1, 9000)
+    assert covered(came, steady).mean() == pytest.approx(0.8, abs=0.02)
+
+
+def test_a_border_is_inside() -> None:
+    ahead = np.full((4, 3), 2.0)
+    assert covered(np.array([2.0, 1.9, 2.1]), ahead).tolist() == [True, False, False]

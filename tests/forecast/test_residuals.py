@@ -10,7 +10,7 @@ from migrator.forecast.last_mean import LastMean
 from migrator.forecast.residuals import (
     RECENT_WINDOWS,
     Origins,
-    past_errors,
+    point_and_errors,
     scenarios,
     with_mean,
 )
@@ -26,18 +26,35 @@ def _ten(
 
 
 def test_errors_are_what_came_less_what_was_forecast() -> None:
-    history = np.array([4.0, 6.0, 8.0, 10.0, 12.0, 14.0])
-    # origins 2, 3, 4, blocks of two, means of the two before: 5, 7, 9
-    errors = past_errors(LastMean().points, history, 2, 2, 3, level=0.0)
-    assert errors.tolist() == [[3, 5], [3, 5], [3, 5]]
+    history = np.array([4.0, 6.0, 8.0, 8.0, 12.0, 14.0, 3.0, 4.0])
+    # origins 2, 4, 6, blocks of two, means of the two before: 5, 8, 13; now 3.5
+    point, errors = point_and_errors(LastMean().points, history, 2, 2, 3)
+    assert point.tolist() == [3.5, 3.5]
+    growth = np.sqrt(3.5 / np.array([5.0, 8.0, 13.0]))[:, None]
+    np.testing.assert_allclose(errors, growth * [[3, 3], [4, 6], [-10, -9]])
 
 
-def test_errors_grow_as_the_root_of_the_level() -> None:
-    history = np.array([1.0, 1.0, 1.0, 3.0])
-    doubled = past_errors(LastMean().points, history, 1, 1, 2, level=4.0)
-    far = past_errors(LastMean().points, history, 1, 1, 2, level=100.0)
-    assert doubled.ravel().tolist() == [0, 4]
-    assert far.tolist() == doubled.tolist()
+@pytest.mark.parametrize(("now", "growth"), [(4.0, 2.0), (100.0, 2.0), (0.25, 0.5), (0.0, 1.0)])
+def test_errors_grow_as_the_root_of_the_level(now: float, growth: float) -> None:
+    history = np.array([1.0, 1.0, 1.0, now])
+    point, errors = point_and_errors(LastMean().points, history, 1, 1, 2)
+    assert point.tolist() == [now]
+    assert errors.ravel().tolist() == [0, growth * (now - 1)]
+
+
+def test_now_and_the_past_are_asked_for_at_once() -> None:
+    asked: list[list[int]] = []
+
+    def points(
+        history: NDArray[np.float64], origins: Origins, slots: int, window_slots: int
+    ) -> NDArray[np.float64]:
+        asked.append(origins.tolist())
+        return _ten(history, origins, slots, window_slots)
+
+    scenarios(points, np.arange(1.0, 61.0), 5, 5)
+    assert len(asked) == 1
+    assert asked[0][0] == 5
+    assert asked[0][-2:] == [55, 60]
 
 
 def test_a_burst_stays_together() -> None:

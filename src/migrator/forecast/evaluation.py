@@ -16,7 +16,10 @@ from migrator.forecast.forecaster import Counts, Forecaster
 from migrator.forecast.residuals import Origins
 
 LEVELS = np.array([0.1, 0.5, 0.9])
-"""Quantiles that are scored; the outer two bound the 80% interval."""
+"""Quantiles that are scored; the outer two bound the 80% interval where requests come steadily."""
+
+_EMPTY = 0.5
+"""Requests: a slot with fewer is an empty one."""
 
 _ROUNDING = 1e-9
 
@@ -34,7 +37,7 @@ class Figures:
     pinball: float
     """Mean loss of the 10%, 50% and 90% quantiles."""
     coverage: float
-    """Part of the slots between the 10% and the 90% quantile."""
+    """Part of the slots inside the nominal 80% interval (`interval_of`)."""
     ms: float
     """One forecast, median."""
 
@@ -52,7 +55,7 @@ def measure(
     step_done: Callable[[], None] = lambda: None,
 ) -> Figures:
     """The figures over these origins; at each the forecaster is given what is before it alone."""
-    came, mean, quantiles, taken_ms = [], [], [], []
+    came, mean, quantiles, inside, taken_ms = [], [], [], [], []
     for origin in origins:
         began = time.perf_counter()
         # a copy, so that nothing can reach past its end
@@ -61,6 +64,7 @@ def measure(
         came.append(counts[origin : origin + window_slots])
         mean.append(ahead.mean(axis=0))
         quantiles.append(quantiles_of(ahead))
+        inside.append(covered(came[-1], ahead))
         step_done()
     received, limits = np.concatenate(came), np.concatenate(quantiles, axis=1)
     rate = float(received.mean())
@@ -72,7 +76,7 @@ def measure(
         mae=mae,
         wape=mae / over,
         pinball=float(pinball(received, limits).mean()) / over,
-        coverage=_coverage(received, limits),
+        coverage=float(np.mean(inside)),
         ms=float(np.median(taken_ms)),
     )
 
@@ -89,6 +93,19 @@ def pinball(came: Counts, quantiles: NDArray[np.float64]) -> NDArray[np.float64]
     return np.maximum(LEVELS[:, None] * missed, (LEVELS[:, None] - 1) * missed)
 
 
-def _coverage(came: Counts, quantiles: NDArray[np.float64]) -> float:
-    inside = (came >= quantiles[0] - _ROUNDING) & (came <= quantiles[-1] + _ROUNDING)
-    return float(inside.mean())
+def interval_of(ahead: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Per slot the nominal 80% interval: a tenth of the probability below it, a tenth above.
+
+    Where the lowest tenth is an empty slot nothing can come below: a fifth is left above, or
+    the interval would hold nine tenths.
+    """
+    low, upper, highest = np.quantile(ahead, [0.1, 0.8, 0.9], axis=0, method="hazen")
+    empty = low < _EMPTY
+    return np.where(empty, 0.0, low), np.where(empty, upper, highest)
+
+
+def covered(came: Counts, ahead: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Per slot whether what came is inside the nominal 80% interval."""
+    low, high = interval_of(ahead)
+    inside: NDArray[np.bool_] = (came >= low - _ROUNDING) & (came <= high + _ROUNDING)
+    return inside

@@ -51,30 +51,32 @@ def scenarios(
     if len(history) == 0 or slots == 0:
         return np.ones((count, slots))
     seen = history[-RECENT_WINDOWS * window_slots :]
-    now = np.array([len(seen)], dtype=np.intp)
-    point = np.maximum(points(seen, now, slots, window_slots)[0], 0.0)
     if len(seen) == 1:
-        return np.tile(point, (count, 1))
-    errors = past_errors(points, seen, slots, window_slots, count, float(point.mean()))
+        now = np.array([1], dtype=np.intp)
+        return np.tile(np.maximum(points(seen, now, slots, window_slots), 0.0), (count, 1))
+    point, errors = point_and_errors(points, seen, slots, window_slots, count)
     return with_mean(point + _widened(_laid_out(errors, slots, count), count), point)
 
 
-def past_errors(
-    points: Points, history: Counts, slots: int, window_slots: int, count: int, level: float
-) -> NDArray[np.float64]:
-    """What came less what was forecast, one block per origin; they may be shorter than `slots`.
+def point_and_errors(
+    points: Points, history: Counts, slots: int, window_slots: int, count: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The point forecast of now, and what came less what was forecast, one block per origin.
 
-    They are as large as at a level of `level` requests per slot, which is forecast now.
+    Blocks may be shorter than `slots`, and errors are as large as at the level forecast now.
     The first origin has a whole window before it and every block is `slots` long where the
     history allows it. Blocks overlap where it is short: their errors still fall on other slots.
+    Now and the past are asked for in one call: a forecaster that learns does so once.
     """
     part = max(1, len(history) // _PARTS)
     first, length = min(window_slots, part), max(1, min(slots, part))
     spaced = np.linspace(first, len(history) - length, count)
-    origins = np.unique(spaced.astype(np.intp))
-    came: Counts = history[origins[:, None] + np.arange(length)]
-    forecast = points(history, origins, length, window_slots)
-    return (came - forecast) * _growth(forecast.mean(axis=1), level)[:, None]
+    origins = np.unique(np.append(spaced, len(history)).astype(np.intp))
+    said = points(history, origins, slots, window_slots)
+    point, forecast = np.maximum(said[-1], 0.0), said[:-1, :length]
+    came: Counts = history[origins[:-1, None] + np.arange(length)]
+    growth = _growth(forecast.mean(axis=1), float(point.mean()))
+    return point, (came - forecast) * growth[:, None]
 
 
 def _growth(levels: NDArray[np.float64], level: float) -> NDArray[np.float64]:

@@ -1,9 +1,9 @@
 """A ridge regression from the last ten minutes or so to the next window, fitted on the spot.
 
 Inputs are the latest slots, one by one near the origin and pooled further back, outputs the
-slots ahead, both as deviations from the last window's mean over that mean. How strongly
-coefficients are held to zero is settled by what each strength forecast so far; the strongest
-leaves the mean itself.
+slots ahead, both as deviations from the last window's mean over that mean. Three strengths, how
+far coefficients are held to zero, and plain means of the latest slots, short and long, are put
+together by what each foretold so far (`stack`); on noise the means are left.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.forecast.forecaster import Counts
-from migrator.forecast.level import last_window_mean
+from migrator.forecast.level import SPANS, last_window_mean, levels
 from migrator.forecast.reaching import Reaching
 from migrator.forecast.residuals import Origins, scenarios
+from migrator.forecast.stack import shares
 
 LOOKBACK = 600
 """Slots looked back where the history is long enough."""
@@ -24,29 +25,25 @@ LOOKBACK = 600
 LEAST_WINDOWS = 4
 """With fewer windows of history there is nothing to fit: the level is the forecast."""
 
-_MOST_ROWS = 1000
+_MOST_ROWS = 700
 """Examples are taken so sparsely that there are no more."""
 
-_LEAST_ROWS = 50
+_PART = 50
+"""Examples that are learned from together; with fewer nothing is fitted."""
+
 _POOLING = 1.25
 """Each pool of slots is so many times as long as the one after it."""
 
 _STRENGTHS = (0.1, 1.0, 10.0)
 """Per example, of deviations relative to the level."""
 
+_RIVALS = len(SPANS) + len(_STRENGTHS)
+
 _FLOOR = 0.05
 """Of the mean so far: deviations from a lower level are not taken relative to it."""
 
 _NOTHING = 1e-6
 """Requests per slot: fewer are none, or squared deviations relative to them would overflow."""
-
-
-class Examples(NamedTuple):
-    """Pairs of what was seen at an origin and what came after it, over `scale` about `level`."""
-
-    level: NDArray[np.float64]
-    scale: NDArray[np.float64]
-    seen: NDArray[np.float64]
 
 
 class Ridge:
@@ -62,19 +59,19 @@ class Ridge:
     def points(
         self, history: Counts, origins: Origins, slots: int, window_slots: int
     ) -> NDArray[np.float64]:
-        """Per origin the level plus what the regression fitted before it adds."""
+        """Per origin what was learned before it says; the level where there is too little."""
         level = last_window_mean(history, origins, window_slots)
-        flat = np.repeat(level[:, None], slots, axis=1)
+        points = np.repeat(level[:, None], slots, axis=1)
         first = _lookback(len(history), window_slots)
         stop = int(origins.max()) - slots
-        if len(history) < LEAST_WINDOWS * window_slots or stop <= first:
-            return flat
+        able = np.flatnonzero(origins >= first)
+        if len(history) < LEAST_WINDOWS * window_slots or stop <= first or len(able) == 0:
+            return points
         stride = -(-(stop - first) // _MOST_ROWS)
         rows = np.arange(first, stop + 1, stride, dtype=np.intp)
-        asked = _examples(history, np.maximum(origins, first), first, window_slots)
-        added = _Walk(history, rows, slots, first, window_slots).added(origins, asked.seen)
-        able = (origins >= first)[:, None]
-        return np.where(able, np.maximum(flat + asked.scale[:, None] * added, 0.0), flat)
+        walk = _Walk(history, rows[: len(rows) // _PART * _PART], slots, first, window_slots)
+        points[able] = walk.points(origins[able])
+        return points
 
 
 def level_and_scale(
@@ -82,8 +79,7 @@ def level_and_scale(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Per origin the last window's mean and what deviations from it are measured in."""
     level = last_window_mean(history, origins, window_slots)
-    so_far = np.cumsum(history)[origins - 1] / origins
-    scale = np.maximum(level, _FLOOR * so_far)
+    scale = np.maximum(level, _FLOOR * _mean_so_far(history, origins))
     return level, np.where(scale < _NOTHING, 0.0, scale)
 
 
@@ -93,21 +89,14 @@ def over_scale(deviation: NDArray[np.float64], scale: NDArray[np.float64]) -> ND
     return np.divide(deviation, wide, out=np.zeros_like(deviation), where=wide > 0)
 
 
+def _mean_so_far(history: Counts, origins: Origins) -> NDArray[np.float64]:
+    mean: NDArray[np.float64] = np.cumsum(history)[origins - 1] / origins
+    return mean
+
+
 def _lookback(length: int, window_slots: int) -> int:
     """At least a window, and never so long that few examples remain."""
     return max(window_slots, min(LOOKBACK, length // LEAST_WINDOWS))
-
-
-def _examples(history: Counts, rows: Origins, lookback: int, window_slots: int) -> Examples:
-    """What is seen at each row: pooled deviations from its level."""
-    sums = np.concatenate(([0.0], np.cumsum(history)))
-    level, scale = level_and_scale(history, rows, window_slots)
-    edges = _edges(lookback)
-    lengths = np.diff(edges)
-    pooled = (sums[rows[:, None] - edges[:-1]] - sums[rows[:, None] - edges[1:]]) / lengths
-    # a mean of many slots is less noisy by their root, so it may weigh that much more
-    deviation = (pooled - level[:, None]) * np.sqrt(lengths)
-    return Examples(level, scale, over_scale(deviation, scale))
 
 
 def _edges(lookback: int) -> NDArray[np.intp]:
@@ -119,59 +108,121 @@ def _edges(lookback: int) -> NDArray[np.intp]:
     return np.array(edges, dtype=np.intp)
 
 
+class _Seen(NamedTuple):
+    """What is seen at each origin (row); deviations in the unit, which is the mean so far.
+
+    In requests, not relative ones: where more come than before an error counts more.
+    """
+
+    level: NDArray[np.float64]
+    unit: NDArray[np.float64]
+    means: NDArray[np.float64]
+    """Deviations of the means of the latest slots, one for each of `SPANS`."""
+    pooled: NDArray[np.float64]
+    """Deviations of the pools."""
+
+    def part(self, rows: slice | NDArray[np.bool_]) -> _Seen:
+        """Some of the rows."""
+        return _Seen(self.level[rows], self.unit[rows], self.means[rows], self.pooled[rows])
+
+
+def _seen(history: Counts, origins: Origins, lookback: int, window_slots: int) -> _Seen:
+    """At each origin the level and the deviations from it."""
+    sums = np.concatenate(([0.0], np.cumsum(history)))
+    level, scale = level_and_scale(history, origins, window_slots)
+    # a rate next to nothing gives no unit either
+    unit = np.where(scale > 0, _mean_so_far(history, origins), 0.0)
+    edges = _edges(lookback)
+    lengths = np.diff(edges)
+    pools = (sums[origins[:, None] - edges[:-1]] - sums[origins[:, None] - edges[1:]]) / lengths
+    # a mean of many slots is less noisy by their root, so it may weigh that much more
+    pooled = over_scale((pools - level[:, None]) * np.sqrt(lengths), unit)
+    means = over_scale(levels(history, origins, window_slots) - level[:, None], unit)
+    return _Seen(level, unit, means, pooled)
+
+
+class _Learned(NamedTuple):
+    """What some parts of the examples taught: sums of products over their rows."""
+
+    rows: int
+    gram: NDArray[np.float64]
+    mixed: NDArray[np.float64]
+    """Of inputs and what came."""
+    errors: NDArray[np.float64]
+    """Of the errors of every two rivals."""
+
+    def fitted(self, strength: float) -> NDArray[np.float64]:
+        """Coefficients held to zero so strongly; all zero before anything is learned."""
+        held = self.gram + max(1, self.rows) * strength * np.eye(len(self.gram))
+        return np.linalg.solve(held, self.mixed).astype(np.float64, copy=False)
+
+
 class _Walk:
-    """Fits that grow with the history: each origin is answered by what ended before it."""
+    """Rivals that learn as the history grows: an origin is answered by what ended before it.
+
+    Examples are taken in parts. Each part is first foretold, by every rival, from the parts that
+    had ended when it began: an answer that is still to come would favour who learns it by heart.
+    """
 
     def __init__(
         self, history: Counts, rows: Origins, slots: int, lookback: int, window_slots: int
     ) -> None:
-        found = _examples(history, rows, lookback, window_slots)
-        came: Counts = history[rows[:, None] + np.arange(slots)] - found.level[:, None]
-        self.ends = rows + slots
-        # in requests, not relative ones: where more come than before an error counts more
-        so_far = np.cumsum(history)[rows - 1] / rows
-        weights = over_scale(found.scale[:, None], so_far)
-        self.seen, self.came = weights * found.seen, weights * over_scale(came, found.scale)
-        width = self.seen.shape[1]
-        self.gram, self.mixed = np.zeros((width, width)), np.zeros((width, slots))
-        self.missed = np.zeros(len(_STRENGTHS) + 1)
-        self.used = 0
+        self.history, self.lookback, self.window_slots = history, lookback, window_slots
+        self.rows, self.slots = rows, slots
+        self.ends = rows[_PART - 1 :: _PART] + slots
+        self.windows_of_part = _PART * (rows[1] - rows[0]) / window_slots if len(rows) else 0.0
+        width = len(_edges(lookback)) - 1
+        empty = (np.zeros((width, width)), np.zeros((width, slots)), np.zeros((_RIVALS, _RIVALS)))
+        self.learned = [_Learned(0, *empty)]
+        self._learn()
 
-    def added(self, origins: Origins, asked: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Per origin what is added to its level, in its scale."""
-        added = np.zeros((len(origins), self.mixed.shape[1]))
-        for place in np.argsort(origins, kind="stable"):
-            self._learn(int(np.searchsorted(self.ends, origins[place], side="right")))
-            best = int(self.missed.argmin())
-            if self.used >= _LEAST_ROWS and best < len(_STRENGTHS):
-                added[place] = asked[place] @ self._fitted(_STRENGTHS[best])
-        return added
+    def points(self, origins: Origins) -> NDArray[np.float64]:
+        """Per origin what the rivals say together, in requests."""
+        seen = _seen(self.history, origins, self.lookback, self.window_slots)
+        said = np.empty((len(origins), self.slots))
+        counts, part_of = np.unique(self._ended(origins), return_inverse=True)
+        learned = [self.learned[count] for count in counts]
+        # leaving the last window's mean must gain more than one window's error
+        price = 1 / np.maximum(1.0, counts * self.windows_of_part)
+        share = shares(np.stack([each.errors for each in learned]), SPANS.index(1), price)
+        for number, each in enumerate(learned):
+            here = part_of == number
+            said[here] = np.tensordot(share[number], _said(seen.part(here), each), axes=1)
+        return np.maximum(seen.level[:, None] + seen.unit[:, None] * said, 0.0)
 
-    def _learn(self, until: int) -> None:
-        """Take in the examples before `until`, after seeing how well each strength foretells them.
+    def _ended(self, origins: Origins) -> NDArray[np.intp]:
+        """How many parts had ended by each origin."""
+        return np.searchsorted(self.ends, origins, side="right")
 
-        They are taken in small parts: strengths are judged often, and the products stay so
-        small that the linear algebra library does not start threads, which would cost more.
-        """
-        while self.used < until:
-            part = slice(self.used, min(until, self.used + _LEAST_ROWS))
-            seen, came = self.seen[part], self.came[part]
-            gram, mixed = seen.T @ seen, seen.T @ came
-            if self.used >= _LEAST_ROWS:
-                self.missed += self._missed(gram, mixed)
-            self.gram += gram
-            self.mixed += mixed
-            self.used = part.stop
+    def _learn(self) -> None:
+        """Part by part; the products stay so small that the linear algebra starts no threads."""
+        seen = _seen(self.history, self.rows, self.lookback, self.window_slots)
+        for begin in range(0, len(self.rows), _PART):
+            rows = slice(begin, begin + _PART)
+            here, before = seen.part(rows), self.learned[-1]
+            came = self.history[self.rows[rows, None] + np.arange(self.slots)]
+            came = over_scale(came - here.level[:, None], here.unit)
+            known = self.learned[int(self._ended(self.rows[begin : begin + 1])[0])]
+            missed = (_said(here, known) - came).reshape(_RIVALS, -1)
+            # who had learned little then says little of how well it forecasts now
+            weight = max(1, known.rows)
+            self.learned.append(
+                _Learned(
+                    before.rows + _PART,
+                    before.gram + here.pooled.T @ here.pooled,
+                    before.mixed + here.pooled.T @ came,
+                    before.errors + weight * (missed @ missed.T),
+                )
+            )
 
-    def _missed(self, gram: NDArray[np.float64], mixed: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Squared error per strength on examples with these products, less the level's own."""
-        fits = [self._fitted(each) for each in _STRENGTHS]
-        missed = [float((fit * (gram @ fit - 2 * mixed)).sum()) for fit in fits]
-        return np.array([*missed, 0.0])
 
-    def _fitted(self, strength: float) -> NDArray[np.float64]:
-        held = self.gram + strength * self.used * np.eye(len(self.gram))
-        return np.linalg.solve(held, self.mixed).astype(np.float64, copy=False)
+def _said(seen: _Seen, learned: _Learned) -> NDArray[np.float64]:
+    """Per rival, row and slot the deviation from the level: the means, then the strengths."""
+    slots = learned.mixed.shape[1]
+    flat = np.repeat(seen.means.T[:, :, None], slots, axis=2)
+    fitted = [seen.pooled @ learned.fitted(each) for each in _STRENGTHS]
+    none_came = -over_scale(seen.level[:, None], seen.unit)
+    return np.concatenate((flat, np.maximum(np.stack(fitted), none_came)))
 
 
 FORECASTERS = (Ridge(),)

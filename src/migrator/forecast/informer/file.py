@@ -23,7 +23,9 @@ from migrator.core.errors import InputError
 from migrator.forecast.informer.network import Informer, Shape
 from migrator.forecast.informer.trained import Summary, TrainedInformer
 
-VERSION = 1
+VERSION = 2
+"""2: the ridge regression that is corrected has several levels."""
+
 _KIND = b"migrator informer "
 _FIRST = 80
 """The first line is shorter."""

@@ -1,0 +1,82 @@
+"""Shares of several forecasts: the best mix, and the simple one where there is nothing to gain."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
+
+from migrator.forecast.stack import shares
+
+PRICE = 0.05
+
+
+def _products(*errors: list[float]) -> NDArray[np.float64]:
+    missed: NDArray[np.float64] = np.array([errors])
+    return missed @ missed.swapaxes(1, 2)
+
+
+def _shares(products: NDArray[np.float64], simple: int = 0, price: float = PRICE) -> list[float]:
+    found: list[float] = shares(products, simple, np.array([price]))[0].tolist()
+    return found
+
+
+def test_who_is_never_wrong_gets_all() -> None:
+    share = _shares(_products([3.0, -2.0], [0.0, 0.0], [5.0, 5.0]))
+    np.testing.assert_allclose(share, [0, 1, 0], atol=0.05)
+
+
+def test_errors_that_cancel_are_mixed() -> None:
+    share = _shares(_products([2.0, -2.0, 2.0], [-2.0, 2.0, -2.0]))
+    np.testing.assert_allclose(share, [0.5, 0.5], atol=0.01)
+
+
+@pytest.mark.parametrize("simple", [0, 1, 2])
+def test_equals_leave_everything_to_the_simple_one(simple: int) -> None:
+    share = _shares(_products([2.0, 1.0], [2.0, 1.0], [2.0, 1.0]), simple)
+    np.testing.assert_allclose(share, np.eye(3)[simple], atol=1e-9)
+
+
+def test_nothing_learned_leaves_everything_to_the_simple_one() -> None:
+    assert _shares(np.zeros((1, 4, 4)), 2) == [0, 0, 1, 0]
+
+
+def test_what_gains_less_than_its_price_gets_nothing() -> None:
+    better = _products([1.0, 1.0], [0.98, 0.98])
+    # a step from 1 to 0.98 gains 4% of the square at first
+    assert _shares(better, price=0.05) == [1, 0]
+    assert _shares(better, price=0.02)[1] > 0.4
+    assert _shares(better[:, ::-1, ::-1], price=0.05)[0] == pytest.approx(1, abs=0.01)
+
+
+@settings(max_examples=40, deadline=None)
+@given(arrays(np.float64, (2, 4, 6), elements=st.floats(-9, 9).map(lambda each: round(each, 3))))
+def test_no_mix_is_better(errors: NDArray[np.float64]) -> None:
+    products = errors @ errors.swapaxes(1, 2)
+    found = shares(products, 1, np.full(2, PRICE))
+    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-9)
+    assert (found >= 0).all()
+    others = np.concatenate((np.random.default_rng(1).dirichlet(np.full(4, 0.5), 300), np.eye(4)))
+    for product, share in zip(products, found, strict=True):
+        assert _cost(product, share[None])[0] <= _cost(product, others).min() + 1e-3
+
+
+def _cost(product: NDArray[np.float64], mixes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Per mix its squared error, over the mean one, and what it costs to have moved there."""
+    missed = ((mixes @ product) * mixes).sum(axis=1) / max(float(np.trace(product)) / 4, 1e-12)
+    cost: NDArray[np.float64] = missed + PRICE * (1 - mixes[:, 1])
+    return cost
+
+
+def test_many_at_once_are_as_each_alone() -> None:
+    errors = np.random.default_rng(6).normal(size=(5, 3, 40))
+    products = errors @ errors.swapaxes(1, 2)
+    price = np.linspace(0, 0.3, 5)
+    alone = [_shares(each[None], 0, cost) for each, cost in zip(products, price, strict=True)]
+    np.testing.assert_allclose(shares(products, 0, price), alone, atol=1e-12)
+
+
+def test_ten_times_the_errors_give_the_same_shares() -> None:
+    products = _products([3.0, -2.0, 1.0], [1.0, 0.5, -1.0])
+    np.testing.assert_allclose(_shares(100 * products), _shares(products), atol=1e-12)

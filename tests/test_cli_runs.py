@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from test_cli import BAD_INPUT, OK, environment
 
+from migrator.core.comparison import SIDE_BY_SIDE
 from migrator.core.problem import Charge
 from migrator.plan.solve import ready
 from migrator.policies.registry import policies
@@ -40,6 +41,24 @@ tenants:
 """
 
 
+SHORT = """
+version: 1
+window_s: 20
+windows: 2
+policy: equal-mps
+forecaster: auto
+tenants:
+  - model: resnet-50
+    slo_ms: 100
+    arrivals: {generator: azure-bursty, mean_rps: 900}
+    retraining: null
+  - model: mobilenet-v2
+    slo_ms: 100
+    arrivals: {generator: poisson, mean_rps: 1000}
+    retraining: null
+"""
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _compiled() -> None:
     for charge in Charge:
@@ -50,6 +69,13 @@ def _compiled() -> None:
 def small(tmp_path: Path) -> Path:
     path = tmp_path / "small.yaml"
     path.write_text(SMALL, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def short(tmp_path: Path) -> Path:
+    path = tmp_path / "short.yaml"
+    path.write_text(SHORT, encoding="utf-8")
     return path
 
 
@@ -122,11 +148,44 @@ def test_several_policies_are_run_one_after_the_other(small: Path, tmp_path: Pat
     done = migrator("simulate", small, "--policy", "ekya,paris", "--report", report)
     assert done.returncode == OK, done.stderr
     assert done.stdout.count("share: goodput / received") == 2
+    assert "small (1 seed)" in done.stdout
+    assert "the oracle" not in done.stdout
     page = report.read_text(encoding="utf-8")
     assert "ekya" in page
     assert "paris" in page
     runs = answer("simulate", small, "--policy", "ekya,paris", "--json")
     assert [each["policy"] for each in runs] == ["ekya", "paris"]
+
+
+def test_window_plan_replanned_and_oracle_side_by_side(short: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    done = migrator("simulate", short, "--side-by-side", "--report", report)
+    assert done.returncode == OK, done.stderr
+    under = [f"short under {each} (" for each in SIDE_BY_SIDE]
+    assert [line.split("(")[0] + "(" for line in done.stdout.splitlines() if " under " in line] == (
+        under
+    )
+    assert "resnet-50 forecast in the last window by" in done.stdout
+    assert "short (1 seed)" in done.stdout
+    assert "\nwindow plan " in done.stdout
+    page = report.read_text(encoding="utf-8")
+    assert "Window plan " in page
+    assert "who forecast, and why" in page
+
+
+def test_side_by_side_in_json_is_the_runs_and_the_lead(short: Path) -> None:
+    found = answer("simulate", short, "--side-by-side", "--json")
+    assert [each["policy"] for each in found["runs"]] == list(SIDE_BY_SIDE)
+    shares = [each["goodput_share"] for each in found["runs"]]
+    lead = found["lead"]
+    assert [lead[key] for key in ("window_plan", "replanned", "oracle")] == shares
+    tenants = [run["windows"][-1]["tenants"][0] for run in found["runs"]]
+    words = [each["forecast_by"] for each in tenants]
+    assert words[0] == words[1] != "auto"
+    assert words[2] is None
+    three = ("--policies", ",".join(SIDE_BY_SIDE), "--seeds", 1, "--processes", 1)
+    compared = answer("compare", short, *three, "--json")
+    assert compared["leads"] == [lead]
 
 
 def test_compare_makes_a_table_a_figure_and_json(small: Path, tmp_path: Path) -> None:
@@ -140,6 +199,7 @@ def test_compare_makes_a_table_a_figure_and_json(small: Path, tmp_path: Path) ->
     together = answer("compare", small, *chosen, "--processes", 2, "--json")
     assert without_times(alone["runs"]) == without_times(together["runs"])
     assert {each["policy"] for each in alone["rows"]} == {"ekya", "equal-mig"}
+    assert alone["leads"] == []
 
 
 def test_scenarios_of_one_name_are_kept_apart(tmp_path: Path) -> None:
@@ -186,6 +246,9 @@ def test_bad_input_is_one_sentence_that_helps(small: Path, tmp_path: Path) -> No
     assert "seed" in refused("simulate", small, "--seed", -1)
     assert "did you mean ekya" in refused("policies", "ekyaa", "--json")
     assert "--policies" in refused("compare", small, "--policies", " , ")
+    both = refused("simulate", small, "--side-by-side", "--policy", "ekya")
+    assert "--side-by-side" in both
+    assert "leave out one of the two" in both
     changed = tmp_path / "changed.yaml"
 
     def with_text(old: str, new: str) -> str:

@@ -12,9 +12,12 @@ from support.outcomes import run, tally
 
 from migrator.core.comparison import (
     ALL_SCENARIOS,
+    SIDE_BY_SIDE,
     Estimate,
+    Lead,
     Relative,
     estimate,
+    leads,
     over_best_peer,
     relative,
     summarise,
@@ -160,3 +163,56 @@ def test_the_best_peer_is_the_best_other_policy_but_no_oracle() -> None:
         "oracle": pytest.approx(0.125),
     }
     assert over_best_peer(rows[0], rows[:1]) is None
+
+
+def test_migrator_replanned_is_a_peer_of_others_but_not_of_migrator() -> None:
+    shares = {"migrator": 0.8, "migrator-replanned": 0.9, "ekya": 0.5}
+    rows = summarise(outcome(policy, "a", 0, share) for policy, share in shares.items())
+    found = {row.policy: over_best_peer(row, rows) for row in rows}
+    assert found == {
+        "migrator": pytest.approx(0.6),
+        "migrator-replanned": pytest.approx(0.8),
+        "ekya": pytest.approx(0.5 / 0.9 - 1),
+    }
+
+
+def test_replanning_regains_a_part_of_the_oracles_lead() -> None:
+    shares = dict(zip(SIDE_BY_SIDE, (0.8, 0.83, 0.9), strict=True))
+    rows = summarise(outcome(policy, "a", 0, share) for policy, share in shares.items())
+    (lead,) = leads(rows)
+    assert lead.scenario == "a"
+    assert [lead.window_plan, lead.replanned, lead.oracle] == pytest.approx([0.8, 0.83, 0.9])
+    assert lead.regained == pytest.approx(0.3)
+    assert lead.change == pytest.approx(0.03 / 0.8)
+
+
+def test_leads_are_of_scenarios_with_all_three_and_of_all_together() -> None:
+    rows = summarise(
+        outcome(policy, name, 0, share)
+        for name, up in (("a", 0.0), ("b", 0.02))
+        for policy, share in zip((*SIDE_BY_SIDE, "ekya"), (0.8, 0.8 + up, 0.9, 0.1), strict=True)
+    )
+    assert [each.scenario for each in leads(rows)] == ["a", "b", ALL_SCENARIOS]
+    assert [each.regained for each in leads(rows)] == [
+        *(pytest.approx(0.0, abs=1e-9), pytest.approx(0.2), pytest.approx(0.1)),
+    ]
+    without = [row for row in rows if (row.scenario, row.policy) != ("a", "oracle")]
+    assert [each.scenario for each in leads(without)] == ["b", ALL_SCENARIOS]
+    assert leads(row for row in rows if row.policy != "migrator-replanned") == ()
+
+
+@pytest.mark.parametrize(
+    ("lead", "regained"),
+    [
+        (Lead("a", 0.9, 0.95, 0.9004), None),  # less than 0.05 points ahead: noise
+        (Lead("a", 0.9, 0.95, 0.85), None),  # behind
+        (Lead("a", 0.9, 0.9003, 0.9006), 0.5),
+        (Lead("a", 0.9, 0.89, 0.92), -0.5),
+    ],
+)
+def test_a_lead_worth_counting_can_be_regained_or_lost(lead: Lead, regained: float | None) -> None:
+    assert lead.regained == (None if regained is None else pytest.approx(regained))
+
+
+def test_no_change_is_counted_from_nothing() -> None:
+    assert Lead("a", 0.0, 0.5, 0.6).change is None

@@ -59,3 +59,31 @@ def test_a_short_history_is_enough_for_a_level(length: int) -> None:
     ahead = Nowcast().ahead(np.full(length, 4.0), 10, WINDOW)
     assert ahead.shape == (SCENARIOS, 10)
     assert ahead == pytest.approx(np.full((SCENARIOS, 10), 4.0))
+
+
+def test_bursts_stay_bursts() -> None:
+    """A slot has 100 requests or none; a scenario never has half of them in every slot."""
+    random = np.random.default_rng(4)
+    on, counts = False, []
+    for _ in range(3000):
+        on = on if random.random() < 0.8 else random.random() < 0.3
+        counts.append(100.0 if on else 0.0)
+    counts[-1] = 0.0
+    ahead = Nowcast().ahead(np.array(counts), 20, WINDOW)
+    assert ((ahead < 5) | (ahead > 60)).mean() > 0.9
+    assert 10 < ahead.mean() < 50
+
+
+def test_noise_is_not_followed() -> None:
+    history = np.random.default_rng(5).normal(100, 15, 4000)
+    history[-10:] = 110.0
+    assert Nowcast().ahead(history, 20, WINDOW).mean() < 104
+
+
+def test_a_move_is_followed() -> None:
+    """The level has been higher for 15 slots, and used to stay so for 250."""
+    level = np.full(4000, 100.0)
+    for begin in range(500, 4000, 900):
+        level[begin : begin + 250] = 250.0
+    history = level + np.random.default_rng(5).normal(0, 15, 4000)
+    assert Nowcast().ahead(history[: 500 + 3 * 900 + 15], 20, WINDOW).mean() > 220

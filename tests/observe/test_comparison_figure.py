@@ -72,6 +72,22 @@ def test_a_scenario_ranks_its_policies_with_gains() -> None:
     assert table.highlights == {(0, 2)}
 
 
+def test_what_replanning_regains_is_told_per_scenario() -> None:
+    rows = summarise(
+        run(policy, name, late=late)
+        for name in ("a", "b")
+        for policy, late in (("migrator", 80), ("migrator-replanned", 60), ("oracle", 40))
+    )
+    told = {each.anchor: each.paragraphs for each in comparison_page(rows).sections}
+    assert [anchor for anchor, words in told.items() if words] == [
+        "in-all-scenarios",
+        "in-a",
+        "in-b",
+    ]
+    assert told["in-a"][0].endswith("replanning regains 50% of the oracle's lead.")
+    assert not any(each.paragraphs for each in comparison_page(compared()).sections)
+
+
 def test_a_missing_run_leaves_a_gap() -> None:
     rows = summarise([run("migrator", "a"), run("ekya", "a"), run("ekya", "b")])
     goodput, *_ = blocks(comparison_page(rows), "measures")

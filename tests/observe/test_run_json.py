@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.outcomes import run
+from support.outcomes import auto, run
 
-from migrator.observe.run_json import run_json
+from migrator.core.comparison import Lead
+from migrator.observe.run_json import lead_json, run_json
 
 COUNTED = {
     *("received", "goodput", "goodput_share", "slo_attainment", "accuracy", "late", "wrong"),
@@ -67,3 +68,28 @@ def test_a_run_of_nothing_is_all_zero() -> None:
     found = run_json(replace(run(), windows=()))
     assert found["received"] == 0
     assert found["predicted"] is None
+
+
+def test_who_forecast_stands_beside_every_tenant_of_a_window() -> None:
+    first, second = run_json(auto(run(windows=2)))["windows"]
+    assert [each["forecast_by"] for each in (*first["tenants"], *second["tenants"])] == [
+        "ridge: less loss for bert in 0",
+        "ridge: less loss for vit in 0",
+        "ridge: less loss for bert in 1",
+        "ridge: less loss for vit in 1",
+    ]
+    assert run_json(run())["windows"][0]["tenants"][0]["forecast_by"] is None
+
+
+def test_a_lead_has_its_shares_and_what_follows_from_them() -> None:
+    found = json.loads(json.dumps(lead_json(Lead("a", 0.5, 0.55, 0.6)), allow_nan=False))
+    assert found == {
+        "scenario": "a",
+        "window_plan": 0.5,
+        "replanned": 0.55,
+        "oracle": 0.6,
+        "change": pytest.approx(0.1),
+        "regained": pytest.approx(0.5),
+    }
+    assert lead_json(Lead("a", 0.0, 0.0, 0.0))["change"] is None
+    assert lead_json(Lead("a", 0.5, 0.5, 0.5))["regained"] is None

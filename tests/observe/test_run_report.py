@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 from support.html import ParsedPage
-from support.outcomes import run
+from support.outcomes import auto, run
 
 from migrator.core.catalogue import board
 from migrator.core.outcome import RunOutcome
-from migrator.observe.page import Areas, Bars, Lines, Page, Slices, Table
+from migrator.observe.page import Areas, Bars, Lines, Note, Page, Slices, Table
 from migrator.observe.page_html import page_text
 from migrator.observe.run_report import MOST_WINDOWS, run_page
 
@@ -113,6 +113,66 @@ def test_several_runs_are_ranked_and_told_apart() -> None:
     assert names[1] == "migrator, seed 1: windows and tenants"
     anchors = [each.anchor for each in report(run(), run()).sections]
     assert len(set(anchors)) == len(anchors)
+
+
+def test_several_runs_stand_side_by_side_by_window_and_tenant() -> None:
+    runs = run("ekya", mps=True, late=60), run(late=10)
+    result = report(*runs).sections[0]
+    _, by_window, by_tenant = (each for each in result.blocks if isinstance(each, Bars))
+    assert by_window.categories == ("0", "1")
+    assert [each.name for each in by_window.series] == ["ekya", "migrator"]
+    for series, outcome in zip(by_window.series, runs, strict=True):
+        assert series.values == tuple(each.tally.goodput_share for each in outcome.windows)
+    assert by_tenant.categories == ("bert", "vit")
+    assert by_tenant.series[1].values == tuple(e.goodput_share for e in runs[1].tenants.values())
+    both = table(report(*runs), "Goodput share (%) by window and tenant")
+    assert [row[:2] for row in both.rows] == [
+        *(("0", "bert"), ("0", "vit"), ("1", "bert"), ("1", "vit")),
+    ]
+    share = runs[1].windows[1].tenants[1].tally.goodput_share
+    assert both.rows[3][3] == f"{100 * share:.2f}"
+    assert both.highlights == {(row, 3) for row in range(4)}
+    assert table(report(run(), run("oracle")), "Goodput share (%) by").highlights == frozenset()
+    assert len(report(run()).sections[0].blocks) == 1
+
+
+def test_many_windows_side_by_side_are_lines() -> None:
+    result = report(run(windows=31), run("ekya", windows=31)).sections[0]
+    (lines,) = (each for each in result.blocks if isinstance(each, Lines))
+    assert lines.at == tuple(map(float, range(31)))
+    assert table(report(run(windows=31), run(windows=31)), "Goodput share (%) by").folded
+
+
+def test_a_run_with_fewer_windows_leaves_a_gap() -> None:
+    result = report(run(windows=2), run("ekya", windows=1)).sections[0]
+    by_window = result.blocks[2]
+    assert isinstance(by_window, Bars)
+    assert by_window.series[1].values[1] is None
+
+
+def test_the_lead_is_told_where_all_three_were_run() -> None:
+    late = {"migrator": 80, "migrator-replanned": 60, "oracle": 40}
+    words = (
+        report(*(run(policy, late=each) for policy, each in late.items())).sections[0].paragraphs
+    )
+    assert words[1].startswith("Window plan ")
+    assert words[1].endswith("replanning regains 50% of the oracle's lead.")
+    several = [run(p, name, late=e) for name in ("a", "b") for p, e in late.items()]
+    told = report(*several).sections[0].paragraphs
+    assert [each.partition(":")[0] for each in told[1:]] == ["a", "b", "all scenarios"]
+    assert len(report(run(), run("oracle")).sections[0].paragraphs) == 1
+
+
+def test_who_forecast_is_noted_beside_a_windows_arrivals() -> None:
+    blocks = report(auto(run(windows=2))).sections[-1].blocks
+    notes = [each for each in blocks if isinstance(each, Note)]
+    assert [each.title for each in notes] == [
+        "Window 0: who forecast, and why",
+        "Window 1: who forecast, and why",
+    ]
+    assert notes[1].paragraphs[0] == "bert forecast by ridge: less loss for bert in 1"
+    assert isinstance(blocks[blocks.index(notes[0]) - 1], Lines)
+    assert not any(isinstance(e, Note) for e in report(run()).sections[-1].blocks)
 
 
 def test_long_tables_are_folded() -> None:

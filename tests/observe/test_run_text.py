@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.outcomes import run, tally
+from support.outcomes import auto, run, tally
 
 from migrator.core.comparison import Row, summarise
 from migrator.core.outcome import RunOutcome, Tally
@@ -129,3 +129,56 @@ def test_counts_are_short(value: float, text: str) -> None:
 def test_what_was_received_is_shown_to_the_unit_up_to_ten_millions() -> None:
     assert " 9,999,999 " in run_table(big("bert", tally(9_999_999)))
     assert " 10.00M " in run_table(big("bert", tally(10_000_000)))
+
+
+def test_who_forecast_in_the_last_window_is_told_where_that_was_chosen() -> None:
+    words = run_table(auto(run(windows=2)))
+    assert "\nbert forecast in the last window by ridge: less loss for bert in 1\n" in words
+    assert "in 0" not in words
+    assert "\nvit forecast by ridge: less loss for vit in 0" in run_table(auto(run(windows=1)))
+    plain = run(windows=1)
+    window = plain.windows[0]
+    named = tuple(replace(each, forecast_by=plain.forecaster) for each in window.tenants)
+    same = replace(plain, windows=(replace(window, tenants=named),))
+    assert run_table(same) == run_table(plain)
+    assert "forecast by" not in run_table(plain)
+
+
+@given(reason=st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=400))
+def test_a_long_reason_is_broken_into_lines(reason: str) -> None:
+    made = auto(run(windows=1, tenants=("bert",)))
+    window = made.windows[0]
+    tenant = replace(window.tenants[0], forecast_by=f"ridge: {reason}")
+    told = run_table(replace(made, windows=(replace(window, tenants=(tenant,)),)))
+    assert max(map(len, told.splitlines())) <= COLUMNS
+    assert "".join(reason.split()) in "".join(told.split())
+
+
+def side_by_side(window_plan: int, replanned: int, oracle: int) -> str:
+    late = {"migrator": window_plan, "migrator-replanned": replanned, "oracle": oracle}
+    return comparison_table(summarise(run(policy, late=each) for policy, each in late.items()))
+
+
+def test_replanning_stands_between_the_window_plan_and_the_oracle() -> None:
+    lines = side_by_side(80, 60, 40).splitlines()
+    assert lines[6].startswith("window plan ")
+    assert lines[6].endswith(": replanning regains 50% of the oracle's lead")
+    assert "replanning costs 50% of the oracle's lead" in side_by_side(60, 70, 40)
+    assert "regains 0% of" in side_by_side(60, 60, 40)
+    assert "the oracle has no lead to regain" in side_by_side(60, 40, 60)
+
+
+def test_every_scenario_has_its_lead_and_all_together_too() -> None:
+    rows = summarise(
+        run(policy, name, late=late)
+        for name in ("a", "b")
+        for policy, late in (("migrator", 80), ("migrator-replanned", 60), ("oracle", 40))
+    )
+    assert comparison_table(rows).count("regains 50% of the oracle's lead") == 3
+    without = tuple(row for row in rows if row.policy != "oracle")
+    assert "lead" not in comparison_table(without)
+
+
+@given(late=st.tuples(*[st.integers(0, 80)] * 3))
+def test_a_lead_is_never_wider_than_a_terminal(late: tuple[int, int, int]) -> None:
+    assert max(map(len, side_by_side(*late).splitlines())) <= COLUMNS

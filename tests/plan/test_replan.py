@@ -1,5 +1,7 @@
 """Planning the inference again around retrainings that stay where the window's plan put them."""
 
+from dataclasses import replace
+
 import pytest
 from support.make import tenant
 
@@ -7,7 +9,8 @@ from migrator.core.catalogue import board
 from migrator.core.instance import Instance, Kind, Task
 from migrator.core.placement import find_placement
 from migrator.core.plan import Allocation, Plan
-from migrator.core.problem import Charge, Problem
+from migrator.core.problem import Charge, Initial, Problem
+from migrator.plan.check import goodput_of
 from migrator.plan.solve import make_plan
 from migrator.plan.survivors.replan import replan
 
@@ -85,3 +88,42 @@ def test_what_is_held_stays_where_a_change_would_not_pay_in_time() -> None:
     found = again(problem, plan, slot, 65.0, 5.0)
     kept: set[Instance] = held & set(found[0].instances)
     assert kept == held
+
+
+def test_what_is_held_stays_where_a_change_would_not_pay(planned: tuple[Problem, Plan]) -> None:
+    problem, plan = planned
+    slot = plan.retrainings[0].end
+    held = tuple(each for each in plan.slots[slot].instances if each.task is not None)
+    found = again(problem, plan, slot, 20.0, 20.0, SLOTS - slot)
+    assert {each.instances for each in found} == {held}
+
+
+def test_where_the_quick_answer_is_to_stay_the_search_finds_nothing_better(
+    planned: tuple[Problem, Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, plan = planned
+    slot = plan.retrainings[0].end
+    held = tuple(each for each in plan.slots[slot].instances if each.task is not None)
+    rates = [(1.0, 60.0), (20.0, 30.0), (30.0, 20.0), (60.0, 1.0), (35.0, 35.0)]
+    quick = [again(problem, plan, slot, a, b, SLOTS - slot) for a, b in rates]
+    monkeypatch.setattr("migrator.plan.survivors.replan._stays", lambda *_: False)
+    stayed = 0
+    for (a, b), found in zip(rates, quick, strict=True):
+        if found[0].instances == held:
+            stayed += 1
+            searched = again(problem, plan, slot, a, b, SLOTS - slot)
+            best, here = (worth(problem, held, each, a, b) for each in (searched, found))
+            assert here == pytest.approx(best)
+    assert 0 < stayed < len(rates)
+
+
+def worth(
+    window: Problem, held: tuple[Instance, ...], slots: tuple[Allocation, ...], a: float, b: float
+) -> float:
+    """Goodput of the slots for those who hold `held` before."""
+    tenants = tuple(
+        replace(each, received=((rate,) * len(slots),), retraining_slots=None)
+        for each, rate in zip(window.tenants, (a, b), strict=True)
+    )
+    rest = replace(window, slots=len(slots), tenants=tenants, initial=Initial(held))
+    return goodput_of(rest, Plan(0.0, 0.0, "by hand", 0.0, (), slots))

@@ -1,6 +1,7 @@
 """Every experiment's section and figures, on made-up outcomes and on one small run."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from support.reproduction import outcomes_of
@@ -60,7 +61,7 @@ def test_figures_are_json_and_the_same_again(name: str) -> None:
 @pytest.mark.parametrize("name", experiments())
 def test_more_seeds_are_more_runs(name: str) -> None:
     chosen = experiment(name)
-    three = Setting(None, (0, 1, 2), SMALL.workloads, 1)
+    three = replace(SMALL, seeds=(0, 1, 2))
     assert len(chosen.jobs(three)) == 3 * len(chosen.jobs(SMALL))
     chosen.section(three, outcomes_of(chosen.jobs(three)))
 

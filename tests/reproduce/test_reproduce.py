@@ -22,7 +22,7 @@ from migrator.reproduce.reproduce import (
 
 NAMES = [
     *("allocation-table", "best-allocation", "retraining-split", "goodput"),
-    *("slo-accuracy", "batch-4", "slot-length", "overhead"),
+    *("slo-accuracy", "batch-4", "slot-length", "overhead", "replanning"),
 ]
 SMALL = Setting(workloads=("W1", "W9"), most_windows=1)
 
@@ -52,6 +52,11 @@ def test_the_slot_of_a_second_is_goodputs_run() -> None:
     goodput = set(experiment("goodput").jobs(SMALL))
     both = [job for job in experiment("slot-length").jobs(SMALL) if job in goodput]
     assert [job.policy for job in both] == ["migrator-paper"]
+
+
+def test_replanning_takes_longer_than_planning_once() -> None:
+    costs = {job.policy: cost_s(job) for job in experiment("replanning").jobs(SMALL)}
+    assert costs["migrator-replanned"] > costs["migrator"] == costs["oracle"]
 
 
 def test_the_longest_run_first() -> None:

@@ -97,6 +97,21 @@ def window(
     return made if mps else replace(made, predicted=goodput * 1.05, fluid=goodput * 1.01)
 
 
+def auto(outcome: RunOutcome, forecaster: str = "auto") -> RunOutcome:
+    """The run as if a forecaster had been chosen for every tenant, each for a reason."""
+    windows = tuple(
+        replace(
+            window,
+            tenants=tuple(
+                replace(each, forecast_by=f"ridge: less loss for {each.tenant} in {window.window}")
+                for each in window.tenants
+            ),
+        )
+        for window in outcome.windows
+    )
+    return replace(outcome, forecaster=forecaster, windows=windows)
+
+
 def run(
     policy: str = "migrator",
     scenario: str = "quick",

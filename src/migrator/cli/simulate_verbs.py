@@ -46,6 +46,13 @@ def simulate(
             help="Policies to run (`migrator policies` lists them); default as the scenario says.",
         ),
     ] = None,
+    side_by_side: Annotated[
+        bool,
+        typer.Option(
+            "--side-by-side",
+            help="Run migrator, migrator-replanned and oracle: what replanning regains.",
+        ),
+    ] = False,
     windows: Windows = None,
     forecaster: Forecaster = None,
     seed: Annotated[int | None, typer.Option(help="Other arrivals from the same scenario.")] = None,
@@ -56,26 +63,28 @@ def simulate(
     as_json: AsJson = False,
 ) -> None:
     """Run a scenario request by request and say what became of every request."""
-    from migrator.observe.run_json import run_json
-    from migrator.observe.run_text import run_table
+    from migrator.core.comparison import summarise
+    from migrator.observe.run_text import comparison_table, run_table
     from migrator.scenario.file import read_scenario
     from migrator.simulate.compare import Job
 
+    names = _asked(policy, side_by_side)
     if report is not None:
         from migrator.observe.page_html import check_page_path
 
         check_page_path(report)
     source = partial(read_scenario, scenario)
-    names = _names(policy, "--policy") if policy is not None else [None]
     jobs = [Job(source, each, forecaster, seed, windows, drawn) for each in names]
     outcomes = list(_simulated(jobs))
     if report is not None:
         _write_report(jobs[0], outcomes, report)
     if as_json:
-        answers = [run_json(each) for each in outcomes]
-        print_json(answers[0] if len(answers) == 1 else answers)
+        print_json(_runs_json(outcomes, side_by_side))
         return
-    print("\n\n".join(run_table(each) for each in outcomes))
+    tables = [run_table(each) for each in outcomes]
+    if len(outcomes) > 1:
+        tables.append(comparison_table(summarise(outcomes)))
+    print("\n\n".join(tables))
     if report is not None:
         print(f"\nreport  {report}")
 
@@ -91,7 +100,7 @@ def compare(
             metavar="NAME,NAME...",
             help="Policies to compare; `all` for every one but the static splits.",
         ),
-    ] = "migrator,ekya,astraea,paris,oracle",
+    ] = "migrator,migrator-replanned,ekya,astraea,paris,oracle",
     seeds: Annotated[
         int, typer.Option(min=1, max=1000, help="Runs per policy, each with other arrivals.")
     ] = 3,
@@ -108,8 +117,8 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Run scenarios under several policies and seeds: a table, and a figure on request."""
-    from migrator.core.comparison import summarise
-    from migrator.observe.run_json import run_json
+    from migrator.core.comparison import leads, summarise
+    from migrator.observe.run_json import lead_json, run_json
     from migrator.observe.run_text import comparison_table
     from migrator.policies.registry import policies as known
     from migrator.scenario.file import read_scenario
@@ -134,8 +143,12 @@ def compare(
 
         draw_comparison(rows, figure)
     if as_json:
-        runs = [run_json(each) for each in outcomes]
-        print_json({"rows": [asdict(each) for each in rows], "runs": runs})
+        answer = {
+            "rows": [asdict(each) for each in rows],
+            "leads": [lead_json(each) for each in leads(rows)],
+            "runs": [run_json(each) for each in outcomes],
+        }
+        print_json(answer)
         return
     print(comparison_table(rows))
     if figure is not None:
@@ -198,6 +211,32 @@ def _policy_json(policy: Policy) -> dict[str, object]:
         "on_completion": policy.on_completion,
         "about": about(policy.name),
     }
+
+
+def _asked(policy: str | None, side_by_side: bool) -> Sequence[str | None]:
+    """Names of the policies to run; None: the scenario's own."""
+    from migrator.core.comparison import SIDE_BY_SIDE
+
+    if not side_by_side:
+        return [None] if policy is None else _names(policy, "--policy")
+    if policy is not None:
+        raise InputError(
+            f"--side-by-side: it runs {', '.join(SIDE_BY_SIDE)} and --policy is given as well; "
+            "leave out one of the two"
+        )
+    return SIDE_BY_SIDE
+
+
+def _runs_json(outcomes: Sequence[RunOutcome], side_by_side: bool) -> object:
+    """One run as it is, several as a list; side by side with what replanning regains."""
+    from migrator.core.comparison import leads, summarise
+    from migrator.observe.run_json import lead_json, run_json
+
+    runs = [run_json(each) for each in outcomes]
+    if not side_by_side:
+        return runs[0] if len(runs) == 1 else runs
+    (lead,) = leads(summarise(outcomes))
+    return {"runs": runs, "lead": lead_json(lead)}
 
 
 def _names(text: str, option: str) -> list[str]:

@@ -15,6 +15,12 @@ ALL_SCENARIOS = "all scenarios"
 """The scenario of the rows that hold a policy's mean over all of them."""
 NOT_PEERS = frozenset({"oracle"})
 """Policies that no gain is counted over: what sees the future is a bound."""
+WINDOW_PLAN, REPLANNED, ORACLE = SIDE_BY_SIDE = ("migrator", "migrator-replanned", "oracle")
+"""The same planner, once per window, again inside it, and with the arrivals that will come."""
+_KIN = frozenset({WINDOW_PLAN, REPLANNED})
+"""One policy in two ways: neither is the other's peer."""
+LEAST_LEAD = 0.0005
+"""Of what was received: where the oracle is ahead by less, there is nothing to regain."""
 
 # Student's t, 97.5% quantile, for 1 to 30 degrees of freedom.
 _T95 = (
@@ -68,6 +74,28 @@ class Relative:
     def gain(self) -> float | None:
         """By which part the other's is higher than this row's: the way papers put it."""
         return 1 / self.share - 1 if self.share else None
+
+
+@dataclass(frozen=True)
+class Lead:
+    """Goodput shares on a scenario planned once per window, replanned inside it, and foreseen."""
+
+    scenario: str
+    window_plan: float
+    replanned: float
+    oracle: float
+
+    @property
+    def change(self) -> float | None:
+        """By which part replanning is above the window plan; None: that one has no goodput."""
+        share = _over(self.replanned, self.window_plan)
+        return None if share is None else share - 1
+
+    @property
+    def regained(self) -> float | None:
+        """The part of the oracle's lead that replanning regains; None: too little to count."""
+        lead = self.oracle - self.window_plan
+        return (self.replanned - self.window_plan) / lead if lead >= LEAST_LEAD else None
 
 
 def estimate(values: Sequence[float]) -> Estimate:
@@ -165,10 +193,11 @@ def over_best_peer(row: Row, rows: Iterable[Row]) -> float | None:
 
     None where it has no peer, or none with any goodput.
     """
+    no_peers = {row.policy, *NOT_PEERS, *(_KIN if row.policy in _KIN else ())}
     peers = [
         each.goodput_share.mean
         for each in rows
-        if each.scenario == row.scenario and each.policy not in {row.policy, *NOT_PEERS}
+        if each.scenario == row.scenario and each.policy not in no_peers
     ]
     share = _over(row.goodput_share.mean, max(peers, default=0.0))
     return None if share is None else share - 1
@@ -176,3 +205,15 @@ def over_best_peer(row: Row, rows: Iterable[Row]) -> float | None:
 
 def _over(one: float, other: float) -> float | None:
     return one / other if other > 0 else None
+
+
+def leads(rows: Iterable[Row]) -> tuple[Lead, ...]:
+    """Window plan, replanned and oracle on every scenario that has all three, in their order."""
+    shares: dict[str, dict[str, float]] = {}
+    for row in rows:
+        shares.setdefault(row.scenario, {})[row.policy] = row.goodput_share.mean
+    return tuple(
+        Lead(scenario, *(own[policy] for policy in SIDE_BY_SIDE))
+        for scenario, own in shares.items()
+        if own.keys() >= set(SIDE_BY_SIDE)
+    )

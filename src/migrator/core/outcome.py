@@ -71,6 +71,8 @@ class TenantOutcome:
     """Per slot, what came."""
     expected: tuple[float, ...] | None
     """Per slot, the mean of what was forecast at the window's start; None: nobody forecast."""
+    forecast_by: str | None = None
+    """Who forecast, and why where that was chosen; None: nobody did."""
 
 
 @dataclass(frozen=True)

@@ -3,22 +3,48 @@
 Bursts cannot be seen a window ahead, but most arrivals remember for seconds. Each slot ahead is
 the level of the last window plus a part of how far the recent past was above or below it, as
 seen through averages over a few spans; the parts are fitted to the history by least squares,
-per slot ahead, and fade out by themselves. Scenarios are the fit's own errors, whole stretches
-of them. It is made for replanning inside a window; for a whole one it is close to `last-mean`.
+per slot ahead, and fade out by themselves. Noise around a level and a level that has moved ask
+for different parts, so slots where the recent past stands out of the noise are fitted apart.
+Scenarios are what followed the moments most like this one, whole stretches of it: arrivals that
+come in bursts or not at all stay so. It is made for replanning inside a window; for a whole one
+it is close to `last-mean`.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from migrator.forecast.forecaster import Counts
-from migrator.forecast.residuals import RECENT_WINDOWS, SCENARIOS, with_mean
+from migrator.forecast.residuals import SCENARIOS, with_mean
 
-SPANS = (1, 3, 10, 30)
+Floats = NDArray[np.float64]
+
+SPANS = (1, 3, 10, 30, 60)
 """Slots over which the recent past is averaged."""
-SHRINK = 10.0
+GATE = 2
+"""Which of the spans tells whether the recent past stands out."""
+STANDS_OUT = 2.5
+"""Standard deviations of the noise from which a level has moved rather than wavered."""
+
+MEMORY_WINDOWS = 100
+"""Bursts are rare: a fit that has seen few of them does not know how long they last."""
+_MOST_ORIGINS = 2000
+"""Origins are taken so sparsely that there are no more."""
+_OWN = 100.0
+"""Origins of its own from which those that stand out count more than all together."""
+_SHRINK = 10.0
 """How many observations of nothing the fit begins with: short histories say little."""
+_NEAREST = 2 * SCENARIOS
+"""Moments from which scenarios are taken: neighbours in time are nearly the same moment."""
+_SOON = 10
+"""Slots that count twice when moments are compared."""
+_MOST_RATIO = 4.0
+"""Of levels: beyond it what came at one is no guide for the other."""
+_FLOOR = 0.05
+"""Of the mean so far: nothing is measured in less than that."""
 
 
 class Nowcast:
@@ -27,50 +53,101 @@ class Nowcast:
     name = "nowcast"
     summary = "the recent seconds, fading into the mean of the last window"
 
-    def ahead(self, history: Counts, slots: int, window_slots: int) -> NDArray[np.float64]:
+    def ahead(self, history: Counts, slots: int, window_slots: int) -> Floats:
         """Scenarios whose mean is the fit."""
         if len(history) == 0 or slots == 0:
             return np.ones((SCENARIOS, slots))
-        seen = history[-RECENT_WINDOWS * window_slots :]
+        seen = history[-MEMORY_WINDOWS * window_slots :]
         origins = _origins(len(seen), slots, window_slots)
-        level, deviations = _features(seen, np.append(origins, len(seen)), window_slots)
+        now, then = _looks(seen, origins, window_slots)
         if len(origins) < 2 * len(SPANS):
-            return np.full((SCENARIOS, slots), max(0.0, float(level[-1])))
-        came = seen[origins[:, None] + np.arange(slots)] - level[:-1, None]
-        weights = _fit(deviations[:-1], came)
-        point = np.maximum(level[-1] + deviations[-1] @ weights, 0.0)
-        errors = came - deviations[:-1] @ weights
-        picked = np.linspace(0, len(origins) - 1, SCENARIOS).astype(np.intp)
-        return with_mean(point + errors[picked], point)
+            return np.full((SCENARIOS, slots), max(0.0, float(now.level[0])))
+        came = seen[origins[:, None] + np.arange(slots)]
+        alike = then.stands_out == now.stands_out[0]
+        weights = _fit(then, came - then.level[:, None], alike)
+        point, said = now.with_weights(weights)[0], then.with_weights(weights)
+        near = _nearest(point / now.scale, said / then.scale[:, None], alike)
+        growth = np.clip(now.scale / then.scale[near], 1 / _MOST_RATIO, _MOST_RATIO)
+        return with_mean(came[near] * growth[:, None], point)
+
+
+class _Looks(NamedTuple):
+    """What is seen back from some origins."""
+
+    level: Floats
+    """The last window's mean."""
+    scale: Floats
+    """What the noise's variance grows with: the level, if it is not next to nothing."""
+    deviations: Floats
+    """How far the means of `SPANS` are from the level."""
+    stands_out: NDArray[np.bool_]
+
+    def with_weights(self, weights: Floats) -> Floats:
+        """Per origin what is said of the slots ahead."""
+        said: Floats = np.maximum(self.level[:, None] + self.deviations @ weights, 0.0)
+        return said
+
+    def at(self, place: slice) -> _Looks:
+        """Those of some origins."""
+        return _Looks(
+            self.level[place],
+            self.scale[place],
+            self.deviations[place],
+            self.stands_out[place],
+        )
 
 
 def _origins(length: int, slots: int, window_slots: int) -> NDArray[np.intp]:
-    """Every moment of the history with something before it and `slots` slots after it."""
-    first = min(window_slots, length // 3)
-    return np.arange(max(1, first), length - slots + 1, dtype=np.intp)
+    """Moments of the history with something before them and `slots` slots after them."""
+    first = max(1, min(window_slots, length // 3))
+    stride = max(1, -(-(length - slots + 1 - first) // _MOST_ORIGINS))
+    return np.arange(length - slots, first - 1, -stride, dtype=np.intp)[::-1]
 
 
-def _features(
-    seen: Counts, origins: NDArray[np.intp], window_slots: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """At each origin the last window's mean, and how far the means of `SPANS` are from it."""
+def _looks(seen: Counts, origins: NDArray[np.intp], window_slots: int) -> tuple[_Looks, _Looks]:
+    """What is seen now, and what was seen at the origins."""
     total = np.concatenate([[0.0], np.cumsum(seen)])
+    where = np.append(origins, len(seen))
 
-    def mean(span: int) -> NDArray[np.float64]:
-        begin = np.maximum(0, origins - span)
-        means: NDArray[np.float64] = (total[origins] - total[begin]) / (origins - begin)
+    def mean(span: int) -> Floats:
+        begin = np.maximum(0, where - span)
+        means: Floats = (total[where] - total[begin]) / (where - begin)
         return means
 
     level = mean(window_slots)
-    return level, np.stack([mean(span) - level for span in SPANS], axis=1)
+    scale = np.maximum(level, _FLOOR * float(seen.mean()) + 1e-9)
+    deviations = np.stack([mean(span) - level for span in SPANS], axis=1)
+    bound = STANDS_OUT * np.sqrt(scale * _noise(seen, float(seen.mean())) / SPANS[GATE])
+    looks = _Looks(level, scale, deviations, np.abs(deviations[:, GATE]) > bound)
+    return looks.at(slice(-1, None)), looks.at(slice(0, -1))
 
 
-def _fit(deviations: NDArray[np.float64], came: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Per slot ahead, the weights of the deviations."""
-    gram = deviations.T @ deviations
-    spread = np.trace(gram) / len(gram) / len(deviations)
-    weights: NDArray[np.float64] = np.linalg.solve(
-        gram + (SHRINK * spread + 1e-9) * np.eye(len(gram)), deviations.T @ came
+def _noise(seen: Counts, mean: float) -> float:
+    """Variance of a slot over its rate, by what changes from one slot to the next."""
+    changes = np.diff(seen) ** 2 / 2
+    return float(changes.mean()) / max(mean, 1e-9) if len(changes) else 0.0
+
+
+def _nearest(point: Floats, said: Floats, alike: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """The origins at which nearly the same was said as now, in the order of time."""
+    soon = slice(0, _SOON)
+    far = np.abs(said[:, soon] - point[soon]).mean(axis=1) + np.abs(said - point).mean(axis=1)
+    far = np.where(alike, far, np.inf)
+    first = np.sort(np.argsort(far, kind="stable")[:_NEAREST])
+    return first[np.linspace(0, len(first) - 1, SCENARIOS).astype(np.intp)]
+
+
+def _fit(then: _Looks, came: Floats, alike: NDArray[np.bool_]) -> Floats:
+    """Per slot ahead, the weights of the deviations: of origins alike, held to those of all."""
+    heft = 1 / np.sqrt(then.scale)[:, None]  # errors in their own noise, so bursts do not drown all
+    seen, wanted = then.deviations * heft, came * heft
+    gram, mixed = seen.T @ seen / len(seen), seen.T @ wanted / len(seen)
+    spread = np.trace(gram) / len(gram)
+    ridge = (_SHRINK / len(seen) * spread + 1e-12) * np.eye(len(gram))
+    of_all = np.linalg.solve(gram + ridge, mixed)
+    own, own_wanted = seen[alike], wanted[alike]
+    weights: Floats = np.linalg.solve(
+        own.T @ own + _OWN * (gram + ridge), own.T @ own_wanted + _OWN * (gram + ridge) @ of_all
     )
     return weights
 

@@ -2,15 +2,17 @@
 
 The simple forecaster keeps the job unless another was better by more than a margin: so few
 windows cannot tell small differences from luck. The choice is made once per window and kept
-for the rest of it, and `explain` says why. What a window cost a forecaster does not change, so
-it is remembered: with a history that grows only the newest window is forecast again.
+for the rest of it, and `explain` says why. Here the loss alone decides; where the tenants and
+their GPU are known, `policies/forecasts` asks what the plans are worth as well. What a window
+cost a forecaster does not change, so it is remembered: with a history that grows only the
+newest window is forecast again.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +20,7 @@ from numpy.typing import NDArray
 from migrator.forecast.evaluation import measure, origins_of
 from migrator.forecast.ewma import Ewma
 from migrator.forecast.forecaster import Counts, Forecaster
+from migrator.forecast.informer.forecaster import InformerForecaster
 from migrator.forecast.last_mean import LastMean
 from migrator.forecast.ridge import Ridge
 from migrator.forecast.seasonal import Seasonal
@@ -48,51 +51,83 @@ def pinball_score(each: Forecaster, history: Counts, window_slots: int) -> float
 
 @dataclass(frozen=True)
 class Choice:
-    """Who was chosen, and the losses that decided; no losses where the history is too short."""
+    """Who was chosen, and what decided; no losses where the history is too short."""
 
     chosen: str
     simple: str
     losses: tuple[tuple[str, float], ...]
     windows: int
+    goodputs: tuple[tuple[str, float], ...] = ()
+    """Of the plans that forecasters lead to; none where loss alone decides."""
+    planned: int = 0
+    """The windows they are of."""
+
+    @property
+    def rivals(self) -> tuple[str, ...]:
+        """Those with less loss than the simple forecaster by more than the margin, best first."""
+        losses = dict(self.losses)
+        bound = (1 - MARGIN) * losses.get(self.simple, 0.0)
+        better = (name for name, loss in self.losses if loss < bound)
+        return tuple(sorted(better, key=lambda name: losses[name]))
 
     def __str__(self) -> str:
         """Why, in one sentence."""
         if not self.losses:
             return f"{self.chosen}: the history is too short for a backtest"
+        why = self._by_goodput() if self.goodputs else self._by_loss()
         losses = ", ".join(f"{name} {loss:.4g}" for name, loss in self.losses)
+        return f"{self.chosen}: {why} (loss: {losses})"
+
+    def _by_loss(self) -> str:
         best = min(self.losses, key=lambda each: each[1])[0]
-        why = f"lowest loss over the last {self.windows} windows"
         if self.chosen == self.simple and best != self.simple:
-            why = f"{best} is not better by more than {MARGIN:.0%} over {self.windows} windows"
-        return f"{self.chosen}: {why} ({losses})"
+            return f"{best} is not better by more than {MARGIN:.0%} over {self.windows} windows"
+        return f"lowest loss over the last {self.windows} windows"
+
+    def _by_goodput(self) -> str:
+        goodputs = dict(self.goodputs)
+        best = max(self.rivals, key=lambda name: goodputs[name])
+        gain = goodputs[best] / goodputs[self.simple] - 1 if goodputs[self.simple] else 0.0
+        if self.chosen == self.simple:
+            return (
+                f"{best} has less loss over the last {self.windows} windows, but in the last "
+                f"{self.planned} its plans bring {-gain:.2%} less goodput"
+            )
+        return (
+            f"less loss over the last {self.windows} windows, and in the last {self.planned} its "
+            f"plans bring {gain:+.2%} goodput"
+        )
 
 
 class Auto:
     """Asks whoever did best lately."""
 
-    name = "auto"
-    summary = "whoever of last-mean, ewma, seasonal and ridge was best over the last windows"
-
     def __init__(
-        self, others: Sequence[Forecaster] | None = None, score: Score = pinball_score
+        self,
+        others: Sequence[Forecaster] = (Ewma(), Seasonal(), Ridge()),
+        score: Score = pinball_score,
+        name: str = "auto",
     ) -> None:
-        """`others` compete with last-mean: by default the quick ones; add a trained Informer."""
+        """`others` compete with last-mean: by default those that need no training."""
+        self.name = name
         self.simple: Forecaster = LastMean()
-        self.others = tuple(others if others is not None else (Ewma(), Seasonal(), Ridge()))
+        self.others = tuple(others)
         self.score = score
+        *most, last = (each.name for each in (self.simple, *self.others))
+        self.summary = f"whoever of {', '.join(most)} and {last} was best for the tenant lately"
         self._kept: dict[tuple[bytes, int], Choice] = {}
         self._losses: dict[tuple[str, bytes, int], float] = {}
 
     def ahead(self, history: Counts, slots: int, window_slots: int) -> NDArray[np.float64]:
         """Scenarios of the next `slots` slots."""
         chosen = self.explain(history, window_slots).chosen
-        return self._named(chosen).ahead(history, slots, window_slots)
+        return self.named(chosen).ahead(history, slots, window_slots)
 
     def explain(self, history: Counts, window_slots: int) -> Choice:
         """Who forecasts after this history, and why."""
         # whole windows, so that what comes within one does not change who forecasts its rest
         whole = history[: len(history) // window_slots * window_slots]
-        key = (_fingerprint(whole, window_slots), window_slots)
+        key = (fingerprint(whole, window_slots), window_slots)
         if key not in self._kept:
             if len(self._kept) >= _KEPT_CHOICES:
                 self._kept.clear()
@@ -108,28 +143,30 @@ class Auto:
             each.name: sum(self._loss(each, history[:end], window_slots) for end in ends) / windows
             for each in (self.simple, *self.others)
         }
-        best = min(losses, key=lambda name: losses[name])
-        simple = losses[self.simple.name]
-        chosen = best if losses[best] < (1 - MARGIN) * simple else self.simple.name
-        return Choice(chosen, self.simple.name, tuple(losses.items()), windows)
+        found = Choice(self.simple.name, self.simple.name, tuple(losses.items()), windows)
+        return replace(found, chosen=found.rivals[0]) if found.rivals else found
 
     def _loss(self, each: Forecaster, history: Counts, window_slots: int) -> float:
-        key = (each.name, _fingerprint(history, window_slots), window_slots)
+        key = (each.name, fingerprint(history, window_slots), window_slots)
         if key not in self._losses:
             if len(self._losses) >= _KEPT_LOSSES:
                 self._losses.clear()
             self._losses[key] = self.score(each, history, window_slots)
         return self._losses[key]
 
-    def _named(self, name: str) -> Forecaster:
+    def named(self, name: str) -> Forecaster:
+        """The candidate of that name."""
         return next(each for each in (self.simple, *self.others) if each.name == name)
 
 
-def _fingerprint(history: Counts, window_slots: int) -> bytes:
+def fingerprint(history: Counts, window_slots: int) -> bytes:
     """Which history it is: its length, its beginning and its end tell."""
     parts = (history[: 4 * window_slots], history[-4 * window_slots :])
     ends = np.concatenate(parts).tobytes()
     return hashlib.sha256(ends).digest() + len(history).to_bytes(8)
 
 
-FORECASTERS = (Auto(),)
+FORECASTERS = (
+    Auto(),
+    Auto((Ewma(), Seasonal(), Ridge(), InformerForecaster()), name="auto-informer"),
+)

@@ -17,6 +17,7 @@ from migrator.observe.page import (
     anchor_of,
     paint_of,
 )
+from migrator.observe.run_words import lead_paragraphs
 
 MEASURES: dict[str, Callable[[Row], Estimate]] = {
     "goodput share": lambda row: row.goodput_share,
@@ -63,7 +64,8 @@ def _lead(scenarios: Sequence[str], policies: Sequence[str]) -> str:
 def _section(title: str, rows: Sequence[Row], to: str) -> Section:
     """A scenario's policies, highest goodput first."""
     ranked = sorted(rows, key=lambda row: -row.goodput_share.mean)
-    return Section(title, f"in-{anchor_of(title)}", (), (_ranking(ranked), _table(ranked, to)))
+    blocks = (_ranking(ranked), _table(ranked, to))
+    return Section(title, f"in-{anchor_of(title)}", lead_paragraphs(rows), blocks)
 
 
 def _ranking(rows: Sequence[Row]) -> Bars:

@@ -1,4 +1,4 @@
-"""A run as JSON: the same figures in all, per tenant, and per window and tenant."""
+"""A run as JSON: the same figures in all, per tenant, and per window and tenant; and a lead."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from migrator.core.comparison import Lead
 from migrator.core.outcome import RunOutcome, Tally, TenantOutcome, WindowOutcome
 
 Json = dict[str, Any]
@@ -25,6 +26,18 @@ def run_json(outcome: RunOutcome) -> Json:
         "fluid": _sum(each.fluid for each in outcome.windows),
         "tenants": _tenants(outcome),
         "windows": [_window(each) for each in outcome.windows],
+    }
+
+
+def lead_json(lead: Lead) -> Json:
+    """Window plan, replanned and oracle, and what replanning changes and regains."""
+    return {
+        "scenario": lead.scenario,
+        "window_plan": _number(lead.window_plan),
+        "replanned": _number(lead.replanned),
+        "oracle": _number(lead.oracle),
+        "change": _number(lead.change),
+        "regained": _number(lead.regained),
     }
 
 
@@ -59,6 +72,7 @@ def _tenant(tenant: TenantOutcome, part_s: float | None) -> Json:
         "accuracy_before": _number(tenant.accuracy_before),
         "retrained_s": _number(tenant.retrained_s),
         "accuracy_after": _number(tenant.accuracy_after),
+        "forecast_by": tenant.forecast_by,
     }
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from migrator.core.catalogue import Board
+from migrator.core.comparison import summarise
 from migrator.core.outcome import RunOutcome, Tally, WindowOutcome
 from migrator.observe.page import (
     Axis,
     Bars,
     Block,
+    Note,
     Page,
     Section,
     Series,
@@ -17,12 +19,14 @@ from migrator.observe.page import (
     anchor_of,
 )
 from migrator.observe.run_allocation import allocation_charts
+from migrator.observe.run_beside import beside_blocks
 from migrator.observe.run_charts import (
     arrivals_chart,
     fate_chart,
     promise_chart,
     tenant_fate_chart,
 )
+from migrator.observe.run_words import forecast_sentences, lead_paragraphs
 
 MOST_WINDOWS = 12
 """Windows whose allocation and arrivals are drawn."""
@@ -111,8 +115,9 @@ def _result(outcomes: Sequence[RunOutcome], names: Sequence[str]) -> Section:
     )
     blocks: tuple[Block, ...] = (table,)
     if len(outcomes) > 1:
-        blocks = (_ranking(outcomes, names), table)
-    return Section("Result", "result", (_headline(outcomes[best], names[best]),), blocks)
+        blocks = (_ranking(outcomes, names), table, *beside_blocks(outcomes, names))
+    words = (_headline(outcomes[best], names[best]), *lead_paragraphs(summarise(outcomes)))
+    return Section("Result", "result", words, blocks)
 
 
 def _headline(run: RunOutcome, name: str) -> str:
@@ -260,6 +265,9 @@ def _windows_section(
         blocks += allocation_charts(window, held, board, slot_s, tenants, overhead_s)
         if any(each.received for each in window.tenants):
             blocks.append(arrivals_chart(window, slot_s, tenants))
+        sentences = forecast_sentences(window, run.forecaster)
+        if sentences:
+            blocks.append(Note(f"Window {window.window}: who forecast, and why", sentences))
         before = window
     words = [
         "What every task held and what came meanwhile; hatched where a tenant retrains. "

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Sequence
 
 from migrator.core.comparison import Estimate, Row, over_best_peer, relative
 from migrator.core.outcome import RunOutcome, Tally
 from migrator.observe.plan_blocks import short
+from migrator.observe.run_words import forecast_sentences, lead_sentences
 
 COLUMNS = 100
 _NONE = "-"
@@ -35,7 +37,8 @@ def run_table(outcome: RunOutcome) -> str:
     table = _laid_out(_RUN_HEADERS, groups, words=2, shrinks=1)
     what = f"{outcome.scenario} under {outcome.policy}"
     how = f"forecaster {outcome.forecaster}, seed {outcome.seed}"
-    return "\n".join([f"{what} ({how})", *table, "", _RUN_KEY, *_run_words(outcome)])
+    words = [*_run_words(outcome), *_forecast_words(outcome)]
+    return "\n".join([f"{what} ({how})", *table, "", _RUN_KEY, *words])
 
 
 def _group(window: str, tenants: Sequence[tuple[str, Tally, int]]) -> list[tuple[str, ...]]:
@@ -76,19 +79,34 @@ def _run_words(outcome: RunOutcome) -> list[str]:
     return words
 
 
+def _forecast_words(outcome: RunOutcome) -> list[str]:
+    """Who forecast every tenant in the last window and why, where that was chosen."""
+    if not outcome.windows:
+        return []
+    when = " in the last window" if len(outcome.windows) > 1 else ""
+    sentences = forecast_sentences(outcome.windows[-1], outcome.forecaster, when)
+    return [line for each in sentences for line in _wrapped(each)]
+
+
+def _wrapped(sentence: str) -> list[str]:
+    return textwrap.wrap(sentence, COLUMNS, subsequent_indent="  ", break_on_hyphens=False)
+
+
 _COMPARISON_HEADERS = (
     *("policy", "goodput %", "SLO %", "accuracy %", "late %", "drop %"),
     *("new", "plan s", "vs peer"),
 )
 _COMPARISON_KEY = (
     "SLO: in time / received; new: instances or shares that were new; ±: 95% confidence\n"
-    "vs: higher or lower goodput than the best other policy (an oracle is none), than the one named"
+    "vs: higher or lower goodput than the best other policy, than the one named; an oracle is no\n"
+    "peer, nor are migrator and migrator-replanned of each other"
 )
 
 
 def comparison_table(rows: Sequence[Row], to: str = "migrator") -> str:
     """Per scenario the policies, highest goodput first; means over seeds with half widths."""
     changes = {(each.scenario, each.policy): each.change for each in relative(rows, to)}
+    sentences = lead_sentences(rows)
     headers = (*_COMPARISON_HEADERS, short(f"vs {to}", 11))
     lines: list[str] = []
     for scenario in dict.fromkeys(row.scenario for row in rows):
@@ -103,7 +121,8 @@ def comparison_table(rows: Sequence[Row], to: str = "migrator") -> str:
             for row in own
         ]
         lines += [short(f"{scenario} ({_seeds(own)})", COLUMNS)]
-        lines += [*_laid_out(headers, [cells], words=1, shrinks=0), ""]
+        lines += _laid_out(headers, [cells], words=1, shrinks=0)
+        lines += [*_wrapped(sentences.get(scenario, "")), ""]
     return "\n".join([*lines, _COMPARISON_KEY])
 
 

@@ -19,6 +19,7 @@ from migrator.core.scenario import Scenario
 from migrator.core.share import Holding
 from migrator.forecast.forecaster import Forecaster
 from migrator.plan.check import goodput_of
+from migrator.policies.forecasts import forecasts_of
 from migrator.policies.policy import (
     Decision,
     Observation,
@@ -74,18 +75,15 @@ class _Course:
     first: Decision | None = None
     last: Decision | None = None
     expected: dict[str, Floats] | None = None
+    forecast_by: dict[str, str] | None = None
 
 
 class _Simulation:
     def __init__(
         self, scenario: Scenario, policy: Policy, forecaster: Forecaster, drawn: bool
     ) -> None:
-        self.scenario, self.policy, self.forecaster, self.drawn = (
-            scenario,
-            policy,
-            forecaster,
-            drawn,
-        )
+        self.scenario, self.policy, self.drawn = scenario, policy, drawn
+        self.forecasts = forecasts_of(forecaster)
         self.tenants = [
             RunningTenant(each, scenario.slot_s, scenario.seed, number)
             for number, each in enumerate(scenario.tenants)
@@ -136,6 +134,7 @@ class _Simulation:
                     each.learner.accuracy,
                     tuple(int(count) for count in received[each.name]),
                     (course.expected or {}).get(each.name),
+                    (course.forecast_by or {}).get(each.name),
                 )
             )
         self.lives.forget(end_s)
@@ -187,28 +186,34 @@ class _Simulation:
                 for each in observation.tenants
                 if each.ahead is not None
             }
+            if self.policy.sight is Sight.FORECAST:
+                names = [each.name for each in observation.tenants]
+                words = self.forecasts.words(observation)
+                course.forecast_by = dict(zip(names, words, strict=True))
         return decision
 
     def _observe(self, begin_s: float, slot: int, decided: Decision | None) -> Observation:
         now_s = begin_s + slot * self.scenario.slot_s
-        return Observation(
+        end_s = begin_s + self.scenario.window_s
+        seen = Observation(
             self.scenario.board,
             self.scenario.slot_s,
             self.scenario.slots,
             slot,
-            tuple(self._view(each, now_s, slot) for each in self.tenants),
+            tuple(self._view(each, now_s) for each in self.tenants),
             self.held,
             decided,
         )
+        if self.policy.sight is Sight.NOTHING:
+            return seen
+        if self.policy.sight is Sight.TRUTH:
+            ahead = tuple(each.received(now_s, end_s)[None, :] for each in self.tenants)
+        else:
+            ahead = self.forecasts.ahead(seen)
+        views = zip(seen.tenants, ahead, strict=True)
+        return replace(seen, tenants=tuple(replace(each, ahead=what) for each, what in views))
 
-    def _view(self, tenant: RunningTenant, now_s: float, slot: int) -> TenantView:
-        history = tenant.history(now_s)
-        ahead = None
-        left = self.scenario.slots - slot
-        if self.policy.sight is Sight.FORECAST:
-            ahead = self.forecaster.ahead(history, left, self.scenario.slots)
-        elif self.policy.sight is Sight.TRUTH:
-            ahead = tenant.received(now_s, now_s + left * self.scenario.slot_s)[None, :]
+    def _view(self, tenant: RunningTenant, now_s: float) -> TenantView:
         job, training = tenant.learner.job, self._trains(tenant)
         retraining = None
         if job is not None:
@@ -221,8 +226,8 @@ class _Simulation:
             )
         return TenantView(
             tenant.service,
-            history,
-            ahead,
+            tenant.history(now_s),
+            None,
             retraining,
             self.overhead_s[tenant.name],
             tenant.learner.accuracy,

@@ -3,12 +3,16 @@
 The window's plan has fixed who retrains where and when; only who serves on the slices around
 is searched, some slots ahead. That takes milliseconds, so it can be done as arrivals are seen.
 What a change costs is in the search, so the present allocation is left only where that pays.
+Mostly it does not: a pass over patterns that leaves positions aside shows it at once, and a
+change that would pay later is left to a later replan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+
+import numpy as np
 
 from migrator.core.errors import SolverError
 from migrator.core.instance import Instance, Kind, Task
@@ -19,10 +23,12 @@ from migrator.plan.exact.space import Space, build_space
 from migrator.plan.survivors.around import allocations_of, around_of
 from migrator.plan.survivors.arrivals import arrivals_of
 from migrator.plan.survivors.menu import Menus
-from migrator.plan.survivors.search import ShareSearch
+from migrator.plan.survivors.search import Around, ShareSearch
 
 WIDTH = 16
 """States of the beam: four times as many found nothing better on real traces."""
+
+_ROUNDING = 1e-9
 
 Scenarios = tuple[tuple[float, ...], ...]
 
@@ -50,12 +56,42 @@ def replan(
         Initial(tuple(each for each in held if each.task is not None)),
     )
     schedule = _schedule(window, space, plan, slot, slots)
-    menus, arrivals = Menus(problem, space), arrivals_of(problem)
+    arrivals = arrivals_of(problem)
     around = around_of(problem, space, arrivals, schedule)
+    if _stays(held, problem, space, around):
+        return (Allocation(tuple(each for each in held if each.task is not None)),) * slots
+    menus = Menus(problem, space)
     found = ShareSearch(problem, space, menus, arrivals).run(around, WIDTH, lambda: False)
     if found is None:
         raise SolverError("the inference could not be planned around the retrainings")
     return allocations_of(problem, menus, space, found.sets, schedule)
+
+
+def _stays(held: tuple[Instance, ...], problem: Problem, space: Space, around: Around) -> bool:
+    """Whether what is held can stay, and no other patterns now would bring more to the end."""
+    if not _trains_on(held, problem, around):
+        return False
+    chosen, now = [], 0.0
+    for m, tenant in enumerate(problem.tenants):
+        serving = Task(tenant.name, Kind.INFERENCE)
+        sizes = tuple(sorted((e.gpcs for e in held if e.task == serving), reverse=True))
+        if sizes not in space.patterns[m]:
+            return False
+        chosen.append(space.patterns[m].index(sizes))
+        capability = sum(tenant.capability[size] for size in sizes)
+        served = np.minimum([scenario[0] for scenario in tenant.received], capability)
+        now += float(around.accuracy[m, 0] * served.mean())
+    joint = int((space.joint == chosen).all(axis=1).argmax())
+    stayed = now + float(around.ahead[1, joint])
+    return float(around.ahead[0, joint]) <= stayed * (1 + _ROUNDING)
+
+
+def _trains_on(held: tuple[Instance, ...], problem: Problem, around: Around) -> bool:
+    """Whether just those retrain now that should, and go on to the end."""
+    starts = [each for each in around.schedule if each is not None]
+    training = sum(each.task is not None and each.task.kind is Kind.RETRAINING for each in held)
+    throughout = all(each.begin == 0 and each.end >= problem.slots for each in starts)
+    return throughout and training == len(starts)
 
 
 def _tenant(tenant: Tenant, plan: Plan, slot: int, ahead: Scenarios) -> Tenant:

@@ -1,0 +1,87 @@
+"""Deciding beside the serving path: real processes, late answers, dead planners."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+from support.mig_views import instances, observation, view
+
+from migrator.policies.aside import Aside
+from migrator.policies.policy import Decision, Observation, Policy
+from migrator.policies.registry import policy
+from migrator.policies.static import Static
+
+NOW = observation(view("a", history=[5.0] * 50), view("b", history=[5.0] * 50), slots=20)
+
+
+class Slow(Static):
+    """Answers after a while, with an allocation that differs in each slot; or dies."""
+
+    def __init__(self, *, seconds: float = 0.0, dies: bool = False) -> None:
+        self.name, self.summary, self.seconds, self.dies = "slow", "", seconds, dies
+
+    def decide(self, _: Observation) -> Decision:
+        time.sleep(self.seconds)
+        if self.dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Decision(tuple(instances(f"1g@{start}:a") for start in range(3)))
+
+
+def wait(until: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if until():
+            return
+        time.sleep(0.02)
+    pytest.fail("nothing came in 20 s")
+
+
+def test_it_answers_what_the_policy_would() -> None:
+    asked: Policy = policy("equal-mig")
+    with Aside("equal-mig") as aside:
+        assert aside.answer(0, 0) is None
+        assert aside.ask(0, NOW)
+        wait(lambda: not aside.busy)
+        assert aside.answer(0, 0) == asked.decide(NOW)
+        assert aside.answer(0, 0) is None, "an answer is taken once"
+
+
+def test_while_it_thinks_nobody_waits_and_a_late_answer_begins_where_we_are() -> None:
+    with Aside(Slow(seconds=0.5)) as aside:
+        assert aside.ask(0, NOW)
+        assert not aside.ask(0, NOW)
+        assert aside.answer(0, 0) is None
+        wait(lambda: not aside.busy)
+        found = aside.answer(0, 2)
+        assert found is not None
+        assert found.slots == (instances("1g@2:a"),)
+        aside.ask(0, NOW)
+        wait(lambda: not aside.busy)
+        very_late = aside.answer(0, 15)
+        assert very_late is not None
+        assert very_late.slots == (instances("1g@2:a"),), "its last slot goes on"
+
+
+def test_an_answer_for_a_window_that_is_over_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    with Aside(Slow()) as aside:
+        aside.ask(3, NOW)
+        wait(lambda: not aside.busy)
+        assert aside.answer(4, 0) is None
+        assert "after its window was over" in caplog.text
+
+
+def test_a_planner_that_dies_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    with Aside(Slow(dies=True)) as aside:
+        aside.ask(0, NOW)
+        wait(lambda: not aside.busy)
+        assert aside.answer(0, 0) is None
+        assert "slow could not decide and is started again" in caplog.text
+        assert aside.ask(0, NOW), "the next question goes to a new process"
+
+
+def test_closing_does_not_wait_for_an_answer() -> None:
+    aside = Aside(Slow(seconds=600))
+    aside.ask(0, NOW)
+    aside.close()
+    assert not aside.busy

@@ -32,7 +32,9 @@ def test_where_there_is_a_period_it_is_used() -> None:
     history = _periodic(3000)
     choice = Auto().explain(history, 200)
     assert choice.chosen == "seasonal"
-    assert str(choice).startswith("seasonal: lowest loss over the last 13 windows (loss: last-mean ")
+    assert str(choice).startswith(
+        "seasonal: lowest loss over the last 13 windows (loss: last-mean "
+    )
     np.testing.assert_array_equal(
         Auto().ahead(history, 200, 200), Seasonal().ahead(history, 200, 200)
     )

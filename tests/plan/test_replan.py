@@ -8,7 +8,7 @@ from support.make import tenant
 from migrator.core.catalogue import board
 from migrator.core.instance import Instance, Kind, Task
 from migrator.core.placement import find_placement
-from migrator.core.plan import Allocation, Plan
+from migrator.core.plan import Allocation, Plan, Retraining
 from migrator.core.problem import Charge, Initial, Problem
 from migrator.plan.check import goodput_of
 from migrator.plan.solve import make_plan
@@ -96,6 +96,32 @@ def test_what_is_held_stays_where_a_change_would_not_pay(planned: tuple[Problem,
     held = tuple(each for each in plan.slots[slot].instances if each.task is not None)
     found = again(problem, plan, slot, 20.0, 20.0, SLOTS - slot)
     assert {each.instances for each in found} == {held}
+
+
+def test_a_retraining_that_begins_where_another_ends_is_not_missed() -> None:
+    """One held the place until now: staying would leave it to a retraining that is over."""
+    slots = (1.0,) * SLOTS
+    both = Problem(
+        A100,
+        1.0,
+        SLOTS,
+        Charge.SURVIVORS,
+        tuple(tenant(name, list(slots), retraining_slots={3: 8}) for name in "ab"),
+    )
+    first, second = Task("a", Kind.RETRAINING), Task("b", Kind.RETRAINING)
+    serving = (
+        Instance(0, 2, Task("a", Kind.INFERENCE)),
+        Instance(2, 2, Task("b", Kind.INFERENCE)),
+    )
+    allocations = tuple(
+        Allocation((*serving, Instance(4, 3, first if slot < 8 else second))) for slot in range(16)
+    )
+    retrainings = (Retraining("a", 0, 8, 3), Retraining("b", 8, 16, 3))
+    plan = Plan(0.0, 0.0, "by hand", 0.0, retrainings, allocations)
+    ahead = dict.fromkeys("ab", ((1.0,) * 8,))
+    found = replan(both, plan, 8, ahead, allocations[7].instances)
+    assert all(Instance(4, 3, second) in each.instances for each in found)
+    assert not any(each.task == first for each in found[0].instances)
 
 
 def test_where_the_quick_answer_is_to_stay_the_search_finds_nothing_better(

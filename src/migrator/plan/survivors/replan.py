@@ -69,7 +69,7 @@ def replan(
 
 def _stays(held: tuple[Instance, ...], problem: Problem, space: Space, around: Around) -> bool:
     """Whether what is held can stay, and no other patterns now would bring more to the end."""
-    if not _trains_on(held, problem, around):
+    if not _trains_on(held, problem, space, around):
         return False
     chosen, now = [], 0.0
     for m, tenant in enumerate(problem.tenants):
@@ -86,12 +86,19 @@ def _stays(held: tuple[Instance, ...], problem: Problem, space: Space, around: A
     return float(around.ahead[0, joint]) <= stayed * (1 + _ROUNDING)
 
 
-def _trains_on(held: tuple[Instance, ...], problem: Problem, around: Around) -> bool:
-    """Whether just those retrain now that should, and go on to the end."""
-    starts = [each for each in around.schedule if each is not None]
-    training = sum(each.task is not None and each.task.kind is Kind.RETRAINING for each in held)
-    throughout = all(each.begin == 0 and each.end >= problem.slots for each in starts)
-    return throughout and training == len(starts)
+def _trains_on(held: tuple[Instance, ...], problem: Problem, space: Space, around: Around) -> bool:
+    """Whether just those retrain now that should, where they should, and go on to the end."""
+    due, places = set(), space.geometry.places
+    for tenant, start in zip(problem.tenants, around.schedule, strict=True):
+        if start is not None:
+            if start.begin > 0 or start.end < problem.slots:
+                return False
+            due.add(_retraining(tenant.name, places[start.place].start, places[start.place].gpcs))
+    return due == {each for each in held if each.task and each.task.kind is Kind.RETRAINING}
+
+
+def _retraining(tenant: str, start: int, gpcs: int) -> Instance:
+    return Instance(start, gpcs, Task(tenant, Kind.RETRAINING))
 
 
 def _tenant(tenant: Tenant, plan: Plan, slot: int, ahead: Scenarios) -> Tenant:

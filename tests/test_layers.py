@@ -20,6 +20,7 @@ MAY_IMPORT = {
     "execute": {"core"},
     "learn": {"core"},
     "gpu": {"core"},
+    "profiling": {"core", "learn"},
     "observe": {"core"},
     "serve": {"core", "learn"},
     "policies": {"core", "plan", "forecast"},
@@ -66,6 +67,30 @@ def test_the_checker_shares_nothing_with_the_planners() -> None:
     assert not {name for name in imported if name.startswith("migrator.plan")}
 
 
+def test_learning_runs_where_only_torch_and_its_models_are() -> None:
+    """A GPU host has no MIGRator installed: the script there takes learn/ as it is."""
+    allowed = {"numpy", "torch", "safetensors", "migrator", *sys.stdlib_module_names}
+    for path in (SOURCE / "learn").rglob("*.py"):
+        assert {name.split(".")[0] for name in _imported(path)} <= allowed, path
+
+
+def test_profiling_runs_there_too_and_loads_torch_in_its_workers_only() -> None:
+    allowed = {"numpy", "migrator", *sys.stdlib_module_names}
+    for path in (SOURCE / "profiling").rglob("*.py"):
+        found = {name.split(".")[0] for name in _imported(path)} - allowed
+        assert found <= ({"torch"} if path.name == "steps.py" else set()), path
+    code = "import sys, migrator.profiling.__main__; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"torch", "numba", "pydantic", "typer"} & set(done.stdout.split())
+
+
+@pytest.mark.parametrize("package", ["core", "plan", "policies", "simulate", "scenario", "cli"])
+def test_nothing_else_loads_what_models_are_made_of(package: str) -> None:
+    heavy = {"torch", "transformers", "safetensors", "PIL", "torchvision"}
+    for path in (SOURCE / package).rglob("*.py"):
+        assert not {name.split(".")[0] for name in _imported(path)} & heavy, path
+
+
 def test_the_ilp_shares_nothing_with_the_exact_planner() -> None:
     for path in (SOURCE / "plan" / "ilp").glob("*.py"):
         foreign = {
@@ -79,7 +104,9 @@ def test_the_ilp_shares_nothing_with_the_exact_planner() -> None:
 @pytest.mark.parametrize(
     ("verb", "absent"),
     [
-        (["--help"], {"numpy", "numba", "plotly", "matplotlib", "highspy"}),
+        (["--help"], {"numpy", "numba", "plotly", "matplotlib", "highspy", "torch"}),
+        (["benchmarks"], {"torch", "transformers", "numba", "PIL"}),
+        (["profiles"], {"numpy", "numba", "torch"}),
         (["boards"], {"numpy", "numba", "plotly", "matplotlib", "highspy"}),
         (["example"], {"numpy", "numba", "plotly", "matplotlib", "highspy"}),
     ],

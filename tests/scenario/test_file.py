@@ -326,6 +326,9 @@ def test_a_trace_that_is_none(tmp_path: Path, content: str, said: str) -> None:
         (("tenants", 0), "resnet-50", "not an object"),
         (("tenants", 0, "model"), "resnet50", "did you mean resnet-50"),
         (("tenants", 0, "model"), DELETED, "the key is missing"),
+        (("tenants", 0, "model"), "my_models:Detector", "name a profile file of it"),
+        (("tenants", 0, "model"), "my-models:Detector", "write package.module:Class"),
+        (("tenants", 0, "model"), "my_models:", "write package.module:Class"),
         (("tenants", 0, "name"), "", "empty"),
         (("tenants", 1, "name"), "images", "already the name of tenants[0]"),
         (("tenants", 0, "slo_ms"), 0, "not above 0"),
@@ -470,3 +473,15 @@ def test_every_key_is_documented() -> None:
     for model in PARTS.values():
         for key in model.model_fields:
             assert f"`{key}`" in page, key
+
+
+def test_a_model_of_ones_own_is_named_by_its_import_path(tmp_path: Path) -> None:
+    measured = json.loads(documented("json", "profiles.md"))
+    (tmp_path / "mine.json").write_text(json.dumps({**measured, "model": "as measured"}))
+    data = smallest()
+    data["tenants"][0] |= {"model": "nowhere.to_be_found:Detector", "profile": "mine.json"}
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(data))
+    tenant = read_scenario(tmp_path / "own.yaml").tenants[0]
+    assert tenant.name == "Detector"
+    assert tenant.service.profile.model == "nowhere.to_be_found:Detector"
+    assert tenant.service.profile.latency_ms == parse_profile(measured).latency_ms

@@ -60,7 +60,7 @@ def test_a_fault_in_a_profile_is_told_with_both_places(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"version": 2}, "version: 2 is not supported"),
+        ({"version": 3}, "version: 3 is not supported"),
         ({"model": ""}, "model: "),
         ({"latency_ms": {}}, "latency_ms: an empty object"),
         ({"latency_ms": {"1": {}}}, "latency_ms.1: an empty object"),

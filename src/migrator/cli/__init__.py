@@ -3,7 +3,9 @@
 from migrator.cli import (
     example_verb,
     forecast_verbs,
+    learn_verbs,
     plan_verbs,
+    profile_verb,
     reproduce_verb,
     simulate_verbs,
 )
@@ -13,8 +15,10 @@ __all__ = [
     "app",
     "example_verb",
     "forecast_verbs",
+    "learn_verbs",
     "main",
     "plan_verbs",
+    "profile_verb",
     "reproduce_verb",
     "simulate_verbs",
 ]

@@ -113,8 +113,9 @@ class TenantEntry(Entry):
     )
     model: str | None = Field(
         default=None,
-        description="the name of a packaged model, as text",
-        examples=["resnet-50", "bert-base"],
+        description="the name of a packaged model, as text; or, together with profile, a class of "
+        "your own as package.module:Class",
+        examples=["resnet-50", "bert-base", "my_models.detector:Detector"],
     )
     profile: str | None = Field(
         default=None,

@@ -1,4 +1,7 @@
-"""A profile file: one measured model, in the layout of an entry of core/profiles.json."""
+"""A profile file: one measured model, or, in version 2, all that the profiler measured together.
+
+An entry looks like one of core/profiles.json; version 2 also keeps what only people read.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,15 @@ from migrator.files.strict import (
     Location,
     Number,
     Parts,
+    listed,
     refuse,
     require_version,
     shown,
     validated,
 )
 
-VERSION = 1
+VERSION, OF_ONE = 2, 1
+"""The profiler writes version 2, a list of profiles; version 1 is a single profile."""
 
 _Positive = Annotated[float, Field(gt=0, le=MAX_NUMBER, allow_inf_nan=False)]
 _BySms = Annotated[dict[str, _Positive], Field(min_length=1)]
@@ -36,7 +41,7 @@ class _OverheadEntry(Entry):
 
 
 class _ProfileEntry(Entry):
-    version: Literal[1] = Field(default=1, description=f"the version of the format, {VERSION}")
+    version: Literal[1] = Field(default=1, description=f"the version of the format, {OF_ONE}")
     model: str = Field(min_length=1, description="the model's name, as text that is not empty")
     board: str = Field(description='the board it was measured on, such as "H200-141GB"')
     latency_ms: dict[str, _BySms] = Field(
@@ -57,23 +62,99 @@ class _ProfileEntry(Entry):
     provenance: str = Field(description="where the numbers come from, as text")
 
 
+class _MeasuredEntry(_ProfileEntry):
+    """A profile with what the profiler tells beside it."""
+
+    latency_p95_ms: dict[str, _BySms] = Field(
+        default_factory=dict, description="the 95th percentiles, like latency_ms"
+    )
+    latency_p99_ms: dict[str, _BySms] = Field(
+        default_factory=dict, description="the 99th percentiles, like latency_ms"
+    )
+    training_ms: dict[str, _Positive] = Field(
+        default_factory=dict, description="the milliseconds of a training step by SMs"
+    )
+    training_step_ms: dict[str, _Positive] = Field(
+        default_factory=dict, description="the milliseconds of the model's own step by SMs"
+    )
+    memory_mib: dict[str, _Positive] = Field(
+        default_factory=dict, description="the memory that serving takes by batch"
+    )
+    overhead_parts_s: dict[str, Number] = Field(
+        default_factory=dict, description="the seconds of every part of a start"
+    )
+    left_out: list[str] = Field(
+        default_factory=list, description="a list of sentences on what could not be measured"
+    )
+
+
+class _FileEntry(Entry):
+    """Version 2: everything that was measured together."""
+
+    version: Literal[2] = Field(description=f"the version of the format, {VERSION}")
+    measured: dict[str, object] = Field(
+        default_factory=dict, description="an object that says where, when and with what"
+    )
+    profiles: list[_MeasuredEntry] = Field(
+        min_length=1, description="a list of at least one profile object"
+    )
+
+
+_FILE_PARTS: Parts = {
+    (): _FileEntry,
+    ("profiles",): _MeasuredEntry,
+    ("profiles", "overhead"): _OverheadEntry,
+}
 _PARTS: Parts = {(): _ProfileEntry, ("overhead",): _OverheadEntry}
 
 
-def read_profile(path: Path) -> Profile:
-    """The profile in a file; InputError names the file, the key and the remedy."""
-    return read_json_file(path, parse_profile)
+def read_profile(path: Path, model: str | None = None) -> Profile:
+    """The profile in a file, or that of the model where it holds several.
+
+    InputError names the file, the key and the remedy.
+    """
+
+    def chosen(data: object) -> Profile:
+        found = parse_profiles(data)
+        if len(found) == 1:
+            return found[0]
+        by_model = {each.model: each for each in found}
+        if model not in by_model:
+            wrong = "which is meant is not said" if model is None else f"none is of {shown(model)}"
+            refuse(("profiles",), wrong, f"name {listed(list(by_model))} as model")
+        return by_model[str(model)]
+
+    return read_json_file(path, chosen)
+
+
+def read_profiles(path: Path) -> tuple[Profile, ...]:
+    """All profiles in a file."""
+    return read_json_file(path, parse_profiles)
+
+
+def parse_profiles(data: object) -> tuple[Profile, ...]:
+    """The profiles in JSON of any version that has been read already."""
+    if not isinstance(data, dict) or data.get("version") != VERSION:
+        return (parse_profile(data),)
+    file = validated(_FileEntry, data, _FILE_PARTS, "the profile file")
+    for index, each in enumerate(file.profiles):
+        _require_counts(each, ("profiles", index))
+    return tuple(profile_of(each.model_dump()) for each in file.profiles)
 
 
 def parse_profile(data: object) -> Profile:
     """The profile in JSON that has been read already."""
-    require_version(data, VERSION)
+    require_version(data, OF_ONE)
     entry = validated(_ProfileEntry, data, _PARTS, "the profile")
-    for batch, by_sms in entry.latency_ms.items():
-        _require_count(batch, ("latency_ms", batch), "a batch")
-        for sms in by_sms:
-            _require_count(sms, ("latency_ms", batch, sms), "a number of SMs")
+    _require_counts(entry, ())
     return profile_of(entry.model_dump())
+
+
+def _require_counts(entry: _ProfileEntry, location: Location) -> None:
+    for batch, by_sms in entry.latency_ms.items():
+        _require_count(batch, (*location, "latency_ms", batch), "a batch")
+        for sms in by_sms:
+            _require_count(sms, (*location, "latency_ms", batch, sms), "a number of SMs")
 
 
 def _require_count(key: str, location: Location, what: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from migrator.core.catalogue import Board
@@ -24,7 +25,7 @@ def services(tenants: Sequence[TenantEntry], board: Board, folder: Path) -> list
         _profile(each, ("tenants", index), board, folder) for index, each in enumerate(tenants)
     ]
     names = [
-        known.model if each.name is None else each.name
+        known.model.rpartition(":")[2] if each.name is None else each.name
         for each, known in zip(tenants, profiles, strict=True)
     ]
     require_names(names)
@@ -39,6 +40,9 @@ def services(tenants: Sequence[TenantEntry], board: Board, folder: Path) -> list
 
 
 def _profile(entry: TenantEntry, location: Location, board: Board, folder: Path) -> Profile:
+    own = entry.model is not None and ":" in entry.model
+    if own:
+        _require_import_path(entry, (*location, "model"))
     if entry.profile is None:
         if entry.model is None:
             refuse((*location, "model"), "the key is missing", "give the name of a packaged model")
@@ -49,9 +53,12 @@ def _profile(entry: TenantEntry, location: Location, board: Board, folder: Path)
     where = (*location, "profile")
     path = beside(folder, entry.profile, where)
     try:
-        found = read_profile(path)
+        found = read_profile(path, entry.model)
     except InputError as error:
         raise InputError(f"{key_path(where)}: {error}") from error
+    if own and entry.model is not None:
+        # whoever measured it may have called it otherwise; the class is what is served
+        return on_board(replace(found, model=entry.model), board.name)
     if entry.model not in (None, found.model):
         refuse(
             (*location, "model"),
@@ -59,6 +66,20 @@ def _profile(entry: TenantEntry, location: Location, board: Board, folder: Path)
             "leave model out or name the other profile",
         )
     return on_board(found, board.name)
+
+
+def _require_import_path(entry: TenantEntry, location: Location) -> None:
+    """Only the form of a user's own model: nothing is imported to read a scenario."""
+    path = entry.model or ""
+    module, _, name = path.partition(":")
+    if not all(each.isidentifier() for each in (*module.split("."), *name.split("."))):
+        refuse(location, f"{shown(path)} is no import path", "write package.module:Class")
+    if entry.profile is None:
+        refuse(
+            location,
+            f"nobody has measured {shown(path)} for the package",
+            "name a profile file of it as profile",
+        )
 
 
 def _require_servable(service: Service, location: Location, board: Board) -> None:

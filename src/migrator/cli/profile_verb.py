@@ -1,0 +1,257 @@
+"""Verbs about profiles: profile (measure, or compare two files) and profiles (list)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from migrator.cli.app import app
+from migrator.cli.plan_verbs import AsJson
+from migrator.cli.printing import print_json, progress
+from migrator.core.errors import InputError
+
+if TYPE_CHECKING:
+    from migrator.core.catalogue import Board
+    from migrator.profiling.measurements import Measurement
+    from migrator.profiling.run import Profiled
+    from migrator.scenario.models import ServedModel
+
+_MOST_BATCH = 1024
+
+
+@app.command("profile")
+def profile_models(
+    scenario: Annotated[
+        Path | None, typer.Argument(help="The scenario whose models are measured (YAML).")
+    ] = None,
+    gpu: Annotated[int, typer.Option(min=0, help="The GPU's number, as nvidia-smi has it.")] = 0,
+    driver: Annotated[
+        str, typer.Option(metavar="mps|mig|cpu", help="What divides the GPU; cpu is to try it out.")
+    ] = "mps",
+    batches: Annotated[
+        str, typer.Option(metavar="N,N...", help="Batches to measure the latency of.")
+    ] = "1,4,16",
+    interference: Annotated[
+        bool, typer.Option("--interference", help="Also how models slow one another down.")
+    ] = False,
+    rounds: Annotated[
+        int, typer.Option(min=1, max=9, help="Latencies in so many processes; their median.")
+    ] = 1,
+    pace: Annotated[
+        float, typer.Option(min=0.02, max=100, help="Factor on the time spent on each.")
+    ] = 1.0,
+    budget_s: Annotated[
+        float | None,
+        typer.Option(min=1, metavar="SECONDS", help="Begin nothing that would end later."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.json", help="Profile file; default SCENARIO.profiles.json."),
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Forget what a run that was cut off has measured.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List what would be measured, and how long it takes.")
+    ] = False,
+    compare: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(metavar="A B", help="Measure nothing: how far two profile files are apart."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a scenario's models on a GPU, on shares of every instance size, and write profiles.
+
+    See first:  migrator profile my.yaml --dry-run
+
+    Then name the file as `profile` of the tenants. A run that was cut off goes on where it was.
+    """
+    if compare is not None:
+        _compare(*compare, as_json=as_json)
+        return
+    if scenario is None:
+        raise InputError("SCENARIO: name the scenario whose models are to be measured")
+    from migrator.profiling.measurements import measurements
+    from migrator.scenario.models import read_models
+
+    board, served = read_models(scenario)
+    todo = measurements(
+        board,
+        list(dict.fromkeys(each.model for each in served)),
+        _counts(batches),
+        interference=interference,
+        rounds=rounds,
+        pace=pace,
+    )
+    if dry_run:
+        _list(todo, as_json)
+        return
+    path = out or Path(f"{scenario.stem}.profiles.json")
+    done = _measured(todo, board, path, (driver, gpu), budget_s, fresh)
+    _tell(done, board, served, path, as_json)
+
+
+@app.command()
+def profiles(
+    file: Annotated[
+        Path | None, typer.Argument(help="A profile file; default the packaged profiles.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List profiles: the packaged ones, or those of a file."""
+    from migrator.core.profiles import profiles as packaged
+
+    found = list(packaged().values())
+    if file is not None:
+        from migrator.scenario.profile_file import read_profiles
+
+        found = list(read_profiles(file))
+    if as_json:
+        print_json(
+            [
+                {
+                    "model": each.model,
+                    "board": each.board,
+                    "batches": sorted(each.latency_ms),
+                    "provenance": each.provenance,
+                }
+                for each in found
+            ]
+        )
+        return
+    for each in found:
+        sizes = ", ".join(f"{batch}" for batch in sorted(each.latency_ms))
+        print(f"{each.model:<14} {each.board:<12} batches {sizes}; {each.provenance}")
+
+
+def _measured(
+    todo: Sequence[Measurement],
+    board: Board,
+    path: Path,
+    where: tuple[str, int],
+    budget_s: float | None,
+    fresh: bool,
+) -> Profiled:
+    from migrator.profiling.drivers import driver as known
+    from migrator.profiling.results import Results, beside
+    from migrator.profiling.run import profile, require_torch
+
+    if path.is_dir() or not path.parent.is_dir():
+        raise InputError(f"--out: {path} cannot be written; name a file in a directory that exists")
+    found = known(*where, board)
+    require_torch()
+    head = {"driver": found.name, "board": found.board.name, **found.about()}
+    results = Results(beside(path), head, fresh=fresh)
+    with progress(len(todo), "measuring") as step:
+        return profile(
+            todo,
+            found,
+            results,
+            path,
+            budget_s=float("inf") if budget_s is None else budget_s,
+            told=lambda _measurement, _row: step(),
+        )
+
+
+def _counts(text: str) -> list[int]:
+    words = text.split(",")
+    if not all(each.strip().isdecimal() and 0 < int(each) <= _MOST_BATCH for each in words):
+        raise InputError(
+            f"--batches: {text[:60]!r} is no list of batches; write numbers from 1 to "
+            f"{_MOST_BATCH}, such as 1,4,16"
+        )
+    return sorted({int(each) for each in words})
+
+
+def _list(todo: Sequence[Measurement], as_json: bool) -> None:
+    from migrator.profiling.measurements import estimate_s
+
+    seconds = round(estimate_s(todo))
+    if as_json:
+        listed = [{"study": each.study, "what": each.words} for each in todo]
+        print_json({"measurements": listed, "seconds": seconds})
+        return
+    for each in todo:
+        print(f"{each.study:<13} {each.words}")
+    print(f"{len(todo)} measurements, about {seconds} s on a GPU")
+
+
+def _tell(
+    done: Profiled, board: Board, served: Sequence[ServedModel], path: Path, as_json: bool
+) -> None:
+    capability = _capabilities(done, board, served)
+    if as_json:
+        answer = {"out": str(path), "measured": done.measured, "taken_over": done.taken_over}
+        more = {"left": done.left, "faults": done.faults, "capability_rps": capability}
+        print_json({**answer, **more, "profiles": done.profiles})
+        return
+    for each in done.profiles:
+        print(_table(each, board))
+    print("capability within the objective, requests per second")
+    for tenant, by_size in capability.items():
+        sizes = "  ".join(f"{gpcs}g {rps:.0f}" for gpcs, rps in by_size.items())
+        print(f"  {tenant:<14} {sizes}")
+    for fault in done.faults:
+        print(f"note: {fault}", file=sys.stderr)
+    if not done.measured:
+        print("everything had been measured already; --fresh measures it again")
+    if done.left:
+        print(f"{done.left} measurements are left; the same command goes on with them")
+    print(f"profiles  {path}")
+
+
+def _capabilities(
+    done: Profiled, board: Board, served: Sequence[ServedModel]
+) -> dict[str, dict[int, float]]:
+    """Tenant -> GPCs -> requests per second that one instance answers in time."""
+    from migrator.core.profiles import profile_of
+    from migrator.core.service import Service
+
+    known = {each["model"]: profile_of(each) for each in done.profiles}
+    return {
+        each.tenant: {
+            gpcs: round(rps, 1)
+            for gpcs, rps in Service(each.tenant, known[each.model], each.slo_s, each.batch)
+            .capabilities_rps(board)
+            .items()
+        }
+        for each in served
+        if each.model in known
+    }
+
+
+def _table(entry: dict[str, Any], board: Board) -> str:
+    """A profile: milliseconds by batch and size, median and 99th percentile; then the rest."""
+    lines = [f"{entry['model']} on {entry['board']}: milliseconds, median / 99th percentile"]
+    for batch, by_sms in entry["latency_ms"].items():
+        p99 = entry["latency_p99_ms"][batch]
+        cells = [
+            f"{gpcs}g {by_sms[sms]:.3g} / {p99[sms]:.3g}" if sms in by_sms else f"{gpcs}g -"
+            for gpcs in board.sizes
+            for sms in (str(board.sms_of(gpcs)),)
+        ]
+        memory = entry["memory_mib"][batch]
+        lines.append(f"  batch {batch:<4} {'   '.join(cells)}   ({memory:.0f} MiB)")
+    rest = ("training_ratio", "interference", "contention")
+    lines.append("  " + "   ".join(f"{name} {entry[name]:.3g}" for name in rest))
+    parts = {**entry["overhead"], **entry["overhead_parts_s"]}
+    lines.append("  start: " + "   ".join(f"{name} {each:.2g}" for name, each in parts.items()))
+    return "\n".join(lines)
+
+
+def _compare(first: Path, second: Path, *, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from migrator.profiling.comparison import compare
+    from migrator.scenario.profile_file import read_profiles
+
+    found = compare(read_profiles(first), read_profiles(second))
+    if as_json:
+        print_json([asdict(each) for each in found])
+        return
+    for each in found:
+        print(each.words())

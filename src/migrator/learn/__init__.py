@@ -1,0 +1,1 @@
+"""Learning: models, class-incremental benchmarks, retraining, and what retraining will bring."""

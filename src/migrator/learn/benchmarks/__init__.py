@@ -1,0 +1,1 @@
+"""Class-incremental benchmarks: a module offers its own in `BENCHMARKS`."""

@@ -1,0 +1,74 @@
+"""NC-CORe50: five of its fifty objects in each of ten scenarios.
+
+Where CORe50 is not to be had, fifty classes of Tiny ImageNet stand in: as many classes, and
+pictures of 64 pixels instead of 128.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from migrator.learn.benchmarks.benchmark import Benchmark, Material, Origin
+from migrator.learn.benchmarks.finding import damaged, found, missing
+from migrator.learn.benchmarks.images import decoded, packed, split
+from migrator.learn.model import Modality
+
+_ORIGINAL = "core50_128x128"
+_STAND_IN = "tinyimagenet_50class_10k_jpeg.npz"
+_PIXELS = 64
+_HELD_OUT = frozenset({"s3", "s7", "s10"})
+"""Sessions that the data set's authors hold out."""
+_EVERY = 20
+"""Of the frames of a film one in so many is used: neighbours look alike."""
+
+
+class Core50(Benchmark):
+    """The public folders s1 to s11 with o1 to o50 each, or the packed stand-in."""
+
+    def load(self, origin: Origin) -> Material:
+        """The samples; the seed changes nothing."""
+        path = found((_ORIGINAL, _STAND_IN), origin.data)
+        if path is None:
+            raise missing(
+                self.name,
+                "core50_128x128.zip from vlomonaco.github.io/core50, unpacked",
+                origin.data,
+            )
+        if path.suffix != ".npz":
+            return self._original(path)
+        material = packed(path, _PIXELS, self.classes_each, self.classes)
+        source = f"{path.name} (Tiny ImageNet, in place of CORe50)"
+        return Material(material.train, material.held_out, source)
+
+    def _original(self, folder: Path) -> Material:
+        pictures, labels, held = [], [], []
+        for film in sorted(folder.glob("s*/o*")):
+            session, thing = film.parent.name, film.name
+            frames = sorted(film.glob("*.png"))[::_EVERY]
+            if not thing[1:].isdigit() or not 1 <= int(thing[1:]) <= self.classes:
+                raise damaged(film, "film of one of CORe50's objects, o1 to o50")
+            pictures += frames
+            labels += [int(thing[1:]) - 1] * len(frames)
+            held += [session in _HELD_OUT] * len(frames)
+        if len(set(labels)) < self.classes or not any(held) or all(held):
+            raise damaged(folder, f"copy of CORe50 with {self.classes} objects in s1 to s11")
+        try:
+            images = decoded(pictures, _PIXELS)
+        except OSError as error:
+            raise damaged(folder, "folder of CORe50 pictures") from error
+        return split(
+            images, np.array(labels, np.int64), np.array(held), self.classes_each, folder.name
+        )
+
+
+BENCHMARKS = (
+    Core50(
+        "nc-core50",
+        scenarios=10,
+        classes_each=5,
+        modality=Modality.IMAGES,
+        summary="CORe50 (or 50 classes of Tiny ImageNet in its place), 5 at a time",
+    ),
+)

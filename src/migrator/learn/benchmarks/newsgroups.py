@@ -1,0 +1,85 @@
+"""NC-20-Newsgroups: two of twenty groups in each of ten scenarios; headers and quotes removed."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from migrator.learn.benchmarks.benchmark import Benchmark, Material, Origin
+from migrator.learn.benchmarks.finding import damaged, found, missing
+from migrator.learn.model import Modality
+from migrator.learn.samples import Samples
+from migrator.learn.text import all_tokens, body_of
+
+_NAMES = (
+    "20news-bydate.tar.gz",
+    "20news-bydate",
+    "20news_bydate_full.jsonl.xz",
+)
+_TRAIN, _TEST = "20news-bydate-train", "20news-bydate-test"
+
+Message = tuple[bool, str, str]
+"""Held out or not, its group, its text."""
+
+
+class Newsgroups(Benchmark):
+    """The public archive sorted by date, unpacked or not, or packed lines."""
+
+    def load(self, origin: Origin) -> Material:
+        """The samples; the seed changes nothing."""
+        path = found(_NAMES, origin.data)
+        if path is None:
+            raise missing(
+                self.name, "20news-bydate.tar.gz from qwone.com/~jason/20Newsgroups", origin.data
+            )
+        try:
+            messages = list(_messages(path))
+        except (OSError, EOFError, ValueError, KeyError, lzma.LZMAError, tarfile.TarError) as error:
+            raise damaged(path, "copy of 20 Newsgroups (bydate)") from error
+        groups = sorted({group for _, group, _ in messages})
+        if len(groups) != self.classes:
+            raise damaged(path, f"copy of 20 Newsgroups with {self.classes} groups")
+        labels = np.array([groups.index(group) for _, group, _ in messages], np.int64)
+        held = np.array([each for each, _, _ in messages])
+        tokens = all_tokens(body_of(text) for _, _, text in messages)
+        every = Samples(tokens, labels, labels // self.classes_each)
+        return Material(every.rows(~held), every.rows(held), path.name)
+
+
+def _messages(path: Path) -> Iterator[Message]:
+    if path.suffix == ".xz":
+        with lzma.open(path, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                row = json.loads(line)
+                yield row["s"] == "test", row["y"], row["t"]
+    elif path.is_dir():
+        for file in sorted(path.glob("20news-bydate-*/*/*")):
+            group, part = file.parent.name, file.parent.parent.name
+            yield part == _TEST, group, file.read_text(encoding="latin-1")
+    else:
+        yield from _archived(path)
+
+
+def _archived(path: Path) -> Iterator[Message]:
+    with tarfile.open(path) as archive:
+        for member in archive:
+            part, _, rest = member.name.removeprefix("./").partition("/")
+            opened = archive.extractfile(member) if member.isfile() else None
+            if opened is not None and part in (_TRAIN, _TEST):
+                yield part == _TEST, rest.partition("/")[0], opened.read().decode("latin-1")
+
+
+BENCHMARKS = (
+    Newsgroups(
+        "nc-20-newsgroups",
+        scenarios=10,
+        classes_each=2,
+        modality=Modality.TEXT,
+        summary="20 Newsgroups by date, 2 groups at a time, without headers and quotes",
+    ),
+)

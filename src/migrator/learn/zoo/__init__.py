@@ -1,0 +1,1 @@
+"""The models: a module offers its own in `MODELS`. Networks are built when asked for."""

@@ -1,0 +1,80 @@
+"""ViT-B/16 and BERT-base as transformers builds them; nothing is downloaded."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from migrator.learn.image_model import ImageModel
+from migrator.learn.model import Inputs, Modality
+from migrator.learn.text import NOTHING, TOKENS, VOCABULARY
+from migrator.learn.torch_model import TorchModel, initialised_from
+from migrator.learn.zoo.transformers_network import network_from
+
+_PATCH = 16
+
+
+class VitB16(ImageModel):
+    """Patches of 16 pixels under attention."""
+
+    name = "vit-b-16"
+    summary = "ViT-B/16, 86 M weights, images of 224 pixels (a multiple of 16 when training)"
+    learning_rate = 3e-4
+
+    @classmethod
+    def network_of(cls, classes: int, pixels: int = 224) -> nn.Module:
+        """With positions for as many patches as the images have."""
+        return network_from(
+            "ViTConfig", "ViTForImageClassification", num_labels=classes, image_size=pixels
+        )
+
+    @classmethod
+    def build(cls, classes: int, seed: int, pixels: int | None = None) -> Self:
+        """A new model; the side is rounded down to whole patches."""
+        side = cls.side_of(pixels) // _PATCH * _PATCH
+        with initialised_from(seed):
+            return cls(cls.network_of(classes, side), classes, seed, side)
+
+    def answered(self, images: Tensor) -> Tensor:
+        """Scores of normalised images."""
+        said: Tensor = self.network(pixel_values=images).logits
+        return said
+
+
+class BertBase(TorchModel):
+    """Twelve layers of attention over words."""
+
+    name = "bert-base"
+    summary = "BERT-base, 109 M weights, 128 hashed words"
+    modality = Modality.TEXT
+    learning_rate = 1e-4
+
+    @classmethod
+    def build(cls, classes: int, seed: int) -> Self:
+        """A new model with random weights from the seed."""
+        with initialised_from(seed):
+            network = network_from(
+                "BertConfig",
+                "BertForSequenceClassification",
+                num_labels=classes,
+                vocab_size=VOCABULARY,
+                pad_token_id=NOTHING,
+            )
+        return cls(network, classes, seed)
+
+    def logits(self, inputs: Tensor) -> Tensor:
+        """Scores of token numbers."""
+        tokens = inputs.to(torch.int64)
+        there = (tokens != NOTHING).to(torch.int64)
+        said: Tensor = self.network(input_ids=tokens, attention_mask=there).logits
+        return said
+
+    def example(self, batch: int) -> Inputs:
+        """Random words."""
+        return np.random.default_rng(0).integers(2, VOCABULARY, (batch, TOKENS), dtype=np.int32)
+
+
+MODELS = (VitB16, BertBase)

@@ -1,0 +1,117 @@
+"""The profiler without the rest of MIGRator: `python -m migrator.profiling MODEL ...`.
+
+For GPU hosts with torch and little else; `migrator profile SCENARIO` does the same elsewhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from migrator.core import catalogue
+from migrator.core.errors import InputError, MigratorError
+from migrator.core.profile import Profile
+from migrator.core.profiles import profile_of
+from migrator.profiling.comparison import compare
+from migrator.profiling.drivers import DRIVERS, driver
+from migrator.profiling.measurements import Measurement, estimate_s, measurements
+from migrator.profiling.results import Results, beside
+from migrator.profiling.run import profile
+from migrator.profiling.workers import Json
+
+
+def told(measurement: Measurement, row: Json) -> None:
+    """One line per measurement."""
+    if "jobs" not in row:
+        print(row.get("fault") or row["lost"], flush=True)
+        return
+    first = row["jobs"][0]
+    took = f"{first['p50_ms']:.3f} ms" if "p50_ms" in first else f"{first['first_s']:.2f} s"
+    eager = "" if first.get("graph") else " (eager)"
+    print(f"{measurement.study:<13}{measurement.words}: {took}{eager}", flush=True)
+
+
+def read(path: Path) -> list[Profile]:
+    """The profiles of a file that this package wrote."""
+    return [profile_of(each) for each in json.loads(path.read_text("utf-8"))["profiles"]]
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Measure and write, list what would be measured, or compare."""
+    try:
+        return _main(_options(words))
+    except MigratorError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, InputError) else 1
+    except KeyboardInterrupt:
+        print("error: interrupted; the same command goes on from there", file=sys.stderr)
+        return 130
+
+
+def _main(options: argparse.Namespace) -> int:
+    if options.compare:
+        for each in compare(*map(read, options.compare)):
+            print(each.words())
+        return 0
+    board = catalogue.board(options.board) if options.board else None
+    if options.dry_run:
+        board = board or driver(options.driver, options.gpu, None).board
+        todo = _todo(options, board)
+        print("\n".join(f"{each.study:<13}{each.words}" for each in todo))
+        print(f"{len(todo)} measurements, about {estimate_s(todo):.0f} s")
+        return 0
+    found = driver(options.driver, options.gpu, board)
+    todo = _todo(options, found.board)
+    head = {"driver": found.name, "board": found.board.name, **found.about()}
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    results = Results(beside(options.out), head, fresh=options.fresh)
+    done = profile(todo, found, results, options.out, budget_s=options.budget_s, told=told)
+    print(f"{options.out}: {len(done.profiles)} profiles; measured {done.measured}, ", end="")
+    print(f"taken over {done.taken_over}, left {done.left}, faults {len(done.faults)}")
+    return 0
+
+
+def _todo(options: argparse.Namespace, board: catalogue.Board) -> list[Measurement]:
+    return measurements(
+        board,
+        options.models,
+        options.batches,
+        interference=options.interference,
+        rounds=options.rounds,
+        pace=options.pace,
+    )
+
+
+def _options(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m migrator.profiling", description="Profile models on one GPU."
+    )
+    add = parser.add_argument
+    add("models", nargs="*", metavar="MODEL", help="names of the zoo or package.module:Class")
+    add("--gpu", type=int, default=0, help="the GPU's number")
+    add("--driver", choices=tuple(DRIVERS), default="mps", help="what divides the GPU")
+    add("--board", help="the board expected; needed for --driver cpu")
+    add("--batches", type=_counts, default=(1, 4, 16), help="such as 1,4,16")
+    add("--interference", action="store_true", help="also how models slow one another down")
+    add("--rounds", type=int, default=1, help="latencies in so many processes; their median")
+    add("--pace", type=float, default=1.0, help="factor on the time spent on each")
+    add("--budget-s", type=float, default=float("inf"), help="begin nothing that ends after it")
+    add("--out", type=Path, default=Path("profiles.json"), help="the profile file")
+    add("--fresh", action="store_true", help="forget what an earlier run measured")
+    add("--dry-run", action="store_true", help="list what would be measured")
+    add("--compare", nargs=2, type=Path, metavar=("A", "B"), help="hold two files together")
+    found = parser.parse_args(words)
+    if not found.models and not found.compare:
+        parser.error("name the models to measure")
+    return found
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    return tuple(sorted({int(each) for each in text.split(",")}))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

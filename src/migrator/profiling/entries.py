@@ -1,0 +1,194 @@
+"""From measurements to profiles: the entries of a profile file, and how each figure follows.
+
+What was not measured is taken from the packaged profile of the model where there is one, else
+assumed; the provenance says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Any
+
+from migrator.core.catalogue import Board
+from migrator.core.profile import INTERFERING_PART, Profile
+from migrator.core.profiles import profiles
+from migrator.profiling.measurements import TRAINING_BATCH, Partition, Study, Task
+
+Json = dict[str, Any]
+
+VERSION = 2
+CREATE_S = 0.53
+"""Published: destroying and creating a GPU and compute instance on an H100."""
+ASSUMED = {"training_ratio": 3.0, "interference": 0.25, "contention": 2.0}
+"""Of a model nobody has measured: the paper's ratio, and about the packaged models' means."""
+ASSUMED_S = {"start_s": 9.75, "load_s": 1.5}
+_PARTS = ("python_s", "import_s", "build_s", "context_s", "copy_s", "first_s", "capture_s")
+_STARTING, _LOADING = _PARTS[:3], _PARTS[3:6]
+
+
+@dataclass(frozen=True)
+class Found:
+    """Every job that was measured of one model."""
+
+    model: str
+    board: Board
+    rows: tuple[Json, ...]
+
+    def alone(self, task: Task, study: Study) -> Iterator[Json]:
+        """Jobs with nobody beside them, on shares."""
+        for row in self.rows:
+            if row["study"] == study and row["partition"] == Partition.SHARES:
+                yield from (each for each in row["jobs"][:1] if each["task"] == task)
+
+    def by_batch(self, figure: str, digits: int = 4) -> dict[int, dict[int, float]]:
+        """Batch -> SMs -> the figure of the latencies, the median over rounds."""
+        found: dict[int, dict[int, list[float]]] = {}
+        for job in self.alone(Task.INFERENCE, Study.LATENCY):
+            by_sms = found.setdefault(job["batch"], {})
+            by_sms.setdefault(job["sms"], []).append(job[figure])
+        return {
+            batch: {sms: round(median(found[batch][sms]), digits) for sms in sorted(found[batch])}
+            for batch in sorted(found)
+        }
+
+    def by_sms(self, task: Task) -> dict[int, float]:
+        """SMs -> milliseconds of a training step."""
+        jobs = self.alone(task, Study.TRAINING)
+        return dict(sorted((job["sms"], round(job["p50_ms"], 4)) for job in jobs))
+
+
+def entry(model: str, board: Board, rows: Iterable[Json], where: str) -> Json | None:
+    """The model's profile; None where not a single latency could be measured."""
+    mine = tuple(row for row in rows if row["model"] == model)
+    found = Found(model, board, tuple(row for row in mine if "jobs" in row))
+    latency_ms = found.by_batch("p50_ms")
+    if not latency_ms:
+        return None
+    measured = {
+        "training_ratio": _training_ratio(found, latency_ms),
+        "interference": _interference(found, latency_ms),
+        "contention": _contention(found),
+    }
+    figures, words = _filled(model, measured)
+    overhead, parts = _overhead(found, model, words)
+    return {
+        "model": model,
+        "board": board.name,
+        "latency_ms": _text_keys(latency_ms),
+        "latency_p95_ms": _text_keys(found.by_batch("p95_ms")),
+        "latency_p99_ms": _text_keys(found.by_batch("p99_ms")),
+        **figures,
+        "training_ms": {str(sms): each for sms, each in found.by_sms(Task.TRAINING).items()},
+        "training_step_ms": {
+            str(sms): each for sms, each in found.by_sms(Task.TRAINING_STEP).items()
+        },
+        "memory_mib": _memory(found),
+        "overhead": overhead,
+        "overhead_parts_s": parts,
+        "left_out": [row["fault"] for row in mine if "fault" in row],
+        "provenance": "; ".join([where, _served(found), *words]),
+    }
+
+
+def _training_ratio(found: Found, latency_ms: Mapping[int, Mapping[int, float]]) -> float | None:
+    """A step over an inference of the largest batch, per sample: the mean over the sizes."""
+    steps = found.by_sms(Task.TRAINING) or found.by_sms(Task.TRAINING_STEP)
+    batch = max(latency_ms)
+    ratios = [
+        (ms / TRAINING_BATCH) / (latency_ms[batch][sms] / batch)
+        for sms, ms in steps.items()
+        if sms in latency_ms[batch]
+    ]
+    return round(fmean(ratios), 3) if ratios else None
+
+
+def _interference(found: Found, latency_ms: Mapping[int, Mapping[int, float]]) -> float | None:
+    """Slower by what part, had the neighbours held `INTERFERING_PART` of the SMs."""
+    parts = []
+    for row in found.rows:
+        if row["study"] != Study.INTERFERENCE or row["partition"] != Partition.SHARES:
+            continue
+        served = [each for each in row["jobs"] if each["task"] == Task.INFERENCE]
+        alone_ms = latency_ms.get(served[0]["batch"], {}).get(served[0]["sms"])
+        if alone_ms is not None:
+            slowdown = median(each["p50_ms"] for each in served) / alone_ms
+            beside = sum(each["sms"] for each in row["jobs"]) - served[0]["sms"]
+            parts.append((slowdown - 1) * INTERFERING_PART / (beside / found.board.sms))
+    return round(max(0.0, fmean(parts)), 4) if parts else None
+
+
+def _contention(found: Found) -> float | None:
+    """Slower by what part beside one busy neighbour, without shares."""
+    alone: dict[int, float] = {}
+    beside: dict[int, float] = {}
+    for row in found.rows:
+        if row["partition"] == Partition.NONE:
+            job = row["jobs"][0]
+            (alone if len(row["jobs"]) == 1 else beside)[job["batch"]] = job["p50_ms"]
+    parts = [beside[batch] / alone[batch] - 1 for batch in alone.keys() & beside.keys()]
+    return round(max(0.0, fmean(parts)), 3) if parts else None
+
+
+def _packaged(model: str) -> Profile | None:
+    return next((each for (name, _), each in profiles().items() if name == model), None)
+
+
+def _filled(model: str, measured: dict[str, float | None]) -> tuple[Json, list[str]]:
+    """The figures, with what was not measured from elsewhere, and words for that."""
+    known = _packaged(model)
+    figures: Json = {}
+    words = []
+    for name, each in measured.items():
+        if each is not None:
+            figures[name] = each
+            continue
+        figures[name] = getattr(known, name) if known else ASSUMED[name]
+        words.append(f"{name} {'of the packaged profile' if known else 'assumed'}")
+    return figures, words
+
+
+def _overhead(found: Found, model: str, words: list[str]) -> tuple[Json, Json]:
+    """Process and GPU from cold starts, the median over sizes; the driver's part as published."""
+    starts = list(found.alone(Task.START, Study.START))
+    parts = {
+        name: round(median(each[name] for each in starts), 4)
+        for name in _PARTS
+        if starts and all(name in each for each in starts)
+    }
+    words.append("create_s published")
+    if parts:
+        start_s = round(sum(parts[name] for name in _STARTING), 3)
+        load_s = round(sum(parts[name] for name in _LOADING), 3)
+        return {"create_s": CREATE_S, "start_s": start_s, "load_s": load_s}, parts
+    known = _packaged(model)
+    words.append(f"start_s and load_s {'of the packaged profile' if known else 'assumed'}")
+    taken = {
+        name: getattr(known.overhead, name) if known else ASSUMED_S[name] for name in ASSUMED_S
+    }
+    return {"create_s": CREATE_S, **taken}, {}
+
+
+def _memory(found: Found) -> dict[str, float]:
+    """Batch -> the most that serving it took, in MiB."""
+    most = {
+        batch: max(by_sms.values()) for batch, by_sms in found.by_batch("memory_mib", 1).items()
+    }
+    return {str(batch): each for batch, each in most.items()}
+
+
+def _served(found: Found) -> str:
+    jobs = list(found.alone(Task.INFERENCE, Study.LATENCY))
+    graphs = sum(bool(each.get("graph")) for each in jobs)
+    kind = "CUDA graphs" if graphs == len(jobs) else "eager" if not graphs else "graphs and eager"
+    odd = sorted({each["sms"] for each in jobs if not each.get("finite", True)})
+    wrong = f", answers not finite on {', '.join(map(str, odd))} SMs" if odd else ""
+    return f"{kind}, weights at random{wrong}"
+
+
+def _text_keys(by_batch: Mapping[int, Mapping[int, float]]) -> Json:
+    return {
+        str(batch): {str(sms): each for sms, each in by_sms.items()}
+        for batch, by_sms in by_batch.items()
+    }

@@ -1,0 +1,221 @@
+"""What there is to measure, as plain data, what matters most first: `--dry-run` prints this list.
+
+latency       one process on a share of every size, every batch, nobody beside it
+training      a training step on a share of every size; as the package trains, on two of them
+start         a cold process from its first line to its first answer, on two sizes
+interference  the same inferences among siblings and beside a training, under shares and without
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from migrator.core.catalogue import Board
+from migrator.core.profile import INTERFERING_PART
+from migrator.profiling.timing import Pace
+
+TRAINING_BATCH = 32
+_MOST_BESIDE = 3
+_NEIGHBOURS = ("resnet-50", "convnext-b")
+"""Trained beside the others where they are among the models: a light and a heavy one."""
+
+
+class Study(StrEnum):
+    """What a measurement is for."""
+
+    LATENCY = "latency"
+    TRAINING = "training"
+    START = "start"
+    INTERFERENCE = "interference"
+
+
+class Task(StrEnum):
+    """What a process repeats."""
+
+    INFERENCE = "inference"
+    TRAINING = "training"
+    """Forward, backward and optimiser, as a CUDA graph where it captures."""
+    TRAINING_STEP = "training-step"
+    """The model's own `train_step`, launched kernel by kernel as a retraining does."""
+    START = "start"
+    """Not repeated: build, copy, first answer."""
+
+
+class Partition(StrEnum):
+    """How the processes of a measurement divide the GPU."""
+
+    SHARES = "shares"
+    NONE = "none"
+    """The driver lets them take turns."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one process does."""
+
+    task: Task
+    model: str
+    batch: int
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Jobs that run at the same time, each in a process of its own."""
+
+    study: Study
+    jobs: tuple[tuple[int, Job], ...]
+    """SMs of the process and what it does."""
+    partition: Partition = Partition.SHARES
+    round: int = 0
+    """Every round is measured in processes of its own."""
+    stretch: float = 1.0
+    """A factor on the time it is repeated for."""
+
+    @property
+    def key(self) -> str:
+        """The same for the same measurement in another run."""
+        jobs = " + ".join(f"{job.task} {job.model} x{job.batch} @{sms}" for sms, job in self.jobs)
+        return f"{self.study} {self.partition} {self.round}: {jobs}"
+
+    @property
+    def words(self) -> str:
+        """For people: what runs where, alike processes counted."""
+        counted = Counter(self.jobs)
+        parts = [
+            f"{f'{number} times ' if number > 1 else ''}{job.task} of {job.model}, "
+            f"batch {job.batch}, on {sms} SMs"
+            for (sms, job), number in counted.items()
+        ]
+        whole = " without shares" if self.partition is Partition.NONE else ""
+        return f"{' beside '.join(parts)}{whole}"
+
+    @property
+    def pace(self) -> Pace:
+        """Training steps are long: they get more time."""
+        if any(job.task is not Task.INFERENCE for _, job in self.jobs):
+            return Pace(0.3, 1.2, 0.2).times(self.stretch)
+        together = len(self.jobs) > 1
+        return (Pace(0.3, 1.0, 0.15) if together else Pace(0.2, 0.6)).times(self.stretch)
+
+    @property
+    def estimate_s(self) -> float:
+        """About how long it takes on a GPU, preparation included."""
+        if self.study is Study.START:
+            return 12.0
+        return self.pace.total_s + (1.5 if len(self.jobs) > 1 else 0.8)
+
+
+def measurements(
+    board: Board,
+    models: Sequence[str],
+    batches: Sequence[int],
+    *,
+    interference: bool = False,
+    rounds: int = 1,
+    pace: float = 1.0,
+) -> list[Measurement]:
+    """Everything to measure of the models on the board's instance sizes, in order.
+
+    `pace` is a factor on the time that each is repeated for.
+    """
+    sizes = {gpcs: board.sms_of(gpcs) for gpcs in board.sizes}
+    found = list(_latency(sizes, models, batches, 0))
+    found += _training(sizes, models)
+    found += _starts(sizes, models)
+    for each in range(1, rounds):
+        found += _latency(sizes, models, batches, each)
+    if interference:
+        found += _interference(board, models, sorted(batches)[:2])
+    return [replace(each, stretch=pace) for each in found]
+
+
+def estimate_s(todo: Sequence[Measurement]) -> float:
+    """About how long all of them take on a GPU, with the start of the processes."""
+    starting_s = 15.0 * len({each.partition for each in todo if each.study is not Study.START})
+    return starting_s + sum(each.estimate_s for each in todo)
+
+
+def _latency(
+    sizes: dict[int, int], models: Sequence[str], batches: Sequence[int], number: int
+) -> Iterator[Measurement]:
+    for model in models:
+        for batch in sorted(batches):
+            for sms in sizes.values():
+                job = Job(Task.INFERENCE, model, batch)
+                yield Measurement(Study.LATENCY, ((sms, job),), round=number)
+
+
+def _training(sizes: dict[int, int], models: Sequence[str]) -> Iterator[Measurement]:
+    for task, shares in (
+        (Task.TRAINING, tuple(sizes.values())),
+        (Task.TRAINING_STEP, _ends(sizes)),
+    ):
+        for model in models:
+            for sms in shares:
+                job = Job(task, model, TRAINING_BATCH)
+                yield Measurement(Study.TRAINING, ((sms, job),))
+
+
+def _starts(sizes: dict[int, int], models: Sequence[str]) -> Iterator[Measurement]:
+    """The smallest and the largest: nothing in a start depends much on the size."""
+    for sms in _ends(sizes):
+        for model in models:
+            yield Measurement(Study.START, ((sms, Job(Task.START, model, 1)),))
+
+
+def _ends(sizes: dict[int, int]) -> tuple[int, ...]:
+    shares = sorted(set(sizes.values()))
+    return tuple(dict.fromkeys((shares[0], shares[-1])))
+
+
+def _interference(
+    board: Board, models: Sequence[str], batches: Sequence[int]
+) -> Iterator[Measurement]:
+    for model in models:
+        yield from _siblings(board, model, batches)
+    known = [each for each in _NEIGHBOURS if each in models]
+    for trained in known or models[:1]:
+        yield from _beside_training(board, trained, models, batches)
+    for model in models:
+        yield from _unpartitioned(board, (known or models)[-1], model, batches)
+
+
+def _siblings(board: Board, model: str, batches: Sequence[int]) -> Iterator[Measurement]:
+    """As many processes of one size as there can be instances."""
+    for batch in batches:
+        for gpcs in board.sizes:
+            number = board.compute_slices // gpcs
+            if number > 1:
+                share = (board.sms_of(gpcs), Job(Task.INFERENCE, model, batch))
+                yield Measurement(Study.INTERFERENCE, (share,) * number)
+
+
+def _beside_training(
+    board: Board, trained: str, models: Sequence[str], batches: Sequence[int]
+) -> Iterator[Measurement]:
+    """One large or a few small processes beside a training on about half of the GPU."""
+    sizes = board.sizes
+    held = min(sizes, key=lambda gpcs: abs(board.sms_of(gpcs) / board.sms - INTERFERING_PART))
+    neighbour = (board.sms_of(held), Job(Task.TRAINING, trained, TRAINING_BATCH))
+    left = board.compute_slices - held
+    large = [(board.sms_of(gpcs),) for gpcs in sizes[::-1] if gpcs <= left][:1]
+    small = (board.sms_of(sizes[0]),) * min(_MOST_BESIDE, left // sizes[0])
+    for beside in dict.fromkeys([*large, small]):
+        for model in models:
+            for batch in batches if beside else ():
+                job = Job(Task.INFERENCE, model, batch)
+                yield Measurement(Study.INTERFERENCE, (*((sms, job) for sms in beside), neighbour))
+
+
+def _unpartitioned(
+    board: Board, trained: str, model: str, batches: Sequence[int]
+) -> Iterator[Measurement]:
+    """On the whole GPU without shares: alone, then beside a training."""
+    neighbour = (board.sms, Job(Task.TRAINING, trained, TRAINING_BATCH))
+    for batch in batches:
+        own = (board.sms, Job(Task.INFERENCE, model, batch))
+        for jobs in ((own,), (own, neighbour)):
+            yield Measurement(Study.INTERFERENCE, jobs, Partition.NONE)

@@ -1,0 +1,76 @@
+"""What has been measured so far, on disk at once: a run that was cut off goes on from there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from migrator.core.errors import InputError
+
+Json = dict[str, Any]
+
+VERSION = 1
+
+
+def beside(out: Path) -> Path:
+    """Where the measurements behind a profile file are kept."""
+    return out.with_name(f"{out.name}.measurements.jsonl")
+
+
+class Results:
+    """The file of measurements: who measured in the first line, then a line each."""
+
+    def __init__(self, path: Path, about: Json, *, fresh: bool = False) -> None:
+        self.path = path
+        self.rows: dict[str, Json] = {}
+        head = {"version": VERSION, **about}
+        if path.exists() and not fresh:
+            self._take_over(head)
+        else:
+            self._write("w", head)
+
+    def has(self, key: str) -> bool:
+        """Whether this needs no measuring again; what was lost does."""
+        return key in self.rows and "lost" not in self.rows[key]
+
+    def add(self, row: Json) -> None:
+        """Keep a row."""
+        self.rows[row["key"]] = row
+        self._write("a", row)
+
+    def _take_over(self, head: Json) -> None:
+        try:
+            lines = self.path.read_bytes().decode(errors="replace").splitlines()
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot be read ({error.strerror})") from error
+        found = [row for row in map(_row, lines) if row is not None]
+        if not found or any(found[0].get(name) != each for name, each in head.items()):
+            raise InputError(
+                f"{self.path}: holds measurements of another GPU, driver or version; give --fresh "
+                "to begin anew, or another --out"
+            )
+        self.rows = {row["key"]: row for row in found[1:] if "key" in row}
+        # whole again, should the last line have been cut off
+        self.path.write_text(
+            "".join(f"{json.dumps(row)}\n" for row in [found[0], *self.rows.values()]),
+            encoding="utf-8",
+        )
+
+    def _write(self, mode: str, row: Json) -> None:
+        try:
+            with self.path.open(mode, encoding="utf-8") as file:
+                file.write(json.dumps(row, allow_nan=False) + "\n")
+        except OSError as error:
+            raise InputError(
+                f"--out: {self.path} cannot be written ({error.strerror}); name another place"
+            ) from error
+
+
+def _row(line: str) -> Json | None:
+    """The row, or None for a line that was cut off."""
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError:
+        return None
+    return row if isinstance(row, dict) else None

@@ -1,0 +1,223 @@
+"""What a worker repeats, on torch: an inference or a training step, as a CUDA graph if possible.
+
+Imported in worker processes only. A model of torch is served with its weights in bf16 on a GPU
+(in single precision on a CPU); images are normalised already, which takes a few microseconds. Of
+a class with the methods of a model and nothing more, `infer` and `train_step` are measured as
+they are, copies to the GPU and back included.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from migrator.learn.image_model import ImageModel
+from migrator.learn.model import Model
+from migrator.learn.registry import build
+from migrator.learn.torch_model import TorchModel
+from migrator.profiling.measurements import Job, Task
+from migrator.profiling.timing import Step
+
+CLASSES = 10
+_LEARNING_RATE = 1e-4
+_LONGEST_GRADIENT = 1.0
+_CUDA: Any = torch.cuda
+_WARMING = 3
+"""So many runs on a side stream before a capture."""
+
+Forward = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A step ready to be repeated, and what is to be told about it."""
+
+    step: Step
+    graph: bool
+    """Whether it is a CUDA graph."""
+    note: str | None
+    """Why not."""
+    finite: bool
+
+
+def synchronised(device: str) -> None:
+    """Wait until the GPU has done what it was told."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+class Serving:
+    """A model as it is served."""
+
+    def __init__(self, name: str, device: str) -> None:
+        self.device = device
+        began = time.monotonic()
+        self.model = build(name, CLASSES, 0)
+        if isinstance(self.model, TorchModel) and device == "cuda":
+            _halve(self.model.network)
+        built = time.monotonic()
+        self.model.to(device)
+        synchronised(device)
+        self.parts_s = {"build_s": built - began, "copy_s": time.monotonic() - built}
+
+    def first_s(self) -> float:
+        """Seconds of the first answer: kernels are chosen and loaded."""
+        began = time.monotonic()
+        self._work(1)()
+        synchronised(self.device)
+        return time.monotonic() - began
+
+    def prepared(self, batch: int) -> Prepared:
+        """Inference of a batch, each waited for."""
+        answer: list[Any] = []
+        work = self._work(batch, answer)
+        graph, note = _graph(work, self.device, isinstance(self.model, TorchModel))
+        repeated = work if graph is None else graph.replay
+        repeated()
+        synchronised(self.device)
+        said = answer[0]
+        finite = torch.isfinite(said) if isinstance(said, Tensor) else np.isfinite(said)
+
+        def step() -> None:
+            repeated()
+            if self.device == "cuda":
+                torch.cuda.current_stream().synchronize()
+
+        return Prepared(step, graph is not None, note, bool(finite.all()))
+
+    def _work(self, batch: int, answer: list[Any] | None = None) -> Step:
+        kept: list[Any] = [] if answer is None else answer
+        model = self.model
+        if not isinstance(model, TorchModel):
+            example = model.example(batch)
+
+            def infer() -> None:
+                kept[:] = [model.infer(example)]
+
+            return infer
+        model.network.eval()
+        forward, inputs = _forward(model, batch)
+
+        def work() -> None:
+            with torch.inference_mode():
+                kept[:] = [forward(inputs)]
+
+        return work
+
+
+def training(job: Job, device: str) -> Prepared:
+    """A training step of a new model, as a graph or as the model's own `train_step`."""
+    model = build(job.model, CLASSES, 0)
+    model.to(device)
+    if job.task is Task.TRAINING and isinstance(model, TorchModel):
+        work = _learning(model, job.batch, device)
+        graph, note = _graph(work, device, True)
+        launch = work if graph is None else graph.replay
+        launch()
+        synchronised(device)
+        finite = all(bool(torch.isfinite(each).all()) for each in model.network.parameters())
+        ahead = _one_ahead(launch) if device == "cuda" else launch
+        return Prepared(ahead, graph is not None, note, finite)
+    return _own_step(model, job.batch)
+
+
+def _own_step(model: Model, batch: int) -> Prepared:
+    inputs = model.example(batch)
+    labels = (np.arange(batch) % CLASSES).astype(np.int64)
+
+    def step() -> None:
+        model.train_step(inputs, labels, _LEARNING_RATE)
+
+    finite = bool(np.isfinite(model.train_step(inputs, labels, _LEARNING_RATE)))
+    return Prepared(step, False, "the model's own train_step", finite)
+
+
+def _learning(model: TorchModel, batch: int, device: str) -> Step:
+    """What `train_step` does, without what the host prepares for it."""
+    forward, inputs = _forward(model, batch)
+    labels = torch.arange(batch, device=device) % CLASSES
+    weights = list(model.network.train().parameters())
+    optimiser = torch.optim.AdamW(
+        weights, lr=_LEARNING_RATE, fused=True, capturable=device == "cuda"
+    )
+
+    def work() -> None:
+        optimiser.zero_grad(set_to_none=True)
+        # weights cast for one replay must not be taken for those of the next
+        with torch.autocast(device, torch.bfloat16, device == "cuda", cache_enabled=False):
+            said = forward(inputs)
+        torch.autograd.backward(nn.functional.cross_entropy(said.float(), labels))
+        nn.utils.clip_grad_norm_(weights, _LONGEST_GRADIENT)
+        optimiser.step()
+
+    return work
+
+
+def _forward(model: TorchModel, batch: int) -> tuple[Forward, Tensor]:
+    """Scores from a batch on the device; images as the network itself takes them."""
+    if isinstance(model, ImageModel):
+        size = (batch, 3, model.pixels, model.pixels)
+        return model.answered, torch.randn(size, device=model.device)
+    return model.logits, torch.from_numpy(model.example(batch)).to(model.device)
+
+
+def _halve(network: nn.Module) -> None:
+    """Weights and what comes in as bf16; numbers of tokens stay whole."""
+
+    def halved(each: Any) -> Any:
+        floating = isinstance(each, Tensor) and each.is_floating_point()
+        return each.to(torch.bfloat16) if floating else each
+
+    def hook(_network: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        return tuple(map(halved, given)), {name: halved(each) for name, each in named.items()}
+
+    network.to(torch.bfloat16)
+    network.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+def _graph(work: Step, device: str, torch_model: bool) -> tuple[Any, str | None]:
+    """The work as a CUDA graph; or None and why not. The work is done at least once."""
+    if device != "cuda":
+        work()
+        return None, "no GPU"
+    if not torch_model:
+        work()
+        return None, "the class has infer() and train_step() only"
+    side = _CUDA.Stream()
+    side.wait_stream(_CUDA.current_stream())
+    with _CUDA.stream(side):
+        for _ in range(_WARMING):
+            work()
+    _CUDA.current_stream().wait_stream(side)
+    graph = _CUDA.CUDAGraph()
+    try:
+        with _CUDA.graph(graph):
+            work()
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        _CUDA.synchronize()
+        return None, f"does not capture ({str(error).partition(chr(10))[0][:200]})"
+    return graph, None
+
+
+def _one_ahead(launch: Step) -> Step:
+    """Launch a step, then wait for the one before: the GPU never waits for the host's loop."""
+    before = _CUDA.Event()
+    before.record()
+    waiting = [before]
+
+    def step() -> None:
+        launch()
+        done = _CUDA.Event()
+        done.record()
+        waiting.append(done)
+        waiting.pop(0).synchronize()
+
+    return step

@@ -1,0 +1,257 @@
+"""Benchmarks: which window sees what, and every form their files come in."""
+
+from __future__ import annotations
+
+import io
+import json
+import lzma
+import pickle
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from migrator.core.errors import InputError
+from migrator.learn.benchmarks.benchmark import (
+    Material,
+    Origin,
+    limited,
+    reordered,
+    window_data,
+)
+from migrator.learn.benchmarks.finding import VARIABLE
+from migrator.learn.registry import benchmark, benchmarks
+
+SYNTHETIC = benchmark("nc-synthetic")
+CIFAR = benchmark("nc-cifar-10")
+
+
+@pytest.fixture(scope="module")
+def made() -> Material:
+    return SYNTHETIC.load(Origin(seed=3))
+
+
+@pytest.fixture(autouse=True)
+def _nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+
+
+def test_the_papers_benchmarks_have_its_windows() -> None:
+    windows = {name: each.windows for name, each in benchmarks().items()}
+    assert windows == {
+        "nc-cifar-10": 4,
+        "nc-core50": 9,
+        "nc-20-newsgroups": 9,
+        "nc-synthetic": 4,
+    }
+    with pytest.raises(InputError, match="did you mean nc-cifar-10"):
+        benchmark("cifar-10")
+
+
+def test_made_up_data_follows_the_seed(made: Material) -> None:
+    again, other = SYNTHETIC.load(Origin(seed=3)), SYNTHETIC.load(Origin(seed=4))
+    np.testing.assert_array_equal(again.train.inputs, made.train.inputs)
+    assert not np.array_equal(other.train.inputs, made.train.inputs)
+
+
+def test_made_up_classes_drift(made: Material) -> None:
+    """The looks of a class in a later scenario are further from those of the first."""
+
+    def look(scenario: int) -> Any:
+        rows = (made.held_out.labels == 0) & (made.held_out.arrives == scenario)
+        return made.held_out.inputs[rows].mean(0)
+
+    moved = [float(np.abs(look(each) - look(0)).mean()) for each in range(1, 5)]
+    assert moved == sorted(moved)
+    assert moved[0] > 1
+
+
+def test_a_window_sees_its_new_classes_and_a_memory_of_the_old(made: Material) -> None:
+    first = window_data(SYNTHETIC, made, 0, memory=10, seed=0)
+    assert len(first.replay) == 0
+    assert set(first.new.labels) == {0, 1} == first.new_classes
+    third = window_data(SYNTHETIC, made, 2, memory=10, seed=0)
+    assert third.new_classes == {4, 5}
+    assert set(np.unique(third.replay.labels)) == {0, 1, 2, 3}
+    assert np.bincount(third.replay.labels).tolist() == [10] * 4
+    assert (third.replay.arrives < 2).all()
+    assert set(third.held_out.labels) == set(range(6))
+    # classes that drift are judged as they look now
+    assert (third.held_out.arrives == 2).all()
+    assert set(third.held_out_new.labels) == {4, 5}
+    assert len(third.training) == len(third.new) + 40
+
+
+def test_a_limit_is_per_class_and_scenario(made: Material) -> None:
+    few = limited(made, 7, seed=0)
+    rows = few.train.labels[few.train.arrives == 3]
+    assert np.bincount(rows).tolist() == [7] * 8
+    assert limited(made, None, seed=0) is made
+
+
+# the public originals, small
+
+
+def pictures(count: int) -> Any:
+    return np.random.default_rng(0).integers(0, 256, (count, 3, 32, 32), dtype=np.uint8)
+
+
+def cifar_batches(folder: Path) -> Path:
+    inside = folder / "cifar-10-batches-py"
+    inside.mkdir()
+    for number, name in enumerate([*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"]):
+        data = pictures(10).reshape(10, -1) // (number + 1)
+        entry = {b"data": data, b"labels": list(range(10)), b"batch_label": name.encode()}
+        (inside / name).write_bytes(pickle.dumps(entry, protocol=2))
+    return inside
+
+
+def packed(folder: Path, name: str, classes: int, form: str, side: int) -> None:
+    blobs, labels, held = [], [], []
+    for at in range(2 * classes):
+        file = io.BytesIO()
+        Image.fromarray(np.full((side, side, 3), at, np.uint8)).save(file, form, lossless=True)
+        blobs.append(file.getvalue())
+        labels.append(at % classes)
+        held.append(at >= classes)
+    offsets = np.cumsum([0, *map(len, blobs)])
+    blob = np.frombuffer(b"".join(blobs), np.uint8)
+    np.savez(folder / name, blob=blob, offsets=offsets, label=labels, is_test=held)
+
+
+def test_cifar_is_read_from_its_batches_packed_or_not(tmp_path: Path) -> None:
+    inside = cifar_batches(tmp_path)
+    unpacked = CIFAR.load(Origin(tmp_path))
+    assert (len(unpacked.train), len(unpacked.held_out)) == (50, 10)
+    np.testing.assert_array_equal(unpacked.train.inputs[:10], pictures(10))
+    np.testing.assert_array_equal(unpacked.held_out.inputs, pictures(10) // 6)
+    assert unpacked.train.arrives[:10].tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    other = tmp_path / "other"
+    other.mkdir()
+    with tarfile.open(other / "cifar-10-python.tar.gz", "w:gz") as archive:
+        archive.add(inside, inside.name)
+    archived = CIFAR.load(Origin(other))
+    np.testing.assert_array_equal(archived.train.inputs, unpacked.train.inputs)
+
+
+def test_a_batch_file_runs_nothing(tmp_path: Path) -> None:
+    inside = cifar_batches(tmp_path)
+    (inside / "data_batch_2").write_bytes(pickle.dumps({b"data": print}))
+    with pytest.raises(InputError, match="no set of CIFAR-10 python batches, or it is damaged"):
+        CIFAR.load(Origin(tmp_path))
+
+
+def test_packed_pictures_are_found_where_the_variable_points(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sets").mkdir()
+    packed(tmp_path / "sets", "cifar10_subset_12k_webp.npz", 10, "WEBP", 32)
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    found = CIFAR.load(Origin())
+    assert (found.train.inputs[7] == 7).all()
+    assert (found.held_out.inputs[7] == 17).all()
+    assert found.source == "cifar10_subset_12k_webp.npz"
+
+
+def test_the_stand_in_for_core50_says_that_it_is_one(tmp_path: Path) -> None:
+    packed(tmp_path, "tinyimagenet_50class_10k_jpeg.npz", 50, "PNG", 64)
+    found = benchmark("nc-core50").load(Origin(tmp_path))
+    assert "in place of CORe50" in found.source
+    assert found.train.inputs.shape == (50, 3, 64, 64)
+
+
+def test_core50_is_read_from_its_folders(tmp_path: Path) -> None:
+    for session in ("s1", "s3"):
+        for thing in range(1, 51):
+            film = tmp_path / "core50_128x128" / session / f"o{thing}"
+            film.mkdir(parents=True)
+            for frame in range(2):
+                pixels = np.full((128, 128, 3), thing, np.uint8)
+                Image.fromarray(pixels).save(film / f"C_01_{thing:02d}_{frame:03d}.png")
+    found = benchmark("nc-core50").load(Origin(tmp_path))
+    # neighbouring frames look alike: of these two one is used; session 3 is held out
+    assert (len(found.train), len(found.held_out)) == (50, 50)
+    assert (found.train.inputs[found.train.labels == 9] == 10).all()
+    (tmp_path / "core50_128x128" / "s1" / "o51").mkdir()
+    with pytest.raises(InputError, match="o1 to o50"):
+        benchmark("nc-core50").load(Origin(tmp_path))
+
+
+GROUPS = [f"group.{each:02d}" for each in range(20)]
+
+
+def message(group: str) -> str:
+    return f"Subject: {group}\n\nwords of {group} alone\n\n--\nname"
+
+
+def test_newsgroups_are_the_same_in_every_form(tmp_path: Path) -> None:
+    places = [tmp_path / each for each in ("lines", "folder", "archive")]
+    for place in places:
+        place.mkdir()
+    with lzma.open(places[0] / "20news_bydate_full.jsonl.xz", "wt") as lines:
+        for part in ("train", "test"):
+            for group in GROUPS:
+                row = {"s": part, "y": group, "id": "1", "t": message(group)}
+                lines.write(json.dumps(row) + "\n")
+    root = places[1] / "20news-bydate"
+    for part in ("train", "test"):
+        for group in GROUPS:
+            folder = root / f"20news-bydate-{part}" / group
+            folder.mkdir(parents=True)
+            (folder / "1").write_text(message(group), encoding="latin-1")
+    with tarfile.open(places[2] / "20news-bydate.tar.gz", "w:gz") as archive:
+        for folder in sorted(root.iterdir()):
+            archive.add(folder, folder.name)
+    known = benchmark("nc-20-newsgroups")
+    found = [known.load(Origin(each)) for each in places]
+    for each in found:
+        assert (len(each.train), len(each.held_out)) == (20, 20)
+        by_label = each.train.inputs[np.argsort(each.train.labels)]
+        np.testing.assert_array_equal(by_label, found[0].train.inputs)
+        assert (by_label[0] > 0).sum() == 1 + 5  # begin, words of group 00 alone
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("nc-cifar-10", "cifar10_subset_12k_webp.npz"),
+        ("nc-core50", "tinyimagenet_50class_10k_jpeg.npz"),
+        ("nc-20-newsgroups", "20news_bydate_full.jsonl.xz"),
+        ("nc-cifar-10", "cifar-10-python.tar.gz"),
+        ("nc-20-newsgroups", "20news-bydate.tar.gz"),
+    ],
+)
+def test_data_that_is_missing_or_damaged_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, file: str
+) -> None:
+    with pytest.raises(InputError, match="its data is not known; get "):
+        benchmark(name).load(Origin())
+    with pytest.raises(InputError, match=f"is not under {tmp_path}"):
+        benchmark(name).load(Origin(tmp_path))
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    with pytest.raises(InputError, match=f"where {VARIABLE} points; get .* name that with --data"):
+        benchmark(name).load(Origin())
+    (tmp_path / file).write_bytes(b"damaged")
+    with pytest.raises(InputError, match="or it is damaged; get it again"):
+        benchmark(name).load(Origin())
+
+
+def test_a_set_with_other_classes_is_refused(tmp_path: Path) -> None:
+    packed(tmp_path, "cifar10_subset_12k_webp.npz", 11, "PNG", 32)
+    with pytest.raises(InputError, match="no set of 10 classes"):
+        CIFAR.load(Origin(tmp_path))
+
+
+def test_classes_come_in_another_order_unless_they_drift(tmp_path: Path, made: Material) -> None:
+    packed(tmp_path, "cifar10_subset_12k_webp.npz", 10, "PNG", 32)
+    found = CIFAR.load(Origin(tmp_path))
+    other = reordered(CIFAR, found, seed=1)
+    assert sorted(other.train.labels) == list(range(10))
+    assert not np.array_equal(other.train.labels, found.train.labels)
+    np.testing.assert_array_equal(other.train.labels, other.held_out.labels)
+    np.testing.assert_array_equal(other.train.arrives, other.train.labels // 2)
+    with pytest.raises(InputError, match="made in the order of its classes"):
+        reordered(SYNTHETIC, made, seed=1)

@@ -1,0 +1,97 @@
+"""Checkpoints: the last two are kept, the last good one is used, half of one is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from migrator.core.errors import InputError
+from migrator.learn.checkpoint import Checkpoints
+from migrator.learn.zoo.small import SmallCnn
+
+MODEL = SmallCnn.build(4, 0, 16)
+
+
+@pytest.fixture
+def warnings() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def written(tmp_path: Path, warnings: list[str]) -> Checkpoints:
+    checkpoints = Checkpoints(tmp_path / "run", warnings.append)
+    for number in range(4):
+        checkpoints.write(number, MODEL, {"curve": [number / 10]})
+    return checkpoints
+
+
+def test_the_last_two_are_kept(written: Checkpoints) -> None:
+    assert sorted(each.name for each in written.folder.iterdir()) == [
+        "000002.json",
+        "000002.weights",
+        "000003.json",
+        "000003.weights",
+    ]
+
+
+def test_the_newest_comes_back(written: Checkpoints, warnings: list[str]) -> None:
+    found = written.newest_good()
+    assert found is not None
+    assert (found.number, found.about) == (3, {"curve": [0.3]})
+    SmallCnn.build(4, 1, 16).load(found.weights)
+    assert warnings == []
+
+
+@pytest.mark.parametrize("name", ["000003.weights", "000003.json"])
+@pytest.mark.parametrize("damage", ["cut", "changed", "gone"])
+def test_a_damaged_one_is_passed_over_with_a_warning(
+    written: Checkpoints, warnings: list[str], name: str, damage: str
+) -> None:
+    path = written.folder / name
+    content = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    else:
+        changed = bytes([content[-3] ^ 1])
+        path.write_bytes(
+            content[: len(content) // 2]
+            if damage == "cut"
+            else content[:-3] + changed + content[-2:]
+        )
+    found = written.newest_good()
+    assert found is not None
+    assert found.number == 2
+    # without its JSON a checkpoint was never finished, and nothing is lost
+    silent = name.endswith("json") and damage == "gone"
+    assert [("damaged" in each) for each in warnings] == ([] if silent else [True])
+
+
+def test_where_none_is_whole_there_is_none(written: Checkpoints, warnings: list[str]) -> None:
+    for path in written.folder.glob("*.weights"):
+        path.write_bytes(b"")
+    assert written.any()
+    assert written.newest_good() is None
+    assert len(warnings) == 2
+
+
+def test_a_write_that_is_cut_off_leaves_the_one_before(
+    written: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut_off(_self: object, path: Path, *, training: bool = False) -> None:
+        path.write_bytes(b"half" * (1 + training))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SmallCnn, "save", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        written.write(4, MODEL, {})
+    found = written.newest_good()
+    assert found is not None
+    assert found.number == 3
+    assert not list(written.folder.glob(".*"))
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="name another folder"):
+        Checkpoints(tmp_path / "file" / "run", print).write(0, MODEL, {})

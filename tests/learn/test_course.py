@@ -1,0 +1,179 @@
+"""A whole course: rows that repeat, a folder to go on from, and what does not fit."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from migrator.core.errors import InputError
+from migrator.learn.benchmarks.benchmark import Material, Origin
+from migrator.learn.course import Course, CourseSettings
+from migrator.learn.course_folder import CourseFolder
+from migrator.learn.course_result import CourseResult, WindowRow
+from migrator.learn.registry import benchmark
+from migrator.learn.retraining import Settings
+
+TINY = "support.tiny_model:Tiny"
+SETTINGS = CourseSettings(
+    "nc-synthetic", TINY, Settings(epochs=3, batch=32), memory=30, per_class=60
+)
+
+
+@pytest.fixture(scope="module")
+def material() -> Material:
+    return benchmark("nc-synthetic").load(Origin())
+
+
+@pytest.fixture(scope="module")
+def straight(material: Material) -> CourseResult:
+    return Course(SETTINGS, material).run(2)
+
+
+@pytest.fixture
+def warnings() -> list[str]:
+    return []
+
+
+def timeless(rows: tuple[WindowRow, ...]) -> list[WindowRow]:
+    return [replace(each, retraining_s=0, estimation_s=0) for each in rows]
+
+
+class CutOffError(Exception):
+    pass
+
+
+def cut_off_after(steps: int) -> Any:
+    counted = itertools.count(1)
+
+    @contextmanager
+    def progress(_steps: int, _what: str) -> Iterator[Callable[[], None]]:
+        def step() -> None:
+            if next(counted) == steps:
+                raise CutOffError
+
+        yield step
+
+    return progress
+
+
+def test_a_course_says_what_every_window_brought(straight: CourseResult) -> None:
+    assert [each.window for each in straight.rows] == [1, 2]
+    assert [each.classes for each in straight.rows] == [4, 6]
+    assert straight.weights == "random, seed 0"
+    assert straight.source == "made from seed 0"
+    for row in straight.rows:
+        assert row.accuracy_new_post > row.accuracy_new_pre + 0.2
+        assert row.accuracy_post >= row.accuracy_pre
+        assert row.accuracy_estimated >= row.accuracy_pre
+        assert row.error == row.accuracy_estimated - row.accuracy_post
+        assert len(row.curve) == 3
+    errors = [abs(row.error) for row in straight.rows]
+    assert straight.median_error == pytest.approx(sum(errors) / 2)
+    assert max(errors) < 0.2
+    assert straight.estimation_part is not None
+
+
+def test_without_windows_there_is_only_pre_training(material: Material) -> None:
+    result = Course(SETTINGS, material).run(0)
+    assert result.rows == ()
+    assert result.accuracy_pretrained > 0.6
+    assert (result.median_error, result.estimation_part) == (None, None)
+
+
+@pytest.mark.parametrize("steps", [2, 14, 30])
+def test_a_course_that_was_cut_off_goes_on_to_the_same_rows(
+    material: Material, straight: CourseResult, tmp_path: Path, warnings: list[str], steps: int
+) -> None:
+    """Cut off in pre-training, in the first and in the second window."""
+    folder = CourseFolder(tmp_path / "run", warnings.append)
+    with pytest.raises(CutOffError):
+        Course(SETTINGS, material, folder=folder).run(2, cut_off_after(steps))
+    again = Course(SETTINGS, material, folder=folder, resume=True).run(2)
+    assert timeless(again.rows) == timeless(straight.rows)
+    assert again.accuracy_pretrained == straight.accuracy_pretrained
+    assert warnings == []
+    assert not list((tmp_path / "run").glob("window-*"))
+
+
+def test_a_damaged_checkpoint_costs_a_window_not_the_course(
+    material: Material, straight: CourseResult, tmp_path: Path, warnings: list[str]
+) -> None:
+    folder = CourseFolder(tmp_path, warnings.append)
+    Course(SETTINGS, material, folder=folder).run(1)
+    (tmp_path / "course" / "000001.weights").write_bytes(b"half")
+    again = Course(SETTINGS, material, folder=folder, resume=True).run(2)
+    assert timeless(again.rows) == timeless(straight.rows)
+    assert len(warnings) == 1
+    assert "damaged; going on from the one before it" in warnings[0]
+    for each in (tmp_path / "course").glob("*.weights"):
+        each.write_bytes(b"")
+    with pytest.raises(InputError, match="none of its checkpoints is whole"):
+        Course(SETTINGS, material, folder=folder, resume=True)
+
+
+def test_a_folder_belongs_to_one_course(
+    material: Material, tmp_path: Path, warnings: list[str]
+) -> None:
+    folder = CourseFolder(tmp_path / "run", warnings.append)
+    with pytest.raises(InputError, match="holds no run; leave --resume out"):
+        Course(SETTINGS, material, folder=folder, resume=True)
+    Course(SETTINGS, material, folder=folder).run(0)
+    with pytest.raises(InputError, match="holds a run already; add --resume"):
+        Course(SETTINGS, material, folder=folder)
+    with pytest.raises(InputError, match=r"other settings, listed in settings\.json"):
+        Course(replace(SETTINGS, memory=31), material, folder=folder, resume=True)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be created"):
+        Course(SETTINGS, material, folder=CourseFolder(tmp_path / "file" / "run", print))
+
+
+def test_a_course_can_begin_with_weights(
+    material: Material, straight: CourseResult, tmp_path: Path
+) -> None:
+    course = Course(SETTINGS, material)
+    course.run(0)
+    course.model.save(tmp_path / "weights")
+    begun = Course(replace(SETTINGS, weights=tmp_path / "weights"), material)
+    assert begun.run(0).accuracy_pretrained > straight.accuracy_pretrained - 0.05
+    with pytest.raises(InputError, match="there is no such file"):
+        Course(replace(SETTINGS, weights=tmp_path / "absent"), material)
+
+
+def test_a_class_of_ones_own_needs_nothing_of_ours(
+    material: Material, tmp_path: Path, warnings: list[str]
+) -> None:
+    own = replace(SETTINGS, model="support.own_model:NearestMean")
+    folder = CourseFolder(tmp_path, warnings.append)
+    Course(own, material, folder=folder).run(1)
+    result = Course(own, material, folder=folder, resume=True).run(2)
+    assert result.weights == "the class does not say"
+    for row in result.rows:
+        assert row.accuracy_new_post > row.accuracy_new_pre + 0.2
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"model": "small-text"}, "small-text reads text, and nc-synthetic is made of images"),
+        ({"pixels": 32}, "does not take a size"),
+        ({"shuffle": True}, "made in the order of its classes"),
+        ({"benchmark": "nc-cifar"}, "did you mean nc-cifar-10"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(
+    material: Material, changed: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        Course(replace(SETTINGS, **changed), material)
+
+
+@pytest.mark.parametrize("windows", [-1, 5])
+def test_windows_that_are_not_there_are_refused(material: Material, windows: int) -> None:
+    with pytest.raises(InputError, match="nc-synthetic has 4 windows"):
+        Course(SETTINGS, material).run(windows)

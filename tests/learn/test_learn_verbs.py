@@ -1,0 +1,99 @@
+"""The verbs retrain, models and benchmarks, as a user types them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner, Result
+
+from migrator.cli import app
+from migrator.core.errors import InputError
+
+TINY = ["--model", "support.tiny_model:Tiny", "--epochs", "2", "--samples", "40"]
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app, words)
+
+
+def answered(*words: str) -> Any:
+    done = run(*words, "--json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def test_models_and_benchmarks_are_listed() -> None:
+    assert "small-cnn" in run("models").stdout
+    assert "nc-core50" in run("benchmarks").stdout
+    models = {each["name"]: each for each in answered("models")}
+    assert models["bert-base"]["modality"] == "text"
+    found = {each["name"]: each for each in answered("benchmarks")}
+    assert found["nc-20-newsgroups"]["windows"] == 9
+    assert found["nc-20-newsgroups"]["classes_per_window"] == 2
+
+
+def test_a_course_is_printed_written_and_resumed(tmp_path: Path) -> None:
+    out, folder = tmp_path / "found.json", tmp_path / "run"
+    kept = ["--checkpoint", str(folder)]
+    first = answered("retrain", "nc-synthetic", *TINY, "--windows", "1", *kept)
+    assert len(first["rows"]) == 1
+    assert first["weights"] == "random, seed 0"
+    assert first["board"].startswith("CPU") or torch.cuda.is_available()
+    done = run(
+        *("retrain", "nc-synthetic", *TINY, "--windows", "2", *kept, "--resume"),
+        *("--out", str(out)),
+    )
+    assert done.exit_code == 0, done.output
+    for words in ("made from seed 0", "new classes", "adopted", "estimates missed by", str(out)):
+        assert words in done.stdout
+    written = json.loads(out.read_text())
+    assert len(written["rows"]) == 2
+    assert written["rows"][0] == first["rows"][0]
+    assert 0 <= written["median_error"] <= 1
+
+
+def test_without_windows_the_pre_trained_model_is_told() -> None:
+    done = run("retrain", "nc-synthetic", *TINY, "--windows", "0")
+    assert done.exit_code == 0, done.output
+    assert "after pre-training" in done.stdout
+    assert "estimates" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nc-cifar", *TINY], "did you mean nc-cifar-10"),
+        (["nc-synthetic", "--model", "resnet"], "did you mean resnet-50"),
+        (["nc-synthetic", "--model", "small-text"], "reads text"),
+        (["nc-synthetic", *TINY, "--device", "tpu"], "use auto, cpu, cuda"),
+        (["nc-synthetic", *TINY, "--resume"], "with --checkpoint"),
+        (["nc-synthetic", *TINY, "--out", "absent/found.json"], "directory that exists"),
+        (["nc-synthetic", *TINY, "--windows", "9"], "has 4 windows"),
+        (["nc-cifar-10", "--model", "small-cnn", "--data", "absent"], "get cifar-10-python"),
+    ],
+)
+def test_what_cannot_be_run_is_one_sentence(words: list[str], said: str) -> None:
+    done = run("retrain", *words)
+    assert isinstance(done.exception, InputError)
+    assert said in str(done.exception)
+
+
+def test_without_a_gpu_cuda_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    done = run("retrain", "nc-synthetic", *TINY, "--device", "cuda")
+    assert isinstance(done.exception, InputError)
+    assert "sees no CUDA GPU" in str(done.exception)
+
+
+def test_a_damaged_checkpoint_is_a_warning(tmp_path: Path) -> None:
+    kept = ["--checkpoint", str(tmp_path / "run")]
+    assert run("retrain", "nc-synthetic", *TINY, "--windows", "1", *kept).exit_code == 0
+    (tmp_path / "run" / "course" / "000001.weights").write_bytes(b"")
+    done = run("retrain", "nc-synthetic", *TINY, "--windows", "1", *kept, "--resume")
+    assert done.exit_code == 0, done.output
+    assert "warning: " in done.stderr
+    assert "damaged" in done.stderr

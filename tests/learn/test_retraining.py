@@ -1,0 +1,157 @@
+"""Retraining: learns new classes, keeps the old, repeats, goes on where it was cut off."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.tiny_model import Tiny
+
+from migrator.core.errors import InputError
+from migrator.learn.adoption import decide
+from migrator.learn.benchmarks.benchmark import Origin, limited, window_data
+from migrator.learn.checkpoint import Checkpoints
+from migrator.learn.model import Model
+from migrator.learn.registry import benchmark
+from migrator.learn.retraining import Settings, retrain
+from migrator.learn.samples import Samples, WindowData
+from migrator.learn.training import accuracy, balanced, rate, steps_of
+
+KNOWN = benchmark("nc-synthetic")
+SETTINGS = Settings(epochs=4, batch=32)
+Pretrained = tuple[Model, WindowData, float]
+
+
+@pytest.fixture(scope="module")
+def pretrained() -> Pretrained:
+    material = limited(KNOWN.load(Origin()), 100, 0)
+    first, second = (window_data(KNOWN, material, each, 40, 0) for each in (0, 1))
+    model, done = retrain(Tiny.build(10, 0), first, 0.0, SETTINGS)
+    assert done.accuracy_after > 0.8
+    return model, second, accuracy(model, second.held_out)
+
+
+def no_warning(sentence: str) -> None:
+    raise AssertionError(sentence)
+
+
+def same(left: Model, right: Model, data: WindowData) -> bool:
+    inputs = data.held_out.inputs[:50]
+    return np.array_equal(left.infer(inputs), right.infer(inputs))
+
+
+def test_new_classes_are_learned_and_old_ones_kept(pretrained: Pretrained) -> None:
+    model, data, before = pretrained
+    first = model.infer(data.held_out.inputs)
+    new, done = retrain(model, data, before, SETTINGS)
+    assert done.accuracy_new_before == 0
+    assert done.accuracy_new_after > 0.6
+    assert done.accuracy_after > before + 0.2
+    assert done.adopted
+    assert new is not model
+    assert len(done.curve) == 4
+    assert done.curve[-1] == done.accuracy_after == accuracy(new, data.held_out)
+    # the serving model was not touched
+    np.testing.assert_array_equal(model.infer(data.held_out.inputs), first)
+
+
+def test_the_seed_decides(pretrained: Pretrained) -> None:
+    model, data, before = pretrained
+    short = replace(SETTINGS, epochs=1)
+    first, second, other = (
+        retrain(model, data, before, each)[0] for each in (short, short, replace(short, seed=1))
+    )
+    assert same(first, second, data)
+    assert not same(first, other, data)
+
+
+def test_a_worse_model_is_not_adopted(pretrained: Pretrained) -> None:
+    model, data, _ = pretrained
+    kept, done = retrain(model, data, 1.0, replace(SETTINGS, epochs=1))
+    assert kept is model
+    assert not done.adopted
+    assert done.accuracy_after < 1
+
+
+def test_a_decision_takes_the_not_worse(pretrained: Pretrained) -> None:
+    del pretrained
+    assert decide(0.5, 0.5).adopted
+    assert decide(0.5, 0.6).accuracy == 0.6
+    assert decide(0.5, 0.4).accuracy == 0.5
+    assert not decide(0.5, float("nan")).adopted
+
+
+class CutOffError(Exception):
+    pass
+
+
+def cut_off_after(steps: int) -> Callable[[], None]:
+    counted = itertools.count(1)
+
+    def step() -> None:
+        if next(counted) == steps:
+            raise CutOffError
+
+    return step
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_what_was_cut_off_goes_on_to_the_very_same_model(
+    pretrained: Pretrained, tmp_path: Path, damaged: bool
+) -> None:
+    model, data, before = pretrained
+    warnings: list[str] = []
+    checkpoints = Checkpoints(tmp_path / "run", warnings.append)
+    steps = steps_of(len(data.training), SETTINGS.batch)
+    with pytest.raises(CutOffError):
+        retrain(model, data, before, SETTINGS, checkpoints, cut_off_after(3 * steps - 2))
+    if damaged:
+        (tmp_path / "run" / "000001.weights").write_bytes(b"")
+    counted = itertools.count()
+    again, done = retrain(
+        model, data, before, SETTINGS, checkpoints, lambda: (next(counted), None)[1]
+    )
+    assert next(counted) == (3 if damaged else 2) * steps
+    assert len(warnings) == damaged
+    straight, expected = retrain(model, data, before, SETTINGS)
+    assert same(again, straight, data)
+    assert done.curve == expected.curve
+
+
+def test_what_cannot_be_trained_is_one_sentence(pretrained: Pretrained) -> None:
+    model, data, before = pretrained
+    none = data.new.rows(np.empty(0, np.intp))
+    for empty in (replace(data, new=none), replace(data, held_out=none)):
+        with pytest.raises(InputError, match="has no samples"):
+            retrain(model, empty, before, SETTINGS)
+    with pytest.raises(InputError, match="at least 1 epoch"):
+        Settings(epochs=0)
+
+
+def test_the_rate_warms_up_and_cools_down() -> None:
+    rates = [rate(step, 100, 1.0) for step in range(100)]
+    assert rates[0] < rates[5] < max(rates)
+    assert rates[-1] < 0.01
+    assert 0.9 < max(rates) <= 1
+
+
+def test_every_class_is_trained_on_as_often() -> None:
+    labels = np.repeat([0, 1, 2], [90, 6, 4])
+    order = balanced(labels, np.random.default_rng(0))
+    assert len(order) == 100
+    counts = np.bincount(labels[order])
+    assert counts.min() >= 32
+    # nothing is left out of a small class, and nothing of the large one comes twice
+    assert set(order) >= set(range(90, 100))
+    assert len(set(order[labels[order] == 0])) == counts[0]
+
+
+def test_a_share_keeps_every_class() -> None:
+    labels = np.repeat([0, 1], [100, 3]).astype(np.int64)
+    samples = Samples(np.arange(103), labels, labels)
+    part = samples.share(0.1, np.random.default_rng(0))
+    assert np.bincount(part.labels).tolist() == [10, 1]

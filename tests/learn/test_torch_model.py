@@ -1,0 +1,151 @@
+"""Models on torch: the same seed gives the same model, and files give back what was saved."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from migrator.core.errors import InputError
+from migrator.learn.torch_model import TorchModel
+from migrator.learn.zoo.small import SmallCnn, SmallText
+
+RNG = np.random.default_rng(0)
+IMAGES = RNG.integers(0, 256, (16, 3, 16, 16), dtype=np.uint8)
+LABELS = RNG.integers(0, 4, 16).astype(np.int64)
+
+
+def model(seed: int = 0) -> SmallCnn:
+    return SmallCnn.build(4, seed, 16)
+
+
+def trained(steps: int, each: TorchModel | None = None) -> TorchModel:
+    each = each or model()
+    for _ in range(steps):
+        each.train_step(IMAGES, LABELS, 1e-2)
+    return each
+
+
+def test_the_seed_decides_and_nobody_outside_notices() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    first, second, other = trained(3), trained(3), trained(3, model(1))
+    assert torch.equal(torch.rand(3), expected)
+    np.testing.assert_array_equal(first.infer(IMAGES), second.infer(IMAGES))
+    assert not np.array_equal(first.infer(IMAGES), other.infer(IMAGES))
+
+
+def test_training_lowers_the_loss() -> None:
+    each = model()
+    losses = [each.train_step(IMAGES, LABELS, 1e-2) for _ in range(30)]
+    assert np.mean(losses[-5:]) < 0.8 * np.mean(losses[:5])
+
+
+def test_images_of_any_size_are_read() -> None:
+    large = RNG.integers(0, 256, (2, 3, 50, 50), dtype=np.uint8)
+    assert model().infer(large).shape == (2, 4)
+
+
+def test_classes_never_seen_are_not_answered_and_not_unlearned() -> None:
+    each = model()
+    head = each.network.state_dict()["classifier.bias"][3].clone()
+    for _ in range(5):
+        each.train_step(IMAGES, LABELS % 3, 1e-2)
+    assert np.isneginf(each.infer(IMAGES)[:, 3]).all()
+    assert set(each.infer(IMAGES).argmax(1)) <= {0, 1, 2}
+    # weight decay is all that happens to what is still to come
+    assert abs(float(each.network.state_dict()["classifier.bias"][3] - head)) < 1e-3
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "."])
+def test_a_file_or_a_folder_gives_the_weights_back(tmp_path: Path, name: str) -> None:
+    each = trained(3)
+    each.save(tmp_path / "weights.safetensors")
+    again = model(7)
+    again.load(tmp_path / name)
+    np.testing.assert_array_equal(again.infer(IMAGES), each.infer(IMAGES))
+
+
+def test_a_training_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
+    each = trained(3)
+    each.save(tmp_path / "half", training=True)
+    again = model()
+    again.load(tmp_path / "half")
+    np.testing.assert_array_equal(trained(3, again).infer(IMAGES), trained(3, each).infer(IMAGES))
+
+
+def test_a_copy_is_one_of_its_own_and_begins_its_training_anew() -> None:
+    each = trained(2)
+    before = each.infer(IMAGES)
+    other = copy.deepcopy(each)
+    np.testing.assert_array_equal(other.infer(IMAGES), before)
+    trained(2, other)
+    np.testing.assert_array_equal(each.infer(IMAGES), before)
+    assert not np.array_equal(other.infer(IMAGES), before)
+
+
+def test_weights_with_another_head_leave_the_head_random(tmp_path: Path) -> None:
+    larger = SmallCnn.build(9, 3, 16)
+    # as somebody else would have written it: without our note
+    save_file(dict(larger.network.state_dict()), tmp_path / "theirs.safetensors")
+    each = model()
+    assert each.weights == "random, seed 0"
+    each.load(tmp_path / "theirs.safetensors")
+    assert each.weights == "loaded from theirs.safetensors, head random"
+    own, theirs = each.network.state_dict(), larger.network.state_dict()
+    assert torch.equal(own["0.weight"], theirs["0.weight"])
+    assert own["classifier.weight"].shape == (4, 128)
+
+
+def test_weights_of_another_model_are_refused_and_nothing_is_taken(tmp_path: Path) -> None:
+    SmallText.build(4, 0).save(tmp_path / "text")
+    each = model()
+    before = each.infer(IMAGES)
+    with pytest.raises(InputError, match="do not fit SmallCnn"):
+        each.load(tmp_path / "text")
+    np.testing.assert_array_equal(each.infer(IMAGES), before)
+
+
+def test_weights_that_are_missing_or_damaged_are_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no such file"):
+        model().load(tmp_path / "absent")
+    (tmp_path / "bad").write_bytes(b"no tensors")
+    with pytest.raises(InputError, match="damaged or no safetensors file"):
+        model().load(tmp_path / "bad")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"holds no \.safetensors files"):
+        model().load(tmp_path / "empty")
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be written"):
+        model().save(tmp_path / "absent" / "weights")
+
+
+def test_what_is_saved_is_plain_safetensors(tmp_path: Path) -> None:
+    model().save(tmp_path / "weights")
+    assert set(load_file(tmp_path / "weights")) == set(model().network.state_dict())
+
+
+def test_a_model_larger_than_the_memory_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    each = model()
+    monkeypatch.setattr(each, "logits", full)
+    for attempt in (lambda: each.infer(IMAGES), lambda: each.train_step(IMAGES, LABELS, 1e-3)):
+        with pytest.raises(InputError, match="does not fit the memory"):
+            attempt()
+
+
+def test_texts_of_token_numbers_are_read() -> None:
+    each = SmallText.build(4, 0)
+    tokens = each.example(16)
+    losses = [each.train_step(tokens, LABELS, 1e-2) for _ in range(20)]
+    assert losses[-1] < losses[0]
+    assert each.infer(tokens).shape == (16, 4)

@@ -1,0 +1,74 @@
+"""The zoo's large models: right in size and shape. On torch's meta device nothing is computed."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import torch
+
+from migrator.core.errors import InputError
+from migrator.learn.image_model import ImageModel
+from migrator.learn.registry import build, models
+from migrator.learn.zoo.attention import BertBase, VitB16
+
+SIZES = {
+    "mobilenet-v2": 2.24,
+    "resnet-50": 23.5,
+    "convnext-b": 87.6,
+    "vit-b-16": 85.8,
+    "bert-base": 109.5,
+}
+"""Millions of weights with ten classes."""
+
+
+def abstract(name: str) -> torch.nn.Module:
+    with torch.device("meta"):
+        if name == "bert-base":
+            return BertBase.build(10, 0).network
+        kind = models()[name]
+        assert issubclass(kind, ImageModel)
+        return kind.network_of(10)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_a_network_has_the_published_size(name: str) -> None:
+    weights = sum(each.numel() for each in abstract(name).parameters())
+    assert weights / 1e6 == pytest.approx(SIZES[name], rel=0.01)
+
+
+@pytest.mark.parametrize("name", [each for each in SIZES if each != "bert-base"])
+def test_images_of_64_pixels_give_a_row_of_scores(name: str) -> None:
+    network = abstract(name)
+    if name == "vit-b-16":
+        with torch.device("meta"):
+            network = VitB16.network_of(10, 64)
+    images = torch.zeros(2, 3, 64, 64, device="meta")
+    assert network.eval()(pixel_values=images).logits.shape == (2, 10)
+
+
+def test_texts_give_a_row_of_scores() -> None:
+    tokens = torch.zeros(2, 128, dtype=torch.int64, device="meta")
+    assert abstract("bert-base").eval()(input_ids=tokens).logits.shape == (2, 10)
+
+
+def test_a_transformers_model_trains_and_answers() -> None:
+    each = build("mobilenet-v2", 3, 0, pixels=32)
+    images, labels = each.example(4), np.array([0, 1, 2, 0])
+    assert images.shape == (4, 3, 32, 32)
+    assert each.train_step(images, labels, 1e-3) > 0
+    assert each.infer(images).shape == (4, 3)
+
+
+@pytest.mark.skipif(find_spec("torchvision") is not None, reason="torchvision is installed")
+def test_without_torchvision_inception_says_what_it_needs() -> None:
+    with pytest.raises(InputError, match="comes from torchvision"):
+        build("inception-v3", 3, 0)
+
+
+def test_without_transformers_a_model_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(InputError, match=r"pip install 'migrator\[learn\]'"):
+        build("resnet-50", 3, 0)

@@ -1,0 +1,76 @@
+"""What is measured: every size and batch first, nothing that does not fit the board together."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from migrator.core.catalogue import board, boards
+from migrator.core.errors import InputError
+from migrator.profiling.measurements import (
+    Measurement,
+    Partition,
+    Study,
+    Task,
+    estimate_s,
+    measurements,
+)
+
+H200 = board("H200-141GB")
+MODELS = ["resnet-50", "bert-base"]
+
+
+def of(study: Study, found: list[Measurement]) -> list[Measurement]:
+    return [each for each in found if each.study is study]
+
+
+def test_every_model_size_and_batch_has_its_latency_measured_once_a_round() -> None:
+    found = of(Study.LATENCY, measurements(H200, MODELS, [1, 4], rounds=2))
+    got = [(sms, job.model, job.batch, e.round) for e in found for sms, job in e.jobs]
+    wanted = set(product((16, 32, 60, 64, 132), MODELS, (1, 4), (0, 1)))
+    assert len(got) == len(wanted)
+    assert set(got) == wanted
+    assert {job.task for each in found for _, job in each.jobs} == {Task.INFERENCE}
+
+
+def test_what_matters_most_comes_first() -> None:
+    found = measurements(H200, MODELS, [1, 4], interference=True, rounds=2)
+    order = list(dict.fromkeys((each.study, each.round) for each in found))
+    assert order == [
+        (Study.LATENCY, 0),
+        (Study.TRAINING, 0),
+        (Study.START, 0),
+        (Study.LATENCY, 1),
+        (Study.INTERFERENCE, 0),
+    ]
+    assert len({each.key for each in found}) == len(found)
+
+
+@pytest.mark.parametrize("name", sorted(boards()))
+def test_on_every_board_jobs_run_together_only_where_they_fit(name: str) -> None:
+    known = boards()[name]
+    if any(each.sms is None for each in known.plain_profiles.values()):
+        with pytest.raises(InputError, match="nobody has published"):
+            measurements(known, MODELS, [1])
+        return
+    found = measurements(known, MODELS, [1, 4, 16], interference=True)
+    together = [e for e in found if len(e.jobs) > 1 and e.partition is Partition.SHARES]
+    assert together
+    for each in together:
+        assert sum(sms for sms, _ in each.jobs) <= known.sms, each.words
+        assert each.jobs[0][1].task is Task.INFERENCE
+    apart = [e for e in found if e.partition is Partition.NONE]
+    assert {len(each.jobs) for each in apart} == {1, 2}
+
+
+def test_the_list_says_what_runs_and_how_long_it_takes() -> None:
+    found = measurements(H200, MODELS, [1, 4], interference=True)
+    words = [each.words for each in found]
+    assert "inference of resnet-50, batch 4, on 60 SMs" in words
+    assert "7 times inference of bert-base, batch 1, on 16 SMs" in words
+    beside = "inference of bert-base, batch 1, on 60 SMs beside training of resnet-50, batch 32, "
+    assert f"{beside}on 64 SMs" in words
+    shorter = measurements(H200, MODELS, [1, 4], interference=True, pace=0.1)
+    assert estimate_s(shorter) < estimate_s(found)
+    assert [each.key for each in shorter] == [each.key for each in found]

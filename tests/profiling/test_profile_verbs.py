@@ -1,0 +1,158 @@
+"""The verbs profile and profiles as a user types them, and the profiler without the CLI."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from migrator.cli import app
+from migrator.core.errors import InputError
+from migrator.profiling import measurements as listed
+from migrator.profiling import run as profiling_run
+from migrator.profiling.__main__ import main
+from migrator.scenario.file import read_scenario
+
+TINY = "support.tiny_model:Tiny"
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app, words)
+
+
+def refused(*words: str) -> str:
+    done = run(*words)
+    assert isinstance(done.exception, InputError), done.output
+    assert "\n" not in str(done.exception)
+    return str(done.exception)
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> str:
+    arrivals = {"generator": "poisson", "mean_rps": 10}
+    tenant = {"slo_ms": 50, "batch": 4, "arrivals": arrivals}
+    data = {
+        "version": 1,
+        "gpu": "A30-24GB",
+        "tenants": [
+            {"name": "own", "model": TINY, **tenant},
+            {"model": "resnet-50", **tenant},
+        ],
+    }
+    path = tmp_path / "two.yaml"
+    path.write_text(yaml.safe_dump(data), encoding="utf-8")
+    return str(path)
+
+
+def profile_entry(model: str, latency_ms: float) -> dict[str, Any]:
+    return {
+        "model": model,
+        "board": "A30-24GB",
+        "latency_ms": {"1": {"14": latency_ms, "56": 1.0}},
+        "training_ratio": 3.0,
+        "interference": 0.0,
+        "contention": 1.0,
+        "overhead": {"create_s": 1.0, "start_s": 1.0, "load_s": 1.0},
+        "provenance": "by hand",
+    }
+
+
+def test_a_dry_run_lists_everything_without_a_gpu(scenario: str) -> None:
+    told = run("profile", scenario, "--dry-run", "--batches", "1,2", "--interference")
+    assert told.exit_code == 0, told.output
+    lines = told.stdout.splitlines()
+    assert f"latency       inference of {TINY}, batch 2, on 28 SMs" in lines
+    assert any(line.startswith("interference  4 times inference of resnet-50") for line in lines)
+    found = json.loads(run("profile", scenario, "--dry-run", "--json").stdout)
+    assert found["seconds"] > 0
+    assert {each["study"] for each in found["measurements"]} == {"latency", "training", "start"}
+
+
+def test_a_model_without_a_profile_is_measured_and_its_capability_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = listed._latency
+    monkeypatch.setattr(listed, "_latency", lambda *given: islice(first(*given), 1))
+    for slow in ("_training", "_starts"):
+        monkeypatch.setattr(listed, slow, lambda *_: [])
+    tenant = {
+        **{"name": "own", "model": TINY, "slo_ms": 50, "batch": 4},
+        "arrivals": {"generator": "poisson", "mean_rps": 10},
+    }
+    path, out = tmp_path / "one.yaml", tmp_path / "found.json"
+    path.write_text(yaml.safe_dump({"version": 1, "gpu": "A30-24GB", "tenants": [tenant]}))
+    words = ("profile", str(path), "--driver", "cpu", "--pace", "0.02", "--out", str(out))
+    told = run(*words, "--batches", "1")
+    assert told.exit_code == 0, told.output
+    assert "capability within the objective" in told.stdout
+    assert run("profiles", str(out)).stdout.startswith(TINY)
+    # and the scenario can be read with it
+    tenant["profile"] = "found.json"
+    path.write_text(yaml.safe_dump({"version": 1, "gpu": "A30-24GB", "tenants": [tenant]}))
+    assert read_scenario(path).tenants[0].service.profile.model == TINY
+
+
+def test_without_a_gpu_the_packaged_profiles_are_offered(
+    scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "no NVIDIA GPU is to be seen here" in refused("profile", scenario)
+    assert "`migrator profiles` lists them" in refused("profile", scenario)
+    assert "resnet-50" in run("profiles").stdout
+    assert len(json.loads(run("profiles", "--json").stdout)) == 6
+
+
+def test_bad_input_is_told_in_one_sentence(
+    scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "with --driver mps" in refused("profile", scenario, "--driver", "mig")
+    assert "there is no 'mpss'; did you mean mps" in refused(
+        "profile", scenario, "--driver", "mpss"
+    )
+    for wrong in ("", "0", "1,x", "1,,2", "5000"):
+        assert "--batches" in refused("profile", scenario, "--batches", wrong)
+    assert "SCENARIO: name" in refused("profile")
+    cpu = ("profile", scenario, "--driver", "cpu")
+    assert "--out" in refused(*cpu, "--out", str(tmp_path / "nowhere" / "x.json"))
+    monkeypatch.setattr(profiling_run, "find_spec", lambda _name: None)
+    assert "pip install 'migrator[learn]'" in refused(*cpu, "--out", str(tmp_path / "x.json"))
+    assert not (tmp_path / "x.json").exists()
+
+
+def test_two_files_are_compared(tmp_path: Path) -> None:
+    one, two, alien = (tmp_path / f"{name}.json" for name in ("one", "two", "alien"))
+    for path, model, value in ((one, "a", 2.0), (two, "a", 2.2), (alien, "b", 2.0)):
+        text = {"version": 2, "profiles": [profile_entry(model, value)]}
+        path.write_text(json.dumps(text), encoding="utf-8")
+    told = run("profile", "--compare", str(one), str(two))
+    assert told.exit_code == 0, told.output
+    assert "4.76% (median),  9.52% (most: a x1 on 14 SMs)" in told.stdout
+    found = json.loads(run("profile", "--compare", str(one), str(two), "--json").stdout)
+    assert {each["quantity"]: each["largest"] for each in found}["load_s"] == 0
+    assert "no model on the same board" in refused("profile", "--compare", str(one), str(alien))
+
+
+def test_version_two_is_read_as_strictly_as_version_one(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    entry = {**profile_entry("a", 1.0), "latency_p95_msec": {}}
+    path.write_text(json.dumps({"version": 2, "profiles": [entry]}), encoding="utf-8")
+    assert "did you mean latency_p95_ms" in refused("profiles", str(path))
+    entry = {**profile_entry("a", 1.0), "latency_ms": {"0": {"14": 1.0}}}
+    path.write_text(json.dumps({"version": 2, "profiles": [entry]}), encoding="utf-8")
+    assert "profiles[0].latency_ms.0: '0' is not a batch" in refused("profiles", str(path))
+
+
+def test_the_module_alone_does_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main([TINY, "--board", "A30-24GB", "--dry-run"]) == 0
+    assert "measurements, about" in capsys.readouterr().out
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main([TINY]) == 2
+    assert "no NVIDIA GPU" in capsys.readouterr().err
+    assert main([TINY, "--driver", "mig"]) == 2

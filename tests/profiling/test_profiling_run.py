@@ -1,0 +1,195 @@
+"""The whole flow on a CPU, with real processes: measured, resumed, left out, written, read back."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from migrator.core.catalogue import Board
+from migrator.core.errors import InputError, MigratorError
+from migrator.profiling import measuring
+from migrator.profiling.measurements import Measurement, Study, measurements
+from migrator.profiling.results import Results
+from migrator.profiling.run import Profiled, profile
+from migrator.profiling.shares import Cpu
+from migrator.scenario.profile_file import read_profile, read_profiles
+
+TINY, PLAIN = "support.tiny_model:Tiny", "support.profiled_models:Plain"
+GREEDY, FATAL = "support.profiled_models:Greedy", "support.profiled_models:Fatal"
+QUICK = 0.05
+
+
+def planned(board: Board, models: list[str], **options: Any) -> list[Measurement]:
+    """Everything, but only one cold start: each takes seconds."""
+    found = measurements(board, models, [1, 4], pace=QUICK, **options)
+    starts = [each for each in found if each.study is Study.START]
+    return [each for each in found if each not in starts[1:]]
+
+
+def everything(board: Board) -> list[Measurement]:
+    """Of the greedy one only what has to be left out."""
+    greedy = measurements(board, [GREEDY], [1, 4], pace=QUICK)
+    return [
+        *(each for each in greedy if each.study is Study.LATENCY),
+        *planned(board, [TINY, PLAIN]),
+        *(
+            each
+            for each in planned(board, [TINY], interference=True)
+            if each.study is Study.INTERFERENCE
+        ),
+    ]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("profiled")
+
+
+@pytest.fixture(scope="module")
+def done(folder: Path, board: Board) -> Profiled:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+        results = Results(folder / "rows.jsonl", {})
+        return profile(everything(board), Cpu(board), results, folder / "found.json")
+
+
+def by_model(done: Profiled) -> dict[str, dict[str, Any]]:
+    return {each["model"]: each for each in done.profiles}
+
+
+def test_the_file_is_read_back_as_profiles(done: Profiled, folder: Path) -> None:
+    found = read_profiles(folder / "found.json")
+    assert [each.model for each in found] == [GREEDY, TINY, PLAIN]
+    assert read_profile(folder / "found.json", PLAIN).model == PLAIN
+    for each, entry in zip(found, done.profiles, strict=True):
+        for batch, curve in each.latency_ms.items():
+            assert [sms for sms, _ in curve.points] == [10]
+            p50 = entry["latency_ms"][str(batch)]["10"]
+            p95, p99 = (entry[f"latency_p{part}_ms"][str(batch)]["10"] for part in (95, 99))
+            assert 0 < p50 <= p95 <= p99
+    with pytest.raises(InputError, match="profiles: which is meant is not said; name support"):
+        read_profile(folder / "found.json")
+    with pytest.raises(InputError, match="profiles: none is of 'other'"):
+        read_profile(folder / "found.json", "other")
+
+
+def test_training_and_start_are_measured_in_their_parts(done: Profiled) -> None:
+    tiny, plain = by_model(done)[TINY], by_model(done)[PLAIN]
+    assert tiny["training_ms"].keys() == tiny["training_step_ms"].keys() == {"10"}
+    assert tiny["training_ratio"] > 0
+    assert plain["training_ms"].keys() == {"10"}
+    parts = tiny["overhead_parts_s"]
+    assert parts["import_s"] > parts["copy_s"] >= 0
+    start_s = parts["python_s"] + parts["import_s"] + parts["build_s"]
+    assert tiny["overhead"]["start_s"] == pytest.approx(start_s, abs=2e-3)
+    assert "start_s and load_s assumed" in plain["provenance"]
+    assert "start_s" not in tiny["provenance"]
+    assert tiny["memory_mib"]["4"] > 0
+
+
+def test_what_does_not_fit_is_left_out_with_a_sentence(done: Profiled) -> None:
+    greedy = by_model(done)[GREEDY]
+    assert greedy["latency_ms"].keys() == {"1"}
+    said = (
+        f"{GREEDY}: inference of 4 on 10 SMs left out, it does not fit the 1 GiB of that instance"
+    )
+    assert said in greedy["left_out"]
+    assert said in done.faults
+    assert "training_ratio assumed" in greedy["provenance"]
+
+
+def test_neighbours_are_measured_beside_one_another(done: Profiled, folder: Path) -> None:
+    rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
+    beside = [row for row in rows if row.get("study") == "interference" and "jobs" in row]
+    assert {len(row["jobs"]) for row in beside} == {1, 2}
+    for row in beside:
+        assert all(job["p50_ms"] > 0 and job["finite"] for job in row["jobs"])
+    tiny = by_model(done)[TINY]
+    assert "interference" not in tiny["provenance"]
+    assert tiny["interference"] >= 0
+    assert tiny["contention"] >= 0
+
+
+def test_provenance_says_where_when_and_with_what(done: Profiled, folder: Path) -> None:
+    about = json.loads((folder / "found.json").read_text())["measured"]
+    assert about["gpu"] == "CPU"
+    assert about["torch"]
+    assert about["date"].startswith("20")
+    for each in done.profiles:
+        assert each["provenance"].startswith(f"CPU, torch {about['torch']}, {about['date']}; ")
+        assert "create_s published" in each["provenance"]
+
+
+def test_a_second_run_measures_nothing_and_writes_the_same(
+    done: Profiled, folder: Path, board: Board
+) -> None:
+    todo = everything(board)
+    again = profile(todo, Cpu(board), Results(folder / "rows.jsonl", {}), folder / "again.json")
+    assert (again.measured, again.left, again.taken_over) == (0, 0, len(todo))
+    assert again.profiles == done.profiles
+
+
+def test_after_a_crash_the_next_run_goes_on(
+    tmp_path: Path, board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    falling = tmp_path / "falling"
+    falling.touch()
+    monkeypatch.setenv("MIGRATOR_TEST_FATAL", str(falling))
+    todo = [
+        each
+        for each in measurements(board, [TINY, FATAL], [1], pace=QUICK)
+        if each.study is Study.LATENCY
+    ]
+    rows, out = tmp_path / "rows.jsonl", tmp_path / "found.json"
+    first = profile(todo, Cpu(board), Results(rows, {"gpu": "a"}), out)
+    assert (first.measured, first.left) == (1, 1)
+    assert "lost, a worker process ended (exit code 3): the sky is falling" in first.faults[0]
+    assert [each["model"] for each in first.profiles] == [TINY]
+    falling.unlink()
+    with rows.open("a") as file:
+        file.write('{"key": "cut o')
+    second = profile(todo, Cpu(board), Results(rows, {"gpu": "a"}), out)
+    assert (second.measured, second.taken_over, second.left) == (1, 1, 0)
+    assert [each["model"] for each in second.profiles] == [TINY, FATAL]
+    assert not second.faults
+    with pytest.raises(InputError, match=r"another GPU, driver or version; give --fresh"):
+        Results(rows, {"gpu": "b"})
+    assert not Results(rows, {"gpu": "b"}, fresh=True).rows
+
+
+def test_several_losses_in_a_row_end_the_run_and_its_workers(
+    tmp_path: Path, board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MIGRATOR_TEST_FATAL", os.fspath(tmp_path))
+    monkeypatch.setattr(measuring, "_MOST_LOST", 2)
+    todo = [
+        each
+        for each in measurements(board, [FATAL], [1, 4, 8], pace=QUICK)
+        if each.study is Study.LATENCY
+    ]
+    results = Results(tmp_path / "rows.jsonl", {})
+    with pytest.raises(MigratorError, match=r"2 workers were lost in a row, .* run the same"):
+        profile(todo, Cpu(board), results, tmp_path / "found.json")
+    assert not (tmp_path / "found.json").exists()
+    assert not any(results.has(each.key) for each in todo)
+
+
+def test_a_model_that_does_not_exist_ends_the_run_before_it_begins(
+    tmp_path: Path, board: Board
+) -> None:
+    todo = planned(board, [TINY, "support.tiny_model:Huge"])
+    results = Results(tmp_path / "rows.jsonl", {})
+    with pytest.raises(InputError, match=r"support.tiny_model has no Huge"):
+        profile(todo, Cpu(board), results, tmp_path / "found.json")
+    assert list(results.rows) == ["about"]
+
+
+def test_without_time_nothing_is_started(tmp_path: Path, board: Board) -> None:
+    results = Results(tmp_path / "rows.jsonl", {})
+    with pytest.raises(MigratorError, match="no time to measure anything; raise --budget-s"):
+        profile(planned(board, [TINY]), Cpu(board), results, tmp_path / "x.json", budget_s=0.01)
+    assert list(results.rows) == ["about end"]

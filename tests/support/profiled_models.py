@@ -1,0 +1,66 @@
+"""Models for tests of the profiler: a plain class, one that is too large, one that crashes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from migrator.learn.model import Inputs, Labels, Modality, Scores
+from support.tiny_model import Tiny
+
+
+class Plain:
+    """The methods of a model and nothing more; knows nothing of torch."""
+
+    modality = Modality.IMAGES
+    learning_rate = 0.1
+
+    @classmethod
+    def build(cls, classes: int, seed: int) -> Self:
+        model = cls()
+        model.weights = np.random.default_rng(seed).normal(size=(12, classes))
+        return model
+
+    weights: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+
+    def to(self, device: str) -> None:
+        pass
+
+    def example(self, batch: int) -> Inputs:
+        return np.ones((batch, 12), np.uint8)
+
+    def infer(self, inputs: Inputs) -> Scores:
+        return np.asarray(inputs @ self.weights, np.float32)
+
+    def train_step(self, inputs: Inputs, labels: Labels, lr: float) -> float:
+        return float(np.mean(inputs @ self.weights) + lr * len(labels))
+
+    def save(self, path: Path, *, training: bool = False) -> None:
+        raise NotImplementedError
+
+    def load(self, path: Path) -> None:
+        raise NotImplementedError
+
+
+class Greedy(Tiny):
+    """Fits in batches below 4 only."""
+
+    def logits(self, inputs: Tensor) -> Tensor:
+        if len(inputs) >= 4:
+            raise torch.OutOfMemoryError("tried to allocate everything")
+        return super().logits(inputs)
+
+
+class Fatal(Tiny):
+    """Ends its process once the file named in the environment is there."""
+
+    def logits(self, inputs: Tensor) -> Tensor:
+        if Path(os.environ["MIGRATOR_TEST_FATAL"]).exists():
+            print("the sky is falling")
+            os._exit(3)
+        return super().logits(inputs)

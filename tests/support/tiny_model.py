@@ -1,0 +1,36 @@
+"""A model for tests: one layer, a millisecond a step. Also a user's own class, by import path."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+from torch import Tensor, nn
+
+from migrator.learn.model import Inputs, Modality
+from migrator.learn.torch_model import TorchModel, initialised_from
+
+SIDE = 16
+
+
+class Tiny(TorchModel):
+    """Tells the pictures of nc-synthetic apart."""
+
+    name = "tiny"
+    summary = "one layer"
+    modality = Modality.IMAGES
+    learning_rate = 3e-3
+    head = "1."
+
+    @classmethod
+    def build(cls, classes: int, seed: int) -> Self:
+        with initialised_from(seed):
+            network = nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE * SIDE, classes))
+        return cls(network, classes, seed)
+
+    def logits(self, inputs: Tensor) -> Tensor:
+        said: Tensor = self.network((inputs.float() - 128) / 64)
+        return said
+
+    def example(self, batch: int) -> Inputs:
+        return np.zeros((batch, 3, SIDE, SIDE), np.uint8)

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from tables import table
 
 from migrator.core.errors import InputError
-from migrator.forecast.evaluation import interval_of, origins_of, pinball, quantiles_of
+from migrator.forecast.evaluation import interval_of, origins_of, over_mean, pinball, quantiles_of
 from migrator.forecast.forecaster import Counts, Forecaster
 from migrator.forecast.registry import forecaster, forecasters
 
@@ -127,15 +127,16 @@ def _figures(came: Counts, ahead: NDArray[np.float64]) -> Row:
     above = float((came > high + _ROUNDING).mean())
     below = float((came < low - _ROUNDING).mean())
     mean, rate = ahead.mean(axis=0), float(came.mean())
+    bias = over_mean(float(mean.mean()), rate)
     return {
         "mean": rate,
         "empty": float((came == 0).mean()),
-        "wape": float(np.abs(came - mean).mean()) / rate,
-        "bias": float(mean.mean()) / rate - 1,
+        "wape": over_mean(float(np.abs(came - mean).mean()), rate),
+        "bias": None if bias is None else bias - 1,
         "coverage": 1 - above - below,
         "above": above,
         "below": below,
-        "pinball": float(pinball(came, quantiles_of(ahead)).mean()) / rate,
+        "pinball": over_mean(float(pinball(came, quantiles_of(ahead)).mean()), rate),
     }
 
 
@@ -145,6 +146,8 @@ def _shown(rows: list[Row]) -> list[str]:
 
 
 def _cell(value: object) -> str:
+    if value is None:
+        return "-"
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 

@@ -153,3 +153,25 @@ def worth(
     )
     rest = replace(window, slots=len(slots), tenants=tenants, initial=Initial(held))
     return goodput_of(rest, Plan(0.0, 0.0, "by hand", 0.0, (), slots))
+
+
+def test_what_is_not_warm_yet_is_given_up_sooner() -> None:
+    """Task b's instance on slice 6 serves in a long while only: for a it would be as cold."""
+    rates = dict.fromkeys("ab", [10.0] * SLOTS)
+    able = {1: 10.0}
+    both = Problem(
+        A100,
+        1.0,
+        SLOTS,
+        Charge.SURVIVORS,
+        tuple(tenant(name, rates[name], capability=able, overhead_s=4.0) for name in "ab"),
+    )
+    held = tuple(
+        Instance(start, 1, Task("a" if start < 2 else "b", Kind.INFERENCE)) for start in range(7)
+    )
+    nothing = Plan(0.0, 0.0, "by hand", 0.0, (), (Allocation(held),) * SLOTS)
+    ahead = {"a": ((24.0,) * 6,), "b": ((45.0,) * 6,)}
+    warm = replan(both, nothing, 0, ahead, held)
+    cold = replan(both, nothing, 0, ahead, held, cold_slots={held[6]: 12.0})
+    assert warm[0].instances == held, "what serves b stays: a would get too little of it"
+    assert capability(both, cold[-1], "a") > capability(both, warm[-1], "a")

@@ -2,8 +2,12 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from support.mig_views import instances, observation, view
@@ -17,15 +21,18 @@ NOW = observation(view("a", history=[5.0] * 50), view("b", history=[5.0] * 50), 
 
 
 class Slow(Static):
-    """Answers after a while, with an allocation that differs in each slot; or dies."""
+    """Answers after a while, with an allocation that differs in each slot; or dies or fails."""
 
-    def __init__(self, *, seconds: float = 0.0, dies: bool = False) -> None:
-        self.name, self.summary, self.seconds, self.dies = "slow", "", seconds, dies
+    def __init__(self, *, seconds: float = 0.0, dies: bool = False, fails: bool = False) -> None:
+        self.name, self.summary, self.seconds = "slow", "", seconds
+        self.dies, self.fails = dies, fails
 
     def decide(self, _: Observation) -> Decision:
         time.sleep(self.seconds)
         if self.dies:
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.fails:
+            raise ValueError("no idea")
         return Decision(tuple(instances(f"1g@{start}:a") for start in range(3)))
 
 
@@ -76,8 +83,49 @@ def test_a_planner_that_dies_is_replaced(caplog: pytest.LogCaptureFixture) -> No
         aside.ask(0, NOW)
         wait(lambda: not aside.busy)
         assert aside.answer(0, 0) is None
-        assert "slow could not decide and is started again" in caplog.text
+        assert "slow died and is started again" in caplog.text
         assert aside.ask(0, NOW), "the next question goes to a new process"
+
+
+def test_one_that_fails_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+    with Aside(Slow(fails=True)) as aside:
+        aside.ask(0, NOW)
+        wait(lambda: not aside.busy)
+        assert aside.answer(0, 0) is None
+        assert "slow could not decide: ValueError: no idea" in caplog.text
+        assert aside.ask(0, NOW)
+
+
+def test_one_that_thinks_for_too_long_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    with Aside(Slow(seconds=600), patience_s=0.2) as aside:
+        aside.ask(0, NOW)
+        wait(lambda: not aside.busy)
+        assert aside.answer(0, 3) is None
+        assert "slow thinks for too long and is started again" in caplog.text
+
+
+def test_an_answer_that_nobody_took_does_not_go_to_the_next_question() -> None:
+    with Aside(Slow()) as aside:
+        aside.ask(0, NOW)
+        wait(lambda: not aside.busy)
+        assert aside.ask(0, replace(NOW, slot=2))
+        wait(lambda: not aside.busy)
+        found = aside.answer(0, 2)
+        assert found is not None
+        assert len(found.slots) == 3
+
+
+def test_a_program_can_end_while_it_thinks() -> None:
+    """Nobody closes it; the process must not hold up whoever asked."""
+    program = (
+        "from test_aside import Aside, NOW, Slow\n"
+        "aside = Aside(Slow(seconds=600))\n"
+        "assert aside.ask(0, NOW)\n"
+    )
+    here = Path(__file__).parent
+    paths = os.pathsep.join([str(here), str(here.parent)])
+    environment = {**os.environ, "PYTHONPATH": paths}
+    subprocess.run([sys.executable, "-c", program], env=environment, timeout=60, check=True)
 
 
 def test_closing_does_not_wait_for_an_answer() -> None:

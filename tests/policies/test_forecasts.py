@@ -61,10 +61,10 @@ def test_less_loss_and_not_less_goodput_is_chosen() -> None:
     assert a.chosen == "true"
     assert a.planned == PLANNED_WINDOWS
     assert dict(a.goodputs)["true"] >= dict(a.goodputs)["last-mean"]
-    assert str(a).startswith("true: less loss over the last 6 windows, and in the last 4 its plans")
+    assert str(a).startswith("true: less loss over the last 6 windows, and in 6 of them its plans")
     # for b the loss says the same, but plans that expect 45 where 20 come starve the other tenant
     assert b.chosen == "last-mean"
-    assert "last-mean: true has less loss over the last 6 windows, but" in str(b)
+    assert "last-mean: true has the least loss over the last 6 windows, but in 6" in str(b)
     assert [each.mean() for each in chosen.ahead(seen())] == pytest.approx([45, 20])
 
 
@@ -79,7 +79,7 @@ def test_nobody_is_planned_with_who_does_not_foretell_better() -> None:
     a, _ = Chosen(losses(true=0.99)).choices(seen())
     assert (a.chosen, a.goodputs) == ("last-mean", ())
     short, _ = Chosen(losses(true=0.5)).choices(seen(windows=2))
-    assert str(short) == "last-mean: the history is too short for a backtest"
+    assert str(short) == "last-mean: the history is too short or too damaged for a backtest"
 
 
 def test_what_comes_within_the_window_does_not_change_who_forecasts_its_rest() -> None:

@@ -54,3 +54,21 @@ def test_without_a_plan_of_the_window_the_rest_is_planned_anew() -> None:
     first = REPLANNED.decide(seen())
     lost = replace(later(first, 40, (60.0, 2.0)), decided=None)
     assert len(REPLANNED.decide(lost).slots) == SLOTS - 40
+
+
+def test_around_a_plan_made_inside_the_window_it_is_quick_again() -> None:
+    first = REPLANNED.decide(seen())
+    lost = replace(later(first, 20, (20.0, 20.0)), decided=None)
+    anew = REPLANNED.decide(lost)
+    assert (anew.begin, len(anew.slots)) == (20, SLOTS - 20)
+    again = REPLANNED.decide(replace(seen(24), held=anew.slots[4], decided=anew))
+    assert again.plan is anew.plan
+    assert again.begin == 20
+    assert len(again.slots) == 30
+
+
+def test_where_starts_are_slow_it_looks_further_ahead() -> None:
+    first = REPLANNED.decide(seen())
+    slow = [replace(view, overhead_s=8.0) for view in later(first, 10, (20.0, 20.0)).tenants]
+    again = REPLANNED.decide(replace(later(first, 10, (20.0, 20.0)), tenants=tuple(slow)))
+    assert len(again.slots) == 40

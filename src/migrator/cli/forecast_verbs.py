@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,10 +13,11 @@ import typer
 from migrator.cli.app import app
 from migrator.cli.plan_verbs import AsJson
 from migrator.cli.printing import print_json, progress
-from migrator.core.errors import InputError
+from migrator.core.errors import InputError, MigratorError
 
 if TYPE_CHECKING:
     from migrator.core.trace import Trace
+    from migrator.forecast.evaluation import Figures
     from migrator.forecast.forecaster import Counts, Forecaster
     from migrator.forecast.informer.trained import TrainedInformer
     from migrator.observe.forecast_report import ForecastRow
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 WINDOW_S = 200
 TRAINING_PART = 0.6
 """Of a trace; the rest is evaluated."""
+MEASURED = ("last-mean", "ewma", "ridge", "auto", "informer")
+"""Who is measured where nobody is named; without torch all but the last."""
 
 forecast = typer.Typer(no_args_is_help=True, help="Train the Informer; measure forecasters.")
 app.add_typer(forecast, name="forecast")
@@ -80,8 +83,11 @@ def train(
 def evaluate(
     traces: Annotated[list[Path], typer.Argument(metavar="TRACE...", help="Traces.")],
     forecasters: Annotated[
-        str, typer.Option(metavar="NAME,NAME...", help="Who is measured.")
-    ] = "last-mean,ewma,ridge,auto,informer",
+        str | None,
+        typer.Option(
+            metavar="NAME,NAME...", help=f"Who is measured; default {','.join(MEASURED)}."
+        ),
+    ] = None,
     model: Annotated[
         Path | None,
         typer.Option(metavar="MODEL", help="A saved Informer instead of training one per trace."),
@@ -103,23 +109,55 @@ def evaluate(
 
     if figure is not None:
         check_forecast_path(figure)
-    names = list(dict.fromkeys(each.strip() for each in forecasters.split(",") if each.strip()))
-    if not names:
-        raise InputError("--forecasters: no name given; `migrator forecasters` lists them")
-    jobs = [_job(load_trace(path), path, slot_s, window_s, train_seconds) for path in traces]
-    rows = _measured(jobs, names, model)
-    notes = [each.words() for each in jobs]
+    names, notes = _names(forecasters, model)
+    known = _known(names, model)
+    read = [_job(load_trace(path), path, slot_s, window_s, train_seconds) for path in traces]
+    jobs = [_unseen(job, known) for job in read]
+    rows = _measured(jobs, known, model is None)
+    notes += [each.words() for each in jobs]
     notes += [f"{row.trace}: {row.forecaster}: {row.note}." for row in rows if row.note]
     if figure is not None:
         draw_forecasts(rows, notes, figure)
     if as_json:
         splits = [{"trace": e.name, "slots": len(e.counts), "from_slot": e.first} for e in jobs]
-        print_json({"slot_s": slot_s, "splits": splits, "rows": [asdict(row) for row in rows]})
+        answer = {"slot_s": slot_s, "splits": splits, "rows": [asdict(row) for row in rows]}
+        print_json({**answer, "notes": notes})
         return
     _print_table(rows)
     print("\n" + "\n".join(notes))
     if figure is not None:
         print(f"figure  {figure}")
+
+
+def _names(told: str | None, model: Path | None) -> tuple[list[str], list[str]]:
+    """Who is measured, and a note where the Informer was not asked for and cannot be had."""
+    if told is not None:
+        names = list(dict.fromkeys(each.strip() for each in told.split(",") if each.strip()))
+        if not names:
+            raise InputError("--forecasters: no name given; `migrator forecasters` lists them")
+        return names, []
+    from migrator.forecast.informer.forecaster import require_torch
+
+    try:
+        require_torch("informer")
+    except MigratorError as error:
+        if model is not None:
+            raise
+        return [each for each in MEASURED if each != "informer"], [f"Left out: {error}."]
+    return list(MEASURED), []
+
+
+def _known(names: Sequence[str], model: Path | None) -> dict[str, Forecaster]:
+    """The forecasters by the names they are shown under."""
+    from migrator.forecast.informer.forecaster import require_torch
+    from migrator.forecast.registry import forecaster
+
+    if {"informer", "auto-informer"} & set(names):
+        require_torch("informer")
+    known = {each: forecaster(each) for each in names}
+    if model is not None:
+        known["informer"] = forecaster(f"informer:{model}")
+    return known
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,12 +169,17 @@ class _Job:
     first: int
     slot_s: float
     window_slots: int
+    trained: str = ""
+    """What saved models were trained on; empty where there is none."""
 
     def words(self) -> str:
         """The split in one sentence."""
+        left = len(self.counts) - self.first
+        if self.trained:
+            return f"{self.name}: {self.trained}, evaluated on the {left} slots from {self.first}."
         return (
-            f"{self.name}: trained before slot {self.first}, evaluated on the "
-            f"{len(self.counts) - self.first} slots from there on."
+            f"{self.name}: trained before slot {self.first}, evaluated on the {left} slots from "
+            "there on."
         )
 
 
@@ -152,6 +195,37 @@ def _job(trace: Trace, path: Path, slot_s: float, window_s: int, train_seconds: 
             f"slot {first}; give a longer trace or a smaller --train-seconds"
         )
     return _Job(path.stem, counts, first, slot_s, window_slots)
+
+
+def _unseen(job: _Job, known: Mapping[str, Forecaster]) -> _Job:
+    """The job without the slots that a saved model was trained on, and a word on each model."""
+    from migrator.forecast.informer.forecaster import SavedInformer
+
+    words: list[str] = []
+    first = job.first
+    for each in known.values():
+        if not isinstance(each, SavedInformer):
+            continue
+        each.check_slots(job.slot_s, job.window_slots)
+        slots = _own_slots(each.model, job.counts)
+        what = f"its first {slots} slots" if slots else "another trace"
+        words.append(f"{each.name} was trained on {what}")
+        first = max(first, slots)
+        if len(job.counts) - first < job.window_slots:
+            raise InputError(
+                f"{each.name}: was trained on {slots} of the {len(job.counts)} slots of {job.name}, "
+                "which leaves no window to evaluate; train it with --seconds on fewer"
+            )
+    return replace(job, first=first, trained=" and ".join(words))
+
+
+def _own_slots(model: TrainedInformer, counts: Counts) -> int:
+    """How much of this trace's beginning the model was trained on; 0: it is another's."""
+    from migrator.forecast.informer.trained import data_hash
+
+    slots = model.summary.slots
+    same = slots <= len(counts) and data_hash(counts[:slots]) == model.data_hash
+    return slots if same else 0
 
 
 def _slots(trace: Trace, slot_s: float) -> Counts:
@@ -177,30 +251,41 @@ def _trained(history: Counts, slot_s: float, window_s: int, seed: int = 0) -> Tr
         return train(history, slot_s, shape, settings, step)
 
 
-def _measured(jobs: Sequence[_Job], names: Sequence[str], model: Path | None) -> list[ForecastRow]:
+def _measured(
+    jobs: Sequence[_Job], known: Mapping[str, Forecaster], trains: bool
+) -> list[ForecastRow]:
     from migrator.forecast.evaluation import measure, origins_of
-    from migrator.forecast.registry import forecaster
-    from migrator.observe.forecast_report import ForecastRow
 
-    known = {each: forecaster(each) for each in names}
-    if model is not None:
-        known["informer"] = forecaster(f"informer:{model}")
     rows = []
     for job in jobs:
         origins = origins_of(job.first, len(job.counts), job.window_slots)
-        chosen = {name: _ready(name, each, job, model is None) for name, each in known.items()}
+        chosen = {name: _ready(name, each, job, trains) for name, each in known.items()}
         with progress(len(origins) * len(chosen), job.name) as step:
             for name, (each, note) in chosen.items():
                 found = measure(each, job.counts, origins, job.window_slots, step)
-                rows.append(ForecastRow(job.name, name, **asdict(found), note=note))
+                rows.append(_row(job.name, name, found, note))
     return rows
+
+
+def _row(trace: str, name: str, found: Figures, note: str) -> ForecastRow:
+    from migrator.observe.forecast_report import ForecastRow
+
+    return ForecastRow(
+        trace,
+        name,
+        windows=found.windows,
+        mean=found.mean,
+        mae=found.mae,
+        wape=found.wape,
+        pinball=found.pinball,
+        coverage=found.coverage,
+        ms=found.ms,
+        note=note,
+    )
 
 
 def _ready(name: str, each: Forecaster, job: _Job, trains: bool) -> tuple[Forecaster, str]:
     """The forecaster for this trace: the Informer is trained on what is before the split."""
-    check: Callable[[float], None] | None = getattr(each, "check_slots", None)
-    if check is not None:
-        check(job.slot_s)
     if name != "informer" or not trains:
         return each, ""
     from migrator.forecast.informer.forecaster import SavedInformer

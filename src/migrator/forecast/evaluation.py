@@ -21,6 +21,9 @@ LEVELS = np.array([0.1, 0.5, 0.9])
 _EMPTY = 0.5
 """Requests: a slot with fewer is an empty one."""
 
+_NOTHING = 1e-9
+"""Requests per slot: an error over so few says nothing."""
+
 _ROUNDING = 1e-9
 
 
@@ -33,13 +36,27 @@ class Figures:
     """Requests per slot that came."""
     mae: float
     """Of the scenarios' mean, in requests per slot."""
-    wape: float
-    pinball: float
-    """Mean loss of the 10%, 50% and 90% quantiles."""
+    loss: float
+    """Mean pinball loss of the 10%, 50% and 90% quantiles, in requests per slot."""
     coverage: float
     """Part of the slots inside the nominal 80% interval (`interval_of`)."""
     ms: float
     """One forecast, median."""
+
+    @property
+    def wape(self) -> float | None:
+        """The mean absolute error over the mean; None where nothing came."""
+        return over_mean(self.mae, self.mean)
+
+    @property
+    def pinball(self) -> float | None:
+        """The loss over the mean; None where nothing came."""
+        return over_mean(self.loss, self.mean)
+
+
+def over_mean(value: float, mean: float) -> float | None:
+    """An error in requests over the mean received; None where nothing came."""
+    return value / mean if mean > _NOTHING else None
 
 
 def origins_of(first: int, slots: int, window_slots: int) -> Origins:
@@ -67,15 +84,11 @@ def measure(
         inside.append(covered(came[-1], ahead))
         step_done()
     received, limits = np.concatenate(came), np.concatenate(quantiles, axis=1)
-    rate = float(received.mean())
-    mae = float(np.abs(received - np.concatenate(mean)).mean())
-    over = max(rate, np.finfo(np.float64).tiny)
     return Figures(
         windows=len(came),
-        mean=rate,
-        mae=mae,
-        wape=mae / over,
-        pinball=float(pinball(received, limits).mean()) / over,
+        mean=float(received.mean()),
+        mae=float(np.abs(received - np.concatenate(mean)).mean()),
+        loss=float(pinball(received, limits).mean()),
         coverage=float(np.mean(inside)),
         ms=float(np.median(taken_ms)),
     )

@@ -60,6 +60,7 @@ class Nowcast:
         seen = history[-MEMORY_WINDOWS * window_slots :]
         origins = _origins(len(seen), slots, window_slots)
         now, then = _looks(seen, origins, window_slots)
+        now = now.within(then)
         if len(origins) < 2 * len(SPANS):
             return np.full((SCENARIOS, slots), max(0.0, float(now.level[0])))
         came = seen[origins[:, None] + np.arange(slots)]
@@ -68,6 +69,7 @@ class Nowcast:
         point, said = now.with_weights(weights)[0], then.with_weights(weights)
         near = _nearest(point / now.scale, said / then.scale[:, None], alike)
         growth = np.clip(now.scale / then.scale[near], 1 / _MOST_RATIO, _MOST_RATIO)
+        # not widened for the interval's sake: planning asks for E[min(received, capability)]
         return with_mean(came[near] * growth[:, None], point)
 
 
@@ -86,6 +88,15 @@ class _Looks(NamedTuple):
         """Per origin what is said of the slots ahead."""
         said: Floats = np.maximum(self.level[:, None] + self.deviations @ weights, 0.0)
         return said
+
+    def within(self, others: _Looks) -> _Looks:
+        """Deviations no further, for their scale, than those of others: weights know no more."""
+        if len(others.scale) == 0:
+            return self
+        known = others.deviations / others.scale[:, None]
+        low, high = known.min(axis=0), known.max(axis=0)
+        wide = self.scale[:, None]
+        return self._replace(deviations=np.clip(self.deviations, wide * low, wide * high))
 
     def at(self, place: slice) -> _Looks:
         """Those of some origins."""
@@ -132,7 +143,8 @@ def _nearest(point: Floats, said: Floats, alike: NDArray[np.bool_]) -> NDArray[n
     """The origins at which nearly the same was said as now, in the order of time."""
     soon = slice(0, _SOON)
     far = np.abs(said[:, soon] - point[soon]).mean(axis=1) + np.abs(said - point).mean(axis=1)
-    far = np.where(alike, far, np.inf)
+    # those that are not alike come after all that are, the nearest of them first
+    far = np.where(alike, far, far + far.max() + 1.0)
     first = np.sort(np.argsort(far, kind="stable")[:_NEAREST])
     return first[np.linspace(0, len(first) - 1, SCENARIOS).astype(np.intp)]
 

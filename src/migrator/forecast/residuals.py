@@ -3,12 +3,16 @@
 Every forecaster hands its points here. They are made again at earlier origins of the history;
 each origin gives one window of errors, kept whole so that bursts stay together (a block
 bootstrap), and a scenario is the point forecast with one such window added. Nothing is drawn:
-origins are spaced evenly, so the same history gives the same scenarios.
+origins are spaced evenly, so the same history gives the same scenarios. Gaps in a history are
+mended here, before anybody forecasts from it.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+import copy
+import logging
+from functools import cache
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +38,9 @@ Origins = NDArray[np.intp]
 """Slots of the history at which a forecast is made: it may see what is before."""
 
 
+_log = logging.getLogger(__name__)
+
+
 class Points(Protocol):
     """A point forecast at many origins at once."""
 
@@ -44,13 +51,55 @@ class Points(Protocol):
         ...
 
 
+@runtime_checkable
+class _Remembers(Protocol):
+    """Points that look into a history of their own (`reaching`)."""
+
+    whole: Counts
+
+
+def mended(history: Counts) -> Counts:
+    """The history with a number in every slot: where none can be right, the mean of the others.
+
+    None is right that is not finite or negative. A gap taken for zero would look like a tenant
+    that went quiet; without any slot left, one request each as where nothing is known.
+    """
+    if len(history) == 0 or (history.min() >= 0 and history.max() < np.inf):
+        return history
+    _say_mended()
+    counted = np.isfinite(history) & (history >= 0)
+    mean = float(history[counted].mean()) if counted.any() else 1.0
+    return np.where(counted, history, mean)
+
+
+@cache
+def _say_mended() -> None:
+    """Once: a gap stays in a history for long."""
+    _log.warning(
+        "a history has slots that are no number of requests; they are taken for the mean of the "
+        "others"
+    )
+
+
+def _of_mended(points: Points, whole: Counts) -> Points:
+    """The points that look into the mended history instead of their own."""
+    if not isinstance(points, _Remembers):
+        return points
+    instead = copy.copy(points)
+    instead.whole = whole
+    return instead
+
+
 def scenarios(
     points: Points, history: Counts, slots: int, window_slots: int, count: int = SCENARIOS
 ) -> NDArray[np.float64]:
     """`count` scenarios around what `points` says now; their mean in every slot is that point."""
     if len(history) == 0 or slots == 0:
         return np.ones((count, slots))
-    seen = history[-RECENT_WINDOWS * window_slots :]
+    whole = mended(history)
+    if whole is not history:
+        points = _of_mended(points, whole)
+    seen = whole[-RECENT_WINDOWS * window_slots :]
     if len(seen) == 1:
         now = np.array([1], dtype=np.intp)
         return np.tile(np.maximum(points(seen, now, slots, window_slots), 0.0), (count, 1))

@@ -45,8 +45,7 @@ Score = Callable[[Forecaster, Counts, int], float]
 def pinball_score(each: Forecaster, history: Counts, window_slots: int) -> float:
     """Mean pinball loss in requests, so that windows with many count more."""
     origins = origins_of(len(history) - window_slots, len(history), window_slots)
-    found = measure(each, history, origins, window_slots)
-    return found.pinball * found.mean
+    return measure(each, history, origins, window_slots).loss
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ class Choice:
     def __str__(self) -> str:
         """Why, in one sentence."""
         if not self.losses:
-            return f"{self.chosen}: the history is too short for a backtest"
+            return f"{self.chosen}: the history is too short or too damaged for a backtest"
         why = self._by_goodput() if self.goodputs else self._by_loss()
         losses = ", ".join(f"{name} {loss:.4g}" for name, loss in self.losses)
         return f"{self.chosen}: {why} (loss: {losses})"
@@ -86,15 +85,15 @@ class Choice:
 
     def _by_goodput(self) -> str:
         goodputs = dict(self.goodputs)
-        best = max(self.rivals, key=lambda name: goodputs[name])
-        gain = goodputs[best] / goodputs[self.simple] - 1 if goodputs[self.simple] else 0.0
+        told = self.rivals[0] if self.chosen == self.simple else self.chosen
+        gain = goodputs[told] / goodputs[self.simple] - 1 if goodputs[self.simple] else 0.0
         if self.chosen == self.simple:
             return (
-                f"{best} has less loss over the last {self.windows} windows, but in the last "
-                f"{self.planned} its plans bring {-gain:.2%} less goodput"
+                f"{told} has the least loss over the last {self.windows} windows, but in "
+                f"{self.planned} of them its plans bring {-gain:.2%} less goodput"
             )
         return (
-            f"less loss over the last {self.windows} windows, and in the last {self.planned} its "
+            f"less loss over the last {self.windows} windows, and in {self.planned} of them its "
             f"plans bring {gain:+.2%} goodput"
         )
 

@@ -48,7 +48,8 @@ def _draw(axes: Axes, rows: Sequence[ForecastRow], measure: str) -> None:
     bar = _GROUP / len(forecasters)
     for index, name in enumerate(forecasters):
         mine = {row.trace: value(row) for row in rows if row.forecaster == name}
-        heights = [mine.get(trace, np.nan) for trace in traces]
+        found = (mine.get(trace) for trace in traces)
+        heights = [np.nan if each is None else each for each in found]
         left = np.arange(len(traces)) - _GROUP / 2 + (index + 0.5) * bar
         axes.bar(left, heights, 0.9 * bar, color=shade_of(paint_of(index)).fill, label=name)
     if measure == "coverage":

@@ -20,14 +20,15 @@ class ForecastRow:
     windows: int
     mean: float
     mae: float
-    wape: float
-    pinball: float
+    wape: float | None
+    """Over the mean, as `pinball` is; None where nothing came."""
+    pinball: float | None
     coverage: float
     ms: float
     note: str = ""
 
 
-MEASURES: dict[str, tuple[str, Callable[[ForecastRow], float]]] = {
+MEASURES: dict[str, tuple[str, Callable[[ForecastRow], float | None]]] = {
     "WAPE": ("mean absolute error over the mean", lambda row: row.wape),
     "pinball": (
         "mean loss of the 10%, 50% and 90% quantiles over the mean",
@@ -49,7 +50,7 @@ def cells(row: ForecastRow) -> tuple[str, ...]:
         row.forecaster,
         str(row.windows),
         f"{row.mean:.2f}",
-        *(f"{each:.3f}" for each in numbers),
+        *("-" if each is None else f"{each:.3f}" for each in numbers),
         f"{row.ms:.1f}",
     )
 

@@ -2,18 +2,26 @@
 
 Whoever serves asks and goes on; the answer is taken when it is there. Until then what was decided
 before holds. An answer that comes late has its first slots cut off, one for a window that is
-over is dropped, and a process that dies is replaced: nothing here ever waits or raises.
+over is dropped, and a process that dies or thinks for too long is replaced: asking and answering
+never wait and never raise.
 """
 
 from __future__ import annotations
 
 import logging
-from concurrent.futures import Future, ProcessPoolExecutor
+import time
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from threading import Thread
 
 from migrator.policies.policy import Decision, Observation, Policy
 from migrator.policies.registry import policy
+
+PATIENCE_S = 60.0
+"""A process that thinks for longer is given up: what it would say is of no use any more."""
+_GRACE_S = 0.5
 
 _log = logging.getLogger(__name__)
 
@@ -22,16 +30,25 @@ _log = logging.getLogger(__name__)
 class _Question:
     window: int
     slot: int
-    answer: Future[Decision]
+    asked_s: float
+
+
+@dataclass(frozen=True)
+class _Thinker:
+    """The process, and our end of the line to it."""
+
+    process: SpawnProcess
+    line: Connection
 
 
 class Aside:
     """One policy, asked from the serving path and answering from another process."""
 
-    def __init__(self, name: str | Policy) -> None:
+    def __init__(self, name: str | Policy, patience_s: float = PATIENCE_S) -> None:
         """By name, or one that can be pickled."""
         self._policy = policy(name) if isinstance(name, str) else name
-        self._pool: ProcessPoolExecutor | None = None
+        self._patience_s = patience_s
+        self._thinker: _Thinker | None = None
         self._asked: _Question | None = None
 
     def __enter__(self) -> Aside:
@@ -43,53 +60,92 @@ class Aside:
     @property
     def busy(self) -> bool:
         """Whether it still thinks about what it was asked."""
-        return self._asked is not None and not self._asked.answer.done()
+        if self._asked is None or self._thinker is None or self._thinker.line.poll():
+            return False
+        if not self._thinker.process.is_alive():
+            return False
+        return time.monotonic() - self._asked.asked_s < self._patience_s
 
     def ask(self, window: int, observation: Observation) -> bool:
         """Ask what to do from the observation on; False: it is busy, ask again later."""
         if self.busy:
             return False
-        if self._pool is None:
-            # spawned: a fork of a process with threads or a GPU context may hang
-            self._pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
-        try:
-            answer = self._pool.submit(_decided, self._policy, observation)
-        except RuntimeError as error:  # the process died since; a new one is there next time
-            self._give_up(error)
-            return False
-        self._asked = _Question(window, observation.slot, answer)
+        if self._asked is not None:
+            self.answer(window, observation.slot)  # nobody took it, or there will be none
+        if self._thinker is None:
+            self._thinker = _started(self._policy)
+        self._asked = _Question(window, observation.slot, time.monotonic())
+        # a long history fills the line while the process still starts: let another thread wait
+        Thread(target=_send, args=(self._thinker.line, observation), daemon=True).start()
         return True
 
     def answer(self, window: int, slot: int) -> Decision | None:
         """What is decided from `slot` of `window` on; None: nothing new, what holds goes on."""
-        if self._asked is None or self.busy:
+        if self._asked is None or self._thinker is None or self.busy:
             return None
         asked, self._asked = self._asked, None
-        error = asked.answer.exception()
-        if error is not None:
-            self._give_up(error)
+        if not self._thinker.line.poll():
+            alive = self._thinker.process.is_alive()
+            self._give_up("thinks for too long" if alive else "died")
+            return None
+        try:
+            said: Decision | str = self._thinker.line.recv()
+        except (EOFError, OSError):
+            self._give_up("died")
+            return None
+        if isinstance(said, str):
+            _log.warning("%s could not decide: %s", self._policy.name, said)
             return None
         if asked.window != window:
             _log.warning("a decision came after its window was over and is dropped")
             return None
-        return _from(asked.answer.result(), slot - asked.slot)
+        return _from(said, slot - asked.slot)
 
     def close(self) -> None:
         """End the process, whatever it is at."""
-        pool, self._pool, self._asked = self._pool, None, None
-        if pool is None:
+        thinker, self._thinker, self._asked = self._thinker, None, None
+        if thinker is None:
             return
-        for process in list((pool._processes or {}).values()):
-            process.terminate()
-        pool.shutdown(wait=True, cancel_futures=True)
+        thinker.line.close()
+        thinker.process.terminate()
+        thinker.process.join(_GRACE_S)
+        if thinker.process.is_alive():
+            thinker.process.kill()
 
-    def _give_up(self, error: BaseException) -> None:
-        _log.warning("%s could not decide and is started again: %s", self._policy.name, error)
+    def _give_up(self, why: str) -> None:
+        _log.warning("%s %s and is started again", self._policy.name, why)
         self.close()
 
 
-def _decided(asked: Policy, observation: Observation) -> Decision:
-    return asked.decide(observation)
+def _started(asked: Policy) -> _Thinker:
+    # spawned: a fork of a process with threads or a GPU context may hang
+    context = get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_think, args=(asked, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    return _Thinker(process, ours)
+
+
+def _think(asked: Policy, line: Connection) -> None:
+    """The other process: answers until nobody is there to ask."""
+    while True:
+        try:
+            observation: Observation = line.recv()
+        except EOFError:
+            return
+        try:
+            said: Decision | str = asked.decide(observation)
+        except Exception as error:  # whatever it is, the next question may be easier
+            said = f"{type(error).__name__}: {error}"
+        line.send(said)
+
+
+def _send(line: Connection, observation: Observation) -> None:
+    try:
+        line.send(observation)
+    except OSError:
+        _log.debug("the process that was asked is gone; who waits for its answer will see")
 
 
 def _from(decision: Decision, late: int) -> Decision:

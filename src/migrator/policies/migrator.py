@@ -44,7 +44,7 @@ class Migrator:
         slots = [_used(each.instances) for each in plan.slots]
         if self.charge is Charge.PAPER:
             slots = _prepared_early(problem, plan, slots)
-        return Decision(tuple(slots), problem, plan)
+        return Decision(tuple(slots), problem, plan, observation.slot)
 
 
 def _used(instances: tuple[Instance, ...]) -> tuple[Instance, ...]:

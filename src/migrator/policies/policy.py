@@ -37,6 +37,7 @@ class Sight(StrEnum):
     """What a policy sees of the arrivals to come."""
 
     NOTHING = "nothing"
+    START = "forecast at the window's start"
     FORECAST = "forecast"
     TRUTH = "truth"
 
@@ -103,6 +104,8 @@ class Observation:
     """What every task holds now; empty before the first decision."""
     decided: Decision | None = None
     """What the policy decided last in this window; None at its start."""
+    cold_s: tuple[float, ...] = ()
+    """Per holding, how long until it serves; empty: all of them do."""
 
     @property
     def slots_left(self) -> int:
@@ -125,6 +128,8 @@ class Decision:
     problem: Problem | None = None
     plan: Plan | None = None
     """Where the policy planned: its problem and plan, for the record."""
+    begin: int = 0
+    """The slot of the window that its plan begins at."""
 
 
 class Policy(Protocol):

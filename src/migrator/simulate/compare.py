@@ -12,8 +12,10 @@ from migrator.core.errors import InputError
 from migrator.core.outcome import RunOutcome, WindowOutcome
 from migrator.core.problem import Charge
 from migrator.core.scenario import HIGHEST_SEED, MOST_WINDOWS, Scenario
-from migrator.forecast.informer.forecaster import SavedInformer
+from migrator.forecast.forecaster import Forecaster
+from migrator.forecast.informer.forecaster import InformerForecaster, SavedInformer, require_torch
 from migrator.forecast.registry import forecaster
+from migrator.forecast.selection import Auto
 from migrator.plan.solve import ready
 from migrator.policies.policy import Policy, Sight
 from migrator.policies.registry import policy
@@ -44,8 +46,7 @@ class Job:
         _require_range("--seed", self.seed, 0, HIGHEST_SEED)
         read = self.source(self.seed, self.windows)
         ahead = forecaster(self.forecaster or read.forecaster)
-        if isinstance(ahead, SavedInformer):
-            ahead.check_slots(read.slot_s)
+        _require_able(ahead, read)
         return replace(
             read,
             name=self.name or read.name,
@@ -79,6 +80,15 @@ class Job:
 def _require_range(option: str, value: int | None, least: int, most: int) -> None:
     if value is not None and not least <= value <= most:
         raise InputError(f"{option}: {value} is out of range; give {least} to {most}")
+
+
+def _require_able(ahead: Forecaster, scenario: Scenario) -> None:
+    """Before the run: a model's slots are the scenario's, and torch is there to train one."""
+    if isinstance(ahead, SavedInformer):
+        ahead.check_slots(scenario.slot_s, scenario.slots)
+    asked = ahead.others if isinstance(ahead, Auto) else (ahead,)
+    if any(isinstance(each, InformerForecaster) for each in asked):
+        require_torch(ahead.name)
 
 
 def prepare(chosen: Policy) -> None:

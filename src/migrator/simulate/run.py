@@ -186,7 +186,7 @@ class _Simulation:
                 for each in observation.tenants
                 if each.ahead is not None
             }
-            if self.policy.sight is Sight.FORECAST:
+            if self.policy.sight in (Sight.FORECAST, Sight.START):
                 names = [each.name for each in observation.tenants]
                 words = self.forecasts.words(observation)
                 course.forecast_by = dict(zip(names, words, strict=True))
@@ -203,15 +203,22 @@ class _Simulation:
             tuple(self._view(each, now_s) for each in self.tenants),
             self.held,
             decided,
+            tuple(self._cold_s(each, now_s) for each in self.held),
         )
-        if self.policy.sight is Sight.NOTHING:
+        sight = self.policy.sight
+        if sight is Sight.NOTHING or (sight is Sight.START and slot > 0):
             return seen
-        if self.policy.sight is Sight.TRUTH:
+        if sight is Sight.TRUTH:
             ahead = tuple(each.received(now_s, end_s)[None, :] for each in self.tenants)
         else:
             ahead = self.forecasts.ahead(seen)
         views = zip(seen.tenants, ahead, strict=True)
         return replace(seen, tenants=tuple(replace(each, ahead=what) for each, what in views))
+
+    def _cold_s(self, holding: Holding, now_s: float) -> float:
+        """How long until a process on it serves."""
+        alive = (e for e in self.lives.everyone if e.holding == holding and e.until_s > now_s)
+        return max((each.ready_s - now_s for each in alive), default=0.0)
 
     def _view(self, tenant: RunningTenant, now_s: float) -> TenantView:
         job, training = tenant.learner.job, self._trains(tenant)

@@ -4,7 +4,7 @@
 alone. A history is trained on when it first is long enough and whenever it has grown by half,
 always on its beginning of just that length, so simulations repeat. With `background=True`, for
 live use, nobody waits for training: until a model is there, and while it is trained anew in a
-thread, the newest finished one answers, or the last window's mean.
+thread, the newest one finished on a beginning of that history answers, or the last window's mean.
 
 `informer:FILE` uses a saved model as it is.
 """
@@ -32,11 +32,20 @@ if TYPE_CHECKING:
 GROWTH = 1.5
 """A history that has grown so many times is worth training on again."""
 
+KEPT = 256
+"""Models, 40 MB in all; a backtest asks for about five lengths of each tenant's history."""
+
+_FAILURES = (MigratorError, ValueError, ArithmeticError, RuntimeError, MemoryError)
+"""What may go wrong in training: bad input, no solution, torch, no memory."""
+
+_KEEPING = threading.Lock()
+"""Trainings in threads keep their models one at a time."""
+
 _log = logging.getLogger(__name__)
 
 
 class SavedInformer:
-    """A model from a file. The caller compares `slot_s` with its own slots (`check_slots`)."""
+    """A model from a file. The caller asks `check_slots` whether its slots are the model's."""
 
     summary = "a saved Informer"
 
@@ -51,12 +60,18 @@ class SavedInformer:
             return _instead(self._said, self.name, reason, history, slots, window_slots)
         return self.model.ahead(history, slots, window_slots)
 
-    def check_slots(self, slot_s: float) -> None:
-        """InputError where the caller's slots are of another length than the model's."""
+    def check_slots(self, slot_s: float, window_slots: int) -> None:
+        """InputError where the caller's slots or windows are of another length than the model's."""
         if not np.isclose(slot_s, self.slot_s):
             raise InputError(
                 f"{self.name}: was trained on slots of {self.slot_s:g} s and these have "
                 f"{slot_s:g} s; train one with --slot-s {slot_s:g}"
+            )
+        trained = self.model.shape.ahead
+        if trained != window_slots:
+            raise InputError(
+                f"{self.name}: was trained for windows of {trained} slots and these have "
+                f"{window_slots}; train one with --window-s {window_slots * slot_s:g}"
             )
 
 
@@ -68,35 +83,38 @@ class InformerForecaster:
 
     def __init__(self, settings: Settings | None = None, *, background: bool = False) -> None:
         self._settings, self.background = settings, background
-        self._models: dict[str, dict[int, TrainedInformer]] = {}
-        self._asked: set[tuple[str, int]] = set()
+        self._models: dict[str, TrainedInformer] = {}
+        self._training: set[str] = set()
         self._threads: list[threading.Thread] = []
         self._said: set[str] = set()
 
     def ahead(self, history: Counts, slots: int, window_slots: int) -> NDArray[np.float64]:
         """Scenarios of the next `slots` slots; the simple forecaster's where it cannot say."""
-        reason, model = unfit(history, _least_slots(window_slots)), None
+        reason, model = _untrainable(history, window_slots), None
         if not reason and self.background:
             self.refresh(history, window_slots)
             model = self._newest(history, window_slots)
             reason = "its first training is not finished"
         elif not reason:
-            model = self._trained(history, window_slots)
+            try:
+                model = self._trained(history, window_slots)
+            except InputError as error:
+                reason = f"it could not be trained ({error})"
         if model is None:
             return _instead(self._said, self.name, reason, history, slots, window_slots)
         return model.ahead(history, slots, window_slots)
 
     def refresh(self, history: Counts, window_slots: int) -> None:
         """Train in a thread where `history` has grown enough; returns at once."""
-        if unfit(history, _least_slots(window_slots)):
+        if _untrainable(history, window_slots):
             return
-        key = (_series(history, window_slots), _length(history, window_slots))
-        if key in self._asked:
+        key = _key(history[: _lengths(history, window_slots)[-1]], window_slots)
+        if key in self._models or key in self._training:
             return
-        self._asked.add(key)
-        own = (history.copy(), window_slots)
-        thread = threading.Thread(target=self._trained, args=own, daemon=True)
-        self._threads.append(thread)
+        self._training.add(key)
+        own = (history.copy(), window_slots, key)
+        thread = threading.Thread(target=self._train_aside, args=own, daemon=True)
+        self._threads = [each for each in self._threads if each.is_alive()] + [thread]
         thread.start()
 
     def wait(self) -> None:
@@ -104,37 +122,56 @@ class InformerForecaster:
         while self._threads:
             self._threads.pop().join()
 
+    def _train_aside(self, history: Counts, window_slots: int, key: str) -> None:
+        """In a thread: a training that fails is said and left to the next forecast."""
+        try:
+            self._trained(history, window_slots)
+        except _FAILURES as error:
+            _log.warning("%s: training failed (%s), to be tried again", self.name, error)
+        finally:
+            self._training.discard(key)
+
     def _trained(self, history: Counts, window_slots: int) -> TrainedInformer:
         """The model of this history's beginning, trained now if it was not before."""
         from migrator.forecast.informer.network import Shape
         from migrator.forecast.informer.training import DEFAULT, train
 
-        length = _length(history, window_slots)
-        models = self._models.setdefault(_series(history, window_slots), {})
-        if length not in models:
+        begin = history[: _lengths(history, window_slots)[-1]]
+        key = _key(begin, window_slots)
+        model = self._models.get(key)
+        if model is None:
             shape = Shape.for_window(window_slots)
-            models[length] = train(history[:length], 1.0, shape, self._settings or DEFAULT)
-            for older in sorted(models)[:-2]:
-                del models[older]
-        return models[length]
+            model = train(begin, 1.0, shape, self._settings or DEFAULT)
+            self._keep(key, model)
+        return model
+
+    def _keep(self, key: str, model: TrainedInformer) -> None:
+        with _KEEPING:
+            self._models[key] = model
+            while len(self._models) > KEPT:
+                del self._models[next(iter(self._models))]
 
     def _newest(self, history: Counts, window_slots: int) -> TrainedInformer | None:
-        models = dict(self._models.get(_series(history, window_slots), {}))
-        return models[max(models)] if models else None
+        """The model of the longest beginning of just this history, if any is finished."""
+        for length in reversed(_lengths(history, window_slots)):
+            model = self._models.get(_key(history[:length], window_slots))
+            if model is not None:
+                return model
+        return None
 
 
-def _series(history: Counts, window_slots: int) -> str:
-    """Which tenant's it is: histories grow, so the beginning tells them apart."""
-    begin = np.ascontiguousarray(history[: _least_slots(window_slots)])
-    return f"{window_slots} {hashlib.sha256(begin.tobytes()).hexdigest()}"
+def _key(begin: Counts, window_slots: int) -> str:
+    """Which model it is: all that it is trained on tells, as quiet tenants may begin alike."""
+    content = np.ascontiguousarray(begin).tobytes()
+    return f"{window_slots} {hashlib.sha256(content).hexdigest()}"
 
 
-def _length(history: Counts, window_slots: int) -> int:
-    """How much of its beginning is trained on."""
-    length = _least_slots(window_slots)
-    while int(length * GROWTH) <= len(history):
-        length = int(length * GROWTH)
-    return length
+def _lengths(history: Counts, window_slots: int) -> list[int]:
+    """Of its beginnings that are trained on as it grows, shortest first."""
+    lengths = [_least_slots(window_slots)]
+    while int(lengths[-1] * GROWTH) <= len(history):
+        lengths.append(int(lengths[-1] * GROWTH))
+    return lengths
 
 
 @cache
@@ -172,7 +209,18 @@ def unfit(history: Counts, least: int) -> str:
         return f"the history has {len(history)} slots and it needs {least}"
     if not np.isfinite(history).all():
         return "the history has gaps"
+    if (history < 0).any():
+        return "the history has negative numbers of requests"
     return "" if history.any() else "no request has come yet"
+
+
+def _untrainable(history: Counts, window_slots: int) -> str:
+    """Why it cannot be trained for this history; empty where it can."""
+    reason = unfit(history, _least_slots(window_slots))
+    length = _lengths(history, window_slots)[-1]
+    if reason or history[:length].any():
+        return reason
+    return f"no request came in the first {length} slots, which it would be trained on"
 
 
 def _instead(
@@ -183,4 +231,5 @@ def _instead(
     if kind not in said:
         said.add(kind)
         _log.warning("%s: %s, so last-mean forecasts instead", name, reason)
-    return LastMean().ahead(history[np.isfinite(history)], slots, window_slots)
+    counted = np.isfinite(history) & (history >= 0)
+    return LastMean().ahead(history[counted], slots, window_slots)

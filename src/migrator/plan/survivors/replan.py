@@ -39,11 +39,15 @@ def replan(
     slot: int,
     ahead: Mapping[str, Scenarios],
     held: tuple[Instance, ...],
+    *,
+    cold_slots: Mapping[Instance, float] | None = None,
+    again_in: int = 1,
 ) -> tuple[Allocation, ...]:
     """What is held from `slot` of the window on, for as many slots as `ahead` looks.
 
     `window` and `plan` are the window's; `ahead` has every tenant's scenarios from now on, `held`
-    what every task holds now.
+    what every task holds now, `cold_slots` for how long some of that does not serve yet. The
+    next replan is `again_in` slots from now.
     """
     space = build_space(window)
     slots = len(next(iter(ahead.values()))[0])
@@ -58,20 +62,24 @@ def replan(
     schedule = _schedule(window, space, plan, slot, slots)
     arrivals = arrivals_of(problem)
     around = around_of(problem, space, arrivals, schedule)
-    if _stays(held, problem, space, around):
+    cold = {each: left for each, left in (cold_slots or {}).items() if left > 0}
+    if not cold and _stays(held, problem, space, around, min(again_in, slots)):
         return (Allocation(tuple(each for each in held if each.task is not None)),) * slots
     menus = Menus(problem, space)
-    found = ShareSearch(problem, space, menus, arrivals).run(around, WIDTH, lambda: False)
+    search = ShareSearch(problem, space, menus, arrivals, cold)
+    found = search.run(around, WIDTH, lambda: False)
     if found is None:
         raise SolverError("the inference could not be planned around the retrainings")
     return allocations_of(problem, menus, space, found.sets, schedule)
 
 
-def _stays(held: tuple[Instance, ...], problem: Problem, space: Space, around: Around) -> bool:
-    """Whether what is held can stay, and no other patterns now would bring more to the end."""
+def _stays(
+    held: tuple[Instance, ...], problem: Problem, space: Space, around: Around, slots: int
+) -> bool:
+    """Whether what is held can stay, and no other patterns in these slots would bring more."""
     if not _trains_on(held, problem, space, around):
         return False
-    chosen, now = [], 0.0
+    chosen, meanwhile = [], 0.0
     for m, tenant in enumerate(problem.tenants):
         serving = Task(tenant.name, Kind.INFERENCE)
         sizes = tuple(sorted((e.gpcs for e in held if e.task == serving), reverse=True))
@@ -79,10 +87,10 @@ def _stays(held: tuple[Instance, ...], problem: Problem, space: Space, around: A
             return False
         chosen.append(space.patterns[m].index(sizes))
         capability = sum(tenant.capability[size] for size in sizes)
-        served = np.minimum([scenario[0] for scenario in tenant.received], capability)
-        now += float(around.accuracy[m, 0] * served.mean())
+        served = np.minimum(np.array(tenant.received)[:, :slots], capability).mean(axis=0)
+        meanwhile += float(around.accuracy[m, :slots] @ served)
     joint = int((space.joint == chosen).all(axis=1).argmax())
-    stayed = now + float(around.ahead[1, joint])
+    stayed = meanwhile + float(around.ahead[slots, joint])
     return float(around.ahead[0, joint]) <= stayed * (1 + _ROUNDING)
 
 

@@ -7,12 +7,13 @@ missed while new instances are cold, plus what is to come from the patterns then
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from migrator.core.instance import Instance
 from migrator.core.problem import Problem
 from migrator.plan.compiled import compiled
 from migrator.plan.exact.schedule import Schedule
@@ -76,9 +77,20 @@ class Costs(NamedTuple):
 class ShareSearch:
     """Searches the inference part of one problem for given schedules."""
 
-    def __init__(self, problem: Problem, space: Space, menus: Menus, arrivals: Arrivals) -> None:
-        """Tabulate what does not depend on the schedule."""
+    def __init__(
+        self,
+        problem: Problem,
+        space: Space,
+        menus: Menus,
+        arrivals: Arrivals,
+        cold_slots: Mapping[Instance, float] | None = None,
+    ) -> None:
+        """Tabulate what does not depend on the schedule.
+
+        `cold_slots`: for how long what is held initially does not serve yet; else all of it does.
+        """
         self._problem, self._space, self._menus = problem, space, menus
+        self._cold_slots = cold_slots or {}
         self._arrivals = arrivals
         over = np.array([tenant.overhead_s / problem.slot_s for tenant in problem.tenants])
         # what cannot get warm inside the window never does: ages need not be counted further
@@ -149,8 +161,14 @@ class ShareSearch:
         for held in self._problem.initial.instances if self._problem.initial else ():
             if held.task is not None:
                 at, m = spots.index((held.start, held.gpcs)), names.index(held.task.tenant)
-                states.owner[0, at], states.age[0, at] = m, self._costs.warm_age[m]
+                states.owner[0, at], states.age[0, at] = m, self._age(held, m)
         return states
+
+    def _age(self, held: Instance, m: int) -> int:
+        """Whole slots before the last that the tenant has had it."""
+        cold = self._cold_slots.get(held, 0.0)
+        warm_age = int(self._costs.warm_age[m])
+        return warm_age if cold <= 0 else min(warm_age, round(self._costs.over[m] - cold) - 1)
 
     def _trace(self, around: Around, value: Floats, came: Ints) -> Shared:
         at = int(value.argmax())

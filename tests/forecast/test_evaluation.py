@@ -40,6 +40,13 @@ def test_figures_by_hand() -> None:
     assert found.pinball == pytest.approx(6 * 1.0 / 2 * 2 / 12 / 4)
 
 
+def test_where_nothing_came_only_what_is_in_requests_is_said() -> None:
+    found = measure(_Same([4.0, 4.0]), np.array([9.0, 9.0, 0.0, 0.0]), origins_of(2, 4, 2), 2)
+    assert (found.mean, found.mae, found.wape, found.pinball) == (0, 4, None, None)
+    # the quantiles are 4, 4, 4: 0.9, 0.5 and 0.1 of each
+    assert found.loss == pytest.approx(4 * 1.5 / 3)
+
+
 def test_only_what_is_before_is_shown() -> None:
     counts = np.arange(20.0)
     each = _Same([1.0])

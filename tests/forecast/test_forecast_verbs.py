@@ -1,6 +1,7 @@
 """`migrator forecast train` and `evaluate`, as typed, with quick training."""
 
 import json
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from migrator.cli import app
-from migrator.core.errors import InputError
+from migrator.core.errors import InputError, MigratorError
 from migrator.forecast.informer import training
 from migrator.forecast.informer.file import load
 from migrator.forecast.registry import forecaster
@@ -124,6 +125,58 @@ def test_a_saved_model_is_measured_as_it_is(trace: Path, tmp_path: Path) -> None
     assert [row["forecaster"] for row in found["rows"]] == ["ridge", "informer"]
 
 
+def test_a_model_is_not_held_to_what_it_was_trained_on(trace: Path, tmp_path: Path) -> None:
+    out = tmp_path / "model"
+    _ran("train", trace, "--out", out, "--seconds", 250, *WINDOW)
+    told = ("--forecasters", "last-mean", "--model", out, *WINDOW)
+    found = _answer("evaluate", trace, *told)
+    assert found["splits"] == [{"trace": "steady", "slots": 300, "from_slot": 250}]
+    assert [row["windows"] for row in found["rows"]] == [5, 5]
+    assert found["notes"] == [
+        f"steady: informer:{out} was trained on its first 250 slots, evaluated on the 50 slots "
+        "from 250."
+    ]
+    _ran("train", trace, "--out", out, "--seconds", 295, *WINDOW)
+    with pytest.raises(InputError, match=r"was trained on 295 of steady's 300 slots, which leaves"):
+        _ran("evaluate", trace, "--forecasters", f"informer:{out}", *WINDOW)
+
+
+def test_a_model_trained_before_the_split_or_elsewhere_moves_nothing(
+    trace: Path, tmp_path: Path
+) -> None:
+    out, other = tmp_path / "model", tmp_path / "other.csv"
+    other.write_text(trace.read_text().replace("\n5,", "\n5,1"))
+    _ran("train", trace, "--out", out, "--seconds", 150, *WINDOW)
+    found = _answer("evaluate", trace, other, "--forecasters", "ewma", "--model", out, *WINDOW)
+    assert [each["from_slot"] for each in found["splits"]] == [180, 180]
+    assert "was trained on its first 150 slots, evaluated on the 120 slots" in found["notes"][0]
+    assert "was trained on another trace, evaluated on the 120 slots" in found["notes"][1]
+
+
+@pytest.mark.parametrize("suffix", [".html", ".png"])
+def test_where_nothing_came_no_ratio_is_given(tmp_path: Path, suffix: str) -> None:
+    quiet, figure = tmp_path / "quiet.csv", tmp_path / f"forecasts{suffix}"
+    lines = (f"{at},{20 if at < 170 else 0}\n" for at in range(300))
+    quiet.write_text("second,count\n" + "".join(lines))
+    told = ("evaluate", quiet, "--forecasters", "last-mean", *WINDOW)
+    (row,) = _answer(*told, "--figure", figure)["rows"]
+    assert (row["mean"], row["wape"], row["pinball"]) == (0, None, None)
+    assert figure.stat().st_size > 1000
+    assert _ran(*told).splitlines()[1].split()[3:7] == ["0.00", "0.000", "-", "-"]
+
+
+def test_without_torch_only_who_names_the_informer_is_refused(
+    trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    found = _answer("evaluate", trace, *WINDOW)
+    assert [row["forecaster"] for row in found["rows"]] == ["last-mean", "ewma", "ridge", "auto"]
+    assert found["notes"][0].startswith("Left out: informer needs torch, which is not installed")
+    for told in (("--forecasters", "ewma,informer"), ("--model", "m")):
+        with pytest.raises(MigratorError, match=r"pip install 'migrator\[forecast\]'"):
+            _ran("evaluate", trace, *told, *WINDOW)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -153,3 +206,10 @@ def test_a_model_of_another_slot_length_is_refused(trace: Path, tmp_path: Path) 
     _ran("train", trace, "--out", out, *WINDOW)
     with pytest.raises(InputError, match=r"trained on slots of 1 s and these have 2 s"):
         _ran("evaluate", trace, "--model", out, "--slot-s", 2, *WINDOW)
+
+
+def test_a_model_of_another_window_length_is_refused(trace: Path, tmp_path: Path) -> None:
+    out = tmp_path / "model"
+    _ran("train", trace, "--out", out, *WINDOW)
+    with pytest.raises(InputError, match=r"windows of 10 slots and these have 20"):
+        _ran("evaluate", trace, "--model", out, "--window-s", 20)

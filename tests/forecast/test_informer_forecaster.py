@@ -13,11 +13,12 @@ from migrator.core.errors import InputError
 from migrator.forecast.informer.file import save
 from migrator.forecast.informer.forecaster import InformerForecaster, SavedInformer
 from migrator.forecast.informer.network import Shape
-from migrator.forecast.informer.trained import TrainedInformer
+from migrator.forecast.informer.trained import TrainedInformer, data_hash
 from migrator.forecast.informer.training import Settings, least_slots, train
 from migrator.forecast.last_mean import LastMean
 from migrator.forecast.registry import forecaster, forecasters
 from migrator.forecast.residuals import SCENARIOS
+from migrator.forecast.selection import Auto
 
 WINDOW = 20
 LEAST = least_slots(Shape.for_window(WINDOW))
@@ -61,9 +62,11 @@ def test_more_slots_than_it_was_trained_for(saved: Path) -> None:
 def test_a_model_that_does_not_fit_is_refused(saved: Path) -> None:
     each = forecaster(f"informer:{saved}")
     assert isinstance(each, SavedInformer)
-    each.check_slots(2.0)
+    each.check_slots(2.0, WINDOW)
     with pytest.raises(InputError, match=r"trained on slots of 2 s and these have 1 s"):
-        each.check_slots(1.0)
+        each.check_slots(1.0, WINDOW)
+    with pytest.raises(InputError, match=r"windows of 20 slots and these have 30.*--window-s 60"):
+        each.check_slots(2.0, 30)
     with pytest.raises(InputError, match="cannot be read"):
         forecaster("informer:none")
 
@@ -75,8 +78,10 @@ def test_a_model_that_does_not_fit_is_refused(saved: Path) -> None:
         (np.zeros(500), "no request has come yet"),
         (np.where(np.arange(500) % 50 == 3, np.nan, 12.0), "has gaps"),
         (np.array([]), "has 0 slots"),
+        (np.append(np.zeros(LEAST), _history(9)), f"no request came in the first {LEAST} slots"),
+        (np.where(np.arange(500) % 50 == 3, -1.0, 12.0), "has negative numbers"),
     ],
-    ids=["short", "zeros", "gaps", "empty"],
+    ids=["short", "zeros", "gaps", "empty", "empty beginning", "negative"],
 )
 def test_where_it_cannot_say_the_simple_one_does(
     history: NDArray[np.float64], words: str, caplog: pytest.LogCaptureFixture
@@ -85,7 +90,7 @@ def test_where_it_cannot_say_the_simple_one_does(
     with caplog.at_level(logging.WARNING):
         ahead = each.ahead(history, 10, WINDOW)
         each.ahead(history, 10, WINDOW)
-    whole = history[np.isfinite(history)]
+    whole = history[np.isfinite(history) & (history >= 0)]
     np.testing.assert_array_equal(ahead, LastMean().ahead(whole, 10, WINDOW))
     assert [words in record.getMessage() for record in caplog.records] == [True]
     assert "last-mean forecasts instead" in caplog.text
@@ -106,7 +111,8 @@ def test_the_answer_depends_on_the_history_alone() -> None:
     np.testing.assert_array_equal(busy.ahead(history, 10, WINDOW), fresh)
 
 
-def test_it_trains_when_the_history_has_grown_by_half(monkeypatch: pytest.MonkeyPatch) -> None:
+def _spied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The lengths that will be trained on."""
     lengths: list[int] = []
 
     def spy(
@@ -116,6 +122,11 @@ def test_it_trains_when_the_history_has_grown_by_half(monkeypatch: pytest.Monkey
         return train(history, slot_s, shape, settings)
 
     monkeypatch.setattr("migrator.forecast.informer.training.train", spy)
+    return lengths
+
+
+def test_it_trains_when_the_history_has_grown_by_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = _spied(monkeypatch)
     each = InformerForecaster(QUICK)
     history = _history(2 * LEAST)
     for now in range(LEAST, 2 * LEAST, WINDOW):
@@ -133,6 +144,79 @@ def test_in_the_background_nobody_waits(caplog: pytest.LogCaptureFixture) -> Non
     assert len(caplog.records) in (1, 2)
     later = each.ahead(history, 10, WINDOW)
     np.testing.assert_array_equal(later, InformerForecaster(QUICK).ahead(history, 10, WINDOW))
+
+
+def test_a_backtest_of_a_long_history_trains_each_length_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lengths = _spied(monkeypatch)
+    choice = Auto((InformerForecaster(Settings(steps=2)),)).explain(_history(7000), 200)
+    assert [name for name, _ in choice.losses] == ["last-mean", "informer"]
+    assert lengths == sorted(set(lengths), reverse=True)
+    assert len(lengths) == 5
+
+
+def test_tenants_that_begin_alike_have_their_own_models() -> None:
+    quiet = np.zeros(LEAST)
+    first, second = (np.append(quiet, _history(LEAST, seed=seed)) for seed in (1, 2))
+    each = InformerForecaster(QUICK)
+    each.ahead(first, 10, WINDOW)
+    each.ahead(second, 10, WINDOW)
+    found = [model.data_hash for model in each._models.values()]
+    length = int(1.5 * LEAST)
+    assert found == [data_hash(first[:length]), data_hash(second[:length])]
+
+
+def test_in_the_background_no_model_of_the_future_answers() -> None:
+    history = _history(2 * LEAST)
+    each = InformerForecaster(QUICK, background=True)
+    each.ahead(history, 10, WINDOW)
+    each.wait()
+    newest = each._newest(history, WINDOW)
+    assert newest is not None
+    assert newest.summary.slots == int(1.5 * LEAST)
+    assert each._newest(history[: LEAST + 5], WINDOW) is None
+    each.ahead(history[: LEAST + 5], 10, WINDOW)
+    each.wait()
+    older = each._newest(history[: LEAST + 5], WINDOW)
+    assert older is not None
+    assert older.summary.slots == LEAST
+
+
+@pytest.mark.parametrize("error", [InputError("no"), RuntimeError("no")], ids=["input", "torch"])
+def test_a_training_that_fails_aside_is_said_and_tried_again(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried: list[int] = []
+
+    def failing(history: NDArray[np.float64], *_: object) -> TrainedInformer:
+        tried.append(len(history))
+        raise error
+
+    monkeypatch.setattr("migrator.forecast.informer.training.train", failing)
+    each, history = InformerForecaster(QUICK, background=True), _history(LEAST)
+    for _ in range(2):
+        ahead = each.ahead(history, 10, WINDOW)
+        each.wait()
+    np.testing.assert_array_equal(ahead, LastMean().ahead(history, 10, WINDOW))
+    assert tried == [LEAST, LEAST]
+    assert "informer: training failed (no), to be tried again" in caplog.text
+    monkeypatch.undo()
+    each.refresh(history, WINDOW)
+    each.wait()
+    assert each._newest(history, WINDOW) is not None
+
+
+def test_what_training_refuses_is_left_to_the_simple_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refusing(*_: object) -> TrainedInformer:
+        raise InputError("informer: too odd")
+
+    monkeypatch.setattr("migrator.forecast.informer.training.train", refusing)
+    ahead = InformerForecaster(QUICK).ahead(_history(LEAST), 10, WINDOW)
+    np.testing.assert_array_equal(ahead, LastMean().ahead(_history(LEAST), 10, WINDOW))
+    assert "could not be trained (informer: too odd), so last-mean forecasts" in caplog.text
 
 
 def test_it_is_listed() -> None:

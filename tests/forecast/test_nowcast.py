@@ -87,3 +87,11 @@ def test_a_move_is_followed() -> None:
         level[begin : begin + 250] = 250.0
     history = level + np.random.default_rng(5).normal(0, 15, 4000)
     assert Nowcast().ahead(history[: 500 + 3 * 900 + 15], 20, WINDOW).mean() > 220
+
+
+def test_gaps_are_mended() -> None:
+    history = remembering(1500, memory=0.9)
+    history[[3, 700, 1499]] = np.nan
+    ahead = Nowcast().ahead(history, 10, WINDOW)
+    assert np.isfinite(ahead).all()
+    assert 80 < ahead.mean() < 120

@@ -1,5 +1,7 @@
 """How errors of the past become scenarios."""
 
+import logging
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,9 +9,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from migrator.forecast.last_mean import LastMean
+from migrator.forecast.registry import forecasters
 from migrator.forecast.residuals import (
     RECENT_WINDOWS,
     Origins,
+    _say_mended,
+    mended,
     point_and_errors,
     scenarios,
     with_mean,
@@ -144,3 +149,35 @@ def test_the_mean_is_met_and_order_kept(values: list[float], mean: float) -> Non
     assert (moved >= 0).all()
     assert moved.mean() == pytest.approx(mean, abs=1e-6)
     assert (np.diff(moved[np.argsort(rows[:, 0], kind="stable"), 0]) >= -1e-9).all()
+
+
+def test_a_slot_that_is_no_number_of_requests_is_the_mean_of_the_others() -> None:
+    history = np.array([2.0, np.nan, 4.0, -3.0, np.inf, 0.0])
+    assert mended(history).tolist() == [2, 2, 4, 2, 2, 0]
+    assert np.isnan(history[1])
+    assert mended(np.full(3, np.nan)).tolist() == [1, 1, 1]
+    whole = np.array([0.0, 3.0])
+    assert mended(whole) is whole
+    assert mended(np.array([])).tolist() == []
+
+
+@pytest.mark.parametrize("name", ["last-mean", "last-window", "ewma", "seasonal", "ridge", "auto"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, -40.0])
+@pytest.mark.parametrize("where", [slice(20, 60), slice(700, 720), slice(-1, None)])
+def test_gaps_are_forecast_over(name: str, bad: float, where: slice) -> None:
+    history = np.random.default_rng(1).poisson(20, 1500).astype(float)
+    history[where] = bad
+    ahead = forecasters()[name].ahead(history, 50, 60)
+    assert ahead.mean() == pytest.approx(20, rel=0.3)
+    assert (ahead >= 0).all()
+
+
+def test_gaps_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    _say_mended.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            LastMean().ahead(np.array([3.0, np.nan, 3.0]), 2, 2)
+    assert [record.getMessage() for record in caplog.records] == [
+        "a history has slots that are no number of requests; they are taken for the mean of the "
+        "others"
+    ]

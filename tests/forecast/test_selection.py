@@ -8,7 +8,7 @@ from migrator.forecast.forecaster import Counts, Forecaster
 from migrator.forecast.last_mean import LastMean
 from migrator.forecast.ridge import Ridge
 from migrator.forecast.seasonal import Seasonal
-from migrator.forecast.selection import BACKTEST_WINDOWS, MARGIN, Auto
+from migrator.forecast.selection import BACKTEST_WINDOWS, MARGIN, Auto, pinball_score
 
 
 def _poisson(rate: float, slots: int) -> NDArray[np.float64]:
@@ -98,3 +98,12 @@ def test_tenants_are_not_mixed_up() -> None:
     auto = Auto()
     first, second = auto.explain(_periodic(3000), 200), auto.explain(_poisson(30.0, 3000), 200)
     assert (first.chosen, second.chosen) == ("seasonal", "last-mean")
+
+
+def test_windows_in_which_nothing_came_count_as_well() -> None:
+    history = 10 * _periodic(6000)
+    history[3000:3400] = 0
+    assert pinball_score(LastMean(), history[:3200], 200) > 1
+    choice = Auto().explain(history, 200)
+    assert choice.chosen == "seasonal"
+    assert np.isfinite([loss for _, loss in choice.losses]).all()

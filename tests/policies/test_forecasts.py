@@ -79,7 +79,7 @@ def test_nobody_is_planned_with_who_does_not_foretell_better() -> None:
     a, _ = Chosen(losses(true=0.99)).choices(seen())
     assert (a.chosen, a.goodputs) == ("last-mean", ())
     short, _ = Chosen(losses(true=0.5)).choices(seen(windows=2))
-    assert str(short) == "last-mean: the history is too short or too damaged for a backtest"
+    assert str(short) == "last-mean: the history is too short for a backtest"
 
 
 def test_what_comes_within_the_window_does_not_change_who_forecasts_its_rest() -> None:

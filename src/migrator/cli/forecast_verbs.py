@@ -213,7 +213,7 @@ def _unseen(job: _Job, known: Mapping[str, Forecaster]) -> _Job:
         first = max(first, slots)
         if len(job.counts) - first < job.window_slots:
             raise InputError(
-                f"{each.name}: was trained on {slots} of the {len(job.counts)} slots of {job.name}, "
+                f"{each.name}: was trained on {slots} of {job.name}'s {len(job.counts)} slots, "
                 "which leaves no window to evaluate; train it with --seconds on fewer"
             )
     return replace(job, first=first, trained=" and ".join(words))

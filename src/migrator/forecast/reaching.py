@@ -6,14 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.forecast.forecaster import Counts
-from migrator.forecast.residuals import Origins, Points
+from migrator.forecast.residuals import Origins, Points, mended
 
 
 class Reaching:
     """`points` with the whole history at hand: what it is asked of is the end of that history."""
 
     def __init__(self, points: Points, whole: Counts) -> None:
-        self.points, self.whole = points, whole
+        self.points, self.whole = points, mended(whole)
 
     def __call__(
         self, history: Counts, origins: Origins, slots: int, window_slots: int

@@ -9,10 +9,9 @@ mended here, before anybody forecasts from it.
 
 from __future__ import annotations
 
-import copy
 import logging
 from functools import cache
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,13 +50,6 @@ class Points(Protocol):
         ...
 
 
-@runtime_checkable
-class _Remembers(Protocol):
-    """Points that look into a history of their own (`reaching`)."""
-
-    whole: Counts
-
-
 def mended(history: Counts) -> Counts:
     """The history with a number in every slot: where none can be right, the mean of the others.
 
@@ -81,25 +73,13 @@ def _say_mended() -> None:
     )
 
 
-def _of_mended(points: Points, whole: Counts) -> Points:
-    """The points that look into the mended history instead of their own."""
-    if not isinstance(points, _Remembers):
-        return points
-    instead = copy.copy(points)
-    instead.whole = whole
-    return instead
-
-
 def scenarios(
     points: Points, history: Counts, slots: int, window_slots: int, count: int = SCENARIOS
 ) -> NDArray[np.float64]:
     """`count` scenarios around what `points` says now; their mean in every slot is that point."""
     if len(history) == 0 or slots == 0:
         return np.ones((count, slots))
-    whole = mended(history)
-    if whole is not history:
-        points = _of_mended(points, whole)
-    seen = whole[-RECENT_WINDOWS * window_slots :]
+    seen = mended(history)[-RECENT_WINDOWS * window_slots :]
     if len(seen) == 1:
         now = np.array([1], dtype=np.intp)
         return np.tile(np.maximum(points(seen, now, slots, window_slots), 0.0), (count, 1))

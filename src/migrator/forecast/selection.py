@@ -22,6 +22,7 @@ from migrator.forecast.ewma import Ewma
 from migrator.forecast.forecaster import Counts, Forecaster
 from migrator.forecast.informer.forecaster import InformerForecaster
 from migrator.forecast.last_mean import LastMean
+from migrator.forecast.residuals import mended
 from migrator.forecast.ridge import Ridge
 from migrator.forecast.seasonal import Seasonal
 
@@ -72,7 +73,7 @@ class Choice:
     def __str__(self) -> str:
         """Why, in one sentence."""
         if not self.losses:
-            return f"{self.chosen}: the history is too short or too damaged for a backtest"
+            return f"{self.chosen}: the history is too short for a backtest"
         why = self._by_goodput() if self.goodputs else self._by_loss()
         losses = ", ".join(f"{name} {loss:.4g}" for name, loss in self.losses)
         return f"{self.chosen}: {why} (loss: {losses})"
@@ -130,12 +131,12 @@ class Auto:
         if key not in self._kept:
             if len(self._kept) >= _KEPT_CHOICES:
                 self._kept.clear()
-            self._kept[key] = self._choose(whole, window_slots)
+            self._kept[key] = self._choose(mended(whole), window_slots)
         return self._kept[key]
 
     def _choose(self, history: Counts, window_slots: int) -> Choice:
         windows = min(BACKTEST_WINDOWS, len(history) // window_slots - 2)
-        if len(history) < LEAST_WINDOWS * window_slots or not np.isfinite(history).all():
+        if len(history) < LEAST_WINDOWS * window_slots:
             return Choice(self.simple.name, self.simple.name, (), 0)
         ends = [len(history) - ago * window_slots for ago in range(windows)]
         losses = {

@@ -42,7 +42,7 @@ def as_if(outcomes: dict[Job, RunOutcome], pair: tuple[str, str], policy: str, l
 
 
 def test_windows_are_cut_by_the_setting() -> None:
-    assert len(REPLANNING.jobs(Setting())) == 3 * (8 + 4 + 4 + 4)
+    assert len(REPLANNING.jobs(Setting())) == 3 * sum(PAIRS.values())
     assert len(REPLANNING.jobs(TWO)) == 3 * 2 * len(PAIRS)
     last = [job.source for job in REPLANNING.jobs(TWO)][-1]
     assert isinstance(last, WindowApart)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -29,6 +29,8 @@ class ImageModel(TorchModel):
     def __init__(self, network: nn.Module, classes: int, seed: int, pixels: int) -> None:
         super().__init__(network, classes, seed)
         self.pixels = pixels
+        self._mean = torch.tensor(_MEAN).view(1, 3, 1, 1)
+        self._spread = torch.tensor(_SPREAD).view(1, 3, 1, 1)
 
     @classmethod
     @abstractmethod
@@ -52,6 +54,18 @@ class ImageModel(TorchModel):
                 "to 1024"
             )
         return side
+
+    def to(self, device: str) -> None:
+        """Move to "cpu" or "cuda"."""
+        super().to(device)
+        self._mean, self._spread = self._mean.to(device), self._spread.to(device)
+        network: Any = self.network
+        network.to(memory_format=self.memory_format)
+
+    @property
+    def memory_format(self) -> torch.memory_format:
+        """On a GPU channels last: convolutions need no copies in another order before and after."""
+        return torch.channels_last if self.device.type == "cuda" else torch.contiguous_format
 
     def logits(self, inputs: Tensor) -> Tensor:
         """Scores of uint8 images of any square size."""
@@ -83,6 +97,5 @@ class ImageModel(TorchModel):
             images = nn.functional.interpolate(
                 images, size=(self.pixels, self.pixels), mode="bilinear", antialias=True
             )
-        mean = torch.tensor(_MEAN, device=images.device).view(1, 3, 1, 1)
-        spread = torch.tensor(_SPREAD, device=images.device).view(1, 3, 1, 1)
-        return (images - mean) / spread
+        seen = (images - self._mean) / self._spread
+        return seen.contiguous(memory_format=self.memory_format)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from migrator.core.errors import InputError
+from migrator.learn.captured import CapturedSteps
 from migrator.learn.model import Inputs, Labels, Modality, Scores
 from migrator.learn.weights import read_tensors, write_tensors
 
@@ -41,6 +42,8 @@ class TorchModel(ABC):
         self.seen = np.zeros(classes, dtype=bool)
         """Classes trained on so far: only these are answered, and only these are told apart."""
         self._optimiser: torch.optim.AdamW | None = None
+        self._captured: CapturedSteps | None = None
+        self._unseen = torch.ones(classes, dtype=torch.bool)
 
     @abstractmethod
     def logits(self, inputs: Tensor) -> Tensor:
@@ -63,7 +66,8 @@ class TorchModel(ABC):
         """Move to "cpu" or "cuda"; a training begun elsewhere is forgotten."""
         self.device = torch.device(device)
         self.network.to(self.device)
-        self._optimiser = None
+        self._unseen = self._unseen.to(self.device)
+        self._optimiser = self._captured = None
 
     def infer(self, inputs: Inputs) -> Scores:
         """One row of scores per input."""
@@ -79,21 +83,16 @@ class TorchModel(ABC):
         self.network.train()
         optimiser = self._optimiser or self._begun()
         for group in optimiser.param_groups:
-            group["lr"] = lr
+            _set_rate(group, lr)
         self.seen[labels] = True
+        self._unseen.copy_(torch.from_numpy(~self.seen))
         wanted = torch.from_numpy(labels).to(self.device)
-        # what is still to come must not be learned to be wrong
-        unseen = torch.from_numpy(~self.seen).to(self.device)
         with self._within_memory(), _drawing_from(self.seed * 1_000_003 + self.steps):
-            with self._precision():
-                said = self.logits(self.varied(self._there(inputs)))
-            loss = nn.functional.cross_entropy(said.float().masked_fill(unseen, -1e9), wanted)
-            optimiser.zero_grad(set_to_none=True)
-            torch.autograd.backward(loss)
-            nn.utils.clip_grad_norm_(self.network.parameters(), _LONGEST_GRADIENT)
-            optimiser.step()
+            batch = self.varied(self._there(inputs))
+            step = self._learned if self._captured is None else self._captured.run
+            loss = step(batch, wanted)
         self.steps += 1
-        return float(loss.detach())
+        return float(loss)
 
     def save(self, path: Path, *, training: bool = False) -> None:
         """Write the weights as safetensors; with `training` the optimiser's moments too."""
@@ -109,7 +108,7 @@ class TorchModel(ABC):
         tensors, about = read_tensors(path)
         moments = {k: tensors.pop(k) for k in list(tensors) if k.startswith(_MOMENT)}
         left = self._fitted(tensors, path)
-        self._optimiser = None
+        self._optimiser = self._captured = None
         if "migrator" in about:
             said = json.loads(about["migrator"])
             self.steps, self.weights = int(said["steps"]), str(said["weights"])
@@ -117,11 +116,11 @@ class TorchModel(ABC):
         else:
             self.weights = f"loaded from {path.name}" + (", head random" if left else "")
         if moments:
-            _restore(self._begun(), moments, self.device)
+            _restore(self._begun(), moments)
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies: the optimiser is not copied, so a copy begins its training anew."""
-        return {**self.__dict__, "_optimiser": None}
+        return {**self.__dict__, "_optimiser": None, "_captured": None}
 
     def _fitted(self, tensors: Mapping[str, Tensor], path: Path) -> list[str]:
         """Take over the tensors; the names in the head that did not fit."""
@@ -141,10 +140,31 @@ class TorchModel(ABC):
         return [k for k in left if k.startswith(self.head)]
 
     def _begun(self) -> torch.optim.AdamW:
+        on_gpu = self.device.type == "cuda"
         self._optimiser = torch.optim.AdamW(
-            self.network.parameters(), weight_decay=_WEIGHT_DECAY, fused=True
+            self.network.parameters(),
+            # a tensor, so that a captured step reads the rate of the moment
+            lr=torch.zeros((), device=self.device) if on_gpu else 0.0,
+            weight_decay=_WEIGHT_DECAY,
+            fused=True,
+            capturable=on_gpu,
         )
+        self._captured = CapturedSteps(self._learned) if on_gpu else None
         return self._optimiser
+
+    def _learned(self, batch: Tensor, wanted: Tensor) -> Tensor:
+        """A step on what is on the device already; the loss."""
+        assert self._optimiser is not None
+        self._optimiser.zero_grad(set_to_none=True)
+        with self._precision():
+            said = self.logits(batch)
+        # what is still to come must not be learned to be wrong
+        said = said.float().masked_fill(self._unseen, -1e9)
+        loss = nn.functional.cross_entropy(said, wanted)
+        torch.autograd.backward(loss)
+        nn.utils.clip_grad_norm_(self.network.parameters(), _LONGEST_GRADIENT)
+        self._optimiser.step()
+        return loss.detach()
 
     def _there(self, inputs: Inputs) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(inputs)).to(self.device, non_blocking=True)
@@ -161,7 +181,15 @@ class TorchModel(ABC):
 
     def _precision(self) -> torch.autocast:
         on_gpu = self.device.type == "cuda"
-        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=on_gpu)
+        # weights cast for one replay of a graph must not be taken for those of the next
+        return torch.autocast(self.device.type, torch.bfloat16, on_gpu, cache_enabled=False)
+
+
+def _set_rate(group: dict[str, Any], lr: float) -> None:
+    if isinstance(group["lr"], Tensor):
+        group["lr"].fill_(lr)
+    else:
+        group["lr"] = lr
 
 
 @contextmanager
@@ -192,12 +220,14 @@ def _moments(optimiser: torch.optim.AdamW) -> dict[str, Tensor]:
     }
 
 
-def _restore(
-    optimiser: torch.optim.AdamW, moments: Mapping[str, Tensor], device: torch.device
-) -> None:
+def _restore(optimiser: torch.optim.AdamW, moments: Mapping[str, Tensor]) -> None:
+    weights = [each for group in optimiser.param_groups for each in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in moments.items():
         index, _, name = key.removeprefix(_MOMENT).partition(".")
-        state.setdefault(int(index), {})[name] = value.to(device)
+        there = weights[int(index)]
+        # in the order of memory of its weight, which a fused optimiser relies on
+        like = torch.empty_like(there) if value.shape == there.shape else value.to(there.device)
+        state.setdefault(int(index), {})[name] = like.copy_(value)
     groups = optimiser.state_dict()["param_groups"]
     optimiser.load_state_dict({"state": state, "param_groups": groups})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Self
+from importlib import import_module
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from migrator.learn.torch_model import TorchModel, initialised_from
 from migrator.learn.zoo.transformers_network import network_from
 
 _PATCH = 16
+_UNMASKED = "unmasked"
 
 
 class VitB16(ImageModel):
@@ -27,9 +29,11 @@ class VitB16(ImageModel):
     @classmethod
     def network_of(cls, classes: int, pixels: int = 224) -> nn.Module:
         """With positions for as many patches as the images have."""
-        return network_from(
+        built = network_from(
             "ViTConfig", "ViTForImageClassification", num_labels=classes, image_size=pixels
         )
+        _without_mask(built)
+        return built
 
     @classmethod
     def build(cls, classes: int, seed: int, pixels: int | None = None) -> Self:
@@ -42,6 +46,34 @@ class VitB16(ImageModel):
         """Scores of normalised images."""
         said: Tensor = self.network(pixel_values=images).logits
         return said
+
+
+def _unmasked(
+    _module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    _mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **_unused: object,
+) -> tuple[Tensor, None]:
+    said = nn.functional.scaled_dot_product_attention(
+        query, key, value, dropout_p=dropout, scale=scaling
+    )
+    return said.transpose(1, 2).contiguous(), None
+
+
+def _without_mask(network: Any) -> None:
+    """Every patch sees every other.
+
+    While a CUDA graph is captured transformers cannot know that and adds a mask of ones, with
+    which the attention is several times slower.
+    """
+    transformers = import_module("transformers")
+    if hasattr(transformers, "AttentionInterface"):
+        transformers.AttentionInterface.register(_UNMASKED, _unmasked)
+        network.config._attn_implementation = _UNMASKED
 
 
 class BertBase(TorchModel):

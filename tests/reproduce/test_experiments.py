@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from support.reproduction import outcomes_of
 
+from migrator.core.profiles import profile
 from migrator.observe.page import Bars, HeatMap, Lines, Note, Section, Table
 from migrator.reproduce.evaluation import PAPERS_PEERS
 from migrator.reproduce.experiment import Setting
@@ -104,7 +105,9 @@ def test_half_of_the_overhead_hidden_is_said_so() -> None:
     chosen = experiment("overhead")
     figures = chosen.figures(SMALL, outcomes_of(chosen.jobs(SMALL)))
     assert figures["cold"]["hidden_share"] == 0.5
-    assert figures["prepared_saves"]["resnet-50"] == pytest.approx(9.75 / 11.78, abs=1e-3)
+    known = profile("resnet-50", "H200-141GB").overhead
+    saved = known.start_s / known.total_s(mig=True, prepared=False)
+    assert figures["prepared_saves"]["resnet-50"] == pytest.approx(saved, abs=1e-3)
     assert hidden_in([]).share == 0
 
 
@@ -125,7 +128,7 @@ def test_the_motivation_shows_the_trade_off_when_it_is_run() -> None:
     found = table.figures(setting, outcomes)
     most, even = "6-1", "3-4"
     assert found["slo_attainment"][most][0] > found["slo_attainment"][even][0] + 0.1
-    assert found["accuracy"][most][0] < found["accuracy"][even][0] - 0.05
+    assert found["accuracy"][most][0] < found["accuracy"][even][0] - 0.02
     shares = split.figures(setting, outcomes)["the_same_requests"]
     assert set(shares["accuracy"]) == {"1-4", "2-3", "3-2", "4-1"}
     slow = outcomes[split.jobs(setting)[0]].windows[0].tenants[0]

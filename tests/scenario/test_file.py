@@ -263,13 +263,15 @@ def test_the_rate_of_the_run_decides_not_that_of_the_trace(tmp_path: Path) -> No
     data = changed(smallest(), "tenants", 0, "arrivals", {"trace": "trace.csv", "scale": 3})
     most = highest_rps(parsed(smallest()).tenants[0].service, parsed(smallest()).board)
     assert parsed(data, tmp_path).tenants[0].trace.counts[-1] == 3000
-    sentence = refusal(changed(data, "tenants", 0, "arrivals", "scale", 4), tmp_path)
+    sentence = refusal(changed(data, "tenants", 0, "arrivals", "scale", 9), tmp_path)
+    offered = float(sentence.rpartition(" ")[2])
+    assert offered == pytest.approx(most / 1000, rel=1e-3)
     assert sentence == (
-        f"tenants[0].arrivals.scale: 4000 requests per second on average are more than the "
+        f"tenants[0].arrivals.scale: 9000 requests per second on average are more than the "
         f"{most:.6g} that all of H200-141GB can answer in time for this tenant; "
-        "give at most 3.33"
+        f"give at most {offered:g}"
     )
-    assert parsed(changed(data, "tenants", 0, "arrivals", "scale", 3.33), tmp_path)
+    assert parsed(changed(data, "tenants", 0, "arrivals", "scale", offered), tmp_path)
 
 
 def test_the_largest_mean_that_is_offered_is_taken() -> None:

@@ -1,5 +1,7 @@
 """Whole runs small enough to follow by hand, and what holds for every run."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -19,7 +21,7 @@ from support.scenarios import (
 
 from migrator.core.instance import Kind
 from migrator.core.share import Holding
-from migrator.policies.policy import Decision, Observation, Routing, Sharing
+from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight
 from migrator.simulate.run import run
 
 
@@ -153,3 +155,20 @@ def test_drawn_and_expected_correctness_agree_on_average() -> None:
     expected, drawn = (run(this, policy, Flat(), drawn=each).tally for each in (False, True))
     assert expected.accuracy == pytest.approx(0.7)
     assert drawn.accuracy == pytest.approx(0.7, abs=3 * np.sqrt(0.21 / 8000))
+
+
+@pytest.mark.parametrize(
+    ("sight", "told"), [(Sight.NOTHING, 0.7), (Sight.FORECAST, 0.7), (Sight.TRUTH, 0.9)]
+)
+def test_a_policy_is_told_the_estimate_and_only_an_oracle_what_will_come(
+    sight: Sight, told: float
+) -> None:
+    estimated = replace(drift(), accuracy_estimated=0.7)
+    this = scenario(tenant("a", [10] * 30, drifts=(estimated,)), window_s=30)
+    chosen = Fixed((serves("a", 0, 1), trains("a", 4, 3)))
+    chosen.sight = sight
+    (window,) = run(this, chosen, Flat()).windows
+    seen = chosen.seen[0].tenants[0].retraining
+    assert seen is not None
+    assert seen.accuracy_post == told
+    assert window.tenants[0].accuracy_after == 0.9

@@ -23,6 +23,14 @@ class Drift:
     """On this window's data, once retrained on it."""
     seconds: Curve
     """How long that retraining takes, over SMs."""
+    accuracy_estimated: float | None = None
+    """What was expected of it before it was paid for; None: what came."""
+
+    @property
+    def accuracy_expected(self) -> float:
+        """What a policy is told of it."""
+        known = self.accuracy_estimated
+        return self.accuracy_post if known is None else known
 
 
 @dataclass(frozen=True)

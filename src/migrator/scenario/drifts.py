@@ -1,6 +1,6 @@
 """The packaged data sets: what each window's new classes do to a model, and what retraining takes.
 
-The table with its assumptions is drifts.json.
+Measured; the table is drifts.json, which says where and how.
 """
 
 from __future__ import annotations
@@ -18,23 +18,38 @@ from migrator.core.scenario import Drift
 
 
 @dataclass(frozen=True)
+class Accuracies:
+    """What was measured of one model: on held-out samples of all classes seen, per window."""
+
+    pretrained: float
+    """Before the first window, on the first classes."""
+    pre: tuple[float, ...]
+    """On the window's data, before its retraining."""
+    estimated: tuple[float, ...]
+    """What a little run on a sample had said of the retraining."""
+    post: tuple[float, ...]
+    """Of the model that serves once the retraining is done."""
+    provenance: str
+
+
+@dataclass(frozen=True)
 class Dataset:
     """A class-incremental data set: every window brings new classes."""
 
     name: str
     classes: int
     """New ones in every window, and as many before the first."""
-    samples: int
-    """Training samples of a window's new classes."""
+    samples: tuple[int, ...]
+    """What every window's retraining learns from, replayed samples included."""
     epochs: int
     source: str
-    accuracy_post: Mapping[str, tuple[float, ...]]
-    """Model -> accuracy before the first window, then after every window's retraining."""
+    measured: Mapping[str, Accuracies]
+    """By model."""
 
     @property
     def windows(self) -> int:
         """Windows with new classes."""
-        return len(next(iter(self.accuracy_post.values()))) - 1
+        return len(self.samples)
 
     def classes_known(self, window: int) -> int:
         """Classes seen once window `window` (from 0) has come; those before the first for -1."""
@@ -49,10 +64,10 @@ def datasets() -> dict[str, Dataset]:
         name: Dataset(
             name,
             entry["classes"],
-            entry["samples"],
+            tuple(entry["samples"]),
             entry["epochs"],
             entry["source"],
-            {model: tuple(each) for model, each in entry["accuracy_post"].items()},
+            {model: _accuracies(each) for model, each in entry["measured"].items()},
         )
         for name, entry in json.loads(text)["datasets"].items()
     }
@@ -61,21 +76,32 @@ def datasets() -> dict[str, Dataset]:
 def drifts(dataset: str, profile: Profile) -> tuple[Drift, ...]:
     """What every window of the data set does to the profile's model."""
     known = pick("dataset", dataset, datasets())
-    if profile.model not in known.accuracy_post:
+    if profile.model not in known.measured:
         raise InputError(
-            f"dataset: nobody has written down how accurate {profile.model} is on {known.name}; "
-            f"use {' or '.join(known.accuracy_post)}, or give retraining.windows"
+            f"dataset: nobody has measured how accurate {profile.model} is on {known.name}; "
+            f"use {' or '.join(known.measured)}, or give retraining.windows"
         )
-    accuracy = known.accuracy_post[profile.model]
-    seconds = profile.training_s(known.samples * known.epochs)
+    found = known.measured[profile.model]
     return tuple(
-        Drift(
-            # The old model knows nothing of the new classes.
-            accuracy_pre=accuracy[window]
-            * known.classes_known(window - 1)
-            / known.classes_known(window),
-            accuracy_post=accuracy[window + 1],
-            seconds=seconds,
+        Drift(pre, post, profile.training_s(samples * known.epochs), estimated)
+        for pre, post, estimated, samples in zip(
+            found.pre, found.post, found.estimated, known.samples, strict=True
         )
-        for window in range(known.windows)
+    )
+
+
+def _accuracies(entry: Mapping[str, object]) -> Accuracies:
+    def numbers(key: str) -> tuple[float, ...]:
+        values = entry[key]
+        assert isinstance(values, list)
+        return tuple(values)
+
+    pretrained = entry["pretrained"]
+    assert isinstance(pretrained, float)
+    return Accuracies(
+        pretrained,
+        numbers("pre"),
+        numbers("estimated"),
+        numbers("post"),
+        str(entry["provenance"]),
     )

@@ -83,6 +83,12 @@ class WindowEntry(Entry):
         'such as {"1": 150, "2": 80}',
         examples=[{"1": 150, "2": 80, "3": 56, "4": 45}],
     )
+    accuracy_estimated: _Accuracy | None = Field(
+        default=None,
+        description="the accuracy that is expected of the retraining and planned with, a number "
+        "from 0 to 1; default accuracy_post",
+        examples=[0.83],
+    )
 
 
 class RetrainingEntry(Entry):

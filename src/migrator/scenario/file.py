@@ -135,7 +135,14 @@ def _own_drifts(entry: RetrainingEntry, location: Location, board: Board) -> tup
     for index, each in enumerate(entry.windows or ()):
         seconds = by_size(each.seconds, (*location, "windows", index, "seconds"), board)
         points = sorted((float(board.sms_of(gpcs)), value) for gpcs, value in seconds.items())
-        found.append(Drift(each.accuracy_pre, each.accuracy_post, Curve(tuple(points))))
+        found.append(
+            Drift(
+                each.accuracy_pre,
+                each.accuracy_post,
+                Curve(tuple(points)),
+                each.accuracy_estimated,
+            )
+        )
     return tuple(found)
 
 

@@ -74,9 +74,6 @@ class _MeasuredEntry(_ProfileEntry):
     training_ms: dict[str, _Positive] = Field(
         default_factory=dict, description="the milliseconds of a training step by SMs"
     )
-    training_step_ms: dict[str, _Positive] = Field(
-        default_factory=dict, description="the milliseconds of the model's own step by SMs"
-    )
     memory_mib: dict[str, _Positive] = Field(
         default_factory=dict, description="the memory that serving takes by batch"
     )

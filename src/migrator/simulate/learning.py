@@ -20,10 +20,22 @@ class _Job:
     seconds: Curve
     accuracy_post: float
     """On the data of the window that is now."""
+    accuracy_expected: float
+    """The same, as it was estimated beforehand."""
     done: float = 0.0
     started: bool = False
     late: bool = False
     """It has outlasted its window."""
+
+    def fade(self, by: float) -> None:
+        """Its window has ended, and the data of the next is other data."""
+        self.accuracy_post = min(1.0, self.accuracy_post * by)
+        self.accuracy_expected = min(1.0, self.accuracy_expected * by)
+        self.late = True
+
+
+def _job_of(drift: Drift) -> _Job:
+    return _Job(drift.seconds, drift.accuracy_post, drift.accuracy_expected)
 
 
 class Learner:
@@ -55,10 +67,9 @@ class Learner:
         else:
             self.accuracy = min(1.0, self.accuracy * fading)
         self._fresh = False
-        new = _Job(drift.seconds, drift.accuracy_post) if drift else None
+        new = _job_of(drift) if drift else None
         if self.job is not None and running:
-            self.job.accuracy_post = min(1.0, self.job.accuracy_post * fading)
-            self.job.late = True
+            self.job.fade(fading)
             self._next = new
         else:
             self.job, self._next = new, None

@@ -222,11 +222,12 @@ class _Simulation:
 
     def _view(self, tenant: RunningTenant, now_s: float) -> TenantView:
         job, training = tenant.learner.job, self._trains(tenant)
+        sees_all = self.policy.sight is Sight.TRUTH
         retraining = None
         if job is not None:
             retraining = RetrainingState(
                 tenant.learner.accuracy,
-                job.accuracy_post,
+                job.accuracy_post if sees_all else job.accuracy_expected,
                 job.seconds,
                 job.done,
                 training.holding if training else None,

@@ -81,7 +81,8 @@ def main() -> None:
     add("--out", type=Path, default=Path("interference.jsonl"), help="measurements, a line each")
     add("--trained", default="convnext-b", help="the model that trains")
     add("--models", nargs="+", default=["resnet-50", "convnext-b", "mobilenet-v2"])
-    add("--driver", choices=tuple(DRIVERS), default="mps")
+    divided = [each.name for each in DRIVERS.values() if each.coexist]
+    add("--driver", choices=divided, default="mps")
     add("--board", help="the board expected; needed for --driver cpu")
     add("--budget-s", type=float, default=1e9, help="begin nothing that ends after it")
     given = parser.parse_args()

@@ -1,36 +1,20 @@
-"""A board as small as can be, and stand-ins for NVIDIA's programs."""
+"""A board as small as can be, stand-ins for NVIDIA's programs, a state folder that goes again."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.nvidia_programs import NvidiaPrograms
 
 from migrator.core.catalogue import Board, MigProfile
+from migrator.gpu import nvidia_smi
+from migrator.gpu.mps_daemon import Daemon
 
 TESTS = Path(__file__).parents[1]
-
-_MPS = """#!/bin/bash
-pid="$CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control.pid"
-if [ "$1" = -d ]; then
-  sleep 60 >/dev/null 2>&1 &
-  echo $! > "$pid"
-  echo "start $CUDA_MPS_PIPE_DIRECTORY $CUDA_MPS_LOG_DIRECTORY $!" >> {log}
-else
-  read said
-  echo "$said" >> {log}
-  {obey} && kill "$(cat "$pid")"
-fi
-"""
-_SMI = """#!/bin/bash
-case "$*" in
-  *clocks.sm*) echo "1980, 3201, 41, [N/A]" ;;
-  *compute-apps*) echo "123, 456" ;;
-  *) echo "0, {name}, GPU-1234, 580.1, {mib}, {mig}" ;;
-esac
-"""
 
 
 @pytest.fixture(scope="session")
@@ -45,24 +29,23 @@ def _find_support(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
+@pytest.fixture(autouse=True)
+def state(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A short path, as sockets need it; whatever daemon a test leaves there is ended."""
+    folder = Path(tempfile.mkdtemp(prefix="profile"))
+    monkeypatch.setenv("MIGRATOR_STATE", str(folder))
+    yield folder
+    for pid_file in folder.rglob("*.pid"):
+        Daemon(pid_file.parents[1], {}, end_s=0.0).quit()
+    shutil.rmtree(folder)
+
+
 @pytest.fixture
-def nvidia(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """Puts an nvidia-smi and an MPS control program on the path; the latter's log."""
-
-    def install(
-        name: str = "NVIDIA H200", mib: int = 143771, mig: str = "Disabled", obey: bool = True
-    ) -> Path:
-        folder, log = tmp_path / "programs", tmp_path / "mps.log"
-        folder.mkdir()
-        obeys = "true" if obey else "false"
-        _program(folder / "nvidia-cuda-mps-control", _MPS.format(log=log, obey=obeys))
-        _program(folder / "nvidia-smi", _SMI.format(name=name, mib=mib, mig=mig))
-        monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-        return log
-
-    return install
-
-
-def _program(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
-    path.chmod(0o755)
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvidiaPrograms:
+    """An nvidia-smi that tells of an H200, and an MPS control program."""
+    found = NvidiaPrograms(tmp_path / "programs")
+    found.on_path(monkeypatch)
+    found.smi()
+    found.mps()
+    monkeypatch.setattr(nvidia_smi, "device_sms", lambda _visible: 132)
+    return found

@@ -84,6 +84,17 @@ def test_what_was_not_measured_is_taken_from_elsewhere_and_said() -> None:
     assert "training_ratio of the packaged profile" in made["provenance"]
 
 
+def test_instances_that_were_created_tell_how_long_it_takes() -> None:
+    took = [{"create_s": each, "destroy_s": each / 2} for each in (0.2, 0.9, 0.3)]
+    made = entry("mine", H200, [latency(1, 16, 2.0)], "here", took) or {}
+    assert made["overhead"]["create_s"] == pytest.approx(0.45)
+    assert made["overhead_parts_s"] == {"destroyed_s": 0.15, "created_s": 0.3}
+    assert "create_s measured" in made["provenance"]
+    published = found(latency(1, 16, 2.0))
+    assert published["overhead"]["create_s"] == 0.53
+    assert "create_s published" in published["provenance"]
+
+
 def test_answers_that_are_not_finite_are_told() -> None:
     made = found(latency(1, 16, 2.0, finite=True), latency(1, 60, 1.0, finite=False))
     assert "answers not finite on 60 SMs" in made["provenance"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import product
+from collections import deque
+from itertools import pairwise, product
 
 import pytest
 
@@ -15,7 +16,9 @@ from migrator.profiling.measurements import (
     Task,
     estimate_s,
     measurements,
+    on_instances,
 )
+from migrator.profiling.measuring import next_group
 
 H200 = board("H200-141GB")
 MODELS = ["resnet-50", "bert-base"]
@@ -74,3 +77,37 @@ def test_the_list_says_what_runs_and_how_long_it_takes() -> None:
     shorter = measurements(H200, MODELS, [1, 4], interference=True, pace=0.1)
     assert estimate_s(shorter) < estimate_s(found)
     assert [each.key for each in shorter] == [each.key for each in found]
+
+
+def test_instances_are_measured_size_after_size_the_largest_first() -> None:
+    listed = measurements(H200, MODELS, [1, 4], rounds=2)
+    found = on_instances(listed)
+    assert {each.key for each in found} == {each.key for each in listed}
+    studies = [(each.study, each.round) for each in listed]
+    assert list(dict.fromkeys((each.study, each.round) for each in found)) == list(
+        dict.fromkeys(studies)
+    )
+    sizes = [(each.study, each.round, *(sms for sms, _ in each.jobs)) for each in found]
+    changes = [after for before, after in pairwise(sizes) if before != after]
+    assert len(changes) == len(set(changes)), "a size is left and come back to"
+    assert [each[2] for each in dict.fromkeys(sizes) if each[:2] == ("latency", 0)] == [
+        132,
+        64,
+        60,
+        32,
+        16,
+    ]
+
+
+def test_interference_under_mps_is_not_measured_on_instances() -> None:
+    with pytest.raises(InputError, match=r"--interference: .*; leave it out, or use --driver mps"):
+        on_instances(measurements(H200, MODELS, [1], interference=True))
+
+
+def test_only_shares_that_coexist_are_prepared_together() -> None:
+    listed = measurements(H200, MODELS[:1], [1])
+    together = next_group(deque(listed), set())
+    assert [sms for each in together for sms, _ in each.jobs] == [16, 32, 60, 64, 132]
+    waiting = deque(listed)
+    assert next_group(waiting, set(), coexist=False) == listed[:1]
+    assert len(waiting) == len(listed) - 1

@@ -2,123 +2,157 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from support.nvidia_programs import NvidiaPrograms
 
 from migrator.core.catalogue import board
-from migrator.core.errors import InputError, MigratorError
-from migrator.profiling import nvidia_smi
+from migrator.core.errors import GpuError, InputError, MigratorError
+from migrator.gpu import nvidia_smi
+from migrator.gpu.driver import Place
+from migrator.gpu.mps import MpsDriver, daemon_folder
+from migrator.gpu.mps_daemon import Daemon
+from migrator.gpu.processes import exists
+from migrator.profiling.drivers import driver as driver_called
 from migrator.profiling.measurements import measurements
-from migrator.profiling.mps import Mps, percentage
+from migrator.profiling.mps import Mps
 from migrator.profiling.results import Results
 from migrator.profiling.run import profile
 
 H200 = board("H200-141GB")
 
-Install = Callable[..., Path]
+
+def daemon_of(state: Path) -> Daemon:
+    """The profiler's, as somebody who comes later finds it."""
+    return Daemon(daemon_folder(state, "profile", nvidia_smi.seen(0)), {})
 
 
-def alive(number: str) -> bool:
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{number}/status").read_text()
-    except OSError:
-        return False
+def starts_and_ends(programs: NvidiaPrograms) -> list[str]:
+    return [each.partition(" ")[0] for each in programs.told()]
 
 
-def test_percentages_are_rounded_up_so_that_mps_gives_all_sms() -> None:
-    assert [percentage(sms, 132) for sms in (16, 32, 60, 64, 132)] == [
-        "12.2",
-        "24.3",
-        "45.5",
-        "48.5",
-        "100",
-    ]
-    for device in (56, 98, 108, 132, 148):
-        for sms in range(1, device + 1):
-            assert int(float(percentage(sms, device)) * device / 100 + 1e-9) == sms
-
-
-def test_the_daemon_has_folders_of_its_own_and_is_told_to_quit(nvidia: Install) -> None:
-    log = nvidia()
-    driver = Mps.found(0, None)
+def test_the_daemon_has_folders_of_its_own_and_is_told_to_quit(
+    programs: NvidiaPrograms, state: Path
+) -> None:
+    driver = Mps.found(0)
     assert driver.board.name == "H200-141GB"
     with driver.opened():
-        _, pipes, logs, number = log.read_text().split()
-        assert alive(number)
-        with driver.share(32) as share:
+        number = daemon_of(state).running()
+        assert number is not None
+        with driver.share(32) as share, driver.share(132) as beside:
             assert share.environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "24.3"
-            assert share.environment["CUDA_MPS_PIPE_DIRECTORY"] == pipes == logs
+            assert beside.environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "100"
+            assert share.environment["CUDA_MPS_PIPE_DIRECTORY"] == str(daemon_of(state).pipes)
+            assert share.environment["CUDA_MPS_LOG_DIRECTORY"] == str(daemon_of(state).logs)
             assert share.memory_gib == 32.5
         assert "CUDA_MPS_PIPE_DIRECTORY" not in driver.whole().environment
-    assert log.read_text().splitlines()[1:] == ["quit -t 5"]
-    assert not alive(number)
-    assert not Path(pipes).exists()
+    assert starts_and_ends(programs) == ["start", "quit"]
+    assert not exists(number)
+    assert not daemon_of(state).pipes.exists()
+    assert driver.reconfigured == []
 
 
-def test_a_daemon_that_does_not_go_is_ended(nvidia: Install) -> None:
-    log = nvidia(obey=False)
-    driver = Mps(nvidia_smi.gpu(0), H200, end_s=0.5)
-    with pytest.raises(ZeroDivisionError), driver.opened():
+def test_one_of_several_gpus_is_named_by_its_uuid(programs: NvidiaPrograms) -> None:
+    programs.smi(count=2)
+    driver = Mps.found(1)
+    visible = {"CUDA_VISIBLE_DEVICES": "GPU-1234abcd-0000"}
+    with driver.opened(), driver.share(16) as share:
+        assert share.environment.items() >= visible.items()
+        assert driver.whole().environment == visible
+    assert programs.told()[0] == "start GPU-1234abcd-0000"
+
+
+def test_a_daemon_that_does_not_go_is_ended(programs: NvidiaPrograms, state: Path) -> None:
+    programs.mps(obeys=False)
+    driver = Mps(nvidia_smi.seen(0), H200, end_s=0.3)
+    with driver.opened():
+        number = daemon_of(state).running()
+        assert number is not None
+    assert not exists(number)
+
+
+@pytest.mark.usefixtures("programs")
+def test_the_daemon_goes_whatever_happens(state: Path) -> None:
+    with pytest.raises(ZeroDivisionError), Mps.found(0).opened():
         raise ZeroDivisionError
-    assert not alive(log.read_text().split()[3])
+    assert daemon_of(state).running() is None
 
 
-def test_a_worker_that_crashes_leaves_no_daemon(nvidia: Install, tmp_path: Path) -> None:
+def test_what_a_killed_run_left_is_ended_by_the_next(programs: NvidiaPrograms, state: Path) -> None:
+    others = MpsDriver.found(0, state)
+    share = others.create(Place(4, "3g.71gb"))
+    run = subprocess.Popen(
+        [sys.executable, "-m", "profiling.killed", "mps", "16"], stdout=subprocess.PIPE
+    )
+    assert run.stdout is not None
+    assert run.stdout.readline() == b"at work\n"
+    run.kill()
+    run.wait()
+    run.stdout.close()
+    left = daemon_of(state).running()
+    assert left is not None
+    with Mps.found(0).opened():
+        assert not exists(left)
+        assert daemon_of(state).running() not in (None, left)
+        assert others.daemon.running() is not None
+    assert daemon_of(state).running() is None
+    assert starts_and_ends(programs) == ["start", "start", "quit", "start", "quit"]
+    others.destroy(share)
+
+
+def test_nobody_measures_or_changes_the_gpu_at_the_same_time(
+    programs: NvidiaPrograms, state: Path
+) -> None:
+    with Mps.found(0).opened():
+        with pytest.raises(GpuError, match="is being changed by process"), Mps.found(0).opened():
+            pass
+        assert daemon_of(state).running() is not None
+    assert starts_and_ends(programs) == ["start", "quit"]
+
+
+def test_a_worker_that_crashes_leaves_no_daemon(
+    programs: NvidiaPrograms, state: Path, tmp_path: Path
+) -> None:
     """There is no GPU behind it, so torch ends the worker with an error."""
-    log = nvidia()
-    driver = Mps.found(0, H200)
     todo = measurements(H200, ["small-cnn"], [1])[:1]
     out = tmp_path / "profiles.json"
     with pytest.raises(MigratorError, match="a worker process ended"):
-        profile(todo, driver, Results(tmp_path / "rows", {}), out)
-    assert log.read_text().splitlines()[-1] == "quit -t 5"
-    assert not alive(log.read_text().split()[3])
+        profile(todo, Mps.found(0), Results(tmp_path / "rows", {}), out)
+    assert starts_and_ends(programs) == ["start", "quit"]
+    assert daemon_of(state).running() is None
     assert not out.exists()
 
 
-def test_gpus_that_cannot_be_shared_out_are_refused(nvidia: Install) -> None:
-    nvidia(mig="Enabled")
-    with pytest.raises(InputError, match="GPU 0 is in MIG mode"):
-        Mps.found(0, None)
+def test_gpus_that_cannot_be_shared_out_are_refused(programs: NvidiaPrograms) -> None:
     with pytest.raises(InputError, match="there is no GPU 3; this machine has 0"):
-        Mps.found(3, None)
+        Mps.found(3)
     with pytest.raises(InputError, match="scenario is of a A30-24GB, GPU 0 is a H200-141GB"):
-        Mps.found(0, board("A30-24GB"))
-
-
-@pytest.mark.parametrize(
-    ("name", "mib", "known"),
-    [
-        ("NVIDIA H200", 143771, "H200-141GB"),
-        ("NVIDIA A100-SXM4-40GB", 40960, "A100-40GB"),
-        ("NVIDIA A100 80GB PCIe", 81920, "A100-80GB"),
-        ("NVIDIA H100 80GB HBM3", 81559, "H100-80GB-SXM"),
-        ("NVIDIA H100 NVL", 95830, "H100-94GB-NVL"),
-        ("NVIDIA A30", 24576, "A30-24GB"),
-    ],
-)
-def test_boards_are_known_by_what_their_gpu_calls_itself(
-    nvidia: Install, name: str, mib: int, known: str
-) -> None:
-    nvidia(name=name, mib=mib)
-    assert nvidia_smi.board_of(nvidia_smi.gpu(0)).name == known
-
-
-def test_a_gpu_without_instances_is_refused(nvidia: Install) -> None:
-    nvidia(name="NVIDIA GeForce RTX 4090", mib=24564)
+        driver_called("mps", 0, board("A30-24GB"))
+    assert driver_called("mps", 0, H200).board == H200
+    programs.smi(mig="Enabled")
+    with pytest.raises(InputError, match=r"GPU 0 is in MIG mode.* use --driver mig"):
+        Mps.found(0)
+    programs.smi("NVIDIA GeForce RTX 4090", 24564)
     with pytest.raises(InputError, match="RTX 4090 with 24 GiB is no board"):
-        nvidia_smi.board_of(nvidia_smi.gpu(0))
+        Mps.found(0)
 
 
-def test_clocks_are_read_and_what_is_not_told_is_none(nvidia: Install) -> None:
-    nvidia()
-    assert nvidia_smi.readings(0) == {
-        "sm_mhz": 1980.0,
-        "memory_mhz": 3201.0,
-        "celsius": 41.0,
-        "watts": None,
-    }
-    assert nvidia_smi.process_mib(123) == 456.0
-    assert nvidia_smi.process_mib(124) is None
+def test_without_the_control_program_the_packaged_profiles_are_offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path / 'programs'}:/bin")
+    NvidiaPrograms(tmp_path / "programs").smi()
+    with pytest.raises(InputError, match=r"mps-control is not installed.*`migrator profiles`"):
+        Mps.found(0)
+
+
+@pytest.mark.usefixtures("programs")
+def test_a_state_folder_too_deep_for_sockets_is_told(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MIGRATOR_STATE", str(state / ("deep" * 20)))
+    with pytest.raises(InputError, match="shorter state folder"), Mps.found(0).opened():
+        pass

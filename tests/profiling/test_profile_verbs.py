@@ -13,6 +13,8 @@ from typer.testing import CliRunner, Result
 
 from migrator.cli import app
 from migrator.core.errors import InputError
+from migrator.gpu.fake_nvml import FakeNvml, FaultKind
+from migrator.gpu.mig import FAKE_NVML
 from migrator.profiling import measurements as listed
 from migrator.profiling import run as profiling_run
 from migrator.profiling.__main__ import main
@@ -110,7 +112,11 @@ def test_without_a_gpu_the_packaged_profiles_are_offered(
 def test_bad_input_is_told_in_one_sentence(
     scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "with --driver mps" in refused("profile", scenario, "--driver", "mig")
+    FakeNvml(tmp_path / "fake", ["A30-24GB"], mig=False)
+    monkeypatch.setenv(FAKE_NVML, str(tmp_path / "fake"))
+    assert "or measure shares of the same sizes with --driver mps" in refused(
+        "profile", scenario, "--driver", "mig"
+    )
     assert "there is no 'mpss'; did you mean mps" in refused(
         "profile", scenario, "--driver", "mpss"
     )
@@ -155,4 +161,16 @@ def test_the_module_alone_does_the_same(
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main([TINY]) == 2
     assert "no NVIDIA GPU" in capsys.readouterr().err
-    assert main([TINY, "--driver", "mig"]) == 2
+    fake = FakeNvml(tmp_path / "fake", ["A30-24GB"])
+    monkeypatch.setenv(FAKE_NVML, str(tmp_path / "fake"))
+    assert main([TINY, "--driver", "mig", "--interference", "--dry-run"]) == 2
+    assert "use --driver mps" in capsys.readouterr().err
+    assert main([TINY, "--driver", "mig", "--dry-run"]) == 0
+    listed = capsys.readouterr().out
+    assert listed.startswith(f"latency      inference of {TINY}, batch 1, on 56 SMs\n")
+    fake.foreign(0, "4g.24gb")
+    out = ("--out", str(tmp_path / "profiles.json"))
+    assert main([TINY, "--driver", "mig", *out]) == 3
+    assert "4g.24gb at 0 is there already" in capsys.readouterr().err
+    fake.fault(FaultKind.NO_LIBRARY, None)
+    assert main([TINY, "--driver", "mig", *out]) == 2

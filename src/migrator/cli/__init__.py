@@ -3,6 +3,8 @@
 from migrator.cli import (
     example_verb,
     forecast_verbs,
+    gpu_change_verbs,
+    gpu_verbs,
     learn_verbs,
     plan_verbs,
     profile_verb,
@@ -15,6 +17,8 @@ __all__ = [
     "app",
     "example_verb",
     "forecast_verbs",
+    "gpu_change_verbs",
+    "gpu_verbs",
     "learn_verbs",
     "main",
     "plan_verbs",

@@ -16,8 +16,8 @@ from typing import Annotated, NoReturn
 import typer
 
 from migrator import __version__
-from migrator.cli.printing import BAD_INPUT, FAILED, complain
-from migrator.core.errors import InputError, MigratorError
+from migrator.cli.printing import BAD_INPUT, FAILED, REFUSED, complain
+from migrator.core.errors import GpuError, InputError, MigratorError
 
 INTERRUPTED = 130
 _HANDING_OVER = ("numba/core/serialize.py", "llvmlite/binding/executionengine.py")
@@ -73,6 +73,12 @@ def _interrupt(_number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+def _exit_code(error: MigratorError) -> int:
+    if isinstance(error, InputError):
+        return BAD_INPUT
+    return REFUSED if isinstance(error, GpuError) else FAILED
+
+
 def _run() -> int:
     try:
         app()
@@ -82,7 +88,7 @@ def _run() -> int:
         return done.code if isinstance(done.code, int) else FAILED
     except MigratorError as error:
         complain(str(error))
-        return BAD_INPUT if isinstance(error, InputError) else FAILED
+        return _exit_code(error)
     except KeyboardInterrupt:
         complain("interrupted")
         return INTERRUPTED

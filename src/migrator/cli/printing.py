@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 from migrator.core.problem import Charge
 
-BAD_INPUT, FAILED = 2, 1
-"""Exit codes."""
+BAD_INPUT, FAILED, REFUSED = 2, 1, 3
+"""Exit codes; the last: a GPU refused, or is not as it should be."""
 
 
 def complain(sentence: str) -> None:

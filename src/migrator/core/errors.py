@@ -4,7 +4,8 @@ MigratorError
 ├── InputError          what the user gave is malformed; the CLI exits with 2
 │   └── InfeasibleError well formed, but some rule can never be met
 ├── PlanError           a plan breaks a rule of its problem
-└── SolverError         a solver could not give a plan (limit too small, no licence, ...)
+├── SolverError         a solver could not give a plan (limit too small, no licence, ...)
+└── GpuError            a GPU refused, or is not as wanted; the CLI exits with 3
 """
 
 
@@ -26,3 +27,7 @@ class PlanError(MigratorError):
 
 class SolverError(MigratorError):
     """A solver ended without a usable plan."""
+
+
+class GpuError(MigratorError):
+    """A GPU could not be changed as asked, or is not as it should be."""

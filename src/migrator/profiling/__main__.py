@@ -12,12 +12,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from migrator.core import catalogue
-from migrator.core.errors import InputError, MigratorError
+from migrator.core.errors import GpuError, InputError, MigratorError
 from migrator.core.profile import Profile
 from migrator.core.profiles import profile_of
 from migrator.profiling.comparison import compare
 from migrator.profiling.drivers import DRIVERS, driver
-from migrator.profiling.measurements import Measurement, estimate_s, measurements
+from migrator.profiling.measurements import (
+    Measurement,
+    estimate_s,
+    measurements,
+    on_instances,
+)
 from migrator.profiling.results import Results, beside
 from migrator.profiling.run import profile
 from migrator.profiling.workers import Json
@@ -45,7 +50,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return _main(_options(words))
     except MigratorError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, InputError) else 1
+        return 2 if isinstance(error, InputError) else 3 if isinstance(error, GpuError) else 1
     except KeyboardInterrupt:
         print("error: interrupted; the same command goes on from there", file=sys.stderr)
         return 130
@@ -75,7 +80,7 @@ def _main(options: argparse.Namespace) -> int:
 
 
 def _todo(options: argparse.Namespace, board: catalogue.Board) -> list[Measurement]:
-    return measurements(
+    todo = measurements(
         board,
         options.models,
         options.batches,
@@ -83,6 +88,7 @@ def _todo(options: argparse.Namespace, board: catalogue.Board) -> list[Measureme
         rounds=options.rounds,
         pace=options.pace,
     )
+    return todo if DRIVERS[options.driver].coexist else on_instances(todo)
 
 
 def _options(words: Sequence[str] | None) -> argparse.Namespace:

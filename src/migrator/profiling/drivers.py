@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from migrator.core.catalogue import Board
 from migrator.core.errors import InputError
 from migrator.core.registry import pick
+from migrator.profiling.mig import Mig
 from migrator.profiling.mps import Mps
 from migrator.profiling.shares import Cpu, Driver
 
@@ -17,6 +18,8 @@ class Kind:
     """A driver by name."""
 
     name: str
+    coexist: bool
+    """Whether its shares do; what can be measured depends on it."""
     found: Callable[[int, Board | None], Driver]
     """From the GPU's number and, where it is known already, its board."""
 
@@ -27,20 +30,30 @@ def _cpu(_gpu: int, board: Board | None) -> Driver:
     return Cpu(board)
 
 
-def _mps(gpu: int, board: Board | None) -> Driver:
-    return Mps.found(gpu, board)
+def _mps(gpu: int, _board: Board | None) -> Driver:
+    return Mps.found(gpu)
 
 
-def _mig(_gpu: int, _board: Board | None) -> Driver:
-    raise InputError(
-        "--driver: MIG instances cannot be created yet; measure shares of the same sizes with "
-        "--driver mps"
+def _mig(gpu: int, _board: Board | None) -> Driver:
+    return Mig.found(gpu)
+
+
+DRIVERS = {
+    each.name: each
+    for each in (
+        Kind(Mps.name, Mps.coexist, _mps),
+        Kind(Mig.name, Mig.coexist, _mig),
+        Kind(Cpu.name, Cpu.coexist, _cpu),
     )
-
-
-DRIVERS = {each.name: each for each in (Kind("mps", _mps), Kind("mig", _mig), Kind("cpu", _cpu))}
+}
 
 
 def driver(name: str, gpu: int, board: Board | None) -> Driver:
     """The driver called `name` on that GPU; InputError where it cannot be used here."""
-    return pick("--driver", name, DRIVERS).found(gpu, board)
+    found = pick("--driver", name, DRIVERS).found(gpu, board)
+    if board is not None and board.name != found.board.name:
+        raise InputError(
+            f"gpu: the scenario is of a {board.name}, GPU {gpu} is a {found.board.name}; write "
+            f"gpu: {found.board.name}, or run this on the other machine"
+        )
+    return found

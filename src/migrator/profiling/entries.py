@@ -6,7 +6,7 @@ assumed; the provenance says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
@@ -59,7 +59,13 @@ class Found:
         return dict(sorted((job["sms"], round(job["p50_ms"], 4)) for job in jobs))
 
 
-def entry(model: str, board: Board, rows: Iterable[Json], where: str) -> Json | None:
+def entry(
+    model: str,
+    board: Board,
+    rows: Iterable[Json],
+    where: str,
+    reconfigurations: Sequence[Json] = (),
+) -> Json | None:
     """The model's profile; None where not a single latency could be measured."""
     mine = tuple(row for row in rows if row["model"] == model)
     found = Found(model, board, tuple(row for row in mine if "jobs" in row))
@@ -73,6 +79,7 @@ def entry(model: str, board: Board, rows: Iterable[Json], where: str) -> Json | 
     }
     figures, words = _filled(model, measured)
     overhead, parts = _overhead(found, model, words)
+    created, created_parts = _created(reconfigurations, words)
     return {
         "model": model,
         "board": board.name,
@@ -81,12 +88,9 @@ def entry(model: str, board: Board, rows: Iterable[Json], where: str) -> Json | 
         "latency_p99_ms": _text_keys(found.by_batch("p99_ms")),
         **figures,
         "training_ms": {str(sms): each for sms, each in found.by_sms(Task.TRAINING).items()},
-        "training_step_ms": {
-            str(sms): each for sms, each in found.by_sms(Task.TRAINING_STEP).items()
-        },
         "memory_mib": _memory(found),
-        "overhead": overhead,
-        "overhead_parts_s": parts,
+        "overhead": created | overhead,
+        "overhead_parts_s": created_parts | parts,
         "left_out": [row["fault"] for row in mine if "fault" in row],
         "provenance": "; ".join([where, _served(found), *words]),
     }
@@ -94,7 +98,7 @@ def entry(model: str, board: Board, rows: Iterable[Json], where: str) -> Json | 
 
 def _training_ratio(found: Found, latency_ms: Mapping[int, Mapping[int, float]]) -> float | None:
     """A step over an inference of the largest batch, per sample: the mean over the sizes."""
-    steps = found.by_sms(Task.TRAINING) or found.by_sms(Task.TRAINING_STEP)
+    steps = found.by_sms(Task.TRAINING)
     batch = max(latency_ms)
     ratios = [
         (ms / TRAINING_BATCH) / (latency_ms[batch][sms] / batch)
@@ -150,24 +154,37 @@ def _filled(model: str, measured: dict[str, float | None]) -> tuple[Json, list[s
 
 
 def _overhead(found: Found, model: str, words: list[str]) -> tuple[Json, Json]:
-    """Process and GPU from cold starts, the median over sizes; the driver's part as published."""
+    """Process and GPU from cold starts, the median over sizes."""
     starts = list(found.alone(Task.START, Study.START))
     parts = {
         name: round(median(each[name] for each in starts), 4)
         for name in _PARTS
         if starts and all(name in each for each in starts)
     }
-    words.append("create_s published")
     if parts:
         start_s = round(sum(parts[name] for name in _STARTING), 3)
         load_s = round(sum(parts[name] for name in _LOADING), 3)
-        return {"create_s": CREATE_S, "start_s": start_s, "load_s": load_s}, parts
+        return {"start_s": start_s, "load_s": load_s}, parts
     known = _packaged(model)
     words.append(f"start_s and load_s {'of the packaged profile' if known else 'assumed'}")
     taken = {
         name: getattr(known.overhead, name) if known else ASSUMED_S[name] for name in ASSUMED_S
     }
-    return {"create_s": CREATE_S, **taken}, {}
+    return taken, {}
+
+
+def _created(reconfigurations: Sequence[Json], words: list[str]) -> tuple[Json, Json]:
+    """The driver's part: an instance destroyed and another created, the medians over all."""
+    if not reconfigurations:
+        words.append("create_s published")
+        return {"create_s": CREATE_S}, {}
+    words.append("create_s measured")
+    destroyed_s, created_s = (
+        round(median(each[name] for each in reconfigurations), 4)
+        for name in ("destroy_s", "create_s")
+    )
+    create_s = round(destroyed_s + created_s, 4)
+    return {"create_s": create_s}, {"destroyed_s": destroyed_s, "created_s": created_s}
 
 
 def _memory(found: Found) -> dict[str, float]:

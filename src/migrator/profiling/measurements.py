@@ -1,8 +1,8 @@
 """What there is to measure, as plain data, what matters most first: `--dry-run` prints this list.
 
 latency       one process on a share of every size, every batch, nobody beside it
-training      a training step on a share of every size; as the package trains, on two of them
-start         a cold process from its first line to its first answer, on two sizes
+training      a training step on a share of every size, as a retraining takes it
+start         a cold process from its first line to its first answer, on the smallest size
 interference  the same inferences among siblings and beside a training, under shares and without
 """
 
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from migrator.core.catalogue import Board
+from migrator.core.errors import InputError
 from migrator.core.profile import INTERFERING_PART
 from migrator.profiling.timing import Pace
 
@@ -37,9 +38,7 @@ class Task(StrEnum):
 
     INFERENCE = "inference"
     TRAINING = "training"
-    """Forward, backward and optimiser, as a CUDA graph where it captures."""
-    TRAINING_STEP = "training-step"
-    """The model's own `train_step`, launched kernel by kernel as a retraining does."""
+    """The model's own `train_step`."""
     START = "start"
     """Not repeated: build, copy, first answer."""
 
@@ -132,6 +131,24 @@ def measurements(
     return [replace(each, stretch=pace) for each in found]
 
 
+def on_instances(todo: Sequence[Measurement]) -> list[Measurement]:
+    """For MIG instances, which come and go: size after size within a study.
+
+    The largest first: what is in the way of an instance is found before anything is measured.
+    """
+    if any(each.study is Study.INTERFERENCE for each in todo):
+        # what instances do to one another must not pass for what MPS shares do
+        raise InputError(
+            "--interference: it is what models do to one another under MPS, not on MIG instances; "
+            "leave it out, or use --driver mps"
+        )
+    parts = list(dict.fromkeys((each.study, each.round) for each in todo))
+    return sorted(
+        todo,
+        key=lambda each: (parts.index((each.study, each.round)), [-sms for sms, _ in each.jobs]),
+    )
+
+
 def estimate_s(todo: Sequence[Measurement]) -> float:
     """About how long all of them take on a GPU, with the start of the processes."""
     starting_s = 15.0 * len({each.partition for each in todo if each.study is not Study.START})
@@ -149,26 +166,16 @@ def _latency(
 
 
 def _training(sizes: dict[int, int], models: Sequence[str]) -> Iterator[Measurement]:
-    for task, shares in (
-        (Task.TRAINING, tuple(sizes.values())),
-        (Task.TRAINING_STEP, _ends(sizes)),
-    ):
-        for model in models:
-            for sms in shares:
-                job = Job(task, model, TRAINING_BATCH)
-                yield Measurement(Study.TRAINING, ((sms, job),))
+    for model in models:
+        for sms in sizes.values():
+            job = Job(Task.TRAINING, model, TRAINING_BATCH)
+            yield Measurement(Study.TRAINING, ((sms, job),))
 
 
 def _starts(sizes: dict[int, int], models: Sequence[str]) -> Iterator[Measurement]:
-    """The smallest and the largest: nothing in a start depends much on the size."""
-    for sms in _ends(sizes):
-        for model in models:
-            yield Measurement(Study.START, ((sms, Job(Task.START, model, 1)),))
-
-
-def _ends(sizes: dict[int, int]) -> tuple[int, ...]:
-    shares = sorted(set(sizes.values()))
-    return tuple(dict.fromkeys((shares[0], shares[-1])))
+    """The smallest only: nothing in a start depends much on the size."""
+    for model in models:
+        yield Measurement(Study.START, ((min(sizes.values()), Job(Task.START, model, 1)),))
 
 
 def _interference(

@@ -51,11 +51,13 @@ def model_of(measurement: Measurement) -> str:
     return measurement.jobs[0][1].model
 
 
-def next_group(waiting: deque[Measurement], alone: set[str]) -> list[Measurement]:
+def next_group(
+    waiting: deque[Measurement], alone: set[str], *, coexist: bool = True
+) -> list[Measurement]:
     """Takes the first of them, and those after it that can be prepared at the same time."""
     first = waiting.popleft()
     group, used = [first], set(places(first))
-    if first.study is Study.START or first.key in alone or len(first.jobs) > 1:
+    if not coexist or first.study is Study.START or first.key in alone or len(first.jobs) > 1:
         return group
     while waiting and waiting[0].study is first.study and waiting[0].key not in alone:
         needed = set(places(waiting[0]))
@@ -83,13 +85,15 @@ class Measuring:
         models = list(dict.fromkeys(model_of(each) for each in todo))
         try:
             while waiting and self._time_for(waiting[0].estimate_s):
-                group = next_group(waiting, self._alone)
+                group = next_group(waiting, self._alone, coexist=self._driver.coexist)
                 if group[0].study is not Study.START and not self._pool.hello:
                     self._introduce(self._pool.workers(group)[0][0], models)
                 waiting.extendleft(reversed(self._group(group)))
+                self._note_reconfigurations()
             self._results.add({"key": "about end", "read": self._driver.readings()})
         finally:
             self._pool.close()
+            self._note_reconfigurations()
         return self._measured
 
     def _introduce(self, worker: WorkerProcess, models: list[str]) -> None:
@@ -207,6 +211,10 @@ class Measuring:
                 f"{_MOST_LOST} workers were lost in a row, the last one in {row['lost']}; run the "
                 f"same command again to go on from {self._results.path}"
             )
+
+    def _note_reconfigurations(self) -> None:
+        while self._driver.reconfigured:
+            self._results.add_reconfiguration(self._driver.reconfigured.pop(0))
 
     def _time_for(self, seconds: float) -> bool:
         return time.monotonic() + seconds <= self._until_s

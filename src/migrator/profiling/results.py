@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from migrator.core.errors import InputError
+from migrator.profiling.shares import Reconfiguration
 
 Json = dict[str, Any]
 
 VERSION = 1
+_RECONFIGURATION = "reconfiguration"
 
 
 def beside(out: Path) -> Path:
@@ -38,6 +41,14 @@ class Results:
         """Keep a row."""
         self.rows[row["key"]] = row
         self._write("a", row)
+
+    def add_reconfiguration(self, took: Reconfiguration) -> None:
+        """Keep how long an instance took to come and go; each has a row of its own."""
+        self.add({"key": f"{_RECONFIGURATION} {len(self.rows)}", **asdict(took)})
+
+    def reconfigurations(self) -> list[Json]:
+        """All that were measured, in this run and before."""
+        return [row for key, row in self.rows.items() if key.startswith(f"{_RECONFIGURATION} ")]
 
     def _take_over(self, head: Json) -> None:
         try:

@@ -19,7 +19,7 @@ from types import FrameType
 from migrator.core.errors import InputError, MigratorError
 from migrator.learn.atomic import written_whole
 from migrator.profiling.entries import VERSION, entry
-from migrator.profiling.measurements import Measurement
+from migrator.profiling.measurements import Measurement, on_instances
 from migrator.profiling.measuring import Measuring, Told, model_of
 from migrator.profiling.results import Results
 from migrator.profiling.shares import Driver
@@ -60,6 +60,7 @@ def profile(
     """Measure what is not in the results yet, as long as there is time, and write the profiles."""
     until_s = time.monotonic() + budget_s
     require_torch()
+    todo = todo if driver.coexist else on_instances(todo)
     missing = [each for each in todo if not results.has(each.key)]
     measured = 0
     if missing:
@@ -70,7 +71,8 @@ def profile(
         dict.fromkeys(row.get("fault") or row["lost"] for row in rows if "jobs" not in row)
     )
     about = provenance(driver, results)
-    entries = _entries(list(dict.fromkeys(map(model_of, todo))), driver, rows, about)
+    models = list(dict.fromkeys(map(model_of, todo)))
+    entries = _entries(models, driver, rows, about, results.reconfigurations())
     if not entries:
         raise MigratorError(
             faults[0] if faults else "there was no time to measure anything; raise --budget-s"
@@ -96,11 +98,17 @@ def provenance(driver: Driver, results: Results) -> Json:
     }
 
 
-def _entries(models: list[str], driver: Driver, rows: list[Json], about: Json) -> list[Json]:
+def _entries(
+    models: list[str],
+    driver: Driver,
+    rows: list[Json],
+    about: Json,
+    reconfigurations: list[Json],
+) -> list[Json]:
     named = (("driver", "driver_version"), ("torch", "torch"), ("CUDA", "cuda"))
     versions = [f"{word} {about[key]}" for word, key in named if about[key] is not None]
     where = f"{', '.join([about['gpu'], *versions, about['date']])}; {driver.words}"
-    found = [entry(model, driver.board, rows, where) for model in models]
+    found = [entry(model, driver.board, rows, where, reconfigurations) for model in models]
     return [each for each in found if each is not None]
 
 

@@ -1,7 +1,7 @@
 """Where a worker process runs: a part of a GPU, or, to try things out, the CPU.
 
-A driver opens shares: MPS percentages today (mps.py); MIG instances will be one more class with
-the same methods (drivers.py has them by name).
+A driver opens shares: MPS percentages (mps.py) or MIG instances (mig.py), on what `migrator.gpu`
+offers; drivers.py has them by name.
 """
 
 from __future__ import annotations
@@ -15,6 +15,14 @@ from migrator.core.catalogue import Board
 
 Json = dict[str, object]
 
+OWNER = "profile"
+"""Whose the daemons and instances are that the profiler makes: a later run knows them by it."""
+OTHERWISE = (
+    "use the packaged profiles, which tenants have unless they name their own (`migrator profiles` "
+    "lists them)"
+)
+"""What to do where the GPU cannot be measured."""
+
 
 @dataclass(frozen=True)
 class Share:
@@ -26,17 +34,28 @@ class Share:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Reconfiguration:
+    """How long an instance took to come and to go."""
+
+    sms: int
+    create_s: float
+    destroy_s: float
+
+
 class Driver(Protocol):
     """What divides a GPU."""
 
     name: ClassVar[str]
-    device: ClassVar[str]
+    coexist: ClassVar[bool]
+    """Whether shares of every size may be open at once, and the GPU be used without any."""
+    device: str
     """Where torch computes: "cuda" or "cpu"."""
     board: Board
     words: str
     """How it divides, for the provenance."""
-    coexist: bool
-    """Whether shares of every size may be open at once."""
+    reconfigured: list[Reconfiguration]
+    """What was made and removed since somebody took it from here; empty where nothing is made."""
 
     def about(self) -> Json:
         """The hardware and its driver, the same in every run."""
@@ -73,12 +92,12 @@ class Cpu:
     """No GPU: every share is a process with one thread. Its figures are good for trying out."""
 
     name: ClassVar[str] = "cpu"
-    device: ClassVar[str] = "cpu"
+    coexist: ClassVar[bool] = True
 
     def __init__(self, board: Board) -> None:
-        self.board = board
+        self.board, self.device = board, "cpu"
         self.words = "one CPU thread in place of every share"
-        self.coexist = True
+        self.reconfigured: list[Reconfiguration] = []
 
     def about(self) -> Json:
         """No hardware worth telling."""

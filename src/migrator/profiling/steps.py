@@ -18,15 +18,15 @@ import torch
 from torch import Tensor, nn
 
 from migrator.learn.image_model import ImageModel
-from migrator.learn.model import Model
 from migrator.learn.registry import build
 from migrator.learn.torch_model import TorchModel
-from migrator.profiling.measurements import Job, Task
+from migrator.profiling.measurements import Job
 from migrator.profiling.timing import Step
 
 CLASSES = 10
 _LEARNING_RATE = 1e-4
-_LONGEST_GRADIENT = 1.0
+_STEPS_BEFORE = 5
+"""Training steps before the first that is measured: a model on a GPU captures its own by then."""
 _CUDA: Any = torch.cuda
 _WARMING = 3
 """So many runs on a side stream before a capture."""
@@ -112,58 +112,25 @@ class Serving:
 
 
 def training(job: Job, device: str) -> Prepared:
-    """A training step of a new model, as a graph or as the model's own `train_step`."""
+    """A training step of a new model, as a retraining takes it."""
     model = build(job.model, CLASSES, 0)
     model.to(device)
-    if job.task is Task.TRAINING and isinstance(model, TorchModel):
-        work = _learning(model, job.batch, device)
-        graph, note = _graph(work, device, True)
-        launch = work if graph is None else graph.replay
-        launch()
-        synchronised(device)
-        finite = all(bool(torch.isfinite(each).all()) for each in model.network.parameters())
-        ahead = _one_ahead(launch) if device == "cuda" else launch
-        return Prepared(ahead, graph is not None, note, finite)
-    return _own_step(model, job.batch)
-
-
-def _own_step(model: Model, batch: int) -> Prepared:
-    inputs = model.example(batch)
-    labels = (np.arange(batch) % CLASSES).astype(np.int64)
+    inputs = model.example(job.batch)
+    labels = (np.arange(job.batch) % CLASSES).astype(np.int64)
 
     def step() -> None:
         model.train_step(inputs, labels, _LEARNING_RATE)
 
-    finite = bool(np.isfinite(model.train_step(inputs, labels, _LEARNING_RATE)))
-    return Prepared(step, False, "the model's own train_step", finite)
-
-
-def _learning(model: TorchModel, batch: int, device: str) -> Step:
-    """What `train_step` does, without what the host prepares for it."""
-    forward, inputs = _forward(model, batch)
-    labels = torch.arange(batch, device=device) % CLASSES
-    weights = list(model.network.train().parameters())
-    optimiser = torch.optim.AdamW(
-        weights, lr=_LEARNING_RATE, fused=True, capturable=device == "cuda"
-    )
-
-    def work() -> None:
-        optimiser.zero_grad(set_to_none=True)
-        # weights cast for one replay must not be taken for those of the next
-        with torch.autocast(device, torch.bfloat16, device == "cuda", cache_enabled=False):
-            said = forward(inputs)
-        torch.autograd.backward(nn.functional.cross_entropy(said.float(), labels))
-        nn.utils.clip_grad_norm_(weights, _LONGEST_GRADIENT)
-        optimiser.step()
-
-    return work
+    losses = [model.train_step(inputs, labels, _LEARNING_RATE) for _ in range(_STEPS_BEFORE)]
+    return Prepared(step, False, "the model's own train_step", bool(np.isfinite(losses).all()))
 
 
 def _forward(model: TorchModel, batch: int) -> tuple[Forward, Tensor]:
     """Scores from a batch on the device; images as the network itself takes them."""
     if isinstance(model, ImageModel):
         size = (batch, 3, model.pixels, model.pixels)
-        return model.answered, torch.randn(size, device=model.device)
+        images = torch.randn(size, device=model.device)
+        return model.answered, images.contiguous(memory_format=model.memory_format)
     return model.logits, torch.from_numpy(model.example(batch)).to(model.device)
 
 
@@ -205,19 +172,3 @@ def _graph(work: Step, device: str, torch_model: bool) -> tuple[Any, str | None]
         _CUDA.synchronize()
         return None, f"does not capture ({str(error).partition(chr(10))[0][:200]})"
     return graph, None
-
-
-def _one_ahead(launch: Step) -> Step:
-    """Launch a step, then wait for the one before: the GPU never waits for the host's loop."""
-    before = _CUDA.Event()
-    before.record()
-    waiting = [before]
-
-    def step() -> None:
-        launch()
-        done = _CUDA.Event()
-        done.record()
-        waiting.append(done)
-        waiting.pop(0).synchronize()
-
-    return step

@@ -17,9 +17,9 @@ from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any
 
 from migrator.core.errors import InputError
+from migrator.gpu.nvidia_smi import process_mib
 from migrator.learn.registry import model_class
 from migrator.profiling.measurements import Job, Task
-from migrator.profiling.nvidia_smi import process_mib
 from migrator.profiling.timing import Pace, Step, percentiles, timed
 
 if TYPE_CHECKING:

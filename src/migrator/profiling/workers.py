@@ -63,7 +63,8 @@ class WorkerProcess:
             if seen != self._share.sms:
                 raise MigratorError(
                     f"a share of {self._share.sms} SMs was asked for and {seen} were given; see "
-                    "that no other MPS daemon serves this GPU, and try again"
+                    "that nobody else tells CUDA what it sees (another MPS daemon, "
+                    "CUDA_VISIBLE_DEVICES), and try again"
                 )
         return self.hello
 
@@ -168,15 +169,15 @@ class Pool:
 
     def _start(self, place: Place) -> None:
         partition, sms, _ = place
-        stack = ExitStack()
-        share = (
-            self._driver.whole()
-            if partition is Partition.NONE
-            else stack.enter_context(self._driver.share(sms))
-        )
-        worker = WorkerProcess(share, self._driver.device)
-        stack.callback(worker.end)
-        self._open[place] = (worker, stack)
+        with ExitStack() as stack:
+            share = (
+                self._driver.whole()
+                if partition is Partition.NONE
+                else stack.enter_context(self._driver.share(sms))
+            )
+            worker = WorkerProcess(share, self._driver.device)
+            stack.callback(worker.end)
+            self._open[place] = (worker, stack.pop_all())
 
     def _end(self, places: set[Place]) -> None:
         with ExitStack() as stack:

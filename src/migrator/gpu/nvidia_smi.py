@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from migrator.core.catalogue import Board, boards
 from migrator.core.errors import InputError
 
-INSTEAD = (
-    "run this where there is one, or use the packaged profiles, which tenants have unless they "
-    "name their own (`migrator profiles` lists them)"
-)
+OTHERWISE = "use --driver emulated, which needs no GPU"
+"""What else one can do; who has no emulated GPUs says something else."""
 
+_PATIENCE_S = 60.0
 _COUNT_SMS = """
 import ctypes
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -30,32 +29,39 @@ print(count.value)
 
 
 @dataclass(frozen=True)
-class Gpu:
-    """One GPU of this machine."""
+class SeenGpu:
+    """One GPU of this machine, as nvidia-smi tells it."""
 
     index: int
     name: str
     uuid: str
-    driver: str
+    driver_version: str
     memory_mib: float
     mig: bool
     """Whether it is in MIG mode."""
     alone: bool
     """Whether it is the only one."""
 
+    @property
+    def visible(self) -> dict[str, str]:
+        """What tells CUDA which GPU is meant."""
+        # by UUID, since a daemon that sees one GPU calls it 0 whatever its number is
+        return {} if self.alone else {"CUDA_VISIBLE_DEVICES": self.uuid}
 
-def gpu(index: int) -> Gpu:
+
+def seen(index: int, *, otherwise: str = OTHERWISE) -> SeenGpu:
     """The GPU of that number; InputError where there is none."""
     fields = ("index", "name", "uuid", "driver_version", "memory.total", "mig.mode.current")
-    rows = [_asked(fields, line) for line in _query(f"--query-gpu={','.join(fields)}")]
+    asked = f"--query-gpu={','.join(fields)}"
+    rows = [_asked(fields, line) for line in _query(asked, otherwise=otherwise)]
     for row in rows:
         if row["index"] == str(index):
-            return Gpu(
+            return SeenGpu(
                 index,
                 row["name"],
                 row["uuid"],
                 row["driver_version"],
-                _number(row["memory.total"]) or 0.0,
+                number(row["memory.total"]) or 0.0,
                 row["mig.mode.current"] == "Enabled",
                 len(rows) == 1,
             )
@@ -64,7 +70,7 @@ def gpu(index: int) -> Gpu:
 
 
 def readings(index: int) -> dict[str, float | None]:
-    """Clocks, temperature and power of this moment."""
+    """Clocks, temperature and power of this moment; None where they are not told."""
     fields = {
         "sm_mhz": "clocks.sm",
         "memory_mhz": "clocks.mem",
@@ -73,7 +79,7 @@ def readings(index: int) -> dict[str, float | None]:
     }
     line = _query(f"--query-gpu={','.join(fields.values())}", "-i", str(index))[0]
     row = _asked(tuple(fields), line)
-    return {name: _number(value) for name, value in row.items()}
+    return {name: number(value) for name, value in row.items()}
 
 
 def process_mib(pid: int) -> float | None:
@@ -85,42 +91,50 @@ def process_mib(pid: int) -> float | None:
     for line in lines:
         row = _asked(("pid", "used"), line)
         if row["pid"] == str(pid):
-            return _number(row["used"])
+            return number(row["used"])
     return None
 
 
-def device_sms(environment: Mapping[str, str]) -> int | None:
-    """The SMs of the GPU, as CUDA counts them; an A100 has more than its largest instance.
+def device_sms(visible: Mapping[str, str]) -> int | None:
+    """The SMs of the first visible GPU as CUDA counts them; an A100 has more than its 7g instance.
 
     Asked in a process of its own, so that this one never touches CUDA. None where it is not told.
     """
+    mine = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_MPS_")}
+    # nobody's MPS daemon, which may show a part of the GPU only
+    environment = {**mine, **visible, "CUDA_MPS_PIPE_DIRECTORY": os.devnull}
     command = [sys.executable, "-c", _COUNT_SMS]
     try:
         done = subprocess.run(
             command,
-            env={**os.environ, **environment},
+            env=environment,
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=_PATIENCE_S,
         )
-    except (OSError, subprocess.SubprocessError):
+        return int(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):
         return None
-    return int(done.stdout)
 
 
-def board_of(found: Gpu) -> Board:
-    """The board of the catalogue that this GPU is, by name and memory."""
-    words = set(re.split(r"[^A-Z0-9]+", found.name.upper()))
-    for name, board in boards().items():
-        kind, gigabytes = _nominal(name)
-        near = abs(found.memory_mib / 1024 - gigabytes) <= 0.06 * gigabytes
+def known_board(name: str, memory_mib: float) -> Board | None:
+    """The board of the catalogue that calls itself so and has that memory, or None."""
+    words = set(re.split(r"[^A-Z0-9]+", name.upper()))
+    for called, board in boards().items():
+        kind, gigabytes = _nominal(called)
+        near = abs(memory_mib / 1024 - gigabytes) <= 0.06 * gigabytes
         if kind <= words and near:
             return board
-    raise InputError(
-        f"--gpu: {found.name} with {found.memory_mib / 1024:.0f} GiB is no board that is known "
-        "to have MIG instances (`migrator boards` lists them); use another GPU"
-    )
+    return None
+
+
+def number(text: str) -> float | None:
+    """What nvidia-smi tells as a number; None where it says that it cannot."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def _nominal(board: str) -> tuple[set[str], float]:
@@ -132,27 +146,23 @@ def _nominal(board: str) -> tuple[set[str], float]:
     return set(before), float(memory.removesuffix("GB"))
 
 
-def _query(*words: str) -> list[str]:
+def _query(*words: str, otherwise: str = OTHERWISE) -> list[str]:
+    instead = f"run this where there is one, or {otherwise}"
     program = shutil.which("nvidia-smi")
     if program is None:
-        raise InputError(f"--gpu: no NVIDIA GPU is to be seen here (no nvidia-smi); {INSTEAD}")
+        raise InputError(f"--gpu: no NVIDIA GPU is to be seen here (no nvidia-smi); {instead}")
     command = [program, *words, "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_PATIENCE_S
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise InputError(f"--gpu: nvidia-smi does not answer ({error}); {INSTEAD}") from error
+        raise InputError(f"--gpu: nvidia-smi does not answer ({error}); {instead}") from error
     if done.returncode:
         said = (done.stdout + done.stderr).strip().partition("\n")[0]
-        raise InputError(f"--gpu: nvidia-smi found none ({said}); {INSTEAD}")
+        raise InputError(f"--gpu: nvidia-smi found none ({said}); {instead}")
     return done.stdout.strip().splitlines()
 
 
 def _asked(fields: tuple[str, ...], line: str) -> dict[str, str]:
     return dict(zip(fields, (each.strip() for each in line.split(",")), strict=False))
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None

@@ -1,0 +1,207 @@
+"""Verbs that change a GPU: `migrator gpu apply | clear`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from migrator.cli.gpu_options import (
+    BoardName,
+    Driver,
+    DriverName,
+    DryRun,
+    Index,
+    LayoutGiven,
+    LayoutName,
+    Owner,
+    State,
+    WaitS,
+    group,
+    say,
+    target,
+)
+from migrator.cli.plan_verbs import AsJson
+from migrator.cli.printing import print_json
+from migrator.core.errors import InputError
+
+if TYPE_CHECKING:
+    from migrator.core.catalogue import Board
+    from migrator.gpu.change import Step
+    from migrator.gpu.driver import GpuDriver, GpuInstance
+    from migrator.gpu.layout import Layout
+    from migrator.gpu.partitioner import Partitioner
+
+_LOOK_EVERY_S = 0.25
+
+
+@group.command()
+def apply(
+    layout: LayoutGiven,
+    name: LayoutName = None,
+    driver: DriverName = None,
+    index: Index = 0,
+    dry_run: DryRun = False,
+    wait_s: WaitS = 0.0,
+    owner: Owner = "migrator",
+    enable_mig: Annotated[
+        bool,
+        typer.Option(
+            "--enable-mig", help="Switch MIG mode on first if it is off; the GPU may be reset."
+        ),
+    ] = False,
+    state: State = None,
+    board: BoardName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Bring a GPU to LAYOUT in the fewest steps; what stays and what is not ours is not touched.
+
+    Example:  migrator gpu apply layout.yaml --dry-run
+
+    Example:  migrator gpu apply config.yaml:all-balanced --gpu 1 --wait-s 60
+    """
+    from migrator.gpu.layout_file import read_layout
+
+    asked = target(driver, index, state, board)
+    if enable_mig and asked.driver != Driver.MIG:
+        raise InputError(f"--enable-mig: {asked.driver} has no MIG mode; leave it out")
+    with asked.partitioner(owner) as partitioner:
+        gpu = partitioner.driver.gpu()
+        wanted = read_layout(layout, gpu, name)
+        for note in wanted.notes:
+            say(note)
+        if dry_run:
+            steps = partitioner.plan(wanted.layout)
+            if steps and not gpu.divides:
+                say(f"MIG mode of GPU {gpu.index} is off; without --dry-run give --enable-mig too")
+        else:
+            if not gpu.divides and partitioner.plan(wanted.layout):
+                _require_mode(partitioner.driver, enable_mig)
+            steps = _drained(partitioner, wanted.layout, wait_s)
+            _tell_recovery(partitioner)
+    _print_steps(gpu.board, steps, as_json, f"GPU {gpu.index} is as {layout} says already")
+
+
+@group.command()
+def clear(
+    driver: DriverName = None,
+    index: Index = 0,
+    dry_run: DryRun = False,
+    wait_s: WaitS = 0.0,
+    owner: Owner = "migrator",
+    state: State = None,
+    board: BoardName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Destroy what is ours and unused, and say what was left and why.
+
+    Example:  migrator gpu clear --dry-run
+    """
+    asked = target(driver, index, state, board)
+    with asked.partitioner(owner) as partitioner:
+        board_there = partitioner.driver.gpu().board
+        if dry_run:
+            steps = _unused(partitioner.ours())
+        else:
+            _wait_until_unused(partitioner, wait_s)
+            steps = partitioner.clear()
+            _tell_recovery(partitioner)
+        gone = {each.place for each in steps}
+        left = [each for each in partitioner.driver.instances() if each.place not in gone]
+        for each in left:
+            say(f"{each.place} is left: {_why_left(partitioner, each)}")
+    _print_steps(board_there, steps, as_json, f"nothing of {owner}'s to destroy")
+
+
+def _require_mode(driver: GpuDriver, enable_mig: bool) -> None:
+    """MIG mode, which is off, switched on where the operator asked for it."""
+    from migrator.gpu.mig import MigDriver
+
+    index = driver.gpu().index
+    if not enable_mig or not isinstance(driver, MigDriver):
+        raise InputError(
+            f"MIG mode of GPU {index} is off and nothing was changed; add --enable-mig (as root, "
+            f"with no process on the GPU), or run `nvidia-smi -i {index} -mig 1`"
+        )
+    driver.enable_mig()
+    say(f"MIG mode of GPU {index} is on now")
+
+
+def _drained(partitioner: Partitioner, wanted: Layout, wait_s: float) -> tuple[Step, ...]:
+    """The change; where processes on instances of ours are in the way, once they have gone."""
+    from migrator.gpu.change import BlockedError
+
+    until_s, told = time.monotonic() + wait_s, False
+    while True:
+        try:
+            return partitioner.apply(wanted)
+        except BlockedError as error:
+            ours = {each.place for each in partitioner.ours()}
+            waits = all(each.holders and each.place in ours for each in error.instances)
+            if not waits or time.monotonic() >= until_s:
+                raise
+            if not told:
+                say(f"waiting up to {wait_s:g} s: {error}")
+            told = True
+        _pause(until_s)
+
+
+def _wait_until_unused(partitioner: Partitioner, wait_s: float) -> None:
+    until_s = time.monotonic() + wait_s
+    used = [each for each in partitioner.ours() if each.holders]
+    if used and wait_s:
+        say(f"waiting up to {wait_s:g} s for {', '.join(str(each.place) for each in used)}")
+    while used and time.monotonic() < until_s:
+        _pause(until_s)
+        used = [each for each in partitioner.ours() if each.holders]
+
+
+def _pause(until_s: float) -> None:
+    time.sleep(min(_LOOK_EVERY_S, max(0.0, until_s - time.monotonic())))
+
+
+def _unused(instances: Sequence[GpuInstance]) -> tuple[Step, ...]:
+    from migrator.gpu.change import Op, Step
+
+    return tuple(Step(Op.DESTROY, each.place) for each in instances if not each.holders)
+
+
+def _why_left(partitioner: Partitioner, instance: GpuInstance) -> str:
+    whose = partitioner.owners().get(instance.place)
+    if whose is None:
+        return "not ours"
+    if whose != partitioner.owner:
+        return f"it is {whose}'s; `migrator gpu clear --owner {whose}` destroys it"
+    holders = ", ".join(map(str, instance.holders))
+    return f"in use by {holders}" if holders else "it came while we were at work"
+
+
+def _tell_recovery(partitioner: Partitioner) -> None:
+    """What an earlier run that was cut off had left, and what became of it first."""
+    found = partitioner.recovered
+    if found.finished:
+        say("an earlier run was cut off; what it had begun was finished first")
+    if found.undone:
+        say("an earlier run was cut off; what it had begun was taken back first")
+    if found.forgotten:
+        say(f"gone since the last run: {', '.join(map(str, found.forgotten))}")
+    for each in found.unsettled:
+        say(each)
+
+
+def _print_steps(board: Board, steps: Sequence[Step], as_json: bool, nothing: str) -> None:
+    if as_json:
+        print_json({"steps": [_step_json(board, each) for each in steps]})
+        return
+    print("\n".join(map(str, steps)) or nothing)
+
+
+def _step_json(board: Board, step: Step) -> dict[str, object]:
+    return {
+        "op": str(step.op),
+        "start": step.place.start,
+        "gpcs": board.profile(step.place.profile).gpcs,
+        "profile": step.place.profile,
+    }

@@ -1,0 +1,1 @@
+"""Acting on a GPU: drivers that divide it, the smallest change, a journal that survives crashes."""

@@ -1,0 +1,226 @@
+"""The layout file, version 1: from YAML (or JSON, or a mig-parted file) to a `Layout`, and back.
+
+`migrator gpu apply` and `assert` read it, `export` writes it. What one key says is checked here
+by its key, whether all of it fits on the board together by `layout.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import NoReturn
+
+from pydantic import Field
+
+from migrator.core.catalogue import Board, MigProfile, boards
+from migrator.core.errors import InputError
+from migrator.files.strict import (
+    Count,
+    Entry,
+    Location,
+    Parts,
+    Position,
+    listed,
+    nearest,
+    refuse,
+    require_version,
+    shown,
+    validated,
+)
+from migrator.files.yaml_file import read_yaml_file
+from migrator.gpu.driver import Gpu, Place
+from migrator.gpu.layout import Layout, laid
+from migrator.gpu.mig_parted import chosen, is_mig_parted
+
+VERSION = 1
+NEVER_OFF = (
+    "The file wants MIG mode off; MIGRator never switches it off and takes this as no instances."
+)
+
+
+class _InstanceEntry(Entry):
+    profile: str | None = Field(default=None, description='a MIG profile, such as "3g.20gb"')
+    gpcs: Count | None = Field(default=None, description="a size in GPCs, an integer of at least 1")
+    start: Position | None = Field(
+        default=None, description="its first memory slice, an integer of at least 0"
+    )
+    count: Count | None = Field(
+        default=None, description="how many of them, wherever they fit, an integer of at least 1"
+    )
+
+
+class _LayoutEntry(Entry):
+    version: int = Field(description=f"the version of the format, {VERSION}")
+    gpu: str | None = Field(
+        default=None, description='the name of a board, such as "A100-40GB", or leave it out'
+    )
+    instances: list[_InstanceEntry] = Field(
+        description="a list such as [{profile: 3g.20gb, start: 4}], or [] for the empty GPU"
+    )
+
+
+_PARTS: Parts = {(): _LayoutEntry, ("instances",): _InstanceEntry}
+
+
+@dataclass(frozen=True)
+class LayoutFile:
+    """What a file wants of a GPU, and what its user should know about it."""
+
+    layout: Layout
+    notes: tuple[str, ...] = ()
+
+
+def read_layout(given: str, gpu: Gpu, name: str | None = None) -> LayoutFile:
+    """The layout in the file `given`, or in `FILE:NAME` of a mig-parted file; for this GPU."""
+    path, named = _path_and_name(given)
+    if name is not None and named is not None and name != named:
+        raise InputError(f"--name: {name!r} and {given!r} name two layouts; leave out one of them")
+    return read_yaml_file(path, partial(parse_layout, gpu=gpu, name=name or named))
+
+
+def parse_layout(data: object, gpu: Gpu, name: str | None = None) -> LayoutFile:
+    """The layout in YAML that has been read already."""
+    if is_mig_parted(data):
+        return _mig_parted(data, gpu, name)
+    if name is not None:
+        raise InputError(
+            f"a layout file of MIGRator has no names inside, but {shown(name)} was given; leave "
+            "the name out"
+        )
+    _refuse_config_map(data)
+    require_version(data, VERSION)
+    file = validated(_LayoutEntry, data, _PARTS, "the layout", "YAML")
+    if file.gpu is not None and file.gpu != gpu.board.name:
+        _refuse_board(file.gpu, gpu)
+    return LayoutFile(_possible(_layout(file.instances, gpu.board), gpu.board))
+
+
+def layout_to_json(board: Board, places: Iterable[Place]) -> dict[str, object]:
+    """The layout as its file holds it; `parse_layout` gives the same layout back."""
+    entries = [{"profile": each.profile, "start": each.start} for each in sorted(places)]
+    return {"version": VERSION, "gpu": board.name, "instances": entries}
+
+
+def layout_to_yaml(board: Board, places: Iterable[Place]) -> str:
+    """The same as YAML, an instance a line."""
+    entries = [f"  - {{profile: {_text(e.profile)}, start: {e.start}}}" for e in sorted(places)]
+    instances = ["instances:", *entries] if entries else ["instances: []"]
+    return "\n".join([f"version: {VERSION}", f"gpu: {_text(board.name)}", *instances]) + "\n"
+
+
+def _text(word: str) -> str:
+    """Profiles and boards as one writes them; a driver may call a board anything."""
+    plain = re.fullmatch(r"\d+g\.[\w.+-]+|[A-Z][\w-]+", word, re.ASCII)
+    return word if plain else json.dumps(word)
+
+
+def _path_and_name(given: str) -> tuple[Path, str | None]:
+    """FILE or FILE:NAME; a colon in the name of a file that exists is part of it."""
+    path, colon, name = given.rpartition(":")
+    if not given.strip() or "\0" in given:
+        raise InputError("LAYOUT: no file is named; give a layout file, such as layout.yaml")
+    if not colon or not path or Path(given).exists():
+        return Path(given), None
+    if not name:
+        raise InputError(f"LAYOUT: {given!r} ends with a colon; give FILE or FILE:NAME")
+    return Path(path), name
+
+
+def _mig_parted(data: object, gpu: Gpu, name: str | None) -> LayoutFile:
+    wanted = chosen(data, gpu, name)
+    for each in wanted.counts:
+        _named_profile(each, (*wanted.location, each), gpu.board)
+    notes = () if wanted.enabled else (NEVER_OFF,)
+    return LayoutFile(_possible(Layout((), dict(wanted.counts)), gpu.board), notes)
+
+
+def _refuse_config_map(data: object) -> None:
+    if isinstance(data, dict) and data.get("kind") == "ConfigMap":
+        refuse(
+            ("kind",),
+            "this is a Kubernetes ConfigMap",
+            "give the file that it holds under data, config.yaml for example",
+        )
+
+
+def _refuse_board(name: str, gpu: Gpu) -> NoReturn:
+    if name in boards():
+        refuse(
+            ("gpu",),
+            f"the layout is for {name}, but GPU {gpu.index} is {gpu.board.name}",
+            "choose another GPU with --gpu, or give a layout for this one",
+        )
+    meant = nearest(name, [*boards(), gpu.board.name])
+    remedy = f"did you mean {meant}?" if meant else "`migrator boards` lists them"
+    refuse(("gpu",), f"there is no board {shown(name)}", remedy)
+
+
+def _layout(entries: list[_InstanceEntry], board: Board) -> Layout:
+    places: list[Place] = []
+    counts: Counter[str] = Counter()
+    for index, entry in enumerate(entries):
+        location: Location = ("instances", index)
+        profile = _profile(entry, location, board)
+        if entry.start is None:
+            counts[profile.name] += entry.count or 1
+        else:
+            places.append(_place(entry, entry.start, profile, location, board))
+    return Layout(tuple(places), dict(counts))
+
+
+def _possible(layout: Layout, board: Board) -> Layout:
+    next(laid(board, layout))  # refuses what no board of this kind could ever hold
+    return layout
+
+
+def _profile(entry: _InstanceEntry, location: Location, board: Board) -> MigProfile:
+    if (entry.profile is None) == (entry.gpcs is None):
+        both = "both profile and gpcs are given" if entry.gpcs else "neither profile nor gpcs"
+        refuse(location, both, 'give one of them, such as profile: "3g.20gb" or gpcs: 3')
+    if entry.gpcs is not None:
+        if entry.gpcs not in board.plain_profiles:
+            refuse(
+                (*location, "gpcs"),
+                f"{board.name} has no instance of {entry.gpcs} GPCs",
+                f"use {listed(board.sizes)}",
+            )
+        return board.plain_profiles[entry.gpcs]
+    return _named_profile(str(entry.profile), (*location, "profile"), board)
+
+
+def _named_profile(name: str, location: Location, board: Board) -> MigProfile:
+    names = [each.name for each in board.profiles]
+    if name not in names:
+        # the size is what one remembers, the memory what one mistakes for another board's
+        same_size = [each for each in names if each.partition("g")[0] == name.partition("g")[0]]
+        meant = nearest(name, same_size or names)
+        hint = f" (did you mean {meant}?)" if meant else ""
+        refuse(
+            location,
+            f"{board.name} has no MIG profile {shown(name)}",
+            f"use {listed(names)}{hint}",
+        )
+    return board.profile(name)
+
+
+def _place(
+    entry: _InstanceEntry, start: int, profile: MigProfile, location: Location, board: Board
+) -> Place:
+    if entry.count is not None:
+        refuse(
+            (*location, "count"),
+            "an instance with a start is one instance",
+            "leave out count, or leave out start",
+        )
+    if start not in profile.starts:
+        refuse(
+            (*location, "start"),
+            f"{board.name} has no {profile.name} at slice {start}",
+            f"use {listed(sorted(profile.starts))}",
+        )
+    return Place(start, profile.name)

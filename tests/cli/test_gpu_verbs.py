@@ -1,0 +1,411 @@
+"""`migrator gpu` on an emulated GPU: what its verbs print, change, refuse, and exit with."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.gpu_cli import Answer, gpu
+
+from migrator.gpu.driver import Place
+from migrator.gpu.emulated import EmulatedDriver
+from migrator.gpu.layout_file import layout_to_yaml
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "layouts"
+BOTH = EXAMPLES / "serve-and-retrain.yaml"
+OK, BAD_INPUT, REFUSED = 0, 2, 3
+CREATE_4G = {"op": "create", "start": 0, "gpcs": 4, "profile": "4g.20gb"}
+CREATE_3G = {"op": "create", "start": 4, "gpcs": 3, "profile": "3g.20gb"}
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A state folder of the test's own, and instances that come and go at once."""
+    folder = tmp_path / "state"
+    monkeypatch.setenv("MIGRATOR_STATE", str(folder))
+    monkeypatch.setenv("MIGRATOR_EMULATED_PACE", "0")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("MIGRATOR_FAKE_NVML", raising=False)
+    return folder
+
+
+def emulated(*words: str | Path) -> Answer:
+    return gpu(*words, "--driver", "emulated")
+
+
+def written(folder: Path, *places: Place) -> Path:
+    """A layout file with these instances."""
+    path = folder / f"layout-{len(list(folder.iterdir()))}.yaml"
+    path.write_text(layout_to_yaml(EmulatedDriver(folder / "any").gpu().board, places), "utf-8")
+    return path
+
+
+@contextmanager
+def held(state: Path, start: int) -> Iterator[subprocess.Popen[str]]:
+    """A process of its own that uses the instance at `start`."""
+    driver = EmulatedDriver(state)
+    (instance,) = [each for each in driver.instances() if each.place.start == start]
+    code = (
+        "import sys\nfrom migrator.gpu.virtual_board import held\n"
+        "with held():\n    print('held', flush=True)\n    sys.stdin.read()\n"
+    )
+    worker = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, **driver.environment(instance)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert worker.stdin
+    assert worker.stdout
+    try:
+        assert worker.stdout.readline() == "held\n"
+        yield worker
+    finally:
+        worker.stdin.close()
+        worker.wait(10)
+        worker.stdout.close()
+
+
+# apply, and what it prints.
+
+
+def test_dry_run_as_json_is_the_steps_and_changes_nothing() -> None:
+    for _ in range(2):
+        done = emulated("apply", BOTH, "--dry-run", "--json")
+        assert done.code == OK
+        assert done.out == json.dumps({"steps": [CREATE_4G, CREATE_3G]}) + "\n"
+        assert done.err == ""
+
+
+def test_apply_prints_the_steps_it_took(tmp_path: Path) -> None:
+    assert emulated("apply", BOTH, "--json").json == {"steps": [CREATE_4G, CREATE_3G]}
+    assert emulated("apply", BOTH, "--json").json == {"steps": []}
+    assert emulated("apply", BOTH).out == f"GPU 0 is as {BOTH} says already\n"
+    other = written(tmp_path, Place(0, "4g.20gb"), Place(6, "1g.5gb"))
+    assert emulated("apply", other).out == "destroy 3g.20gb at 4\ncreate 1g.5gb at 6\n"
+
+
+def test_one_instance_changes_and_its_neighbour_in_use_runs_on(state: Path, tmp_path: Path) -> None:
+    emulated("apply", BOTH)
+    other = written(tmp_path, Place(0, "4g.20gb"), Place(4, "2g.10gb"))
+    with held(state, 0):
+        steps = emulated("apply", other, "--json").json["steps"]
+    assert [each["op"] for each in steps] == ["destroy", "create"]
+    assert {each["start"] for each in steps} == {4}
+
+
+def test_a_layout_from_a_mig_parted_file_by_name() -> None:
+    path = EXAMPLES / "mig-parted.yaml"
+    expected = [
+        {"op": "create", "start": start, "gpcs": 2, "profile": "2g.10gb"} for start in (0, 2, 4)
+    ]
+    for words in ([f"{path}:three-by-two"], [path, "--name", "three-by-two"]):
+        assert emulated("apply", *words, "--dry-run", "--json").json == {"steps": expected}
+
+
+def test_a_file_that_wants_mig_off_is_told_that_nobody_switches_it(tmp_path: Path) -> None:
+    path = tmp_path / "parted.yaml"
+    path.write_text(
+        "version: v1\nmig-configs: {off: [{devices: all, mig-enabled: false}]}\n", "utf-8"
+    )
+    done = emulated("apply", path, "--json")
+    assert done.json == {"steps": []}
+    assert done.err.startswith("note: The file wants MIG mode off")
+
+
+def test_what_is_in_use_and_in_the_way_is_named_and_stays(state: Path) -> None:
+    emulated("apply", BOTH)
+    with held(state, 4) as worker:
+        done = emulated("apply", EXAMPLES / "small-services.yaml")
+        assert done.code == REFUSED
+        assert "3g.20gb at 4" in done.refusal
+        assert f"(process {worker.pid})" in done.refusal
+        assert emulated("assert", BOTH).code == OK
+        assert worker.poll() is None
+
+
+def test_waiting_for_a_process_that_ends_meanwhile(state: Path) -> None:
+    emulated("apply", BOTH)
+    with held(state, 4) as worker:
+        killer = subprocess.Popen(
+            [sys.executable, "-c", f"import time, os; time.sleep(0.5); os.kill({worker.pid}, 9)"]
+        )
+        done = emulated("apply", EXAMPLES / "small-services.yaml", "--wait-s", "30", "--json")
+        killer.wait(10)
+    assert done.code == OK
+    assert done.err.startswith("note: waiting up to 30 s: 3g.20gb at 4")
+    assert done.json["steps"]
+
+
+def test_waiting_in_vain(state: Path) -> None:
+    emulated("apply", BOTH)
+    with held(state, 4):
+        done = emulated("apply", EXAMPLES / "small-services.yaml", "--wait-s", "0.3")
+        assert done.code == REFUSED
+        assert "in use by" in done.refusal
+
+
+def test_what_is_of_another_owner_is_left_to_its_owner(tmp_path: Path) -> None:
+    emulated("apply", written(tmp_path, Place(4, "3g.20gb")), "--owner", "night-shift")
+    seven = written(tmp_path, Place(0, "7g.40gb"))
+    done = emulated("apply", seven)
+    assert done.code == REFUSED
+    assert "night-shift" in done.refusal
+    cleared = emulated("clear")
+    assert cleared.out == "nothing of migrator's to destroy\n"
+    assert "migrator gpu clear --owner night-shift" in cleared.err
+    assert emulated("clear", "--owner", "night-shift").out == "destroy 3g.20gb at 4\n"
+    assert emulated("apply", seven).code == OK
+
+
+def test_an_instance_that_nobody_journalled_is_never_touched(state: Path, tmp_path: Path) -> None:
+    state.mkdir()
+    EmulatedDriver(state, pace=0).create(Place(4, "3g.20gb"))
+    done = emulated("apply", written(tmp_path, Place(0, "7g.40gb")))
+    assert done.code == REFUSED
+    assert "not ours" in done.refusal
+    assert emulated("apply", written(tmp_path, Place(0, "4g.20gb"))).code == OK
+    assert "note: 3g.20gb at 4 is left: not ours\n" in emulated("clear").err
+    assert [each.place for each in EmulatedDriver(state).instances()] == [Place(4, "3g.20gb")]
+
+
+# clear.
+
+
+def test_clear_says_first_what_it_would_do_and_then_what_it_left(state: Path) -> None:
+    emulated("apply", BOTH)
+    destroy = {"op": "destroy", "start": 4, "gpcs": 3, "profile": "3g.20gb"}
+    with held(state, 0) as worker:
+        for words in (["--dry-run"], []):
+            done = emulated("clear", *words, "--json")
+            assert done.json == {"steps": [destroy]}
+            assert done.err.startswith("note: 4g.20gb at 0 is left: in use by ")
+            assert f"(process {worker.pid})" in done.err
+    assert emulated("clear", "--wait-s", "5").out == "destroy 4g.20gb at 0\n"
+    assert emulated("export", "--json").json["instances"] == []
+
+
+# Looking.
+
+
+def test_list_and_show(state: Path) -> None:
+    emulated("apply", BOTH)
+    assert emulated("list").out.splitlines() == [
+        "driver emulated",
+        "GPU  board      MIG mode  instances",
+        "0    A100-40GB  on        4g.20gb@0 3g.20gb@4",
+    ]
+    with held(state, 4) as worker:
+        text = emulated("show").out
+    lines = text.splitlines()
+    assert lines[3].split() == ["slice", *map(str, range(8))]
+    assert lines[4].strip() == "[       4g.20gb        ][       3g.20gb        ]"
+    assert lines[6].split() == ["at", "profile", "whose", "used", "by", "uuid"]
+    assert "4   3g.20gb  migrator" in text
+    assert f"(process {worker.pid})" in text
+    fits = {line.split()[0]: line.split()[-1] for line in lines if "nowhere" in line}
+    assert len(fits) == 7
+
+
+def test_show_as_json_says_whose_and_what_still_fits(tmp_path: Path) -> None:
+    emulated("apply", written(tmp_path, Place(4, "3g.20gb")))
+    shown = emulated("show", "--json").json
+    (instance,) = shown["instances"]
+    assert (instance["start"], instance["gpcs"], instance["profile"]) == (4, 3, "3g.20gb")
+    assert (instance["owner"], instance["holders"]) == ("migrator", [])
+    assert instance["uuid"].startswith("MIG-")
+    fits = {each["profile"]: each["fits_at"] for each in shown["profiles"]}
+    assert fits["1g.5gb"] == [0, 1, 2, 3]
+    assert fits["2g.10gb"] == [0, 2]
+    assert fits["3g.20gb"] == [0]
+    assert fits["4g.20gb"] == [0]
+    assert fits["7g.40gb"] == []
+    assert shown["unfinished"] == []
+
+
+def test_list_tells_every_emulated_gpu_that_was_used(tmp_path: Path) -> None:
+    emulated("apply", written(tmp_path, Place(4, "3g.20gb")), "--gpu", "2")
+    rows = emulated("list", "--json").json["gpus"]
+    assert "owner" not in rows[1]["instances"][0], "list does not read the journal"
+    assert [(each["index"], len(each["instances"])) for each in rows] == [(0, 0), (2, 1)]
+    assert [each["index"] for each in emulated("list", "--gpu", "2", "--json").json["gpus"]] == [2]
+
+
+def test_export_can_be_asserted_and_applied_again(tmp_path: Path) -> None:
+    emulated("apply", EXAMPLES / "small-services.yaml")
+    for name, words in (("layout.yaml", []), ("layout.json", ["--json"])):
+        path = tmp_path / name
+        path.write_text(emulated("export", *words).out, "utf-8")
+        assert emulated("assert", path).code == OK
+        assert emulated("apply", path, "--json").json == {"steps": []}
+
+
+def test_assert_tells_the_differences(tmp_path: Path) -> None:
+    emulated("apply", written(tmp_path, Place(0, "4g.20gb"), Place(4, "1g.5gb")))
+    done = emulated("assert", BOTH)
+    assert done.code == REFUSED
+    assert done.out == "missing: 3g.20gb at 4\nnot in the layout: 1g.5gb at 4\n"
+    told = emulated("assert", BOTH, "--json")
+    assert told.code == REFUSED
+    assert told.json == {"as_wanted": False, "differences": done.out.splitlines()}
+    assert emulated("assert", EXAMPLES / "small-services.yaml").out == (
+        "missing: 2g.10gb at 0\nmissing: 2 of 1g.5gb, anywhere\nnot in the layout: 4g.20gb at 0\n"
+    )
+
+
+def test_doctor_finds_nothing_on_a_sound_gpu_and_a_half_made_instance(state: Path) -> None:
+    emulated("apply", BOTH)
+    sound = emulated("doctor")
+    assert sound.code == OK
+    assert {line.split()[0] for line in sound.out.splitlines()} == {"ok"}
+    from migrator.core.catalogue import board
+    from migrator.gpu.virtual_board import VirtualBoard
+
+    emulated("clear")
+    path, uuid = state / "emulated" / "gpu-0.json", EmulatedDriver(state).gpu().uuid
+    VirtualBoard(path, board("A100-40GB"), uuid).create_gpu_instance(Place(4, "3g.20gb"))
+    ill = emulated("doctor", "--json")
+    assert ill.code == REFUSED
+    (found,) = [each for each in ill.json["checks"] if each["verdict"] == "problem"]
+    assert found["name"] == "half-made"
+    assert "3g.20gb at 4 has no compute instance" in found["words"]
+    assert found["run"] is None, "nvidia-smi does not know emulated GPUs"
+    assert "(half-made)" in emulated("list").out
+    assert "is left out" in emulated("export").err
+
+
+# Where things are missing.
+
+
+def test_without_a_gpu_the_emulated_one_is_used_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    from migrator.gpu import survey
+
+    monkeypatch.setattr(survey, "gpu_count", lambda: 0)
+    done = gpu("list", "--json")
+    assert done.json["driver"] == "emulated"
+    assert done.err.startswith("note: there is no GPU here, so the emulated one is used")
+    assert gpu("list", "--json", "--board", "A30-24GB").err == ""
+
+
+def test_list_and_doctor_tell_what_is_missing(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    listed = emulated("list", "--state", file)
+    assert listed.code == OK
+    assert "the state folder cannot be made" in listed.err
+    done = emulated("doctor", "--state", file, "--json")
+    assert done.code == REFUSED
+    assert done.json["checks"][0]["verdict"] == "problem"
+    assert emulated("list", "--gpu", "0", "--board", "B100").out.endswith(
+        "(`migrator boards` lists all)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["show", "--gpu", "-1"], "--gpu: -1 is no GPU's number"),
+        (["show", "--board", "A100"], "unknown board 'A100'; use "),
+        (["apply", "nowhere.yaml"], "nowhere.yaml: there is no such file"),
+        (["apply", "nowhere.yaml:name"], "nowhere.yaml: there is no such file"),
+        (["apply", EXAMPLES], "this is a directory"),
+        (["apply", EXAMPLES / "mig-parted.yaml"], "name one as FILE:NAME or with --name"),
+        (["apply", f"{EXAMPLES}/mig-parted.yaml:by-gup"], "did you mean by-gpu?"),
+        (["apply", BOTH, "--name", "x"], "leave the name out"),
+        (["apply", BOTH, "--owner", " "], "--owner: the name is empty"),
+        (["apply", BOTH, "--enable-mig"], "--enable-mig: emulated has no MIG mode"),
+        (["apply", BOTH, "--board", "H200-141GB"], "for A100-40GB, but GPU 0 is H200-141GB"),
+        (["assert", "nowhere.yaml"], "nowhere.yaml: there is no such file"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_nothing_happens(
+    words: list[str | Path], sentence: str
+) -> None:
+    done = emulated(*words)
+    assert done.code == BAD_INPUT
+    assert sentence in done.refusal
+    assert not [each for each in emulated("list", "--json").json["gpus"] if each["instances"]]
+
+
+def test_another_board_than_last_time(tmp_path: Path) -> None:
+    emulated("apply", written(tmp_path, Place(4, "3g.20gb")))
+    done = emulated("show", "--board", "A30-24GB")
+    assert done.code == BAD_INPUT
+    assert "to start anew" in done.refusal
+
+
+def test_a_state_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for verb in (["show"], ["export"], ["apply", BOTH], ["clear"]):
+        done = emulated(*verb, "--state", file)
+        assert done.code == BAD_INPUT
+        assert "the state folder cannot be made" in done.refusal
+
+
+def test_a_damaged_journal_is_kept_aside_and_told(state: Path) -> None:
+    emulated("apply", BOTH)
+    (state / "journal.db").write_bytes(b"not a database at all" * 100)
+    done = emulated("clear", "--json")
+    assert done.json == {"steps": []}
+    assert "the journal was damaged and is kept as" in done.err
+    assert done.err.count("is left: not ours") == 2
+    words = [each["words"] for each in emulated("doctor", "--json").json["checks"]]
+    assert any("a damaged one was kept aside" in each for each in words)
+
+
+# Real processes.
+
+
+def process(*words: str | Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "migrator", "gpu", *map(str, words), "--driver", "emulated"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_killed_apply_is_settled_by_the_next_command(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emulated("list")  # makes the state folder
+    monkeypatch.setenv("MIGRATOR_EMULATED_PACE", "100")
+    killed = process("apply", BOTH)
+    until_s = time.monotonic() + 20
+    while not EmulatedDriver(state).instances() and time.monotonic() < until_s:
+        time.sleep(0.02)
+    second = process("apply", BOTH)  # while the first one is at work
+    _, refused = second.communicate(timeout=20)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate(timeout=20)
+    assert second.returncode == REFUSED
+    assert f"is being changed by process {killed.pid}" in refused
+    monkeypatch.setenv("MIGRATOR_EMULATED_PACE", "0")
+    assert emulated("show", "--json").json["unfinished"]
+    assert "never finished" in emulated("doctor").out
+    done = emulated("apply", BOTH)
+    assert done.code == OK
+    assert done.err.startswith("note: an earlier run was cut off; ")
+    assert emulated("assert", BOTH).code == OK
+    assert emulated("doctor").code == OK
+
+
+def test_list_loads_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom migrator.cli import app\n"
+        "try:\n    app(['gpu', 'list', '--driver', 'emulated'])\nexcept SystemExit:\n    pass\n"
+        "print('LOADED', *{name.split('.')[0] for name in sys.modules})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.rpartition("LOADED")[2].split())
+    assert not loaded & {"numpy", "numba", "yaml", "sqlite3", "torch", "plotly", "highspy"}

@@ -1,0 +1,205 @@
+"""`migrator gpu` on GPUs in MIG mode, over the fake NVML: refusals, rights, modes, reboots."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from support.gpu_cli import Answer, gpu
+
+from migrator.gpu.driver import Place
+from migrator.gpu.fake_nvml import FakeNvml, FaultKind
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "layouts"
+BOTH = EXAMPLES / "serve-and-retrain.yaml"
+OK, BAD_INPUT, REFUSED = 0, 2, 3
+
+
+@pytest.fixture(autouse=True)
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    """A machine with an A100 and an H200, beneath NVIDIA's own binding."""
+    monkeypatch.setenv("MIGRATOR_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("MIGRATOR_FAKE_NVML", str(tmp_path / "fake"))
+    return FakeNvml(tmp_path / "fake", ["A100-40GB", "H200-141GB"])
+
+
+def mig(*words: str | Path) -> Answer:
+    return gpu(*words, "--driver", "mig")
+
+
+def places(fake: FakeNvml, index: int = 0) -> list[Place]:
+    return [each.place for each in fake.instances(index)]
+
+
+def test_mig_is_the_driver_where_there_are_gpus_and_nothing_is_said_of_it() -> None:
+    done = gpu("list")
+    assert done.err == ""
+    assert done.out.splitlines() == [
+        "driver mig",
+        "GPU  board       MIG mode  instances",
+        "0    A100-40GB   on        none",
+        "1    H200-141GB  on        none",
+    ]
+
+
+def test_a_life(fake: FakeNvml) -> None:
+    assert mig("apply", BOTH).out == "create 4g.20gb at 0\ncreate 3g.20gb at 4\n"
+    assert places(fake) == [Place(0, "4g.20gb"), Place(4, "3g.20gb")]
+    assert mig("assert", BOTH).code == OK
+    assert mig("clear").out == "destroy 4g.20gb at 0\ndestroy 3g.20gb at 4\n"
+    assert places(fake) == []
+
+
+def test_sizes_become_the_profiles_of_each_board(fake: FakeNvml) -> None:
+    steps = mig("apply", EXAMPLES / "small-services.yaml", "--gpu", "1", "--json").json["steps"]
+    assert {each["profile"] for each in steps} == {"2g.35gb", "1g.18gb"}
+    assert len(places(fake, 1)) == 4
+    assert places(fake) == []
+
+
+def test_a_gpu_that_is_not_there() -> None:
+    assert "this machine has 0, 1" in mig("show", "--gpu", "7").refusal
+    (row,) = mig("list", "--gpu", "7", "--json").json["gpus"]
+    assert "there is no GPU 7" in row["error"]
+
+
+def test_mig_mode_is_switched_on_only_where_asked_for(fake: FakeNvml) -> None:
+    fake.mig(False)
+    assert "off" in mig("list", "--gpu", "0").out
+    refused = mig("apply", BOTH)
+    assert refused.code == BAD_INPUT
+    assert "--enable-mig" in refused.refusal
+    dry = mig("apply", BOTH, "--dry-run", "--enable-mig", "--json")
+    assert len(dry.json["steps"]) == 2
+    assert "MIG mode of GPU 0 is off" in dry.err
+    assert "off" in mig("list", "--gpu", "0").out
+    checks = {each["name"]: each for each in mig("doctor", "--json").json["checks"]}
+    assert checks["MIG mode"]["verdict"] == "problem"
+    assert checks["MIG mode"]["run"] == "sudo nvidia-smi -i 0 -mig 1"
+    done = mig("apply", BOTH, "--enable-mig")
+    assert done.code == OK
+    assert done.err == "note: MIG mode of GPU 0 is on now\n"
+    assert len(places(fake)) == 2
+
+
+def test_what_uses_a_gpu_keeps_mig_mode_off_and_is_named(fake: FakeNvml) -> None:
+    fake.mig(False)
+    fake.hold(None, os.getpid())
+    done = mig("apply", BOTH, "--enable-mig")
+    assert done.code == REFUSED
+    assert f"(process {os.getpid()})" in done.refusal
+
+
+def test_an_instance_of_somebody_else_in_the_way(fake: FakeNvml) -> None:
+    other = fake.foreign(4, "3g.20gb")
+    assert mig("apply", BOTH).out == "create 4g.20gb at 0\n"  # it is what was wanted there
+    done = mig("apply", EXAMPLES / "small-services.yaml")
+    assert done.code == REFUSED
+    assert "3g.20gb at 4" in done.refusal
+    assert f"-dgi -gi {other.number}`" in done.refusal
+    assert "note: 3g.20gb at 4 is left: not ours\n" in mig("clear").err
+    assert places(fake) == [Place(4, "3g.20gb")]
+
+
+def test_a_half_made_instance_of_somebody_else_is_told_with_its_remedy(fake: FakeNvml) -> None:
+    other = fake.foreign(4, "3g.20gb", whole=False)
+    done = mig("doctor", "--json")
+    assert done.code == REFUSED
+    (found,) = [each for each in done.json["checks"] if each["name"] == "half-made"]
+    assert found["run"] == f"sudo nvidia-smi mig -i 0 -dgi -gi {other.number}"
+
+
+def test_a_refused_compute_instance_leaves_nothing_behind(fake: FakeNvml) -> None:
+    fake.fault(FaultKind.COMPUTE_REFUSED)
+    done = mig("apply", BOTH)
+    assert done.code == REFUSED
+    assert "the GPU is as it was before" in done.refusal
+    assert places(fake) == []
+
+
+def test_no_rights(fake: FakeNvml) -> None:
+    fake.fault(FaultKind.NO_PERMISSION, None)
+    done = mig("apply", BOTH)
+    assert done.code == REFUSED
+    assert "/dev/nvidia-caps" in done.refusal
+    assert places(fake) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (FaultKind.NO_LIBRARY, "no NVIDIA driver library"),
+        (FaultKind.NO_DRIVER, "not loaded"),
+    ],
+)
+def test_no_driver(fake: FakeNvml, kind: FaultKind, words: str) -> None:
+    fake.fault(kind, None)
+    assert mig("show").code == BAD_INPUT
+    assert words in mig("show").refusal
+    listed = mig("list", "--json")
+    assert (listed.code, listed.json["gpus"]) == (OK, [])
+    assert words in listed.err
+    checks = {each["name"]: each for each in mig("doctor", "--json").json["checks"]}
+    assert words in checks["driver"]["words"]
+    assert gpu("list", "--json").json["driver"] == "emulated"
+
+
+def test_after_a_reboot_nothing_of_ours_is_left_and_it_is_told(fake: FakeNvml) -> None:
+    mig("apply", BOTH)
+    fake.reboot()
+    assert mig("show", "--json").json["instances"] == []
+    done = mig("apply", BOTH)
+    assert done.out == "create 4g.20gb at 0\ncreate 3g.20gb at 4\n"
+    assert done.err == "note: gone since the last run: 4g.20gb at 0, 3g.20gb at 4\n"
+
+
+def test_a_process_on_an_instance_shows_and_blocks(fake: FakeNvml) -> None:
+    mig("apply", BOTH)
+    fake.hold(4, os.getpid())
+    assert f"(process {os.getpid()})" in mig("show").out
+    assert mig("apply", EXAMPLES / "small-services.yaml").code == REFUSED
+    held = [each for each in mig("doctor", "--json").json["checks"] if each["name"] == "held by"]
+    assert any(f"(process {os.getpid()})" in each["words"] for each in held)
+    assert mig("clear", "--json").json["steps"] == [
+        {"op": "destroy", "start": 0, "gpcs": 4, "profile": "4g.20gb"}
+    ]
+
+
+def test_nobody_waits_for_a_process_on_an_instance_that_is_not_ours(fake: FakeNvml) -> None:
+    fake.foreign(4, "3g.20gb")
+    fake.hold(4, os.getpid())
+    done = mig("apply", EXAMPLES / "small-services.yaml", "--wait-s", "1000")
+    assert done.code == REFUSED
+    assert "waiting" not in done.err
+
+
+def test_a_gpu_can_be_looked_at_without_a_state_folder(fake: FakeNvml, tmp_path: Path) -> None:
+    fake.foreign(4, "3g.20gb")
+    file = tmp_path / "file"
+    file.touch()
+    for verb in ("list", "show", "export"):
+        done = mig(verb, "--state", file)
+        assert done.code == OK
+        assert "3g.20gb" in done.out
+        assert "the state folder cannot be made" in done.err
+    assert mig("apply", BOTH, "--state", file).code == BAD_INPUT
+    checks = {
+        each["name"]: each for each in mig("doctor", "--json", "--state", file).json["checks"]
+    }
+    assert checks["state folder"]["verdict"] == "problem"
+    assert checks["driver"]["verdict"] == "ok"
+
+
+def test_no_instances_on_a_gpu_out_of_mig_mode_is_as_it_should_be(
+    fake: FakeNvml, tmp_path: Path
+) -> None:
+    fake.mig(False)
+    path = tmp_path / "off.yaml"
+    path.write_text(
+        "version: v1\nmig-configs: {off: [{devices: all, mig-enabled: false}]}", "utf-8"
+    )
+    for verb in ("apply", "assert"):
+        done = mig(verb, path)
+        assert done.code == OK
+        assert "never switches it off" in done.err

@@ -1,0 +1,99 @@
+"""`migrator gpu --driver mps`, over stand-ins for nvidia-smi and MPS's control program."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.gpu_cli import Answer, gpu
+from support.nvidia_programs import NvidiaPrograms
+
+from migrator.gpu import nvidia_smi
+from migrator.gpu.mps import MpsDriver
+from migrator.gpu.mps_daemon import Daemon
+from migrator.gpu.virtual_board import VirtualBoard
+
+SERVICES = Path(__file__).parents[2] / "examples" / "layouts" / "small-services.yaml"
+OK, BAD_INPUT, REFUSED = 0, 2, 3
+
+
+@pytest.fixture(autouse=True)
+def state(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A short path, as sockets need it; whatever daemon a test leaves there is ended."""
+    folder = Path(tempfile.mkdtemp(prefix="mps"))
+    monkeypatch.setenv("MIGRATOR_STATE", str(folder))
+    monkeypatch.delenv("MIGRATOR_FAKE_NVML", raising=False)
+    yield folder
+    for pid_file in list(folder.rglob("*.pid")):
+        Daemon(pid_file.parents[1], {}, end_s=0.0).quit()
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvidiaPrograms:
+    found = NvidiaPrograms(tmp_path / "programs")
+    found.on_path(monkeypatch)
+    found.smi()
+    found.mps()
+    monkeypatch.setattr(nvidia_smi, "device_sms", lambda _visible: 132)
+    return found
+
+
+def mps(*words: str | Path) -> Answer:
+    return gpu(*words, "--driver", "mps")
+
+
+def daemons() -> list[dict[str, Any]]:
+    """What the doctor says of daemons of ours; other tests may have some at the same time."""
+    found = mps("doctor", "--json").json["checks"]
+    return [each for each in found if each["name"] == "MPS" and "our daemon" in each["words"]]
+
+
+def test_without_nvidia_smi_it_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "no nvidia-smi" in mps("show").refusal
+    (row,) = mps("list", "--json").json["gpus"]
+    assert "no nvidia-smi" in row["error"]
+    assert mps("doctor").code == REFUSED
+
+
+@pytest.mark.usefixtures("programs")
+def test_shares_come_and_go_and_so_does_the_daemon(state: Path) -> None:
+    assert mps("list", "--json").json["gpus"][0]["mig_mode"] is False
+    assert daemons() == []
+    assert len(mps("apply", SERVICES, "--json").json["steps"]) == 4
+    assert "off: instances are MPS shares" in mps("show").out
+    (ours,) = daemons()
+    assert ours["verdict"] == "ok"
+    assert mps("assert", SERVICES).code == OK
+    assert mps("clear").code == OK
+    assert not list(state.rglob("*.pid"))
+    assert daemons() == []
+
+
+@pytest.mark.usefixtures("programs")
+def test_a_daemon_of_ours_that_was_left_behind(state: Path) -> None:
+    mps("apply", SERVICES)
+    driver = MpsDriver.found(0, state)
+    board = driver.gpu().board
+    (shares,) = state.rglob("shares.json")
+    virtual = VirtualBoard(shares, board, driver.gpu().uuid, kind="MPS")
+    for each in virtual.instances():
+        virtual.destroy_compute_instance(each)
+        virtual.destroy_gpu_instance(each)
+    (left,) = daemons()
+    assert left["verdict"] == "warning"
+    assert left["run"].startswith("echo quit | CUDA_MPS_PIPE_DIRECTORY=")
+
+
+def test_a_gpu_in_mig_mode(programs: NvidiaPrograms) -> None:
+    programs.smi(mig="Enabled")
+    refused = mps("apply", SERVICES)
+    assert refused.code == BAD_INPUT
+    assert "--driver mig" in refused.refusal

@@ -1,0 +1,148 @@
+"""The doctor on emulated GPUs: what it finds in the state folder, the journal, on the board."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from migrator.core.catalogue import board
+from migrator.gpu.change import Op
+from migrator.gpu.check import Check, Verdict
+from migrator.gpu.doctor import examined, instance_checks, mode_check
+from migrator.gpu.driver import Gpu, GpuInstance, Holder, Place
+from migrator.gpu.emulated import EmulatedDriver
+from migrator.gpu.journal import Journal
+from migrator.gpu.lock import GpuLock
+from migrator.gpu.machine import Machine
+
+PLACE = Place(4, "3g.20gb")
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MIGRATOR_EMULATED_PACE", "0")
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    with Journal(tmp_path / "journal.db") as opened:
+        yield opened
+
+
+def gpu_of(*, divides: bool = True) -> Gpu:
+    return Gpu(1, "GPU-1", "NVIDIA A100", board("A100-40GB"), "boot", "550.54", divides)
+
+
+def found(state: Path, name: str) -> list[Check]:
+    return [each for each in examined("emulated", 0, state) if each.name == name]
+
+
+def worst(checks: list[Check]) -> Verdict:
+    return max((each.verdict for each in checks), key=list(Verdict).index)
+
+
+def test_a_new_gpu_is_sound_and_no_journal_is_made(tmp_path: Path) -> None:
+    assert worst([*examined("emulated", 0, tmp_path)]) is Verdict.OK
+    assert not (tmp_path / "journal.db").exists()
+
+
+def test_a_driver_that_cannot_be_opened_is_a_problem_and_the_rest_is_told(tmp_path: Path) -> None:
+    checks = examined("emulated", 0, tmp_path, board="A1000")
+    (driver,) = [each for each in checks if each.name == "driver"]
+    assert driver.verdict is Verdict.PROBLEM
+    assert "unknown board 'A1000'" in driver.words
+
+
+def test_a_state_folder_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)  # the tests may run as root
+    (folder,) = found(tmp_path, "state folder")
+    assert folder.verdict is Verdict.PROBLEM
+    assert folder.run
+
+
+def test_a_deed_that_was_begun_and_never_finished(tmp_path: Path, journal: Journal) -> None:
+    gpu = EmulatedDriver(tmp_path).gpu()
+    journal.begin(gpu, "migrator", Op.CREATE, PLACE)
+    (check,) = found(tmp_path, "journal")
+    assert check.verdict is Verdict.WARNING
+    assert "never finished" in check.words
+
+
+def test_a_change_that_was_begun_and_never_finished(tmp_path: Path, journal: Journal) -> None:
+    journal.begin_change(EmulatedDriver(tmp_path).gpu(), "migrator", (), (PLACE,))
+    (check,) = found(tmp_path, "journal")
+    assert check.verdict is Verdict.WARNING
+
+
+def test_another_process_at_work_is_named(tmp_path: Path) -> None:
+    lock = GpuLock(tmp_path, EmulatedDriver(tmp_path).gpu().uuid)
+    lock.take()
+    (check,) = found(tmp_path, "journal")
+    lock.give_back()
+    assert check.verdict is Verdict.WARNING
+    assert f"process {os.getpid()}" in check.words
+    assert worst(found(tmp_path, "journal")) is Verdict.OK
+
+
+def test_damaged_journals_that_were_kept_aside(tmp_path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        (tmp_path / f"journal.db.damaged-20261115T120000Z{suffix}").touch()
+    checks = found(tmp_path, "journal")
+    assert [each.verdict for each in checks] == [Verdict.OK, Verdict.WARNING]
+    assert "damaged-20261115T120000Z" in checks[1].words
+
+
+def test_a_journal_that_cannot_be_opened(tmp_path: Path) -> None:
+    (tmp_path / "journal.db").mkdir()
+    (check,) = found(tmp_path, "journal")
+    assert check.verdict is Verdict.PROBLEM
+
+
+def test_whose_the_instances_are(journal: Journal) -> None:
+    gpu = gpu_of()
+    mine = GpuInstance(PLACE, 2, "MIG-2", (Holder(7, "python"),))
+    other = GpuInstance(Place(0, "1g.5gb"), 9, "MIG-9")
+    journal.begin(gpu, "migrator", Op.CREATE, PLACE)
+    (check,) = instance_checks("mig", gpu, [other, mine], journal.deeds(gpu))
+    assert check.words == "1 ours (1 in use), 1 not ours"
+    (none,) = instance_checks("mig", gpu, [], ())
+    assert none.words == "none"
+
+
+def test_half_made_instances_of_ours_and_of_others(journal: Journal) -> None:
+    gpu = gpu_of()
+    half = GpuInstance(PLACE, 2, None)
+    _, theirs = instance_checks("mig", gpu, [half], ())
+    assert theirs.verdict is Verdict.PROBLEM
+    assert theirs.run == "sudo nvidia-smi mig -i 1 -dgi -gi 2"
+    journal.begin(gpu, "migrator", Op.CREATE, PLACE)
+    _, ours = instance_checks("mig", gpu, [half], journal.deeds(gpu))
+    assert ours.verdict is Verdict.WARNING
+    assert ours.run == "migrator gpu clear --driver mig --gpu 1"
+
+
+def test_mig_mode() -> None:
+    assert mode_check("mig", gpu_of()).verdict is Verdict.OK
+    off = mode_check("mig", gpu_of(divides=False))
+    assert off.verdict is Verdict.PROBLEM
+    assert off.run == "sudo nvidia-smi -i 1 -mig 1"
+
+
+def test_without_nvml_everything_else_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "proc").mkdir()
+    checks = examined("mps", 0, tmp_path, machine=Machine(tmp_path))
+    assert {each.name: each.verdict for each in checks} == {
+        "state folder": Verdict.OK,
+        "driver": Verdict.PROBLEM,
+        "held by": Verdict.OK,
+        "MPS": Verdict.OK,
+        "compute mode": Verdict.OK,
+    }

@@ -1,0 +1,137 @@
+"""The emulated driver: a virtual board that takes its time, and processes cut off in between."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from migrator.core.catalogue import board
+from migrator.core.errors import InputError
+from migrator.gpu import emulated
+from migrator.gpu.driver import GpuDriver, InUseError, Place, RefusedError
+from migrator.gpu.emulated import EmulatedDriver
+from migrator.gpu.virtual_board import held
+
+PLACE = Place(4, "3g.20gb")
+
+
+def driver(state: Path) -> EmulatedDriver:
+    return EmulatedDriver(state, pace=0)
+
+
+def test_it_is_a_driver_and_tells_what_it_emulates(tmp_path: Path) -> None:
+    one: GpuDriver = driver(tmp_path)
+    gpu = one.gpu()
+    assert (gpu.name, gpu.board.name, gpu.divides) == ("Emulated A100-40GB", "A100-40GB", True)
+    assert gpu == driver(tmp_path).gpu()
+    other = EmulatedDriver(tmp_path, 1).gpu()
+    assert other.uuid != gpu.uuid
+    assert gpu.uuid.startswith("GPU-")
+
+
+def test_a_board_is_remembered(tmp_path: Path) -> None:
+    EmulatedDriver(tmp_path, 0, board("H200-141GB"))
+    assert EmulatedDriver(tmp_path).gpu().board.name == "H200-141GB"
+    with pytest.raises(InputError, match=r"is of a H200-141GB, not of a A30-24GB"):
+        EmulatedDriver(tmp_path, 0, board("A30-24GB"))
+    EmulatedDriver(tmp_path, 1, board("A30-24GB"))
+
+
+def test_a_remembered_board_that_nobody_knows_any_more_is_told(tmp_path: Path) -> None:
+    EmulatedDriver(tmp_path)
+    file = tmp_path / "emulated" / "gpu-0.json"
+    file.write_text(file.read_text().replace("A100-40GB", "A101"))
+    with pytest.raises(InputError, match=r"gpu-0.json: is of a A101, which is not known; remove"):
+        EmulatedDriver(tmp_path)
+
+
+def test_instances_come_and_go_and_are_seen_by_all(tmp_path: Path) -> None:
+    one, other = driver(tmp_path), driver(tmp_path)
+    instance = one.create(PLACE)
+    assert other.instances() == (instance,)
+    with pytest.raises(RefusedError, match=r"overlaps 3g.20gb at 4"):
+        other.create(Place(0, "7g.40gb"))
+    other.destroy(instance)
+    other.destroy(instance)
+    assert one.instances() == ()
+    assert driver(tmp_path).create(PLACE).uuid == instance.uuid
+
+
+def test_a_worker_learns_where_it_is_and_holds_it(tmp_path: Path) -> None:
+    one = driver(tmp_path)
+    instance = one.create(PLACE)
+    environment = one.environment(instance)
+    assert environment["MIGRATOR_INSTANCE"] == instance.uuid
+    assert environment["CUDA_VISIBLE_DEVICES"] == ""
+    with held(environment, "tester"), pytest.raises(InUseError, match=r"3g.20gb at 4 .* tester"):
+        one.destroy(instance)
+    assert one.instances() == (instance,)
+    one.destroy(instance)
+
+
+def test_creating_and_destroying_take_as_long_as_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits_s: list[float] = []
+    monkeypatch.setattr(time, "sleep", waits_s.append)
+    for pace in (1.0, 2.0):
+        one = EmulatedDriver(tmp_path, pace=pace)
+        for _ in range(20):
+            one.destroy(one.create(PLACE))
+        created = [each / pace for each in waits_s[0::2]]
+        destroyed = [each / pace for each in waits_s[1::2]]
+        assert 0.16 <= min(created) < max(created) <= 0.24
+        assert 0.20 <= min(destroyed) < max(destroyed) <= 0.26
+        waits_s.clear()
+
+
+def test_an_interruption_leaves_no_half_made_instance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    one = driver(tmp_path)
+    monkeypatch.setattr(time, "sleep", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        one.create(PLACE)
+    assert one.instances() == ()
+
+
+SLOW = """
+import sys
+from pathlib import Path
+from migrator.gpu.driver import Place
+from migrator.gpu.emulated import EmulatedDriver
+driver = EmulatedDriver(Path(sys.argv[1]), pace=100)
+if there := driver.instances():
+    driver.destroy(there[0])
+else:
+    driver.create(Place(4, "3g.20gb"))
+"""
+
+
+@pytest.mark.parametrize("destroying", [False, True])
+def test_who_is_killed_in_between_leaves_a_half_made_one(tmp_path: Path, destroying: bool) -> None:
+    one = driver(tmp_path)
+    if destroying:
+        one.create(PLACE)
+    with subprocess.Popen([sys.executable, "-c", SLOW, str(tmp_path)]) as process:
+        while not any(each.uuid is None for each in one.instances()):
+            assert process.poll() is None
+            time.sleep(0.005)
+        os.kill(process.pid, signal.SIGKILL)
+    (half,) = one.instances()
+    assert (half.place, half.uuid, half.holders) == (PLACE, None, ())
+    one.destroy(half)
+    assert one.instances() == ()
+
+
+def test_the_published_times_are_those_of_the_facts() -> None:
+    assert (emulated.CREATE_S, emulated.DESTROY_S) == ((0.16, 0.24), (0.20, 0.26))

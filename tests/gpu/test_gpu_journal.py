@@ -1,0 +1,248 @@
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from migrator.core.catalogue import boards
+from migrator.core.errors import GpuError, InputError
+from migrator.gpu import journal as journal_module
+from migrator.gpu.change import Op
+from migrator.gpu.deed import State, alive
+from migrator.gpu.driver import Gpu, GpuInstance, Place
+from migrator.gpu.journal import Journal
+
+PLACE = Place(4, "3g.20gb")
+INSTANCE = GpuInstance(PLACE, 2, "MIG-a")
+
+
+def gpu(boot_id: str = "boot-1", uuid: str = "GPU-0") -> Gpu:
+    return Gpu(0, uuid, "a GPU", boards()["A100-40GB"], boot_id, "1", True)
+
+
+def opened(path: Path) -> Journal:
+    return Journal(path, synchronous="OFF")
+
+
+def created(journal: Journal, place: Place = PLACE, of: Gpu | None = None) -> None:
+    deed = journal.begin(of or gpu(), "migrator", Op.CREATE, place)
+    journal.end(deed, State.DONE, GpuInstance(place, 2, "MIG-a"))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.db"
+
+
+def test_an_intent_is_there_for_the_next_process_before_its_result(path: Path) -> None:
+    with opened(path) as journal:
+        deed = journal.begin(gpu(), "migrator", Op.CREATE, PLACE)
+        with opened(path) as another:
+            assert another.deeds(gpu()) == (deed,)
+            assert deed.state is State.BEGUN
+            assert (deed.owner, deed.place, deed.pid) == ("migrator", PLACE, os.getpid())
+        ended = journal.end(deed, State.DONE, INSTANCE)
+    with opened(path) as another:
+        assert another.deeds(gpu()) == (ended,)
+        assert (ended.number, ended.uuid) == (2, "MIG-a")
+        assert another.damaged is None
+
+
+def test_it_writes_ahead_and_syncs_by_default(path: Path) -> None:
+    with Journal(path) as journal:
+        assert journal._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert journal._connection.execute("PRAGMA synchronous").fetchone() == (2,)
+
+
+def test_a_life_ends_with_its_destroy_and_the_next_has_another_generation(path: Path) -> None:
+    with opened(path) as journal:
+        created(journal)
+        (first,) = alive(journal.deeds(gpu()))
+        ending = journal.begin(gpu(), "migrator", Op.DESTROY, PLACE, known=first)
+        assert alive(journal.deeds(gpu())) == (first,)
+        journal.end(ending, State.DONE)
+        assert not journal.deeds(gpu())
+        created(journal)
+        (second,) = journal.deeds(gpu())
+        assert second.generation > first.generation
+
+
+def test_an_unfinished_change_is_found_again_until_it_is_ended(path: Path) -> None:
+    wanted = (Place(0, "1g.5gb+me"), PLACE)
+    with opened(path) as journal:
+        journal.begin_change(gpu(), "migrator", (PLACE,), wanted)
+    with opened(path) as journal:
+        (change,) = journal.unfinished(gpu())
+        assert (change.before, change.wanted) == ((PLACE,), wanted)
+        journal.end_change(change, State.UNDONE)
+        assert not journal.unfinished(gpu())
+        assert journal.state_of(change) is State.UNDONE
+
+
+def test_another_boot_clears_this_gpu_only(path: Path) -> None:
+    with opened(path) as journal:
+        created(journal)
+        created(journal, of=gpu(uuid="GPU-1"))
+        journal.begin_change(gpu(), "migrator", (), (PLACE,))
+        journal.begin_change(gpu("boot-0", "GPU-2"), "migrator", (), (PLACE,))
+        assert not journal.forget_other_boots(gpu())
+        assert not journal.forget_other_boots(gpu(uuid="GPU-2"))
+        assert not journal.unfinished(gpu("boot-0", "GPU-2"))
+        assert journal.forget_other_boots(gpu("boot-2")) == (PLACE,)
+        assert not journal.deeds(gpu())
+        assert not journal.unfinished(gpu())
+        assert journal.deeds(gpu(uuid="GPU-1"))
+
+
+def test_it_stays_small_and_forgets_nothing_alive(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "KEPT", 3)
+    with opened(path) as journal:
+        created(journal, Place(0, "1g.5gb"))
+        for _ in range(9):
+            journal.end_change(journal.begin_change(gpu(), "migrator", (), ()), State.DONE)
+            created(journal)
+            (*_, create) = journal.deeds(gpu())
+            ending = journal.begin(gpu(), "migrator", Op.DESTROY, PLACE, known=create)
+            journal.end(ending, State.DONE)
+            journal.shorten(gpu())
+        (rows,) = journal._connection.execute("SELECT count(*) FROM deed").fetchone()
+        (changes,) = journal._connection.execute("SELECT count(*) FROM change").fetchone()
+        assert rows <= 7
+        assert changes <= 6
+        assert [each.place for each in journal.deeds(gpu())] == [Place(0, "1g.5gb")]
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(b"this is no database, whatever its name says" * 100)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def half(path: Path) -> None:
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+
+
+def another_database(path: Path) -> None:
+    path.unlink()
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE deed (what TEXT)")
+    connection.close()
+
+
+def another_table(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("ALTER TABLE deed RENAME COLUMN owner TO possessor")
+    connection.close()
+
+
+def a_letter(path: Path) -> None:
+    text = path.read_bytes()
+    assert b"3g.20gb" in text
+    path.write_bytes(text.replace(b"3g.20gb", b"3g.40gb"))
+
+
+def a_page(path: Path) -> None:
+    text = bytearray(path.read_bytes())
+    text[4096 : 4096 + 64] = b"\xff" * 64
+    path.write_bytes(text)
+
+
+@pytest.mark.parametrize(
+    "damage", [garbage, empty, half, another_database, another_table, a_letter, a_page]
+)
+def test_a_damaged_file_is_kept_aside_and_a_new_one_begun(
+    path: Path, damage: Callable[[Path], None]
+) -> None:
+    with opened(path) as journal:
+        created(journal)
+    damage(path)
+    broken = path.read_bytes()
+    with opened(path) as journal:
+        assert not journal.deeds(gpu())
+        assert journal.damaged
+        assert journal.damaged.name.startswith("journal.db.damaged-")
+        assert journal.damaged.read_bytes() == broken
+        created(journal)
+    with opened(path) as journal:
+        assert journal.damaged is None
+        assert journal.deeds(gpu())
+
+
+def test_the_log_of_a_damaged_file_is_not_replayed_into_the_new_one(path: Path) -> None:
+    first = opened(path)
+    created(first)
+    wal = path.with_name("journal.db-wal").read_bytes()
+    first.close()
+    path.unlink()
+    path.with_name("journal.db-wal").write_bytes(wal)
+    with opened(path) as journal:
+        assert not journal.deeds(gpu())
+        assert journal.damaged is None
+        assert list(path.parent.glob("journal.db.lost-*-wal"))
+
+
+OPEN = (
+    "import sys\nfrom pathlib import Path\nfrom migrator.gpu.journal import Journal\n"
+    "with Journal(Path(sys.argv[1])) as journal: print(journal.damaged or '')\n"
+)
+
+
+@pytest.mark.parametrize("damage", [garbage, None], ids=["damaged", "missing"])
+def test_several_processes_at_once_make_one_new_file(
+    path: Path, damage: Callable[[Path], None] | None
+) -> None:
+    if damage:
+        damage(path)
+    processes = [
+        subprocess.Popen([sys.executable, "-c", OPEN, str(path)], stdout=subprocess.PIPE, text=True)
+        for _ in range(6)
+    ]
+    told = [process.communicate()[0].strip() for process in processes]
+    assert [process.returncode for process in processes] == [0] * 6
+    aside = [str(each) for each in path.parent.glob("*.damaged-*")]
+    assert [each for each in told if each] == aside
+    assert len(aside) == bool(damage)
+
+
+def test_a_newer_journal_is_refused_and_left_as_it_is(path: Path) -> None:
+    opened(path).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 2")
+    connection.close()
+    with pytest.raises(InputError, match="this journal has version 2 and this MIGRator knows 1"):
+        opened(path)
+    assert [each.name for each in path.parent.glob("*damaged*")] == []
+
+
+def test_where_no_file_can_be_there_is_no_journal(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(GpuError, match="the journal cannot be opened"):
+        opened(tmp_path / "file" / "journal.db")
+
+
+def test_a_full_disk_is_told_before_anything_is_done(path: Path) -> None:
+    with opened(path) as journal:
+        created(journal)
+        (pages,) = journal._connection.execute("PRAGMA page_count").fetchone()
+        journal._connection.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(GpuError, match=r"cannot be used \(.*full\), and without it"):
+            journal.begin(gpu(), "o" * 100_000, Op.CREATE, PLACE)
+        assert len(journal.deeds(gpu())) == 1
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_journal_that_was_taken_away_takes_no_more_words(path: Path, replaced: bool) -> None:
+    with opened(path) as journal:
+        path.rename(path.with_name("elsewhere.db"))
+        if replaced:
+            opened(path).close()
+        with pytest.raises(GpuError, match="without it the GPU is not touched"):
+            created(journal)

@@ -1,0 +1,374 @@
+"""The `mig` driver over the fake NVML: every board, every place, every refusal."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.fake_gpu import mig_driver
+
+from migrator.core.catalogue import boards
+from migrator.core.errors import GpuError, InputError
+from migrator.gpu import mig
+from migrator.gpu.driver import (
+    GpuInstance,
+    Holder,
+    InUseError,
+    NotPermittedError,
+    Place,
+    RefusedError,
+    TransientError,
+)
+from migrator.gpu.fake_nvml import FakeNvml, FaultKind, installed
+from migrator.gpu.fake_nvml import boards as rules
+from migrator.gpu.fake_nvml.state import Process
+from migrator.gpu.processes import boot_id
+
+NOBODY = 4_000_000
+"""A process that cannot be: above the kernel's largest number."""
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[tuple[FakeNvml, mig.MigDriver]]:
+    with mig_driver(tmp_path) as both:
+        yield both
+
+
+@pytest.fixture
+def fake(machine: tuple[FakeNvml, mig.MigDriver]) -> FakeNvml:
+    return machine[0]
+
+
+@pytest.fixture
+def driver(machine: tuple[FakeNvml, mig.MigDriver]) -> mig.MigDriver:
+    return machine[1]
+
+
+@pytest.mark.parametrize("name", boards())
+def test_every_profile_at_every_start(tmp_path: Path, name: str) -> None:
+    with mig_driver(tmp_path, name) as (fake, driver):
+        for profile in boards()[name].profiles:
+            for start in profile.starts:
+                place = Place(start, profile.name)
+                made = driver.create(place)
+                assert made.place == place
+                assert driver.instances() == fake.instances() == (made,)
+                assert fake.store.now().gpus[0].instances[0].compute[0].slices == profile.gpcs
+                driver.destroy(made)
+                assert driver.instances() == fake.instances() == ()
+
+
+@pytest.mark.parametrize("name", boards())
+def test_a_board_filled_with_its_smallest_instances(tmp_path: Path, name: str) -> None:
+    with mig_driver(tmp_path, name) as (_, driver):
+        smallest = driver.gpu().board.plain_profiles[1]
+        made = [driver.create(Place(start, smallest.name)) for start in smallest.starts]
+        assert driver.instances() == tuple(made)
+        assert len({each.uuid for each in made}) == len({each.number for each in made}) == len(made)
+        with pytest.raises(RefusedError, match=r"no room for .* at 0: 1g\.\d+gb at 0 is there"):
+            driver.create(Place(0, smallest.name))
+
+
+def test_the_gpu(fake: FakeNvml, driver: mig.MigDriver) -> None:
+    gpu = driver.gpu()
+    assert (gpu.index, gpu.name, gpu.divides) == (0, "NVIDIA A100-40GB", True)
+    assert gpu.board == boards()["A100-40GB"]
+    assert gpu.boot_id == fake.boot_id()
+    assert gpu.uuid.startswith("GPU-")
+
+
+def test_the_boot_is_the_machines_own_by_default(tmp_path: Path) -> None:
+    with installed(tmp_path), mig.opened(0) as driver:
+        assert driver.gpu().boot_id == boot_id()
+
+
+def test_neighbours_keep_their_lives(driver: mig.MigDriver) -> None:
+    left, right = driver.create(Place(0, "3g.20gb")), driver.create(Place(4, "2g.10gb"))
+    driver.destroy(left)
+    driver.create(Place(2, "1g.10gb"))
+    assert right in driver.instances()
+
+
+def test_what_the_environment_holds(driver: mig.MigDriver) -> None:
+    made = driver.create(Place(4, "3g.20gb"))
+    environment = driver.environment(made)
+    assert made.uuid is not None
+    assert made.uuid.startswith("MIG-")
+    assert environment["CUDA_VISIBLE_DEVICES"] == made.uuid
+
+
+def test_a_half_made_instance_is_listed_and_can_only_be_destroyed(
+    fake: FakeNvml, driver: mig.MigDriver
+) -> None:
+    half = fake.foreign(4, "3g.20gb", whole=False)
+    assert driver.instances() == (half,)
+    assert half.uuid is None
+    with pytest.raises(GpuError, match="no compute instance, nothing can run there"):
+        driver.environment(half)
+    driver.destroy(half)
+    assert driver.instances() == ()
+
+
+def test_an_instance_in_use_is_refused_and_stays_whole(
+    fake: FakeNvml, driver: mig.MigDriver
+) -> None:
+    made = driver.create(Place(4, "3g.20gb"))
+    fake.hold(4, NOBODY)
+    fake.hold(4, 1)
+    with pytest.raises(InUseError, match=rf"process 1\), unknown \(process {NOBODY}\); end them"):
+        driver.destroy(made)
+    held = driver.instances()[0]
+    assert [each.pid for each in held.holders] == [1, NOBODY]
+    assert held.holders[1] == Holder(NOBODY, "unknown")
+    assert held.uuid == made.uuid
+    fake.release()
+    driver.destroy(held)
+    assert driver.instances() == ()
+
+
+def test_a_process_that_comes_in_between_is_named(tmp_path: Path) -> None:
+    def held_first(name: str) -> None:
+        if name == "nvmlComputeInstanceDestroy":
+            FakeNvml(tmp_path).hold(4, NOBODY)
+
+    with installed(tmp_path, before=held_first), mig.opened(0) as driver:
+        made = driver.create(Place(4, "3g.20gb"))
+        with pytest.raises(InUseError, match=f"process {NOBODY}"):
+            driver.destroy(made)
+        assert driver.instances()[0].uuid == made.uuid
+
+
+def test_holders_on_an_old_driver(fake: FakeNvml, driver: mig.MigDriver) -> None:
+    driver.create(Place(4, "3g.20gb"))
+    fake.hold(4, NOBODY)
+    fake.fault(FaultKind.NO_VERSION_2, None)
+    assert driver.instances()[0].holders == (Holder(NOBODY, "unknown"),)
+
+
+@pytest.mark.parametrize("kind", [FaultKind.IN_USE, FaultKind.TRANSIENT_DESTROY])
+def test_in_use_without_a_process_is_transient_and_passes(
+    fake: FakeNvml, driver: mig.MigDriver, kind: FaultKind
+) -> None:
+    made = driver.create(Place(4, "3g.20gb"))
+    fake.fault(kind, 2)
+    for _ in range(2):
+        with pytest.raises(TransientError, match=r"3g\.20gb at 4 though no process is on it"):
+            driver.destroy(made)
+    assert len(driver.instances()) == 1
+    driver.destroy(made)
+    assert driver.instances() == ()
+
+
+def test_what_is_gone_or_another_is_left_alone(fake: FakeNvml, driver: mig.MigDriver) -> None:
+    made = driver.create(Place(4, "2g.10gb"))
+    fake.remove(4)
+    driver.destroy(made)
+    other = fake.foreign(4, "1g.10gb")
+    assert other.number == made.number
+    driver.destroy(made)
+    assert driver.instances() == (other,)
+
+
+def test_no_room_names_what_is_in_the_way(driver: mig.MigDriver) -> None:
+    driver.create(Place(4, "2g.10gb"))
+    with pytest.raises(RefusedError, match=r"3g\.20gb at 4: 2g\.10gb at 4 is there; destroy"):
+        driver.create(Place(4, "3g.20gb"))
+
+
+def test_only_one_instance_with_media_engines(driver: mig.MigDriver) -> None:
+    driver.create(Place(0, "1g.5gb+me"))
+    with pytest.raises(RefusedError, match=r"no room for 1g\.5gb\+me at 1; destroy"):
+        driver.create(Place(1, "1g.5gb+me"))
+    driver.create(Place(1, "1g.5gb"))
+
+
+def test_refused_though_there_is_room(fake: FakeNvml, driver: mig.MigDriver) -> None:
+    fake.fault(FaultKind.INSUFFICIENT_RESOURCES)
+    with pytest.raises(RefusedError, match=r"no room for 3g\.20gb at 4; destroy"):
+        driver.create(Place(4, "3g.20gb"))
+    assert driver.create(Place(4, "3g.20gb")) in driver.instances()
+
+
+def test_no_orphan_where_the_compute_instance_is_refused(
+    fake: FakeNvml, driver: mig.MigDriver
+) -> None:
+    fake.fault(FaultKind.COMPUTE_REFUSED)
+    fake.fault(FaultKind.TRANSIENT_DESTROY, len(mig.PAUSES_S))
+    with pytest.raises(
+        RefusedError, match=r"4 \(Insufficient resources\); nothing of it is left; try again"
+    ):
+        driver.create(Place(4, "3g.20gb"))
+    assert driver.instances() == ()
+    assert fake.faults() == ()
+
+
+def test_an_orphan_that_stays_is_told(fake: FakeNvml, driver: mig.MigDriver) -> None:
+    fake.fault(FaultKind.COMPUTE_REFUSED)
+    fake.fault(FaultKind.TRANSIENT_DESTROY, None)
+    with pytest.raises(RefusedError, match=r"could not be removed either \(`nvidia-smi mig -i 0"):
+        driver.create(Place(4, "3g.20gb"))
+    assert [each.uuid for each in driver.instances()] == [None]
+
+
+def test_an_interruption_leaves_no_orphan(tmp_path: Path) -> None:
+    def interrupt(name: str) -> None:
+        if name == "nvmlGpuInstanceCreateComputeInstance":
+            raise KeyboardInterrupt
+
+    with installed(tmp_path, before=interrupt) as fake, mig.opened(0) as driver:
+        with pytest.raises(KeyboardInterrupt):
+            driver.create(Place(4, "3g.20gb"))
+        assert fake.instances() == ()
+
+
+def test_lost_rights(fake: FakeNvml, driver: mig.MigDriver) -> None:
+    made = driver.create(Place(0, "4g.20gb"))
+    fake.fault(FaultKind.NO_PERMISSION, None)
+    attempts = (
+        lambda: driver.create(Place(4, "3g.20gb")),
+        lambda: driver.destroy(made),
+        driver.instances,
+    )
+    for attempt in attempts:
+        with pytest.raises(NotPermittedError, match=r"run it as root.*mig/config"):
+            attempt()
+    assert driver.gpu().divides
+    fake.mend()
+    assert driver.instances() == (made,)
+
+
+def test_rights_lost_half_way(fake: FakeNvml, driver: mig.MigDriver) -> None:
+    fake.fault(FaultKind.NO_PERMISSION, 1, after=1)
+    with pytest.raises(
+        NotPermittedError, match=r"made no compute instance .* nothing of it is left; run it"
+    ):
+        driver.create(Place(4, "3g.20gb"))
+    assert driver.instances() == ()
+
+
+def test_mig_mode_off(tmp_path: Path) -> None:
+    with mig_driver(tmp_path, mig_on=False) as (_, driver):
+        assert not driver.gpu().divides
+        assert driver.gpu().board == boards()["A100-40GB"]
+        assert driver.instances() == ()
+        with pytest.raises(InputError, match=r"MIG mode of GPU 0 is off; .*--enable-mig.* -mig 1"):
+            driver.create(Place(4, "3g.20gb"))
+
+
+def test_mig_mode_is_switched_on_when_asked(tmp_path: Path) -> None:
+    with mig_driver(tmp_path, mig_on=False) as (fake, driver):
+        fake.hold(None, NOBODY)
+        fake.fault(FaultKind.GPU_LOST, after=2)
+        with pytest.raises(InUseError, match="a process that NVML does not list uses the GPU"):
+            driver.enable_mig()
+        assert driver.holders() == (Holder(NOBODY, "unknown"),)
+        with pytest.raises(InUseError, match=f"stays off because .*process {NOBODY}"):
+            driver.enable_mig()
+        assert driver.mig_mode() == (False, True)
+        fake.release()
+        driver.enable_mig()
+        assert driver.gpu().divides
+        driver.create(Place(4, "3g.20gb"))
+        driver.enable_mig()
+        assert len(driver.instances()) == 1
+
+
+def test_mig_mode_that_waits_for_a_reset(tmp_path: Path) -> None:
+    with mig_driver(tmp_path, mig_on=False) as (fake, driver):
+        fake.fault(FaultKind.RESET_REQUIRED)
+        with pytest.raises(GpuError, match=r"switch MIG mode on.*--gpu-reset"):
+            driver.enable_mig()
+        assert not driver.gpu().divides
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        (Place(4, "3g.71gb"), r"A100-40GB has no MIG profile '3g\.71gb'; it has 1g\.5gb"),
+        (Place(2, "3g.20gb"), r"3g\.20gb cannot start at 2 on A100-40GB; it can at 0, 4"),
+        (Place(7, "1g.5gb"), r"1g\.5gb cannot start at 7"),
+        (Place(-1, "1g.5gb"), r"1g\.5gb cannot start at -1"),
+    ],
+)
+def test_places_that_cannot_be(driver: mig.MigDriver, place: Place, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        driver.create(place)
+    assert driver.instances() == ()
+
+
+def test_a_reboot(tmp_path: Path) -> None:
+    with mig_driver(tmp_path, "H200-141GB") as (fake, driver):
+        made = driver.create(Place(4, "3g.71gb"))
+        before = driver.gpu()
+        fake.reboot()
+        after = driver.gpu()
+        assert after.boot_id != before.boot_id
+        assert (before.divides, after.divides) == (True, False)
+        assert driver.instances() == ()
+        driver.destroy(made)
+
+
+def test_mig_mode_survives_a_reboot_on_ampere(fake: FakeNvml, driver: mig.MigDriver) -> None:
+    driver.create(Place(4, "3g.20gb"))
+    fake.reboot()
+    assert driver.gpu().divides
+    assert driver.instances() == ()
+
+
+def test_a_lost_gpu(fake: FakeNvml, driver: mig.MigDriver) -> None:
+    fake.fault(FaultKind.GPU_LOST, None)
+    with pytest.raises(GpuError, match="reboot, and look at `dmesg`"):
+        driver.gpu()
+
+
+def test_no_such_gpu(tmp_path: Path) -> None:
+    with (
+        installed(tmp_path, ["A30-24GB", "A30-24GB"]),
+        pytest.raises(InputError, match="there is no GPU 2; this machine has 0, 1"),
+        mig.opened(2),
+    ):
+        pass
+
+
+def test_two_gpus_are_apart(tmp_path: Path) -> None:
+    with (
+        installed(tmp_path, ["A30-24GB", "H200-141GB"]) as fake,
+        mig.opened(0) as small,
+        mig.opened(1) as large,
+    ):
+        made = large.create(Place(4, "3g.71gb"))
+        assert small.instances() == fake.instances(0) == ()
+        assert large.instances() == fake.instances(1) == (made,)
+        assert small.gpu().uuid != large.gpu().uuid
+
+
+def test_instances_of_several_compute_instances(fake: FakeNvml, driver: mig.MigDriver) -> None:
+    """As somebody may make them by hand: one instance to us, held by whoever is on any part."""
+    made = fake.foreign(4, "3g.20gb", whole=False)
+    with fake.store.changing() as state:
+        gpu = state.gpus[0]
+        for _ in range(3):
+            rules.add_compute(gpu, gpu.instances[0], 1)
+        last = gpu.instances[0].compute[-1].serial
+        gpu.processes.append(Process(NOBODY, last))
+    listed = driver.instances()
+    assert [each.place for each in listed] == [made.place]
+    assert [each.pid for each in listed[0].holders] == [NOBODY]
+    with pytest.raises(InUseError):
+        driver.destroy(listed[0])
+    assert len(fake.store.now().gpus[0].instances[0].compute) == 3
+    fake.release()
+    driver.destroy(listed[0])
+    assert driver.instances() == ()
+
+
+def test_the_fake_machine_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(mig.FAKE_NVML, f"{tmp_path}:A30-24GB,H200-141GB")
+    assert mig.gpu_count() == 2
+    with mig.opened(1) as driver:
+        made: GpuInstance = driver.create(Place(4, "3g.71gb"))
+        assert driver.gpu().boot_id == FakeNvml(tmp_path).boot_id()
+    monkeypatch.setenv(mig.FAKE_NVML, str(tmp_path))
+    with mig.opened(1) as driver:
+        assert driver.instances() == (made,)

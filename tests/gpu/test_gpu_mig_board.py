@@ -1,0 +1,103 @@
+"""The board read from NVML: as the catalogue has it, with old drivers too, and new boards."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.fake_gpu import mig_driver
+
+from migrator.core import catalogue
+from migrator.core.catalogue import Board, MigProfile, boards
+from migrator.core.errors import InputError
+from migrator.gpu import mig
+from migrator.gpu.fake_nvml import FaultKind, installed
+from migrator.gpu.nvml_errors import UnsupportedError
+
+
+def _read(folder: Path, name: str, *faults: FaultKind, mig_on: bool = True) -> Board:
+    with installed(folder, [name], mig=mig_on) as fake:
+        for each in faults:
+            fake.fault(each, None)
+        with mig.opened(0) as driver:
+            return driver.gpu().board
+
+
+def _published(read: MigProfile, known: MigProfile) -> MigProfile:
+    """What was read, without what the catalogue does not know."""
+    return replace(
+        read,
+        memory_gib=None if known.memory_gib is None else read.memory_gib,
+        sms=None if known.sms is None else read.sms,
+        profile_id=None if known.profile_id is None else read.profile_id,
+    )
+
+
+@pytest.mark.parametrize("mig_on", [True, False])
+@pytest.mark.parametrize("name", boards())
+def test_every_board_is_read_as_it_is(tmp_path: Path, name: str, mig_on: bool) -> None:
+    read, known = _read(tmp_path, name, mig_on=mig_on), boards()[name]
+    assert read.name == name
+    assert (read.compute_slices, read.memory_slices) == (known.compute_slices, known.memory_slices)
+    assert len(read.profiles) == len(known.profiles)
+    for each in known.profiles:
+        assert _published(read.profile(each.name), each) == each
+    assert read.sizes == known.sizes
+
+
+@pytest.mark.parametrize("fault", [FaultKind.NO_VERSION_2, FaultKind.VERSION_MISMATCH])
+@pytest.mark.parametrize("name", boards())
+def test_an_old_driver_tells_no_names(tmp_path: Path, name: str, fault: FaultKind) -> None:
+    assert _read(tmp_path / "old", name, fault) == _read(tmp_path / "new", name)
+
+
+@pytest.mark.parametrize("name", boards())
+def test_names_are_formed_as_nvidia_forms_them(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a board that the catalogue does not have, on a driver that tells no names."""
+    monkeypatch.setattr("migrator.gpu.mig_board.boards", dict)
+    read = _read(tmp_path, name, FaultKind.NO_VERSION_2)
+    assert {each.name for each in read.profiles} == {each.name for each in boards()[name].profiles}
+    assert read.name == f"NVIDIA {name}"
+
+
+def test_a_driver_that_tells_no_placements(tmp_path: Path) -> None:
+    assert _read(tmp_path, "H200-141GB", FaultKind.NO_PLACEMENTS) == boards()["H200-141GB"]
+
+
+def test_a_driver_that_tells_no_profiles(tmp_path: Path) -> None:
+    assert _read(tmp_path, "H200-141GB", FaultKind.NO_PROFILES) == boards()["H200-141GB"]
+
+
+@pytest.mark.parametrize("fault", [FaultKind.NO_PLACEMENTS, FaultKind.NO_PROFILES])
+def test_a_new_board_on_a_driver_that_cannot_tell(
+    tmp_path: Path, fault: FaultKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("migrator.gpu.mig_board.boards", dict)
+    with pytest.raises(UnsupportedError, match="update the driver"):
+        _read(tmp_path, "H200-141GB", fault)
+
+
+def test_a_new_board_needs_no_catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = catalogue.board("H200-141GB")
+    monkeypatch.setattr("migrator.gpu.mig_board.boards", dict)
+    read = _read(tmp_path, "H200-141GB")
+    assert (read.name, read.profiles) == ("NVIDIA H200-141GB", known.profiles)
+
+
+def test_boards_with_equal_profiles_are_told_apart_by_name(tmp_path: Path) -> None:
+    assert _read(tmp_path / "1", "H20-96GB").name == "H20-96GB"
+    assert _read(tmp_path / "2", "H100-96GB-GH200").name == "H100-96GB-GH200"
+
+
+def test_a_gpu_that_cannot_be_divided(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has no MIG instances; `--driver mps` shares any"):
+        _read(tmp_path, "A100-40GB", FaultKind.NO_MIG)
+
+
+def test_the_board_is_read_once(tmp_path: Path) -> None:
+    with mig_driver(tmp_path) as (fake, driver):
+        driver.gpu()
+        fake.fault(FaultKind.NO_PROFILES)
+        driver.gpu()
+        assert [each.left for each in fake.faults()] == [1]

@@ -1,0 +1,487 @@
+"""MPS shares: a daemon of our own comes with the first and goes with the last."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from support.nvidia_programs import NvidiaPrograms
+
+from migrator.core.errors import GpuError, InputError
+from migrator.gpu import nvidia_smi
+from migrator.gpu.driver import GpuDriver, InUseError, Place, RefusedError
+from migrator.gpu.mps import MpsDriver, daemon_folder, shareable
+from migrator.gpu.mps_daemon import Daemon
+from migrator.gpu.processes import exists
+from migrator.gpu.virtual_board import held
+
+THREE, FOUR = Place(4, "3g.71gb"), Place(0, "4g.71gb")
+
+
+@pytest.fixture
+def state() -> Iterator[Path]:
+    """A short path, as sockets need it; whatever daemon a test leaves there is ended."""
+    folder = Path(tempfile.mkdtemp(prefix="mps"))
+    yield folder
+    for pid_file in folder.rglob("*.pid"):
+        Daemon(pid_file.parents[1], {}, end_s=0.0).quit()
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvidiaPrograms:
+    found = NvidiaPrograms(tmp_path / "programs")
+    found.on_path(monkeypatch)
+    found.smi()
+    found.mps()
+    monkeypatch.setattr(nvidia_smi, "device_sms", lambda _visible: 132)
+    return found
+
+
+def running(driver: MpsDriver) -> int:
+    pid = driver.daemon.running()
+    assert pid is not None
+    return pid
+
+
+def test_the_daemon_comes_with_the_first_share_and_goes_with_the_last(
+    programs: NvidiaPrograms, state: Path
+) -> None:
+    driver = MpsDriver.found(0, state)
+    as_any: GpuDriver = driver
+    assert as_any.gpu().board.name == "H200-141GB"
+    assert driver.daemon.running() is None
+    three = driver.create(THREE)
+    pid = running(driver)
+    four = driver.create(FOUR)
+    assert driver.instances() == (four, three)
+    driver.destroy(three)
+    assert running(driver) == pid
+    driver.destroy(four)
+    assert driver.daemon.running() is None
+    assert not exists(pid)
+    assert [each.partition(" ")[0] for each in programs.told() if "list" not in each] == [
+        "start",
+        "quit",
+    ]
+    assert sorted(each.name for each in next(state.iterdir()).iterdir()) == [
+        "daemon.lock",
+        "shares.json",
+        "shares.lock",
+    ]
+
+
+@pytest.mark.usefixtures("programs")
+def test_a_worker_gets_the_sms_of_its_instance(state: Path) -> None:
+    driver = MpsDriver.found(0, state)
+    four = driver.create(FOUR)
+    environment = driver.environment(four)
+    assert environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "48.5"
+    assert environment["CUDA_MPS_PIPE_DIRECTORY"] == str(driver.daemon.pipes)
+    assert environment["CUDA_MPS_LOG_DIRECTORY"] == str(driver.daemon.logs)
+    assert environment["CUDA_MPS_PIPE_DIRECTORY"].startswith(str(state))
+    assert "CUDA_VISIBLE_DEVICES" not in environment
+    assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" not in environment
+    limited = MpsDriver.found(0, state, limit_memory=True).environment(four)
+    assert limited["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=71424M"
+    driver.destroy(four)
+
+
+def test_one_of_several_gpus_is_named_by_its_uuid(programs: NvidiaPrograms, state: Path) -> None:
+    programs.smi(count=2)
+    zero, one = MpsDriver.found(0, state), MpsDriver.found(1, state)
+    shares = zero.create(FOUR), one.create(FOUR)
+    assert running(zero) != running(one)
+    assert zero.environment(shares[0])["CUDA_VISIBLE_DEVICES"] == "GPU-0234abcd-0000"
+    assert one.environment(shares[1])["CUDA_VISIBLE_DEVICES"] == "GPU-1234abcd-0000"
+    zero.destroy(shares[0])
+    assert one.daemon.running() is not None
+    one.destroy(shares[1])
+    assert "start GPU-1234abcd-0000" in programs.told()
+
+
+@pytest.mark.usefixtures("programs")
+def test_the_sms_of_the_gpu_itself_count(
+    programs: NvidiaPrograms, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An A100 has 108 SMs, its largest instance 98."""
+    programs.smi("NVIDIA A100-SXM4-40GB", 40960)
+    asked: list[Mapping[str, str]] = []
+
+    def counted(visible: Mapping[str, str]) -> int:
+        asked.append(visible)
+        return 108
+
+    monkeypatch.setattr(nvidia_smi, "device_sms", counted)
+    driver = MpsDriver.found(0, state)
+    assert not asked, "nobody waits for CUDA to list shares"
+    whole = driver.create(Place(0, "7g.40gb"))
+    assert driver.environment(whole)["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "90.8"
+    driver.environment(whole)
+    assert len(asked) == 1
+    driver.destroy(whole)
+
+
+def test_a_gpu_without_mig_is_divided_into_sevenths(programs: NvidiaPrograms, state: Path) -> None:
+    programs.smi("NVIDIA GeForce RTX 4090", 24564)
+    driver = MpsDriver.found(0, state)
+    board = driver.gpu().board
+    assert [each.name for each in board.profiles] == [
+        "1g.3gb",
+        "2g.6gb",
+        "3g.12gb",
+        "4g.12gb",
+        "7g.24gb",
+    ]
+    share = driver.create(Place(4, "3g.12gb"))
+    assert driver.environment(share)["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "42.5"
+    driver.destroy(share)
+
+
+@pytest.mark.usefixtures("programs")
+def test_shares_never_exceed_the_gpu(state: Path) -> None:
+    driver = MpsDriver.found(0, state)
+    four = driver.create(FOUR)
+    with pytest.raises(RefusedError, match=r"no room for 7g.141gb at 0: it overlaps 4g.71gb at 0"):
+        driver.create(Place(0, "7g.141gb"))
+    assert driver.instances() == (four,)
+    driver.destroy(four)
+
+
+def test_a_later_process_finds_the_daemon_again(programs: NvidiaPrograms, state: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from migrator.gpu.driver import Place;"
+        "from migrator.gpu.mps import MpsDriver;"
+        "driver = MpsDriver.found(0, Path(sys.argv[1]));"
+        "driver.create(Place(4, '3g.71gb')); print(driver.daemon.running(), flush=True);"
+        "import time; time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(state)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        process.kill()
+    driver = MpsDriver.found(0, state)
+    assert running(driver) == pid
+    (three,) = driver.instances()
+    assert three.place == THREE
+    four = driver.create(FOUR)
+    assert running(driver) == pid
+    for each in (three, four):
+        driver.destroy(each)
+    assert not exists(pid)
+    assert sum(each.startswith("start") for each in programs.told()) == 1
+
+
+RESTLESS = """
+import sys
+from pathlib import Path
+from migrator.gpu.driver import Place
+from migrator.gpu.mps import MpsDriver
+driver = MpsDriver.found(0, Path(sys.argv[1]))
+print("here", flush=True)
+while True:
+    for each in driver.instances():
+        driver.destroy(each)
+    driver.create(Place(4, "3g.71gb"))
+    driver.create(Place(0, "4g.71gb"))
+"""
+
+
+@pytest.mark.usefixtures("programs")
+def test_whoever_is_killed_anywhere_leaves_what_the_next_one_can_remove(state: Path) -> None:
+    draw = random.Random(7)
+    for _ in range(6):
+        with subprocess.Popen(
+            [sys.executable, "-c", RESTLESS, str(state)], stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            time.sleep(draw.uniform(0, 0.4))
+            process.kill()
+    driver = MpsDriver.found(0, state)
+    if not driver.instances():
+        driver.create(THREE)
+    for each in driver.instances():
+        driver.destroy(each)
+    assert driver.instances() == ()
+    assert driver.daemon.running() is None
+    assert not driver.daemon.pipes.exists()
+
+
+def test_a_daemon_that_was_killed_is_not_taken_for_running_and_started_anew(
+    programs: NvidiaPrograms, state: Path
+) -> None:
+    driver = MpsDriver.found(0, state)
+    share = driver.create(THREE)
+    pid = running(driver)
+    os.kill(pid, signal.SIGKILL)
+    while exists(pid):
+        time.sleep(0.001)
+    assert (driver.daemon.pipes / "nvidia-cuda-mps-control.pid").exists()
+    assert driver.daemon.running() is None
+    assert driver.instances() == (share,)
+    driver.environment(share)
+    assert running(driver) != pid
+    driver.destroy(share)
+    assert [each for each in programs.told() if "list" not in each] == [
+        "start ",
+        "start ",
+        "quit -t 5",
+    ]
+
+
+@pytest.mark.usefixtures("programs")
+def test_a_number_that_is_somebody_elses_by_now_is_no_daemon(state: Path) -> None:
+    daemon = Daemon(state, {})
+    daemon.pipes.mkdir()
+    (daemon.pipes / "nvidia-cuda-mps-control.pid").write_text(f"{os.getpid()}\n")
+    assert daemon.running() is None
+    daemon.quit()
+    assert not daemon.pipes.exists()
+
+
+@pytest.mark.usefixtures("programs")
+def test_nobody_elses_daemon_is_touched(state: Path) -> None:
+    other = Daemon(state / "other", {})
+    other.start()
+    driver = MpsDriver.found(0, state)
+    driver.destroy(driver.create(THREE))
+    # even where its number is found in our folder
+    driver.daemon.pipes.mkdir()
+    left = driver.daemon.pipes / "nvidia-cuda-mps-control.pid"
+    left.write_text(str(other.running()))
+    assert driver.daemon.running() is None
+    driver.daemon.quit()
+    assert other.running() is not None
+    other.quit()
+    assert other.running() is None
+
+
+def test_a_daemon_that_does_not_go_is_ended(programs: NvidiaPrograms, state: Path) -> None:
+    programs.mps(obeys=False)
+    driver = MpsDriver(nvidia_smi.seen(0), state, end_s=0.3)
+    share = driver.create(THREE)
+    pid = running(driver)
+    driver.destroy(share)
+    assert not exists(pid)
+    assert driver.instances() == ()
+
+
+def test_a_daemon_that_does_not_come_leaves_no_share(programs: NvidiaPrograms, state: Path) -> None:
+    programs.mps(fails=True)
+    driver = MpsDriver.found(0, state)
+    with pytest.raises(GpuError, match=r"MPS could not be started \(Cannot find MPS"):
+        driver.create(THREE)
+    assert driver.instances() == ()
+    assert not driver.daemon.pipes.exists()
+
+
+@pytest.mark.usefixtures("programs")
+def test_a_half_made_share_is_removed_with_its_daemon(state: Path) -> None:
+    """Who was killed after the daemon had come and before the share was ready."""
+    driver = MpsDriver.found(0, state)
+    driver.create(THREE)
+    file = next(state.rglob("shares.json"))
+    shares = json.loads(file.read_text())
+    shares["instances"][0]["uuid"] = None
+    file.write_text(json.dumps(shares))
+    (half,) = driver.instances()
+    assert half.uuid is None
+    driver.destroy(half)
+    assert driver.daemon.running() is None
+
+
+@pytest.mark.usefixtures("programs")
+def test_a_client_that_does_not_say_where_it_runs_may_run_anywhere(state: Path) -> None:
+    """Also where a half-made share has no name to go by."""
+    driver = MpsDriver.found(0, state)
+    three, _ = driver.create(THREE), driver.create(FOUR)
+    file = next(state.rglob("shares.json"))
+    shares = json.loads(file.read_text())
+    shares["instances"][0]["uuid"] = None
+    file.write_text(json.dumps(shares))
+    clients = driver.daemon.pipes / "clients"
+    clients.write_text(f"{os.getpid()}\n")
+    assert [len(each.holders) for each in driver.instances()] == [1, 1]
+    with pytest.raises(InUseError, match=rf"process {os.getpid()}"):
+        driver.destroy(three)
+    clients.unlink()
+    for each in driver.instances():
+        driver.destroy(each)
+    assert driver.daemon.running() is None
+
+
+@pytest.mark.usefixtures("programs")
+def test_another_boot_begins_without_shares_and_daemon(state: Path) -> None:
+    before = MpsDriver.found(0, state)
+    before.create(THREE)
+    before.daemon.quit()
+    after = MpsDriver(nvidia_smi.seen(0), state, boot="another")
+    assert after.instances() == ()
+    after.destroy(after.create(FOUR))
+    assert after.daemon.running() is None
+
+
+@pytest.mark.usefixtures("programs")
+def test_who_registered_holds_a_share(state: Path) -> None:
+    driver = MpsDriver.found(0, state)
+    share = driver.create(THREE)
+    with held(driver.environment(share), "tester"), pytest.raises(InUseError, match="tester"):
+        driver.destroy(share)
+    assert driver.daemon.running() is not None
+    driver.destroy(share)
+
+
+@pytest.mark.usefixtures("programs")
+def test_the_daemons_clients_hold_the_share_they_were_started_in(state: Path) -> None:
+    driver = MpsDriver.found(0, state)
+    three, four = driver.create(THREE), driver.create(FOUR)
+    environment = {**os.environ, **driver.environment(three)}
+    sleep = ["sleep", "60"]
+    clients = driver.daemon.pipes / "clients"
+    with subprocess.Popen(sleep, env=environment) as named, subprocess.Popen(sleep) as unnamed:
+        clients.write_text(f"{named.pid}\n")
+        on_four, on_three = driver.instances()
+        assert [(each.pid, each.name) for each in on_three.holders] == [(named.pid, "sleep")]
+        assert on_four == four
+        with pytest.raises(InUseError, match=rf"3g.71gb at 4 .* sleep \(process {named.pid}\)"):
+            driver.destroy(three)
+        clients.write_text(f"{unnamed.pid}\n")
+        assert all(len(each.holders) == 1 for each in driver.instances())
+        clients.write_text(f"{os.getpid()}\n")
+        with held(driver.environment(four)):  # woken, not started, in its share
+            on_four, on_three = driver.instances()
+            assert [each.pid for each in on_four.holders] == [os.getpid()]
+            assert on_three == three
+        named.kill()
+        unnamed.kill()
+    clients.unlink()
+    driver.destroy(three)
+    driver.destroy(four)
+    assert driver.daemon.running() is None
+
+
+def test_what_cannot_be_shared_out_is_refused(
+    programs: NvidiaPrograms, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InputError, match="there is no GPU 3; this machine has 0"):
+        MpsDriver.found(3, state)
+    programs.smi(mig="Enabled")
+    with pytest.raises(InputError, match=r"GPU 0 is in MIG mode.* use --driver mig"):
+        MpsDriver.found(0, state)
+    programs.smi(fails=True)
+    with pytest.raises(InputError, match=r"nvidia-smi found none \(No devices were found\)"):
+        MpsDriver.found(0, state)
+    programs.smi("NVIDIA GeForce RTX 4090", 24564)
+    monkeypatch.setattr(nvidia_smi, "device_sms", lambda _visible: None)
+    with pytest.raises(InputError, match="CUDA does not tell how many SMs"):
+        MpsDriver.found(0, state)
+
+
+def test_missing_programs_are_told(
+    tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = NvidiaPrograms(tmp_path / "programs")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'programs'}:/bin")
+    with pytest.raises(InputError, match=r"no nvidia-smi.*--driver emulated"):
+        MpsDriver.found(0, state)
+    programs.smi()
+    with pytest.raises(InputError, match="nvidia-cuda-mps-control is not installed"):
+        MpsDriver.found(0, state)
+
+
+@pytest.mark.usefixtures("programs")
+def test_a_folder_too_deep_for_sockets_is_told(state: Path) -> None:
+    with pytest.raises(InputError, match="too long for the sockets of MPS"):
+        MpsDriver.found(0, state / ("deep" * 20))
+
+
+@pytest.mark.parametrize(
+    ("name", "mib", "known"),
+    [
+        ("NVIDIA H200", 143771, "H200-141GB"),
+        ("NVIDIA A100-SXM4-40GB", 40960, "A100-40GB"),
+        ("NVIDIA A100 80GB PCIe", 81920, "A100-80GB"),
+        ("NVIDIA H100 80GB HBM3", 81559, "H100-80GB-SXM"),
+        ("NVIDIA H100 NVL", 95830, "H100-94GB-NVL"),
+        ("NVIDIA A30", 24576, "A30-24GB"),
+        ("NVIDIA GeForce RTX 4090", 24564, None),
+    ],
+)
+def test_boards_are_known_by_what_their_gpu_calls_itself(
+    name: str, mib: int, known: str | None
+) -> None:
+    board = nvidia_smi.known_board(name, mib)
+    assert (board and board.name) == known
+
+
+def test_sms_are_counted_in_a_process_that_sees_no_daemon(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """There is no CUDA here; what the process is given is looked at instead."""
+    assert nvidia_smi.device_sms({}) is None
+    shown = tmp_path / "shown"
+    monkeypatch.setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "10")
+    monkeypatch.setattr(
+        nvidia_smi,
+        "_COUNT_SMS",
+        f"import os; open({str(shown)!r}, 'w').write(repr(dict(os.environ))); print(7)",
+    )
+    assert nvidia_smi.device_sms({"CUDA_VISIBLE_DEVICES": "GPU-1"}) == 7
+    text = shown.read_text()
+    assert "'CUDA_VISIBLE_DEVICES': 'GPU-1'" in text
+    assert "'CUDA_MPS_PIPE_DIRECTORY': '/dev/null'" in text
+    assert "ACTIVE_THREAD" not in text
+
+
+def test_clocks_and_memory_are_read_and_what_is_not_told_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in\n'
+        '  *clocks.sm,clocks.mem*"-i 1"*) echo "1980, 3201, 41, [N/A]" ;;\n'
+        '  *compute-apps=pid*) echo "123, 456"; echo "125, [N/A]" ;;\n'
+        "  *) exit 6 ;;\n"
+        "esac\n"
+    )
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    clocks = {"sm_mhz": 1980.0, "memory_mhz": 3201.0, "celsius": 41.0, "watts": None}
+    assert nvidia_smi.readings(1) == clocks
+    assert [nvidia_smi.process_mib(pid) for pid in (123, 124, 125)] == [456.0, None, None]
+    smi.unlink()
+    assert nvidia_smi.process_mib(123) is None
+    with pytest.raises(InputError, match="no nvidia-smi"):
+        nvidia_smi.readings(1)
+
+
+def test_who_has_no_emulated_gpus_says_what_else_one_can_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = NvidiaPrograms(tmp_path / "programs")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'programs'}:/bin")
+    for _ in range(2):
+        with pytest.raises(InputError, match=r", or go home$"):
+            shareable(0, otherwise="go home")
+        programs.smi()  # the second time the control program is missing
+
+
+@pytest.mark.usefixtures("programs")
+def test_owners_have_daemons_of_their_own(state: Path) -> None:
+    gpu = nvidia_smi.seen(0)
+    assert MpsDriver.found(0, state).daemon.pipes.parent == daemon_folder(state, "mps", gpu)
+    assert daemon_folder(state, "profile", gpu) == state / "profile-0234abcd"

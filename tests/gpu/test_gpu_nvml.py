@@ -1,0 +1,110 @@
+"""NVML opened and refused: one clear sentence each, and the right family of errors."""
+
+import ctypes
+import subprocess
+import sys
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from migrator.core.errors import GpuError, InputError
+from migrator.gpu import mig, nvml
+from migrator.gpu.driver import InUseError, NotPermittedError, RefusedError, TransientError
+from migrator.gpu.fake_nvml import FakeNvml, FaultKind, installed
+from migrator.gpu.nvml_errors import UnsupportedError, absence, refusal
+
+
+def test_no_driver_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> ctypes.CDLL:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr(pynvml, "nvmlLib", None)
+    monkeypatch.setattr(pynvml, "CDLL", absent)
+    with pytest.raises(InputError, match=r"no NVIDIA driver library \(libnvidia-ml\.so\.1\)"):
+        mig.gpu_count()
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (FaultKind.NO_LIBRARY, "no NVIDIA driver library .* install the driver"),
+        (FaultKind.NO_DRIVER, "installed but not loaded; `modprobe nvidia`"),
+    ],
+)
+def test_a_machine_without_driver(tmp_path: Path, fault: FaultKind, words: str) -> None:
+    with installed(tmp_path) as fake:
+        fake.fault(fault)
+        with pytest.raises(InputError, match=words), nvml.opened():
+            pass
+        with nvml.opened() as open_now:
+            assert open_now.count() == 1
+
+
+def test_no_binding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with pytest.raises(InputError, match="`pip install nvidia-ml-py`"), nvml.opened():
+        pass
+
+
+def test_the_driver_is_imported_without_binding() -> None:
+    """As on a GPU machine, where only our sources are and the binding may come from elsewhere."""
+    code = "import sys, migrator.gpu.mig; print(*{name.split('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"pynvml", "numpy", "pydantic", "yaml", "typer", "torch"}
+    assert not heavy & set(done.stdout.split())
+
+
+def test_nvml_is_shut_down_after_an_error(tmp_path: Path) -> None:
+    with installed(tmp_path):
+        with pytest.raises(ZeroDivisionError), nvml.opened():
+            _ = 1 / 0
+        with pytest.raises(pynvml.NVMLError_Uninitialized):
+            pynvml.nvmlDeviceGetCount()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "words"),
+    [
+        (pynvml.NVML_ERROR_NO_PERMISSION, NotPermittedError, "run it as root"),
+        (pynvml.NVML_ERROR_IN_USE, InUseError, "end what uses it"),
+        (pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES, RefusedError, "in the way"),
+        (pynvml.NVML_ERROR_NOT_SUPPORTED, UnsupportedError, "MIG mode on"),
+        (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, UnsupportedError, "update the driver"),
+        (pynvml.NVML_ERROR_TIMEOUT, TransientError, "try again"),
+        (pynvml.NVML_ERROR_NOT_READY, TransientError, "try again"),
+        (pynvml.NVML_ERROR_RESET_REQUIRED, GpuError, "--gpu-reset"),
+        (pynvml.NVML_ERROR_GPU_IS_LOST, GpuError, "dmesg"),
+        (pynvml.NVML_ERROR_UNKNOWN, GpuError, "migrator gpu doctor"),
+        (12345, GpuError, "migrator gpu doctor"),
+    ],
+)
+def test_refusals(code: int, kind: type[GpuError], words: str, tmp_path: Path) -> None:
+    with installed(tmp_path), nvml.opened():
+        told = refusal(pynvml, pynvml.NVMLError(code), "create the GPU instance")
+    assert type(told) is kind
+    assert str(told).startswith("NVML could not create the GPU instance (")
+    assert words in str(told)
+    assert ". " not in str(told)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, "updated while the old one is loaded; reboot"),
+        (pynvml.NVML_ERROR_NO_PERMISSION, "may not open the NVIDIA devices"),
+        (pynvml.NVML_ERROR_UNKNOWN, "does not start (Unknown Error); look at `nvidia-smi`"),
+    ],
+)
+def test_absences(code: int, words: str) -> None:
+    told = absence(pynvml, pynvml.NVMLError(code))
+    assert words in str(told)
+    assert str(told).endswith("use `--driver emulated`, which needs no GPU")
+
+
+def test_a_machine_without_gpus(tmp_path: Path) -> None:
+    fake = FakeNvml(tmp_path)
+    with fake.store.changing() as state:
+        state.gpus.clear()
+    with installed(tmp_path), pytest.raises(InputError, match="no GPU 0; this machine has none"):
+        mig.opened(0).__enter__()

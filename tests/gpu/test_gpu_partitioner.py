@@ -1,0 +1,458 @@
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from migrator.core.catalogue import board
+from migrator.core.errors import GpuError, InputError
+from migrator.gpu.change import BlockedError, Op
+from migrator.gpu.deed import State
+from migrator.gpu.driver import (
+    Gpu,
+    GpuInstance,
+    InUseError,
+    NotPermittedError,
+    Place,
+    RefusedError,
+    TransientError,
+)
+from migrator.gpu.emulated import EmulatedDriver
+from migrator.gpu.journal import Journal
+from migrator.gpu.layout import Layout
+from migrator.gpu.partitioner import Partitioner
+from migrator.gpu.virtual_board import held
+
+LEFT, RIGHT, WHOLE = Place(0, "4g.20gb"), Place(4, "3g.20gb"), Place(0, "7g.40gb")
+ONE, SIX = Place(1, "1g.5gb"), Place(6, "1g.5gb")
+
+
+class Scripted(EmulatedDriver):
+    """An emulated GPU where something else can happen first."""
+
+    def __init__(self, folder: Path, boot: str = "boot-1") -> None:
+        super().__init__(folder, 0, board("A100-40GB"), pace=0.0, boot=boot)
+        self.virtual = self._virtual
+        self.calls: list[str] = []
+        self.before: Callable[[str], None] = lambda _: None
+
+    def create(self, place: Place) -> GpuInstance:
+        self._first(f"create {place}")
+        return super().create(place)
+
+    def destroy(self, instance: GpuInstance) -> None:
+        self._first(f"destroy {instance.place}")
+        super().destroy(instance)
+
+    def places(self) -> list[Place]:
+        return [each.place for each in self.instances()]
+
+    def foreign(self, place: Place, whole: bool = True) -> GpuInstance:
+        made = self.virtual.create_gpu_instance(place)
+        return self.virtual.create_compute_instance(made) if whole else made
+
+    def at(self, place: Place) -> GpuInstance:
+        return next(each for each in self.instances() if each.place == place)
+
+    def _first(self, call: str) -> None:
+        self.calls.append(call)
+        self.before(call)
+
+
+class Failing:
+    """Raises at some calls, so many times."""
+
+    def __init__(self, call: str, error: BaseException, times: int = 1) -> None:
+        self.call, self.error, self.times = call, error, times
+
+    def __call__(self, call: str) -> None:
+        if call == self.call and self.times:
+            self.times -= 1
+            raise self.error
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Scripted:
+    return Scripted(tmp_path)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    with Journal(tmp_path / "journal.db", synchronous="OFF") as opened:
+        yield opened
+
+
+@pytest.fixture
+def pauses_s() -> list[float]:
+    return []
+
+
+@pytest.fixture
+def partitioner(driver: Scripted, journal: Journal, pauses_s: list[float]) -> Partitioner:
+    return Partitioner(driver, journal, sleep=pauses_s.append)
+
+
+def settled(partitioner: Partitioner) -> bool:
+    """Nothing is begun and not ended."""
+    gpu = partitioner.driver.gpu()
+    deeds = partitioner.journal.deeds(gpu)
+    return not partitioner.journal.unfinished(gpu) and all(
+        each.state is State.DONE for each in deeds
+    )
+
+
+def test_plan_changes_nothing_and_apply_does_what_it_says(
+    partitioner: Partitioner, driver: Scripted
+) -> None:
+    layout = Layout((LEFT, RIGHT))
+    planned = partitioner.plan(layout)
+    assert not driver.instances()
+    assert partitioner.apply(layout) == planned
+    assert driver.places() == [LEFT, RIGHT]
+    assert [each.place for each in partitioner.ours()] == [LEFT, RIGHT]
+    assert partitioner.apply(layout) == ()
+    assert settled(partitioner)
+
+
+def test_a_refused_create_takes_the_whole_change_back(
+    partitioner: Partitioner, driver: Scripted
+) -> None:
+    partitioner.apply(Layout((WHOLE,)))
+    driver.before = Failing(f"create {RIGHT}", RefusedError("no room"))
+    with pytest.raises(GpuError, match="no room; the GPU is as it was before"):
+        partitioner.apply(Layout((LEFT, RIGHT)))
+    assert driver.places() == [WHOLE]
+    assert [each.place for each in partitioner.ours()] == [WHOLE]
+    assert settled(partitioner)
+
+
+@pytest.mark.parametrize("error", [InUseError("held"), NotPermittedError("no rights")])
+def test_a_destroy_that_fails_leaves_everything(
+    partitioner: Partitioner, driver: Scripted, error: GpuError
+) -> None:
+    partitioner.apply(Layout((LEFT, RIGHT)))
+    driver.before = Failing(f"destroy {RIGHT}", error)
+    with pytest.raises(GpuError, match=f"{error}; the GPU is as it was before"):
+        partitioner.apply(Layout((WHOLE,)))
+    assert driver.places() == [LEFT, RIGHT]
+    assert settled(partitioner)
+
+
+def test_what_the_operator_must_mend_stays_an_input_error(
+    partitioner: Partitioner, driver: Scripted
+) -> None:
+    driver.before = Failing(f"create {WHOLE}", InputError("MIG mode is off"))
+    with pytest.raises(InputError, match="MIG mode is off; the GPU is as it was before"):
+        partitioner.apply(Layout((WHOLE,)))
+
+
+def test_a_destroy_that_fails_for_a_moment_is_tried_again(
+    partitioner: Partitioner, driver: Scripted, pauses_s: list[float]
+) -> None:
+    partitioner.apply(Layout((WHOLE,)))
+    driver.before = Failing(f"destroy {WHOLE}", TransientError("not yet"), 3)
+    partitioner.apply(Layout())
+    assert not driver.instances()
+    assert len(pauses_s) == 3
+    assert pauses_s == sorted(pauses_s)
+    assert len(set(pauses_s)) == 3
+
+
+def test_and_not_for_ever(
+    partitioner: Partitioner, driver: Scripted, pauses_s: list[float]
+) -> None:
+    partitioner.apply(Layout((WHOLE,)))
+    driver.before = Failing(f"destroy {WHOLE}", TransientError("not yet"), 100)
+    with pytest.raises(GpuError, match=r"not yet \(tried 7 times\); the GPU is as it was before"):
+        partitioner.apply(Layout())
+    assert driver.places() == [WHOLE]
+    assert len(pauses_s) == 6
+
+
+def test_where_back_is_barred_the_change_goes_forward(
+    partitioner: Partitioner, driver: Scripted
+) -> None:
+    """Somebody uses what was just made, so what was before cannot come back."""
+    partitioner.apply(Layout((WHOLE,)))
+    users: list[AbstractContextManager[None]] = []
+
+    def before(call: str) -> None:
+        if call == f"create {RIGHT}" and not users:
+            users.append(held(driver.environment(driver.at(LEFT)), "eager"))
+            users[0].__enter__()
+            raise RefusedError("no room")
+
+    driver.before = before
+    partitioner.apply(Layout((LEFT, RIGHT)))
+    assert driver.places() == [LEFT, RIGHT]
+    assert settled(partitioner)
+    users[0].__exit__(None, None, None)
+
+
+def test_where_neither_is_possible_it_says_how_things_are(
+    partitioner: Partitioner, driver: Scripted
+) -> None:
+    partitioner.apply(Layout((WHOLE,)))
+
+    def before(call: str) -> None:
+        if call == f"create {LEFT}":
+            driver.foreign(ONE)
+            raise RefusedError("no room")
+
+    driver.before = before
+    with pytest.raises(
+        GpuError, match="the GPU is not as it was before: of ours there are now no "
+    ):
+        partitioner.apply(Layout((LEFT, RIGHT)))
+    assert driver.places() == [ONE]
+    assert "1g.5gb at 1 is in the way" in partitioner.recovered.unsettled[0]
+    assert settled(partitioner)
+    driver.before = lambda _: None
+    partitioner.apply(Layout((RIGHT,)))
+    assert driver.places() == [ONE, RIGHT]
+
+
+def test_ctrl_c_in_the_middle_goes_back_at_once(partitioner: Partitioner, driver: Scripted) -> None:
+    partitioner.apply(Layout((WHOLE,)))
+    driver.before = Failing(f"create {RIGHT}", KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        partitioner.apply(Layout((LEFT, RIGHT)))
+    assert driver.places() == [WHOLE]
+    assert settled(partitioner)
+
+
+def test_one_instance_comes_and_goes_alone(partitioner: Partitioner, driver: Scripted) -> None:
+    partitioner.apply(Layout((RIGHT,)))
+    made = partitioner.create(ONE)
+    assert driver.places() == [ONE, RIGHT]
+    assert made == driver.at(ONE)
+    with pytest.raises(GpuError, match=r"1g.5gb at 1 is there already"):
+        partitioner.create(ONE)
+    with pytest.raises(InputError, match="overlap"):
+        partitioner.create(LEFT)
+    partitioner.destroy(ONE)
+    assert driver.places() == [RIGHT]
+    with pytest.raises(GpuError, match=r"1g.5gb at 1 is no instance of migrator's"):
+        partitioner.destroy(ONE)
+    assert driver.calls[-2:] == [f"create {ONE}", f"destroy {ONE}"]
+
+
+def test_a_single_create_that_is_refused_leaves_nothing(
+    partitioner: Partitioner, driver: Scripted
+) -> None:
+    driver.before = Failing(f"create {ONE}", RefusedError("no room"))
+    with pytest.raises(RefusedError, match="no room"):
+        partitioner.create(ONE)
+    assert settled(partitioner)
+    assert not partitioner.ours()
+
+
+def test_half_an_instance_that_a_failed_create_left_is_removed(
+    partitioner: Partitioner, driver: Scripted
+) -> None:
+    def before(call: str) -> None:
+        if call == f"create {ONE}":
+            driver.foreign(ONE, whole=False)
+            raise RefusedError("no compute instance")
+
+    driver.before = before
+    with pytest.raises(RefusedError):
+        partitioner.create(ONE)
+    assert not driver.instances()
+    assert settled(partitioner)
+
+
+def test_half_an_instance_that_cannot_be_removed_is_told_and_removed_later(
+    partitioner: Partitioner, driver: Scripted
+) -> None:
+    def before(call: str) -> None:
+        if call == f"create {ONE}":
+            driver.foreign(ONE, whole=False)
+            raise RefusedError("no compute instance")
+        raise NotPermittedError("no rights")
+
+    driver.before = before
+    with pytest.raises(GpuError, match=r"create 1g.5gb at 1 was begun and is not finished: no rig"):
+        partitioner.create(ONE)
+    driver.before = lambda _: None
+    assert partitioner.recover().destroyed == (ONE,)
+    assert not driver.instances()
+
+
+def test_in_use_is_refused_by_name_and_cleared_around(
+    partitioner: Partitioner, driver: Scripted
+) -> None:
+    partitioner.apply(Layout((LEFT, RIGHT)))
+    with held(driver.environment(driver.at(LEFT)), "trainer"):
+        for change in (lambda: partitioner.destroy(LEFT), lambda: partitioner.apply(Layout())):
+            with pytest.raises(BlockedError, match=r"4g.20gb at 0 is in the way and in use by tra"):
+                change()
+        assert driver.places() == [LEFT, RIGHT]
+        assert [str(step) for step in partitioner.clear()] == [f"destroy {RIGHT}"]
+        assert driver.places() == [LEFT]
+
+
+def test_another_owners_are_not_ours_until_we_come_as_them(
+    partitioner: Partitioner, driver: Scripted, journal: Journal
+) -> None:
+    partitioner.apply(Layout((RIGHT,)))
+    other = Partitioner(driver, journal, "other")
+    assert not other.ours()
+    assert other.owners() == {RIGHT: "migrator"}
+    with pytest.raises(BlockedError, match="it is migrator's, `migrator gpu clear --owner migra"):
+        other.apply(Layout((WHOLE,)))
+    assert other.clear() == ()
+    assert driver.places() == [RIGHT]
+    heir = Partitioner(driver, journal, "migrator")
+    heir.clear()
+    assert not driver.instances()
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_an_equal_instance_of_another_owner_is_not_taken_for_ours_that_is_gone(
+    partitioner: Partitioner, driver: Scripted, journal: Journal, finished: bool
+) -> None:
+    """Same place, same number, same UUID: only the journal can tell."""
+    if finished:
+        partitioner.create(ONE)
+        gone = driver.at(ONE)
+        driver.virtual.destroy_compute_instance(gone)
+        driver.virtual.destroy_gpu_instance(gone)
+    else:
+        journal.begin(driver.gpu(), "migrator", Op.CREATE, ONE)
+    Partitioner(driver, journal, "other").create(ONE)
+    assert partitioner.owners() == {ONE: "other"}
+    assert not partitioner.clear()
+    assert not partitioner.recover().adopted
+    assert driver.places() == [ONE]
+
+
+def test_what_nobody_knows_is_foreign_and_never_touched(
+    partitioner: Partitioner, driver: Scripted
+) -> None:
+    made, half = driver.foreign(RIGHT), driver.foreign(ONE, whole=False)
+    partitioner.apply(Layout((Place(2, "2g.10gb"),)))
+    assert partitioner.recovered.foreign == (half, made)
+    partitioner.clear()
+    assert driver.instances() == (half, made)
+
+
+def test_what_a_killed_create_left_is_finished_or_undone(
+    partitioner: Partitioner, driver: Scripted, journal: Journal
+) -> None:
+    for place in (ONE, SIX, RIGHT):
+        journal.begin(driver.gpu(), "migrator", Op.CREATE, place)
+    driver.foreign(ONE)
+    driver.foreign(SIX, whole=False)
+    found = partitioner.recover()
+    assert [str(step) for step in found.finished] == [f"create {ONE}"]
+    assert [str(step) for step in found.undone] == [f"create {SIX}", f"create {RIGHT}"]
+    assert found.destroyed == (SIX,)
+    assert [each.place for each in found.adopted] == [ONE]
+    assert driver.places() == [ONE]
+    assert found.acted
+    assert not partitioner.recover().acted
+
+
+def test_what_a_killed_destroy_left_is_finished_unless_somebody_uses_it(
+    partitioner: Partitioner, driver: Scripted, journal: Journal
+) -> None:
+    partitioner.apply(Layout((LEFT, RIGHT)))
+    for create in journal.deeds(driver.gpu()):
+        journal.begin(driver.gpu(), "migrator", Op.DESTROY, create.place, known=create)
+    with held(driver.environment(driver.at(LEFT)), "trainer"):
+        found = partitioner.recover()
+    assert [str(step) for step in found.finished] == [f"destroy {RIGHT}"]
+    assert [str(step) for step in found.undone] == [f"destroy {LEFT}"]
+    assert [each.place for each in found.adopted] == [LEFT]
+    assert settled(partitioner)
+
+
+def test_known_and_gone_is_forgotten_and_an_equal_one_with_another_number_is_foreign(
+    partitioner: Partitioner, driver: Scripted
+) -> None:
+    partitioner.apply(Layout((ONE, SIX)))
+    for place in (ONE, SIX):
+        gone = driver.at(place)
+        driver.virtual.destroy_compute_instance(gone)
+        driver.virtual.destroy_gpu_instance(gone)
+    driver.foreign(SIX)
+    assert driver.at(SIX).number == 1
+    found = partitioner.recover()
+    assert found.forgotten == (ONE, SIX)
+    assert [each.place for each in found.foreign] == [SIX]
+    assert not found.adopted
+
+
+def test_another_boot_forgets_everything(
+    partitioner: Partitioner, driver: Scripted, journal: Journal, tmp_path: Path
+) -> None:
+    partitioner.apply(Layout((LEFT, RIGHT)))
+    journal.begin_change(driver.gpu(), "migrator", (LEFT, RIGHT), ())
+    later = Partitioner(Scripted(tmp_path, boot="boot-2"), journal)
+    found = later.recover()
+    assert found.forgotten == (LEFT, RIGHT)
+    assert not found.adopted
+    assert settled(later)
+
+
+def test_a_damaged_journal_makes_all_foreign_and_touches_nothing(
+    partitioner: Partitioner, driver: Scripted, journal: Journal
+) -> None:
+    partitioner.apply(Layout((LEFT, RIGHT)))
+    there = driver.instances()
+    journal.close()
+    journal.path.write_bytes(b"nonsense" * 1000)
+    with Journal(journal.path, synchronous="OFF") as anew:
+        assert anew.damaged
+        survivor = Partitioner(driver, anew)
+        assert survivor.recover().foreign == there
+        assert survivor.clear() == ()
+        assert survivor.apply(Layout((LEFT, RIGHT))) == ()
+    assert driver.instances() == there
+
+
+def test_without_the_intent_on_disk_the_driver_is_not_asked(
+    partitioner: Partitioner, driver: Scripted, journal: Journal
+) -> None:
+    journal.path.rename(journal.path.with_name("elsewhere.db"))
+    for change in (
+        lambda: partitioner.apply(Layout((LEFT,))),
+        lambda: partitioner.create(LEFT),
+    ):
+        with pytest.raises(GpuError, match="without it the GPU is not touched"):
+            change()
+    assert driver.calls == []
+
+
+def test_one_partitioner_nests_its_lock_and_keeps_others_out(
+    partitioner: Partitioner, driver: Scripted, journal: Journal
+) -> None:
+    other = Partitioner(driver, journal, "other")
+    with partitioner.locked():
+        partitioner.apply(Layout((LEFT,)))
+        with pytest.raises(GpuError, match="is being changed by process"):
+            other.apply(Layout((RIGHT,)))
+        assert driver.places() == [LEFT]
+    other.create(RIGHT)
+    assert driver.places() == [LEFT, RIGHT]
+
+
+class Mig(Scripted):
+    name = "mig"
+
+    def gpu(self) -> Gpu:
+        return replace(super().gpu(), index=3)
+
+
+def test_the_command_to_remove_what_is_foreign_names_the_gpu(
+    tmp_path: Path, journal: Journal
+) -> None:
+    driver = Mig(tmp_path)
+    driver.foreign(RIGHT)
+    with pytest.raises(
+        BlockedError,
+        match=r"`nvidia-smi mig -i 3 -dci -gi 1 && nvidia-smi mig -i 3 -dgi -gi 1`",
+    ):
+        Partitioner(driver, journal).apply(Layout((WHOLE,)))

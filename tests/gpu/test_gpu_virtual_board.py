@@ -1,0 +1,332 @@
+"""MIG's rules without MIG: every placement of every board, and processes that die anywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import combinations, permutations
+from pathlib import Path
+
+import pytest
+
+from migrator.core.catalogue import Board, board, boards
+from migrator.core.errors import GpuError, InputError
+from migrator.core.placement import maximal_placement_sets
+from migrator.gpu.driver import GpuInstance, InUseError, Place, RefusedError
+from migrator.gpu.processes import boot_id
+from migrator.gpu.virtual_board import VirtualBoard, held, refusal
+
+A100 = board("A100-40GB")
+GPU = "GPU-1"
+
+
+def virtual(folder: Path, kind: Board = A100, boot: str | None = None) -> VirtualBoard:
+    return VirtualBoard(folder / "gpu.json", kind, GPU, boot=boot)
+
+
+def made(on: VirtualBoard, start: int, profile: str) -> GpuInstance:
+    return on.create_compute_instance(on.create_gpu_instance(Place(start, profile)))
+
+
+def every_place(kind: Board) -> list[Place]:
+    return [Place(start, each.name) for each in kind.profiles for start in each.starts]
+
+
+def slices(kind: Board, place: Place) -> set[int]:
+    return set(range(place.start, place.start + kind.profile(place.profile).memory_slices))
+
+
+@pytest.mark.parametrize("kind", boards().values(), ids=lambda each: each.name)
+def test_two_instances_coexist_unless_they_share_a_slice_or_are_one_too_many(kind: Board) -> None:
+    for one, other in combinations(every_place(kind), 2):
+        apart = not slices(kind, one) & slices(kind, other)
+        gpcs = kind.profile(one.profile).gpcs + kind.profile(other.profile).gpcs
+        single = one.profile == other.profile and kind.profile(one.profile).max_instances == 1
+        fits = apart and gpcs <= kind.compute_slices and not single
+        assert (refusal(kind, [one], other) is None) is fits, (one, other)
+
+
+@pytest.mark.parametrize("kind", boards().values(), ids=lambda each: each.name)
+def test_every_maximal_layout_can_be_made_and_nothing_added(kind: Board) -> None:
+    for chosen in maximal_placement_sets(kind):
+        places = [Place(each.start, kind.plain_profiles[each.gpcs].name) for each in chosen]
+        for count, place in enumerate(places):
+            assert refusal(kind, places[:count], place) is None
+        for gpcs in kind.sizes:
+            profile = kind.plain_profiles[gpcs]
+            for start in profile.starts:
+                assert refusal(kind, places, Place(start, profile.name)) is not None
+
+
+def test_compute_slices_are_counted_too() -> None:
+    """Four double-memory instances fill an A100's memory, and seven slices its compute."""
+    kind = board("H200-141GB")
+    doubles = [Place(start, "1g.35gb") for start in (0, 2, 4, 6)]
+    for count, place in enumerate(doubles):
+        assert refusal(kind, doubles[:count], place) is None
+    tight = Board("tight", 3, 4, (kind.profile("2g.35gb"),))
+    assert refusal(tight, [Place(0, "2g.35gb")], Place(2, "2g.35gb")) == (
+        "all 3 compute slices together would not do"
+    )
+
+
+def test_instances_are_there_for_every_process_by_start(tmp_path: Path) -> None:
+    one = virtual(tmp_path)
+    high, low = made(one, 4, "3g.20gb"), made(one, 0, "4g.20gb")
+    assert virtual(tmp_path).instances() == (low, high) == one.instances()
+    assert {low.number, high.number} == {1, 2}
+    with pytest.raises(RefusedError, match=r"no room for 1g.5gb at 6: it overlaps 3g.20gb at 4;"):
+        one.create_gpu_instance(Place(6, "1g.5gb"))
+    with pytest.raises(InputError, match=r"3g.20gb cannot start at 2 .* it can at 0, 4"):
+        one.create_gpu_instance(Place(2, "3g.20gb"))
+    with pytest.raises(InputError, match=r"no MIG profile '5g.20gb'"):
+        one.create_gpu_instance(Place(0, "5g.20gb"))
+
+
+def test_numbers_and_uuids_come_again(tmp_path: Path) -> None:
+    on = virtual(tmp_path)
+    first = made(on, 0, "1g.5gb")
+    made(on, 1, "1g.5gb")
+    on.destroy_compute_instance(first)
+    on.destroy_gpu_instance(first)
+    assert made(on, 2, "1g.5gb").number == first.number
+    again = made(on, 0, "1g.5gb")
+    assert (again.uuid, again.number) == (first.uuid, 3)
+    assert str(again.uuid).startswith("MIG-")
+    assert len({each.uuid for each in on.instances()}) == 3
+
+
+def test_a_destroy_means_the_instance_that_was_listed(tmp_path: Path) -> None:
+    on = virtual(tmp_path)
+    first = made(on, 0, "1g.5gb")
+    on.destroy_compute_instance(first)
+    on.destroy_gpu_instance(first)
+    other = made(on, 5, "1g.5gb")
+    assert other.number == first.number
+    on.destroy_compute_instance(first)
+    on.destroy_gpu_instance(first)
+    assert on.instances() == (other,)
+
+
+def test_half_made_instances_take_their_place_and_nobody_runs_there(tmp_path: Path) -> None:
+    on = virtual(tmp_path)
+    half = on.create_gpu_instance(Place(4, "3g.20gb"))
+    assert half.uuid is None
+    assert on.instances() == (half,)
+    with pytest.raises(RefusedError, match=r"overlaps 3g.20gb at 4"):
+        on.create_gpu_instance(Place(6, "1g.5gb"))
+    with pytest.raises(GpuError, match=r"3g.20gb at 4 has no compute instance"):
+        on.known(half)
+    whole = on.create_compute_instance(half)
+    with pytest.raises(InUseError, match="still has a compute instance"):
+        on.destroy_gpu_instance(whole)
+    on.destroy_compute_instance(whole)
+    assert on.instances() == (half,)
+    on.destroy_gpu_instance(half)
+    assert on.instances() == ()
+    with pytest.raises(GpuError, match=r"3g.20gb at 4 is not there any more"):
+        on.create_compute_instance(half)
+
+
+def test_another_boot_finds_the_same_board_empty(tmp_path: Path) -> None:
+    made(virtual(tmp_path), 0, "4g.20gb")
+    assert virtual(tmp_path).boot_id == boot_id()
+    rebooted = virtual(tmp_path, boot="another")
+    assert rebooted.instances() == ()
+    assert len(virtual(tmp_path).instances()) == 1, "nothing has been written by looking"
+    made(rebooted, 0, "7g.40gb")
+    assert [each.place.profile for each in rebooted.instances()] == ["7g.40gb"]
+    assert virtual(tmp_path).instances() == ()
+
+
+def test_a_file_of_another_board_or_none_is_told(tmp_path: Path) -> None:
+    virtual(tmp_path)
+    with pytest.raises(InputError, match=r"is of a A100-40GB, not of a A30-24GB; .* start anew"):
+        virtual(tmp_path, board("A30-24GB"))
+    for damage in ("", "{", "[]", '{"version": 2}', '{"version": 1, "board": "A100-40GB"}'):
+        (tmp_path / "gpu.json").write_text(damage)
+        with pytest.raises(InputError, match=r"gpu.json: is damaged .* remove it"):
+            virtual(tmp_path)
+
+
+def test_a_folder_that_is_a_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="name another state folder in MIGRATOR_STATE"):
+        virtual(tmp_path / "file")
+
+
+WORKER = """
+import sys
+from migrator.gpu.virtual_board import held
+with held(name="worker"):
+    print("here", flush=True)
+    sys.stdin.readline()
+print("left", flush=True)
+sys.stdin.readline()
+"""
+
+
+@contextmanager
+def worker(environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """A process that says it runs there, until it is written to."""
+    with subprocess.Popen(
+        [sys.executable, "-c", WORKER],
+        env={**os.environ, **environment},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def heard(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_an_instance_that_a_process_holds_stays(tmp_path: Path) -> None:
+    on = virtual(tmp_path)
+    instance, other = made(on, 0, "4g.20gb"), made(on, 4, "3g.20gb")
+    with worker(on.known(instance)) as process:
+        assert heard(process) == "here"
+        (seen, free) = on.instances()
+        assert [(each.pid, each.name) for each in seen.holders] == [(process.pid, "worker")]
+        assert free == other
+        with pytest.raises(InUseError, match=rf"in use by worker \(process {process.pid}\)"):
+            on.destroy_compute_instance(instance)
+        process.communicate("\n")
+    assert on.instances() == (instance, other)
+    on.destroy_compute_instance(instance)
+
+
+def test_a_holder_that_was_killed_no_longer_counts(tmp_path: Path) -> None:
+    on = virtual(tmp_path)
+    instance = made(on, 0, "4g.20gb")
+    with worker(on.known(instance)) as process:
+        assert heard(process) == "here"
+        os.kill(process.pid, signal.SIGKILL)
+        while on.instances() != (instance,):  # a zombie from here on: it is waited for later
+            time.sleep(0.001)
+        on.destroy_compute_instance(instance)
+
+
+def test_another_process_with_the_number_of_a_dead_one_holds_nothing(tmp_path: Path) -> None:
+    on = virtual(tmp_path)
+    instance = made(on, 0, "4g.20gb")
+    with held(on.known(instance)):
+        assert on.instances()[0].holders[0].pid == os.getpid()
+        file = tmp_path / "gpu.json"
+        state = json.loads(file.read_text())
+        state["instances"][0]["users"][0]["began"] -= 1
+        file.write_text(json.dumps(state))
+        assert on.instances() == (instance,)
+
+
+def test_who_runs_on_no_virtual_board_registers_nowhere_and_the_gone_are_refused(
+    tmp_path: Path,
+) -> None:
+    with held({}):
+        pass
+    on = virtual(tmp_path)
+    instance = made(on, 0, "4g.20gb")
+    known = on.known(instance)
+    on.destroy_compute_instance(instance)
+    with pytest.raises(GpuError, match=f"{instance.uuid}: there is no such instance"), held(known):
+        pass
+
+
+RESTLESS = """
+import random, sys
+from pathlib import Path
+from migrator.core.catalogue import board
+from migrator.core.errors import GpuError
+from migrator.gpu.driver import Place
+from migrator.gpu.virtual_board import VirtualBoard
+
+on = VirtualBoard(Path(sys.argv[1]), board("A100-40GB"), "GPU-1")
+draw = random.Random(int(sys.argv[2]))
+print("here", flush=True)
+for _ in range(int(sys.argv[3])):
+    try:
+        if draw.random() < 0.5:
+            start = draw.randrange(7)
+            on.create_compute_instance(on.create_gpu_instance(Place(start, "1g.5gb")))
+        elif there := on.instances():
+            chosen = draw.choice(there)
+            on.destroy_compute_instance(chosen)
+            on.destroy_gpu_instance(chosen)
+    except GpuError:
+        pass
+"""
+
+
+def restless(path: Path, seed: int, rounds: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", RESTLESS, str(path), str(seed), str(rounds)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def consistent(on: VirtualBoard) -> None:
+    there = on.instances()
+    assert len({each.number for each in there}) == len(there)
+    for count, each in enumerate(there):
+        assert refusal(A100, [other.place for other in there[:count]], each.place) is None
+
+
+def test_whoever_is_killed_leaves_a_board_that_keeps_the_rules(tmp_path: Path) -> None:
+    on, draw = virtual(tmp_path), random.Random(6)
+    for seed in range(8):
+        with restless(tmp_path / "gpu.json", seed, 10**9) as process:
+            heard(process)
+            time.sleep(draw.uniform(0, 0.02))
+            process.kill()
+        consistent(on)
+    for each in on.instances():
+        on.destroy_compute_instance(each)
+        on.destroy_gpu_instance(each)
+    made(on, 0, "7g.40gb")
+    assert len(list(tmp_path.iterdir())) <= 3, "state, lock, and one unfinished file at most"
+
+
+def test_several_processes_at_once_keep_the_rules(tmp_path: Path) -> None:
+    on = virtual(tmp_path)
+    processes = [restless(tmp_path / "gpu.json", seed, 120) for seed in range(2)]
+    while any(each.poll() is None for each in processes):
+        consistent(on)
+    for each in processes:
+        each.communicate()
+        assert each.returncode == 0
+
+
+def test_one_of_several_gets_the_place(tmp_path: Path) -> None:
+    code = RESTLESS.partition("draw =")[0] + (
+        'on.create_gpu_instance(Place(4, "3g.20gb"))\nprint("mine")\n'
+    )
+    virtual(tmp_path)
+    command = [sys.executable, "-c", code, str(tmp_path / "gpu.json")]
+    processes = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        for _ in range(4)
+    ]
+    assert [each.communicate()[0] for each in processes].count("mine\n") == 1
+
+
+def test_any_order_of_a_layout_ends_the_same(tmp_path: Path) -> None:
+    """The order matters to numbers alone."""
+    places = [Place(0, "2g.10gb"), Place(2, "1g.5gb"), Place(4, "3g.20gb")]
+    seen = set()
+    for number, order in enumerate(permutations(places)):
+        on = virtual(tmp_path / str(number))
+        for place in order:
+            made(on, place.start, place.profile)
+        seen.add(tuple((each.place, each.uuid) for each in on.instances()))
+    assert len(seen) == 1

@@ -1,0 +1,20 @@
+"""The `mig` driver over a fake machine, as most tests of it need it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from migrator.gpu import mig
+from migrator.gpu.fake_nvml import FakeNvml, installed
+
+
+@contextmanager
+def mig_driver(
+    folder: Path, board: str = "A100-40GB", *, mig_on: bool = True
+) -> Iterator[tuple[FakeNvml, mig.MigDriver]]:
+    """The fake machine and its driver; nothing ever waits."""
+    with (
+        installed(folder, [board], mig=mig_on) as fake,
+        mig.opened(0, boot_id=fake.boot_id, pause=lambda _: None) as driver,
+    ):
+        yield fake, driver

@@ -1,0 +1,288 @@
+"""Campaigns of lives that end in kills, each followed by a recovery that is held to its promises.
+
+python -m support.gpu_chaos {mig,emulated} FOLDER --operations N
+python -m support.gpu_chaos {mig,emulated} FOLDER --every-point once|twice
+Random operations, or one course killed at each of its points. Prints what happened as JSON; ends
+with a traceback where a promise is broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from migrator.core.errors import MigratorError
+from migrator.gpu.driver import Place
+from migrator.gpu.layout import Layout
+from support.gpu_lives import OWNERS, Diary, Holdings, Life, Trap, opened_journal
+from support.gpu_worlds import EmulatedWorld, MigWorld, World
+
+WORLDS: dict[str, Callable[[Path, str], World]] = {"mig": MigWorld, "emulated": EmulatedWorld}
+
+
+class Campaign:
+    """One machine, many lives."""
+
+    def __init__(self, world: World, folder: Path, seed: int) -> None:
+        self.world, self.folder = world, folder
+        self.draw = random.Random(seed)
+        self.diary = Diary(folder / "diary")
+        self.foreign: dict[int, Place] = {}
+        self.told: Counter[str] = Counter()
+
+    def life(
+        self, lived: Callable[[Life], object], points: int | None, *, interrupts: bool = False
+    ) -> bool:
+        """Forks a life and waits for its end; whether it was killed."""
+        child = os.fork()
+        if child == 0:
+            self._be(lived, points, interrupts)
+        _, status = os.waitpid(child, 0)
+        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        assert killed or status == 0, "a life broke a promise, see above"
+        self.told["kills"] += killed
+        return killed
+
+    def _be(self, lived: Callable[[Life], object], points: int | None, interrupts: bool) -> None:
+        try:
+            trap = Trap(points, interrupts, lambda point: self.diary.write(event="trap", at=point))
+            with ExitStack() as stack:
+                lived(self.opened(stack, trap))
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)
+
+    def opened(self, stack: ExitStack, trap: Trap) -> Life:
+        """A life in this process."""
+        driver = stack.enter_context(self.world.opened(trap))
+        journal = stack.enter_context(opened_journal(self.folder, trap))
+        seed = random.Random(self.draw.random())
+        return Life(self.world, driver, journal, self.diary, seed, dict(self.foreign), trap)
+
+    def random_life(self, most: int) -> int:
+        """One life with random operations, what may happen after it, and the recovery."""
+        self.draw.random()
+        points = self.draw.choice([None, *[self.draw.randint(1, 40)] * 9])
+        interrupts = self.draw.random() < 0.15
+        self.life(lambda life: life.lived(most), points, interrupts=interrupts)
+        last, operations = self.digested()
+        self.world.mend()
+        disturbed = self._meanwhile() if self.draw.random() < 0.2 else False
+        while self.draw.random() < 0.3:
+            self.draw.random()
+            recovery = self.draw.choice([_recover_all, _recover_with_faults])
+            self.life(recovery, self.draw.randint(1, 8))
+            self.world.mend()
+            self.digested()
+        self.check(last, disturbed)
+        return operations
+
+    def digested(self) -> tuple[dict[str, Any] | None, int]:
+        """What the diary says: the last word about ours, and how much was done."""
+        last: dict[str, Any] | None = None
+        operations = 0
+        for each in self.diary.read():
+            kind = each["event"]
+            operations += kind in ("begin", "others")
+            if kind == "foreign":
+                self.foreign[each["identity"]] = Place(*each["place"])
+            elif kind == "removed":
+                self.foreign.pop(each["identity"], None)
+                last = None
+            elif kind == "reboot":
+                self.foreign.clear()
+                last = {"event": "reboot"}
+            elif kind in ("begin", "end"):
+                last = each
+                self.told["failed"] += bool(each.get("failed"))
+            elif kind == "trap":
+                self.told[f"at {each['at']}"] += 1
+        return last, operations
+
+    def _meanwhile(self) -> bool:
+        """Between the crash and the recovery others go on; whether that can block us."""
+        with ExitStack() as stack:
+            life = self.opened(stack, Trap())
+            open_places = life.open_places()
+        kind = self.draw.choice(["reboot", "foreign", "remove"])
+        self.told[f"meanwhile {kind}"] += 1
+        if kind == "reboot":
+            self.world.reboot()
+            self.foreign.clear()
+        elif kind == "foreign":
+            place = self.draw.choice(open_places)
+            before = {each.identity for each in self.world.seen()}
+            if self.world.foreign(place, whole=True):
+                (new,) = (each for each in self.world.seen() if each.identity not in before)
+                self.foreign[new.identity] = place
+        else:
+            seen = [each for each in self.world.seen() if not each.held]
+            for each in seen[: self.draw.randint(1, 3)]:
+                self.world.remove(each.place)
+                self.foreign.pop(each.identity, None)
+        return True
+
+    def check(self, last: dict[str, Any] | None, disturbed: bool) -> None:
+        """Recovers, and holds the result against the board and against what was meant."""
+        self.world.mend()
+        held = {each.identity for each in self.world.seen() if each.held}
+        with ExitStack() as stack:
+            life = self.opened(stack, Trap())
+            owners = list(OWNERS)
+            self.draw.shuffle(owners)
+            unsettled = [
+                words for owner in owners for words in life.partitioner(owner).recover().unsettled
+            ]
+            assert disturbed or not unsettled, unsettled
+            self._check_board(life, held)
+            self._check_journal(life, bool(unsettled))
+            if last and not disturbed:
+                self._check_layout(life.holdings(), last)
+        self.told["recoveries"] += 1
+        self.told["unsettled"] += bool(unsettled)
+
+    def _check_board(self, life: Life, held: set[int]) -> None:
+        """No orphan of ours; nothing of anybody else touched; the rest is ours in the journal."""
+        seen = {each.identity: each for each in self.world.seen()}
+        assert held <= seen.keys(), "an instance in use is gone"
+        for identity, place in self.foreign.items():
+            assert seen[identity].place == place, "somebody else's instance was touched"
+        ours = [each for identity, each in seen.items() if identity not in self.foreign]
+        assert all(each.whole for each in ours), f"half-made: {ours}"
+        journal = [place for places in life.holdings().values() for place in places]
+        assert sorted(journal) == sorted(each.place for each in ours), (journal, ours)
+
+    def _check_journal(self, life: Life, unsettled: bool) -> None:
+        assert all(each.state == "done" for each in life.journal.deeds(life.gpu))
+        assert unsettled or not life.journal.unfinished(life.gpu)
+
+    def _check_layout(self, now: Holdings, last: dict[str, Any]) -> None:
+        """The layout before the last operation or the one it was to bring."""
+        if last["event"] == "reboot":
+            assert not any(now.values())
+            return
+        there = {each.identity for each in self.world.seen()}
+        assert set(last.get("fixed", ())) <= there, "an instance in use or not ours is gone"
+        names = ("before", "after") if last["event"] == "begin" else ("holdings",)
+        possible = [_holdings(last[name]) for name in names]
+        assert now in possible, (now, possible)
+        if last["event"] == "begin" and possible[0] != possible[1]:
+            self.told["forward" if now == possible[1] else "back"] += 1
+
+
+def _holdings(raw: dict[str, list[list[Any]]]) -> Holdings:
+    return {owner: frozenset(Place(*each) for each in places) for owner, places in raw.items()}
+
+
+def _recover_all(life: Life) -> None:
+    for owner in OWNERS:
+        life.partitioner(owner).recover()
+
+
+def _recover_with_faults(life: Life) -> None:
+    """What it cannot settle is the next one's."""
+    life.world.fault(life.draw)
+    with suppress(MigratorError):
+        _recover_all(life)
+
+
+COURSE_BOARD = "A100-40GB"
+
+
+def course(life: Life) -> None:
+    """Every kind of operation, with somebody else's instance and one in use on the board."""
+    world, partitioner = life.world, life.partitioner(OWNERS[0])
+    with life.trap.off():
+        assert world.foreign(Place(6, "1g.5gb"), whole=True)
+    (other,) = world.seen()
+    life.foreign[other.identity] = other.place
+    life.diary.write(event="foreign", identity=other.identity, place=other.place)
+    first = _places((0, "2g.10gb"), (2, "1g.5gb"), (3, "1g.5gb"), (4, "2g.10gb"))
+    then = _places((0, "2g.10gb"), (2, "2g.10gb"), (4, "1g.5gb"))
+    life.done(partitioner, lambda: partitioner.apply(Layout(tuple(first))), first)
+    with life.trap.off():
+        world.hold(Place(0, "2g.10gb"))
+    life.done(partitioner, lambda: partitioner.apply(Layout(tuple(then))), then)
+    new, old = Place(5, "1g.5gb"), Place(2, "2g.10gb")
+    life.done(partitioner, lambda: partitioner.create(new), then | {new})
+    life.done(partitioner, lambda: partitioner.destroy(old), (then | {new}) - {old})
+    life.done(partitioner, partitioner.clear, _places((0, "2g.10gb")))
+
+
+def _places(*places: tuple[int, str]) -> frozenset[Place]:
+    return frozenset(Place(*each) for each in places)
+
+
+def every_point(world: Callable[[Path, str], World], folder: Path, twice: bool) -> Counter[str]:
+    """The course killed at every point; `twice`: and each recovery killed at every point too."""
+    told: Counter[str] = Counter()
+    for first in count(1):
+        begun = folder / f"{first}"
+        begun.mkdir()
+        campaign = Campaign(world(begun, COURSE_BOARD), begun, 0)
+        if not campaign.life(course, first):
+            campaign.check(campaign.digested()[0], disturbed=False)
+            return told
+        last, _ = campaign.digested()
+        if not twice:
+            campaign.check(last, disturbed=False)
+        told += campaign.told
+        if not twice:
+            continue
+        for second in count(1):
+            copied = shutil.copytree(begun, folder / f"{first}-{second}")
+            again = Campaign(world(copied, COURSE_BOARD), copied, 0)
+            again.foreign = campaign.foreign
+            killed = again.life(_recover_all, second)
+            again.digested()
+            again.check(last, disturbed=False)
+            told += again.told
+            if not killed:
+                break
+    raise AssertionError
+
+
+def random_campaign(campaign: Campaign, operations: int) -> None:
+    """Lives until there were so many operations."""
+    while campaign.told["operations"] < operations:
+        campaign.told["operations"] += campaign.random_life(16)
+        campaign.told["lives"] += 1
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("world", choices=sorted(WORLDS))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--board", default="A100-40GB")
+    parser.add_argument("--operations", type=int, default=1000)
+    parser.add_argument("--every-point", choices=["once", "twice"])
+    parser.add_argument("--seed", type=int, default=0)
+    chosen = parser.parse_args()
+    kind: Callable[[Path, str], World] = WORLDS[chosen.world]
+    gc.freeze()  # a collection in a child would copy every page of its parent
+    if chosen.every_point:
+        told = every_point(kind, chosen.folder, chosen.every_point == "twice")
+    else:
+        campaign = Campaign(kind(chosen.folder, chosen.board), chosen.folder, chosen.seed)
+        random_campaign(campaign, chosen.operations)
+        told = campaign.told
+    print(json.dumps(dict(sorted(told.items()))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""`migrator gpu ...` called as its users do, but in this process: output and exit code."""
+
+from __future__ import annotations
+
+import gc
+import json
+import signal
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from functools import cache
+from io import StringIO
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from typer.main import get_command
+
+from migrator.cli import app, main
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a verb printed, and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one line of JSON it printed."""
+        assert self.out.count("\n") == 1, self.out
+        return json.loads(self.out)
+
+    @property
+    def refusal(self) -> str:
+        """The one sentence with which it refused."""
+        errors = [line for line in self.err.splitlines() if not line.startswith("note: ")]
+        assert len(errors) == 1, self.err
+        assert errors[0].startswith("error: ")
+        assert self.out == ""
+        return errors[0].removeprefix("error: ")
+
+
+@cache
+def _command() -> Any:
+    """All verbs, built once: a process of its own builds them for one call."""
+    return get_command(app)
+
+
+def gpu(*words: str | Path) -> Answer:
+    """`migrator gpu WORDS`."""
+    out, err = StringIO(), StringIO()
+    handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGALRM)}
+    code: Any = 0
+    try:
+        argv = patch.object(sys, "argv", ["migrator", "gpu", *map(str, words)])
+        # the module, whose name its package gives to the Typer object
+        command = patch.object(sys.modules["migrator.cli.app"], "app", _command())
+        with argv, command, redirect_stdout(out), redirect_stderr(err):
+            main()
+    except SystemExit as done:
+        code = done.code
+    finally:
+        gc.enable()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert isinstance(code, int)
+    return Answer(code, out.getvalue(), err.getvalue())

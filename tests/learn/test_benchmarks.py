@@ -6,6 +6,7 @@ import io
 import json
 import lzma
 import pickle
+import random
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from migrator.learn.benchmarks.benchmark import (
     reordered,
     window_data,
 )
-from migrator.learn.benchmarks.finding import VARIABLE
+from migrator.learn.benchmarks.finding import VARIABLE, reading
 from migrator.learn.registry import benchmark, benchmarks
 
 SYNTHETIC = benchmark("nc-synthetic")
@@ -79,6 +80,8 @@ def test_a_window_sees_its_new_classes_and_a_memory_of_the_old(made: Material) -
     assert np.bincount(third.replay.labels).tolist() == [10] * 4
     assert (third.replay.arrives < 2).all()
     assert set(third.held_out.labels) == set(range(6))
+    again = window_data(SYNTHETIC, made, 2, memory=10, seed=0)
+    np.testing.assert_array_equal(again.replay.inputs, third.replay.inputs)
     # classes that drift are judged as they look now
     assert (third.held_out.arrives == 2).all()
     assert set(third.held_out_new.labels) == {4, 5}
@@ -142,6 +145,63 @@ def test_a_batch_file_runs_nothing(tmp_path: Path) -> None:
     (inside / "data_batch_2").write_bytes(pickle.dumps({b"data": print}))
     with pytest.raises(InputError, match="no set of CIFAR-10 python batches, or it is damaged"):
         CIFAR.load(Origin(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind"),
+    [
+        ([77] * 10, np.uint8),
+        ([-1] * 10, np.uint8),
+        ([1, 2], np.uint8),
+        ([], np.uint8),
+        ([0.5] * 10, np.uint8),
+        (list(range(10)), np.float64),
+    ],
+)
+def test_a_batch_of_something_else_is_refused(
+    tmp_path: Path, labels: list[float], kind: type[Any]
+) -> None:
+    entry = {b"data": np.zeros((10, 3072), kind), b"labels": labels}
+    (cifar_batches(tmp_path) / "data_batch_2").write_bytes(pickle.dumps(entry, protocol=2))
+    with pytest.raises(InputError, match="or it is damaged; get it again"):
+        CIFAR.load(Origin(tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["batch", "archive", "packed"])
+def test_whatever_happens_to_a_file_is_one_sentence(tmp_path: Path, kind: str) -> None:
+    """Cut off or with bits turned over, it is read or refused, and nothing else."""
+    inside = cifar_batches(tmp_path)
+    place = tmp_path / "place"
+    place.mkdir()
+    if kind == "batch":
+        place, path = tmp_path, inside / "data_batch_2"
+    elif kind == "archive":
+        path = place / "cifar-10-python.tar.gz"
+        with tarfile.open(path, "w:gz") as archive:
+            archive.add(inside, inside.name)
+    else:
+        path = place / "cifar10_subset_12k_webp.npz"
+        packed(place, path.name, 10, "PNG", 32)
+    whole, draw = path.read_bytes(), random.Random(1)
+    refused = 0
+    for _ in range(25):
+        damaged = bytearray(whole)
+        for _ in range(4):
+            damaged[draw.randrange(len(damaged))] ^= 1 << draw.randrange(8)
+        path.write_bytes(damaged[: draw.randrange(len(damaged) // 2, 2 * len(damaged))])
+        try:
+            CIFAR.load(Origin(place))
+        except InputError:
+            refused += 1
+    assert refused > 5
+
+
+def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path: Path) -> None:
+    with (
+        pytest.raises(InputError, match="may not be read"),
+        reading(tmp_path, "set"),
+    ):
+        raise PermissionError(13, "Permission denied")
 
 
 def test_packed_pictures_are_found_where_the_variable_points(
@@ -212,6 +272,25 @@ def test_newsgroups_are_the_same_in_every_form(tmp_path: Path) -> None:
         by_label = each.train.inputs[np.argsort(each.train.labels)]
         np.testing.assert_array_equal(by_label, found[0].train.inputs)
         assert (by_label[0] > 0).sum() == 1 + 5  # begin, words of group 00 alone
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        [1],
+        "s",
+        {"s": "train", "y": GROUPS[0], "t": None},
+        {"s": "train", "y": 3, "t": "x"},
+        {"s": "train", "y": ["a"], "t": "x"},
+        {"s": "valid", "y": GROUPS[0], "t": "x"},
+        {"y": GROUPS[0], "t": "x"},
+    ],
+)
+def test_a_line_that_is_no_message_is_refused(tmp_path: Path, row: object) -> None:
+    with lzma.open(tmp_path / "20news_bydate_full.jsonl.xz", "wt") as lines:
+        lines.write(json.dumps(row) + "\n")
+    with pytest.raises(InputError, match=r"\(bydate\), or it is damaged"):
+        benchmark("nc-20-newsgroups").load(Origin(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,26 @@ tensors; that real graphs give the same losses is measured (docs/profiles.md).
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
+from collections.abc import Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy as np
+import pytest
 import torch
+from support.tiny_model import Tiny
 from torch import Tensor
 
-from migrator.learn.captured import CapturedSteps, Graph, Step
-from migrator.learn.zoo.small import SmallCnn
+import migrator.learn.captured as captured_module
+from migrator.learn.captured import CapturedSteps, Graph, Step, graph_of
 
 Shapes = list[tuple[int, ...]]
+
+
+def _sum(inputs: Tensor, labels: Tensor) -> Tensor:
+    return inputs.sum() + labels.sum()
 
 
 def _recording(captured: Shapes) -> CapturedSteps:
@@ -28,11 +39,11 @@ def _recording(captured: Shapes) -> CapturedSteps:
 
         return Graph(replay, given, wanted, loss)
 
-    return CapturedSteps(lambda inputs, labels: inputs.sum() + labels.sum(), capture)
+    return CapturedSteps(capture)
 
 
 def _run(steps: CapturedSteps, size: int, value: float) -> float:
-    return float(steps.run(torch.full((size,), value), torch.zeros(size)))
+    return float(steps.run(_sum, torch.full((size,), value), torch.zeros(size)))
 
 
 def test_a_shape_is_captured_once_it_has_come_a_few_times() -> None:
@@ -57,15 +68,97 @@ def test_what_cannot_be_captured_is_not_tried_again() -> None:
     def refuse(_step: Step, inputs: Tensor, _labels: Tensor) -> None:
         tried.append(len(inputs))
 
-    steps = CapturedSteps(lambda inputs, _labels: inputs.sum(), refuse)
+    steps = CapturedSteps(refuse)
     assert [_run(steps, 4, 1.0) for _ in range(8)] == [4.0] * 8
     assert tried == [4]
 
 
-def test_a_copy_and_loaded_weights_begin_their_own_training() -> None:
-    model = SmallCnn.build(4, 0, pixels=8)
+def test_a_model_and_its_captured_steps_go_without_a_collection() -> None:
+    """A cycle would hold a GPU's memory until somebody collects garbage."""
+    model = Tiny.build(4, 0)
+    model._begun()
+    model._captured = CapturedSteps()  # as on a GPU
+    labels = np.arange(4, dtype=np.int64)
+    model.train_step(model.example(4), labels, 1e-3)
+    gone = weakref.ref(model)
+    gc.disable()
+    try:
+        del model
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+class _Cuda:
+    """Stands in for torch.cuda where there is no GPU; notes what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def graph(self) -> SimpleNamespace:
+        def note(word: str) -> Callable[..., None]:
+            return lambda **_: self.asked.append(word)
+
+        return SimpleNamespace(
+            capture_begin=note("begin"), capture_end=note("end"), replay=note("replay")
+        )
+
+    def stand_in(self) -> SimpleNamespace:
+        stream = SimpleNamespace(wait_stream=lambda _other: None)
+        return SimpleNamespace(
+            CUDAGraph=self.graph,
+            Stream=lambda: stream,
+            current_stream=lambda: stream,
+            stream=lambda _side: nullcontext(),
+            synchronize=lambda: self.asked.append("synchronize"),
+            empty_cache=lambda: self.asked.append("empty_cache"),
+        )
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> _Cuda:
+    made = _Cuda()
+    monkeypatch.setattr(captured_module, "_CUDA", made.stand_in())
+    return made
+
+
+def test_a_capture_that_runs_out_of_memory_leaves_plain_steps(cuda: _Cuda) -> None:
+    """Its graph would have needed memory of its own; only a plain step's fault is the user's."""
+
+    def step(inputs: Tensor, _labels: Tensor) -> Tensor:
+        if cuda.asked and cuda.asked[-1] == "begin":
+            raise torch.OutOfMemoryError("private pool")
+        return inputs.sum()
+
+    steps = CapturedSteps()
+    ones, none = torch.ones(4), torch.zeros(4)
+    assert [float(steps.run(step, ones, none)) for _ in range(5)] == [4.0] * 5
+    assert cuda.asked == ["begin", "end", "synchronize", "empty_cache"]
+
+    def full(_inputs: Tensor, _labels: Tensor) -> Tensor:
+        raise torch.OutOfMemoryError("full")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        steps.run(full, ones, none)
+
+
+@pytest.mark.usefixtures("cuda")
+def test_nothing_is_collected_during_a_capture() -> None:
+    collecting: list[bool] = []
+
+    def step(inputs: Tensor, _labels: Tensor) -> Tensor:
+        collecting.append(gc.isenabled())
+        return inputs.sum()
+
+    assert graph_of(step, torch.ones(2), torch.zeros(2)) is not None
+    assert collecting == [False]
+    assert gc.isenabled()
+
+
+def test_a_copy_begins_its_own_training() -> None:
+    model = Tiny.build(4, 0)
     inputs, labels = model.example(4), np.arange(4, dtype=np.int64)
     model.train_step(inputs, labels, 1e-3)
     again = copy.deepcopy(model)
-    assert again.train_step(inputs, labels, 1e-3) == model.train_step(inputs, labels, 1e-3)
     assert again._captured is None
+    assert again.train_step(inputs, labels, 1e-3) == model.train_step(inputs, labels, 1e-3)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
+from support.tiny_model import Tiny
 
 from migrator.core.errors import InputError
 from migrator.learn.checkpoint import Checkpoints
-from migrator.learn.zoo.small import SmallCnn
 
-MODEL = SmallCnn.build(4, 0, 16)
+MODEL = Tiny.build(4, 0)
 
 
 @pytest.fixture
@@ -39,7 +41,7 @@ def test_the_newest_comes_back(written: Checkpoints, warnings: list[str]) -> Non
     found = written.newest_good()
     assert found is not None
     assert (found.number, found.about) == (3, {"curve": [0.3]})
-    SmallCnn.build(4, 1, 16).load(found.weights)
+    Tiny.build(4, 1).load(found.weights)
     assert warnings == []
 
 
@@ -72,7 +74,44 @@ def test_where_none_is_whole_there_is_none(written: Checkpoints, warnings: list[
         path.write_bytes(b"")
     assert written.any()
     assert written.newest_good() is None
-    assert len(warnings) == 2
+    # said once, however often it is looked for
+    assert written.newest_good() is None
+    assert [each.rpartition("; ")[2] for each in warnings] == [
+        "trying the one before it",
+        "there is none before it",
+    ]
+
+
+@pytest.mark.parametrize("name", ["²².json", "3.json", "latest.json", "0000003x.json"])
+def test_a_stray_file_is_no_checkpoint(written: Checkpoints, name: str) -> None:
+    (written.folder / name).write_text("{}")
+    found = written.newest_good()
+    assert found is not None
+    assert found.number == 3
+
+
+def test_weights_are_written_and_synced_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that writes its file whole by itself writes into the checkpoint's own."""
+    made: list[str] = []
+    synced: list[bool] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(stat.S_ISDIR(os.fstat(descriptor).st_mode))
+        real(descriptor)
+
+    class Noting(Tiny):
+        def save(self, path: Path, *, training: bool = False) -> None:
+            super().save(path, training=training)
+            made.extend(each.name for each in path.parent.iterdir())
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    Checkpoints(tmp_path, print).write(0, Noting.build(4, 0), {})
+    assert made == [f".000000.weights.{os.getpid()}.unfinished"]
+    # weights and JSON, and after each the folder that names it
+    assert synced == [False, True, False, True]
 
 
 def test_a_write_that_is_cut_off_leaves_the_one_before(
@@ -82,7 +121,7 @@ def test_a_write_that_is_cut_off_leaves_the_one_before(
         path.write_bytes(b"half" * (1 + training))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(SmallCnn, "save", cut_off)
+    monkeypatch.setattr(Tiny, "save", cut_off)
     with pytest.raises(KeyboardInterrupt):
         written.write(4, MODEL, {})
     found = written.newest_good()

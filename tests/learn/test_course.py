@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.tiny_model import Tiny
 
 from migrator.core.errors import InputError
 from migrator.learn.benchmarks.benchmark import Material, Origin
+from migrator.learn.checkpoint import Checkpoints
 from migrator.learn.course import Course, CourseSettings
 from migrator.learn.course_folder import CourseFolder
 from migrator.learn.course_result import CourseResult, WindowRow
@@ -110,7 +112,7 @@ def test_a_damaged_checkpoint_costs_a_window_not_the_course(
     again = Course(SETTINGS, material, folder=folder, resume=True).run(2)
     assert timeless(again.rows) == timeless(straight.rows)
     assert len(warnings) == 1
-    assert "damaged; going on from the one before it" in warnings[0]
+    assert "damaged; trying the one before it" in warnings[0]
     for each in (tmp_path / "course").glob("*.weights"):
         each.write_bytes(b"")
     with pytest.raises(InputError, match="none of its checkpoints is whole"):
@@ -126,11 +128,115 @@ def test_a_folder_belongs_to_one_course(
     Course(SETTINGS, material, folder=folder).run(0)
     with pytest.raises(InputError, match="holds a run already; add --resume"):
         Course(SETTINGS, material, folder=folder)
-    with pytest.raises(InputError, match=r"other settings, listed in settings\.json"):
+    with pytest.raises(
+        InputError, match=r"other settings, data or weights, listed in settings\.json"
+    ):
         Course(replace(SETTINGS, memory=31), material, folder=folder, resume=True)
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be created"):
         Course(SETTINGS, material, folder=CourseFolder(tmp_path / "file" / "run", print))
+    with pytest.raises(InputError, match="another run is using"):
+        Course(SETTINGS, material, folder=CourseFolder(tmp_path / "run", print), resume=True)
+    folder.close()
+    Course(SETTINGS, material, folder=CourseFolder(tmp_path / "run", print), resume=True)
+
+
+def _swapped(labels: Any) -> Any:
+    """Two samples of neighbouring classes mistaken for each other."""
+    changed = labels.copy()
+    changed[[0, 100]] = changed[[100, 0]]
+    return changed
+
+
+def test_a_course_goes_on_with_the_very_same_data_and_weights(
+    material: Material, tmp_path: Path
+) -> None:
+    Tiny.build(10, 0).save(tmp_path / "weights")
+    settings = replace(SETTINGS, weights=tmp_path / "weights")
+    folder = CourseFolder(tmp_path / "run", print)
+    Course(settings, material, folder=folder)
+    Course(settings, material, folder=folder, resume=True)
+    brighter = replace(material.held_out, inputs=material.held_out.inputs ^ 1)
+    swapped = replace(material.held_out, labels=_swapped(material.held_out.labels))
+    for held_out in (brighter, swapped):
+        other = replace(material, held_out=held_out)
+        with pytest.raises(InputError, match="other settings, data or weights"):
+            Course(settings, other, folder=folder, resume=True)
+    Tiny.build(10, 1).save(tmp_path / "weights")
+    with pytest.raises(InputError, match="other settings, data or weights"):
+        Course(settings, material, folder=folder, resume=True)
+
+
+@pytest.mark.parametrize("left", ["course", "window-1"])
+def test_a_new_course_takes_up_nothing_it_finds(
+    material: Material, tmp_path: Path, left: str
+) -> None:
+    Checkpoints(tmp_path / left, print).write(0, Tiny.build(10, 0), {"curve": [], "seconds": 0})
+    with pytest.raises(InputError, match=f"holds {left} of an unknown run"):
+        Course(SETTINGS, material, folder=CourseFolder(tmp_path, print))
+    assert not (tmp_path / "settings.json").exists()
+
+
+@pytest.mark.parametrize("damage", ["byte", "folder"])
+def test_damaged_settings_are_one_sentence(material: Material, tmp_path: Path, damage: str) -> None:
+    folder = CourseFolder(tmp_path, print)
+    Course(SETTINGS, material, folder=folder)
+    note = tmp_path / "settings.json"
+    if damage == "byte":
+        note.write_bytes(b"\xff" + note.read_bytes())
+    else:
+        note.unlink()
+        note.mkdir()
+    with pytest.raises(InputError, match=r"settings\.json cannot be read or is damaged"):
+        Course(SETTINGS, material, folder=folder, resume=True)
+
+
+def test_what_a_killed_run_left_half_written_is_removed(material: Material, tmp_path: Path) -> None:
+    folder = CourseFolder(tmp_path, print)
+    Course(SETTINGS, material, folder=folder)
+    (tmp_path / "course").mkdir()
+    half = tmp_path / "course" / ".000000.weights.99.unfinished"
+    half.write_bytes(b"half")
+    Course(SETTINGS, material, folder=folder, resume=True)
+    assert not half.exists()
+
+
+def test_a_resumed_window_shows_only_the_steps_that_are_left(
+    material: Material, tmp_path: Path
+) -> None:
+    folder = CourseFolder(tmp_path, print)
+    shown: list[int] = []
+    taken = itertools.count()
+
+    @contextmanager
+    def progress(steps: int, _what: str) -> Iterator[Callable[[], None]]:
+        shown.append(steps)
+        yield lambda: (next(taken), None)[1]
+
+    with pytest.raises(CutOffError):
+        Course(SETTINGS, material, folder=folder).run(0, cut_off_after(6))
+    Course(SETTINGS, material, folder=folder, resume=True).run(0, progress)
+    # 120 samples in batches of 32: 4 steps an epoch, the first of 3 epochs was finished
+    assert shown == [8]
+    assert next(taken) == 8
+
+
+@pytest.mark.parametrize(("part", "said"), [("train", "to train on"), ("held_out", "held out")])
+def test_material_without_a_class_is_refused_by_its_name(
+    material: Material, part: str, said: str
+) -> None:
+    samples = getattr(material, part)
+    less = replace(material, **{part: samples.rows(samples.labels != 3)})
+    with pytest.raises(InputError, match=f"no samples {said} of class 3"):
+        Course(SETTINGS, less)
+
+
+def test_a_course_of_a_model_that_diverges_says_so(material: Material) -> None:
+    hot = replace(SETTINGS, model="support.tiny_model:Hot")
+    result = Course(hot, material).run(1)
+    assert not result.rows[0].adopted
+    assert [each.partition(":")[0] for each in result.stops] == ["pre-training", "window 1"]
+    assert all("the loss became" in each for each in result.stops)
 
 
 def test_a_course_can_begin_with_weights(
@@ -140,6 +246,7 @@ def test_a_course_can_begin_with_weights(
     course.run(0)
     course.model.save(tmp_path / "weights")
     begun = Course(replace(SETTINGS, weights=tmp_path / "weights"), material)
+    assert begun.weights == "loaded from weights"
     assert begun.run(0).accuracy_pretrained > straight.accuracy_pretrained - 0.05
     with pytest.raises(InputError, match="there is no such file"):
         Course(replace(SETTINGS, weights=tmp_path / "absent"), material)

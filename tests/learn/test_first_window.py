@@ -2,35 +2,46 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
+import runpy
+from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from migrator.cli import app
 from migrator.core.errors import InputError
+from migrator.learn.benchmarks.benchmark import Material, Origin
 from migrator.learn.benchmarks.finding import VARIABLE
+from migrator.learn.course import Course, CourseSettings
+from migrator.learn.registry import benchmark
+from migrator.learn.retraining import Settings
 
-SMALL = ["--model", "small-cnn", "--windows", "1", "--epochs", "4", "--pixels", "16"]
-
-
-def first_window(name: str, samples: int) -> Any:
-    words = ["retrain", name, *SMALL, "--samples", str(samples), "--device", "cpu", "--json"]
-    done = CliRunner().invoke(app, words)
-    if isinstance(done.exception, InputError) and "its data is not" in str(done.exception):
-        pytest.skip(f"{name} is not where {VARIABLE} points; docs/learning.md says what to get")
-    assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)["rows"][0]
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "retrain_first_window.py"
+SETTINGS = CourseSettings("nc-cifar-10", "small-cnn", Settings(epochs=4), per_class=200, pixels=16)
 
 
-def test_a_small_model_learns_made_up_classes() -> None:
-    row = first_window("nc-synthetic", 150)
-    assert row["adopted"]
-    assert row["accuracy_new_post"] >= row["accuracy_new_pre"] + 0.2
+def test_the_example_runs_on_made_up_classes_where_there_is_no_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main = runpy.run_path(str(EXAMPLE))["main"]
+    small = ["--samples", "40", "--pixels", "8", "--epochs", "4"]
+    main(["nc-cifar-10", "--data", str(tmp_path), *small])
+    said = capsys.readouterr().out
+    assert "get cifar-10-python.tar.gz" in said
+    assert "nc-synthetic: made from seed 0" in said
+    line = next(each for each in said.splitlines() if each.startswith("new classes"))
+    before, after = (int(each.rstrip("%")) for each in line.split()[2::2])
+    assert after >= before + 20
 
 
 def test_a_small_model_learns_two_classes_of_cifar() -> None:
-    row = first_window("nc-cifar-10", 200)
-    assert row["adopted"]
-    assert row["accuracy_new_post"] >= row["accuracy_new_pre"] + 0.2
+    row = Course(SETTINGS, _loaded()).run(1).rows[0]
+    assert row.adopted
+    assert row.accuracy_new_post >= row.accuracy_new_pre + 0.2
+
+
+def _loaded() -> Material:
+    try:
+        return benchmark("nc-cifar-10").load(Origin())
+    except InputError as error:
+        if "its data is not" not in str(error):
+            raise
+        pytest.skip(f"it is not where {VARIABLE} points; docs/learning.md says what to get")

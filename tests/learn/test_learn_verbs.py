@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,13 @@ def test_a_course_is_printed_written_and_resumed(tmp_path: Path) -> None:
     written = json.loads(out.read_text())
     assert len(written["rows"]) == 2
     assert written["rows"][0] == first["rows"][0]
+    row = written["rows"][1]
+    assert row["error"] == pytest.approx(row["accuracy_estimated"] - row["accuracy_post"])
+    told = {"epochs": 2, "batch": 64, "replay": 200, "samples": 40, "pixels": None}
+    assert {key: written[key] for key in told} == told
+    assert (written["shuffle"], written["torch"]) == (False, torch.__version__)
+    assert written["device"] in ("cpu", "cuda")
+    assert len(written["date"]) == len("2026-01-31")
     assert 0 <= written["median_error"] <= 1
 
 
@@ -72,7 +81,7 @@ def test_without_windows_the_pre_trained_model_is_told() -> None:
         (["nc-synthetic", *TINY, "--device", "tpu"], "use auto, cpu, cuda"),
         (["nc-synthetic", *TINY, "--resume"], "with --checkpoint"),
         (["nc-synthetic", *TINY, "--out", "absent/found.json"], "directory that exists"),
-        (["nc-synthetic", *TINY, "--windows", "9"], "has 4 windows"),
+        (["nc-cifar-10", *TINY, "--data", "absent", "--windows", "9"], "has 4 windows"),
         (["nc-cifar-10", "--model", "small-cnn", "--data", "absent"], "get cifar-10-python"),
     ],
 )
@@ -80,6 +89,24 @@ def test_what_cannot_be_run_is_one_sentence(words: list[str], said: str) -> None
     done = run("retrain", *words)
     assert isinstance(done.exception, InputError)
     assert said in str(done.exception)
+
+
+def test_a_model_that_diverges_is_a_warning() -> None:
+    words = ["--model", "support.tiny_model:Hot", "--epochs", "1", "--samples", "40"]
+    done = run("retrain", "nc-synthetic", *words, "--windows", "1")
+    assert done.exit_code == 0, done.output
+    assert "warning: window 1: the loss became" in done.stderr
+    assert "stopped, kept the old" in done.stdout
+
+
+def test_garbage_is_collected_while_a_verb_works() -> None:
+    code = (
+        "import gc, sys\nfrom migrator.cli import app\nfrom migrator.cli.app import main\n"
+        "app.command('spy')(lambda: print(gc.isenabled(), gc.get_threshold()[0] > 0))\n"
+        "sys.argv = ['migrator', 'spy']\nmain()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "True"]
 
 
 def test_without_a_gpu_cuda_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,8 @@ NUMBER = 3
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "own_models.py").write_text(OWN)
     (tmp_path / "broken_models.py").write_text("1 / 0")
+    (tmp_path / "attribute_models.py").write_text("import os\nos.no_such_thing\nclass Mine: pass")
+    (tmp_path / "ending_models.py").write_text("raise SystemExit(0)")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "own_models", raising=False)
@@ -72,6 +74,8 @@ def test_every_missing_method_is_named_at_once(own: str) -> None:
         ("own_models:Absent", "has no Absent"),
         ("absent_models:Mine", "absent_models cannot be imported"),
         ("broken_models:Mine", "ZeroDivisionError"),
+        ("attribute_models:Mine", "importing attribute_models failed .AttributeError"),
+        ("ending_models:Mine", "importing ending_models failed .SystemExit"),
         ("own-models:Mine", "write package.module:Class"),
         ("own_models:", "write package.module:Class"),
     ],

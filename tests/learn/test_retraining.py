@@ -9,17 +9,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.tiny_model import Tiny
+import torch
+from support.tiny_model import Hot, Tiny
 
 from migrator.core.errors import InputError
 from migrator.learn.adoption import decide
 from migrator.learn.benchmarks.benchmark import Origin, limited, window_data
 from migrator.learn.checkpoint import Checkpoints
-from migrator.learn.model import Model
+from migrator.learn.estimation import estimate
+from migrator.learn.model import Inputs, Labels, Model
 from migrator.learn.registry import benchmark
 from migrator.learn.retraining import Settings, retrain
 from migrator.learn.samples import Samples, WindowData
-from migrator.learn.training import accuracy, balanced, rate, steps_of
+from migrator.learn.training import accuracy, balanced, judged, rate, steps_of
 
 KNOWN = benchmark("nc-synthetic")
 SETTINGS = Settings(epochs=4, batch=32)
@@ -74,14 +76,13 @@ def test_a_worse_model_is_not_adopted(pretrained: Pretrained) -> None:
     kept, done = retrain(model, data, 1.0, replace(SETTINGS, epochs=1))
     assert kept is model
     assert not done.adopted
-    assert done.accuracy_after < 1
+    assert done.accuracy_after < 1 == done.accuracy_served
 
 
-def test_a_decision_takes_the_not_worse(pretrained: Pretrained) -> None:
-    del pretrained
+def test_a_decision_takes_the_not_worse() -> None:
     assert decide(0.5, 0.5).adopted
-    assert decide(0.5, 0.6).accuracy == 0.6
-    assert decide(0.5, 0.4).accuracy == 0.5
+    assert decide(0.5, 0.6).adopted
+    assert not decide(0.5, 0.4).adopted
     assert not decide(0.5, float("nan")).adopted
 
 
@@ -120,6 +121,54 @@ def test_what_was_cut_off_goes_on_to_the_very_same_model(
     straight, expected = retrain(model, data, before, SETTINGS)
     assert same(again, straight, data)
     assert done.curve == expected.curve
+
+
+class Sudden(Tiny):
+    """All losses are numbers, and after the last step no answer is."""
+
+    def train_step(self, inputs: Inputs, labels: Labels, lr: float) -> float:
+        loss = super().train_step(inputs, labels, lr)
+        with torch.no_grad():
+            for each in self.network.parameters():
+                each.fill_(float("nan"))
+        return 0.0 if np.isnan(loss) else loss
+
+
+@pytest.mark.parametrize("kind", [Hot, Sudden])
+def test_a_training_that_leaves_the_numbers_is_stopped_and_the_old_model_serves(
+    pretrained: Pretrained, kind: type[Tiny]
+) -> None:
+    _, data, _ = pretrained
+    model = kind.build(10, 0)
+    # even where nothing is lost: a model without answers must not serve
+    kept, done = retrain(model, data, 0.0, SETTINGS)
+    assert kept is model
+    assert not done.adopted
+    assert done.accuracy_served == 0.0
+    assert done.curve == ()
+    assert "learning_rate" in done.stopped
+
+
+def test_an_estimate_of_such_a_training_expects_nothing(pretrained: Pretrained) -> None:
+    _, data, _ = pretrained
+    said = estimate(Hot.build(10, 0), data, 0.4, SETTINGS, [])
+    assert (said.accuracy, said.limit) == (0.4, 0.4)
+
+
+def test_scores_that_are_no_numbers_are_wrong(pretrained: Pretrained) -> None:
+    _, data, _ = pretrained
+    model = Tiny.build(10, 0)
+    model.train_step(data.new.inputs[:2], data.new.labels[:2], float("nan"))
+    zeros = replace(data.held_out, labels=np.zeros_like(data.held_out.labels))
+    assert accuracy(model, zeros) == 0.0
+    assert judged(model, zeros).unanswered == len(zeros)
+
+
+def test_a_model_that_takes_over_keeps_nothing_of_its_training(pretrained: Pretrained) -> None:
+    model, _, _ = pretrained
+    assert isinstance(model, Tiny)
+    assert model._optimiser is None
+    assert all(each.grad is None for each in model.network.parameters())
 
 
 def test_what_cannot_be_trained_is_one_sentence(pretrained: Pretrained) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,12 +23,62 @@ A Name, signature
 
 
 def test_header_quotes_and_signature_are_removed() -> None:
-    assert body_of(MESSAGE).split("\n") == ["And this is what I say.", "It has two lines.", ""]
+    assert body_of(MESSAGE).split("\n") == ["And this is what I say.", "It has two lines."]
+
+
+def test_other_line_ends_change_nothing() -> None:
+    assert body_of(MESSAGE.replace("\n", "\r\n")) == body_of(MESSAGE)
+    assert body_of(MESSAGE.replace("\n", "\r")) == body_of(MESSAGE)
 
 
 def test_a_message_that_is_all_signature_keeps_its_words() -> None:
-    assert body_of("Subject: x\n\none line only") == "one line only"
-    assert body_of("no header at all") == ""
+    assert body_of("Subject: x\n\n--\none line only") == "--\none line only"
+    assert body_of("no header at all") == "no header at all"
+    assert body_of("Subject: a header and nothing else") == ""
+
+
+@pytest.mark.parametrize(
+    "quoted",
+    [
+        "> their words",
+        ">their words",
+        "   JD> their words",
+        "| their words",
+        ": their words",
+        "In article <1@x.org>, somebody@x.org (A Name) writes:",
+        "In article <1@x.org>, somebody@x.org\n(A Name) writes:\n> their words",
+        "A Name says:\n> their words",
+    ],
+)
+def test_what_others_said_is_removed(quoted: str) -> None:
+    assert body_of(f"Subject: x\n\nmine\n{quoted}\nmine too") == "mine\nmine too"
+
+
+def test_an_empty_line_may_stand_before_a_quotation() -> None:
+    assert body_of("Subject: x\n\nA Name says:\n\n> their words\nmine") == "mine"
+
+
+def test_what_only_looks_like_a_quotation_stays() -> None:
+    said = "this is my list:\none\nmail me: a@b.org, or not\n#include <stdio.h>\nif (a > b)"
+    assert body_of(f"Subject: x\n\n{said}") == said
+
+
+def test_a_rule_in_the_middle_of_a_long_message_ends_nothing() -> None:
+    said = "\n".join(["above", "-----", *(f"line {each}" for each in range(20))])
+    assert body_of(f"Subject: x\n\n{said}") == said
+
+
+def test_words_are_of_every_alphabet_in_every_spelling() -> None:
+    words = tokens_of("Größe GRÖSSE größe")
+    assert words[1] == words[2] == words[3]
+    assert tokens_of("слово")[1] != tokens_of("другое")[1]
+    assert tokens_of("слово")[2] == NOTHING
+    # one letter or a letter and its accent; wide letters and digits
+    assert tokens_of("cafe\u0301")[1] == tokens_of("café")[1]
+    assert (
+        tokens_of("\N{FULLWIDTH LATIN SMALL LETTER W}ide \N{FULLWIDTH DIGIT ONE}2")
+        == tokens_of("wide 12")
+    ).all()
 
 
 def test_the_same_word_has_the_same_number_whatever_its_case() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import json
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from migrator.core.errors import InputError
+from migrator.learn import torch_model
 from migrator.learn.torch_model import TorchModel
 from migrator.learn.zoo.small import SmallCnn, SmallText
 
@@ -100,6 +104,103 @@ def test_weights_with_another_head_leave_the_head_random(tmp_path: Path) -> None
     own, theirs = each.network.state_dict(), larger.network.state_dict()
     assert torch.equal(own["0.weight"], theirs["0.weight"])
     assert own["classifier.weight"].shape == (4, 128)
+
+
+def test_beginning_with_a_file_of_ours_takes_its_weights_alone(tmp_path: Path) -> None:
+    each = trained(3)
+    each.save(tmp_path / "mine", training=True)
+    begun = model(7)
+    begun.begin_with(tmp_path / "mine")
+    assert (begun.weights, begun.steps) == ("loaded from mine", 0)
+    assert begun._optimiser is None
+    np.testing.assert_array_equal(begun.infer(IMAGES), each.infer(IMAGES))
+    assert begun.seen.tolist() == each.seen.tolist()
+    # going on keeps where it stood
+    again = model(7)
+    again.load(tmp_path / "mine")
+    assert (again.weights, again.steps) == ("random, seed 0", 3)
+
+
+@pytest.mark.parametrize("taking", ["begin_with", "load"])
+def test_classes_of_another_head_have_not_been_seen(tmp_path: Path, taking: str) -> None:
+    larger = SmallCnn.build(9, 3, 16)
+    larger.train_step(IMAGES, LABELS, 1e-3)
+    larger.save(tmp_path / "nine", training=True)
+    each = model()
+    getattr(each, taking)(tmp_path / "nine")
+    assert each.weights == "loaded from nine, head random"
+    assert not each.seen.any()
+    assert each.steps == 0
+
+
+NOTE = {"steps": 1, "seen": [0], "weights": "x"}
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        "x",
+        "[]",
+        "{}",
+        *(json.dumps({**NOTE, **each}) for each in ({"steps": "a"}, {"seen": "all"})),
+        *(json.dumps({**NOTE, **each}) for each in ({"seen": [-1]}, {"weights": 3})),
+    ],
+)
+def test_a_damaged_note_is_one_sentence_and_nothing_is_taken(tmp_path: Path, note: str) -> None:
+    save_file(dict(model(3).network.state_dict()), tmp_path / "bad", {"migrator": note})
+    refused(tmp_path / "bad")
+
+
+@pytest.mark.parametrize(
+    "key", ["training.x.step", "training.99.step", "training.0", "training.0.y"]
+)
+def test_damaged_moments_are_one_sentence_and_nothing_is_taken(tmp_path: Path, key: str) -> None:
+    tensors = {**model(3).network.state_dict(), key: torch.zeros(())}
+    save_file(tensors, tmp_path / "bad", {"migrator": json.dumps(NOTE)})
+    refused(tmp_path / "bad")
+
+
+def test_weights_of_whole_numbers_are_damaged(tmp_path: Path) -> None:
+    tensors = {k: each.to(torch.int32) for k, each in model(3).network.state_dict().items()}
+    save_file(tensors, tmp_path / "bad")
+    refused(tmp_path / "bad")
+
+
+def refused(path: Path) -> None:
+    each = model()
+    before = each.infer(IMAGES)
+    with pytest.raises(InputError, match="damaged or no safetensors file; copy it again"):
+        each.load(path)
+    np.testing.assert_array_equal(each.infer(IMAGES), before)
+
+
+@pytest.mark.parametrize("shape", [(3, 16, 24), (3, 24, 16), (1, 16, 16), (3, 1, 1), (16, 16)])
+def test_what_is_no_square_image_in_colour_is_refused(shape: tuple[int, ...]) -> None:
+    inputs = np.zeros((2, *shape), np.uint8)
+    each = model()
+    attempts: tuple[Callable[[], object], ...] = (
+        lambda: each.infer(inputs),
+        lambda: each.train_step(inputs, LABELS[:2], 1e-3),
+    )
+    for attempt in attempts:
+        with pytest.raises(InputError, match="images are"):
+            attempt()
+
+
+def test_a_gpu_draws_on_as_if_nothing_had_been_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no GPU here: its random state is stood in for."""
+    states: list[str] = ["outside"]
+    stand_in = SimpleNamespace(
+        get_rng_state=lambda _device: states[-1],
+        set_rng_state=lambda state, _device: states.append(state),
+        manual_seed=lambda seed: states.append(f"seed {seed}"),
+    )
+    monkeypatch.setattr(torch_model, "_CUDA", stand_in)
+    with torch_model._drawing_from(5, torch.device("cuda")):
+        assert states[-1] == "seed 5"
+    assert states[-1] == "outside"
+    with torch_model._drawing_from(6, torch.device("cpu")):
+        assert states[-1] == "outside"
 
 
 def test_weights_of_another_model_are_refused_and_nothing_is_taken(tmp_path: Path) -> None:

@@ -49,6 +49,13 @@ def test_images_of_64_pixels_give_a_row_of_scores(name: str) -> None:
     assert network.eval()(pixel_values=images).logits.shape == (2, 10)
 
 
+def test_vit_says_that_its_weights_are_for_another_side() -> None:
+    with torch.device("meta"):
+        vit = VitB16(torch.nn.Identity(), 10, 0, 32)
+    assert "give that side with --pixels" in vit.unfitting(["vit.embeddings.position_embeddings"])
+    assert "name a file of this model" in vit.unfitting(["vit.layer.weight"])
+
+
 def test_texts_give_a_row_of_scores() -> None:
     tokens = torch.zeros(2, 128, dtype=torch.int64, device="meta")
     assert abstract("bert-base").eval()(input_ids=tokens).logits.shape == (2, 10)

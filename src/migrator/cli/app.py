@@ -20,6 +20,7 @@ from migrator.cli.printing import BAD_INPUT, FAILED, REFUSED, complain
 from migrator.core.errors import GpuError, InputError, MigratorError
 
 INTERRUPTED = 130
+_OBJECTS_BETWEEN_COLLECTIONS = 200_000
 _HANDING_OVER = ("numba/core/serialize.py", "llvmlite/binding/executionengine.py")
 """Where compiled code calls into Python and an exception would crash it or be lost."""
 
@@ -47,7 +48,8 @@ def _options(
 
 def main() -> NoReturn:
     """Run a verb; errors become one sentence and an exit code, never a traceback."""
-    gc.disable()  # until everything is imported: a tenth of a second that a user would wait
+    # seldom, not never: while a verb imports, collecting would cost a user a tenth of a second
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, 50, 50)
     for number in (signal.SIGINT, signal.SIGALRM):
         signal.signal(number, _interrupt)
     for stream in (sys.stdout, sys.stderr):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,7 +14,9 @@ from migrator.cli.printing import print_json, progress
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
-    from migrator.learn.course_result import CourseResult
+    from migrator.learn.answer_file import AnswerFile
+    from migrator.learn.course_result import CourseResult, WindowRow
+    from migrator.learn.course_run import CourseRun
 
 
 @app.command()
@@ -33,7 +33,9 @@ def retrain(
     batch: Annotated[int, typer.Option(min=2, max=65536, help="Samples of a step.")] = 64,
     samples: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Train on at most N of every class; default all."),
+        typer.Option(
+            min=1, metavar="N", help="Train on at most N of a class per scenario; default all."
+        ),
     ] = None,
     replay: Annotated[
         int, typer.Option(min=0, metavar="N", help="Samples kept of every earlier class.")
@@ -71,44 +73,42 @@ def retrain(
 
     Try:  migrator retrain nc-synthetic --model small-cnn --windows 1
     """
+    from migrator.learn.answer_file import AnswerFile
+    from migrator.learn.course import CourseSettings
     from migrator.learn.registry import benchmark as known
     from migrator.learn.registry import require_torch
-
-    _check_out(out)
-    if resume and checkpoint is None:
-        raise InputError("--resume: name the run's folder with --checkpoint")
-    found = known(benchmark)
-    require_torch()
-    from migrator.learn.benchmarks.benchmark import Origin
-    from migrator.learn.course import Course, CourseSettings, fitting
-    from migrator.learn.course_folder import CourseFolder
-    from migrator.learn.devices import board_of, device_of
     from migrator.learn.retraining import Settings
 
-    where = device_of(device)
-    fitting(benchmark, model)
+    figures = None if out is None else AnswerFile(out)
+    known(benchmark)  # a misspelt name is told before torch is loaded
+    require_torch()
+    from migrator.learn.course_run import CourseRun
+
+    retraining = Settings(epochs, batch, seed)
     settings = CourseSettings(
-        benchmark,
-        model,
-        Settings(epochs, batch, seed),
-        replay,
-        samples,
-        pixels,
-        shuffle,
-        weights,
+        benchmark, model, retraining, replay, samples, pixels, shuffle, weights
     )
-    folder = None if checkpoint is None else CourseFolder(checkpoint, _warn)
-    course = Course(settings, found.load(Origin(data, seed)), where, folder, resume=resume)
-    result = course.run(windows, progress)
-    answer = {"board": board_of(where), **_result_json(result)}
-    if out is not None:
-        _write(out, answer)
+    run = CourseRun(settings, windows, device, data, checkpoint, resume)
+    _tell(run, run.result(_warn, progress), figures, as_json)
+
+
+def _tell(run: CourseRun, result: CourseResult, figures: AnswerFile | None, as_json: bool) -> None:
+    """Print the figures and write them; where they cannot be written, they are printed whole."""
+    answer = run.answer(result)
+    for sentence in result.stops:
+        _warn(sentence)
+    try:
+        if figures is not None:
+            figures.write(answer)
+    except InputError:
+        print_json(answer)
+        raise
     if as_json:
         print_json(answer)
         return
-    _print_course(result, board_of(where))
-    if out is not None:
-        print(f"figures   {out}")
+    _print_course(result, answer["board"])
+    if figures is not None:
+        print(f"figures   {figures.path}")
 
 
 @app.command()
@@ -161,28 +161,6 @@ def _warn(sentence: str) -> None:
     print(f"warning: {sentence}", file=sys.stderr)
 
 
-def _check_out(out: Path | None) -> None:
-    if out is not None and (out.is_dir() or not out.parent.is_dir()):
-        raise InputError(f"--out: {out} cannot be written; name a file in a directory that exists")
-
-
-def _write(out: Path, answer: dict[str, Any]) -> None:
-    from migrator.learn.atomic import written_whole
-
-    with written_whole(out) as unfinished:
-        unfinished.write_text(
-            json.dumps(answer, indent=1, allow_nan=False) + "\n", encoding="utf-8"
-        )
-
-
-def _result_json(result: CourseResult) -> dict[str, Any]:
-    return {
-        **asdict(result),
-        "median_error": result.median_error,
-        "estimation_part": result.estimation_part,
-    }
-
-
 def _print_course(result: CourseResult, board: str) -> None:
     from rich import box
     from rich.console import Console
@@ -204,9 +182,15 @@ def _print_course(result: CourseResult, board: str) -> None:
             f"{row.accuracy_estimated:.1%}",
             f"{row.accuracy_post:.1%}",
             f"{row.accuracy_new_pre:.0%} to {row.accuracy_new_post:.0%}",
-            "adopted" if row.adopted else "kept the old",
+            _became(row),
             f"{row.retraining_s:.1f}",
         )
     Console(width=100).print(table)
     print(f"estimates missed by {100 * (result.median_error or 0):.1f} points (median) ", end="")
     print(f"and took {result.estimation_part or 0:.1%} of the retrainings' time")
+
+
+def _became(row: WindowRow) -> str:
+    if row.stopped:
+        return "stopped, kept the old"
+    return "adopted" if row.adopted else "kept the old"

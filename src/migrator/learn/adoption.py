@@ -14,11 +14,6 @@ class Adoption:
     """Of the model that serves, on the window's held-out data."""
     accuracy_candidate: float
 
-    @property
-    def accuracy(self) -> float:
-        """Of the model that serves from now on."""
-        return self.accuracy_candidate if self.adopted else self.accuracy_served
-
 
 def decide(accuracy_served: float, accuracy_candidate: float) -> Adoption:
     """Adopt unless worse on held-out data; a figure that is no number is worse than any."""

@@ -9,20 +9,52 @@ from pathlib import Path
 
 from migrator.core.errors import InputError
 
+_UNFINISHED = ".unfinished"
+
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """A file to write to, which becomes `path` at the end; a failure or Ctrl-C removes it."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
+    """A file to write to, which becomes `path` at the end; a failure or Ctrl-C removes it.
+
+    Inside another one the file is that one's own: it is written once, and becomes whole there.
+    """
+    if path.name.endswith(_UNFINISHED):
+        with _said_of(path):
+            yield path
+        return
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}{_UNFINISHED}")
     try:
-        yield unfinished
-        with unfinished.open("rb") as written:
-            os.fsync(written.fileno())
-        unfinished.replace(path)
+        with _said_of(path):
+            yield unfinished
+            _synced(unfinished)
+            unfinished.replace(path)
+            _synced(path.parent)
+    finally:
+        with suppress(OSError):
+            unfinished.unlink()
+
+
+def clear_unfinished(folder: Path) -> None:
+    """Remove what a killed writer left behind; only where nobody is writing."""
+    for path in folder.rglob(f".*{_UNFINISHED}"):
+        with suppress(OSError):
+            path.unlink()
+
+
+@contextmanager
+def _said_of(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise InputError(
             f"{path}: cannot be written ({error.strerror or error}); name another place"
         ) from error
+
+
+def _synced(path: Path) -> None:
+    """What was written there, or a folder's names, survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
     finally:
-        with suppress(OSError):
-            unfinished.unlink()
+        os.close(descriptor)

@@ -7,8 +7,10 @@ they are, for they choose kernels and make the optimiser's state; the next is ca
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,25 +46,41 @@ class Graph:
 
 def graph_of(step: Step, inputs: Tensor, labels: Tensor) -> Graph | None:
     """The step as a graph, not run yet; None where it cannot be captured."""
+    try:
+        return _graph_of(step, inputs, labels)
+    except RuntimeError:
+        # out of memory too: a graph has memory of its own, a plain step may do with what there is
+        _CUDA.synchronize()
+    _CUDA.empty_cache()  # here, where the failed graph is gone
+    return None
+
+
+def _graph_of(step: Step, inputs: Tensor, labels: Tensor) -> Graph:
     given, wanted = inputs.clone(), labels.clone()
     graph, side = _CUDA.CUDAGraph(), _CUDA.Stream()
     side.wait_stream(_CUDA.current_stream())
-    try:
-        # not torch.cuda.graph(): it first collects garbage and gives all spare memory back, which
-        # takes longer than the few steps of an estimation
-        with _CUDA.stream(side):
-            graph.capture_begin(capture_error_mode="thread_local")
-            try:
-                loss = step(given, wanted)
-            finally:
-                graph.capture_end()
-    except torch.OutOfMemoryError:
-        raise
-    except RuntimeError:
-        _CUDA.synchronize()
-        return None
+    # not torch.cuda.graph(): it first collects garbage and gives all spare memory back, which
+    # takes longer than the few steps of an estimation
+    with _CUDA.stream(side), _uncollected():
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            loss = step(given, wanted)
+        finally:
+            graph.capture_end()
     _CUDA.current_stream().wait_stream(side)
     return Graph(graph.replay, given, wanted, loss)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """No garbage collection inside: one that frees an older graph would spoil the capture."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def _aside(step: Step, inputs: Tensor, labels: Tensor) -> Tensor:
@@ -78,29 +96,29 @@ def _aside(step: Step, inputs: Tensor, labels: Tensor) -> Tensor:
 
 
 class CapturedSteps:
-    """A training step that is captured once its shape has come a few times."""
+    """A training step that is captured once its shape has come a few times.
 
-    def __init__(
-        self,
-        step: Step,
-        capture: Callable[[Step, Tensor, Tensor], Graph | None] = graph_of,
-    ) -> None:
-        self._step, self._capture = step, capture
+    It is given with every run and not kept: a model that keeps its captured steps, which keep a
+    method of the model, would hold the GPU's memory until somebody collects garbage.
+    """
+
+    def __init__(self, capture: Callable[[Step, Tensor, Tensor], Graph | None] = graph_of) -> None:
+        self._capture = capture
         self._come: Counter[tuple[int, ...]] = Counter()
         self._graphs: dict[tuple[int, ...], Graph] = {}
         self._capturing = True
 
-    def run(self, inputs: Tensor, labels: Tensor) -> Tensor:
-        """One step; the loss is overwritten by the next."""
-        shape = tuple(inputs.shape)
-        graph = self._graphs.get(shape) or self._captured(shape, inputs, labels)
-        return graph.run(inputs, labels) if graph else _aside(self._step, inputs, labels)
+    def run(self, step: Step, inputs: Tensor, labels: Tensor) -> Tensor:
+        """One step, always the same one; the loss is overwritten by the next."""
+        graph = self._graphs.get(tuple(inputs.shape)) or self._captured(step, inputs, labels)
+        return graph.run(inputs, labels) if graph else _aside(step, inputs, labels)
 
-    def _captured(self, shape: tuple[int, ...], inputs: Tensor, labels: Tensor) -> Graph | None:
+    def _captured(self, step: Step, inputs: Tensor, labels: Tensor) -> Graph | None:
+        shape = tuple(inputs.shape)
         self._come[shape] += 1
         if not self._capturing or self._come[shape] <= _FIRST or len(self._graphs) >= _MOST:
             return None
-        graph = self._capture(self._step, inputs, labels)
+        graph = self._capture(step, inputs, labels)
         if graph is None:
             self._capturing = False  # a network that asks the host will always do so
         else:

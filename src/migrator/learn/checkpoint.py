@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ from migrator.learn.model import Model
 
 KEPT = 2
 _WEIGHTS, _ABOUT = ".weights", ".json"
+_NUMBER = re.compile("[0-9]{6,9}")
+"""As we write them; a stray file may be called anything."""
 
 Warn = Callable[[str], None]
 
@@ -35,6 +39,7 @@ class Checkpoints:
 
     def __init__(self, folder: Path, warn: Warn) -> None:
         self.folder, self.warn = folder, warn
+        self._told: set[int] = set()
 
     def write(
         self, number: int, model: Model, about: dict[str, Any], *, training: bool = True
@@ -50,13 +55,16 @@ class Checkpoints:
         weights = self._path(number, _WEIGHTS)
         with written_whole(weights) as unfinished:
             model.save(unfinished, training=training)
-        entry = {"number": number, "weights_sha256": _sha256(weights), "about": about}
+            checksum = sha256_of(unfinished)
+        self._told.discard(number)
+        entry = {"number": number, "weights_sha256": checksum, "about": about}
         body = json.dumps(entry, allow_nan=False)
         with written_whole(self._path(number, _ABOUT)) as unfinished:
             unfinished.write_text(f"{_checksum(body)}\n{body}\n", encoding="utf-8")
         for old in self._numbers()[:-KEPT]:
-            self._path(old, _ABOUT).unlink(missing_ok=True)
-            self._path(old, _WEIGHTS).unlink(missing_ok=True)
+            for suffix in (_ABOUT, _WEIGHTS):
+                with suppress(OSError):  # what cannot be removed does no harm
+                    self._path(old, suffix).unlink()
 
     def newest_good(self) -> Checkpoint | None:
         """The newest one that is whole; a warning for every damaged one passed over."""
@@ -71,14 +79,21 @@ class Checkpoints:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _good(self) -> Iterator[Checkpoint]:
-        for number in reversed(self._numbers()):
+        numbers = self._numbers()
+        for number in reversed(numbers):
             try:
                 yield self._read(number)
-            except (OSError, ValueError, KeyError, TypeError):
-                self.warn(
-                    f"{self._path(number, _ABOUT)}: this checkpoint is damaged; "
-                    "going on from the one before it"
-                )
+            except (OSError, ValueError, KeyError, TypeError, RecursionError):
+                self._passed_over(number, numbers[0])
+
+    def _passed_over(self, number: int, oldest: int) -> None:
+        """Said once, however often it is looked for."""
+        if number not in self._told:
+            self._told.add(number)
+            self.warn(
+                f"{self._path(number, _ABOUT)}: this checkpoint is damaged; "
+                + ("there is none before it" if number == oldest else "trying the one before it")
+            )
 
     def _read(self, number: int) -> Checkpoint:
         checksum, _, body = self._path(number, _ABOUT).read_text(encoding="utf-8").partition("\n")
@@ -87,13 +102,14 @@ class Checkpoints:
             raise ValueError("checksum")
         entry = json.loads(body)
         weights = self._path(number, _WEIGHTS)
-        if entry["number"] != number or _sha256(weights) != entry["weights_sha256"]:
+        if entry["number"] != number or sha256_of(weights) != entry["weights_sha256"]:
             raise ValueError("weights")
-        return Checkpoint(number, weights, entry["about"])
+        about: dict[str, Any] = {**entry["about"]}
+        return Checkpoint(number, weights, about)
 
     def _numbers(self) -> list[int]:
         names = [each.stem for each in self.folder.glob(f"*{_ABOUT}")]
-        return sorted(int(name) for name in names if name.isdigit())
+        return sorted(int(name) for name in names if _NUMBER.fullmatch(name))
 
     def _path(self, number: int, suffix: str) -> Path:
         return self.folder / f"{number:06d}{suffix}"
@@ -103,6 +119,7 @@ def _checksum(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """Of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

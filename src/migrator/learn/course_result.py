@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from migrator.learn.adoption import decide
 from migrator.learn.estimation import Estimate
 from migrator.learn.retraining import Retrained
 
@@ -34,6 +33,8 @@ class WindowRow:
     """After every epoch of the retraining."""
     estimation_curve: tuple[float, ...]
     """Before, and after every little epoch of the estimation."""
+    stopped: str = ""
+    """Why the retraining ended before its last epoch, in words."""
 
     @property
     def error(self) -> float:
@@ -54,6 +55,18 @@ class CourseResult:
     seed: int
     accuracy_pretrained: float
     rows: tuple[WindowRow, ...]
+    pretraining_stopped: str = ""
+    """Why pre-training ended before its last epoch, in words."""
+
+    @property
+    def stops(self) -> list[str]:
+        """One sentence for every training that was stopped."""
+        stopped = {0: self.pretraining_stopped, **{each.window: each.stopped for each in self.rows}}
+        return [
+            f"{f'window {window}' if window else 'pre-training'}: {why}"
+            for window, why in stopped.items()
+            if why
+        ]
 
     @property
     def median_error(self) -> float | None:
@@ -69,14 +82,13 @@ class CourseResult:
 
 def row_of(window: int, classes: int, samples: int, said: Estimate, done: Retrained) -> WindowRow:
     """The row of a window that has been lived through."""
-    served = decide(done.accuracy_before, done.accuracy_after)
     return WindowRow(
         window,
         classes,
         samples,
         done.accuracy_before,
         said.accuracy,
-        served.accuracy,
+        done.accuracy_served,
         done.accuracy_new_before,
         done.accuracy_new_after if done.adopted else done.accuracy_new_before,
         done.adopted,
@@ -84,6 +96,7 @@ def row_of(window: int, classes: int, samples: int, said: Estimate, done: Retrai
         said.seconds,
         done.curve,
         said.curve,
+        done.stopped,
     )
 
 

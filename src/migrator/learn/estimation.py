@@ -19,7 +19,8 @@ import numpy as np
 from migrator.learn.model import Model
 from migrator.learn.retraining import Settings
 from migrator.learn.samples import WindowData
-from migrator.learn.training import accuracy, train_epoch
+from migrator.learn.streams import Stream, drawn
+from migrator.learn.training import DivergedError, accuracy, train_epoch
 
 EPOCHS = 4
 _SHARE_PER_EPOCH = 1 / 70
@@ -87,10 +88,15 @@ def estimate(
 ) -> Estimate:
     """The accuracy after retraining; `before` is the model's on all of the held-out data."""
     began = time.perf_counter()
-    curve = _little_run(model, data, settings)
+    new_part = len(data.held_out_new) / max(1, len(data.held_out))
+    try:
+        curve = _little_run(model, data, settings)
+    except DivergedError:
+        # the retraining would leave the numbers too, and what serves would stay
+        flat = (before,) * (EPOCHS + 1)
+        return Estimate(before, before, before, new_part, flat, time.perf_counter() - began)
     # the gain is that of the few judged samples, its base that of all
     limit = float(np.clip(before + limit_of(curve) - curve[0], 0, 1))
-    new_part = len(data.held_out_new) / max(1, len(data.held_out))
     said = max(before, expected(limit, before, new_part, past))
     return Estimate(said, limit, before, new_part, curve, time.perf_counter() - began)
 
@@ -121,7 +127,7 @@ def limit_of(curve: Sequence[float]) -> float:
 
 def _little_run(model: Model, data: WindowData, settings: Settings) -> tuple[float, ...]:
     part = min(_LARGEST_SHARE, _SHARE_PER_EPOCH * settings.epochs)
-    draw = np.random.default_rng((settings.seed, 6))
+    draw = drawn(settings.seed, Stream.ESTIMATION)
     sample = data.new.share(part, draw).joined(data.replay.share(part, draw))
     trained = settings.epochs * (len(data.new) + len(data.replay))
     judged_samples = int(np.clip(_JUDGED_PART * trained, *_JUDGED))

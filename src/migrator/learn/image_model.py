@@ -15,6 +15,8 @@ from migrator.learn.torch_model import TorchModel, initialised_from
 
 _MEAN, _SPREAD = (123.7, 116.3, 103.5), (58.4, 57.1, 57.4)
 """Of the pixels of ImageNet, which published weights expect."""
+_SMALLEST = 2
+"""The smallest side that can be moved by a pixel."""
 _SHIFT = 1 / 8
 """How far a training image is moved at most, of its side."""
 
@@ -78,6 +80,7 @@ class ImageModel(TorchModel):
 
     def varied(self, inputs: Tensor) -> Tensor:
         """Some mirrored, all moved a little."""
+        _require_images(inputs)
         mirrored = torch.rand(len(inputs), device="cpu").to(inputs.device) < 0.5
         inputs = torch.where(mirrored[:, None, None, None], inputs.flip(-1), inputs)
         side = inputs.shape[-1]
@@ -92,6 +95,7 @@ class ImageModel(TorchModel):
         return np.random.default_rng(0).integers(0, 256, size, dtype=np.uint8)
 
     def _seen(self, inputs: Tensor) -> Tensor:
+        _require_images(inputs)
         images = inputs.float()
         if images.shape[-1] != self.pixels:
             images = nn.functional.interpolate(
@@ -99,3 +103,13 @@ class ImageModel(TorchModel):
             )
         seen = (images - self._mean) / self._spread
         return seen.contiguous(memory_format=self.memory_format)
+
+
+def _require_images(inputs: Tensor) -> None:
+    """Others would be stretched, or taken for grey ones, without a word."""
+    square = inputs.ndim == 4 and inputs.shape[1] == 3 and inputs.shape[2] == inputs.shape[3]
+    if not square or inputs.shape[2] < _SMALLEST:
+        raise InputError(
+            f"inputs: images are (n, 3, side, side) with sides of at least {_SMALLEST}, these are "
+            f"{tuple(inputs.shape)}; crop them, or give grey ones three equal channels"
+        )

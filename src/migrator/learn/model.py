@@ -31,7 +31,8 @@ class Model(Protocol):
     """A classifier that can be served and retrained; `copy.deepcopy` must give one of its own.
 
     A copy begins its training anew. Where the class has an attribute `weights`, it says in words
-    where they came from.
+    where they came from; where it has `begin_with(path)`, that takes weights alone and not where
+    their training stood; where it has `end_training()`, that gives back what only training needs.
     """
 
     modality: Modality

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from migrator.core.errors import InputError
+from migrator.core.import_path import FORM, parts_of
 from migrator.core.registry import found_in, pick
 from migrator.learn.benchmarks.benchmark import Benchmark
 from migrator.learn.model import Model, require_model
@@ -67,28 +69,33 @@ def require_torch() -> None:
 
 
 def _imported(path: str) -> type[Model]:
-    module_name, _, name = path.partition(":")
-    if not all(each.isidentifier() for each in (*module_name.split("."), *name.split("."))):
-        raise InputError(f"model: {path[:100]!r} is no import path; write package.module:Class")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)  # a class beside the scenario is found as `python -m` finds it
+    parts = parts_of(path)
+    if parts is None:
+        raise InputError(f"model: {path[:100]!r} is no import path; write {FORM}")
+    module_name, name = parts
+    found: object = _module(module_name, path)
     try:
-        found: object = import_module(module_name)
         for each in name.split("."):
             found = getattr(found, each)
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"model: {error.name} cannot be imported; check the path {path[:100]} and where "
-            "Python looks (PYTHONPATH)"
-        ) from error
     except AttributeError as error:
         raise InputError(
             f"model: {module_name} has no {name}; check the name after the colon"
         ) from error
-    except Exception as error:
-        raise InputError(
-            f"model: importing {module_name} failed ({type(error).__name__}: {error}); "
-            "correct the module"
-        ) from error
     return require_model(found, path)
+
+
+def _module(name: str, path: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)  # what is in the current folder is found as `python -m` finds it
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"model: {error.name} cannot be imported; check the path {path[:100]} and where "
+            "Python looks (the current folder, PYTHONPATH)"
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise InputError(
+            f"model: importing {name} failed ({type(error).__name__}: {error}); correct the module"
+        ) from error

@@ -15,8 +15,8 @@ from migrator.core.errors import InputError
 from migrator.learn.adoption import decide
 from migrator.learn.checkpoint import Checkpoints
 from migrator.learn.model import Model
-from migrator.learn.samples import WindowData
-from migrator.learn.training import accuracy, steps_of, train_epoch
+from migrator.learn.samples import Samples, WindowData
+from migrator.learn.training import DivergedError, accuracy, judged, steps_of, train_epoch
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,13 @@ class Retrained:
     seconds: float
     """Training and the looks at its accuracy; what a cut-off run had spent is counted in."""
     adopted: bool
+    stopped: str = ""
+    """Why it ended before its last epoch, in words; then it is not adopted."""
+
+    @property
+    def accuracy_served(self) -> float:
+        """Of the model that serves from now on."""
+        return self.accuracy_after if self.adopted else self.accuracy_before
 
 
 def retrain(
@@ -63,34 +70,79 @@ def retrain(
 ) -> tuple[Model, Retrained]:
     """The model that serves from now on, and how it went. `model` itself stays as it is.
 
-    `before` is its accuracy on all of the held-out data.
+    `before` is its accuracy on all of the held-out data. A training whose loss or answers are no
+    numbers any more is stopped, and the model serves on.
     """
     if not len(data.new) or not len(data.held_out):
         raise InputError("retraining: the window has no samples; give it some of every class")
     new_before = accuracy(model, data.held_out_new)
     candidate = copy.deepcopy(model)
-    curve, seconds = _resumed(candidate, checkpoints)
-    training = data.training
-    for epoch in range(len(curve), settings.epochs):
-        began = time.perf_counter()
-        train_epoch(
-            candidate, training, epoch, settings.epochs, settings.batch, settings.seed, step_done
+    run = _Run(candidate, data, settings, checkpoints)
+    try:
+        run.to_the_end(step_done)
+    except DivergedError as error:
+        curve, seconds = tuple(run.curve), run.seconds
+        return model, Retrained(
+            before, 0.0, new_before, 0.0, curve, seconds, adopted=False, stopped=str(error)
         )
-        curve.append(accuracy(candidate, data.held_out))
-        seconds += time.perf_counter() - began
-        if checkpoints is not None:
-            checkpoints.write(epoch, candidate, {"curve": curve, "seconds": seconds})
-    after = decide(before, curve[-1])
+    after = decide(before, run.curve[-1])
+    _at_rest(candidate)
     done = Retrained(
         before,
-        curve[-1],
+        run.curve[-1],
         new_before,
         accuracy(candidate, data.held_out_new),
-        tuple(curve),
-        seconds,
+        tuple(run.curve),
+        run.seconds,
         after.adopted,
     )
     return (candidate if after.adopted else model), done
+
+
+class _Run:
+    """The epochs of a retraining, from the last one that a checkpoint has."""
+
+    def __init__(
+        self,
+        candidate: Model,
+        data: WindowData,
+        settings: Settings,
+        checkpoints: Checkpoints | None,
+    ) -> None:
+        self.candidate, self.data, self.settings = candidate, data, settings
+        self.checkpoints = checkpoints
+        self.curve, self.seconds = _resumed(candidate, checkpoints)
+
+    def to_the_end(self, step_done: Callable[[], None]) -> None:
+        """Every epoch that is left, each judged and kept."""
+        training = self.data.training
+        for epoch in range(len(self.curve), self.settings.epochs):
+            began = time.perf_counter()
+            try:
+                self._epoch(training, epoch, step_done)
+            finally:
+                self.seconds += time.perf_counter() - began
+            if self.checkpoints is not None:
+                about = {"curve": self.curve, "seconds": self.seconds}
+                self.checkpoints.write(epoch, self.candidate, about)
+
+    def _epoch(self, training: Samples, epoch: int, step_done: Callable[[], None]) -> None:
+        epochs, batch, seed = self.settings.epochs, self.settings.batch, self.settings.seed
+        train_epoch(self.candidate, training, epoch, epochs, batch, seed, step_done)
+        found = judged(self.candidate, self.data.held_out)
+        if found.unanswered == found.samples:
+            raise DivergedError(
+                f"after epoch {epoch + 1} no answer is a number any more, so the model as it was "
+                "serves on; lower its learning_rate"
+            )
+        self.curve.append(found.accuracy)
+
+
+def _at_rest(model: Model) -> None:
+    """What only a training needs takes a GPU's memory: a model that serves gives it back."""
+    rest = getattr(model, "end_training", None)
+    if rest is not None:
+        rest()
 
 
 def _resumed(candidate: Model, checkpoints: Checkpoints | None) -> tuple[list[float], float]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -16,12 +15,13 @@ from torch import Tensor, nn
 from migrator.core.errors import InputError
 from migrator.learn.captured import CapturedSteps
 from migrator.learn.model import Inputs, Labels, Modality, Scores
-from migrator.learn.weights import read_tensors, write_tensors
+from migrator.learn.weights import Moments, Note, Saved, damaged, read_weights, write_weights
 
+_CUDA: Any = torch.cuda
+_MOMENTS = {"step", "exp_avg", "exp_avg_sq"}
+"""What AdamW remembers of every weight."""
 _WEIGHT_DECAY = 0.01
 _LONGEST_GRADIENT = 1.0
-_MOMENT = "training."
-"""Before the names of the optimiser's tensors in a file that a training can go on from."""
 
 
 class TorchModel(ABC):
@@ -87,40 +87,66 @@ class TorchModel(ABC):
         self.seen[labels] = True
         self._unseen.copy_(torch.from_numpy(~self.seen))
         wanted = torch.from_numpy(labels).to(self.device)
-        with self._within_memory(), _drawing_from(self.seed * 1_000_003 + self.steps):
+        seed = self.seed * 1_000_003 + self.steps
+        with self._within_memory(), _drawing_from(seed, self.device):
             batch = self.varied(self._there(inputs))
-            step = self._learned if self._captured is None else self._captured.run
-            loss = step(batch, wanted)
+            if self._captured is None:
+                loss = self._learned(batch, wanted)
+            else:
+                loss = self._captured.run(self._learned, batch, wanted)
         self.steps += 1
         return float(loss)
 
     def save(self, path: Path, *, training: bool = False) -> None:
         """Write the weights as safetensors; with `training` the optimiser's moments too."""
-        tensors = dict(self.network.state_dict())
+        moments: Moments = {}
         if training and self._optimiser is not None:
-            tensors.update(_moments(self._optimiser))
-        seen = np.flatnonzero(self.seen).tolist()
-        about = {"steps": self.steps, "seen": seen, "weights": self.weights}
-        write_tensors(tensors, path, {"migrator": json.dumps(about)})
+            moments = self._optimiser.state_dict()["state"]
+        seen = tuple(int(each) for each in np.flatnonzero(self.seen))
+        note = Note(self.steps, seen, self.weights)
+        write_weights(self.network.state_dict(), moments, note, path)
 
     def load(self, path: Path) -> None:
-        """Weights from a file or a folder of safetensors; those of another head are left out."""
-        tensors, about = read_tensors(path)
-        moments = {k: tensors.pop(k) for k in list(tensors) if k.startswith(_MOMENT)}
-        left = self._fitted(tensors, path)
-        self._optimiser = self._captured = None
-        if "migrator" in about:
-            said = json.loads(about["migrator"])
-            self.steps, self.weights = int(said["steps"]), str(said["weights"])
-            self.seen[:] = np.isin(np.arange(self.classes), said["seen"])
-        else:
-            self.weights = f"loaded from {path.name}" + (", head random" if left else "")
+        """Go on from what `save` wrote; of a file made elsewhere or for other classes, begin."""
+        saved = read_weights(path)
+        moments = self._fitting_moments(saved, path)
+        left = self._taken(saved, path)
+        if saved.note is None or left:
+            return
+        self.steps, self.weights = saved.note.steps, saved.note.weights
         if moments:
-            _restore(self._begun(), moments)
+            self._restore(self._begun(), moments)
+
+    def begin_with(self, path: Path) -> None:
+        """Only the weights of a file or a folder of safetensors; a head that does not fit stays."""
+        self._taken(read_weights(path), path)
+
+    def end_training(self) -> None:
+        """Forget what only a training needs: moments, gradients, captured steps."""
+        self._optimiser = self._captured = None
+        self.network.zero_grad(set_to_none=True)
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies: the optimiser is not copied, so a copy begins its training anew."""
         return {**self.__dict__, "_optimiser": None, "_captured": None}
+
+    def unfitting(self, names: list[str]) -> str:
+        """What to do about weights of which these tensors do not fit, in words."""
+        return (
+            f"its weights do not fit {type(self).__name__} ({len(names)} tensors, such as "
+            f"{names[0]}, are missing or of another shape); name a file of this model"
+        )
+
+    def _taken(self, saved: Saved, path: Path) -> list[str]:
+        """Begin with these weights; the names in the head that did not fit."""
+        left = self._fitted(saved.tensors, path)
+        self._optimiser = self._captured = None
+        self.steps = 0
+        self.weights = f"loaded from {path.name}" + (", head random" if left else "")
+        # classes of another head are other classes; who wrote elsewhere does not say
+        seen = () if saved.note is None or left else saved.note.seen
+        self.seen[:] = np.isin(np.arange(self.classes), seen)
+        return left
 
     def _fitted(self, tensors: Mapping[str, Tensor], path: Path) -> list[str]:
         """Take over the tensors; the names in the head that did not fit."""
@@ -129,14 +155,14 @@ class TorchModel(ABC):
         if prefix and not any(name in own for name in tensors):
             tensors = {f"{prefix}.{name}": each for name, each in tensors.items()}
         left = [k for k in own if k not in tensors or tensors[k].shape != own[k].shape]
+        taken = [k for k in own if k not in left]
         # counters of batches are in no file made elsewhere, and nothing depends on them
         wrong = [k for k in left if not k.startswith(self.head) and "num_batches" not in k]
         if wrong:
-            raise InputError(
-                f"{path}: its weights do not fit {type(self).__name__} ({len(wrong)} tensors, such "
-                f"as {wrong[0]}, are missing or of another shape); name a file of this model"
-            )
-        self.network.load_state_dict({k: tensors[k] for k in own if k not in left}, strict=False)
+            raise InputError(f"{path}: {self.unfitting(wrong)}")
+        if any(tensors[k].is_floating_point() != own[k].is_floating_point() for k in taken):
+            raise damaged(path)
+        self.network.load_state_dict({k: tensors[k] for k in taken}, strict=False)
         return [k for k in left if k.startswith(self.head)]
 
     def _begun(self) -> torch.optim.AdamW:
@@ -149,8 +175,28 @@ class TorchModel(ABC):
             fused=True,
             capturable=on_gpu,
         )
-        self._captured = CapturedSteps(self._learned) if on_gpu else None
+        self._captured = CapturedSteps() if on_gpu else None
         return self._optimiser
+
+    def _fitting_moments(self, saved: Saved, path: Path) -> Moments:
+        """The moments of a training, if each belongs to a weight beside it in the file."""
+        names = [name for name, _ in self.network.named_parameters()]
+        for index, named in saved.moments.items():
+            weight = saved.tensors.get(names[index]) if 0 <= index < len(names) else None
+            shapes = () if weight is None else (weight.shape, torch.Size())
+            fits = set(named) == _MOMENTS and all(e.shape in shapes for e in named.values())
+            if not fits:
+                raise damaged(path)
+        return saved.moments
+
+    def _restore(self, optimiser: torch.optim.AdamW, moments: Moments) -> None:
+        weights = list(self.network.parameters())
+        state = {
+            index: {name: _placed(each, weights[index]) for name, each in named.items()}
+            for index, named in moments.items()
+        }
+        groups = optimiser.state_dict()["param_groups"]
+        optimiser.load_state_dict({"state": state, "param_groups": groups})
 
     def _learned(self, batch: Tensor, wanted: Tensor) -> Tensor:
         """A step on what is on the device already; the loss."""
@@ -193,41 +239,27 @@ def _set_rate(group: dict[str, Any], lr: float) -> None:
 
 
 @contextmanager
-def _drawing_from(seed: int) -> Iterator[None]:
-    """Random numbers of this seed inside; outside nobody notices."""
-    before = torch.get_rng_state()
-    torch.manual_seed(seed)
-    try:
+def _drawing_from(seed: int, device: torch.device) -> Iterator[None]:
+    """Random numbers of this seed inside; outside nobody notices, on the GPU neither."""
+    with ExitStack() as kept:
+        if device.type == "cuda":
+            kept.callback(_CUDA.set_rng_state, _CUDA.get_rng_state(device), device)
+            _CUDA.manual_seed(seed)
+        kept.callback(torch.set_rng_state, torch.get_rng_state())
+        torch.default_generator.manual_seed(seed)
         yield
-    finally:
-        torch.set_rng_state(before)
 
 
 @contextmanager
 def initialised_from(seed: int) -> Iterator[None]:
     """Random weights of this seed inside; outside nobody notices."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # this alone: torch.manual_seed seeds GPUs too
         yield
 
 
-def _moments(optimiser: torch.optim.AdamW) -> dict[str, Tensor]:
-    state = optimiser.state_dict()["state"]
-    return {
-        f"{_MOMENT}{index}.{name}": value
-        for index, values in state.items()
-        for name, value in values.items()
-    }
-
-
-def _restore(optimiser: torch.optim.AdamW, moments: Mapping[str, Tensor]) -> None:
-    weights = [each for group in optimiser.param_groups for each in group["params"]]
-    state: dict[int, dict[str, Tensor]] = {}
-    for key, value in moments.items():
-        index, _, name = key.removeprefix(_MOMENT).partition(".")
-        there = weights[int(index)]
-        # in the order of memory of its weight, which a fused optimiser relies on
-        like = torch.empty_like(there) if value.shape == there.shape else value.to(there.device)
-        state.setdefault(int(index), {})[name] = like.copy_(value)
-    groups = optimiser.state_dict()["param_groups"]
-    optimiser.load_state_dict({"state": state, "param_groups": groups})
+def _placed(moment: Tensor, weight: Tensor) -> Tensor:
+    """In the order of memory of its weight, which a fused optimiser relies on."""
+    alike = moment.shape == weight.shape
+    like = torch.empty_like(weight) if alike else moment.to(weight.device)
+    return like.copy_(moment)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from migrator.core import catalogue
 from migrator.core.catalogue import Board
-from migrator.files.strict import refuse, require_version, validated
+from migrator.core.import_path import FORM, parts_of
+from migrator.files.strict import refuse, require_version, shown, validated
 from migrator.files.text_file import beside
 from migrator.files.yaml_file import read_yaml_file
 from migrator.scenario.entries import PARTS, VERSION, ScenarioEntry, TenantEntry
@@ -36,6 +37,12 @@ def _models(data: object, *, folder: Path) -> tuple[Board, list[ServedModel]]:
     found = []
     for index, each in enumerate(file.tenants):
         model = each.model or _measured_model(each, index, folder)
+        if ":" in model and parts_of(model) is None:
+            refuse(
+                ("tenants", index, "model"),
+                f"{shown(model)} is no import path",
+                f"write {FORM}",
+            )
         name = each.name or model.rpartition(":")[2]
         found.append(ServedModel(name, model, each.slo_ms / 1e3, each.batch))
     return catalogue.board(file.gpu), found

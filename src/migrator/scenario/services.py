@@ -8,6 +8,7 @@ from pathlib import Path
 
 from migrator.core.catalogue import Board
 from migrator.core.errors import InputError
+from migrator.core.import_path import FORM, parts_of
 from migrator.core.placement import multisets
 from migrator.core.profile import Profile
 from migrator.core.profiles import on_board, profile
@@ -71,9 +72,8 @@ def _profile(entry: TenantEntry, location: Location, board: Board, folder: Path)
 def _require_import_path(entry: TenantEntry, location: Location) -> None:
     """Only the form of a user's own model: nothing is imported to read a scenario."""
     path = entry.model or ""
-    module, _, name = path.partition(":")
-    if not all(each.isidentifier() for each in (*module.split("."), *name.split("."))):
-        refuse(location, f"{shown(path)} is no import path", "write package.module:Class")
+    if parts_of(path) is None:
+        refuse(location, f"{shown(path)} is no import path", f"write {FORM}")
     if entry.profile is None:
         refuse(
             location,

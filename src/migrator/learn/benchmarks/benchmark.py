@@ -11,6 +11,7 @@ import numpy as np
 from migrator.core.errors import InputError
 from migrator.learn.model import Modality
 from migrator.learn.samples import Samples, WindowData
+from migrator.learn.streams import Stream, drawn
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,16 +59,37 @@ class Benchmark(ABC):
     def load(self, origin: Origin) -> Material:
         """The samples, from files or from the seed; InputError says what to get where missing."""
 
+    def last_window(self, windows: int | None) -> int:
+        """The last of the first `windows` windows, of all where None; InputError beyond them."""
+        last = self.windows if windows is None else windows
+        if not 0 <= last <= self.windows:
+            raise InputError(
+                f"--windows: {self.name} has {self.windows} windows; give 0 to {self.windows}"
+            )
+        return last
+
     def scenario_of(self, label: int) -> int:
         """The scenario a class comes with."""
         return label // self.classes_each
+
+
+def require_every_class(benchmark: Benchmark, material: Material) -> None:
+    """InputError names the first class that has nothing to learn from or to be judged on."""
+    for samples, what in ((material.train, "to train on"), (material.held_out, "held out")):
+        for label in range(benchmark.classes):
+            scenario = benchmark.scenario_of(label)
+            if not ((samples.labels == label) & (samples.arrives == scenario)).any():
+                raise InputError(
+                    f"{benchmark.name}: {material.source} has no samples {what} of class {label}, "
+                    f"which comes with scenario {scenario}; get the whole data set"
+                )
 
 
 def limited(material: Material, per_class: int | None, seed: int) -> Material:
     """With at most so many training samples of every class and scenario."""
     if per_class is None:
         return material
-    draw = np.random.default_rng((seed, 1))
+    draw = drawn(seed, Stream.SAMPLES_LIMITED)
     parts = [
         material.train.rows(material.train.arrives == each).at_most(per_class, draw)
         for each in np.unique(material.train.arrives)
@@ -84,7 +106,7 @@ def reordered(benchmark: Benchmark, material: Material, seed: int) -> Material:
         raise InputError(
             f"--shuffle: {benchmark.name} is made in the order of its classes; give another seed"
         )
-    order = np.random.default_rng((seed, 2)).permutation(benchmark.classes)
+    order = drawn(seed, Stream.ORDER_OF_CLASSES).permutation(benchmark.classes)
 
     def renamed(samples: Samples) -> Samples:
         labels = order[samples.labels].astype(np.int64)
@@ -103,8 +125,8 @@ def window_data(
     came = held_out.arrives == scenario if benchmark.drifts else held_out.arrives <= scenario
     return WindowData(
         new=train.rows(train.arrives == scenario),
-        # the same samples are kept from window to window: a memory does not redraw its past
-        replay=earlier.at_most(memory, np.random.default_rng((seed, 3))),
+        # the same ones in every window, unless classes drift: then all their looks so far count
+        replay=earlier.at_most(memory, drawn(seed, Stream.MEMORY)),
         held_out=held_out.rows(came),
         new_classes=frozenset(range(first, first + benchmark.classes_each)),
     )

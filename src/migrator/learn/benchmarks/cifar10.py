@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from migrator.learn.benchmarks.benchmark import Benchmark, Material, Origin
-from migrator.learn.benchmarks.finding import damaged, found, missing
-from migrator.learn.benchmarks.images import packed, split
+from migrator.learn.benchmarks.finding import found, missing, reading
+from migrator.learn.benchmarks.images import Images, packed, split
 from migrator.learn.model import Modality
 
 _NAMES = (
@@ -22,11 +23,6 @@ _NAMES = (
 )
 _BATCHES = (*(f"data_batch_{each}" for each in range(1, 6)), "test_batch")
 _PIXELS = 32
-_DAMAGES = (
-    *(OSError, EOFError, tarfile.TarError, pickle.UnpicklingError),
-    *(KeyError, ValueError, TypeError, AttributeError, IndexError),
-)
-"""What reading a file that is something else can end in."""
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -63,14 +59,23 @@ class Cifar10(Benchmark):
             )
         if path.suffix == ".npz":
             return packed(path, _PIXELS, self.classes_each, self.classes)
-        try:
-            parts = list(_batches(path))
-            images = np.concatenate([each["data"] for _, each in parts]).reshape(-1, 3, 32, 32)
-            labels = np.concatenate([np.array(each["labels"], np.int64) for _, each in parts])
-            held = np.concatenate([np.full(len(p["labels"]), n == "test_batch") for n, p in parts])
-        except _DAMAGES as error:
-            raise damaged(path, "set of CIFAR-10 python batches") from error
+        with reading(path, "set of CIFAR-10 python batches"):
+            parts = [(name, *self._pictures(each)) for name, each in _batches(path)]
+            images = np.concatenate([each for _, each, _ in parts])
+            labels = np.concatenate([each for _, _, each in parts])
+            held = np.concatenate([np.full(len(each), n == "test_batch") for n, _, each in parts])
         return split(images, labels, held, self.classes_each, path.name)
+
+    def _pictures(self, batch: dict[str, Any]) -> tuple[Images, NDArray[np.int64]]:
+        """Pictures and labels of a batch; ValueError where it is none."""
+        pictures, labels = np.asarray(batch["data"]), np.asarray(batch["labels"])
+        if pictures.dtype != np.uint8 or labels.dtype.kind not in "iu":
+            raise ValueError("numbers of another kind")
+        if pictures.shape != (len(labels), 3 * _PIXELS**2) or not len(labels):
+            raise ValueError("not a label for every picture")
+        if labels.min() < 0 or labels.max() >= self.classes:
+            raise ValueError("classes that there are not")
+        return pictures.reshape(-1, 3, _PIXELS, _PIXELS), labels.astype(np.int64)
 
 
 def _batches(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from migrator.learn.benchmarks.benchmark import Benchmark, Material, Origin
-from migrator.learn.benchmarks.finding import damaged, found, missing
+from migrator.learn.benchmarks.finding import damaged, found, missing, reading
 from migrator.learn.benchmarks.images import decoded, packed, split
 from migrator.learn.model import Modality
 
@@ -47,17 +47,15 @@ class Core50(Benchmark):
         for film in sorted(folder.glob("s*/o*")):
             session, thing = film.parent.name, film.name
             frames = sorted(film.glob("*.png"))[::_EVERY]
-            if not thing[1:].isdigit() or not 1 <= int(thing[1:]) <= self.classes:
+            if not thing[1:].isdecimal() or not 1 <= int(thing[1:]) <= self.classes:
                 raise damaged(film, "film of one of CORe50's objects, o1 to o50")
             pictures += frames
             labels += [int(thing[1:]) - 1] * len(frames)
             held += [session in _HELD_OUT] * len(frames)
         if len(set(labels)) < self.classes or not any(held) or all(held):
             raise damaged(folder, f"copy of CORe50 with {self.classes} objects in s1 to s11")
-        try:
+        with reading(folder, "folder of CORe50 pictures"):
             images = decoded(pictures, _PIXELS)
-        except OSError as error:
-            raise damaged(folder, "folder of CORe50 pictures") from error
         return split(
             images, np.array(labels, np.int64), np.array(held), self.classes_each, folder.name
         )

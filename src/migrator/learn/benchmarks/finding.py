@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from migrator.core.errors import InputError
@@ -24,11 +25,28 @@ def found(names: Iterable[str], data: Path | None) -> Path | None:
 
 def missing(benchmark: str, what: str, data: Path | None) -> InputError:
     """What to get and where to put it."""
-    where = f"under {data}" if data else f"where {VARIABLE} points" * bool(os.environ.get(VARIABLE))
+    if data is not None:
+        where = f"under {data}"
+    else:
+        where = f"where {VARIABLE} points" if os.environ.get(VARIABLE) else "known"
     return InputError(
-        f"{benchmark}: its data is not {where or 'known'}; get {what}, put it into a folder and "
-        f"name that with --data or {VARIABLE} (docs/learning.md), or use nc-synthetic"
+        f"{benchmark}: its data is not {where}; get {what}, put it into a folder and name that "
+        f"with --data or {VARIABLE} (docs/learning.md), or use nc-synthetic"
     )
+
+
+@contextmanager
+def reading(path: Path, what: str) -> Iterator[None]:
+    """Whatever reading a file that should be `what` ends in, as one sentence."""
+    try:
+        yield
+    except (InputError, MemoryError):
+        raise
+    except PermissionError as error:
+        raise InputError(f"{path}: may not be read; give yourself the right to") from error
+    except Exception as error:
+        # archives, pickles, arrays and pictures have dozens of ways to be something else
+        raise damaged(path, what) from error
 
 
 def damaged(path: Path, what: str) -> InputError:

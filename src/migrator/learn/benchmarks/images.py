@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import zipfile
 from collections.abc import Sequence
 from importlib import import_module
 from itertools import pairwise
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
 from migrator.learn.benchmarks.benchmark import Material
-from migrator.learn.benchmarks.finding import damaged
+from migrator.learn.benchmarks.finding import damaged, reading
 from migrator.learn.samples import Samples
 
 Images = NDArray[np.uint8]
@@ -40,16 +39,17 @@ def decoded(blobs: Sequence[bytes | Path], pixels: int) -> Images:
 
 def packed(path: Path, pixels: int, classes_each: int, classes: int) -> Material:
     """An .npz with `blob`, `offsets`, `label` and `is_test`; picture i is blob[offsets[i]:...]."""
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
+    with reading(path, "set of packed pictures"):
+        # opened here: of a damaged archive numpy leaves the file open
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             blob, offsets = arrays["blob"], arrays["offsets"]
             labels, held = arrays["label"].astype(np.int64), arrays["is_test"].astype(bool)
         bounds = pairwise(offsets)
         pictures = decoded([blob[a:b].tobytes() for a, b in bounds], pixels)
-        if len(labels) != len(pictures) or not set(np.unique(labels)) <= set(range(classes)):
+        if not len(labels) == len(held) == len(pictures):
+            raise damaged(path, "set of packed pictures with a label each")
+        if not set(np.unique(labels)) <= set(range(classes)):
             raise damaged(path, f"set of {classes} classes")
-    except (KeyError, ValueError, OSError, zipfile.BadZipFile, EOFError) as error:
-        raise damaged(path, "set of packed pictures") from error
     return split(pictures, labels, held, classes_each, path.name)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from migrator.learn.benchmarks.benchmark import Benchmark, Material, Origin
-from migrator.learn.benchmarks.finding import damaged, found, missing
+from migrator.learn.benchmarks.finding import damaged, found, missing, reading
 from migrator.learn.model import Modality
 from migrator.learn.samples import Samples
 from migrator.learn.text import all_tokens, body_of
@@ -37,10 +37,8 @@ class Newsgroups(Benchmark):
             raise missing(
                 self.name, "20news-bydate.tar.gz from qwone.com/~jason/20Newsgroups", origin.data
             )
-        try:
+        with reading(path, "copy of 20 Newsgroups (bydate)"):
             messages = list(_messages(path))
-        except (OSError, EOFError, ValueError, KeyError, lzma.LZMAError, tarfile.TarError) as error:
-            raise damaged(path, "copy of 20 Newsgroups (bydate)") from error
         groups = sorted({group for _, group, _ in messages})
         if len(groups) != self.classes:
             raise damaged(path, f"copy of 20 Newsgroups with {self.classes} groups")
@@ -54,15 +52,21 @@ class Newsgroups(Benchmark):
 def _messages(path: Path) -> Iterator[Message]:
     if path.suffix == ".xz":
         with lzma.open(path, "rt", encoding="utf-8") as lines:
-            for line in lines:
-                row = json.loads(line)
-                yield row["s"] == "test", row["y"], row["t"]
+            yield from map(_message, lines)
     elif path.is_dir():
         for file in sorted(path.glob("20news-bydate-*/*/*")):
             group, part = file.parent.name, file.parent.parent.name
             yield part == _TEST, group, file.read_text(encoding="latin-1")
     else:
         yield from _archived(path)
+
+
+def _message(line: str) -> Message:
+    row = json.loads(line)
+    part, group, text = row["s"], row["y"], row["t"]
+    if part not in ("train", "test") or not isinstance(group, str) or not isinstance(text, str):
+        raise ValueError("no message")
+    return part == "test", group, text
 
 
 def _archived(path: Path) -> Iterator[Message]:

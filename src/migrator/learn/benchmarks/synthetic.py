@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from migrator.learn.benchmarks.benchmark import Benchmark, Material, Origin
 from migrator.learn.model import Modality
 from migrator.learn.samples import Samples
+from migrator.learn.streams import Stream, drawn
 
 _PIXELS, _GRAIN = 16, 4
 _TURN = 0.35
@@ -22,7 +23,7 @@ class Synthetic(Benchmark):
 
     def load(self, origin: Origin) -> Material:
         """The samples, made from the seed."""
-        draw = np.random.default_rng((origin.seed, 4))
+        draw = drawn(origin.seed, Stream.MADE_UP_PICTURES)
         size = (2, self.classes, 3, _GRAIN, _GRAIN)
         patterns = np.kron(draw.normal(size=size), np.ones((_PIXELS // _GRAIN,) * 2))
         train, held = [], []

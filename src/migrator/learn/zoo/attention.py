@@ -9,17 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from migrator.learn.image_model import ImageModel
 from migrator.learn.model import Inputs, Modality
 from migrator.learn.text import NOTHING, TOKENS, VOCABULARY
 from migrator.learn.torch_model import TorchModel, initialised_from
-from migrator.learn.zoo.transformers_network import network_from
+from migrator.learn.zoo.transformers_network import TransformersImages, network_from
 
 _PATCH = 16
 _UNMASKED = "unmasked"
 
 
-class VitB16(ImageModel):
+class VitB16(TransformersImages):
     """Patches of 16 pixels under attention."""
 
     name = "vit-b-16"
@@ -42,10 +41,14 @@ class VitB16(ImageModel):
         with initialised_from(seed):
             return cls(cls.network_of(classes, side), classes, seed, side)
 
-    def answered(self, images: Tensor) -> Tensor:
-        """Scores of normalised images."""
-        said: Tensor = self.network(pixel_values=images).logits
-        return said
+    def unfitting(self, names: list[str]) -> str:
+        """Weights for images of another size have other positions, and else fit."""
+        if all("position_embeddings" in each for each in names):
+            return (
+                f"its weights are for images of another side than {self.pixels}; give that side "
+                "with --pixels, or leave --pixels out"
+            )
+        return super().unfitting(names)
 
 
 def _unmasked(

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import nn
 
-from migrator.learn.image_model import ImageModel
-from migrator.learn.zoo.transformers_network import network_from
-
-
-class _FromTransformers(ImageModel):
-    """What the networks of transformers have in common."""
-
-    def answered(self, images: Tensor) -> Tensor:
-        """Scores of normalised images."""
-        said: Tensor = self.network(pixel_values=images).logits
-        return said
+from migrator.learn.zoo.transformers_network import TransformersImages, network_from
 
 
-class MobileNetV2(_FromTransformers):
+class MobileNetV2(TransformersImages):
     """Inverted residuals, for small devices."""
 
     name = "mobilenet-v2"
@@ -34,7 +24,7 @@ class MobileNetV2(_FromTransformers):
         )
 
 
-class ResNet50(_FromTransformers):
+class ResNet50(TransformersImages):
     """Residual bottlenecks."""
 
     name = "resnet-50"
@@ -47,7 +37,7 @@ class ResNet50(_FromTransformers):
         return network_from("ResNetConfig", "ResNetForImageClassification", num_labels=classes)
 
 
-class ConvNextB(_FromTransformers):
+class ConvNextB(TransformersImages):
     """Convolutions in the manner of transformers."""
 
     name = "convnext-b"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from torch import Tensor, nn
+from torch import nn
 
 from migrator.core.errors import InputError
 from migrator.learn.image_model import ImageModel
@@ -35,11 +35,6 @@ class InceptionV3(ImageModel):
             weights=None, num_classes=classes, aux_logits=False, init_weights=True
         )
         return built
-
-    def answered(self, images: Tensor) -> Tensor:
-        """Scores of normalised images."""
-        said: Tensor = self.network(images)
-        return said
 
 
 MODELS = (InceptionV3,)

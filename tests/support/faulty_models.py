@@ -1,0 +1,95 @@
+"""Classes that are almost a model: each has the methods, and one of them is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from support.own_model import NearestMean
+
+
+class BuildRaises(NearestMean):
+    @classmethod
+    def build(cls, classes: int, seed: int) -> Self:
+        raise ValueError(f"no network for {classes} and {seed} today")
+
+
+class BuildNothing(NearestMean):
+    @classmethod
+    def build(cls, classes: int, seed: int) -> Any:
+        del classes, seed
+
+
+class BuildOfAnInstance(NearestMean):
+    build: Any
+
+    def _build(self, classes: int, seed: int) -> Any:
+        return (self, classes, seed)
+
+
+class FlatScores(NearestMean):
+    def infer(self, inputs: Any) -> Any:
+        return np.zeros(len(inputs), np.float32)
+
+
+class FewScores(NearestMean):
+    def infer(self, inputs: Any) -> Any:
+        return super().infer(inputs)[:, :3]
+
+
+class ListedScores(NearestMean):
+    def infer(self, inputs: Any) -> Any:
+        return super().infer(inputs).tolist()
+
+
+class NoLoss(NearestMean):
+    def train_step(self, inputs: Any, labels: Any, lr: float) -> Any:
+        super().train_step(inputs, labels, lr)
+
+
+class StepRaises(NearestMean):
+    def train_step(self, inputs: Any, labels: Any, lr: float) -> Any:
+        raise RuntimeError(f"boom at {lr} of {len(inputs)} and {len(labels)}")
+
+
+class NoCopy(NearestMean):
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise TypeError("cannot copy a socket")
+
+
+class SameCopy(NearestMean):
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
+
+class SaveWithoutTraining(NearestMean):
+    save: Any
+
+    def _save(self, path: Path) -> None:
+        NearestMean.save(self, path)
+
+
+class SaveElsewhere(NearestMean):
+    def save(self, path: Path, *, training: bool = False) -> None:
+        del training
+        np.savez(path, sums=self.sums, counts=self.counts)  # which adds .npz to the name
+
+
+class LoadRaises(NearestMean):
+    def load(self, path: Path) -> None:
+        raise RuntimeError(f"cannot load {path.name}")
+
+
+class RateInWords(NearestMean):
+    learning_rate: Any = "1e-3"
+
+
+class ExampleOfOne(NearestMean):
+    def example(self, batch: int) -> Any:
+        return super().example(batch)[:1]
+
+
+BuildOfAnInstance.build = BuildOfAnInstance._build
+SaveWithoutTraining.save = SaveWithoutTraining._save

@@ -1,0 +1,84 @@
+"""An executor whose instructions are carried out at once, but for those a test holds back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from migrator.core.catalogue import board
+from migrator.core.instance import Instance, Kind, Task
+from migrator.execute import events as ev
+from migrator.execute.executor import Executor
+
+A100 = board("A100-40GB")
+
+
+def serves(tenant: str, gpcs: int, start: int) -> Instance:
+    return Instance(start, gpcs, Task(tenant, Kind.INFERENCE))
+
+
+def trains(tenant: str, gpcs: int, start: int) -> Instance:
+    return Instance(start, gpcs, Task(tenant, Kind.RETRAINING))
+
+
+class Stage:
+    """Says what was said, in words such as "warm 3g@4 b"."""
+
+    def __init__(self, lead_s: float = 0.0, overheads_s: dict[str, float] | None = None) -> None:
+        self.executor = Executor(A100, lead_s, overheads_s)
+        self.held_back: set[str] = set()
+        """Instructions, in words, that are left unanswered."""
+
+    def follow(
+        self, now_s: float, *slots: tuple[Instance, ...], window: int | None = None
+    ) -> list[str]:
+        return self.carry_out(now_s, self.executor.follow(now_s, slots, 1.0, window=window))
+
+    def tick(self, now_s: float) -> list[str]:
+        return self.carry_out(now_s, self.executor.tick(now_s))
+
+    def on(self, now_s: float, event: ev.Event) -> list[str]:
+        return self.carry_out(now_s, self.executor.on(now_s, event))
+
+    def states(self) -> dict[str, str]:
+        """What is there: "3g@4" -> "ready b"."""
+        return {
+            str(unit.site): f"{unit.state} {unit.task.tenant}" if unit.task else str(unit.state)
+            for unit in self.executor.units
+        }
+
+    def carry_out(self, now_s: float, said: Sequence[ev.Instruction]) -> list[str]:
+        """Answers every instruction, and those that follow; all of them in words."""
+        words, waiting = [], list(said)
+        while waiting:
+            each = waiting.pop(0)
+            words.append(_words(each))
+            assert len(words) < 200, f"never at rest: {words[-5:]}"
+            answer = None if words[-1] in self.held_back else _answer(each)
+            if answer is not None:
+                waiting += self.executor.on(now_s, answer)
+        return words
+
+
+def _words(said: ev.Instruction) -> str:
+    name = type(said).__name__.lower()
+    if isinstance(said, ev.Replan):
+        return f"replan: {said.reason}"
+    tenant = getattr(said, "tenant", None)
+    return f"{name} {said.instance}" + (f" {tenant}" if tenant else "")
+
+
+def _answer(said: ev.Instruction) -> ev.Event | None:
+    """That it went well; a retraining takes until the test ends it."""
+    match said:
+        case ev.Create():
+            return ev.Created(said.instance)
+        case ev.Warm():
+            return ev.Ready(said.instance, 1.0)
+        case ev.Drain():
+            return ev.Drained(said.instance)
+        case ev.StopWorker():
+            return ev.Stopped(said.instance)
+        case ev.Destroy():
+            return ev.Destroyed(said.instance)
+        case _:
+            return None

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migrator.core.catalogue import boards
+from migrator.core.curve import Curve
 from migrator.core.errors import InputError
 from migrator.core.profiles import profile
 from migrator.core.scenario import Scenario
@@ -161,7 +162,7 @@ def test_every_key_means_what_the_format_says(folder: Path) -> None:
         (0.6, 0.9),
         (0.5, 0.8),
     ]
-    assert images.drifts[0].seconds.points == ((14.0, 60.0), (56.0, 20.0))
+    assert images.drifts[0].seconds == Curve(((14.0, 60.0), (56.0, 20.0)))
     assert texts.drifts == drifts("nc-20-newsgroups", texts.service.profile)
 
 
@@ -359,6 +360,8 @@ def test_a_trace_that_is_none(tmp_path: Path, content: str, said: str) -> None:
         (("tenants", 0, "retraining", "windows", 0, "accuracy_pre"), 61, "more than 1"),
         (("tenants", 0, "retraining", "windows", 0, "seconds", "5"), 1, "1, 2, 3, 4 or 7 GPCs"),
         (("tenants", 0, "retraining", "windows", 0, "seconds", "1"), 0, "not above 0"),
+        (("tenants", 0, "retraining", "windows", 0, "seconds"), None, "the accuracy changes"),
+        (("tenants", 0, "retraining", "windows", 0, "seconds"), {}, "empty"),
         (("tenants", 0, "retraining", "windows", 1, "acuracy_pre"), 0, "mean accuracy_pre"),
         (("tenants", 1, "retraining", "dataset"), "newsgroups", "nc-20-newsgroups"),
         (("tenants", 1, "retraining", "dataset"), "nc-core50", "bert-base"),
@@ -398,6 +401,14 @@ def test_no_more_tenants_than_instances() -> None:
     assert len(parsed(data).tenants) == 6
 
 
+def test_a_window_may_have_nothing_to_retrain_on(folder: Path) -> None:
+    window = {"accuracy_pre": 0.6, "accuracy_post": 0.6, "seconds": None}
+    data = changed(whole(), "tenants", 0, "retraining", "windows", 0, window)
+    first, second = parsed(data, folder).tenants[0].drifts
+    assert first.seconds is None
+    assert second.seconds is not None
+
+
 def test_retraining_may_be_null(folder: Path) -> None:
     found = parsed(changed(whole(), "tenants", 1, "retraining", None), folder)
     assert found.tenants[1].drifts == ()
@@ -413,7 +424,9 @@ def test_every_board_with_known_sms_takes_a_scenario(name: str) -> None:
         assert "nobody has published" in refusal(data)
         return
     found = parsed(data)
-    assert found.tenants[0].drifts[0].seconds.at(found.board.sms) == pytest.approx(100)
+    seconds = found.tenants[0].drifts[0].seconds
+    assert seconds is not None
+    assert seconds.at(found.board.sms) == pytest.approx(100)
     assert found.tenants[0].service.profile.board == name
 
 

@@ -3,6 +3,7 @@
 import pytest
 from support.scenarios import drift
 
+from migrator.core.scenario import Drift
 from migrator.simulate.learning import Learner
 
 
@@ -38,6 +39,16 @@ def test_a_retraining_that_outlasts_its_window_goes_on_and_the_next_one_waits() 
     assert (when_s, accuracy) == pytest.approx((15.0, 0.4))
     assert learner.job is not None
     assert learner.job.accuracy_post == 0.9
+
+
+def test_a_window_may_have_nothing_to_retrain_on() -> None:
+    learner = Learner((Drift(0.5, 0.5, None), drift(0.4, 0.8)))
+    learner.begin(0.0, running=False)
+    assert (learner.accuracy, learner.job) == (0.5, None)
+    learner.train(0.0, 10.0, sms=16, speed=1.0)
+    learner.begin(10.0, running=False)
+    assert learner.accuracy == pytest.approx(0.4)
+    assert learner.job is not None
 
 
 def test_without_any_drift_every_answer_is_right() -> None:

@@ -230,7 +230,7 @@ def _own_slots(model: TrainedInformer, counts: Counts) -> int:
 
 def _slots(trace: Trace, slot_s: float) -> Counts:
     """Requests per slot; what is shorter than a second is split as the simulator does."""
-    from migrator.simulate.arrivals import Arrivals
+    from migrator.traces.requests import Arrivals
 
     grains = slot_s if slot_s >= 1 else 1 / slot_s if slot_s > 0 else 0.0
     if not 0.5 <= slot_s <= 10 or abs(grains - round(grains)) > 1e-9:

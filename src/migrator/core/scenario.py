@@ -21,8 +21,8 @@ class Drift:
     """On this window's data, of a model retrained in the window before."""
     accuracy_post: float
     """On this window's data, once retrained on it."""
-    seconds: Curve
-    """How long that retraining takes, over SMs."""
+    seconds: Curve | None
+    """How long that retraining takes, over SMs; None: there is nothing to retrain on."""
     accuracy_estimated: float | None = None
     """What was expected of it before it was paid for; None: what came."""
 

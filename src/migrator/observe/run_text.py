@@ -34,7 +34,7 @@ def run_table(outcome: RunOutcome) -> str:
     changes = outcome.tenant_reconfigurations
     whole = [(name, tally, changes[name]) for name, tally in outcome.tenants.items()]
     groups.append(_group("all", whole))
-    table = _laid_out(_RUN_HEADERS, groups, words=2, shrinks=1)
+    table = laid_out(_RUN_HEADERS, groups, words=2, shrinks=1)
     what = f"{outcome.scenario} under {outcome.policy}"
     how = f"forecaster {outcome.forecaster}, seed {outcome.seed}"
     words = [*_run_words(outcome), *_forecast_words(outcome)]
@@ -121,7 +121,7 @@ def comparison_table(rows: Sequence[Row], to: str = "migrator") -> str:
             for row in own
         ]
         lines += [short(f"{scenario} ({_seeds(own)})", COLUMNS)]
-        lines += _laid_out(headers, [cells], words=1, shrinks=0)
+        lines += laid_out(headers, [cells], words=1, shrinks=0)
         lines += [*_wrapped(sentences.get(scenario, "")), ""]
     return "\n".join([*lines, _COMPARISON_KEY])
 
@@ -166,7 +166,7 @@ def count(value: float, limit: float = 1e6) -> str:
     return f"{value / 1e6:.2f}M" if abs(value) < 999.995e6 else f"{value:.1e}"
 
 
-def _laid_out(
+def laid_out(
     headers: Sequence[str],
     groups: Sequence[Sequence[tuple[str, ...]]],
     *,

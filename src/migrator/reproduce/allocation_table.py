@@ -139,6 +139,7 @@ def _retraining_s(setting: Setting) -> tuple[float, float]:
     """Seconds of the first window's retraining on 1g and on 4g."""
     scenario = _jobs(setting, MOST)[0].scenario()
     seconds = scenario.tenants[0].drifts[0].seconds
+    assert seconds is not None, "the paper retrains in every window"
     return seconds.at(scenario.board.sms_of(1)), seconds.at(scenario.board.sms_of(4))
 
 

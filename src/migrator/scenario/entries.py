@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field
 
 from migrator.core.scenario import HIGHEST_SEED, MOST_WINDOWS
 from migrator.files.strict import MAX_NUMBER, Entry, Parts
+from migrator.scenario.live_entries import LiveEntry, LiveTenantEntry
 
 VERSION = 1
 
@@ -77,10 +78,10 @@ class WindowEntry(Entry):
         description="the accuracy on this window's data after retraining, a number from 0 to 1",
         examples=[0.85],
     )
-    seconds: dict[str, _Positive] = Field(
-        min_length=1,
+    seconds: Annotated[dict[str, _Positive], Field(min_length=1)] | None = Field(
+        default=None,
         description="the seconds that retraining takes by instance size in GPCs, "
-        'such as {"1": 150, "2": 80}',
+        'such as {"1": 150, "2": 80}; null: there is nothing to retrain on yet',
         examples=[{"1": 150, "2": 80, "3": 56, "4": 45}],
     )
     accuracy_estimated: _Accuracy | None = Field(
@@ -152,6 +153,11 @@ class TenantEntry(Entry):
         default=None,
         description="{dataset} or {windows}, or null where nothing is retrained",
     )
+    live: LiveTenantEntry | None = Field(
+        default=None,
+        description="{classes, pixels, weights, benchmark, seed, epochs, replay, held_out} for "
+        "the live runtime, all optional",
+    )
 
 
 class ScenarioEntry(Entry):
@@ -216,6 +222,11 @@ class ScenarioEntry(Entry):
     tenants: list[TenantEntry] = Field(
         min_length=1, description="a list of at least one tenant object"
     )
+    live: LiveEntry | None = Field(
+        default=None,
+        description="{host, port, tokens, token_variables, max_body_mib, queue_limit, "
+        "connections} for the live runtime, all optional",
+    )
 
 
 PARTS: Parts = {
@@ -224,4 +235,6 @@ PARTS: Parts = {
     ("tenants", "arrivals"): ArrivalsEntry,
     ("tenants", "retraining"): RetrainingEntry,
     ("tenants", "retraining", "windows"): WindowEntry,
+    ("tenants", "live"): LiveTenantEntry,
+    ("live",): LiveEntry,
 }

@@ -21,7 +21,13 @@ from migrator.files.tenants import by_size
 from migrator.files.yaml_file import read_yaml_file
 from migrator.scenario.arrivals import Source, arrivals, source
 from migrator.scenario.drifts import drifts
-from migrator.scenario.entries import PARTS, VERSION, RetrainingEntry, ScenarioEntry
+from migrator.scenario.entries import (
+    PARTS,
+    VERSION,
+    RetrainingEntry,
+    ScenarioEntry,
+    WindowEntry,
+)
 from migrator.scenario.services import services
 
 
@@ -131,19 +137,29 @@ def _drifts(file: ScenarioEntry, index: int, service: Service, board: Board) -> 
 
 
 def _own_drifts(entry: RetrainingEntry, location: Location, board: Board) -> tuple[Drift, ...]:
-    found = []
-    for index, each in enumerate(entry.windows or ()):
-        seconds = by_size(each.seconds, (*location, "windows", index, "seconds"), board)
-        points = sorted((float(board.sms_of(gpcs)), value) for gpcs, value in seconds.items())
-        found.append(
-            Drift(
-                each.accuracy_pre,
-                each.accuracy_post,
-                Curve(tuple(points)),
-                each.accuracy_estimated,
-            )
+    return tuple(
+        Drift(
+            each.accuracy_pre,
+            each.accuracy_post,
+            _seconds(each, (*location, "windows", index), board),
+            each.accuracy_estimated,
         )
-    return tuple(found)
+        for index, each in enumerate(entry.windows or ())
+    )
+
+
+def _seconds(entry: WindowEntry, location: Location, board: Board) -> Curve | None:
+    if entry.seconds is None:
+        if entry.accuracy_post != entry.accuracy_pre:
+            refuse(
+                (*location, "seconds"),
+                "the key is missing, and the accuracy changes",
+                "give the seconds of the retraining, or accuracies that are the same",
+            )
+        return None
+    seconds = by_size(entry.seconds, (*location, "seconds"), board)
+    points = sorted((float(board.sms_of(gpcs)), value) for gpcs, value in seconds.items())
+    return Curve(tuple(points))
 
 
 def _default_windows(

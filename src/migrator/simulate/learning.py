@@ -34,7 +34,9 @@ class _Job:
         self.late = True
 
 
-def _job_of(drift: Drift) -> _Job:
+def _job_of(drift: Drift | None) -> _Job | None:
+    if drift is None or drift.seconds is None:
+        return None
     return _Job(drift.seconds, drift.accuracy_post, drift.accuracy_expected)
 
 
@@ -67,7 +69,7 @@ class Learner:
         else:
             self.accuracy = min(1.0, self.accuracy * fading)
         self._fresh = False
-        new = _job_of(drift) if drift else None
+        new = _job_of(drift)
         if self.job is not None and running:
             self.job.fade(fading)
             self._next = new

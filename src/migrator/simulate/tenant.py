@@ -12,9 +12,9 @@ from migrator.core.instance import Kind
 from migrator.core.outcome import Tally
 from migrator.core.scenario import ServedTenant
 from migrator.simulate import serving
-from migrator.simulate.arrivals import Arrivals, spread
 from migrator.simulate.learning import Learner
 from migrator.simulate.lives import Life
+from migrator.traces.requests import Arrivals
 
 
 class RunningTenant:
@@ -121,7 +121,6 @@ class RunningTenant:
 def ready() -> None:
     """Compile or load the kernels, so that worker processes need not all compile them at once."""
     none = np.empty(0)
-    spread(np.ones(1, dtype=np.int64), np.ones(2), 0.0, 1.0)
     workers = serving.Workers(np.ones((1, 2)), np.zeros(1), np.ones(1), np.zeros(1))
     now = serving.Conditions(
         0.0, 1.0, 1.0, 1, False, 1.0, np.ones(1), np.zeros(1), np.ones(1), none, none

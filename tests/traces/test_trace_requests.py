@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from migrator.core.trace import Trace
-from migrator.simulate.arrivals import Arrivals
+from migrator.traces.requests import Arrivals
 
 COUNTS = np.array([3, 0, 5, 1, 1000, 7, 2, 4], dtype=np.int64)
 

@@ -3,7 +3,7 @@
 Inside a second (or a shorter slot) nothing is known of a trace but its count, so the requests
 of a second come at uniformly random moments of it, as those of a Poisson process would.
 Everything is drawn from the seed, the tenant and the window alone: every policy meets the
-same requests.
+same requests, in the simulator and live.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.core.trace import Trace
-from migrator.plan.compiled import compiled
 
 _SPLIT, _TIMES, _DRAWS = range(3)
 """Streams of random numbers that must not meet."""
@@ -59,23 +58,16 @@ class Arrivals:
         return np.random.default_rng([*self._key, stream, round(start_s / self.grain_s)])
 
 
-@compiled
 def spread(
     counts: NDArray[np.int64], gaps: NDArray[np.float64], start_s: float, grain_s: float
 ) -> NDArray[np.float64]:
     """Uniform moments in order: n of a grain are n + 1 exponential gaps, scaled to its length."""
     times = np.empty(counts.sum(), dtype=np.float64)
-    at, gap = 0, 0
-    for grain in range(len(counts)):
-        n = counts[grain]
-        total = 0.0
-        for index in range(n + 1):
-            total += gaps[gap + index]
-        passed = 0.0
+    at = gap = 0
+    for grain, count in enumerate(counts):
+        passed = np.cumsum(gaps[gap : gap + count + 1])
         begin = start_s + grain * grain_s
-        for index in range(n):
-            passed += gaps[gap + index]
-            times[at + index] = begin + passed / total * grain_s
-        at += n
-        gap += n + 1
+        times[at : at + count] = begin + passed[:-1] / passed[-1] * grain_s
+        at += count
+        gap += count + 1
     return times

@@ -22,7 +22,8 @@ MAY_IMPORT = {
     "gpu": {"core", "files"},
     "profiling": {"core", "gpu", "learn"},
     "observe": {"core"},
-    "serve": {"core", "learn"},
+    "serve": {"core", "gpu", "learn"},
+    "load": {"core", "learn", "scenario", "traces"},
     "policies": {"core", "plan", "forecast"},
 }
 """Packages not named here (simulate, runtime, cluster, cli) compose the others."""

@@ -1,0 +1,191 @@
+"""What router and API add to a bare echo: python benchmarks/api_latency.py [--out FILE]
+
+Two servers of the same kind, each in a process of its own: ours with a worker that answers at
+once, and a Starlette route that reads the body and answers. The same requests go to one, then to
+the other, in turns, so that whatever else the machine does falls on both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import uvloop
+from api_load import Load
+from machine import describe_machine
+from numpy.typing import NDArray
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from migrator.serve.api import Backend, Feedback, application
+from migrator.serve.assignment import Answered
+from migrator.serve.protocol import WindowNow
+from migrator.serve.router import Router, Served
+from migrator.serve.server import ApiServer
+from migrator.serve.tensors import Offered
+from migrator.serve.tokens import Tokens, digest
+
+SIDE, CLASSES, TOKEN = 32, 10, "benchmark"
+PATH = "/v2/models/images/infer"
+
+
+@dataclass(frozen=True)
+class Row:
+    """The latencies of one server, in milliseconds."""
+
+    server: str
+    requests: int
+    refused: int
+    median_ms: float
+    p90_ms: float
+    p99_ms: float
+
+
+class InstantWorker:
+    """Answers at once."""
+
+    name, pid = "instant", 0
+
+    async def infer(self, inputs: NDArray[Any]) -> Answered:
+        return Answered(np.zeros((len(inputs), CLASSES), np.float32), 1, 0.0)
+
+
+def served_application() -> Starlette:
+    router = Router({"images": Served("images", 0.2, 8)})
+    router.attach("images", InstantWorker(), lambda _: 0.0)
+
+    async def feedback(_: Feedback) -> None:
+        return
+
+    return application(
+        Backend(
+            router=router,
+            models={"images": Offered.images("images", SIDE, CLASSES)},
+            feedback=feedback,
+            version=lambda _: 1,
+            window=lambda: WindowNow(0, 0.0, 200.0),
+            status=dict,
+            tokens=Tokens({"images": digest(TOKEN)}),
+        )
+    )
+
+
+def echo_application() -> Starlette:
+    answer = json.dumps({"outputs": [{"name": "scores", "data": [0.0] * CLASSES}]}).encode()
+
+    async def echo(request: Request) -> Response:
+        await request.body()
+        return Response(answer, media_type="application/json")
+
+    return Starlette(routes=[Route(PATH, echo, methods=["POST"])])
+
+
+async def serve(kind: str) -> None:
+    """A server until its input ends."""
+    app = served_application() if kind == "migrator" else echo_application()
+    server = ApiServer(app, tokens=Tokens(admin=digest("a")), port=0)
+    await server.start()
+    print(server.port, flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    await server.stop()
+
+
+@contextmanager
+def running(kind: str) -> Iterator[int]:
+    """A server process and its port."""
+    command = [sys.executable, __file__, "--serve", kind]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        yield int(process.stdout.readline())
+        process.communicate()
+
+
+def request(binary: bool) -> bytes:
+    """One image."""
+    tensor: dict[str, Any] = {"name": "input", "datatype": "UINT8", "shape": [1, 3, SIDE, SIDE]}
+    pixels = bytes(3 * SIDE * SIDE)
+    if binary:
+        tensor["parameters"] = {"binary_data_size": len(pixels)}
+    else:
+        tensor["data"] = list(pixels)
+    head = json.dumps({"inputs": [tensor]}).encode()
+    body = head + pixels if binary else head
+    headers = [f"POST {PATH} HTTP/1.1", "host: localhost", f"authorization: Bearer {TOKEN}"]
+    headers += [f"content-length: {len(body)}"]
+    headers += [f"inference-header-content-length: {len(head)}"] if binary else []
+    return "\r\n".join([*headers, "", ""]).encode() + body
+
+
+async def measured(options: argparse.Namespace, ports: dict[str, int]) -> list[Row]:
+    """All rounds, the servers in turns."""
+    sent = request(binary=not options.json)
+    loads = {kind: Load(port, sent) for kind, port in ports.items()}
+    for load in loads.values():
+        await load.run(options.rate, 1.0, counted=False)
+    for _ in range(options.rounds):
+        for load in loads.values():
+            await load.run(options.rate, options.seconds, counted=True)
+    return [row(kind, load) for kind, load in loads.items()]
+
+
+def row(kind: str, load: Load) -> Row:
+    percentiles = np.percentile(np.array(load.latencies_s) * 1e3, [50, 90, 99]).round(3).tolist()
+    return Row(kind, len(load.latencies_s), load.refused, *percentiles)
+
+
+def shown(rows: list[Row]) -> str:
+    """The rows and their difference as a table."""
+    ours, echo = rows
+    lines = [f"{'':10} {'requests':>8} {'refused':>8} {'median':>8} {'90%':>8} {'99%':>8}  ms"]
+    for each in rows:
+        lines.append(
+            f"{each.server:10} {each.requests:8} {each.refused:8} {each.median_ms:8.2f} "
+            f"{each.p90_ms:8.2f} {each.p99_ms:8.2f}"
+        )
+    differences = [getattr(ours, key) - getattr(echo, key) for key in MEASURED]
+    lines.append(f"{'added':10} {'':17} " + " ".join(f"{each:8.2f}" for each in differences))
+    return "\n".join(lines)
+
+
+MEASURED = ("median_ms", "p90_ms", "p99_ms")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rate", type=float, default=500.0, help="requests per second")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of one turn")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", action="store_true", help="the image as JSON, not as bytes")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--serve", choices=("migrator", "echo"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    uvloop.install()
+    if options.serve:
+        asyncio.run(serve(options.serve))
+        return
+    with ExitStack() as stack:
+        ports = {kind: stack.enter_context(running(kind)) for kind in ("migrator", "echo")}
+        rows = asyncio.run(measured(options, ports))
+    print(shown(rows))
+    if options.out:
+        added = {key: getattr(rows[0], key) - getattr(rows[1], key) for key in MEASURED}
+        result = {"machine": describe_machine(), "rate_rps": options.rate, "json": options.json}
+        result |= {"rows": [asdict(each) for each in rows], "added": added}
+        options.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""From a request to its answer: HTTP API, router, and the worker processes that hold models."""

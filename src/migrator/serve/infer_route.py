@@ -1,0 +1,94 @@
+"""POST .../infer: read, routed, answered with the version that answered and the request's id."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from itertools import count
+from typing import Any
+from uuid import uuid4
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from migrator.serve.backend import Backend
+from migrator.serve.leaving import leaving
+from migrator.serve.limits import header_of
+from migrator.serve.protocol import InferAnswer, InferRequest, decoder
+from migrator.serve.reading import read_message
+from migrator.serve.recent import Recent
+from migrator.serve.refusals import MalformedError
+from migrator.serve.tensors import read_input, wanted_outputs, written
+
+TIMEOUT_HEADER = "timeout-ms"
+TIMEOUTS = {"timeout_ms": 1e-3, "deadline_ms": 1e-3, "timeout": 1e-6}
+"""Request parameters to seconds; `timeout` is in microseconds, as other servers have it."""
+LONGEST_S = 600.0
+
+_READER = decoder(InferRequest)
+
+
+class InferRoute:
+    """Answers inference requests."""
+
+    def __init__(self, backend: Backend, recent: Mapping[str, Recent]) -> None:
+        self._backend = backend
+        self._recent = recent
+        self._prefix, self._numbers = uuid4().hex[:12], count()
+
+    async def infer(self, request: Request) -> Response:
+        """One request."""
+        backend, offered = self._backend, self._backend.model(request)
+        message, binary = await read_message(request, backend.limits, _READER)
+        inputs = read_input(message.inputs[0], binary, offered)
+        wanted = wanted_outputs(
+            message.outputs, message.parameters.get("binary_data_output") is True
+        )
+        allowed_s = _allowed_s(request, message.parameters)
+        router, name = backend.router, offered.name
+        deadline_s = None if allowed_s is None else router.clock() + allowed_s
+        with leaving(request):
+            routed = await router.infer(name, inputs, deadline_s)
+        request_id = message.id or f"{self._prefix}-{next(self._numbers)}"
+        self._recent[name].keep(request_id, inputs, routed.scores.argmax(axis=1))
+        answer = InferAnswer(
+            model_name=name,
+            model_version=str(routed.version),
+            id=request_id,
+            parameters={"late": routed.late},
+            outputs=[],
+        )
+        return _response(*written(answer, routed.scores, wanted))
+
+
+def _response(body: bytes, json_length: int | None) -> Response:
+    if json_length is None:
+        return Response(body, media_type="application/json")
+    headers = {"inference-header-content-length": str(json_length)}
+    return Response(body, headers=headers, media_type="application/octet-stream")
+
+
+def _allowed_s(request: Request, parameters: Mapping[str, Any]) -> float | None:
+    """Seconds the client gives; None: as the tenant's objective has it."""
+    header = header_of(request, TIMEOUT_HEADER)
+    if header is not None:
+        return _seconds(TIMEOUT_HEADER, _number(header), 1e-3)
+    for key, unit_s in TIMEOUTS.items():
+        if key in parameters:
+            return _seconds(key, parameters[key], unit_s)
+    return None
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _seconds(key: str, given: object, unit_s: float) -> float:
+    if isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given):
+        allowed_s = given * unit_s
+        if 0 < allowed_s <= LONGEST_S:
+            return allowed_s
+    raise MalformedError(f"{key}: no time between 0 and {LONGEST_S:g} s; send a number within")

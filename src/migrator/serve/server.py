@@ -1,0 +1,99 @@
+"""The API on a port: uvicorn inside the daemon's event loop, its limits and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from migrator.core.errors import InputError
+from migrator.serve.connections import guarded
+from migrator.serve.limits import Limits
+from migrator.serve.tokens import Tokens, require_safe
+
+GRACE_S = 5
+
+
+class _Server(uvicorn.Server):
+    """The daemon has its own say about signals."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class ApiServer:
+    """An application that listens from `start` to `stop`."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        tokens: Tokens,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        limits: Limits | None = None,
+    ) -> None:
+        require_safe(host, tokens)
+        limits = limits or Limits()
+        self._socket = _listening(host, port)
+        self.host, self.port = host, int(self._socket.getsockname()[1])
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                http=guarded(limits),
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                log_level="error",
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=limits.keep_alive_s,
+                timeout_graceful_shutdown=GRACE_S,
+            )
+        )
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where clients find it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    async def start(self) -> None:
+        """Returns when it listens."""
+        self._task = asyncio.get_running_loop().create_task(self._server.serve([self._socket]))
+        while not self._server.started and not self._task.done():
+            await asyncio.sleep(0.001)
+        if self._task.done():
+            self._task.result()
+
+    async def stop(self) -> None:
+        """Nothing new; requests in flight are answered within some seconds."""
+        self._server.should_exit = True
+        if self._task is not None:
+            await self._task
+        self._socket.close()
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Bound here, as uvicorn would end the process where it cannot."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        bound = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise InputError(f"host: {host} is no address here ({error}); name another") from error
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        raise InputError(
+            f"port: cannot listen on {host}:{port} ({error.strerror}); name another port"
+        ) from error
+    return bound

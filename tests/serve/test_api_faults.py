@@ -1,0 +1,195 @@
+"""Clients that leave, stall or send garbage: told so where they still listen, never fatal."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from typing import Any
+
+import httpx
+import pytest
+from support.api_server import SIDE, running_server
+
+LIMITS = {"body_bytes": 4096, "body_s": 0.5, "header_bytes": 4096, "header_s": 0.5}
+PATH = "/v2/models/images/infer"
+BODY = json.dumps(
+    {
+        "inputs": [
+            {
+                "name": "input",
+                "datatype": "UINT8",
+                "shape": [1, 3, SIDE, SIDE],
+                "data": [0] * 3 * SIDE**2,
+            }
+        ]
+    }
+).encode()
+POST = f"POST {PATH} HTTP/1.1\r\nhost: a\r\n".encode()
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with running_server(latency_s=0.5, slo_s=20.0, limits=LIMITS | {"connections": 30}) as (it, _):
+        yield it
+
+
+@pytest.fixture(scope="module")
+def idle() -> Iterator[str]:
+    with running_server(ready=["texts"], slo_s=1.0, queue=2) as (it, _):
+        yield it
+
+
+@pytest.fixture(autouse=True)
+def _still_alive(url: str) -> Iterator[None]:
+    yield
+    assert httpx.get(f"{url}/v2/health/live").status_code == 200
+
+
+def connected(url: str) -> closing[socket.socket]:
+    host, _, port = url.removeprefix("http://").partition(":")
+    return closing(socket.create_connection((host, int(port)), timeout=10))
+
+
+def received(connection: socket.socket) -> bytes:
+    """Everything until the server ends the connection."""
+    parts = []
+    while part := connection.recv(65536):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def require_refusal(answer: bytes, status: int) -> None:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(f"HTTP/1.1 {status} ".encode()), answer
+    assert json.loads(body)["error"]
+
+
+def until(fact: Callable[[], bool], limit_s: float = 15.0) -> None:
+    end_s = time.monotonic() + limit_s
+    while not fact():
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
+def state(url: str) -> Any:
+    return httpx.get(f"{url}/admin/status").json()
+
+
+def test_those_that_leave_take_their_requests_along(url: str) -> None:
+    before = state(url)["total"]
+    request = POST + f"content-length: {len(BODY)}\r\n\r\n".encode() + BODY
+    with ExitStack() as stack:
+        for _ in range(10):
+            stack.enter_context(connected(url)).sendall(request)
+        until(lambda: state(url)["total"]["received"] == before["received"] + 10)
+        assert state(url)["waiting"] > 0
+    until(lambda: state(url)["open"] == 0)
+    after = state(url)
+    assert after["waiting"] == 0
+    # of ten at most two batches had begun, one row and four
+    assert after["total"]["dropped"] - before["dropped"] >= 5
+
+
+def test_half_a_body_and_gone(url: str) -> None:
+    before = state(url)["total"]
+    for _ in range(5):
+        with connected(url) as connection:
+            connection.sendall(POST + b"content-length: 400\r\n\r\n" + BODY[:100])
+    assert state(url)["total"]["received"] == before["received"]
+
+
+def test_half_a_body_and_silence(url: str) -> None:
+    with connected(url) as connection:
+        connection.sendall(POST + b"content-length: 400\r\n\r\n" + BODY[:100])
+        require_refusal(received(connection), 408)
+
+
+@pytest.mark.parametrize("start", [b"", b"GET /v2 HT", b"GET /v2 HTTP/1.1\r\nhost: a\r\nx: "])
+def test_headers_that_do_not_come(url: str, start: bytes) -> None:
+    with connected(url) as connection:
+        connection.sendall(start)
+        require_refusal(received(connection), 408)
+
+
+def test_headers_that_stop_on_a_used_connection(url: str) -> None:
+    with connected(url) as connection:
+        connection.sendall(b"GET /v2 HTTP/1.1\r\nhost: a\r\n\r\n")
+        answer = b""
+        while not answer.endswith(b"}"):  # head and body may come apart
+            answer += connection.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        connection.sendall(b"GET /v2 HTTP/1.1\r\nhos")
+        require_refusal(received(connection), 408)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x00\x01\x02\r\n\r\n",
+        b"hello\r\n\r\n",
+        b"GET /v2 HTTP/9.9\r\n\r\n",
+        POST + b"content-length: many\r\n\r\n",
+        POST + b"content-length: 5\r\ncontent-length: 6\r\n\r\n",
+        POST + b"transfer-encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\nhost: a\r\n\r\n",
+        b"GET /v2 HTTP/1.1\r\n" + b"x: y\r\n" * 3000 + b"\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ],
+    ids=range(9),
+)
+def test_garbage(url: str, garbage: bytes) -> None:
+    with connected(url) as connection:
+        connection.sendall(garbage)
+        try:
+            answer = received(connection)
+        except ConnectionResetError:
+            return  # it was refused before it was all read
+        require_refusal(answer, 400)
+
+
+def test_a_body_that_says_it_is_too_large(url: str) -> None:
+    with connected(url) as connection:
+        connection.sendall(POST + b"content-length: 99999999\r\n\r\n")
+        require_refusal(received(connection), 413)
+
+
+def test_a_body_that_grows_too_large(url: str) -> None:
+    with connected(url) as connection:
+        connection.sendall(POST + b"transfer-encoding: chunked\r\n\r\n")
+        connection.sendall((b"400\r\n" + b"a" * 1024 + b"\r\n") * 5)
+        require_refusal(received(connection), 413)
+
+
+def test_too_many_connections(url: str) -> None:
+    with ExitStack() as stack:
+        every = [stack.enter_context(connected(url)) for _ in range(40)]
+        answers = [received(each) for each in every]
+    refused = [each for each in answers if each.startswith(b"HTTP/1.1 503 ")]
+    # how many were held by others at that moment is not ours to know
+    assert len(refused) >= 10
+    require_refusal(refused[0], 503)
+    until(lambda: httpx.get(f"{url}/v2/health/live").status_code == 200)
+
+
+def test_without_an_instance_nothing_is_ready(idle: str) -> None:
+    for path in ("/v2/health/ready", "/v2/models/images/ready"):
+        assert httpx.get(idle + path).status_code == 503
+    assert httpx.get(f"{idle}/v2/models/texts/ready").status_code == 200
+    answer = httpx.post(idle + PATH, content=BODY)
+    assert answer.status_code == 503
+    assert "no instance was ready" in answer.json()["error"]
+
+
+def test_a_full_queue_is_told_at_once(idle: str) -> None:
+    held = POST + f"timeout-ms: 60000\r\ncontent-length: {len(BODY)}\r\n\r\n".encode() + BODY
+    with connected(idle) as first, connected(idle) as second:
+        for each in (first, second):
+            each.sendall(held)
+        until(lambda: state(idle)["waiting"] == 2)
+        answer = httpx.post(idle + PATH, content=BODY)
+    assert answer.status_code == 429
+    assert "2 requests wait already" in answer.json()["error"]
+    until(lambda: state(idle)["open"] == 0)

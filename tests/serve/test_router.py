@@ -1,0 +1,417 @@
+"""The router in virtual time: batches, deadlines, workers that come, drain and die, floods."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from support.stand_in_worker import POISON, StandInWorker
+from support.virtual_time import run_virtually
+
+from migrator.core.errors import InputError
+from migrator.serve.counts import Counted
+from migrator.serve.refusals import (
+    FailedError,
+    LateError,
+    MalformedError,
+    NotFoundError,
+    NoWorkerError,
+    OverloadedError,
+    RefusedError,
+)
+from migrator.serve.router import Routed, Router, Served
+
+Images = NDArray[np.uint8]
+
+
+def row(value: int = 0, rows: int = 1) -> Images:
+    return np.full((rows, 2), value, np.uint8)
+
+
+def make_router(slo_s: float = 1.0, batch: int = 4, queue: int = 100) -> Router:
+    served = {"t": Served("t", slo_s, batch, queue)}
+    return Router(served, clock=asyncio.get_running_loop().time)
+
+
+def asked(router: Router, inputs: Images, within_s: float | None = None) -> asyncio.Task[Routed]:
+    deadline_s = None if within_s is None else router.clock() + within_s
+    return asyncio.get_running_loop().create_task(router.infer("t", inputs, deadline_s))
+
+
+async def outcome(task: Awaitable[Routed]) -> Routed | RefusedError:
+    try:
+        return await task
+    except RefusedError as refusal:
+        return refusal
+
+
+def in_virtual_time(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+    async def whole() -> None:
+        await test()
+
+    def run() -> None:
+        run_virtually(whole())
+
+    run.__name__ = getattr(test, "__name__", "test")
+    return run
+
+
+@in_virtual_time
+async def test_an_answer_names_its_version_and_its_times() -> None:
+    router = make_router()
+    worker = StandInWorker(latency_s=lambda rows: 0.1 * rows, version=4)
+    router.attach("t", worker, worker.latency_s)
+    routed = await router.infer("t", row(2))
+    assert routed.scores.argmax() == 2
+    assert (routed.version, routed.late) == (4, False)
+    assert (routed.waited_s, routed.served_s) == pytest.approx((0.0, 0.1))
+
+
+@in_virtual_time
+async def test_what_waits_goes_together_and_each_gets_its_own_rows() -> None:
+    router = make_router(slo_s=10.0)
+    worker = StandInWorker(latency_s=lambda _: 0.1)
+    router.attach("t", worker, worker.latency_s)
+    values = [(0, 1), (1, 1), (2, 2), (1, 1), (2, 1)]
+    answers = await asyncio.gather(*(asked(router, row(*each)) for each in values))
+    assert worker.batches == [1, 4, 1]
+    labels = [each.scores.argmax(axis=1).tolist() for each in answers]
+    assert labels == [[value] * rows for value, rows in values]
+
+
+@in_virtual_time
+async def test_a_batch_is_only_as_large_as_the_first_deadline_allows() -> None:
+    router = make_router(slo_s=10.0)
+    worker = StandInWorker(latency_s=lambda rows: 0.1 * rows)
+    router.attach("t", worker, worker.latency_s)
+    waits = [asked(router, row()), asked(router, row(), 0.35), asked(router, row())]
+    await asyncio.gather(*waits, asked(router, row()))
+    assert worker.batches == [1, 2, 1]
+
+
+@in_virtual_time
+async def test_with_more_than_a_full_batch_waiting_small_ones_are_not_made() -> None:
+    router = make_router(slo_s=1.0)
+    worker = StandInWorker(latency_s=lambda rows: 0.1 * rows)
+    router.attach("t", worker, worker.latency_s)
+    urgent = [asked(router, row()), asked(router, row(), 0.25)]
+    others = [asked(router, row()) for _ in range(4)]
+    assert isinstance(await outcome(urgent[1]), LateError)
+    assert not any(each.late for each in await asyncio.gather(urgent[0], *others))
+    assert worker.batches == [1, 4]
+
+
+@in_virtual_time
+async def test_the_fastest_idle_worker_is_asked_first() -> None:
+    router = make_router()
+    slow, fast = StandInWorker("slow", lambda _: 0.4), StandInWorker("fast", lambda _: 0.1)
+    for each in (slow, fast):
+        router.attach("t", each, each.latency_s)
+    await asyncio.gather(asked(router, row()), asked(router, row()))
+    await router.infer("t", row())
+    assert (slow.batches, fast.batches) == ([1], [1, 1])
+
+
+@in_virtual_time
+async def test_what_nobody_can_answer_in_time_is_given_up_at_once() -> None:
+    router = make_router()
+    worker = StandInWorker(latency_s=lambda _: 0.5)
+    router.attach("t", worker, worker.latency_s)
+    began_s = router.clock()
+    with pytest.raises(LateError, match="deadline"):
+        await router.infer("t", row(), router.clock() + 0.4)
+    assert router.clock() == began_s
+    assert worker.batches == []
+    assert router.counts["t"].total == Counted(received=1, dropped=1)
+
+
+@in_virtual_time
+async def test_a_worker_that_hangs_does_not_keep_those_that_wait() -> None:
+    router = make_router(slo_s=0.5)
+    worker = StandInWorker(latency_s=lambda _: 0.1)
+    worker.held.clear()
+    router.attach("t", worker, worker.latency_s)
+    stuck, waits = asked(router, row()), asked(router, row())
+    urgent = asked(router, row(), 0.2)
+    assert isinstance(await outcome(urgent), LateError)
+    assert isinstance(await outcome(waits), LateError)
+    assert router.clock() == pytest.approx(1000.4, abs=0.01)
+    await asyncio.sleep(0.2)
+    worker.held.set()
+    assert (await stuck).late
+    assert router.counts["t"].total == Counted(received=3, late=1, dropped=2)
+
+
+@in_virtual_time
+async def test_a_full_queue_refuses_at_once() -> None:
+    router = make_router(slo_s=100.0, queue=2)
+    waits = [asked(router, row()), asked(router, row())]
+    await asyncio.sleep(0)
+    with pytest.raises(OverloadedError, match="2 requests wait"):
+        await router.infer("t", row())
+    worker = StandInWorker()
+    router.attach("t", worker, worker.latency_s)
+    await asyncio.gather(*waits)
+    assert router.counts["t"].total == Counted(received=3, in_time=2, dropped=1)
+
+
+@in_virtual_time
+async def test_without_a_worker_requests_wait_for_one_until_their_deadline() -> None:
+    router = make_router(slo_s=1.0)
+    assert not router.ready("t")
+    early, later = asked(router, row()), asked(router, row(), 3.0)
+    assert isinstance(await outcome(early), NoWorkerError)
+    assert router.clock() == pytest.approx(1001.0, abs=0.01)
+    worker = StandInWorker()
+    router.attach("t", worker, worker.latency_s)
+    assert router.ready("t")
+    assert not (await later).late
+
+
+@in_virtual_time
+async def test_draining_ends_with_the_batch_and_takes_nothing_new() -> None:
+    router = make_router(slo_s=10.0)
+    old, new = StandInWorker("old", lambda _: 0.3), StandInWorker("new", lambda _: 0.5)
+    for each in (old, new):
+        router.attach("t", each, each.latency_s)
+    first = asked(router, row())
+    await old.begun.wait()
+    draining = asyncio.create_task(router.drain(old))
+    await asyncio.sleep(0)
+    assert router.workers("t") == {"old": "draining", "new": "idle"}
+    await asyncio.gather(*(asked(router, row()) for _ in range(3)))
+    await draining
+    assert not (await first).late
+    assert (old.batches, new.batches) == ([1], [1, 2])
+    assert router.workers("t") == {"new": "idle"}
+
+
+@in_virtual_time
+async def test_draining_an_idle_or_unknown_worker_returns() -> None:
+    router = make_router()
+    worker = StandInWorker()
+    await router.drain(worker)
+    router.attach("t", worker, worker.latency_s)
+    await router.drain(worker)
+    assert not router.ready("t")
+    router.attach("t", worker, worker.latency_s)
+    with pytest.raises(InputError, match="already"):
+        router.attach("t", worker, worker.latency_s)
+
+
+@in_virtual_time
+async def test_a_lost_workers_requests_go_to_another() -> None:
+    router = make_router(slo_s=10.0)
+    first = StandInWorker("first", lambda _: 0.1)
+    first.held.clear()
+    router.attach("t", first, first.latency_s)
+    waits = asked(router, row(1))
+    await first.begun.wait()
+    first.die()
+    await asyncio.sleep(1.0)
+    assert router.workers("t") == {}
+    second = StandInWorker("second", lambda _: 0.1)
+    router.attach("t", second, second.latency_s)
+    assert (await waits).scores.argmax() == 1
+    assert router.counts["t"].total == Counted(received=1, in_time=1)
+
+
+@in_virtual_time
+async def test_a_request_that_two_workers_were_lost_with_fails() -> None:
+    router = make_router(slo_s=10.0)
+    workers = [StandInWorker(str(place), lambda _: 0.1) for place in range(3)]
+    for each in workers:
+        router.attach("t", each, each.latency_s)
+    for each in workers[:2]:
+        each.die()
+    with pytest.raises(FailedError, match="two workers"):
+        await router.infer("t", row())
+    assert workers[2].batches == []
+    assert router.counts["t"].total == Counted(received=1, failed=1)
+
+
+@in_virtual_time
+async def test_detaching_puts_the_batch_back_at_once() -> None:
+    router = make_router(slo_s=10.0)
+    hung, other = StandInWorker("hung", lambda _: 0.1), StandInWorker("other", lambda _: 0.2)
+    hung.held.clear()
+    for each in (hung, other):
+        router.attach("t", each, each.latency_s)
+    waits = asked(router, row())
+    await hung.begun.wait()
+    router.detach(hung)
+    assert not (await waits).late
+    assert other.batches == [1]
+    router.detach(hung)
+
+
+@in_virtual_time
+async def test_what_a_lost_worker_held_too_long_is_late() -> None:
+    router = make_router(slo_s=0.5)
+    hung, other = StandInWorker("hung", lambda _: 0.1), StandInWorker("other", lambda _: 0.4)
+    hung.held.clear()
+    for each in (hung, other):
+        router.attach("t", each, each.latency_s)
+    waits = asked(router, row())
+    await asyncio.sleep(0.3)
+    router.detach(hung)
+    assert isinstance(await outcome(waits), LateError)
+    assert other.batches == []
+
+
+@in_virtual_time
+async def test_one_request_the_model_fails_on_takes_no_other_with_it() -> None:
+    router = make_router(slo_s=10.0)
+    worker = StandInWorker(latency_s=lambda _: 0.1)
+    router.attach("t", worker, worker.latency_s)
+    waits = [asked(router, row(value)) for value in (0, 1, POISON, 2)]
+    answers = [await outcome(each) for each in waits]
+    assert isinstance(answers[2], FailedError)
+    assert [each.scores.argmax() for each in answers if isinstance(each, Routed)] == [0, 1, 2]
+    assert worker.batches == [1, 3, 1, 1, 1]
+    assert router.counts["t"].total == Counted(received=4, in_time=3, failed=1)
+
+
+@in_virtual_time
+async def test_a_cancelled_request_leaves_nothing_behind() -> None:
+    router = make_router(slo_s=10.0)
+    worker = StandInWorker(latency_s=lambda _: 0.1)
+    router.attach("t", worker, worker.latency_s)
+    served, waits = asked(router, row()), asked(router, row())
+    await worker.begun.wait()
+    for each in (served, waits):
+        each.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await each
+    assert router.waiting("t") == 0
+    await asyncio.sleep(1.0)
+    assert worker.batches == [1]
+    assert router.counts["t"].total == Counted(received=2, dropped=2)
+
+
+@in_virtual_time
+async def test_what_cannot_be_a_request_is_refused_uncounted() -> None:
+    router = make_router(batch=2)
+    for inputs in (row(rows=0), row(rows=3)):
+        with pytest.raises(MalformedError, match="1 to 2"):
+            await router.infer("t", inputs)
+    with pytest.raises(NotFoundError, match="one of t"):
+        await router.infer("u", row())
+    assert router.counts["t"].total == Counted()
+
+
+@in_virtual_time
+async def test_closing_refuses_what_waits_and_what_comes() -> None:
+    router = make_router(slo_s=10.0)
+    worker = StandInWorker(latency_s=lambda _: 0.1)
+    worker.held.clear()
+    router.attach("t", worker, worker.latency_s)
+    waits = [asked(router, row()), asked(router, row())]
+    await worker.begun.wait()
+    router.close()
+    assert all([isinstance(await outcome(each), NoWorkerError) for each in waits])
+    with pytest.raises(NoWorkerError, match="ends"):
+        await router.infer("t", row())
+
+
+@in_virtual_time
+async def test_counts_are_kept_by_the_second_in_which_a_request_came() -> None:
+    router = make_router(slo_s=10.0)
+    worker = StandInWorker(latency_s=lambda _: 1.5)
+    router.attach("t", worker, worker.latency_s)
+    for _ in range(2):
+        await router.infer("t", row())
+    seconds = router.counts["t"].seconds(999, 1003)
+    assert [each.second for each in seconds] == [999, 1000, 1001, 1002]
+    assert [each.received for each in seconds] == [0, 1, 1, 0]
+    assert [each.in_time for each in seconds] == [0, 1, 1, 0]
+    assert sum(router.counts["t"].latencies) == 2
+
+
+@in_virtual_time
+async def test_a_hiccup_does_not_shut_a_worker_out_for_good() -> None:
+    router = make_router(slo_s=0.5)
+    slow = [2.0]
+    worker = StandInWorker(latency_s=lambda _: slow.pop() if slow else 0.1)
+    router.attach("t", worker, lambda _: 0.1)
+    assert (await router.infer("t", row())).late
+    assert isinstance(await outcome(asked(router, row(), 0.2)), LateError)
+    await asyncio.sleep(5.0)
+    assert not (await asked(router, row(), 0.2)).late
+    slow.append(2.0)
+    assert (await router.infer("t", row())).late
+    assert not (await router.infer("t", row())).late
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_every_request_is_counted_once_whatever_happens(data: st.DataObject) -> None:
+    steps = data.draw(
+        st.lists(st.tuples(st.integers(0, 7), st.integers(0, 3), st.floats(0, 0.4)), max_size=40)
+    )
+    run_virtually(_whatever_happens(steps))
+
+
+async def _whatever_happens(steps: list[tuple[int, int, float]]) -> None:
+    router, named, alive = make_router(slo_s=0.6, queue=8), 0, list[StandInWorker]()
+    asking: list[asyncio.Task[Routed]] = []
+    for kind, detail, pause_s in steps:
+        if kind <= 3:
+            value = POISON if kind == 3 else detail
+            asking.append(asked(router, row(value, 1 + detail), 0.2 + detail * 0.3))
+        elif kind == 4:
+            named += 1
+            worker = StandInWorker(
+                f"w{named}", [0, 0.05, 0.2, 0.3, 0.35 + 0.1 * detail].__getitem__
+            )
+            router.attach("t", worker, worker.latency_s)
+            alive.append(worker)
+        elif alive and kind == 5:
+            alive.pop(detail % len(alive)).die()
+        elif alive and kind == 6:
+            await router.drain(alive.pop(detail % len(alive)))
+        elif asking and kind == 7:
+            asking[detail % len(asking)].cancel()
+        await asyncio.sleep(pause_s)
+    answers = await asyncio.gather(*asking, return_exceptions=True)
+    kinds = (Routed, RefusedError, asyncio.CancelledError)
+    assert all(isinstance(each, kinds) for each in answers)
+    total = router.counts["t"].total
+    assert (total.open, router.waiting("t")) == (0, 0)
+    routed = [each for each in answers if isinstance(each, Routed)]
+    assert total.in_time + total.late >= sum(len(each.scores) for each in routed)
+    seconds = router.counts["t"].seconds(900, 1200)
+    assert sum(each.dropped for each in seconds) == total.dropped
+
+
+async def _goodput(load: float, latency_s: Callable[[int], float], jitter: float) -> float:
+    """Answers in time per second, under so many times the capacity."""
+    router, draw = make_router(slo_s=0.2, batch=8), np.random.default_rng(3)
+    worker = StandInWorker(
+        latency_s=lambda rows: latency_s(rows) * (1 + jitter * draw.exponential())
+    )
+    router.attach("t", worker, latency_s)
+    capacity_rps = max(n / latency_s(n) for n in range(1, 9) if 2 * latency_s(n) <= 0.2)
+    asking = []
+    for _ in range(int(4 * capacity_rps * load)):
+        await asyncio.sleep(draw.exponential(1 / (capacity_rps * load)))
+        asking.append(asyncio.create_task(outcome(asked(router, row()))))
+        assert router.waiting("t") <= 100
+    await asyncio.gather(*asking)
+    return router.counts["t"].total.in_time / 4
+
+
+@pytest.mark.parametrize("jitter", [0.0, 0.1])
+@pytest.mark.parametrize(("base_s", "row_s"), [(0.02, 0.005), (0.09, 0.001)])
+def test_a_flood_costs_no_goodput(base_s: float, row_s: float, jitter: float) -> None:
+    def latency_s(rows: int) -> float:
+        return base_s + row_s * rows
+
+    at_capacity = run_virtually(_goodput(1.0, latency_s, jitter))
+    for load in (2.0, 10.0):
+        assert run_virtually(_goodput(load, latency_s, jitter)) >= 0.9 * at_capacity

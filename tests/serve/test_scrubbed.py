@@ -1,0 +1,32 @@
+"""Workers get what they need of the environment and none of its secrets."""
+
+import os
+from pathlib import Path
+
+import migrator
+from migrator.serve.scrubbed import scrubbed
+
+
+def test_only_what_is_needed_passes() -> None:
+    given = {
+        "PATH": "/bin",
+        "CUDA_VISIBLE_DEVICES": "0",
+        "MIGRATOR_DATA": "/data",
+        "PYTHONPATH": "/own",
+        "OMP_NUM_THREADS": "8",
+        "NVIDIA_API_KEY": "secret",
+        "PYTHON_TOKEN": "secret",
+        "MIGRATOR_ADMIN_TOKEN": "secret",
+        "HF_TOKEN": "secret",
+        "AWS_PROFILE": "somebody",
+    }
+    source = str(Path(migrator.__file__).parent.parent)
+    assert scrubbed(given) == {
+        "PATH": "/bin",
+        "CUDA_VISIBLE_DEVICES": "0",
+        "MIGRATOR_DATA": "/data",
+        "PYTHONPATH": f"{source}{os.pathsep}/own",
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+    }

@@ -1,0 +1,214 @@
+"""What may happen to worker processes: killed, hanging, without nursery, without daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.served_models import HANG, SLOW
+from support.serving import alive, assignment, children, pictures, run_on_uvloop, started, until
+
+import migrator
+from migrator.core.errors import MigratorError
+from migrator.serve.links import ModelSpec, ServingWorker, WorkerLostError, Workers
+
+TESTS = Path(__file__).parent.parent
+
+
+@pytest.fixture(autouse=True)
+def _own_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+
+
+class Losses(list[tuple[ServingWorker, str]]):
+    """Who was reported lost."""
+
+    def __init__(self, workers: Workers) -> None:
+        super().__init__()
+        workers.lost = lambda worker, why: self.append((worker, why))
+
+
+def test_a_killed_worker_is_noticed_idle_and_serving(tmp_path: Path) -> None:
+    async def life() -> None:
+        async with started(tmp_path / "run") as workers:
+            losses = Losses(workers)
+            idle, serving = await workers.take(assignment()), await workers.take(assignment())
+            batch = asyncio.create_task(serving.infer(pictures(HANG)))
+            await asyncio.sleep(0)
+            os.kill(idle.pid, signal.SIGKILL)
+            await until(lambda: len(losses) == 1)
+            os.kill(serving.pid, signal.SIGSEGV)
+            with pytest.raises(WorkerLostError, match=serving.name):
+                await batch
+            await until(lambda: len(losses) == 2)
+            assert [worker for worker, _ in losses] == [idle, serving]
+            assert "was killed by SIGKILL" in losses[0][1]
+            assert "was killed by SIGSEGV" in losses[1][1]
+            with pytest.raises(WorkerLostError):
+                await idle.infer(pictures())
+            await idle.release()
+
+    run_on_uvloop(life())
+
+
+def test_a_worker_that_hangs_is_killed_and_reported(tmp_path: Path) -> None:
+    async def life() -> None:
+        async with started(tmp_path / "run") as workers:
+            losses = Losses(workers)
+            worker = await workers.take(assignment(limit_s=0.3))
+            with pytest.raises(WorkerLostError, match=r"within 0\.3 s"):
+                await worker.infer(pictures(HANG))
+            await until(lambda: losses)
+            assert losses[0][0] is worker
+            assert "did not answer" in losses[0][1]
+            assert not alive(worker.pid)
+
+    run_on_uvloop(life())
+
+
+def test_a_stopped_worker_is_killed_while_it_takes_an_instance(tmp_path: Path) -> None:
+    async def life() -> None:
+        async with started(tmp_path / "run", hang_s=1.0) as workers:
+            losses = Losses(workers)
+            await workers.prepare("a", 1)
+            (waiting,) = children(workers.nursery.pid or 0)
+            os.kill(waiting, signal.SIGSTOP)
+            with pytest.raises(WorkerLostError, match="did not answer"):
+                await workers.take(assignment())
+            assert not alive(waiting)
+            assert not losses
+            worker = await workers.take(assignment())
+            assert (await worker.infer(pictures())).version == 1
+
+    run_on_uvloop(life())
+
+
+def test_released_workers_finish_their_batch_and_are_no_losses(tmp_path: Path) -> None:
+    async def life() -> None:
+        async with started(tmp_path / "run") as workers:
+            losses = Losses(workers)
+            worker = await workers.take(assignment())
+            batch = asyncio.create_task(worker.infer(pictures(SLOW)))
+            await asyncio.sleep(0)
+            await worker.release()
+            assert (await batch).version == 1
+            stuck = await workers.take(assignment(limit_s=0.3))
+            os.kill(stuck.pid, signal.SIGSTOP)
+            await stuck.release()
+            assert not alive(stuck.pid)
+            assert not losses
+
+    run_on_uvloop(life())
+
+
+def test_workers_outlive_their_nursery_and_another_one_comes(tmp_path: Path) -> None:
+    async def life() -> None:
+        async with started(tmp_path / "run") as workers:
+            losses = Losses(workers)
+            await workers.prepare("a", 1)
+            worker = await workers.take(assignment())
+            await until(lambda: workers.prepared("a") == 1)
+            before = workers.nursery.pid
+            os.kill(before or 0, signal.SIGKILL)
+            assert (await worker.infer(pictures())).version == 1
+            await until(lambda: workers.nursery.pid not in (before, None))
+            await workers.prepare("a", 2)
+            new = [await workers.take(assignment()) for _ in range(2)]
+            for each in (worker, *new):
+                assert (await each.infer(pictures())).version == 1
+            os.kill(worker.pid, signal.SIGKILL)
+            await until(lambda: losses)
+            assert losses[0][0] is worker
+
+    run_on_uvloop(life())
+
+
+def test_a_nursery_that_does_not_answer_is_replaced(tmp_path: Path) -> None:
+    async def life() -> None:
+        async with started(tmp_path / "run", hang_s=2.0) as workers:
+            before = workers.nursery.pid or 0
+            os.kill(before, signal.SIGSTOP)
+            with pytest.raises(WorkerLostError, match="does not answer"):
+                await workers.take(assignment())
+            await until(lambda: workers.nursery.pid not in (before, None))
+            worker = await workers.take(assignment())
+            assert (await worker.infer(pictures())).version == 1
+
+    run_on_uvloop(life())
+
+
+def test_a_nursery_that_dies_while_building_is_told(tmp_path: Path) -> None:
+    async def life() -> None:
+        models = {"a": ModelSpec("support.served_models:Deadly", 3)}
+        workers = Workers(tmp_path / "run", models)
+        with pytest.raises(MigratorError, match="died while it built the models"):
+            await workers.start()
+        await workers.close()
+
+    run_on_uvloop(life())
+
+
+DAEMON = """
+import asyncio, sys
+from pathlib import Path
+from support.served_models import HANG
+from support.serving import assignment, pictures, started
+
+async def life():
+    async with started(Path(sys.argv[1])) as workers:
+        await workers.prepare("a", 1)
+        idle = await workers.take(assignment())
+        busy = await workers.take(assignment())
+        batch = asyncio.create_task(busy.infer(pictures(HANG)))
+        await asyncio.sleep(0.1)
+        print(workers.nursery.pid, flush=True)
+        await batch
+
+asyncio.run(life())
+"""
+
+
+def test_everything_ends_with_a_killed_daemon(tmp_path: Path) -> None:
+    paths = [str(Path(migrator.__file__).parent.parent), str(TESTS)]
+    with subprocess.Popen(
+        [sys.executable, "-c", DAEMON, str(tmp_path / "run")],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+    ) as daemon:
+        assert daemon.stdout is not None
+        nursery = int(daemon.stdout.readline())
+        everybody = {nursery, *children(nursery)}
+        assert len(everybody) >= 3
+        assert all(map(alive, everybody))
+        daemon.kill()
+    run_on_uvloop(until(lambda: not any(map(alive, everybody)), 10.0))
+
+
+SLOW_TO_IMPORT = "import time\ntime.sleep(60)\n"
+
+
+def test_a_nursery_that_still_imports_ends_with_the_daemon_too(tmp_path: Path) -> None:
+    (tmp_path / "slow_model.py").write_text(SLOW_TO_IMPORT, encoding="utf-8")
+    program = (
+        "import asyncio, sys\nfrom pathlib import Path\n"
+        "from migrator.serve.links import ModelSpec, Workers\n"
+        "workers = Workers(Path(sys.argv[1]), {'a': ModelSpec('slow_model:Model', 3)})\n"
+        "asyncio.run(workers.start())\n"
+    )
+    paths = [str(Path(migrator.__file__).parent.parent), str(tmp_path)]
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path / "run")],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+    ) as daemon:
+        run_on_uvloop(until(lambda: children(daemon.pid)))
+        (nursery,) = children(daemon.pid)
+        command = Path(f"/proc/{nursery}/cmdline")
+        run_on_uvloop(until(lambda: b"migrator.serve.nursery" in command.read_bytes()))
+        daemon.kill()
+    run_on_uvloop(until(lambda: not alive(nursery), 10.0))

@@ -1,0 +1,106 @@
+"""A real server process with stand-in workers: python -m support.api_server SETTINGS
+
+SETTINGS is JSON. The first line it prints is its address; it ends when its input ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from migrator.serve.api import Backend, Feedback, application
+from migrator.serve.limits import Limits
+from migrator.serve.protocol import WindowNow
+from migrator.serve.router import Router, Served
+from migrator.serve.server import ApiServer
+from migrator.serve.tensors import Offered
+from migrator.serve.tokens import Tokens, digest
+from support.stand_in_worker import StandInWorker
+
+SIDE, CLASSES, LENGTH, VOCABULARY = 4, 3, 6, 50
+TESTS = Path(__file__).parent.parent
+
+
+def backend(settings: Mapping[str, Any], router: Router) -> Backend:
+    """Two tenants, images and texts; labels are shown in the status."""
+    stored: list[dict[str, Any]] = []
+
+    async def feedback(given: Feedback) -> None:
+        row = given.inputs.tolist()
+        stored.append({"tenant": given.tenant, "id": given.request_id, "label": given.label})
+        stored[-1] |= {"window": given.window, "predicted": given.predicted, "inputs": row}
+
+    return Backend(
+        router=router,
+        models={
+            "images": Offered.images("images", SIDE, CLASSES),
+            "texts": Offered.tokens("texts", LENGTH, CLASSES, VOCABULARY),
+        },
+        feedback=feedback,
+        version=lambda _: 7,
+        window=lambda: WindowNow(5, 1.0, 200.0),
+        status=lambda: {"stored": stored, **_counted(router)},
+        tokens=Tokens(
+            {name: digest(token) for name, token in settings.get("tokens", {}).items()},
+            digest(settings["admin"]) if "admin" in settings else None,
+        ),
+        limits=Limits(**settings.get("limits", {})),
+    )
+
+
+def _counted(router: Router) -> dict[str, Any]:
+    total = router.counts["images"].total
+    return {"waiting": router.waiting("images"), "total": asdict(total), "open": total.open}
+
+
+async def _main(settings: Mapping[str, Any]) -> None:
+    slo_s, queue = settings.get("slo_s", 5.0), settings.get("queue", 100)
+    router = Router({name: Served(name, slo_s, 4, queue) for name in ("images", "texts")})
+    latency_s = settings.get("latency_s", 0.0)
+    for tenant in settings.get("ready", ("images", "texts")):
+        worker = StandInWorker(tenant, lambda _: latency_s, classes=CLASSES, version=7)
+        router.attach(tenant, worker, worker.latency_s)
+    behind = backend(settings, router)
+    server = ApiServer(application(behind), tokens=behind.tokens, port=0, limits=behind.limits)
+    await server.start()
+    print(server.url, flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    await server.stop()
+
+
+@contextmanager
+def running_server(**settings: Any) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A server and its address; it must have written nothing to stderr by its end but what is
+    allowed: tracebacks are not.
+    """
+    command = [sys.executable, "-m", "support.api_server", json.dumps(settings)]
+    environment = {**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        assert url, process.communicate()[1]
+        try:
+            yield url, process
+        finally:
+            _, errors = process.communicate(timeout=20)
+    assert "Traceback" not in errors, errors
+    assert process.returncode == 0, errors
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(json.loads(sys.argv[1])))

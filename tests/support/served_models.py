@@ -1,0 +1,70 @@
+"""Models for workers in tests, numpy only: the first pixel of a batch says what they do."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+HANG, RAISE, SLOW = 255, 254, 253
+
+
+class Obedient:
+    """Scores are its one weight plus the mean of each picture, in every class."""
+
+    modality = "images"
+    learning_rate = 1.0
+
+    def __init__(self, classes: int, seed: int) -> None:
+        self.weight = np.full(classes, float(seed), np.float32)
+
+    @classmethod
+    def build(cls, classes: int, seed: int) -> Self:
+        return cls(classes, seed)
+
+    def to(self, device: str) -> None:
+        assert device == "cpu"
+
+    def example(self, batch: int) -> NDArray[Any]:
+        return np.zeros((batch, 3, 4, 4), np.uint8)
+
+    def infer(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
+        told = int(inputs.flat[0])
+        if told == RAISE:
+            raise ValueError("told to raise")
+        if told in (HANG, SLOW):
+            time.sleep(60.0 if told == HANG else 0.5)
+        means = inputs.reshape(len(inputs), -1).mean(axis=1)
+        scores: NDArray[np.float32] = (self.weight + means[:, None]).astype(np.float32)
+        return scores
+
+    def train_step(self, inputs: NDArray[Any], labels: NDArray[np.int64], lr: float) -> float:
+        raise NotImplementedError
+
+    def save(self, path: Path, *, training: bool = False) -> None:
+        del training
+        path.write_text(str(float(self.weight[0])), encoding="utf-8")
+
+    def load(self, path: Path) -> None:
+        # as careless as a user's own: what is read first is taken over before the rest fails
+        self.weight[:] = np.nan
+        self.weight[:] = float(path.read_text(encoding="utf-8"))
+
+
+class Unbuildable(Obedient):
+    """Raises when it is built."""
+
+    @classmethod
+    def build(cls, classes: int, seed: int) -> Self:
+        raise RuntimeError(f"no {classes} classes with seed {seed}")
+
+
+class Deadly(Obedient):
+    """Ends the process that builds it."""
+
+    @classmethod
+    def build(cls, classes: int, seed: int) -> Self:
+        raise SystemExit(classes + seed)

@@ -1,0 +1,91 @@
+"""Worker processes for tests: started, always ended, waited for with a limit."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import uvloop
+from numpy.typing import NDArray
+
+from migrator.serve.links import Assignment, ModelSpec, Workers
+
+OBEDIENT = "support.served_models:Obedient"
+LONG_S = 60.0
+
+
+def run(doing: Coroutine[Any, Any, None]) -> None:
+    """A test's whole life in one loop."""
+    asyncio.run(asyncio.wait_for(doing, LONG_S))
+
+
+def run_on_uvloop(doing: Coroutine[Any, Any, None]) -> None:
+    """The same on the loop that the daemon runs on."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(doing, LONG_S))
+
+
+@asynccontextmanager
+async def started(
+    folder: Path, model: str = OBEDIENT, *, hang_s: float = 20.0, seed: int = 0
+) -> AsyncIterator[Workers]:
+    """The workers of one tenant, `a`."""
+    workers = Workers(folder, {"a": ModelSpec(model, 3, seed=seed)}, hang_s=hang_s)
+    try:
+        await workers.start()
+        yield workers
+    finally:
+        await workers.close()
+
+
+def assignment(model: str = OBEDIENT, **changed: Any) -> Assignment:
+    """Something to take."""
+    plain: dict[str, Any] = {
+        "tenant": "a",
+        "model": model,
+        "weights": None,
+        "version": 1,
+        "device": "cpu",
+        "environment": {},
+        "batch": 4,
+    }
+    return Assignment(**(plain | changed))
+
+
+def pictures(first: int = 0, batch: int = 2) -> NDArray[np.uint8]:
+    """A batch whose first pixel tells the model what to do."""
+    made = np.zeros((batch, 3, 4, 4), np.uint8)
+    made.flat[0] = first
+    return made
+
+
+async def until(holds: Callable[[], object], limit_s: float = 20.0) -> None:
+    """Wait until that holds; fail if it does not."""
+    end_s = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < end_s, "it did not happen in time"
+        await asyncio.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    """Whether there is such a process that has not ended."""
+    return _state(pid) not in ("", "Z")
+
+
+def children(pid: int) -> set[int]:
+    """The living processes that it forked."""
+    told = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8")
+    return {int(each) for each in told.split() if alive(int(each))}
+
+
+def _state(pid: int) -> str:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+    return stat.rpartition(")")[2].split()[0]

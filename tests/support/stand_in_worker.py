@@ -1,0 +1,66 @@
+"""A worker without a process, for tests of what is in front of workers: it sleeps, then answers.
+
+Its scores say what it got: each row's first value, modulo the number of classes, is the label.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from migrator.core.errors import MigratorError
+from migrator.serve.assignment import Answered, ModelFaultError, WorkerLostError
+
+POISON = 199
+"""A first value that the model cannot bear."""
+
+
+class StandInWorker:
+    """A worker that takes `latency_s(rows)` for a batch."""
+
+    pid = 0
+
+    def __init__(
+        self,
+        name: str = "w1",
+        latency_s: Callable[[int], float] = lambda _: 0.0,
+        *,
+        classes: int = 3,
+        version: int = 1,
+    ) -> None:
+        self.name = name
+        self.latency_s = latency_s
+        self.version = version
+        self.batches: list[int] = []
+        self.begun = asyncio.Event()
+        self.held = asyncio.Event()
+        """Clear it to keep a batch; set again, the batch goes on."""
+        self.held.set()
+        self.error: MigratorError | None = None
+        self._classes = classes
+
+    def die(self) -> None:
+        """Whatever it holds, and whatever comes, is lost."""
+        self.error = WorkerLostError(f"{self.name} was killed")
+        self.held.set()
+
+    async def infer(self, inputs: NDArray[Any]) -> Answered:
+        """One batch."""
+        version = self.version
+        self.batches.append(len(inputs))
+        self.begun.set()
+        if seconds := self.latency_s(len(inputs)):
+            await asyncio.sleep(seconds)
+        await self.held.wait()
+        if self.error is not None:
+            raise self.error
+        first = inputs.reshape(len(inputs), -1)[:, 0]
+        if POISON in first:
+            raise ModelFaultError("the model raised ValueError on this batch")
+        scores = np.zeros((len(inputs), self._classes), np.float32)
+        scores[np.arange(len(inputs)), first % self._classes] = 1.0
+        return Answered(scores, version, seconds)

@@ -6,9 +6,12 @@ from migrator.cli import (
     gpu_change_verbs,
     gpu_verbs,
     learn_verbs,
+    live_verbs,
+    load_verb,
     plan_verbs,
     profile_verb,
     reproduce_verb,
+    serve_verb,
     simulate_verbs,
 )
 from migrator.cli.app import app, main
@@ -20,9 +23,12 @@ __all__ = [
     "gpu_change_verbs",
     "gpu_verbs",
     "learn_verbs",
+    "live_verbs",
+    "load_verb",
     "main",
     "plan_verbs",
     "profile_verb",
     "reproduce_verb",
+    "serve_verb",
     "simulate_verbs",
 ]

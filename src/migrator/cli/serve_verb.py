@@ -1,0 +1,87 @@
+"""The verb that runs it live: serve."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from migrator.cli.app import app
+
+if TYPE_CHECKING:
+    from migrator.runtime.daemon import Daemon
+
+
+@app.command()
+def serve(
+    scenario: Annotated[Path, typer.Argument(help="The scenario to serve (YAML).")],
+    driver: Annotated[
+        str,
+        typer.Option(metavar="emulated|mps|mig", help="What divides the GPU; emulated needs none."),
+    ] = "emulated",
+    gpu: Annotated[int, typer.Option(min=0, help="Which GPU, as nvidia-smi numbers them.")] = 0,
+    policy: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Another policy than the scenario's.")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Another port than the scenario's; 0: a free one."),
+    ] = None,
+    windows: Annotated[
+        int | None, typer.Option(min=1, help="Stop after so many; default: go on until stopped.")
+    ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Where models, labels, records and the journal live; default MIGRATOR_STATE or "
+            "the user's.",
+        ),
+    ] = None,
+) -> None:
+    """Serve a scenario's models, retrain them beside the requests, and divide the GPU as planned.
+
+    Example:  migrator serve examples/live.yaml   and, in another terminal,
+
+    migrator load examples/live.yaml --url http://127.0.0.1:8600   and   migrator status
+
+    Ctrl-C drains and frees what it made. The API speaks the Open Inference Protocol v2;
+    /docs describes it.
+    """
+    import gc
+    from dataclasses import replace
+
+    from migrator.gpu.state import state_folder
+    from migrator.runtime.daemon import Daemon
+    from migrator.runtime.serving import Serving
+    from migrator.scenario.live import ADMIN, read_live
+    from migrator.scenario.tokens import read_tokens
+    from migrator.serve.tokens import Tokens, digest
+
+    gc.enable()
+    live = read_live(scenario)
+    if policy is not None:
+        live = replace(live, scenario=replace(live.scenario, policy=policy))
+    if port is not None:
+        live = replace(live, live=replace(live.live, port=port))
+    found = read_tokens(live.live, [each.name for each in live.tenants], os.environ) or {}
+    digests = {name: digest(token) for name, token in found.items()}
+    tokens = Tokens({k: v for k, v in digests.items() if k != ADMIN}, digests.get(ADMIN))
+    serving = Serving(live, state_folder(state), driver, gpu, tokens, windows)
+    asyncio.run(_run(Daemon(serving, _say)))
+
+
+async def _run(daemon: Daemon) -> None:
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    await daemon.run(stop)
+
+
+def _say(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)

@@ -1,0 +1,209 @@
+"""HTTP as the load generator speaks it: many connections, one request at a time on each.
+
+A client of our own because nothing here may wait: connections are opened as requests need them
+and kept, and what one of them costs is a few tens of microseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import cast
+from urllib.parse import urlsplit
+
+import httptools
+
+from migrator.core.errors import InputError, MigratorError
+
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a server answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    """Names in lower case."""
+    body: bytes
+
+
+class NoAnswerError(MigratorError):
+    """A request got no answer; the message is a short reason."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a server listens."""
+
+    host: str
+    port: int
+    secure: bool
+    path: str
+    """What paths begin with, without a slash at its end."""
+
+    @property
+    def authority(self) -> str:
+        """As the Host header has it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def address_of(url: str) -> Address:
+    """The address in a URL; InputError where it is none."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port, parts = None, None, urlsplit("")
+    if parts.scheme not in _PORTS or not host or not url.isprintable() or " " in url:
+        raise InputError(
+            f"--url: {url[:100]!r} is no address of a server; write http://127.0.0.1:8600"
+        )
+    return Address(
+        host, port or _PORTS[parts.scheme], parts.scheme == "https", parts.path.rstrip("/")
+    )
+
+
+class Connection(asyncio.Protocol):
+    """One connection; what comes back is handed to whoever waits for it."""
+
+    def __init__(self) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+        self._waiting: asyncio.Future[Reply] | None = None
+        self._transport: asyncio.WriteTransport | None = None
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+        self.open = True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It is open."""
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is none by its class
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The server has closed it, or the network has."""
+        self.open = False
+        self._fail("the connection was closed" if exc is None else "the connection broke")
+
+    def data_received(self, data: bytes) -> None:
+        """A part of an answer."""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:
+            self._fail("the answer is no HTTP")
+            self.close()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header of the answer."""
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_body(self, body: bytes) -> None:
+        """A part of its body."""
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        """The answer is whole."""
+        reply = Reply(self._parser.get_status_code(), self._headers, b"".join(self._body))
+        if not self._parser.should_keep_alive():
+            self.close()
+        self._headers, self._body = {}, []
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(reply)
+
+    def send(self, request: bytes) -> asyncio.Future[Reply]:
+        """Send a request; the answer comes in the future."""
+        assert self._transport is not None
+        self._waiting = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        return self._waiting
+
+    def close(self) -> None:
+        """Nothing more is sent on it."""
+        self.open = False
+        if self._transport is not None:
+            self._transport.close()
+
+    def _fail(self, reason: str) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and not waiting.done():
+            waiting.set_exception(NoAnswerError(reason))
+
+
+class HttpPool:
+    """Connections to one server, opened as they are needed and used again."""
+
+    def __init__(self, url: str, *, most: int = 512, timeout_s: float = 30.0) -> None:
+        self._address = address_of(url)
+        self._context = ssl.create_default_context() if self._address.secure else None
+        self._timeout_s = timeout_s
+        self._places = asyncio.Semaphore(most)
+        self._idle: deque[Connection] = deque()
+
+    async def ask(
+        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
+    ) -> Reply:
+        """The answer to one request; NoAnswerError where none comes in time."""
+        request = self._written(method, path, body, headers or {})
+        try:
+            async with asyncio.timeout(self._timeout_s), self._places:
+                return await self._asked(request)
+        except TimeoutError:
+            raise NoAnswerError("no answer in time") from None
+        except OSError as error:
+            raise NoAnswerError("nobody listens" if _refused(error) else "no connection") from error
+
+    def close(self) -> None:
+        """Close what is idle; nothing may be asked any more."""
+        while self._idle:
+            self._idle.pop().close()
+
+    async def _asked(self, request: bytes) -> Reply:
+        connection = self._idle_one()
+        if connection is not None:
+            # a server may close an idle connection just as it is used again: ask once more then
+            with suppress(NoAnswerError):
+                return await self._over(connection, request)
+        return await self._over(await self._opened(), request)
+
+    async def _over(self, connection: Connection, request: bytes) -> Reply:
+        try:
+            reply = await connection.send(request)
+        except BaseException:
+            connection.close()  # an answer that nobody waits for would meet the next request
+            raise
+        if connection.open:
+            self._idle.append(connection)
+        return reply
+
+    def _idle_one(self) -> Connection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.open:
+                return connection
+        return None
+
+    async def _opened(self) -> Connection:
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(
+            Connection, self._address.host, self._address.port, ssl=self._context
+        )
+        return connection
+
+    def _written(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+        lines = [
+            f"{method} {self._address.path}{path} HTTP/1.1",
+            f"Host: {self._address.authority}",
+            f"Content-Length: {len(body)}",
+            *(f"{name}: {value}" for name, value in headers.items()),
+        ]
+        return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+
+
+def _refused(error: OSError) -> bool:
+    """Several addresses of a name come as one error without a number."""
+    return isinstance(error, ConnectionRefusedError) or "refused" in str(error).lower()

@@ -1,0 +1,268 @@
+"""The records of a live run: written by the daemon every slot, read by anybody at any time.
+
+`put` only remembers; `flush` writes everything remembered in one transaction and may be called
+in a thread. A killed daemon loses what it had not flushed, and never more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from migrator.core.errors import InputError
+from migrator.observe.database import Layout, opened, reading, told, transaction
+from migrator.observe.record_rows import (
+    KEYS,
+    EventRecord,
+    Record,
+    RunRecords,
+    RunRow,
+    SecondRecord,
+    TenantWindowRecord,
+    UnitRecord,
+    VersionRecord,
+    WindowRecord,
+)
+
+SECONDS_KEPT_S = 3600
+"""Seconds older than this are counted together, `_THINNED_S` of them in a row."""
+_THINNED_S = 10
+_THIN_EVERY = 300
+"""Flushes between two thinnings."""
+_MOST_WAITING = 100_000
+"""Rows remembered while they cannot be written; then the oldest are given up."""
+_EVENTS_KEPT, _UNITS_KEPT = 20_000, 50_000
+
+R = TypeVar(
+    "R",
+    WindowRecord,
+    TenantWindowRecord,
+    SecondRecord,
+    UnitRecord,
+    VersionRecord,
+    EventRecord,
+)
+
+_TABLES: Mapping[type[Record], str] = {
+    WindowRecord: "window",
+    TenantWindowRecord: "tenant_window",
+    SecondRecord: "second",
+    UnitRecord: "unit",
+    VersionRecord: "version",
+    EventRecord: "event",
+}
+_JSON = {"plan", "parts_s", "about"}
+"""Fields kept as text."""
+
+
+def _names(kind: type[Record] | type[RunRow]) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind))
+
+
+def _table(kind: type[Record]) -> str:
+    """SQLite needs no types; the rows are checked by whoever makes them."""
+    key = ", ".join(("run", *KEYS[kind]))
+    unique = f", PRIMARY KEY ({key})" if KEYS[kind] else ""
+    return f"CREATE TABLE {_TABLES[kind]} (run INTEGER, {', '.join(_names(kind))}{unique})"
+
+
+LAYOUT = Layout(
+    holds="records",
+    application_id=0x4D495245,
+    version=1,
+    statements=(
+        "CREATE TABLE run (run INTEGER PRIMARY KEY, " + ", ".join(_names(RunRow)[1:]) + ")",
+        *map(_table, _TABLES),
+    ),
+)
+
+
+class Records:
+    """The writer of one run; there is one per file."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        scenario: str,
+        board: str,
+        driver: str,
+        policy: str,
+        seed: int,
+        about: Mapping[str, Any] | None = None,
+        seconds_kept_s: int = SECONDS_KEPT_S,
+    ) -> None:
+        self.path, self._seconds_kept_s = path, seconds_kept_s
+        self._connection, self.damaged = opened(path, LAYOUT, "NORMAL")
+        """Where a damaged file was kept aside when this one was opened."""
+        self._file, self._hand, self._flushes = Lock(), Lock(), 0
+        self._waiting: dict[object, Record] = {}
+        self._about = dict(about or {})
+        values = (scenario, board, driver, policy, seed, os.getpid(), json.dumps(self._about))
+        with told(path, LAYOUT):
+            self.run = int(
+                self._connection.execute(
+                    "INSERT INTO run VALUES (NULL, ?, NULL, ?, ?, ?, ?, ?, ?, ?)",
+                    (time.time(), *values),
+                ).lastrowid
+                or 0
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def put(self, record: Record) -> None:
+        """Remember a row for the next flush; a later one of the same key takes its place."""
+        keys = KEYS[type(record)]
+        known_by = (type(record), *(getattr(record, each) for each in keys))
+        with self._hand:
+            self._waiting[known_by if keys else object()] = record
+
+    def event(self, kind: str, words: str) -> None:
+        """Something happened now."""
+        self.put(EventRecord(time.time(), kind, words))
+
+    def flush(self) -> None:
+        """Write what has been remembered; after an InputError the next flush tries again."""
+        with self._file:
+            with self._hand:
+                taken, self._waiting = self._waiting, {}
+            try:
+                with told(self.path, LAYOUT), transaction(self._connection):
+                    self._write(list(taken.values()))
+                    if self._flushes % _THIN_EVERY == 0:
+                        self._thin()
+            except BaseException:
+                with self._hand:
+                    kept = list((taken | self._waiting).items())[-_MOST_WAITING:]
+                    self._waiting = dict(kept)
+                raise
+            self._flushes += 1
+
+    def add_about(self, **more: object) -> None:
+        """Something about the run that was not known when it began."""
+        self._about |= more
+        with self._file, told(self.path, LAYOUT):
+            renewed = "UPDATE run SET about = ? WHERE run = ?"
+            self._connection.execute(renewed, (json.dumps(self._about), self.run))
+
+    def last_window(self) -> int | None:
+        """The highest number of a window in any run so far."""
+        with self._file, told(self.path, LAYOUT):
+            found = self._connection.execute("SELECT max(window) FROM window").fetchone()[0]
+        return None if found is None else int(found)
+
+    def close(self) -> None:
+        """Flush and say that the run has ended; the file is closed even where that fails."""
+        try:
+            self.flush()
+            with self._file, told(self.path, LAYOUT):
+                ended = "UPDATE run SET ended_s = ? WHERE run = ?"
+                self._connection.execute(ended, (time.time(), self.run))
+        finally:
+            self._connection.close()
+
+    def _write(self, records: list[Record]) -> None:
+        for kind, table in _TABLES.items():
+            rows = [(self.run, *_values(each)) for each in records if type(each) is kind]
+            marks = ", ".join("?" * (len(_names(kind)) + 1))
+            self._connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", rows)
+
+    def _thin(self) -> None:
+        """Old seconds are counted together; of events and units the newest are kept."""
+        newest = "SELECT max(second) FROM second WHERE run = ?"
+        last = self._connection.execute(newest, (self.run,)).fetchone()[0]
+        if last is not None:
+            until = (last - self._seconds_kept_s) // _THINNED_S * _THINNED_S
+            self._connection.execute(_THINNED, {"run": self.run, "until": until})
+            self._connection.execute(
+                "DELETE FROM second WHERE span_s = 1 AND (run < :run OR second < :until)",
+                {"run": self.run, "until": until},
+            )
+        for table, kept in (("event", _EVENTS_KEPT), ("unit", _UNITS_KEPT)):
+            self._connection.execute(
+                f"DELETE FROM {table} WHERE rowid <= (SELECT max(rowid) FROM {table}) - {kept}"
+            )
+
+
+_THINNED = f"""
+INSERT OR REPLACE INTO second
+SELECT run, tenant, second / {_THINNED_S} * {_THINNED_S} AS first, sum(received), sum(in_time),
+    sum(late), sum(dropped), avg(forecast_mean), avg(forecast_low), avg(forecast_high),
+    {_THINNED_S}
+FROM second WHERE span_s = 1 AND (run < :run OR second < :until)
+GROUP BY run, tenant, first
+"""
+
+
+def read_runs(path: Path) -> tuple[RunRow, ...]:
+    """Every run in the file, oldest first."""
+    with reading(path, LAYOUT) as connection:
+        return tuple(map(_run, connection.execute("SELECT * FROM run ORDER BY run")))
+
+
+def read_records(path: Path, run: int | None = None) -> RunRecords:
+    """Everything about a run, by default the last one; also while it is being written."""
+    with reading(path, LAYOUT) as connection:
+        chosen = "run = ?" if run is not None else "? IS NULL"
+        query = f"SELECT * FROM run WHERE {chosen} ORDER BY run DESC LIMIT 1"
+        found = connection.execute(query, (run,)).fetchone()
+        if found is None:
+            known = [each for (each,) in connection.execute("SELECT run FROM run ORDER BY run")]
+            raise InputError(
+                f"{path}: there is no run {run}; give one of {', '.join(map(str, known)) or 'none'}"
+            )
+        row = _run(found)
+        return RunRecords(
+            row,
+            _read(connection, row.run, WindowRecord),
+            _read(connection, row.run, TenantWindowRecord),
+            _read(connection, row.run, SecondRecord),
+            _read(connection, row.run, UnitRecord),
+            _read(connection, row.run, VersionRecord),
+            _read(connection, row.run, EventRecord),
+        )
+
+
+def _values(record: Record) -> tuple[object, ...]:
+    named = {name: getattr(record, name) for name in _names(type(record))}
+    return tuple(
+        json.dumps(value) if name in _JSON and value is not None else value
+        for name, value in named.items()
+    )
+
+
+def _read(connection: sqlite3.Connection, run: int, kind: type[R]) -> tuple[R, ...]:
+    names = ", ".join(_names(kind))
+    order = ", ".join(KEYS[kind]) or "rowid"
+    query = f"SELECT {names} FROM {_TABLES[kind]} WHERE run = ? ORDER BY {order}"
+    return tuple(kind(**_fields(kind, row)) for row in connection.execute(query, (run,)))
+
+
+def _run(row: tuple[Any, ...]) -> RunRow:
+    return RunRow(**_fields(RunRow, row))
+
+
+def _fields(kind: type[Record] | type[RunRow], row: tuple[Any, ...]) -> dict[str, Any]:
+    named = dict(zip(_names(kind), row, strict=True))
+    for name in _JSON & named.keys():
+        named[name] = None if named[name] is None else json.loads(named[name])
+    if "adopted" in named:
+        named["adopted"] = bool(named["adopted"])
+    return named

@@ -1,0 +1,62 @@
+"""What a worker or a training of a tenant gets on an instance: model, version, times."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from migrator.core.catalogue import Board
+from migrator.core.instance import Instance
+from migrator.runtime.learning import Learning
+from migrator.runtime.tenant_run import TenantRun
+from migrator.serve.assignment import Assignment, ModelSpec
+
+_PATIENCE = 20.0
+"""A batch that takes so many times its latency, and a second at least, counts as hung."""
+
+
+class TenantDuties:
+    """The hands' questions answered from the tenants' state."""
+
+    def __init__(
+        self,
+        tenants: Mapping[str, TenantRun],
+        specs: Mapping[str, ModelSpec],
+        learning: Learning,
+        board: Board,
+        device: str,
+        *,
+        emulated: bool,
+    ) -> None:
+        self._tenants, self._specs, self._learning = tenants, specs, learning
+        self._board, self._device, self._emulated = board, device, emulated
+
+    def assignment(
+        self, tenant: str, instance: Instance, environment: Mapping[str, str]
+    ) -> Assignment:
+        """What a worker takes there now: the newest version of the tenant's model."""
+        run, latency_s = self._tenants[tenant], self.latency_s(tenant, instance)
+        batch = run.live.service.batch
+        version = run.version
+        times = {each: 1e3 * latency_s(each) for each in range(1, batch + 1)}
+        return Assignment(
+            tenant=tenant,
+            model=self._specs[tenant].model,
+            weights=version.weights if version else None,
+            version=version.number if version else 0,
+            device=self._device,
+            environment=environment,
+            batch=batch,
+            latency_ms=times if self._emulated else None,
+            limit_s=max(5.0, _PATIENCE * latency_s(batch)),
+        )
+
+    def latency_s(self, tenant: str, instance: Instance) -> Callable[[int], float]:
+        """Seconds of a batch of so many there."""
+        service, sms = self._tenants[tenant].live.service, self._board.sms_of(instance.gpcs)
+        return lambda batch: service.latency_s(batch, sms)
+
+    def train(
+        self, tenant: str, instance: Instance, environment: Mapping[str, str]
+    ) -> Awaitable[str]:
+        """Retrain there to the end."""
+        return self._learning.train(tenant, instance, environment)

@@ -1,0 +1,229 @@
+"""The executor's hands: every instruction done for real, and what became of it told as an event.
+
+One task per instruction, so that nothing waits for anything but its own instance; the GPU itself
+is changed one thing at a time (`gpu_lane`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from migrator.core.errors import MigratorError
+from migrator.core.instance import Instance
+from migrator.execute.events import (
+    Create,
+    Created,
+    CreateFailed,
+    Destroy,
+    Destroyed,
+    DestroyFailed,
+    Drain,
+    Drained,
+    Event,
+    Instruction,
+    Ready,
+    Replan,
+    Stopped,
+    StopWorker,
+    Train,
+    TrainingEnded,
+    Warm,
+    WorkerLost,
+)
+from migrator.runtime.gpu_lane import GpuLane
+from migrator.serve.assignment import Assignment
+from migrator.serve.links import ServingWorker, Workers
+from migrator.serve.router import Router
+
+_log = logging.getLogger(__name__)
+
+Place = tuple[int, int]
+"""Start and GPCs."""
+
+
+class Duties(Protocol):
+    """What the hands must know of tenants to act for them."""
+
+    def assignment(
+        self, tenant: str, instance: Instance, environment: Mapping[str, str]
+    ) -> Assignment:
+        """What a worker takes there now: the newest version of the tenant's model."""
+        ...
+
+    def latency_s(self, tenant: str, instance: Instance) -> Callable[[int], float]:
+        """Seconds of a batch of so many there."""
+        ...
+
+    def train(
+        self, tenant: str, instance: Instance, environment: Mapping[str, str]
+    ) -> Awaitable[str]:
+        """Retrain there to the end; why it was adopted or refused. MigratorError: it failed."""
+        ...
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """What a new instance took until it served, in its parts."""
+
+    tenant: str
+    parts_s: Mapping[str, float]
+
+
+class Hands:
+    """Carries out what the executor says; tells what became of it."""
+
+    def __init__(
+        self,
+        lane: GpuLane,
+        workers: Workers,
+        router: Router,
+        duties: Duties,
+        tell: Callable[[Event], None],
+    ) -> None:
+        self._lane, self._workers, self._router = lane, workers, router
+        self._duties, self._tell = duties, tell
+        self.serving: dict[Place, ServingWorker] = {}
+        self.overheads: dict[Place, Overhead] = {}
+        """Of the instances that serve now."""
+        self._create_s: dict[Place, float] = {}
+        self._warming: dict[Place, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        workers.lost = self._lost
+
+    def do(self, instruction: Instruction) -> None:
+        """Begin it; the answer comes as an event."""
+        match instruction:
+            case Create(instance):
+                self._begin(self._create(instance))
+            case Destroy(instance):
+                self._begin(self._destroy(instance))
+            case Warm(instance, tenant):
+                task = self._begin(self._warm(instance, tenant))
+                self._warming[_place(instance)] = task
+            case Drain(instance, _):
+                self._begin(self._drain(instance))
+            case StopWorker(instance):
+                self._begin(self._stop(instance))
+            case Train(instance, tenant):
+                self._begin(self._train(instance, tenant))
+            case Replan(_):
+                pass  # whoever asks the policy hears of it
+
+    def workers_of(self, tenant: str) -> list[ServingWorker]:
+        """Those that serve a tenant now."""
+        return [each for each in self.serving.values() if each.assignment.tenant == tenant]
+
+    async def close(self) -> None:
+        """Give up whatever is under way."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _begin(self, doing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(doing)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error(
+                "an instruction failed in a way nobody thought of", exc_info=task.exception()
+            )
+
+    async def _create(self, instance: Instance) -> None:
+        began = time.monotonic()
+        try:
+            await self._lane.create(instance)
+        except MigratorError as error:
+            self._tell(CreateFailed(instance, str(error)))
+            return
+        self._create_s[_place(instance)] = time.monotonic() - began
+        self._tell(Created(instance))
+
+    async def _destroy(self, instance: Instance) -> None:
+        try:
+            await self._lane.destroy(instance)
+        except MigratorError as error:
+            self._tell(DestroyFailed(instance, str(error)))
+            return
+        self._tell(Destroyed(instance))
+
+    async def _warm(self, instance: Instance, tenant: str) -> None:
+        place, began = _place(instance), time.monotonic()
+        try:
+            environment = await self._lane.environment(instance)
+            assignment = self._duties.assignment(tenant, instance, environment)
+            worker = await self._workers.take(assignment)
+            worker = await self._newest(worker, tenant, instance, environment)
+        except MigratorError as error:
+            self._tell(WorkerLost(instance, str(error)))
+            return
+        finally:
+            self._warming.pop(place, None)
+        seconds = time.monotonic() - began
+        created_s = self._create_s.pop(place, 0.0)
+        parts = {"create_s": created_s, **worker.taken.parts_s, "warm_s": seconds}
+        self.serving[place] = worker
+        self.overheads[place] = Overhead(tenant, parts)
+        self._router.attach(tenant, worker, self._duties.latency_s(tenant, instance))
+        self._tell(Ready(instance, seconds))
+
+    async def _newest(
+        self,
+        worker: ServingWorker,
+        tenant: str,
+        instance: Instance,
+        environment: Mapping[str, str],
+    ) -> ServingWorker:
+        """A model that was adopted while the worker got warm is taken before it serves."""
+        now = self._duties.assignment(tenant, instance, environment)
+        if now.version != worker.assignment.version and now.weights is not None:
+            await worker.swap(now.weights, now.version)
+        return worker
+
+    async def _drain(self, instance: Instance) -> None:
+        worker = self.serving.get(_place(instance))
+        if worker is not None:
+            await self._router.drain(worker)
+        self._tell(Drained(instance))
+
+    async def _stop(self, instance: Instance) -> None:
+        place = _place(instance)
+        warming = self._warming.pop(place, None)
+        if warming is not None:
+            warming.cancel()
+            await asyncio.gather(warming, return_exceptions=True)
+        worker = self.serving.pop(place, None)
+        self.overheads.pop(place, None)
+        if worker is not None:
+            self._router.detach(worker)
+            await worker.release()
+        self._tell(Stopped(instance))
+
+    async def _train(self, instance: Instance, tenant: str) -> None:
+        try:
+            environment = await self._lane.environment(instance)
+            why = await self._duties.train(tenant, instance, environment)
+        except MigratorError as error:
+            self._tell(TrainingEnded(instance, tenant, False, str(error)))
+            return
+        self._tell(TrainingEnded(instance, tenant, True, why))
+
+    def _lost(self, worker: ServingWorker, how: str) -> None:
+        for place, each in list(self.serving.items()):
+            if each is worker:
+                del self.serving[place]
+                self.overheads.pop(place, None)
+                self._router.detach(worker)
+                self._tell(WorkerLost(Instance(*place), how))
+
+
+def _place(instance: Instance) -> Place:
+    return instance.start, instance.gpcs

@@ -1,0 +1,76 @@
+"""The parts of a daemon that must be opened and, whatever happens, closed again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from migrator.core.errors import InputError
+from migrator.gpu.driver import Gpu
+from migrator.observe.records import Records
+from migrator.runtime.gpu_lane import GpuLane
+from migrator.runtime.labels import Labels
+from migrator.runtime.serving import Serving
+from migrator.runtime.trainings import Trainings
+from migrator.serve.links import Workers
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The GPU, the files and the processes of one daemon."""
+
+    lane: GpuLane
+    gpu: Gpu
+    labels: Labels
+    records: Records
+    workers: Workers
+    trainings: Trainings
+
+
+@asynccontextmanager
+async def opened(serving: Serving) -> AsyncIterator[Parts]:
+    """All of them; processes are started by whoever uses them."""
+    serving.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    async with AsyncExitStack() as stack:
+        lane, gpu = await _gpu(serving, stack)
+        labels = Labels(serving.folder / "labels.db")
+        stack.push_async_callback(labels.close)
+        records = _records(serving)
+        stack.callback(records.close)
+        workers = Workers(serving.folder / "workers", serving.models)
+        stack.push_async_callback(workers.close)
+        trainings = Trainings()
+        stack.push_async_callback(trainings.close)
+        yield Parts(lane, gpu, labels, records, workers, trainings)
+
+
+async def _gpu(serving: Serving, stack: AsyncExitStack) -> tuple[GpuLane, Gpu]:
+    board = serving.live.scenario.board
+    named = board.name if serving.emulated else None
+    lane = GpuLane(serving.driver, serving.gpu, serving.state, named)
+    gpu = await lane.open()
+    stack.push_async_callback(lane.close)
+    if (gpu.board.sizes, gpu.board.memory_slices) != (board.sizes, board.memory_slices):
+        raise InputError(
+            f"gpu: the scenario is of a {board.name}, GPU {serving.gpu} is a {gpu.board.name}; "
+            "write the board you have"
+        )
+    return lane, gpu
+
+
+def _records(serving: Serving) -> Records:
+    scenario = serving.live.scenario
+    return Records(
+        serving.records,
+        scenario=scenario.name,
+        board=scenario.board.name,
+        driver=serving.driver,
+        policy=scenario.policy,
+        seed=scenario.seed,
+        about={
+            "window_s": scenario.window_s,
+            "slot_s": scenario.slot_s,
+            "tenants": [each.name for each in serving.live.tenants],
+        },
+    )

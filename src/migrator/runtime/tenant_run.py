@@ -1,0 +1,139 @@
+"""One tenant of a live run: what came, which model serves, and its retraining."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from migrator.core.curve import Curve
+from migrator.core.instance import Instance
+from migrator.core.scenario import ServedTenant
+from migrator.learn.estimation import Past
+from migrator.policies.policy import RetrainingState, TenantView
+from migrator.runtime.versions import Version
+from migrator.scenario.live import LiveTenant
+
+FEWEST_LABELS = 20
+"""Below this there is nothing to learn a window from."""
+_HISTORY_SLOTS = 7200
+_FOLLOWED, _SLOWEST = 0.5, 10.0
+"""How fast a measured duration is believed, and how much at most."""
+_USUAL_GAIN = 0.3
+"""Of the errors: what a retraining removes where nothing has been estimated or seen yet."""
+
+
+class Phase(StrEnum):
+    """Where a window's retraining is."""
+
+    NONE = "none"
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+
+
+@dataclass
+class Retraining:
+    """A retraining on the labels of the windows before."""
+
+    window: int
+    """It learns from what came before this window."""
+    seconds: Curve
+    """As its profile says."""
+    slower: float
+    """By this factor it takes longer here, as measured."""
+    expected: float
+    phase: Phase = Phase.WAITING
+    progress: float = 0.0
+    on: Instance | None = None
+
+
+@dataclass
+class TenantRun:
+    """A tenant's state between requests."""
+
+    live: LiveTenant
+    history: NDArray[np.float64]
+    """Requests per slot, the scenario's own past first."""
+    version: Version | None = None
+    accuracy: float = 1.0
+    """Of the model that serves, on the newest labels."""
+    overhead_s: float = 0.0
+    retraining: Retraining | None = None
+    estimate: float | None = None
+    """What the next retraining is expected to bring."""
+    past: list[Past] = field(default_factory=list)
+    slower: float = 1.0
+    """Retrainings take so many times as long as the profile says."""
+    since: int = 0
+    """The first window whose labels the model has not learned yet."""
+
+    @property
+    def name(self) -> str:
+        """The tenant's name."""
+        return self.live.name
+
+    def saw(self, slot: float) -> None:
+        """Another slot is over, and so many requests came in it."""
+        self.history = np.append(self.history, slot)[-_HISTORY_SLOTS:]
+
+    def begin(self, window: int, labelled: int, accuracy: float | None) -> None:
+        """A window begins with so many labels that were not learned yet.
+
+        `accuracy` is what those of the last window say of the model; None: there were none.
+        """
+        if accuracy is not None:
+            self.accuracy = accuracy
+        if self.retraining is not None and self.retraining.phase is Phase.RUNNING:
+            return  # it goes on; what came meanwhile is learned after it
+        self.retraining = None
+        if labelled >= FEWEST_LABELS:
+            expected = self.estimate if self.estimate is not None else self._usual()
+            seconds = self.live.training_s(labelled)
+            self.retraining = Retraining(window, seconds, self.slower, max(self.accuracy, expected))
+        self.estimate = None
+
+    def _usual(self) -> float:
+        return self.accuracy + _USUAL_GAIN * (1 - self.accuracy)
+
+    def took(self, planned_s: float, seconds: float) -> None:
+        """A retraining ended: what it took beside its profile tells of the next."""
+        factor = min(_SLOWEST, max(1.0, seconds / planned_s))
+        self.slower += _FOLLOWED * (factor - self.slower)
+
+    def view(self) -> TenantView:
+        """As a policy sees it."""
+        return TenantView(
+            self.live.service,
+            self.history,
+            None,
+            self._state(),
+            self.overhead_s,
+            self.accuracy,
+        )
+
+    def _state(self) -> RetrainingState | None:
+        job = self.retraining
+        if job is None or job.phase is Phase.DONE:
+            return None
+        running = job.phase is Phase.RUNNING
+        return RetrainingState(
+            self.accuracy,
+            job.expected,
+            job.seconds.scaled(job.slower),
+            min(job.progress, 0.99) if running else 0.0,
+            job.on if running else None,
+        )
+
+
+def tenant_run(
+    served: ServedTenant, live: LiveTenant, slot_s: float, overhead_s: float
+) -> TenantRun:
+    """A tenant before its first request, with the past that its scenario gives it."""
+    counts = served.trace.counts[: served.offset_s].astype(np.float64)
+    each = round(slot_s)
+    whole = len(counts) // each * each
+    past = counts[len(counts) - whole :].reshape(-1, each).sum(axis=1)
+    return TenantRun(live, past[-_HISTORY_SLOTS:], overhead_s=overhead_s)

@@ -1,0 +1,184 @@
+"""A tenant's model versions on disk: numbered, checked, the last good one found after a crash.
+
+A version counts only once its JSON is there, which is written last and carries the checksum of
+the weights. The one before stays, so that there is something to go back to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from migrator.core.errors import InputError
+from migrator.learn.atomic import written_whole
+
+KEPT = 3
+"""Good versions that stay."""
+_WEIGHTS, _ABOUT, _WITHDRAWN = ".safetensors", ".json", ".withdrawn"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Version:
+    """A model that was adopted."""
+
+    tenant: str
+    number: int
+    """Never given twice."""
+    weights: Path
+    accuracy: float | None
+    """On held-out samples when it was added; None: nobody knew."""
+    added_s: float
+    about: Mapping[str, Any]
+    """What whoever added it wanted to remember."""
+
+
+class Versions:
+    """The versions of one tenant in `folder`/TENANT; there is one writer, the daemon."""
+
+    def __init__(
+        self,
+        folder: Path,
+        tenant: str,
+        *,
+        kept: int = KEPT,
+        warn: Callable[[str], None] = _log.warning,
+    ) -> None:
+        self.tenant, self.folder = tenant, folder / tenant
+        self._kept, self._warn = max(2, kept), warn
+
+    def newest_good(self) -> Version | None:
+        """The newest version that is whole; a warning for every damaged one passed over."""
+        return next(self._good(), None)
+
+    def good(self) -> tuple[Version, ...]:
+        """Every version that is whole, newest first."""
+        return tuple(self._good())
+
+    def add(
+        self, weights: Path, accuracy: float | None, about: Mapping[str, Any] | None = None
+    ) -> Version:
+        """Take over a copy of the weights as the newest version, or nothing at all (InputError)."""
+        if not weights.is_file():
+            raise InputError(f"{weights}: there are no weights of {self.tenant}; retrain again")
+        number = max(self._numbers(), default=0) + 1
+        with self._writing():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._clear_unfinished()
+        kept = self._path(number, _WEIGHTS)
+        with written_whole(kept) as unfinished:
+            shutil.copyfile(weights, unfinished)
+        entry = {
+            "number": number,
+            "weights_sha256": _sha256(kept),
+            "accuracy": accuracy,
+            "added_s": time.time(),
+            "about": dict(about or {}),
+        }
+        self._write(number, json.dumps(entry, allow_nan=False))
+        self._drop_old()
+        return self._read(number)
+
+    def roll_back(self) -> Version:
+        """Withdraw the newest good version; the one before it serves from now on."""
+        found = self._good()
+        newest, before = next(found, None), next(found, None)
+        if newest is None or before is None:
+            raise InputError(
+                f"{self.tenant}: there is no earlier version to go back to; retrain the model or "
+                "give other weights"
+            )
+        with self._writing():
+            about = self._path(newest.number, _ABOUT)
+            about.replace(about.with_suffix(_WITHDRAWN))
+            self._sync()
+        return before
+
+    def _write(self, number: int, body: str) -> None:
+        try:
+            with written_whole(self._path(number, _ABOUT)) as unfinished:
+                unfinished.write_text(f"{_checksum(body)}\n{body}\n", encoding="utf-8")
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self._path(number, _WEIGHTS).unlink()
+            raise
+        with self._writing():
+            self._sync()
+
+    def _good(self) -> Iterator[Version]:
+        for number in sorted(self._numbers(_ABOUT), reverse=True):
+            try:
+                yield self._read(number)
+            except (OSError, ValueError, KeyError, TypeError):
+                self._warn(
+                    f"{self._path(number, _ABOUT)}: this version of {self.tenant}'s model is "
+                    "damaged; the one before it is taken"
+                )
+
+    def _read(self, number: int) -> Version:
+        checksum, _, body = self._path(number, _ABOUT).read_text(encoding="utf-8").partition("\n")
+        body = body.removesuffix("\n")
+        if _checksum(body) != checksum:
+            raise ValueError("checksum")
+        entry = json.loads(body)
+        weights = self._path(number, _WEIGHTS)
+        if entry["number"] != number or _sha256(weights) != entry["weights_sha256"]:
+            raise ValueError("weights")
+        accuracy, added_s = entry["accuracy"], float(entry["added_s"])
+        return Version(self.tenant, number, weights, accuracy, added_s, entry["about"])
+
+    def _drop_old(self) -> None:
+        """All that is older than the last good ones, damaged and withdrawn ones too."""
+        kept = [each.number for each in self.good()[: self._kept]]
+        for path in self.folder.iterdir():
+            if path.stem.isdecimal() and int(path.stem) < min(kept, default=0):
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
+    def _clear_unfinished(self) -> None:
+        """What a killed writer left behind."""
+        for path in self.folder.glob(".*.unfinished"):
+            path.unlink(missing_ok=True)
+
+    def _numbers(self, suffix: str = "") -> set[int]:
+        stems = {each.stem for each in self.folder.glob(f"*{suffix}")}
+        return {int(each) for each in stems if each.isdecimal()}
+
+    def _path(self, number: int, suffix: str) -> Path:
+        return self.folder / f"{number:06d}{suffix}"
+
+    def _sync(self) -> None:
+        descriptor = os.open(self.folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise InputError(
+                f"{self.folder}: model versions cannot be kept there ({error.strerror or error}); "
+                "make room or rights, or name another folder"
+            ) from error
+
+
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

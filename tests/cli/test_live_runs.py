@@ -1,0 +1,151 @@
+"""Finding a live run, and whether its daemon is there: real processes and a real server."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from migrator.cli.live_runs import asked, beside_file, found, is_there, records_file
+from migrator.core.errors import InputError
+from migrator.observe.live_standing import Life
+from migrator.observe.record_rows import RunRow
+
+RUN = RunRow(1, time.time(), None, "live", "A100-40GB", "emulated", "migrator", 0, os.getpid())
+
+
+@contextmanager
+def answering(status: int, body: bytes) -> Iterator[tuple[str, list[str | None]]]:
+    """A server with one answer, and the tokens it was asked with."""
+    seen: list[str | None] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(self.headers.get("authorization"))
+            self.send_response(status if self.path == "/admin/status" else 404)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            del format, args
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", seen
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def ended_process() -> int:
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    return process.pid
+
+
+def test_a_daemon_that_answers_runs() -> None:
+    body = json.dumps({"pid": os.getpid(), "window": 3}).encode()
+    with answering(200, body) as (url, seen):
+        known = found(replace(RUN, about={"url": url}), True, "a-token")
+    assert (known.life, known.answer) == (Life.RUNNING, {"pid": os.getpid(), "window": 3})
+    assert seen == ["Bearer a-token"]
+
+
+def test_a_daemon_whose_address_nobody_wrote_down_is_known_by_its_process() -> None:
+    assert found(RUN, True, None).life is Life.RUNNING
+    assert found(replace(RUN, pid=ended_process()), True, None).life is Life.KILLED
+    assert found(replace(RUN, ended_s=time.time()), True, None).life is Life.ENDED
+
+
+def test_a_run_that_another_followed_was_killed_whoever_has_its_number() -> None:
+    assert found(RUN, False, None).life is Life.KILLED
+
+
+def test_a_process_that_began_after_the_run_has_only_its_number() -> None:
+    assert is_there(os.getpid(), time.time())
+    assert not is_there(os.getpid(), time.time() - 30 * 24 * 3600)
+
+
+def test_an_ended_child_that_nobody_waited_for_is_gone() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.read()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert not is_there(process.pid, time.time())
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "words"),
+    [
+        (401, b"{}", "MIGRATOR_TOKEN"),
+        (403, b"{}", "MIGRATOR_TOKEN"),
+        (500, b"{}", "status 500"),
+        (200, b"not json", "not how it is"),
+        (200, b"[1]", "not how it is"),
+    ],
+)
+def test_what_is_no_answer_is_told(status: int, body: bytes, words: str) -> None:
+    with answering(status, body) as (url, _):
+        known = found(replace(RUN, about={"url": url}), True, None)
+    assert known.life is Life.SILENT
+    assert words in known.why
+
+
+def test_another_process_at_the_address_is_not_the_daemon() -> None:
+    with answering(200, b'{"pid": 1}') as (url, _):
+        known = found(replace(RUN, about={"url": url}), True, None)
+    assert known.life is Life.SILENT
+    assert known.answer is None
+    assert "another process" in known.why
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://127.0.0.1:99999999", "nonsense"])
+def test_an_address_where_nobody_is(url: str) -> None:
+    answer, why = asked(url, None)
+    assert answer is None
+    assert url in why
+
+
+def test_the_scenario_written_last_is_meant(tmp_path: Path) -> None:
+    for name, at_s in (("b", 50), ("a", 100), ("c", 20)):
+        path = tmp_path / "live" / name / "records.db"
+        path.parent.mkdir(parents=True)
+        path.touch()
+        os.utime(path, (at_s, at_s))
+    assert records_file(tmp_path, None).parent.name == "a"
+    log = tmp_path / "live" / "c" / "records.db-wal"
+    log.touch()
+    assert records_file(tmp_path, None).parent.name == "c"
+    assert records_file(tmp_path, "b").parent.name == "b"
+    with pytest.raises(InputError, match="use a or b or c"):
+        records_file(tmp_path, "d")
+
+
+def test_a_state_folder_without_runs_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="start `migrator serve SCENARIO`"):
+        records_file(tmp_path, None)
+
+
+def test_beside_is_a_run_a_file_or_a_folder(tmp_path: Path) -> None:
+    own = tmp_path / "state" / "live" / "quick" / "records.db"
+    own.parent.mkdir(parents=True)
+    own.touch()
+    assert beside_file("3", own) == (own, 3)
+    assert beside_file(str(own), Path()) == (own, None)
+    assert beside_file(str(own.parent), Path()) == (own, None)
+    assert beside_file(str(tmp_path / "state"), Path()) == (own, None)
+    with pytest.raises(InputError, match="--beside: there is no"):
+        beside_file(str(tmp_path / "nothing"), own)

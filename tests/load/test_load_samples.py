@@ -1,0 +1,66 @@
+"""What is asked when: the window's classes, all as likely, nothing that was learned from before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from migrator.learn.benchmarks.benchmark import Benchmark, Material, Origin
+from migrator.learn.model import Modality
+from migrator.learn.registry import benchmark
+from migrator.learn.samples import Samples
+from migrator.load.samples import Questions
+
+
+@dataclass(frozen=True)
+class Steady(Benchmark):
+    """Classes that always look the same; a sample is its own number."""
+
+    def load(self, origin: Origin) -> Material:
+        assert origin.seed >= 0
+        labels = np.repeat(np.arange(self.classes), 40)
+        every = Samples(np.arange(len(labels))[:, None], labels, labels // self.classes_each)
+        train = np.arange(len(labels)) % 2 == 0
+        return Material(every.rows(train), every.rows(~train), "made up")
+
+
+STEADY = Steady("steady", 4, 2, Modality.IMAGES, "steady")
+
+
+def steady(seed: int = 0) -> Questions:
+    return Questions(STEADY, STEADY.load(Origin()), seed)
+
+
+@pytest.mark.parametrize("window", range(6))
+def test_a_window_shows_the_classes_known_by_then(window: int) -> None:
+    asked = steady()
+    labels = asked.samples.labels[asked.rows(window, 2000)]
+    known = min(2 * (window + 2), 8)
+    counts = np.bincount(labels, minlength=8)
+    assert (counts[known:] == 0).all()
+    assert counts[:known].min() > 0.6 * 2000 / known
+
+
+def test_nothing_is_asked_again_that_a_model_may_have_learned() -> None:
+    asked = steady()
+    train = set(STEADY.load(Origin()).train.rows(np.arange(40)).inputs[:, 0].tolist())
+    seen = [set(asked.samples.inputs[asked.rows(window, 500), 0].tolist()) for window in range(3)]
+    assert sum(map(len, seen)) == len(set.union(*seen))
+    first_classes = {each for each in train if each < 80}
+    assert not first_classes & set.union(*seen)  # pre-training has had those
+
+
+def test_the_seed_decides() -> None:
+    assert np.array_equal(steady(1).rows(0, 50), steady(1).rows(0, 50))
+    assert not np.array_equal(steady(1).rows(0, 50), steady(2).rows(0, 50))
+    assert len(steady().rows(0, 0)) == 0
+
+
+def test_classes_that_drift_are_asked_as_they_look_now() -> None:
+    found = benchmark("nc-synthetic")
+    asked = Questions(found, found.load(Origin(seed=3)), 3)
+    for window in range(5):
+        rows = asked.rows(window, 300)
+        assert set(asked.samples.arrives[rows].tolist()) == {min(window + 1, 4)}

@@ -1,0 +1,183 @@
+"""`migrator serve` as a real process, small and quick, and a client of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+from migrator.learn.benchmarks.benchmark import Material, Origin
+from migrator.learn.registry import benchmark
+
+TESTS = Path(__file__).parent.parent
+LIMIT_S = 90.0
+"""However busy the machine is."""
+
+SCENARIO = """
+version: 1
+gpu: A100-40GB
+window_s: {window_s}
+slot_s: 1
+windows: 3
+policy: {policy}
+forecaster: last-mean
+seed: 0
+live: {{port: 0}}
+tenants:
+"""
+TENANT = """
+  - name: {name}
+    model: support.means_model:Means
+    profile: profiles.json
+    slo_ms: 2000
+    batch: 4
+    arrivals: {{generator: azure, mean_rps: 5}}
+    live: {{benchmark: nc-synthetic, epochs: 2, replay: 20, held_out: 0.25}}
+"""
+PROFILES = {
+    "version": 2,
+    "profiles": [
+        {
+            "model": "support.means_model:Means",
+            "board": "A100-40GB",
+            "latency_ms": {"1": {"14": 10, "98": 4}, "4": {"14": 20, "98": 8}},
+            "training_ratio": 1.0,
+            "interference": 0.1,
+            "contention": 1.0,
+            "overhead": {"create_s": 0.1, "start_s": 2.0, "load_s": 0.1},
+            "provenance": "made up for tests",
+        }
+    ],
+}
+
+
+@dataclass
+class Served:
+    """A daemon process."""
+
+    process: subprocess.Popen[str]
+    url: str
+    log: Path
+
+    def get(self, path: str) -> Any:
+        return httpx.get(f"{self.url}{path}", timeout=20).json()
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.get("/admin/status")
+        return found
+
+    def infer(self, tenant: str, picture: np.ndarray, given_id: str) -> httpx.Response:
+        body = {
+            "id": given_id,
+            "inputs": [
+                {
+                    "name": "input",
+                    "datatype": "UINT8",
+                    "shape": [1, *picture.shape],
+                    "data": picture.reshape(-1).tolist(),
+                }
+            ],
+        }
+        return httpx.post(f"{self.url}/v2/models/{tenant}/infer", json=body, timeout=20)
+
+    def feedback(self, tenant: str, given_id: str, label: int) -> httpx.Response:
+        url = f"{self.url}/v2/models/{tenant}/feedback"
+        return httpx.post(url, json={"id": given_id, "label": label}, timeout=20)
+
+    def wait_for(self, what: Callable[[dict[str, Any]], bool], words: str) -> dict[str, Any]:
+        until_s = time.monotonic() + LIMIT_S
+        while time.monotonic() < until_s:
+            found = self.status()
+            if what(found):
+                return found
+            time.sleep(0.1)
+        raise AssertionError(f"never: {words}; {json.dumps(self.status())}; {self.said()}")
+
+    def said(self) -> str:
+        return self.log.read_text(encoding="utf-8")[-2000:]
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(LIMIT_S)
+
+
+def scenario_file(
+    folder: Path, *tenants: str, window_s: int = 4, policy: str = "static-4-3"
+) -> Path:
+    """A scenario of these tenants, with its profile beside it."""
+    (folder / "profiles.json").write_text(json.dumps(PROFILES), encoding="utf-8")
+    text = SCENARIO.format(window_s=window_s, policy=policy)
+    text += "".join(TENANT.format(name=each) for each in tenants)
+    path = folder / "small.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@contextmanager
+def served(path: Path, state: Path) -> Iterator[Served]:
+    """The daemon, serving; ended whatever happens."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(TESTS),
+        "MIGRATOR_STATE": str(state),
+        "MIGRATOR_EMULATED_PACE": "0.1",
+        "OMP_NUM_THREADS": "1",
+    }
+    log = state.parent / f"{state.name}.log"
+    with log.open("a", encoding="utf-8") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "migrator", "serve", str(path)],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            text=True,
+        )
+    try:
+        yield Served(process, _url(process, log), log)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+@cache
+def material() -> Material:
+    """The samples that the tenants' benchmark makes from seed 0."""
+    return benchmark("nc-synthetic").load(Origin(seed=0))
+
+
+def samples(scenario: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Pictures and labels of the classes that are new in a scenario of the benchmark, mixed."""
+    every, each = material().train, benchmark("nc-synthetic").classes_each
+    new = (every.arrives == scenario) & (every.labels >= scenario * each)
+    rows = np.random.default_rng(0).permutation(np.flatnonzero(new))[:count]
+    return every.inputs[rows], every.labels[rows]
+
+
+def _url(process: subprocess.Popen[str], log: Path) -> str:
+    until_s = time.monotonic() + LIMIT_S
+    begun = log.stat().st_size if process.poll() is not None else 0
+    while time.monotonic() < until_s and process.poll() is None:
+        words = log.read_text(encoding="utf-8")[begun:]
+        said = [each for each in words.splitlines() if each.startswith("serving at ")]
+        if said:
+            url = said[-1].removeprefix("serving at ")
+            try:
+                if httpx.get(f"{url}/admin/status", timeout=5).json()["pid"] == process.pid:
+                    return url
+            except (httpx.HTTPError, ValueError):
+                pass  # the line is of the life before
+        time.sleep(0.1)
+    raise AssertionError(f"it does not serve: {log.read_text(encoding='utf-8')[-2000:]}")

@@ -1,0 +1,80 @@
+"""What tests of live retraining share: labels on disk, a model that knows the first classes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from migrator.learn.benchmarks.benchmark import Origin, limited, window_data
+from migrator.learn.model import Inputs, Labels
+from migrator.learn.registry import benchmark
+from migrator.learn.retraining import Settings, retrain
+from migrator.learn.samples import Samples, WindowData
+from migrator.runtime import labels as kept
+from migrator.runtime.label_data import remember
+from migrator.runtime.training_job import TrainingJob
+from migrator.serve.assignment import ModelSpec
+from support.tiny_model import Tiny
+
+TESTS = Path(__file__).parent.parent
+MODEL = ModelSpec("support.tiny_model:Tiny", 10)
+SETTINGS = Settings(epochs=4, batch=32)
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(TESTS), "MIGRATOR_TOKEN": "secret"}
+"""Of a daemon: retrainers find the tests' model, and must not see the token."""
+
+SPOILED = replace(MODEL, model="support.live_learning:Spoiled")
+
+_KNOWN = benchmark("nc-synthetic")
+
+
+class Spoiled(Tiny):
+    """Forgets everything when it is trained."""
+
+    def train_step(self, inputs: Inputs, labels: Labels, lr: float) -> float:
+        for each in self.network.parameters():
+            each.data.zero_()
+        return super().train_step(inputs, labels, 0.0 * lr)
+
+
+def scenario(number: int) -> WindowData:
+    """Of nc-synthetic, made small."""
+    material = limited(_KNOWN.load(Origin()), 60, 0)
+    return window_data(_KNOWN, material, number, 0, 0)
+
+
+async def add_all(labels: kept.Labels, tenant: str, window: int, samples: Samples) -> None:
+    """Every sample as one label, all at once."""
+    await asyncio.gather(
+        *(
+            labels.add(tenant, window, each, int(label), 0, f"{window}-{number}")
+            for number, (each, label) in enumerate(zip(samples.inputs, samples.labels, strict=True))
+        )
+    )
+
+
+def made_job(folder: Path, tenant: str = "vision") -> TrainingJob:
+    """A model pre-trained on the first classes, and a window of labels with two new ones."""
+    first = scenario(0)
+    model, _ = retrain(Tiny.build(MODEL.classes, 0), first, 0.0, SETTINGS)
+    folder.mkdir(parents=True, exist_ok=True)
+    model.save(folder / "serving.safetensors")
+    asyncio.run(_labelled(folder / "labels.db", tenant, first))
+    return TrainingJob(
+        tenant,
+        MODEL,
+        folder / "training",
+        weights=folder / "serving.safetensors",
+        labels=folder / "labels.db",
+        window=0,
+        settings=SETTINGS,
+        replay=40,
+    )
+
+
+async def _labelled(path: Path, tenant: str, first: WindowData) -> None:
+    labels = kept.Labels(path)
+    remember(path, tenant, first, 40, 0)
+    await add_all(labels, tenant, 0, scenario(1).new)
+    await labels.close()

@@ -1,0 +1,34 @@
+"""Loads as tests send them, and what must be true of every one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+from migrator.core.load_outcome import ClientTally, LoadOutcome
+from migrator.load.run import LoadSettings, load, questions_of
+from migrator.load.schedule import schedule
+from migrator.scenario.live import LiveScenario
+
+
+def loaded(live: LiveScenario, url: str, **keys: Any) -> LoadOutcome:
+    settings = LoadSettings(url, windows=keys.pop("windows", live.scenario.windows), **keys)
+    return asyncio.run(load(live, settings))
+
+
+def labels_due(live: LiveScenario, first: int = 0) -> list[Counter[int]]:
+    """Of every tenant, how often each label is asked."""
+    asked = [questions_of(each) for each in live.tenants]
+    due = schedule(live.scenario, [0, 1], asked, first, live.scenario.windows, 1.0)
+    return [
+        Counter(questions.samples.labels[due.row[due.tenant == place]].tolist())
+        for place, questions in enumerate(asked)
+    ]
+
+
+def balanced(outcome: LoadOutcome) -> bool:
+    tallies: list[ClientTally] = [outcome.whole, *outcome.tenants.values()]
+    tallies += [each.whole for each in outcome.windows]
+    tallies += [tally for each in outcome.windows for tally in each.tenants.values()]
+    return all(each.balance == 0 for each in tallies)

@@ -15,7 +15,8 @@ demo: $(STAMP)
 	$(BIN)/migrator plan out/window.json --charge survivors --figure out/plan-survivors.png
 	$(BIN)/migrator example quickstart > out/quickstart.yaml
 	$(BIN)/migrator simulate out/quickstart.yaml --policy migrator,ekya --windows 2 --report out/run.html
-	@echo "Open out/plan.html, out/plan-survivors.png and out/run.html."
+	$(BIN)/python examples/live_demo.py out
+	@echo "Open out/plan.html, out/plan-survivors.png, out/run.html and out/live.html."
 
 test: $(STAMP)
 	$(BIN)/python -m pytest

@@ -35,6 +35,12 @@ def serve(
     windows: Annotated[
         int | None, typer.Option(min=1, help="Stop after so many; default: go on until stopped.")
     ] = None,
+    from_first_request: Annotated[
+        bool,
+        typer.Option(
+            "--from-first-request", help="The first window begins with the first request."
+        ),
+    ] = False,
     state: Annotated[
         Path | None,
         typer.Option(
@@ -72,7 +78,7 @@ def serve(
     found = read_tokens(live.live, [each.name for each in live.tenants], os.environ) or {}
     digests = {name: digest(token) for name, token in found.items()}
     tokens = Tokens({k: v for k, v in digests.items() if k != ADMIN}, digests.get(ADMIN))
-    serving = Serving(live, state_folder(state), driver, gpu, tokens, windows)
+    serving = Serving(live, state_folder(state), driver, gpu, tokens, windows, from_first_request)
     asyncio.run(_run(Daemon(serving, _say)))
 
 

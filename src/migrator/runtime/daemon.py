@@ -149,16 +149,25 @@ class Daemon:
             self._do(self.executor.tick(self.clock.now_s()))
 
     async def _loop(self, stop: asyncio.Event) -> None:
-        self.clock.start()
-        self._begin_window()
         ending = asyncio.create_task(stop.wait())
         try:
+            self.clock.start()
+            if self.serving.from_first_request:
+                await self._first_request(ending)
+            self._begin_window()
             while not ending.done():
                 await self._slot(ending)
                 if self._last_window_is_over():
                     return
         finally:
             ending.cancel()
+
+    async def _first_request(self, ending: asyncio.Task[bool]) -> None:
+        """The window that is shown begins over and over until somebody asks."""
+        counts = self.router.counts.values()
+        while not ending.done() and not any(each.total.received for each in counts):
+            self.clock.start()
+            await asyncio.wait([ending], timeout=LOOK_S)
 
     async def _slot(self, ending: asyncio.Task[bool]) -> None:
         """Until the next slot begins: the policy's answers are taken as they come."""

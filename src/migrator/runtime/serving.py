@@ -28,6 +28,8 @@ class Serving:
     tokens: Tokens = field(default_factory=Tokens)
     windows: int | None = None
     """Stop after so many; None: until told to."""
+    from_first_request: bool = False
+    """The first window begins with the first request, not at once."""
 
     def __post_init__(self) -> None:
         scenario = self.live.scenario

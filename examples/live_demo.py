@@ -1,0 +1,88 @@
+"""The whole loop on this machine, twice: migrator, then a static split, on the same requests.
+
+`python examples/live_demo.py [FOLDER]` serves examples/live.yaml on two emulated GPUs, plays its
+clients against one after the other for three short windows, and writes FOLDER/live.html. Nothing
+but this file's neighbours is needed; it takes about a minute and a half.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+POLICIES = ("migrator", "static-4-3")
+WINDOWS, WINDOW_S = 3, 12
+START_S = 180.0
+MIGRATOR = (sys.executable, "-m", "migrator")
+HERE = Path(__file__).parent
+
+
+def main() -> int:
+    """Both runs and their page."""
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path("out")
+    states = {name: folder / "live" / name for name in POLICIES}
+    shutil.rmtree(folder / "live", ignore_errors=True)
+    scenario = _scenario(folder / "live")
+    daemons = {name: _served(scenario, name, states[name]) for name in POLICIES}
+    try:
+        for name in POLICIES:
+            _play(scenario, name, states[name], daemons[name])
+    finally:
+        for each in daemons.values():
+            each.terminate()
+            each.wait()
+    page = folder / "live.html"
+    first, second = (str(states[name]) for name in POLICIES)
+    command = [*MIGRATOR, "report", "--state", first, "--beside", second, "--out", str(page)]
+    return subprocess.run(command, check=False).returncode
+
+
+def _scenario(folder: Path) -> Path:
+    """The example with shorter windows, its profiles beside it."""
+    folder.mkdir(parents=True)
+    shutil.copy(HERE / "live.profiles.json", folder)
+    text = (HERE / "live.yaml").read_text(encoding="utf-8")
+    changed = text.replace("window_s: 20 ", f"window_s: {WINDOW_S} ").replace(
+        "port: 8600", "port: 0"
+    )
+    path = folder / "live.yaml"
+    path.write_text(changed, encoding="utf-8")
+    return path
+
+
+def _served(scenario: Path, policy: str, state: Path) -> subprocess.Popen[bytes]:
+    """A daemon that waits for its first request."""
+    state.mkdir(parents=True)
+    command = [*MIGRATOR, "serve", str(scenario), "--policy", policy, "--from-first-request"]
+    with (state / "serve.log").open("wb") as log:
+        return subprocess.Popen(
+            [*command, "--windows", str(WINDOWS), "--state", str(state)],
+            stderr=log,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+
+
+def _play(scenario: Path, policy: str, state: Path, daemon: subprocess.Popen[bytes]) -> None:
+    url = _url(state / "serve.log", daemon)
+    print(f"{policy}: {WINDOWS} windows of {WINDOW_S} s at {url}", flush=True)
+    command = [*MIGRATOR, "load", str(scenario), "--url", url, "--now"]
+    subprocess.run([*command, "--windows", str(WINDOWS)], check=True)
+    daemon.wait(timeout=60)
+
+
+def _url(log: Path, daemon: subprocess.Popen[bytes]) -> str:
+    until_s = time.monotonic() + START_S
+    while time.monotonic() < until_s and daemon.poll() is None:
+        for line in log.read_text(encoding="utf-8").splitlines():
+            if line.startswith("serving at "):
+                return line.removeprefix("serving at ")
+        time.sleep(0.2)
+    raise SystemExit(f"{log}: {log.read_text(encoding='utf-8')[-500:] or 'it does not serve'}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -300,14 +300,48 @@ def test_list_and_doctor_tell_what_is_missing(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     listed = emulated("list", "--state", file)
-    assert listed.code == OK
-    assert "the state folder cannot be made" in listed.err
+    assert listed.code == BAD_INPUT
+    assert "the state folder cannot be made" in listed.refusal
     done = emulated("doctor", "--state", file, "--json")
     assert done.code == REFUSED
     assert done.json["checks"][0]["verdict"] == "problem"
-    assert emulated("list", "--gpu", "0", "--board", "B100").out.endswith(
-        "(`migrator boards` lists all)\n"
-    )
+    unknown = emulated("list", "--gpu", "0", "--board", "B100")
+    assert unknown.code == BAD_INPUT
+    assert unknown.refusal.endswith("(`migrator boards` lists all)")
+
+
+def test_a_gpu_that_cannot_be_asked_has_its_error_in_its_line(state: Path, tmp_path: Path) -> None:
+    emulated("apply", written(tmp_path, Place(4, "3g.20gb")), "--gpu", "2")
+    (state / "emulated" / "gpu-2.json").write_text("{")
+    done = emulated("list", "--json")
+    assert done.code == REFUSED
+    good, bad = done.json["gpus"]
+    assert (good["index"], "error" in good) == (0, False)
+    assert bad["index"] == 2
+    assert "is damaged and cannot be read" in bad["error"]
+    assert emulated("list").code == REFUSED
+    assert emulated("list", "--gpu", "0").code == OK
+    assert "is damaged" in emulated("list", "--gpu", "2").refusal
+
+
+@pytest.mark.parametrize(
+    "words", [["list"], ["show"], ["export"], ["doctor"], ["clear", "--dry-run"]]
+)
+def test_looking_makes_no_gpu_and_fixes_no_board(state: Path, words: list[str]) -> None:
+    assert emulated(*words, "--board", "A30-24GB").code == OK
+    assert emulated("apply", BOTH, "--dry-run").code == OK
+    assert list(state.iterdir()) == []
+    assert emulated("apply", BOTH).code == OK
+
+
+def test_a_worker_finds_its_environment_in_show(state: Path) -> None:
+    emulated("apply", BOTH)
+    driver = EmulatedDriver(state)
+    for told, there in zip(
+        emulated("show", "--json").json["instances"], driver.instances(), strict=True
+    ):
+        assert told["environment"] == driver.environment(there)
+    assert "a worker needs CUDA_VISIBLE_DEVICES, MIGRATOR_INSTANCE" in emulated("show").out
 
 
 @pytest.mark.parametrize(
@@ -323,6 +357,7 @@ def test_list_and_doctor_tell_what_is_missing(tmp_path: Path) -> None:
         (["apply", BOTH, "--name", "x"], "leave the name out"),
         (["apply", BOTH, "--owner", " "], "--owner: the name is empty"),
         (["apply", BOTH, "--enable-mig"], "--enable-mig: emulated has no MIG mode"),
+        (["apply", BOTH, "--limit-memory"], "--limit-memory: emulated gives every instance its"),
         (["apply", BOTH, "--board", "H200-141GB"], "for A100-40GB, but GPU 0 is H200-141GB"),
         (["assert", "nowhere.yaml"], "nowhere.yaml: there is no such file"),
     ],
@@ -393,9 +428,11 @@ def test_a_killed_apply_is_settled_by_the_next_command(
     monkeypatch.setenv("MIGRATOR_EMULATED_PACE", "0")
     assert emulated("show", "--json").json["unfinished"]
     assert "never finished" in emulated("doctor").out
+    note = "note: an earlier run was cut off; this one begins where that had stopped\n"
+    foreseen = emulated("apply", BOTH, "--dry-run")
+    assert foreseen.err == note
     done = emulated("apply", BOTH)
-    assert done.code == OK
-    assert done.err.startswith("note: an earlier run was cut off; ")
+    assert (done.code, done.err, done.out) == (OK, note, foreseen.out)
     assert emulated("assert", BOTH).code == OK
     assert emulated("doctor").code == OK
 

@@ -13,8 +13,10 @@ from support.gpu_cli import Answer, gpu
 from support.nvidia_programs import NvidiaPrograms
 
 from migrator.gpu import nvidia_smi
+from migrator.gpu.fake_nvml import FakeNvml
 from migrator.gpu.mps import MpsDriver
 from migrator.gpu.mps_daemon import Daemon
+from migrator.gpu.processes import boot_id
 from migrator.gpu.virtual_board import VirtualBoard
 
 SERVICES = Path(__file__).parents[2] / "examples" / "layouts" / "small-services.yaml"
@@ -58,8 +60,9 @@ def test_without_nvidia_smi_it_says_what_is_missing(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "no nvidia-smi" in mps("show").refusal
-    (row,) = mps("list", "--json").json["gpus"]
-    assert "no nvidia-smi" in row["error"]
+    listed = mps("list", "--json")
+    assert listed.code == BAD_INPUT
+    assert "no nvidia-smi" in listed.refusal
     assert mps("doctor").code == REFUSED
 
 
@@ -90,6 +93,54 @@ def test_a_daemon_of_ours_that_was_left_behind(state: Path) -> None:
     (left,) = daemons()
     assert left["verdict"] == "warning"
     assert left["run"].startswith("echo quit | CUDA_MPS_PIPE_DIRECTORY=")
+
+
+@pytest.mark.usefixtures("programs")
+def test_clearing_another_driver_forgets_no_shares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NVML and nvidia-smi tell of the same GPU, in the same boot."""
+    fake = FakeNvml(tmp_path / "fake", ["H200-141GB"], mig=False)
+    with fake.store.changing() as machine:
+        machine.boot_id = boot_id()
+        machine.gpus[0].uuid = nvidia_smi.seen(0).uuid
+    mps("apply", SERVICES)
+    monkeypatch.setenv("MIGRATOR_FAKE_NVML", str(tmp_path / "fake"))
+    cleared = gpu("clear", "--json")
+    assert (cleared.json, cleared.err) == ({"steps": []}, "")
+    assert len(mps("clear", "--json").json["steps"]) == 4
+    assert daemons() == []
+
+
+@pytest.mark.usefixtures("programs")
+def test_shares_made_with_a_limit_keep_it(state: Path) -> None:
+    mps("apply", SERVICES, "--limit-memory")
+    limits = [
+        each["environment"]["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"]
+        for each in mps("show", "--json").json["instances"]
+    ]
+    assert len(limits) == 4
+    driver = MpsDriver.found(0, state)
+    assert [
+        driver.environment(each)["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] for each in driver.instances()
+    ] == limits
+    mps("clear")
+    mps("apply", SERVICES)
+    for each in mps("show", "--json").json["instances"]:
+        assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" not in each["environment"]
+
+
+@pytest.mark.usefixtures("programs")
+def test_show_starts_no_daemon_and_the_doctor_warns_of_a_dead_one(state: Path) -> None:
+    mps("apply", SERVICES)
+    MpsDriver.found(0, state).daemon.quit()
+    (instance, *_) = mps("show", "--json").json["instances"]
+    assert instance["environment"]["CUDA_MPS_PIPE_DIRECTORY"].startswith(str(state))
+    assert MpsDriver.found(0, state).daemon.running() is None
+    checks = mps("doctor", "--json").json["checks"]
+    assert [each["verdict"] for each in checks if "daemon does not run" in each["words"]] == [
+        "warning"
+    ]
 
 
 def test_a_gpu_in_mig_mode(programs: NvidiaPrograms) -> None:

@@ -11,8 +11,8 @@ from support.board_search import Item, State
 from migrator.core.catalogue import Board, boards
 from migrator.core.errors import InputError
 from migrator.core.placement import maximal_placement_sets
-from migrator.gpu.change import BlockedError, Op, Step, planned
-from migrator.gpu.driver import GpuInstance, Holder, Place
+from migrator.gpu.change import BlockedError, Op, Step, by_hand, clearing, planned
+from migrator.gpu.driver import Gpu, GpuInstance, Holder, Place
 from migrator.gpu.layout import Layout
 
 A100, A30 = boards()["A100-40GB"], boards()["A30-24GB"]
@@ -214,13 +214,28 @@ def test_what_is_not_ours_and_in_the_way_is_named_with_the_operators_command() -
     present = [instance(Place(4, "3g.20gb"), 2, WORKER)]
     with pytest.raises(
         BlockedError,
-        match=re.escape(
-            "3g.20gb at 4 is in the way and is not ours: remove it with "
-            "`nvidia-smi mig -dci -gi 2 && nvidia-smi mig -dgi -gi 2`"
-        ),
+        match=re.escape("3g.20gb at 4 is in the way and is not ours: ask number 2"),
     ) as blocked:
-        steps_of(A100, [Place(0, "7g.40gb")], present=present)
+        planned(
+            A100,
+            present,
+            (),
+            Layout((Place(0, "7g.40gb"),)),
+            remedy=lambda each: f"ask number {each.number}",
+        )
     assert blocked.value.instances == tuple(present)
+
+
+def test_how_an_operator_removes_what_nobody_here_made() -> None:
+    gpu = Gpu(3, "GPU-3", "an A100", A100, "boot", "1", True, "mig")
+    whole = GpuInstance(Place(4, "3g.20gb"), 2, "MIG-2")
+    half = GpuInstance(Place(0, "1g.5gb"), 9, None)
+    smi = "nvidia-smi mig -i 3"
+    assert by_hand(gpu, whole) == f"{smi} -dci -gi 2 && {smi} -dgi -gi 2"
+    assert by_hand(gpu, half) == f"{smi} -dgi -gi 9", "-dci would fail: there is none"
+    assert by_hand(replace(gpu, driver="mps"), half) is None
+    assert clearing(gpu, "night") == "migrator gpu clear --owner night"
+    assert clearing(replace(gpu, driver="mps"), "night").endswith("--owner night --driver mps")
 
 
 def test_the_only_one_of_its_kind_blocks_without_overlapping() -> None:

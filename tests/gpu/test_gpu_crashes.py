@@ -49,7 +49,8 @@ def test_random_operations_with_faults_and_kills(
     assert told["operations"] >= operations
     assert points <= told.keys()
     assert told["kills"] > operations / 50
-    assert min(told["back"], told["forward"]) > operations / 200
+    assert min(told["back"], told["forward"]) > operations / 400
+    assert told["stubborn"] > operations / 500
 
 
 @pytest.mark.parametrize(

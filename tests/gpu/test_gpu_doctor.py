@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 
 
 def gpu_of(*, divides: bool = True) -> Gpu:
-    return Gpu(1, "GPU-1", "NVIDIA A100", board("A100-40GB"), "boot", "550.54", divides)
+    return Gpu(1, "GPU-1", "NVIDIA A100", board("A100-40GB"), "boot", "550.54", divides, "mig")
 
 
 def found(state: Path, name: str) -> list[Check]:
@@ -80,7 +81,7 @@ def test_a_change_that_was_begun_and_never_finished(tmp_path: Path, journal: Jou
 
 
 def test_another_process_at_work_is_named(tmp_path: Path) -> None:
-    lock = GpuLock(tmp_path, EmulatedDriver(tmp_path).gpu().uuid)
+    lock = GpuLock.of(EmulatedDriver(tmp_path).gpu(), tmp_path)
     lock.take()
     (check,) = found(tmp_path, "journal")
     lock.give_back()
@@ -101,6 +102,38 @@ def test_a_journal_that_cannot_be_opened(tmp_path: Path) -> None:
     (tmp_path / "journal.db").mkdir()
     (check,) = found(tmp_path, "journal")
     assert check.verdict is Verdict.PROBLEM
+
+
+def test_a_damaged_journal_is_a_problem_and_stays_where_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    path.write_bytes(b"no database" * 100)
+    (check,) = found(tmp_path, "journal")
+    assert check.verdict is Verdict.PROBLEM
+    assert "the journal is damaged" in check.words
+    assert [each.name for each in tmp_path.iterdir()] == ["journal.db"]
+
+
+def test_nothing_is_changed(tmp_path: Path) -> None:
+    with Journal(tmp_path / "journal.db") as journal:
+        journal.begin(EmulatedDriver(tmp_path).gpu(), "migrator", Op.CREATE, PLACE)
+    EmulatedDriver(tmp_path, pace=0).create(PLACE)
+    GpuLock.of(EmulatedDriver(tmp_path).gpu(), tmp_path).take()
+    before = {each: each.stat() for each in tmp_path.rglob("*")}
+    examined("emulated", 0, tmp_path)
+    now = {each: each.stat() for each in tmp_path.rglob("*")}
+    assert now.keys() == before.keys()
+    assert all(now[each].st_mtime_ns == before[each].st_mtime_ns for each in now)
+
+
+def test_shares_that_the_journal_does_not_know(journal: Journal) -> None:
+    gpu = replace(gpu_of(), driver="mps")
+    shares = [GpuInstance(PLACE, 2, "MPS-2"), GpuInstance(Place(0, "1g.5gb"), 3, "MPS-3")]
+    journal.begin(gpu, "migrator", Op.CREATE, PLACE)
+    _, lost = instance_checks("mps", gpu, shares, journal.deeds(gpu))
+    assert lost.verdict is Verdict.WARNING
+    assert "the journal does not know 1g.5gb at 0," in lost.words
+    assert len([*instance_checks("mps", gpu, shares[:1], journal.deeds(gpu))]) == 1
+    assert len([*instance_checks("mig", gpu_of(), shares, ())]) == 1, "MIG has other users"
 
 
 def test_whose_the_instances_are(journal: Journal) -> None:

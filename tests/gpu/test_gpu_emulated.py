@@ -35,8 +35,15 @@ def test_it_is_a_driver_and_tells_what_it_emulates(tmp_path: Path) -> None:
     assert gpu.uuid.startswith("GPU-")
 
 
+def test_looking_makes_nothing_and_fixes_no_board(tmp_path: Path) -> None:
+    looked_at = EmulatedDriver(tmp_path, 0, board("H200-141GB"))
+    assert (looked_at.gpu().board.name, looked_at.instances()) == ("H200-141GB", ())
+    assert list(tmp_path.iterdir()) == []
+    assert EmulatedDriver(tmp_path).gpu().board.name == "A100-40GB"
+
+
 def test_a_board_is_remembered(tmp_path: Path) -> None:
-    EmulatedDriver(tmp_path, 0, board("H200-141GB"))
+    EmulatedDriver(tmp_path, 0, board("H200-141GB"), pace=0).create(Place(0, "1g.18gb"))
     assert EmulatedDriver(tmp_path).gpu().board.name == "H200-141GB"
     with pytest.raises(InputError, match=r"is of a H200-141GB, not of a A30-24GB"):
         EmulatedDriver(tmp_path, 0, board("A30-24GB"))
@@ -44,7 +51,7 @@ def test_a_board_is_remembered(tmp_path: Path) -> None:
 
 
 def test_a_remembered_board_that_nobody_knows_any_more_is_told(tmp_path: Path) -> None:
-    EmulatedDriver(tmp_path)
+    driver(tmp_path).create(PLACE)
     file = tmp_path / "emulated" / "gpu-0.json"
     file.write_text(file.read_text().replace("A100-40GB", "A101"))
     with pytest.raises(InputError, match=r"gpu-0.json: is of a A101, which is not known; remove"):

@@ -10,6 +10,7 @@ import pytest
 from migrator.core.catalogue import boards
 from migrator.core.errors import GpuError, InputError
 from migrator.gpu import journal as journal_module
+from migrator.gpu import journal_file
 from migrator.gpu.change import Op
 from migrator.gpu.deed import State, alive
 from migrator.gpu.driver import Gpu, GpuInstance, Place
@@ -19,8 +20,8 @@ PLACE = Place(4, "3g.20gb")
 INSTANCE = GpuInstance(PLACE, 2, "MIG-a")
 
 
-def gpu(boot_id: str = "boot-1", uuid: str = "GPU-0") -> Gpu:
-    return Gpu(0, uuid, "a GPU", boards()["A100-40GB"], boot_id, "1", True)
+def gpu(boot_id: str = "boot-1", uuid: str = "GPU-0", driver: str = "mig") -> Gpu:
+    return Gpu(0, uuid, "a GPU", boards()["A100-40GB"], boot_id, "1", True, driver)
 
 
 def opened(path: Path) -> Journal:
@@ -215,11 +216,67 @@ def test_several_processes_at_once_make_one_new_file(
 def test_a_newer_journal_is_refused_and_left_as_it_is(path: Path) -> None:
     opened(path).close()
     with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 2")
+        connection.execute("PRAGMA user_version = 3")
     connection.close()
-    with pytest.raises(InputError, match="this journal has version 2 and this MIGRator knows 1"):
+    with pytest.raises(InputError, match="this journal has version 3 and this MIGRator knows 2"):
         opened(path)
     assert [each.name for each in path.parent.glob("*damaged*")] == []
+
+
+def test_an_older_journal_is_kept_aside_and_told(path: Path) -> None:
+    opened(path).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    with opened(path) as journal:
+        assert journal.damaged
+        assert journal.damaged.name.startswith("journal.db.older-")
+        assert journal.damaged.exists()
+        assert "is of an older MIGRator and is kept as" in journal_file.in_words(journal.damaged)
+        created(journal)
+
+
+def test_drivers_do_not_know_of_each_others_deeds_on_one_gpu(path: Path) -> None:
+    with opened(path) as journal:
+        created(journal, of=gpu(driver="mps"))
+        journal.begin_change(gpu(driver="mps"), "migrator", (), (PLACE,))
+        assert not journal.deeds(gpu())
+        assert not journal.unfinished(gpu())
+        created(journal)
+        assert journal.forget_other_boots(gpu("boot-2")) == (PLACE,)
+        journal.shorten(gpu())
+        (share,) = journal.deeds(gpu(driver="mps"))
+        assert (share.driver, share.place) == ("mps", PLACE)
+        assert journal.unfinished(gpu(driver="mps"))
+
+
+def test_looking_makes_and_changes_no_file(path: Path) -> None:
+    with Journal(path, looking=True) as journal:
+        assert journal.deeds(gpu()) == ()
+        with pytest.raises(GpuError, match="without it the GPU is not touched"):
+            created(journal)
+    assert list(path.parent.iterdir()) == []
+    with opened(path) as writing:
+        created(writing)
+        with Journal(path, looking=True) as journal:  # while somebody writes
+            assert [each.place for each in journal.deeds(gpu())] == [PLACE]
+    before = {each.name: each.read_bytes() for each in path.parent.iterdir()}
+    with Journal(path, looking=True) as journal:
+        assert [each.place for each in journal.deeds(gpu())] == [PLACE]
+        with pytest.raises(GpuError, match="without it the GPU is not touched"):
+            created(journal)
+    assert {each.name: each.read_bytes() for each in path.parent.iterdir()} == before
+
+
+@pytest.mark.parametrize("damage", [garbage, empty, half, a_letter])
+def test_looking_at_a_damaged_journal_leaves_it(path: Path, damage: Callable[[Path], None]) -> None:
+    with opened(path) as journal:
+        created(journal)
+    damage(path)
+    before = {each.name: each.read_bytes() for each in path.parent.iterdir()}
+    with pytest.raises(GpuError, match=r"the journal is damaged or older .* keeps it aside"):
+        Journal(path, looking=True)
+    assert {each.name: each.read_bytes() for each in path.parent.iterdir()} == before
 
 
 def test_where_no_file_can_be_there_is_no_journal(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from migrator.core.errors import GpuError
+from migrator.gpu import lock as lock_module
+from migrator.gpu.emulated import EmulatedDriver
 from migrator.gpu.lock import GpuLock
 
 HOLD = (
@@ -86,6 +88,72 @@ def test_words_nobody_can_read_do_not_matter(tmp_path: Path) -> None:
     with pytest.raises(GpuError, match="is being changed by another process"):
         GpuLock(tmp_path, "GPU-0").take()
     first.give_back()
+
+
+def test_who_has_it_is_told_without_taking_it(tmp_path: Path) -> None:
+    lock = GpuLock(tmp_path, "GPU-0")
+    assert lock.holder() is None
+    assert not lock.path.exists()
+    process = held_elsewhere(tmp_path)
+    try:
+        assert f"process {process.pid} (-c" in str(lock.holder())
+    finally:
+        ended(process)
+    assert lock.holder() is None
+
+
+def test_a_holder_that_has_not_signed_yet_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = GpuLock(tmp_path, "GPU-0")
+    first.take()
+    signed = first.path.read_bytes()
+    first.path.write_bytes(b"")
+    monkeypatch.setattr("time.sleep", lambda _: first.path.write_bytes(signed))
+    with pytest.raises(GpuError, match=f"process {os.getpid()} "):
+        GpuLock(tmp_path, "GPU-0").take()
+    first.give_back()
+
+
+@pytest.fixture
+def shared_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with a GPU and a folder for everybody's locks."""
+    place, device = tmp_path / "run-lock", tmp_path / "nvidiactl"
+    place.mkdir()
+    device.touch()
+    monkeypatch.setattr(lock_module, "MACHINE_WIDE", (tmp_path / "missing", place))
+    monkeypatch.setattr(lock_module, "NVIDIA_DEVICE", device)
+    return place
+
+
+def test_a_real_gpu_has_one_lock_for_all_state_folders(shared_place: Path, tmp_path: Path) -> None:
+    one, other = GpuLock(tmp_path / "one", "GPU-0"), GpuLock(tmp_path / "other", "GPU-0")
+    one.take()
+    with pytest.raises(GpuError, match="is being changed by"):
+        other.take()
+    one.give_back()
+    assert one.path.parent == shared_place
+    assert one.path.stat().st_mode & 0o777 == 0o666, "for the next user too"
+
+
+@pytest.mark.usefixtures("shared_place")
+def test_emulated_and_fake_gpus_have_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each in ("one", "other"):
+        (tmp_path / each).mkdir()
+        gpu = EmulatedDriver(tmp_path / each).gpu()
+        GpuLock.of(gpu, tmp_path / each).take()
+    monkeypatch.setenv("MIGRATOR_FAKE_NVML", str(tmp_path))
+    assert GpuLock(tmp_path, "GPU-0").path.parent == tmp_path
+
+
+def test_where_the_common_folder_cannot_be_written_the_state_folder_has_it(
+    shared_place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, _: path != shared_place)
+    monkeypatch.setattr(lock_module, "MACHINE_WIDE", (shared_place,))
+    assert GpuLock(tmp_path, "GPU-0").path == tmp_path / "gpu-GPU-0.lock"
 
 
 def test_a_folder_that_is_none_is_told(tmp_path: Path) -> None:

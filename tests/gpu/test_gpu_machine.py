@@ -9,14 +9,19 @@ from pathlib import Path
 import pytest
 
 from migrator.gpu.check import Check, Verdict
-from migrator.gpu.driver import Holder
-from migrator.gpu.machine import Machine, MpsDaemon, compute_mode
+from migrator.gpu.driver import Holder, Place
+from migrator.gpu.lock import GpuLock
+from migrator.gpu.machine import Machine, MpsDaemon
 from migrator.gpu.machine_checks import (
     capability_check,
     compute_mode_check,
     holder_checks,
     mps_checks,
 )
+from migrator.gpu.nvidia_smi import compute_mode
+from migrator.gpu.processes import boot_id
+from migrator.gpu.virtual_state import Made as Share
+from migrator.gpu.virtual_state import State, StateFile
 
 
 class Made:
@@ -193,10 +198,44 @@ def test_daemons_of_ours_and_of_others(made: Made, tmp_path: Path) -> None:
     ours.parent.mkdir(parents=True)
     (ours.parent / "shares.json").write_text("damaged", "utf-8")
     assert verdicts([*mps_checks(state, made.machine)]) == [(Verdict.OK, None)]
-    made.process(6, "nvidia-cuda-mps-control -d")
+    made.process(6, "nvidia-cuda-mps-control -d", HOME="/")
     other = [*mps_checks(state, made.machine)][-1]
     assert other.verdict is Verdict.WARNING
     assert "somebody else" in other.words
+
+
+def test_a_daemon_without_shares_whose_gpu_somebody_is_at_work_on(
+    made: Made, tmp_path: Path
+) -> None:
+    """The profiler's: it keeps the GPU's lock as long as it measures."""
+    state = tmp_path / "state"
+    state.mkdir()
+    ours = state / "profile-12345678" / "pipe"
+    made.process(5, "nvidia-cuda-mps-control -d", CUDA_MPS_PIPE_DIRECTORY=str(ours))
+    lock = GpuLock(state, "GPU-12345678-0000")
+    lock.take()
+    (at_work,) = mps_checks(state, made.machine, lock)
+    assert at_work.verdict is Verdict.OK
+    assert f"process {os.getpid()}" in at_work.words
+    lock.give_back()
+    (left,) = mps_checks(state, made.machine, lock)
+    assert left.verdict is Verdict.WARNING
+
+
+def test_shares_whose_daemon_is_dead(made: Made, tmp_path: Path) -> None:
+    file = StateFile(tmp_path / "state" / "mps-12345678" / "shares.json")
+    file.path.parent.mkdir(parents=True)
+    share = Share(Place(0, "1g.18gb"), 1, "MPS-1")
+    file.replace(State("H200-141GB", boot_id(), (share,)))
+    (dead,) = mps_checks(tmp_path / "state", made.machine)
+    assert dead.verdict is Verdict.WARNING
+    assert "their daemon does not run" in dead.words
+    pipes = file.path.parent / "pipe"
+    made.process(5, "nvidia-cuda-mps-control -d", CUDA_MPS_PIPE_DIRECTORY=str(pipes))
+    assert verdicts([*mps_checks(tmp_path / "state", made.machine)]) == [(Verdict.OK, None)]
+    file.replace(State("H200-141GB", "another boot", (share,)))
+    (left,) = mps_checks(tmp_path / "state", made.machine)
+    assert "left behind" in left.words
 
 
 # Compute mode.

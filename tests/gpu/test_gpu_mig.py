@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import pynvml
 import pytest
 from support.fake_gpu import mig_driver
 
@@ -11,6 +12,7 @@ from migrator.core.errors import GpuError, InputError
 from migrator.gpu import mig
 from migrator.gpu.driver import (
     GpuInstance,
+    HalfMadeError,
     Holder,
     InUseError,
     NotPermittedError,
@@ -21,6 +23,7 @@ from migrator.gpu.driver import (
 from migrator.gpu.fake_nvml import FakeNvml, FaultKind, installed
 from migrator.gpu.fake_nvml import boards as rules
 from migrator.gpu.fake_nvml.state import Process
+from migrator.gpu.nvml_errors import LostError, UnsupportedError
 from migrator.gpu.processes import boot_id
 
 NOBODY = 4_000_000
@@ -188,6 +191,30 @@ def test_refused_though_there_is_room(fake: FakeNvml, driver: mig.MigDriver) -> 
     assert driver.create(Place(4, "3g.20gb")) in driver.instances()
 
 
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (pynvml.NVML_ERROR_UNKNOWN, RefusedError),
+        (pynvml.NVML_ERROR_INVALID_ARGUMENT, RefusedError),
+        (pynvml.NVML_ERROR_IN_USE, RefusedError),
+        (pynvml.NVML_ERROR_TIMEOUT, TransientError),
+        (pynvml.NVML_ERROR_GPU_IS_LOST, LostError),
+    ],
+)
+def test_a_gpu_instance_that_is_refused_for_whatever_reason_was_not_made(
+    driver: mig.MigDriver, monkeypatch: pytest.MonkeyPatch, code: int, kind: type[GpuError]
+) -> None:
+    """Where the board has no clear answer the kind of the error says so."""
+
+    def refused(*_: object) -> None:
+        raise pynvml.NVMLError(code)
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceCreateGpuInstanceWithPlacement", refused)
+    with pytest.raises(GpuError) as told:
+        driver.create(Place(4, "3g.20gb"))
+    assert type(told.value) is kind
+
+
 def test_no_orphan_where_the_compute_instance_is_refused(
     fake: FakeNvml, driver: mig.MigDriver
 ) -> None:
@@ -204,9 +231,134 @@ def test_no_orphan_where_the_compute_instance_is_refused(
 def test_an_orphan_that_stays_is_told(fake: FakeNvml, driver: mig.MigDriver) -> None:
     fake.fault(FaultKind.COMPUTE_REFUSED)
     fake.fault(FaultKind.TRANSIENT_DESTROY, None)
-    with pytest.raises(RefusedError, match=r"could not be removed either \(`nvidia-smi mig -i 0"):
+    with pytest.raises(
+        HalfMadeError, match=r"removed either; `nvidia-smi mig -i 0 -dgi -gi \d+`"
+    ) as told:
         driver.create(Place(4, "3g.20gb"))
-    assert [each.uuid for each in driver.instances()] == [None]
+    (half,) = driver.instances()
+    assert half.uuid is None
+    assert told.value.number == half.number
+
+
+def test_what_cannot_be_read_is_not_what_is_refused(
+    fake: FakeNvml, driver: mig.MigDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(*_: object) -> None:
+        raise UnsupportedError("no call for it")
+
+    driver.gpu()
+    with monkeypatch.context() as patched:
+        patched.setattr("migrator.gpu.nvml.Nvml.processes", unreadable)
+        with pytest.raises(RefusedError, match=r"made 3g\.20gb at 4 but could not tell of it \(no"):
+            driver.create(Place(4, "3g.20gb"))
+    assert fake.instances() == ()
+
+
+NVML_CALLS_OF_A_LOOK = (
+    "nvmlGpuInstanceGetInfo",
+    "nvmlGpuInstanceGetComputeInstanceProfileInfoV",
+    "nvmlGpuInstanceGetComputeInstances",
+    "nvmlComputeInstanceGetInfo_v2",
+    "nvmlDeviceGetComputeRunningProcesses_v3",
+    "nvmlDeviceGetUUID",
+)
+
+
+@pytest.mark.parametrize("call", NVML_CALLS_OF_A_LOOK)
+@pytest.mark.parametrize("after", [0, 1, 3])
+def test_what_goes_while_it_is_read_is_left_out_and_spoils_nothing(
+    tmp_path: Path, call: str, after: int
+) -> None:
+    """Somebody else destroys an instance between two calls of one listing."""
+    calls: list[str] = []
+    looking = False
+
+    def before(name: str) -> None:
+        if looking and name == call:
+            calls.append(name)
+            if len(calls) == after + 1:
+                there = FakeNvml(tmp_path)
+                there.remove(there.instances()[0].place.start)
+
+    with installed(tmp_path, before=before) as fake, mig.opened(0) as driver:
+        driver.gpu()
+        fake.foreign(0, "2g.10gb")
+        other = fake.foreign(4, "3g.20gb")
+        looking = True
+        listed = driver.instances()
+        looking = False
+        assert listed[-1] == other
+        fake.remove(4)
+        for each in fake.instances():
+            fake.remove(each.place.start)
+        for place in (Place(0, "2g.10gb"), Place(4, "3g.20gb")):
+            assert driver.create(place).uuid, "no profile was remembered by halves"
+            made = fake.store.now().gpus[0].instances[-1].compute
+            assert [each.slices for each in made] == [int(place.profile[0])]
+
+
+def test_half_of_what_goes_is_still_listed(tmp_path: Path) -> None:
+    """Only its compute instance goes: to leave it out would make an orphan of ours forgotten."""
+    looking = False
+
+    def before(name: str) -> None:
+        if looking and name == "nvmlComputeInstanceGetInfo_v2":
+            with FakeNvml(tmp_path).store.changing() as state:
+                state.gpus[0].instances[0].compute.clear()
+
+    with installed(tmp_path, before=before) as fake, mig.opened(0) as driver:
+        driver.gpu()
+        fake.foreign(4, "3g.20gb")
+        looking = True
+        (half,) = driver.instances()
+        assert (half.place, half.uuid) == (Place(4, "3g.20gb"), None)
+
+
+def test_a_destroy_that_somebody_else_does_first(tmp_path: Path) -> None:
+    done: list[str] = []
+
+    def before(name: str) -> None:
+        if name == "nvmlComputeInstanceDestroy" and not done:
+            done.append(name)
+            FakeNvml(tmp_path).remove(4)
+
+    with installed(tmp_path, before=before), mig.opened(0) as driver:
+        driver.destroy(driver.create(Place(4, "3g.20gb")))
+        assert done
+        assert driver.instances() == ()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (pynvml.NVML_ERROR_UNKNOWN, TransientError),
+        (pynvml.NVML_ERROR_INVALID_ARGUMENT, TransientError),
+        (pynvml.NVML_ERROR_OPERATING_SYSTEM, TransientError),
+        (pynvml.NVML_ERROR_TIMEOUT, TransientError),
+        (pynvml.NVML_ERROR_NO_PERMISSION, NotPermittedError),
+        (pynvml.NVML_ERROR_GPU_IS_LOST, LostError),
+        (pynvml.NVML_ERROR_RESET_REQUIRED, LostError),
+    ],
+)
+def test_once_its_compute_instance_is_gone_what_refuses_does_so_for_a_moment(
+    fake: FakeNvml,
+    driver: mig.MigDriver,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    kind: type[GpuError],
+) -> None:
+    made = driver.create(Place(4, "3g.20gb"))
+    with monkeypatch.context() as patched:
+
+        def refused(_: object) -> None:
+            raise pynvml.NVMLError(code)
+
+        patched.setattr(pynvml, "nvmlGpuInstanceDestroy", refused)
+        with pytest.raises(kind) as told:
+            driver.destroy(made)
+        assert type(told.value) is kind
+    driver.destroy(made)
+    assert fake.instances() == ()
 
 
 def test_an_interruption_leaves_no_orphan(tmp_path: Path) -> None:

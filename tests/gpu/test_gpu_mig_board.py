@@ -11,6 +11,8 @@ from migrator.core.catalogue import Board, MigProfile, boards
 from migrator.core.errors import InputError
 from migrator.gpu import mig
 from migrator.gpu.fake_nvml import FaultKind, installed
+from migrator.gpu.mig_board import _name, _numbered
+from migrator.gpu.nvml import GpuInstanceProfile
 from migrator.gpu.nvml_errors import UnsupportedError
 
 
@@ -20,6 +22,11 @@ def _read(folder: Path, name: str, *faults: FaultKind, mig_on: bool = True) -> B
             fake.fault(each, None)
         with mig.opened(0) as driver:
             return driver.gpu().board
+
+
+def _without_catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("mig_board", "known_boards"):
+        monkeypatch.setattr(f"migrator.gpu.{module}.boards", dict)
 
 
 def _published(read: MigProfile, known: MigProfile) -> MigProfile:
@@ -55,7 +62,7 @@ def test_names_are_formed_as_nvidia_forms_them(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For a board that the catalogue does not have, on a driver that tells no names."""
-    monkeypatch.setattr("migrator.gpu.mig_board.boards", dict)
+    _without_catalogue(monkeypatch)
     read = _read(tmp_path, name, FaultKind.NO_VERSION_2)
     assert {each.name for each in read.profiles} == {each.name for each in boards()[name].profiles}
     assert read.name == f"NVIDIA {name}"
@@ -73,14 +80,14 @@ def test_a_driver_that_tells_no_profiles(tmp_path: Path) -> None:
 def test_a_new_board_on_a_driver_that_cannot_tell(
     tmp_path: Path, fault: FaultKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("migrator.gpu.mig_board.boards", dict)
+    _without_catalogue(monkeypatch)
     with pytest.raises(UnsupportedError, match="update the driver"):
         _read(tmp_path, "H200-141GB", fault)
 
 
 def test_a_new_board_needs_no_catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = catalogue.board("H200-141GB")
-    monkeypatch.setattr("migrator.gpu.mig_board.boards", dict)
+    _without_catalogue(monkeypatch)
     read = _read(tmp_path, "H200-141GB")
     assert (read.name, read.profiles) == ("NVIDIA H200-141GB", known.profiles)
 
@@ -101,3 +108,20 @@ def test_the_board_is_read_once(tmp_path: Path) -> None:
         fake.fault(FaultKind.NO_PROFILES)
         driver.gpu()
         assert [each.left for each in fake.faults()] == [1]
+
+
+def test_names_on_a_new_board_count_its_own_slices() -> None:
+    """Twelve memory slices of 97 GiB; eighths would call the smallest 1g.13gb."""
+    told = [GpuInstanceProfile(0, 19, 1, 10, 14, 8_000, None)]
+    told += [GpuInstanceProfile(1, 14, 2, 5, 28, 16_200, None)]
+    names = [_name(each, None, 97 * 1024, 12) for each in told]
+    assert names == ["1g.8gb", "2g.16gb"]
+
+
+def test_equal_names_are_numbered() -> None:
+    assert _numbered(["1g.8gb", "2g.16gb", "1g.8gb", "1g.8gb"]) == [
+        "1g.8gb",
+        "2g.16gb",
+        "1g.8gb-2",
+        "1g.8gb-3",
+    ]

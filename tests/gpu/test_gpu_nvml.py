@@ -12,7 +12,7 @@ from migrator.core.errors import GpuError, InputError
 from migrator.gpu import mig, nvml
 from migrator.gpu.driver import InUseError, NotPermittedError, RefusedError, TransientError
 from migrator.gpu.fake_nvml import FakeNvml, FaultKind, installed
-from migrator.gpu.nvml_errors import UnsupportedError, absence, refusal
+from migrator.gpu.nvml_errors import GoneError, LostError, UnsupportedError, absence, refusal
 
 
 def test_no_driver_library(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,8 +73,10 @@ def test_nvml_is_shut_down_after_an_error(tmp_path: Path) -> None:
         (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, UnsupportedError, "update the driver"),
         (pynvml.NVML_ERROR_TIMEOUT, TransientError, "try again"),
         (pynvml.NVML_ERROR_NOT_READY, TransientError, "try again"),
-        (pynvml.NVML_ERROR_RESET_REQUIRED, GpuError, "--gpu-reset"),
-        (pynvml.NVML_ERROR_GPU_IS_LOST, GpuError, "dmesg"),
+        (pynvml.NVML_ERROR_INVALID_ARGUMENT, GoneError, "migrator gpu doctor"),
+        (pynvml.NVML_ERROR_NOT_FOUND, GoneError, "migrator gpu doctor"),
+        (pynvml.NVML_ERROR_RESET_REQUIRED, LostError, "--gpu-reset"),
+        (pynvml.NVML_ERROR_GPU_IS_LOST, LostError, "dmesg"),
         (pynvml.NVML_ERROR_UNKNOWN, GpuError, "migrator gpu doctor"),
         (12345, GpuError, "migrator gpu doctor"),
     ],

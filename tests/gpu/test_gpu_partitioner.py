@@ -4,14 +4,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.fake_gpu import mig_driver
 
 from migrator.core.catalogue import board
-from migrator.core.errors import GpuError, InputError
+from migrator.core.errors import GpuError, InputError, MigratorError
 from migrator.gpu.change import BlockedError, Op
 from migrator.gpu.deed import State
 from migrator.gpu.driver import (
     Gpu,
     GpuInstance,
+    HalfMadeError,
     InUseError,
     NotPermittedError,
     Place,
@@ -19,6 +21,7 @@ from migrator.gpu.driver import (
     TransientError,
 )
 from migrator.gpu.emulated import EmulatedDriver
+from migrator.gpu.fake_nvml import FaultKind
 from migrator.gpu.journal import Journal
 from migrator.gpu.layout import Layout
 from migrator.gpu.partitioner import Partitioner
@@ -253,8 +256,8 @@ def test_half_an_instance_that_a_failed_create_left_is_removed(
 ) -> None:
     def before(call: str) -> None:
         if call == f"create {ONE}":
-            driver.foreign(ONE, whole=False)
-            raise RefusedError("no compute instance")
+            left = driver.foreign(ONE, whole=False)
+            raise HalfMadeError("no compute instance", left.number)
 
     driver.before = before
     with pytest.raises(RefusedError):
@@ -263,13 +266,73 @@ def test_half_an_instance_that_a_failed_create_left_is_removed(
     assert settled(partitioner)
 
 
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize(
+    "error", [RefusedError("no room"), NotPermittedError("no"), InputError("off")]
+)
+def test_where_the_board_would_not_begin_what_is_there_is_somebody_elses(
+    partitioner: Partitioner, driver: Scripted, error: MigratorError, whole: bool
+) -> None:
+    """Somebody else's `nvidia-smi mig -cgi` comes first, at the very place."""
+
+    def before(call: str) -> None:
+        if call == f"create {ONE}":
+            driver.foreign(ONE, whole=whole)
+            raise error
+
+    driver.before = before
+    with pytest.raises(type(error)):
+        partitioner.create(ONE)
+    partitioner.apply(Layout((RIGHT,)))
+    partitioner.clear()
+    assert driver.places() == [ONE]
+    assert driver.calls.count(f"destroy {ONE}") == 0
+    assert not partitioner.recover().acted
+
+
+def test_of_two_halves_only_the_one_that_was_left_is_removed(
+    partitioner: Partitioner, driver: Scripted
+) -> None:
+    """Ours goes by itself while somebody else makes another at its place."""
+
+    def before(call: str) -> None:
+        if call == f"create {ONE}":
+            driver.foreign(SIX)
+            driver.foreign(ONE, whole=False)
+            raise HalfMadeError("no compute instance", 7)
+
+    driver.before = before
+    with pytest.raises(HalfMadeError):
+        partitioner.create(ONE)
+    assert driver.places() == [ONE, SIX]
+    assert settled(partitioner)
+
+
+def test_where_the_board_gives_no_clear_answer_half_an_instance_is_ours_and_a_whole_one_is_not(
+    partitioner: Partitioner, driver: Scripted
+) -> None:
+    for whole in (False, True):
+
+        def before(call: str, whole: bool = whole) -> None:
+            if call == f"create {ONE}":
+                driver.foreign(ONE, whole=whole)
+                raise TransientError("timeout")
+
+        driver.before = before
+        with pytest.raises(TransientError):
+            partitioner.create(ONE)
+        assert driver.places() == ([ONE] if whole else [])
+        assert not partitioner.ours()
+        assert settled(partitioner)
+
+
 def test_half_an_instance_that_cannot_be_removed_is_told_and_removed_later(
     partitioner: Partitioner, driver: Scripted
 ) -> None:
     def before(call: str) -> None:
         if call == f"create {ONE}":
-            driver.foreign(ONE, whole=False)
-            raise RefusedError("no compute instance")
+            left = driver.foreign(ONE, whole=False)
+            raise HalfMadeError("no compute instance", left.number)
         raise NotPermittedError("no rights")
 
     driver.before = before
@@ -369,6 +432,118 @@ def test_what_a_killed_destroy_left_is_finished_unless_somebody_uses_it(
     assert settled(partitioner)
 
 
+def test_a_destroy_that_fails_through_two_recoveries_ends_no_later_life(
+    tmp_path: Path, journal: Journal
+) -> None:
+    """What comes to the place later has the same number and UUID."""
+    with mig_driver(tmp_path / "nvml") as (fake, driver):
+        partitioner = Partitioner(driver, journal, sleep=lambda _: None)
+        there = (Place(0, "3g.20gb"), RIGHT)
+        partitioner.apply(Layout(there))
+        fake.fault(FaultKind.TRANSIENT_DESTROY, 3 * 7)
+        with pytest.raises(
+            GpuError, match=r"tried 7 times\); destroy 3g.20gb at 4 was begun and is not finished$"
+        ):
+            partitioner.destroy(RIGHT)
+        assert partitioner.recover().unsettled
+        partitioner.apply(Layout(there))
+        assert settled(partitioner)
+        partitioner.recover()
+        partitioner.clear()
+        partitioner.apply(Layout(there))
+        assert tuple(each.place for each in partitioner.recover().adopted) == there
+        assert tuple(each.place for each in fake.instances()) == there
+
+
+def test_a_begun_destroy_of_an_earlier_life_is_ended_and_touches_nothing(
+    partitioner: Partitioner, driver: Scripted, journal: Journal
+) -> None:
+    partitioner.create(ONE)
+    (first,) = journal.deeds(driver.gpu())
+    journal.begin(driver.gpu(), "migrator", Op.DESTROY, ONE, known=first)
+    ending = journal.begin(driver.gpu(), "migrator", Op.DESTROY, ONE, known=first)
+    journal.end(ending, State.DONE)
+    again = journal.begin(driver.gpu(), "migrator", Op.CREATE, ONE)
+    journal.end(again, State.DONE, driver.at(ONE))
+    found = partitioner.recover()
+    assert (found.destroyed, found.finished) == ((), ())
+    assert driver.places() == [ONE]
+    assert settled(partitioner)
+
+
+def cut_off(driver: Scripted, journal: Journal) -> None:
+    """A change from the whole GPU to two halves, killed when the first was half made."""
+    partitioner = Partitioner(driver, journal)
+    partitioner.apply(Layout((WHOLE,)))
+    change = journal.begin_change(driver.gpu(), "migrator", (WHOLE,), (LEFT, RIGHT))
+    (create,) = journal.deeds(driver.gpu())
+    gone = journal.begin(driver.gpu(), "migrator", Op.DESTROY, WHOLE, known=create, change=change)
+    driver.destroy(driver.at(WHOLE))
+    journal.end(gone, State.DONE)
+    journal.begin(driver.gpu(), "migrator", Op.CREATE, LEFT, change=change)
+    driver.foreign(LEFT, whole=False)
+    driver.calls.clear()
+
+
+@pytest.mark.parametrize("wanted", [(LEFT, RIGHT), (ONE, SIX), (WHOLE,), ()])
+def test_after_a_crash_apply_goes_straight_to_the_layout_as_its_plan_said(
+    partitioner: Partitioner, driver: Scripted, journal: Journal, wanted: tuple[Place, ...]
+) -> None:
+    cut_off(driver, journal)
+    assert partitioner.cut_off
+    planned = partitioner.plan(Layout(wanted))
+    assert partitioner.apply(Layout(wanted)) == planned
+    assert driver.calls == list(map(str, planned)), "nothing was done on the way"
+    assert driver.calls == [f"destroy {LEFT}", *(f"create {each}" for each in wanted)]
+    assert driver.places() == list(wanted)
+    assert settled(partitioner)
+    assert not partitioner.cut_off
+    (old,) = partitioner.recovered.superseded
+    assert journal.state_of(old) is State.SUPERSEDED
+
+
+def test_where_that_fails_it_goes_back_to_the_layout_before_the_crash(
+    partitioner: Partitioner, driver: Scripted, journal: Journal
+) -> None:
+    cut_off(driver, journal)
+    driver.before = Failing(f"create {SIX}", RefusedError("no room"))
+    with pytest.raises(GpuError, match="no room; the GPU is as it was before"):
+        partitioner.apply(Layout((ONE, SIX)))
+    assert driver.places() == [WHOLE]
+    assert settled(partitioner)
+
+
+def test_where_it_is_blocked_what_was_cut_off_is_settled_first(
+    partitioner: Partitioner, driver: Scripted, journal: Journal
+) -> None:
+    cut_off(driver, journal)
+    driver.foreign(RIGHT)
+    with pytest.raises(BlockedError, match=r"3g.20gb at 4 is in the way and is not ours"):
+        partitioner.apply(Layout((WHOLE,)))
+    assert driver.places() == [LEFT, RIGHT], "forward, since back is barred"
+    assert settled(partitioner)
+
+
+def test_clear_after_a_crash_makes_nothing_first(
+    partitioner: Partitioner, driver: Scripted, journal: Journal
+) -> None:
+    cut_off(driver, journal)
+    partitioner.clear()
+    assert driver.calls == [f"destroy {LEFT}"]
+    assert settled(partitioner)
+
+
+def test_of_two_changes_that_were_cut_off_only_the_later_is_settled(
+    partitioner: Partitioner, driver: Scripted, journal: Journal
+) -> None:
+    """Killed just before the earlier one was marked as superseded."""
+    cut_off(driver, journal)
+    journal.begin_change(driver.gpu(), "migrator", (WHOLE,), (SIX,))
+    assert [each.wanted for each in partitioner.recover().superseded] == [(LEFT, RIGHT)]
+    assert driver.places() in ([WHOLE], [SIX])
+    assert settled(partitioner)
+
+
 def test_known_and_gone_is_forgotten_and_an_equal_one_with_another_number_is_foreign(
     partitioner: Partitioner, driver: Scripted
 ) -> None:
@@ -440,10 +615,8 @@ def test_one_partitioner_nests_its_lock_and_keeps_others_out(
 
 
 class Mig(Scripted):
-    name = "mig"
-
     def gpu(self) -> Gpu:
-        return replace(super().gpu(), index=3)
+        return replace(super().gpu(), index=3, driver="mig")
 
 
 def test_the_command_to_remove_what_is_foreign_names_the_gpu(

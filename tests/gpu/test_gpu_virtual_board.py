@@ -147,7 +147,7 @@ def test_another_boot_finds_the_same_board_empty(tmp_path: Path) -> None:
 
 
 def test_a_file_of_another_board_or_none_is_told(tmp_path: Path) -> None:
-    virtual(tmp_path)
+    virtual(tmp_path).create_gpu_instance(Place(0, "1g.5gb"))
     with pytest.raises(InputError, match=r"is of a A100-40GB, not of a A30-24GB; .* start anew"):
         virtual(tmp_path, board("A30-24GB"))
     for damage in ("", "{", "[]", '{"version": 2}', '{"version": 1, "board": "A100-40GB"}'):
@@ -159,7 +159,7 @@ def test_a_file_of_another_board_or_none_is_told(tmp_path: Path) -> None:
 def test_a_folder_that_is_a_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="name another state folder in MIGRATOR_STATE"):
-        virtual(tmp_path / "file")
+        virtual(tmp_path / "file").create_gpu_instance(Place(0, "1g.5gb"))
 
 
 WORKER = """

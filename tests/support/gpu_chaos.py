@@ -110,6 +110,7 @@ class Campaign:
             elif kind in ("begin", "end"):
                 last = each
                 self.told["failed"] += bool(each.get("failed"))
+                self.told["stubborn"] += bool(each.get("stubborn"))
             elif kind == "trap":
                 self.told[f"at {each['at']}"] += 1
         return last, operations

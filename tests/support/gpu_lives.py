@@ -10,7 +10,7 @@ import os
 import random
 import signal
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,12 @@ from migrator.gpu.driver import GpuDriver, Place
 from migrator.gpu.hand import matched
 from migrator.gpu.journal import Journal
 from migrator.gpu.layout import Layout, places_of
-from migrator.gpu.partitioner import Partitioner
+from migrator.gpu.partitioner import PAUSES_S, Partitioner
 from support.gpu_worlds import World
 
 OWNERS = ("migrator", "other")
+ATTEMPTS = len(PAUSES_S) + 1
+"""At a destroy that fails for a moment."""
 AS_BEFORE = "the GPU is as it was before"
 Holdings = dict[str, frozenset[Place]]
 """Which places each owner has."""
@@ -188,8 +190,37 @@ class Life:
         """One operation of ours, perhaps with faults."""
         owner = self.draw.choices(OWNERS, [2, 1])[0]
         partitioner = self.partitioner(owner)
+        if self.draw.random() < 0.05:
+            self._stubborn(partitioner)
+            return
         act, wanted = self._drawn(partitioner, self.holdings()[owner])
         self.done(partitioner, act, wanted, faulty=self.draw.random() < 0.25)
+
+    def _stubborn(self, partitioner: Partitioner) -> None:
+        """A destroy whose fault outlasts it and two recoveries; then its place is wanted again."""
+        owner, before = partitioner.owner, self.holdings()
+        held = {each.place for each in self.world.seen() if each.held}
+        if not before[owner] - held:
+            return
+        gone = self.draw.choice(sorted(before[owner] - held))
+        without = {**before, owner: before[owner] - {gone}}
+        self.diary.write(event="begin", owner=owner, before=before, after=without)
+        self.world.outlast(3 * ATTEMPTS)
+        try:
+            with suppress(MigratorError):
+                partitioner.destroy(gone)
+            partitioner.recover()
+            self.diary.write(event="begin", owner=owner, before=without, after=before)
+            partitioner.apply(Layout(tuple(sorted(before[owner]))))
+            possible = [before]
+        except KeyboardInterrupt:
+            self.trap.left = None
+            possible = [before, without]
+        self.world.mend()
+        partitioner.recover()
+        now = self.holdings()
+        assert now in possible, (now, possible)
+        self.diary.write(event="end", holdings=now, stubborn=True)
 
     def done(
         self,

@@ -87,6 +87,10 @@ class World(Protocol):
         """Something will fail soon."""
         ...
 
+    def outlast(self, attempts: int) -> None:
+        """The next destroys of a GPU instance fail so often, its compute instance gone."""
+        ...
+
     def mend(self) -> None:
         """Nothing fails any more."""
         ...
@@ -164,6 +168,10 @@ class MigWorld:
             ]
         )
         self._fake.fault(kind, draw.choice([1, 1, 2, 3, 12]), after=draw.choice([0, 0, 1, 2, 20]))
+
+    def outlast(self, attempts: int) -> None:
+        """As a board sometimes does."""
+        self._fake.fault(FaultKind.TRANSIENT_DESTROY, attempts)
 
     def mend(self) -> None:
         """No fault is left."""
@@ -248,6 +256,9 @@ class EmulatedWorld:
         """The next calls fail, before they have done anything."""
         kind = draw.choice([TransientError, TransientError, RefusedError, NotPermittedError])
         self._faults += [kind("a fault")] * draw.choice([1, 2, 3, 12])
+
+    def outlast(self, attempts: int) -> None:
+        """Its faults come before anything is done, so that nothing is left by halves."""
 
     def mend(self) -> None:
         """No fault is left."""

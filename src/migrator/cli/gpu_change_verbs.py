@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from migrator.cli.gpu_options import (
     BoardName,
-    Driver,
     DriverName,
     DryRun,
     Index,
@@ -26,6 +26,7 @@ from migrator.cli.gpu_options import (
 from migrator.cli.plan_verbs import AsJson
 from migrator.cli.printing import print_json
 from migrator.core.errors import InputError
+from migrator.gpu.names import Driver
 
 if TYPE_CHECKING:
     from migrator.core.catalogue import Board
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from migrator.gpu.partitioner import Partitioner
 
 _LOOK_EVERY_S = 0.25
+_CUT_OFF = "an earlier run was cut off; this one begins where that had stopped"
 
 
 @group.command()
@@ -52,6 +54,13 @@ def apply(
             "--enable-mig", help="Switch MIG mode on first if it is off; the GPU may be reset."
         ),
     ] = False,
+    limit_memory: Annotated[
+        bool,
+        typer.Option(
+            "--limit-memory",
+            help="MPS shares that are created get no more memory than the MIG instance would.",
+        ),
+    ] = False,
     state: State = None,
     board: BoardName = None,
     as_json: AsJson = False,
@@ -64,18 +73,25 @@ def apply(
     """
     from migrator.gpu.layout_file import read_layout
 
-    asked = target(driver, index, state, board)
+    asked = replace(target(driver, index, state, board), limit_memory=limit_memory)
+    if limit_memory and asked.driver != Driver.MPS:
+        raise InputError(
+            f"--limit-memory: {asked.driver} gives every instance its own memory; leave it out"
+        )
     if enable_mig and asked.driver != Driver.MIG:
         raise InputError(f"--enable-mig: {asked.driver} has no MIG mode; leave it out")
-    with asked.partitioner(owner) as partitioner:
+    with asked.partitioner(owner, looking=dry_run) as partitioner:
         gpu = partitioner.driver.gpu()
         wanted = read_layout(layout, gpu, name)
         for note in wanted.notes:
             say(note)
         if dry_run:
             steps = partitioner.plan(wanted.layout)
+            if partitioner.cut_off:
+                say(_CUT_OFF)
             if steps and not gpu.divides:
-                say(f"MIG mode of GPU {gpu.index} is off; without --dry-run give --enable-mig too")
+                then = "it is switched on first" if enable_mig else "give --enable-mig too"
+                say(f"MIG mode of GPU {gpu.index} is off; without --dry-run {then}")
         else:
             if not gpu.divides and partitioner.plan(wanted.layout):
                 _require_mode(partitioner.driver, enable_mig)
@@ -100,7 +116,7 @@ def clear(
     Example:  migrator gpu clear --dry-run
     """
     asked = target(driver, index, state, board)
-    with asked.partitioner(owner) as partitioner:
+    with asked.partitioner(owner, looking=dry_run) as partitioner:
         board_there = partitioner.driver.gpu().board
         if dry_run:
             steps = _unused(partitioner.ours())
@@ -169,11 +185,14 @@ def _unused(instances: Sequence[GpuInstance]) -> tuple[Step, ...]:
 
 
 def _why_left(partitioner: Partitioner, instance: GpuInstance) -> str:
+    from migrator.gpu.change import clearing
+
     whose = partitioner.owners().get(instance.place)
     if whose is None:
         return "not ours"
     if whose != partitioner.owner:
-        return f"it is {whose}'s; `migrator gpu clear --owner {whose}` destroys it"
+        command = clearing(partitioner.driver.gpu(), whose)
+        return f"it is {whose}'s; `{command}` destroys it"
     holders = ", ".join(map(str, instance.holders))
     return f"in use by {holders}" if holders else "it came while we were at work"
 
@@ -181,10 +200,8 @@ def _why_left(partitioner: Partitioner, instance: GpuInstance) -> str:
 def _tell_recovery(partitioner: Partitioner) -> None:
     """What an earlier run that was cut off had left, and what became of it first."""
     found = partitioner.recovered
-    if found.finished:
-        say("an earlier run was cut off; what it had begun was finished first")
-    if found.undone:
-        say("an earlier run was cut off; what it had begun was taken back first")
+    if found.finished or found.undone or found.superseded:
+        say(_CUT_OFF)
     if found.forgotten:
         say(f"gone since the last run: {', '.join(map(str, found.forgotten))}")
     for each in found.unsettled:

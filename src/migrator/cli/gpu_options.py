@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +14,7 @@ import typer
 
 from migrator.cli.app import app
 from migrator.core.errors import InputError
+from migrator.gpu.names import Driver
 
 if TYPE_CHECKING:
     from migrator.gpu.driver import GpuDriver
@@ -28,14 +28,6 @@ group = typer.Typer(
     "Trouble:  migrator gpu doctor",
 )
 app.add_typer(group, name="gpu")
-
-
-class Driver(StrEnum):
-    """What divides the GPU, by name."""
-
-    MIG = "mig"
-    MPS = "mps"
-    EMULATED = "emulated"
 
 
 DriverName = Annotated[
@@ -102,29 +94,34 @@ class Target:
     index: int
     state: Path
     board: str | None
+    limit_memory: bool = False
 
     @contextmanager
     def opened(self) -> Iterator[GpuDriver]:
         """Its driver."""
         from migrator.gpu.drivers import opened
 
-        with opened(self.driver, self.index, state=self.state, board=self.board) as driver:
+        with opened(
+            self.driver,
+            self.index,
+            state=self.state,
+            board=self.board,
+            limit_memory=self.limit_memory,
+        ) as driver:
             yield driver
 
     @contextmanager
-    def partitioner(self, owner: str) -> Iterator[Partitioner]:
-        """What changes it; a damaged journal is told."""
+    def partitioner(self, owner: str, *, looking: bool = False) -> Iterator[Partitioner]:
+        """What changes it, or only plans where it is `looking`; a damaged journal is told."""
         from migrator.gpu.journal import Journal
+        from migrator.gpu.journal_file import in_words
         from migrator.gpu.partitioner import Partitioner
 
         if not owner.strip() or not owner.isprintable():
             raise InputError("--owner: the name is empty or not printable; give a plain name")
-        with self.opened() as driver, Journal(self.journal) as journal:
+        with self.opened() as driver, Journal(self.journal, looking=looking) as journal:
             if journal.damaged is not None:
-                say(
-                    f"the journal was damaged and is kept as {journal.damaged}; what is on the "
-                    "GPU now counts as not ours"
-                )
+                say(in_words(journal.damaged))
             yield Partitioner(driver, journal, owner)
 
     @property

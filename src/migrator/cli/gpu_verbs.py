@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from migrator.cli.gpu_json import Row, gpu_json, shown_json
 from migrator.cli.gpu_options import (
     BoardName,
-    Driver,
     DriverName,
     Index,
     LayoutGiven,
@@ -27,9 +26,7 @@ from migrator.cli.printing import REFUSED, print_json
 from migrator.core.errors import MigratorError
 
 if TYPE_CHECKING:
-    from migrator.gpu.driver import Gpu, GpuInstance, Place
-
-Row = dict[str, Any]
+    from migrator.gpu.driver import Gpu, GpuDriver, GpuInstance, Place
 
 
 @group.command("list")
@@ -45,27 +42,26 @@ def list_gpus(
 ) -> None:
     """List every GPU: its board, its MIG mode, its instances as PROFILE@START.
 
+    One that cannot be asked has its error in its line, and the exit code is 3.
+
     Example:  migrator gpu list --driver emulated
     """
     del dry_run
     from migrator.cli.gpu_text import table
 
-    try:
-        asked = target(driver, index or 0, state, board, looking=True)
-        rows = list(_rows(asked, index))
-    except MigratorError as error:
-        say(str(error))
-        asked, rows = None, []
+    asked = target(driver, index or 0, state, board, looking=True)
+    rows = _rows(asked, index)
     if as_json:
-        print_json({"driver": asked.driver if asked else driver, "gpus": rows})
-        return
-    cells = [
-        (str(row["index"]), row.get("board", ""), _mode(row), row.get("error") or _short(row))
-        for row in rows
-    ]
-    if asked:
+        print_json({"driver": asked.driver, "gpus": rows})
+    else:
+        cells = [
+            (str(row["index"]), row.get("board", ""), _mode(row), row.get("error") or _short(row))
+            for row in rows
+        ]
         print(f"driver {asked.driver}")
-    print(table(("GPU", "board", "MIG mode", "instances"), cells) if cells else "no GPUs")
+        print(table(("GPU", "board", "MIG mode", "instances"), cells) if cells else "no GPUs")
+    if any("error" in row for row in rows):
+        raise typer.Exit(REFUSED)
 
 
 @group.command()
@@ -79,6 +75,8 @@ def show(
 ) -> None:
     """Draw a GPU: its slices, whose every instance is, who uses it, and what still fits.
 
+    --json also has the environment that a worker needs on each instance.
+
     Example:  migrator gpu show --gpu 1
     """
     del dry_run
@@ -87,18 +85,22 @@ def show(
     asked = target(driver, index, state, board, looking=True)
     with asked.opened() as opened:
         gpu, instances = opened.gpu(), opened.instances()
-    owners, unfinished = _written(asked)
+        environments = {each: _environment(opened, each) for each in instances}
+    owners, unfinished = _written(asked, gpu, instances)
     if as_json:
-        row = _gpu_json(asked.driver, gpu, instances, owners)
-        print_json(row | {"profiles": _profiles_json(gpu, instances), "unfinished": unfinished})
+        row = shown_json(gpu, instances, owners, environments)
+        print_json(row | {"unfinished": unfinished})
         return
     print(heading(asked.driver, gpu), end="\n\n")
     print(slices(gpu.board, instances), end="\n\n")
     if instances:
         print(instance_table(instances, owners), end="\n\n")
+        names = sorted({name for each in environments.values() for name in each or ()})
+        if names:
+            print(f"a worker needs {', '.join(names)}: `show --json` has the values", end="\n\n")
     print(profile_table(gpu.board, instances))
     for each in unfinished:
-        print(f"\nunfinished: {each}; the next change finishes or undoes it")
+        print(f"\nunfinished: {each}; the next change begins where it had stopped")
 
 
 @group.command("assert")
@@ -198,15 +200,37 @@ def doctor(
         raise typer.Exit(REFUSED)
 
 
-def _rows(asked: Target, only: int | None) -> Iterator[Row]:
+def _rows(asked: Target, only: int | None) -> list[Row]:
+    """A row per GPU; where there is but one to ask, its error is the answer."""
     from migrator.gpu.survey import indices
 
-    for each in indices(asked.driver, asked.state) if only is None else (only,):
-        try:
-            with replace(asked, index=each).opened() as driver:
-                yield _gpu_json(asked.driver, driver.gpu(), driver.instances())
-        except MigratorError as error:
-            yield {"index": each, "error": str(error)}
+    wanted = indices(asked.driver, asked.state) if only is None else (only,)
+    if len(wanted) == 1:
+        return [_row(replace(asked, index=wanted[0]))]
+    return [_row_or_error(replace(asked, index=each)) for each in wanted]
+
+
+def _row(asked: Target) -> Row:
+    with asked.opened() as driver:
+        return gpu_json(driver.gpu(), driver.instances())
+
+
+def _row_or_error(asked: Target) -> Row:
+    try:
+        return _row(asked)
+    except MigratorError as error:
+        return {"index": asked.index, "error": str(error)}
+
+
+def _environment(driver: GpuDriver, instance: GpuInstance) -> dict[str, str] | None:
+    """What a worker there must find; None where nothing can run."""
+    from migrator.gpu.mps import MpsDriver
+
+    if instance.uuid is None:
+        return None
+    # looking starts no daemon
+    ask = driver.described if isinstance(driver, MpsDriver) else driver.environment
+    return dict(ask(instance))
 
 
 def _mode(row: Row) -> str:
@@ -221,63 +245,20 @@ def _short(row: Row) -> str:
     return " ".join(words) or "none"
 
 
-def _written(asked: Target) -> tuple[dict[Place, str], list[str]]:
+def _written(
+    asked: Target, gpu: Gpu, instances: tuple[GpuInstance, ...]
+) -> tuple[dict[Place, str], list[str]]:
     """Whose the instances are, and what was begun and never finished, as the journal has it."""
-    if not asked.journal.exists():
-        return {}, []
+    from migrator.gpu.deed import alive
+    from migrator.gpu.hand import matched
+    from migrator.gpu.journal import Journal
+
     try:
-        with asked.partitioner("migrator") as partitioner:
-            begun = partitioner.journal.unfinished(partitioner.driver.gpu())
+        with Journal(asked.journal, looking=True) as journal:
+            begun, creates = journal.unfinished(gpu), alive(journal.deeds(gpu))
             words = [f"{each.owner}'s change, begun by process {each.pid}" for each in begun]
-            return dict(partitioner.owners()), words
+            there = matched(instances, creates)
+            return {place: create.owner for place, (_, create) in there.items()}, words
     except MigratorError as error:
         say(str(error))
         return {}, []
-
-
-def _gpu_json(
-    driver: str,
-    gpu: Gpu,
-    instances: tuple[GpuInstance, ...],
-    owners: dict[Place, str] | None = None,
-) -> Row:
-    return {
-        "index": gpu.index,
-        "uuid": gpu.uuid,
-        "name": gpu.name,
-        "board": gpu.board.name,
-        "driver": driver,
-        "driver_version": gpu.driver_version,
-        "mig_mode": gpu.divides and driver != Driver.MPS,
-        "instances": [_instance_json(gpu, each, owners) for each in instances],
-    }
-
-
-def _instance_json(gpu: Gpu, instance: GpuInstance, owners: dict[Place, str] | None) -> Row:
-    place = instance.place
-    whose = {} if owners is None else {"owner": owners.get(place)}
-    return {
-        "start": place.start,
-        "gpcs": gpu.board.profile(place.profile).gpcs,
-        "profile": place.profile,
-        "number": instance.number,
-        "uuid": instance.uuid,
-        **whose,
-        "holders": [asdict(each) for each in instance.holders],
-    }
-
-
-def _profiles_json(gpu: Gpu, instances: tuple[GpuInstance, ...]) -> list[Row]:
-    from migrator.cli.gpu_text import room
-
-    return [
-        {
-            "profile": each.name,
-            "gpcs": each.gpcs,
-            "sms": each.sms,
-            "memory_gib": each.memory_gib,
-            "starts": list(each.starts),
-            "fits_at": list(room(gpu.board, instances, each)),
-        }
-        for each in gpu.board.profiles
-    ]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import math
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -125,55 +123,11 @@ def _tokens(live: LiveScenario, token: str | None) -> dict[str, str]:
 
 
 def _loaded(live: LiveScenario, settings: LoadSettings) -> LoadOutcome:
-    from migrator.load.run import load as send
+    from migrator.cli.loops import loaded
 
     gc.enable()
-    with _watched() as show, asyncio.Runner(loop_factory=_loop) as runner:
-        begun = False
-
-        def watch(now: Standing) -> None:
-            nonlocal begun
-            begun = True
-            show(now)
-
-        async def sending() -> LoadOutcome:
-            stop = asyncio.Event()
-            with _interruptible(stop, lambda: begun):
-                return await send(live, settings, watch, stop)
-
-        try:
-            return runner.run(sending())
-        except asyncio.CancelledError:
-            raise KeyboardInterrupt from None
-
-
-def _loop() -> asyncio.AbstractEventLoop:
-    """The fast one where it is installed, as the server's is."""
-    try:
-        import uvloop
-    except ModuleNotFoundError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
-
-
-@contextmanager
-def _interruptible(stop: asyncio.Event, begun: Callable[[], bool]) -> Iterator[None]:
-    """Ctrl-C ends the sending, and what was measured is told; before it, or twice, it ends all."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-
-    def interrupt() -> None:
-        if stop.is_set() or not begun():
-            task.cancel()
-        stop.set()
-
-    before = signal.getsignal(signal.SIGINT)
-    loop.add_signal_handler(signal.SIGINT, interrupt)
-    try:
-        yield
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)
-        signal.signal(signal.SIGINT, before)
+    with _watched() as show:
+        return loaded(live, settings, show)
 
 
 @contextmanager

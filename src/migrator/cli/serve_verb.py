@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +12,7 @@ import typer
 from migrator.cli.app import app
 
 if TYPE_CHECKING:
-    from migrator.runtime.daemon import Daemon
+    pass
 
 
 @app.command()
@@ -62,6 +60,7 @@ def serve(
     import gc
     from dataclasses import replace
 
+    from migrator.cli.serve_loop import served
     from migrator.gpu.state import state_folder
     from migrator.runtime.daemon import Daemon
     from migrator.runtime.serving import Serving
@@ -79,14 +78,7 @@ def serve(
     digests = {name: digest(token) for name, token in found.items()}
     tokens = Tokens({k: v for k, v in digests.items() if k != ADMIN}, digests.get(ADMIN))
     serving = Serving(live, state_folder(state), driver, gpu, tokens, windows, from_first_request)
-    asyncio.run(_run(Daemon(serving, _say)))
-
-
-async def _run(daemon: Daemon) -> None:
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    await daemon.run(stop)
+    served(Daemon(serving, _say))
 
 
 def _say(words: str) -> None:

@@ -13,8 +13,9 @@ from enum import StrEnum
 
 from migrator.core.catalogue import Board, MigProfile
 from migrator.core.errors import GpuError
-from migrator.gpu.driver import GpuInstance, Place
+from migrator.gpu.driver import Gpu, GpuInstance, Place
 from migrator.gpu.layout import Layout, Places, laid, places_of, slices
+from migrator.gpu.names import Driver
 
 BETTER_HIGH_GPCS = (1, 3)
 """Sizes that leave more room for others at high starts."""
@@ -47,10 +48,19 @@ class BlockedError(GpuError):
         """What is in the way."""
 
 
-def by_hand(instance: GpuInstance) -> str:
-    """How an operator removes an instance that is not ours."""
-    number = instance.number
-    return f"remove it with `nvidia-smi mig -dci -gi {number} && nvidia-smi mig -dgi -gi {number}`"
+def by_hand(gpu: Gpu, instance: GpuInstance) -> str | None:
+    """The command that removes an instance nobody here made; None where there is none."""
+    if gpu.driver != Driver.MIG:
+        return None
+    smi, of = f"nvidia-smi mig -i {gpu.index}", f"-gi {instance.number}"
+    # nvidia-smi refuses to destroy compute instances where there are none
+    return f"{smi} -dci {of} && {smi} -dgi {of}" if instance.uuid else f"{smi} -dgi {of}"
+
+
+def clearing(gpu: Gpu, owner: str) -> str:
+    """The command that removes what an owner has; MPS is never the driver by default."""
+    driver = f" --driver {gpu.driver}" if gpu.driver == Driver.MPS else ""
+    return f"migrator gpu clear --owner {owner}{driver}"
 
 
 def planned(
@@ -59,11 +69,11 @@ def planned(
     ours: Collection[Place],
     wanted: Layout,
     *,
-    remedy: Callable[[GpuInstance], str] = by_hand,
+    remedy: Callable[[GpuInstance], str] | None = None,
 ) -> tuple[Step, ...]:
     """The fewest steps to `wanted`, destroys first; BlockedError, InputError.
 
-    `remedy` says what to do about an instance that is not ours.
+    `remedy` says what to do about an instance that is not ours, for who will read the error.
     """
     situation = _Situation(board, present, ours, wanted)
     best: Places = ()
@@ -154,7 +164,7 @@ def _room_beside(board: Board, wanted: Layout) -> dict[str, int]:
 def _sentence(
     blockers: tuple[GpuInstance, ...],
     ours: Collection[Place],
-    remedy: Callable[[GpuInstance], str],
+    remedy: Callable[[GpuInstance], str] | None,
 ) -> str:
     return "; ".join(
         _in_use(each) if each.place in ours else _not_ours(each, remedy) for each in blockers
@@ -166,6 +176,7 @@ def _in_use(instance: GpuInstance) -> str:
     return f"{instance.place} is in the way and in use by {holders}: end that or wait"
 
 
-def _not_ours(instance: GpuInstance, remedy: Callable[[GpuInstance], str]) -> str:
+def _not_ours(instance: GpuInstance, remedy: Callable[[GpuInstance], str] | None) -> str:
     half = "" if instance.uuid else ", has no compute instance"
-    return f"{instance.place} is in the way{half} and is not ours: {remedy(instance)}"
+    then = f": {remedy(instance)}" if remedy else ""
+    return f"{instance.place} is in the way{half} and is not ours{then}"

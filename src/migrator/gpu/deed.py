@@ -21,12 +21,15 @@ class State(StrEnum):
     UNDONE = "undone"
     FORGOTTEN = "forgotten"
     """A created instance that was gone when we looked; a change nobody will settle any more."""
+    SUPERSEDED = "superseded"
+    """A change that was given up for a later one."""
 
 
 @dataclass(frozen=True)
 class Deed:
     """One create or destroy: what was meant, and what became of it."""
 
+    driver: str
     gpu_uuid: str
     boot_id: str
     owner: str
@@ -62,6 +65,7 @@ class Deed:
 class Change:
     """A change from our instances `before` to our instances `wanted`."""
 
+    driver: str
     gpu_uuid: str
     boot_id: str
     owner: str

@@ -1,7 +1,7 @@
 """What stands between an operator and a divided GPU: checks, each with the command to run.
 
-`migrator gpu doctor` prints them. Nothing on the GPU is changed, and nothing that is missing is
-an error here: it is what is told.
+`migrator gpu doctor` prints them. Nothing is changed, on the GPU or on disk, and nothing that is
+missing is an error here: it is what is told.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from migrator.core.errors import MigratorError
+from migrator.gpu.change import by_hand
 from migrator.gpu.check import Check, Verdict
 from migrator.gpu.deed import Change, Deed, State, alive
 from migrator.gpu.driver import Gpu, GpuInstance, Holder
 from migrator.gpu.drivers import opened
 from migrator.gpu.journal import Journal
 from migrator.gpu.lock import GpuLock
-from migrator.gpu.machine import Machine, compute_mode
+from migrator.gpu.machine import Machine
 from migrator.gpu.machine_checks import (
     capability_check,
     compute_mode_check,
@@ -25,6 +26,9 @@ from migrator.gpu.machine_checks import (
     mps_checks,
 )
 from migrator.gpu.mig import MigDriver
+from migrator.gpu.mps import DAEMON_OWNER, daemon_name
+from migrator.gpu.names import Driver
+from migrator.gpu.nvidia_smi import compute_mode
 from migrator.gpu.survey import journal_path
 
 Checks = Iterator[Check]
@@ -41,6 +45,7 @@ def examined(
     """Everything there is to say about this GPU under this driver."""
     checks = [*_state_folder(state)]
     holders: set[Holder] = set()
+    lock: GpuLock | None = None
     try:
         with opened(driver, index, state=state, board=board) as divided:
             gpu, instances = divided.gpu(), divided.instances()
@@ -50,10 +55,11 @@ def examined(
         checks.append(Check("driver", Verdict.PROBLEM, str(error)))
     else:
         holders.update(holder for each in instances for holder in each.holders)
+        lock = GpuLock.of(gpu, state)
         checks += _board(driver, gpu, instances, state)
     checks += _kept_aside(state)
     if driver != "emulated":
-        checks += _surroundings(driver, index, holders, state, machine or Machine())
+        checks += _surroundings(driver, index, holders, state, machine or Machine(), lock)
     return tuple(checks)
 
 
@@ -69,16 +75,13 @@ def _board(driver: str, gpu: Gpu, instances: Sequence[GpuInstance], state: Path)
     except MigratorError as error:
         yield Check("journal", Verdict.PROBLEM, str(error), f"ls -la {state}")
     else:
-        yield _journal(deeds, unfinished, GpuLock(state, gpu.uuid))
+        yield _journal(deeds, unfinished, GpuLock.of(gpu, state))
     yield from instance_checks(driver, gpu, instances, deeds)
 
 
 def _written(gpu: Gpu, state: Path) -> tuple[tuple[Deed, ...], tuple[Change, ...]]:
-    """What the journal says of this GPU; one that does not exist is not made."""
-    path = journal_path(state)
-    if not path.exists():
-        return (), ()
-    with Journal(path) as journal:
+    """What the journal says of this GPU; it is left as it is, damaged or missing."""
+    with Journal(journal_path(state), looking=True) as journal:
         return journal.deeds(gpu), journal.unfinished(gpu)
 
 
@@ -106,6 +109,7 @@ def instance_checks(
     yield from (
         _half_made(driver, gpu, each, each in ours) for each in instances if each.uuid is None
     )
+    yield from _unknown_shares(gpu, [each for each in instances if each not in ours])
 
 
 def _half_made(driver: str, gpu: Gpu, instance: GpuInstance, ours: bool) -> Check:
@@ -114,18 +118,29 @@ def _half_made(driver: str, gpu: Gpu, instance: GpuInstance, ours: bool) -> Chec
     if ours:
         mend = f"migrator gpu clear --driver {driver} --gpu {gpu.index}"
         return Check(name, Verdict.WARNING, f"{words}; it is ours, any change removes it", mend)
-    by_hand = f"sudo nvidia-smi mig -i {gpu.index} -dgi -gi {instance.number}"
-    mend_theirs = by_hand if driver == "mig" else None
+    command = by_hand(gpu, instance)
+    mend_theirs = f"sudo {command}" if command else None
     return Check(name, Verdict.PROBLEM, f"{words}; it is not ours and stays", mend_theirs)
 
 
+def _unknown_shares(gpu: Gpu, shares: Sequence[GpuInstance]) -> Checks:
+    """MPS shares are nobody's but ours: those that the journal has lost are never cleared."""
+    if gpu.driver == Driver.MPS and shares:
+        places = ", ".join(str(each.place) for each in shares)
+        words = f"the journal does not know {places}, so nothing of ours removes them"
+        folder = daemon_name(DAEMON_OWNER, gpu.uuid)
+        yield Check(
+            "shares",
+            Verdict.WARNING,
+            f"{words}; when no worker runs there, end their daemon and remove {folder} in the "
+            "state folder",
+            f"migrator gpu show --driver {gpu.driver} --gpu {gpu.index}",
+        )
+
+
 def _journal(deeds: Sequence[Deed], unfinished: Sequence[Change], lock: GpuLock) -> Check:
-    try:
-        if lock.path.exists():
-            lock.take()
-            lock.give_back()
-    except MigratorError as error:
-        return Check("journal", Verdict.WARNING, str(error))
+    if holder := lock.holder():
+        return Check("journal", Verdict.WARNING, f"the GPU is being changed by {holder}")
     if unfinished or any(each.state is State.BEGUN for each in deeds):
         words = "a change was begun and never finished; the next one finishes or undoes it"
         return Check("journal", Verdict.WARNING, words, "migrator gpu apply LAYOUT")
@@ -133,15 +148,13 @@ def _journal(deeds: Sequence[Deed], unfinished: Sequence[Change], lock: GpuLock)
 
 
 def _kept_aside(state: Path) -> Checks:
-    for each in sorted(state.glob(f"{journal_path(state).name}.damaged-*")):
+    name = journal_path(state).name
+    for each in sorted([*state.glob(f"{name}.damaged-*"), *state.glob(f"{name}.older-*")]):
         if each.name.endswith(("-wal", "-shm")):
             continue
-        yield Check(
-            "journal",
-            Verdict.WARNING,
-            f"a damaged one was kept aside as {each}: what it knew counts as not ours now",
-            f"rm {each}*",
-        )
+        kind = "a damaged one" if ".damaged-" in each.name else "one of an older MIGRator"
+        words = f"{kind} was kept aside as {each}: what it knew counts as not ours now"
+        yield Check("journal", Verdict.WARNING, words, f"rm {each}*")
 
 
 def _state_folder(state: Path) -> Checks:
@@ -157,7 +170,12 @@ def _state_folder(state: Path) -> Checks:
 
 
 def _surroundings(
-    driver: str, index: int, holders: Collection[Holder], state: Path, machine: Machine
+    driver: str,
+    index: int,
+    holders: Collection[Holder],
+    state: Path,
+    machine: Machine,
+    lock: GpuLock | None,
 ) -> Checks:
     if driver == "mig":
         yield capability_check(machine)
@@ -165,5 +183,5 @@ def _surroundings(
     pids = {each.pid for each in found.seen}
     also = [each for each in holders if each.pid not in pids]
     yield from holder_checks(sorted([*found.seen, *also]), found.hidden)
-    yield from mps_checks(state, machine)
+    yield from mps_checks(state, machine, lock)
     yield compute_mode_check(index, compute_mode(index))

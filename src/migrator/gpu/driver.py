@@ -62,6 +62,8 @@ class Gpu:
     driver_version: str
     divides: bool
     """Whether instances can be created now; False: MIG mode is off."""
+    driver: str
+    """What divides it: what one driver makes on a GPU is unknown to the others."""
 
 
 class GpuDriver(Protocol):
@@ -78,7 +80,7 @@ class GpuDriver(Protocol):
         ...
 
     def create(self, place: Place) -> GpuInstance:
-        """GPU and compute instance, or neither; RefusedError, NotPermittedError."""
+        """GPU and compute instance, or neither; RefusedError, NotPermittedError, HalfMadeError."""
         ...
 
     def destroy(self, instance: GpuInstance) -> None:
@@ -96,6 +98,15 @@ class InUseError(GpuError):
 
 class RefusedError(GpuError):
     """The board has no room for the instance there, or cannot make it."""
+
+
+class HalfMadeError(RefusedError):
+    """An instance could not be made whole, and what was made of it could not be removed."""
+
+    def __init__(self, message: str, number: int) -> None:
+        super().__init__(message)
+        self.number = number
+        """The driver's own, of what it left."""
 
 
 class TransientError(GpuError):

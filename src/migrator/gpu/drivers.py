@@ -15,6 +15,7 @@ from migrator.gpu import mig
 from migrator.gpu.driver import GpuDriver
 from migrator.gpu.emulated import EmulatedDriver
 from migrator.gpu.mps import MpsDriver
+from migrator.gpu.names import Driver
 
 PACE = "MIGRATOR_EMULATED_PACE"
 """Factor on the time that emulated instances take to come and go; 0 never waits."""
@@ -34,8 +35,7 @@ class Wish:
 class Kind:
     """A driver by name."""
 
-    name: str
-    words: str
+    name: Driver
     opened: Callable[[Wish], AbstractContextManager[GpuDriver]]
 
 
@@ -50,7 +50,7 @@ def opened(
     kind = pick("--driver", name, DRIVERS)
     if index < 0:
         raise InputError(f"--gpu: {index} is no GPU's number; they begin with 0")
-    if board is not None and name != EmulatedDriver.name:
+    if board is not None and name != Driver.EMULATED:
         raise InputError(
             f"--board: {name} divides the GPU that is there; leave --board out, or use "
             "--driver emulated"
@@ -87,10 +87,10 @@ def _pace() -> float:
 
 
 DRIVERS = {
-    each.name: each
+    each.name.value: each
     for each in (
-        Kind("mig", "MIG instances of a GPU in MIG mode, through NVML", _mig),
-        Kind("mps", "shares of as many SMs on any NVIDIA GPU", _mps),
-        Kind("emulated", "MIG instances without a GPU", _emulated),
+        Kind(Driver.MIG, _mig),
+        Kind(Driver.MPS, _mps),
+        Kind(Driver.EMULATED, _emulated),
     )
 }

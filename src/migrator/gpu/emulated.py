@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from uuid import NAMESPACE_URL, uuid5
 
 from migrator.core import catalogue
 from migrator.core.catalogue import Board
-from migrator.core.errors import GpuError, InputError
+from migrator.core.errors import InputError, MigratorError
 from migrator.gpu.driver import Gpu, GpuInstance, Place
-from migrator.gpu.virtual_board import VirtualBoard
+from migrator.gpu.names import Driver
+from migrator.gpu.virtual_board import VirtualBoard, left_half_made
 from migrator.gpu.virtual_state import StateFile
 
 DEFAULT_BOARD = "A100-40GB"
@@ -24,7 +24,7 @@ CREATE_S, DESTROY_S = (0.16, 0.24), (0.20, 0.26)
 class EmulatedDriver:
     """A virtual board that takes as long as a real one."""
 
-    name = "emulated"
+    name = Driver.EMULATED.value
 
     def __init__(
         self,
@@ -48,6 +48,7 @@ class EmulatedDriver:
             boot_id=self._virtual.boot_id,
             driver_version="emulated",
             divides=True,
+            driver=self.name,
         )
         self._pace = pace
 
@@ -65,10 +66,12 @@ class EmulatedDriver:
         try:
             self._wait(CREATE_S)
             return self._virtual.create_compute_instance(half)
-        except BaseException:
-            with suppress(GpuError):
+        except BaseException as error:
+            try:
                 self._virtual.destroy_compute_instance(half)
                 self._virtual.destroy_gpu_instance(half)
+            except MigratorError as second:
+                raise left_half_made(half, second) from error
             raise
 
     def destroy(self, instance: GpuInstance) -> None:

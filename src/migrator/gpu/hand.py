@@ -10,13 +10,14 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from migrator.core.errors import MigratorError
-from migrator.gpu.change import Op, Step, planned
+from migrator.core.errors import InputError, MigratorError
+from migrator.gpu.change import Op, Step, by_hand, clearing, planned
 from migrator.gpu.deed import Change, Deed, State, alive
 from migrator.gpu.driver import (
     Gpu,
     GpuDriver,
     GpuInstance,
+    HalfMadeError,
     NotPermittedError,
     Place,
     RefusedError,
@@ -68,11 +69,9 @@ class Hand:
         """What to do about an instance that is not this owner's."""
         for deed in alive(self.journal.deeds(self.gpu)):
             if deed.is_about(instance):
-                return f"it is {deed.owner}'s, `migrator gpu clear --owner {deed.owner}` removes it"
-        if self.driver.name != "mig":
-            return "remove it with the program that made it"
-        smi, of = f"nvidia-smi mig -i {self.gpu.index}", f"-gi {instance.number}"
-        return f"remove it with `{smi} -dci {of} && {smi} -dgi {of}`"
+                return f"it is {deed.owner}'s, `{clearing(self.gpu, deed.owner)}` removes it"
+        command = by_hand(self.gpu, instance)
+        return f"remove it with {f'`{command}`' if command else 'the program that made it'}"
 
     def walk(self, steps: Iterable[Step], change: Change | None = None) -> None:
         """Does the steps in order; the first that fails ends it."""
@@ -90,18 +89,16 @@ class Hand:
         try:
             made = self.driver.create(place)
         except MigratorError as error:
-            left = None
             # what cannot be cleared up now stays begun in the journal, for the next recovery
             with contextlib.suppress(MigratorError):
-                left = self._after_failed_create(deed, error)
-            if left is None:
-                raise
-            made = left
+                self._clear_up(deed, error)
+            raise
         self.journal.end(deed, State.DONE, made)
         return made
 
     def destroy(self, instance: GpuInstance, create: Deed, change: Change | None = None) -> None:
         """Ends an instance of ours; what fails for a moment is tried again, up to a limit."""
+        self._end_begun(create, Op.DESTROY)  # this one takes the place of any that failed
         deed = self.journal.begin(
             self.gpu, self.owner, Op.DESTROY, create.place, known=create, change=change
         )
@@ -115,6 +112,7 @@ class Hand:
             if left:
                 raise
         self.journal.end(deed, State.DONE)
+        self._end_begun(create, Op.CREATE)
 
     def remove(self, instance: GpuInstance) -> None:
         """Destroys what has its intent on disk, again and again if it fails for a moment only."""
@@ -129,15 +127,27 @@ class Hand:
         except TransientError as error:
             raise TransientError(f"{error} (tried {len(self.pauses_s) + 1} times)") from error
 
-    def _after_failed_create(self, deed: Deed, error: MigratorError) -> GpuInstance | None:
-        """Clears half an instance away; a whole one is ours unless the board refused to make it."""
-        left = find(self.present(), deed)
-        if left and left.uuid and not isinstance(error, RefusedError | NotPermittedError):
-            return left
-        if left and not left.uuid:
-            self.remove(left)
+    def _clear_up(self, deed: Deed, error: MigratorError) -> None:
+        """Removes what a failed create left: what the driver names, else nothing it denies."""
+        if isinstance(error, HalfMadeError):
+            deed = self.journal.found(deed, error.number)
+        if isinstance(error, HalfMadeError) or not isinstance(error, _NOTHING_MADE):
+            left = find(self.present(), deed)
+            # a whole one there is somebody else's: ours never got its compute instance
+            if left and not left.uuid:
+                self.remove(left)
         self.journal.end(deed, State.UNDONE)
-        return None
+
+    def _end_begun(self, create: Deed, op: Op) -> None:
+        """Ends what was begun in that life and must not be taken up again."""
+        for deed in self.journal.deeds(self.gpu):
+            begun = deed.state is State.BEGUN and deed.intent is op
+            if begun and deed.generation == create.generation:
+                self.journal.end(deed, State.UNDONE)
+
+
+_NOTHING_MADE = (RefusedError, NotPermittedError, InputError)
+"""What a driver raises when the board would not begin: whatever is there is not ours."""
 
 
 def find(present: Iterable[GpuInstance], deed: Deed) -> GpuInstance | None:

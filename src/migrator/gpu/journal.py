@@ -27,9 +27,9 @@ from migrator.gpu.journal_rows import Row, change_of, change_values, deed_of, de
 KEPT = 200
 """Finished rows that stay for people to look at."""
 
-_ALIVE = """(intent = 'create' AND state = 'done' AND generation NOT IN (
-    SELECT generation FROM deed
-    WHERE gpu_uuid = :gpu AND intent = 'destroy' AND state = 'done'
+_HERE = "driver = :driver AND gpu_uuid = :gpu"
+_ALIVE = f"""(intent = 'create' AND state = 'done' AND generation NOT IN (
+    SELECT generation FROM deed WHERE {_HERE} AND intent = 'destroy' AND state = 'done'
 ))"""
 
 
@@ -37,12 +37,21 @@ class Journal:
     """The journal in the file `path`; not to be used in a fork of the process that opened it."""
 
     def __init__(
-        self, path: Path, *, synchronous: Literal["FULL", "NORMAL", "OFF"] = "FULL"
+        self,
+        path: Path,
+        *,
+        synchronous: Literal["FULL", "NORMAL", "OFF"] = "FULL",
+        looking: bool = False,
     ) -> None:
+        """`looking`: only to be read, and as it is; GpuError where it is damaged."""
         self.path = path
-        self._connection, self.damaged = journal_file.opened(path, synchronous)
-        """Where a damaged journal was kept aside when this one was opened."""
-        self._file = path.stat()
+        self.damaged: Path | None = None
+        """Where a damaged or older journal was kept aside when this one was opened."""
+        if looking:
+            self._connection = journal_file.looked_at(path)
+        else:
+            self._connection, self.damaged = journal_file.opened(path, synchronous)
+        self._file = None if looking else path.stat()
 
     def close(self) -> None:
         """Ends the connection."""
@@ -84,6 +93,7 @@ class Journal:
         `known` is the create whose instance is to be destroyed.
         """
         deed = Deed(
+            driver=gpu.driver,
             gpu_uuid=gpu.uuid,
             boot_id=gpu.boot_id,
             owner=owner,
@@ -98,6 +108,12 @@ class Journal:
         )
         return replace(deed, id=self._write("deed", deed_values(deed)))
 
+    def found(self, deed: Deed, number: int) -> Deed:
+        """Writes which instance a deed that is not over is about."""
+        known = replace(deed, number=number)
+        self._write("deed", deed_values(known), known.id)
+        return known
+
     def end(self, deed: Deed, state: State, instance: GpuInstance | None = None) -> Deed:
         """Writes what became of it, and which instance it is."""
         ended = replace(deed, state=state, ended_s=time.time())
@@ -111,7 +127,14 @@ class Journal:
     ) -> Change:
         """Writes the layout before and the wanted one; the steps are its deeds."""
         change = Change(
-            gpu.uuid, gpu.boot_id, owner, before, wanted, pid=os.getpid(), began_s=time.time()
+            gpu.driver,
+            gpu.uuid,
+            gpu.boot_id,
+            owner,
+            before,
+            wanted,
+            pid=os.getpid(),
+            began_s=time.time(),
         )
         return replace(change, id=self._write("change", change_values(change)))
 
@@ -124,16 +147,16 @@ class Journal:
         """Clears what was written about this GPU in another boot; the places that were alive."""
         with self._told():
             query = " UNION ".join(
-                f"SELECT boot_id FROM {table} WHERE gpu_uuid = :gpu AND boot_id != :boot"
+                f"SELECT boot_id FROM {table} WHERE {_HERE} AND boot_id != :boot"
                 for table in COLUMNS
             )
-            values = {"gpu": gpu.uuid, "boot": gpu.boot_id}
+            values = {**_here(gpu), "boot": gpu.boot_id}
             boots = self._connection.execute(query, values).fetchall()
         gone = [each for (boot,) in boots for each in self.deeds(replace(gpu, boot_id=boot))]
         with self._told():
             for table in COLUMNS if boots else ():
                 self._connection.execute(
-                    f"DELETE FROM {table} WHERE gpu_uuid = :gpu AND boot_id != :boot", values
+                    f"DELETE FROM {table} WHERE {_HERE} AND boot_id != :boot", values
                 )
         return tuple(sorted(each.place for each in alive(gone)))
 
@@ -145,26 +168,26 @@ class Journal:
         }
         with self._told():
             for table, where in over.items():
-                count = f"SELECT count(*) FROM {table} WHERE gpu_uuid = :gpu"
-                if self._connection.execute(count, {"gpu": gpu.uuid}).fetchone()[0] > 2 * KEPT:
+                count = f"SELECT count(*) FROM {table} WHERE {_HERE}"
+                if self._connection.execute(count, _here(gpu)).fetchone()[0] > 2 * KEPT:
                     self._connection.execute(
-                        f"DELETE FROM {table} WHERE gpu_uuid = :gpu AND {where} "
+                        f"DELETE FROM {table} WHERE {_HERE} AND {where} "
                         f"AND id <= (SELECT max(id) FROM {table}) - {KEPT}",
-                        {"gpu": gpu.uuid},
+                        _here(gpu),
                     )
 
     def _next_generation(self, gpu: Gpu) -> int:
         with self._told():
-            query = "SELECT coalesce(max(generation), 0) + 1 FROM deed WHERE gpu_uuid = ?"
-            return int(self._connection.execute(query, (gpu.uuid,)).fetchone()[0])
+            query = f"SELECT coalesce(max(generation), 0) + 1 FROM deed WHERE {_HERE}"
+            return int(self._connection.execute(query, _here(gpu)).fetchone()[0])
 
     def _rows(self, table: str, gpu: Gpu, where: str) -> list[Row]:
         columns = ("id", *COLUMNS[table])
         with self._told():
             found = self._connection.execute(
                 f"SELECT {', '.join(columns)} FROM {table} "
-                f"WHERE gpu_uuid = :gpu AND boot_id = :boot AND {where} ORDER BY id",
-                {"gpu": gpu.uuid, "boot": gpu.boot_id},
+                f"WHERE {_HERE} AND boot_id = :boot AND {where} ORDER BY id",
+                {**_here(gpu), "boot": gpu.boot_id},
             ).fetchall()
         return [dict(zip(columns, row, strict=True)) for row in found]
 
@@ -183,6 +206,8 @@ class Journal:
     def _check_still_there(self) -> None:
         """A journal moved or deleted under us would take our words where nobody reads them."""
         now = self.path.stat()
+        if self._file is None:
+            raise OSError("it was opened to be looked at")
         if (now.st_dev, now.st_ino) != (self._file.st_dev, self._file.st_ino):
             raise OSError("another file has taken its place")
 
@@ -195,3 +220,8 @@ class Journal:
                 f"{self.path}: the journal cannot be used ({error}), and without it the GPU is "
                 "not touched; make room or rights there, then run the command again"
             ) from error
+
+
+def _here(gpu: Gpu) -> dict[str, str]:
+    """What one driver does on a GPU says nothing about what another one does there."""
+    return {"driver": gpu.driver, "gpu": gpu.uuid}

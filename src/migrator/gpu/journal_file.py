@@ -18,21 +18,23 @@ from pathlib import Path
 
 from migrator.core.errors import GpuError, InputError
 
-VERSION = 1
+VERSION = 2
 APPLICATION_ID = 0x4D494752
 """What marks the file as a journal of ours."""
 WAIT_S = 10.0
 """For another process that writes, about another GPU."""
+_WRITING = "mode=rw"
+"""SQLite must not make the file, or an empty one would pass as a damaged one."""
 
 TABLES = {
     "deed": (
-        "gpu_uuid TEXT, boot_id TEXT, owner TEXT, start INTEGER, profile TEXT, "
+        "driver TEXT, gpu_uuid TEXT, boot_id TEXT, owner TEXT, start INTEGER, profile TEXT, "
         "generation INTEGER, intent TEXT, state TEXT, number INTEGER, uuid TEXT, "
         "change INTEGER, pid INTEGER, began_s REAL, ended_s REAL"
     ),
     "change": (
-        "gpu_uuid TEXT, boot_id TEXT, owner TEXT, before TEXT, wanted TEXT, state TEXT, "
-        "pid INTEGER, began_s REAL, ended_s REAL"
+        "driver TEXT, gpu_uuid TEXT, boot_id TEXT, owner TEXT, before TEXT, wanted TEXT, "
+        "state TEXT, pid INTEGER, began_s REAL, ended_s REAL"
     ),
 }
 COLUMNS = {
@@ -44,21 +46,64 @@ COLUMNS = {
 class _DamagedError(Exception):
     """The file is no journal of ours, or not all of it is there."""
 
+    aside = "damaged"
+
+
+class _OlderError(_DamagedError):
+    """An older MIGRator wrote it, and it cannot tell which driver made what."""
+
+    aside = "older"
+
 
 def checksum(values: Sequence[object]) -> int:
     """Of a row's values, in the order of its columns."""
     return zlib.crc32(repr(tuple(values)).encode())
 
 
+def in_words(aside: Path) -> str:
+    """Why a file was kept aside, and what follows from it."""
+    why = "is of an older MIGRator" if f".{_OlderError.aside}-" in aside.name else "was damaged"
+    return (
+        f"the journal {why} and is kept as {aside}; what is on the GPU now counts as not ours "
+        "(`migrator gpu show` lists it)"
+    )
+
+
 def opened(path: Path, synchronous: str) -> tuple[sqlite3.Connection, Path | None]:
-    """A connection, and where a damaged file was kept aside; GpuError, InputError (newer)."""
+    """A connection, and where a damaged or older file was kept; GpuError, InputError (newer)."""
     with _told(path):
         try:
-            return _connected(path, synchronous), None
+            return _connected(path, _WRITING, synchronous), None
         except (FileNotFoundError, _DamagedError):
             with _alone(path):
                 damaged = _renewed(path, synchronous)
-            return _connected(path, synchronous), damaged
+            return _connected(path, _WRITING, synchronous), damaged
+
+
+def looked_at(path: Path) -> sqlite3.Connection:
+    """A connection that changes nothing, not even a damaged file; GpuError, InputError (newer).
+
+    Where there is no file it is to an empty journal that nobody else sees.
+    """
+    if not path.exists():
+        connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        _make_tables(connection)
+        return connection
+    # without a log nobody is writing, and SQLite need not put its own files beside it
+    log = path.with_name(f"{path.name}-wal")
+    how = "mode=ro" if log.exists() else "mode=ro&immutable=1"
+    try:
+        return _connected(path, how, None)
+    except _DamagedError as error:
+        raise GpuError(
+            f"{path}: the journal is damaged or older ({error}); the next change keeps it aside, "
+            "and then what is on the GPU counts as not ours"
+        ) from error
+    except (sqlite3.Error, OSError) as error:
+        raise GpuError(
+            f"{path}: the journal cannot be read ({error}); make it readable, or name another "
+            "folder in MIGRATOR_STATE"
+        ) from error
 
 
 @contextlib.contextmanager
@@ -90,12 +135,12 @@ def _renewed(path: Path, synchronous: str) -> Path | None:
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     aside = None
     try:
-        _connected(path, synchronous).close()
+        _connected(path, _WRITING, synchronous).close()
         return None
     except FileNotFoundError:
         _move_beside(path, path.with_name(f"{path.name}.lost-{stamp}"))
-    except _DamagedError:
-        aside = path.with_name(f"{path.name}.damaged-{stamp}")
+    except _DamagedError as error:
+        aside = path.with_name(f"{path.name}.{error.aside}-{stamp}")
         path.rename(aside)
         _move_beside(path, aside)
     _make(path)
@@ -118,22 +163,26 @@ def _make(path: Path) -> None:
         connection.execute("BEGIN")
         connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version={VERSION}")
-        for table, columns in TABLES.items():
-            connection.execute(
-                f"CREATE TABLE {table} (id INTEGER PRIMARY KEY, {columns}, checksum INTEGER)"
-            )
+        _make_tables(connection)
         connection.execute("COMMIT")
     finally:
         connection.close()
     draft.rename(path)
 
 
-def _connected(path: Path, synchronous: str) -> sqlite3.Connection:
+def _make_tables(connection: sqlite3.Connection) -> None:
+    for table, columns in TABLES.items():
+        connection.execute(
+            f"CREATE TABLE {table} (id INTEGER PRIMARY KEY, {columns}, checksum INTEGER)"
+        )
+
+
+def _connected(path: Path, how: str, synchronous: str | None) -> sqlite3.Connection:
+    """`how`: SQLite's words for what it may do; `synchronous`: None where nothing is written."""
     if not path.stat().st_size:
         raise _DamagedError("it is empty")
-    # mode=rw: SQLite must not make the file, or an empty one would pass as a damaged one
     connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode=rw",
+        f"{path.absolute().as_uri()}?{how}",
         uri=True,
         timeout=WAIT_S,
         isolation_level=None,
@@ -141,7 +190,8 @@ def _connected(path: Path, synchronous: str) -> sqlite3.Connection:
     )
     try:
         _check(path, connection)
-        connection.execute(f"PRAGMA synchronous={synchronous}")
+        if synchronous is not None:
+            _set_up(connection, synchronous)
     except BaseException as error:
         connection.close()
         if _is_damage(error):
@@ -166,12 +216,18 @@ def _check(path: Path, connection: sqlite3.Connection) -> None:
             f"{path}: this journal has version {version} and this MIGRator knows {VERSION}; use "
             "the newer MIGRator that wrote it, or name another folder in MIGRATOR_STATE"
         )
+    if isinstance(version, int) and 0 < version < VERSION:
+        raise _OlderError(f"it has version {version}")
     if version != VERSION or _pragma(connection, "quick_check") != "ok":
         raise _DamagedError("pages are missing or broken")
-    if _pragma(connection, "journal_mode=WAL") != "wal":
-        raise sqlite3.OperationalError("its folder does not allow a write-ahead log")
     for table, columns in COLUMNS.items():
         _check_table(connection, table, columns)
+
+
+def _set_up(connection: sqlite3.Connection, synchronous: str) -> None:
+    if _pragma(connection, "journal_mode=WAL") != "wal":
+        raise sqlite3.OperationalError("its folder does not allow a write-ahead log")
+    connection.execute(f"PRAGMA synchronous={synchronous}")
 
 
 def _check_table(connection: sqlite3.Connection, table: str, columns: tuple[str, ...]) -> None:

@@ -16,6 +16,7 @@ Row = dict[str, Value]
 def deed_values(deed: Deed) -> Row:
     """A deed as its row has it."""
     return {
+        "driver": deed.driver,
         "gpu_uuid": deed.gpu_uuid,
         "boot_id": deed.boot_id,
         "owner": deed.owner,
@@ -36,6 +37,7 @@ def deed_values(deed: Deed) -> Row:
 def deed_of(row: Row) -> Deed:
     """The deed in a row."""
     return Deed(
+        driver=str(row["driver"]),
         gpu_uuid=str(row["gpu_uuid"]),
         boot_id=str(row["boot_id"]),
         owner=str(row["owner"]),
@@ -56,6 +58,7 @@ def deed_of(row: Row) -> Deed:
 def change_values(change: Change) -> Row:
     """A change as its row has it."""
     return {
+        "driver": change.driver,
         "gpu_uuid": change.gpu_uuid,
         "boot_id": change.boot_id,
         "owner": change.owner,
@@ -71,6 +74,7 @@ def change_values(change: Change) -> Row:
 def change_of(row: Row) -> Change:
     """The change in a row."""
     return Change(
+        driver=str(row["driver"]),
         gpu_uuid=str(row["gpu_uuid"]),
         boot_id=str(row["boot_id"]),
         owner=str(row["owner"]),

@@ -34,6 +34,16 @@ def slices(board: Board, place: Place) -> int:
     return _bits(board.profile(place.profile), place.start)
 
 
+def check_start(board: Board, place: Place) -> None:
+    """InputError where a place can never be on the board."""
+    profile = board.profile(place.profile)
+    if place.start not in profile.starts:
+        raise InputError(
+            f"{place.profile} cannot start at {place.start} on {board.name}; it can at "
+            f"{', '.join(map(str, sorted(profile.starts)))}"
+        )
+
+
 def places_of(board: Board) -> Iterator[Place]:
     """Every place on the board, of every MIG profile."""
     return (Place(start, each.name) for each in board.profiles for start in each.starts)
@@ -111,12 +121,7 @@ def _check_amounts(board: Board, layout: Layout) -> None:
 def _check_places(board: Board, places: Places) -> int:
     taken = 0
     for index, place in enumerate(places):
-        profile = board.profile(place.profile)
-        if place.start not in profile.starts:
-            raise InputError(
-                f"{place.profile} cannot start at {place.start} on {board.name}; it can at "
-                f"{', '.join(map(str, sorted(profile.starts)))}"
-            )
+        check_start(board, place)
         bits = slices(board, place)
         if bits & taken:
             other = next(each for each in places[:index] if slices(board, each) & bits)

@@ -1,6 +1,7 @@
 """One process at a time changes a GPU: a lock file per GPU that says who holds it.
 
-The kernel gives it back when its holder dies, however it dies.
+The kernel gives it back when its holder dies, however it dies. The lock of a real GPU is in one
+place for all users of the machine, whatever their state folders are.
 """
 
 from __future__ import annotations
@@ -16,31 +17,49 @@ from pathlib import Path
 from weakref import WeakSet
 
 from migrator.core.errors import GpuError
+from migrator.gpu.driver import Gpu
+from migrator.gpu.names import Driver
+from migrator.gpu.processes import PROC
 
 SIGNATURE_BYTES = 512
 """Always as long, so that a shorter one leaves nothing of the one before."""
+MACHINE_WIDE = (Path("/run/lock"), Path("/var/lock"))
+"""Where every user of a machine looks; the first one that can be written."""
+NVIDIA_DEVICE = Path("/dev/nvidiactl")
+"""There where the machine has a GPU that several users could mean."""
+SIGNED_AFTER_S = 0.02
+"""A new holder has the lock a moment before its name is in the file."""
 
 
 class GpuLock:
-    """The lock of the GPU `gpu_uuid`, in the journal's folder."""
+    """The lock of the GPU `gpu_uuid`; `folder` has it where it is nobody else's concern."""
 
-    def __init__(self, folder: Path, gpu_uuid: str) -> None:
-        self.path = folder / f"gpu-{gpu_uuid}.lock"
-        self._gpu_uuid = gpu_uuid
+    def __init__(self, folder: Path, gpu_uuid: str, *, machine_wide: bool = True) -> None:
+        """`machine_wide`: not for emulated GPUs, which every state folder has its own of."""
+        wide = _machine_wide() if machine_wide else None
+        prefix = "" if wide is None else "migrator-"
+        self.path = (wide or folder) / f"{prefix}gpu-{gpu_uuid}.lock"
+        self._gpu_uuid, self._for_all = gpu_uuid, wide is not None
         self._file: int | None = None
+
+    @classmethod
+    def of(cls, gpu: Gpu, folder: Path) -> GpuLock:
+        """The lock of a GPU whose journal is in `folder`."""
+        return cls(folder, gpu.uuid, machine_wide=gpu.driver != Driver.EMULATED)
 
     def take(self) -> None:
         """Takes it now; GpuError where another process has it."""
         try:
-            file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            file = self._opened()
         except OSError as error:
             raise GpuError(
                 f"{self.path}: the lock cannot be made ({error.strerror}) and nothing was "
-                "changed; make its folder writable, or name another one in MIGRATOR_STATE"
+                "changed; make it writable, or name another state folder in MIGRATOR_STATE"
             ) from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            time.sleep(SIGNED_AFTER_S)
             holder = _in_words(os.pread(file, SIGNATURE_BYTES, 0))
             os.close(file)
             raise GpuError(
@@ -51,6 +70,17 @@ class GpuLock:
         # for whoever finds it taken; the lock holds without it, on a full disk too
         with contextlib.suppress(OSError):
             os.pwrite(file, _signature(), 0)
+
+    def holder(self) -> str | None:
+        """Who has it, asked without taking it; None where nobody has, or nobody can tell."""
+        try:
+            number = self.path.stat().st_ino
+            locks = (PROC / "locks").read_text("ascii", errors="replace").splitlines()
+            signature = self.path.read_bytes()
+        except OSError:
+            return None
+        taken = any(_is_about(line.split(), number) for line in locks)
+        return _in_words(signature[:SIGNATURE_BYTES]) if taken else None
 
     def give_back(self) -> None:
         """Lets others have it."""
@@ -65,6 +95,17 @@ class GpuLock:
             os.close(self._file)
             self._file = None
 
+    def _opened(self) -> int:
+        how = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            # without O_CREAT first: the kernel refuses it on other users' files in such folders
+            return os.open(self.path, how)
+        except FileNotFoundError:
+            file = os.open(self.path, how | os.O_CREAT, 0o600)
+        if self._for_all:
+            os.fchmod(file, 0o666)
+        return file
+
 
 _held: WeakSet[GpuLock] = WeakSet()
 
@@ -76,6 +117,19 @@ def _drop_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_drop_in_child)
+
+
+def _machine_wide() -> Path | None:
+    """A folder for all users; None where there is no GPU they could share, or no such folder."""
+    if not NVIDIA_DEVICE.exists() or os.environ.get("MIGRATOR_FAKE_NVML"):
+        return None
+    writable = (each for each in MACHINE_WIDE if os.access(each, os.W_OK | os.X_OK))
+    return next(writable, None)
+
+
+def _is_about(lock: list[str], number: int) -> bool:
+    """Whether a line of /proc/locks is of a whole-file lock on that inode."""
+    return len(lock) > 5 and lock[1] == "FLOCK" and lock[5].rpartition(":")[2] == str(number)
 
 
 def _signature() -> bytes:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
-from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from migrator.gpu import processes
 from migrator.gpu.driver import Holder
+from migrator.gpu.mps_daemon import CONTROL, PIPES
 
 MIG_CONFIG = "driver/nvidia/capabilities/mig/config"
 """Under /proc: the capability to create and destroy instances."""
 
-_PIPE_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY"
 _DEFAULT_PIPE_DIRECTORY = "/tmp/nvidia-mps"
-_MPS_CONTROL = "nvidia-cuda-mps-control"
 
 
 @dataclass(frozen=True)
@@ -73,89 +69,37 @@ class Machine:
         device = str(self.dev / f"nvidia{index}")
         seen: list[Holder] = []
         hidden = 0
-        for process in self._processes():
+        for pid in self._others():
             try:
-                opened = device in _open_files(process)
+                opened = device in processes.opened(pid, self.proc)
             except PermissionError:
                 hidden += 1
                 continue
             if opened:
-                seen.append(Holder(int(process.name), _command(process)))
+                seen.append(Holder(pid, self._command(pid)))
         return Holders(tuple(seen), hidden)
 
     def mps_daemons(self) -> tuple[MpsDaemon, ...]:
         """Every MPS control daemon, whoever started it."""
         return tuple(
-            MpsDaemon(int(each.name), _pipe_directory(each))
-            for each in self._processes()
-            if _is_control(each)
+            MpsDaemon(pid, self._pipe_directory(pid))
+            for pid in self._others()
+            if self._is_control(pid)
         )
 
-    def _processes(self) -> Iterator[Path]:
-        if not self.proc.is_dir():
-            return
-        numbers = [each for each in self.proc.iterdir() if each.name.isdecimal()]
-        for each in sorted(numbers, key=lambda path: int(path.name)):
-            if int(each.name) != os.getpid():
-                yield each
+    def _others(self) -> list[int]:
+        return sorted(pid for pid in processes.numbers(self.proc) if pid != os.getpid())
 
+    def _command(self, pid: int) -> str:
+        """The program's name; the kernel's own word for it is cut after 15 letters."""
+        words = processes.words(pid, self.proc)
+        return words[0] if words else processes.called(pid, self.proc)
 
-def compute_mode(index: int) -> str | None:
-    """Default, Exclusive_Process or Prohibited, as nvidia-smi tells it; None where it does not."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return None
-    question = ["--query-gpu=compute_mode", "--format=csv,noheader", "-i", str(index)]
-    try:
-        done = subprocess.run(
-            [program, *question], capture_output=True, text=True, check=True, timeout=10
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip() or None
+    def _is_control(self, pid: int) -> bool:
+        # a server's short name is the same, and an editor may have the program's name in its line
+        short = processes.called(pid, self.proc)
+        return short == CONTROL[:15] and CONTROL in processes.words(pid, self.proc)
 
-
-def _open_files(process: Path) -> set[str]:
-    """What the process has open; PermissionError where it is another user's."""
-    found = set()
-    with suppress(FileNotFoundError):  # it has ended meanwhile
-        for each in (process / "fd").iterdir():
-            with suppress(FileNotFoundError):  # closed meanwhile
-                found.add(str(each.readlink()))
-    return found
-
-
-def _command(process: Path) -> str:
-    """The program's name; the kernel's own word for it is cut after 15 letters."""
-    words = _command_line(process)
-    return words[0] if words else _comm(process)
-
-
-def _is_control(process: Path) -> bool:
-    # the server's short name is the same, and an editor may have the program's name in its line
-    return _comm(process) == _MPS_CONTROL[:15] and _MPS_CONTROL in _command_line(process)
-
-
-def _command_line(process: Path) -> list[str]:
-    """Its words without their folders."""
-    try:
-        line = (process / "cmdline").read_bytes().decode(errors="replace")
-    except OSError:
-        return []
-    return [Path(each).name for each in line.split("\0") if each]
-
-
-def _comm(process: Path) -> str:
-    try:
-        return (process / "comm").read_text("utf-8", errors="replace").strip()
-    except OSError:
-        return "a process that has ended"
-
-
-def _pipe_directory(process: Path) -> str | None:
-    try:
-        variables = (process / "environ").read_bytes().split(b"\0")
-    except OSError:
-        return None
-    told = dict(each.decode(errors="replace").partition("=")[::2] for each in variables if each)
-    return told.get(_PIPE_DIRECTORY, _DEFAULT_PIPE_DIRECTORY)
+    def _pipe_directory(self, pid: int) -> str | None:
+        told = processes.variables(pid, self.proc)
+        return told.get(PIPES, _DEFAULT_PIPE_DIRECTORY) if told else None

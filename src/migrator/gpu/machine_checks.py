@@ -8,7 +8,10 @@ from pathlib import Path
 from migrator.core.errors import MigratorError
 from migrator.gpu.check import Check, Verdict
 from migrator.gpu.driver import Holder
-from migrator.gpu.machine import Machine
+from migrator.gpu.lock import GpuLock
+from migrator.gpu.machine import Machine, MpsDaemon
+from migrator.gpu.mps import SHARES
+from migrator.gpu.processes import boot_id
 from migrator.gpu.virtual_state import StateFile
 
 HARMLESS = ("nvidia-persistenced",)
@@ -65,29 +68,54 @@ def holder_checks(holders: Sequence[Holder], hidden: int) -> Checks:
         yield Check("held by", Verdict.OK, "nobody" + (" that this user can see" if hidden else ""))
 
 
-def mps_checks(state: Path, machine: Machine) -> Checks:
-    """MPS control daemons: ours by their pipe directory, and those of others."""
+def mps_checks(state: Path, machine: Machine, gpu_lock: GpuLock | None = None) -> Checks:
+    """MPS control daemons: ours by their pipe directory, and those of others.
+
+    `gpu_lock`: whoever holds it, a profiler for example, may have a daemon without shares.
+    """
     daemons = machine.mps_daemons()
+    served = set()
     for each in daemons:
         folder = each.pipe_directory
         if folder is not None and Path(folder).is_relative_to(state.absolute()):
-            ours = Path(folder).parent / "shares.json"
-            if _has_shares(ours):
-                words = f"our daemon (process {each.pid}) runs for the shares there are"
-                yield Check("MPS", Verdict.OK, words)
-            else:
-                yield Check(
-                    "MPS",
-                    Verdict.WARNING,
-                    f"our daemon (process {each.pid}) was left behind without shares",
-                    f"echo quit | CUDA_MPS_PIPE_DIRECTORY={folder} nvidia-cuda-mps-control",
-                )
+            served.add(Path(folder).parent)
+            yield _our_daemon(each, Path(folder), gpu_lock)
         else:
             where = folder or "unseen"
             words = f"a daemon of somebody else (process {each.pid}, pipes {where}); left alone"
             yield Check("MPS", Verdict.WARNING, words, f"ps -o user,lstart,cmd -p {each.pid}")
-    if not daemons:
+    dead = [each for each in _share_files(state) if each.parent not in served and _has_shares(each)]
+    yield from map(_dead_daemon, dead)
+    if not daemons and not dead:
         yield Check("MPS", Verdict.OK, "no daemon runs")
+
+
+def _our_daemon(daemon: MpsDaemon, pipes: Path, gpu_lock: GpuLock | None) -> Check:
+    ours = f"our daemon (process {daemon.pid})"
+    if _has_shares(pipes.parent / SHARES):
+        return Check("MPS", Verdict.OK, f"{ours} runs for the shares there are")
+    if gpu_lock and (holder := gpu_lock.holder()):
+        return Check("MPS", Verdict.OK, f"{ours} runs for {holder}")
+    return Check(
+        "MPS",
+        Verdict.WARNING,
+        f"{ours} was left behind without shares",
+        f"echo quit | CUDA_MPS_PIPE_DIRECTORY={pipes} nvidia-cuda-mps-control",
+    )
+
+
+def _dead_daemon(shares: Path) -> Check:
+    words = f"there are shares in {shares.parent} and their daemon does not run"
+    return Check(
+        "MPS",
+        Verdict.WARNING,
+        f"{words}; the next worker that is given one starts it, or remove them",
+        "migrator gpu clear --driver mps",
+    )
+
+
+def _share_files(state: Path) -> list[Path]:
+    return sorted(state.absolute().glob(f"*/{SHARES}"))
 
 
 def compute_mode_check(index: int, mode: str | None) -> Check:
@@ -106,4 +134,5 @@ def _has_shares(path: Path) -> bool:
         shares = StateFile(path).read()
     except MigratorError:
         return True  # damaged: nobody can say that there are none
-    return shares is not None and bool(shares.instances)
+    # those of another boot are gone
+    return shares is not None and shares.boot_id == boot_id() and bool(shares.instances)

@@ -18,6 +18,7 @@ from migrator.gpu import nvml as nvml_calls
 from migrator.gpu.driver import (
     Gpu,
     GpuInstance,
+    HalfMadeError,
     Holder,
     InUseError,
     NotPermittedError,
@@ -25,15 +26,13 @@ from migrator.gpu.driver import (
     RefusedError,
     TransientError,
 )
+from migrator.gpu.layout import check_start, slices
 from migrator.gpu.mig_board import MigBoard, read_board
-from migrator.gpu.nvml import (
-    ComputeInstanceHandle,
-    ComputeInstanceProfile,
-    GpuInstanceHandle,
-    Nvml,
-)
-from migrator.gpu.nvml_errors import RIGHTS, UnsupportedError
-from migrator.gpu.processes import boot_id, called
+from migrator.gpu.mig_instances import MigInstances, holder
+from migrator.gpu.names import Driver
+from migrator.gpu.nvml import GpuInstanceHandle, Nvml
+from migrator.gpu.nvml_errors import RIGHTS, GoneError, LostError, UnsupportedError
+from migrator.gpu.processes import boot_id
 
 FAKE_NVML = "MIGRATOR_FAKE_NVML"
 """FOLDER, or FOLDER:BOARD,BOARD,...: the fake machine that is used instead of this one."""
@@ -41,15 +40,10 @@ PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8)
 """Between attempts to remove a GPU instance that got no compute instance."""
 
 
-def holder(pid: int) -> Holder:
-    """A process by its number, with its name where this user can see it."""
-    return Holder(pid, called(pid))
-
-
 class MigDriver:
     """One GPU and its MIG instances, whoever made them."""
 
-    name = "mig"
+    name = Driver.MIG.value
 
     def __init__(
         self,
@@ -64,7 +58,6 @@ class MigDriver:
         self._boot_id = boot_id
         self._pause = pause
         self._device = nvml.device(index)
-        self._compute: dict[int, tuple[ComputeInstanceProfile, ...]] = {}
 
     def gpu(self) -> Gpu:
         """The GPU, with its board as NVML tells it."""
@@ -76,47 +69,49 @@ class MigDriver:
             self._boot_id(),
             self._nvml.driver_version(),
             self._nvml.mig_mode(self._device)[0],
+            self.name,
         )
 
     def instances(self) -> tuple[GpuInstance, ...]:
         """Every GPU instance, by start; without compute instance it has no UUID."""
-        found = (
-            self._instance(handle)
-            for profile in self._board.profiles.values()
-            for handle in self._nvml.gpu_instances(self._device, profile)
-        )
-        return tuple(sorted(found, key=lambda each: each.place))
+        return self._instances.all()
 
     def create(self, place: Place) -> GpuInstance:
         """A GPU instance there and a compute instance that fills it, or neither."""
-        size = self._slices(place)
-        profile = self._board.profiles[place.profile]
+        check_start(self._board.board, place)
+        if not self.mig_mode()[0]:
+            raise InputError(self._mig_off())
+        profile, size = self._board.profiles[place.profile], self._width(place)
         try:
             made = self._nvml.create_gpu_instance(self._device, profile.id, place.start, size)
         except RefusedError as error:
             raise RefusedError(
-                f"GPU {self._index} has no room for {place}{self._in_the_way(place, size)}; "
+                f"GPU {self._index} has no room for {place}{self._in_the_way(place)}; "
                 "destroy what is there or choose another place"
             ) from error
         except UnsupportedError as error:
             raise InputError(self._mig_off()) from error
+        except (NotPermittedError, TransientError, LostError):
+            raise
+        except GpuError as error:
+            raise RefusedError(str(error)) from error  # whatever the reason, nothing was made
         return self._filled(made, place)
 
     def destroy(self, instance: GpuInstance) -> None:
         """Compute instances, then the GPU instance; what is gone already is fine."""
-        made = self._found(instance)
+        made = self._instances.find(instance)
         if made is None:
             return
-        self._refuse_held(instance.place, made)
         try:
+            self._refuse_held(instance.place, made)
             self._emptied(made)
-        except InUseError as error:
+        except GoneError as error:
+            if self._instances.exists(made):
+                raise self._not_yet(instance.place, error) from error
+        except TransientError as error:
             # a process may have come in between; without one it is a handle, or passes by itself
             self._refuse_held(instance.place, made)
-            raise TransientError(
-                f"GPU {self._index} still holds {instance.place} though no process is on it; try "
-                "again, and if it stays, stop what watches the GPU (`systemctl stop nvidia-dcgm`)"
-            ) from error
+            raise self._not_yet(instance.place, error) from error
 
     def environment(self, instance: GpuInstance) -> Mapping[str, str]:
         """CUDA sees that instance alone; a container that the worker starts, too."""
@@ -159,18 +154,9 @@ class MigDriver:
     def _board(self) -> MigBoard:
         return read_board(self._nvml, self._device)
 
-    def _slices(self, place: Place) -> int:
-        """The memory slices an instance takes; InputError where it can never be."""
-        board = self._board.board
-        profile = board.profile(place.profile)
-        if place.start not in profile.starts:
-            starts = ", ".join(map(str, profile.starts))
-            raise InputError(
-                f"{place.profile} cannot start at {place.start} on {board.name}; it can at {starts}"
-            )
-        if not self._nvml.mig_mode(self._device)[0]:
-            raise InputError(self._mig_off())
-        return profile.memory_slices
+    @cached_property
+    def _instances(self) -> MigInstances:
+        return MigInstances(self._nvml, self._device, self._board)
 
     def _mig_off(self) -> str:
         return (
@@ -179,100 +165,91 @@ class MigDriver:
         )
 
     def _filled(self, made: GpuInstanceHandle, place: Place) -> GpuInstance:
+        failed = f"made no compute instance for {place}"
         try:
-            self._nvml.create_compute_instance(made, self._full_size(made).id)
-            return self._instance(made)
+            self._nvml.create_compute_instance(made, self._instances.full_size(made).id)
+            failed = f"made {place} but could not tell of it"
+            return self._instances.read(made)
         except BaseException as error:
-            left = self._removed(made)
+            number = self._number(made)
+            removed = self._removed(made)
             if not isinstance(error, MigratorError):
                 raise
+            why = f"GPU {self._index} {failed} ({error.__cause__ or error})"
+            if not removed:
+                raise self._half_made(why, number) from error
             refused = isinstance(error, NotPermittedError)
             kind = NotPermittedError if refused else RefusedError
-            raise kind(
-                f"GPU {self._index} made no compute instance for {place} "
-                f"({error.__cause__ or error}); {left}; "
-                f"{RIGHTS if refused else 'try again, and look at `dmesg` if it stays'}"
-            ) from error
+            remedy = RIGHTS if refused else "try again, and look at `dmesg` if it stays"
+            raise kind(f"{why}; nothing of it is left; {remedy}") from error
 
-    def _removed(self, made: GpuInstanceHandle) -> str:
-        """Removes a GPU instance that nobody can use yet; what became of it, in words."""
+    def _half_made(self, why: str, number: int | None) -> GpuError:
+        """What is told of a GPU instance that stays, so that only that one is removed later."""
+        smi = f"nvidia-smi mig -i {self._index}"
+        if number is None:
+            return GpuError(f"{why}; whether its GPU instance is there `{smi} -lgi` tells")
+        words = f"its GPU instance could not be removed either; `{smi} -dgi -gi {number}` does it"
+        return HalfMadeError(f"{why}; {words}", number)
+
+    def _number(self, made: GpuInstanceHandle) -> int | None:
+        try:
+            return self._nvml.gpu_instance_info(made).number
+        except GpuError:
+            return None
+
+    def _removed(self, made: GpuInstanceHandle) -> bool:
+        """Removes a GPU instance that nobody can use yet; whether it has gone."""
         for pause_s in (*PAUSES_S, None):
             try:
                 self._emptied(made)
-                return "nothing of it is left"
-            except (InUseError, TransientError):
+                return True
+            except GoneError:
+                return True
+            except TransientError:
                 if pause_s is not None:
                     self._pause(pause_s)
             except GpuError:
                 break
-        return (
-            "its GPU instance could not be removed either "
-            f"(`nvidia-smi mig -i {self._index} -lgi` lists it, `-dgi -gi NUMBER` removes it)"
-        )
+        return False
 
     def _emptied(self, made: GpuInstanceHandle) -> None:
-        for compute in self._compute_instances(made):
-            self._nvml.destroy_compute_instance(compute)
-        self._nvml.destroy_gpu_instance(made)
+        """Whoever used it has ended by now: what still refuses does so for a moment."""
+        try:
+            for compute in self._instances.compute(made):
+                self._nvml.destroy_compute_instance(compute)
+        except InUseError as error:
+            raise TransientError(str(error)) from error.__cause__
+        try:
+            self._nvml.destroy_gpu_instance(made)
+        except (NotPermittedError, LostError, TransientError):
+            raise
+        except GpuError as error:
+            if self._instances.exists(made):
+                raise TransientError(str(error)) from error.__cause__
 
-    def _full_size(self, made: GpuInstanceHandle) -> ComputeInstanceProfile:
-        """The compute instance that has all of a GPU instance."""
-        profiles = self._compute_profiles(made)
-        if not profiles:
-            raise UnsupportedError("NVML knows no compute instance for it; update the driver")
-        return max(profiles, key=lambda each: (each.slices, each.sms))
-
-    def _compute_profiles(self, made: GpuInstanceHandle) -> tuple[ComputeInstanceProfile, ...]:
-        """Asked once for every kind of GPU instance: they do not change."""
-        kind = self._nvml.gpu_instance_info(made).profile_id
-        if kind not in self._compute:
-            self._compute[kind] = self._nvml.compute_profiles(made)
-        return self._compute[kind]
-
-    def _compute_instances(self, made: GpuInstanceHandle) -> list[ComputeInstanceHandle]:
-        return [
-            each
-            for profile in self._compute_profiles(made)
-            for each in self._nvml.compute_instances(made, profile)
-        ]
-
-    def _instance(self, made: GpuInstanceHandle) -> GpuInstance:
-        info = self._nvml.gpu_instance_info(made)
-        devices = [self._nvml.mig_device(each) for each in self._compute_instances(made)]
-        pids = sorted({pid for each in devices for pid in self._nvml.processes(each)})
-        return GpuInstance(
-            Place(info.start, self._board.name_of(info.profile_id)),
-            info.number,
-            self._nvml.uuid(devices[0]) if devices else None,
-            tuple(holder(pid) for pid in pids),
+    def _not_yet(self, place: Place, error: GpuError) -> TransientError:
+        return TransientError(
+            f"GPU {self._index} still holds {place} though no process is on it "
+            f"({error.__cause__ or error}); try again, and if it stays, stop what watches the GPU "
+            "(`systemctl stop nvidia-dcgm`)"
         )
 
-    def _found(self, instance: GpuInstance) -> GpuInstanceHandle | None:
-        """The instance, still the one that was listed."""
-        made = self._nvml.gpu_instance(self._device, instance.number)
-        if made is None:
-            return None
-        info = self._nvml.gpu_instance_info(made)
-        place = Place(info.start, self._board.name_of(info.profile_id))
-        return made if place == instance.place else None
-
     def _refuse_held(self, place: Place, made: GpuInstanceHandle) -> None:
-        holders = self._instance(made).holders
+        holders = self._instances.read(made).holders
         if holders:
             raise InUseError(
                 f"{place} on GPU {self._index} is in use by {', '.join(map(str, holders))}; end "
                 f"{'it' if len(holders) == 1 else 'them'} first, nothing is ever killed"
             )
 
-    def _in_the_way(self, place: Place, size: int) -> str:
-        wanted = range(place.start, place.start + size)
+    def _in_the_way(self, place: Place) -> str:
+        board = self._board.board
         there = [
-            str(each.place)
+            f"{each.place}{'' if each.uuid else ' (half-made)'}"
             for each in self.instances()
-            if each.place.start < wanted.stop
-            and wanted.start < each.place.start + self._width(each.place)
+            if slices(board, each.place) & slices(board, place)
         ]
-        return f": {', '.join(there)} is there" if there else ""
+        return f": {', '.join(there)} {'is' if len(there) == 1 else 'are'} there" if there else ""
 
     def _width(self, place: Place) -> int:
         return self._board.board.profile(place.profile).memory_slices

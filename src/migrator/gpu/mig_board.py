@@ -6,12 +6,13 @@ Works with MIG mode off. The packaged catalogue only fills in what an old driver
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from migrator.core.catalogue import Board, MigProfile, boards
 from migrator.core.errors import InputError
+from migrator.gpu.known_boards import board_named, words
 from migrator.gpu.nvml import Device, GpuInstanceProfile, Nvml
 from migrator.gpu.nvml_errors import UnsupportedError
 
@@ -42,21 +43,21 @@ class MigBoard:
 def read_board(nvml: Nvml, device: Device) -> MigBoard:
     """The board of a GPU; InputError where it cannot be divided."""
     name, memory_mib = nvml.name(device), nvml.memory_mib(device)
-    packaged = _packaged(name, memory_mib)
+    packaged = board_named(name, memory_mib)
     profiles = _profiles(nvml, device, packaged)
     if not profiles:
         raise InputError(
             f"--driver mig: {name} has no MIG instances; `--driver mps` shares any NVIDIA GPU"
         )
-    names = {each.enum: _name(each, packaged, memory_mib) for each in profiles}
-    read = tuple(_profile(nvml, device, each, names[each.enum], packaged) for each in profiles)
-    board = Board(
-        _board_name(read, name),
-        max(each.gpcs for each in read),
-        max(max(each.starts) + each.memory_slices for each in read),
-        read,
+    seats = {each.enum: _seats(nvml, device, each, packaged) for each in profiles}
+    memory_slices = max(max(starts) + size for size, starts in seats.values())
+    names = _numbered(_name(each, packaged, memory_mib, memory_slices) for each in profiles)
+    read = tuple(
+        _profile(each, name, seats[each.enum], packaged)
+        for each, name in zip(profiles, names, strict=True)
     )
-    return MigBoard(board, {names[each.enum]: each for each in profiles})
+    board = Board(_board_name(read, name), max(each.gpcs for each in read), memory_slices, read)
+    return MigBoard(board, dict(zip(names, profiles, strict=True)))
 
 
 def _profiles(nvml: Nvml, device: Device, packaged: Board | None) -> tuple[GpuInstanceProfile, ...]:
@@ -84,16 +85,27 @@ def _from_catalogue(profile: MigProfile) -> GpuInstanceProfile | None:
     )
 
 
-def _profile(
-    nvml: Nvml, device: Device, told: GpuInstanceProfile, name: str, packaged: Board | None
-) -> MigProfile:
-    known = _known(packaged, told.enum)
+def _seats(
+    nvml: Nvml, device: Device, told: GpuInstanceProfile, packaged: Board | None
+) -> tuple[int, tuple[int, ...]]:
+    """How many memory slices an instance takes, and where it can start."""
     try:
-        size, starts = nvml.placements(device, told.id)
+        return nvml.placements(device, told.id)
     except UnsupportedError:
+        known = _known(packaged, told.enum)
         if known is None:
             raise
-        size, starts = known.memory_slices, known.starts
+        return known.memory_slices, known.starts
+
+
+def _profile(
+    told: GpuInstanceProfile,
+    name: str,
+    seats: tuple[int, tuple[int, ...]],
+    packaged: Board | None,
+) -> MigProfile:
+    known = _known(packaged, told.enum)
+    size, starts = seats
     return MigProfile(
         name=name,
         gpcs=told.slices,
@@ -107,43 +119,34 @@ def _profile(
     )
 
 
+def _numbered(names: Iterable[str]) -> list[str]:
+    """Each name once: of equal ones, which only an unknown board has, the later are numbered."""
+    given: list[str] = []
+    seen: Counter[str] = Counter()
+    for each in names:
+        seen[each] += 1
+        given.append(each if seen[each] == 1 else f"{each}-{seen[each]}")
+    return given
+
+
 def _known(packaged: Board | None, enum: int) -> MigProfile | None:
     found = (each for each in packaged.profiles if each.nvml_enum == enum) if packaged else ()
     return next(iter(found), None)
 
 
-def _name(told: GpuInstanceProfile, packaged: Board | None, memory_mib: int) -> str:
+def _name(
+    told: GpuInstanceProfile, packaged: Board | None, memory_mib: int, memory_slices: int
+) -> str:
     """3g.20gb: as the driver says, as the catalogue says, or as NVIDIA forms such names."""
     if told.name:
         return told.name.removeprefix("MIG ")
     known = _known(packaged, told.enum)
     if known is not None:
         return known.name
-    # eighths of the memory, in whole gigabytes of the whole, halves up
-    eighths = math.ceil(8 * told.memory_mib / memory_mib)
-    gigabytes = math.floor(eighths / 8 * math.ceil(memory_mib / 1024) + 0.5)
+    # slices of the memory, in whole gigabytes of the whole, halves up
+    taken = math.ceil(memory_slices * told.memory_mib / memory_mib)
+    gigabytes = math.floor(taken / memory_slices * math.ceil(memory_mib / 1024) + 0.5)
     return f"{told.slices}g.{gigabytes}gb{ATTRIBUTES.get(told.enum, '')}"
-
-
-def _packaged(name: str, memory_mib: int) -> Board | None:
-    """The catalogue's board that a GPU of this name and memory is."""
-    words = _words(name)
-    near = {
-        board.name: (len(words & _words(board.name)), -distance)
-        for board in boards().values()
-        for kind, distance in [_nominal(board.name, memory_mib)]
-        if kind <= words and distance <= 0.06
-    }
-    return boards()[max(near, key=lambda each: near[each])] if near else None
-
-
-def _nominal(board: str, memory_mib: int) -> tuple[set[str], float]:
-    """The words before a board's memory (what follows is not told by every driver), and how far
-    off that memory is."""
-    parts = board.upper().split("-")
-    memory = next(each for each in parts if each.endswith("GB"))
-    gigabytes = float(memory.removesuffix("GB"))
-    return set(parts[: parts.index(memory)]), abs(memory_mib / 1024 - gigabytes) / gigabytes
 
 
 def _board_name(read: tuple[MigProfile, ...], gpu_name: str) -> str:
@@ -155,11 +158,7 @@ def _board_name(read: tuple[MigProfile, ...], gpu_name: str) -> str:
         if plain == {(each.name, each.starts) for each in board.profiles if not each.has_suffix}
     ]
     # boards that differ in SMs only are told apart by what the GPU calls itself, and by no guess
-    words = _words(gpu_name)
-    shared = {each: len(words & _words(each)) for each in alike}
+    said = words(gpu_name)
+    shared = {each: len(said & words(each)) for each in alike}
     nearest = max(shared, key=lambda each: shared[each], default=gpu_name)
     return nearest if shared.get(nearest) else gpu_name
-
-
-def _words(name: str) -> set[str]:
-    return set(re.split(r"[^A-Z0-9]+", name.upper()))

@@ -62,6 +62,7 @@ def chosen(data: object, gpu: Gpu, name: str | None) -> Chosen:
             f"no entry is for GPU {gpu.index}, {gpu.board.name}",
             "choose another GPU with --gpu, or another name",
         )
+    _refuse_compute_instances(fitting[-1].chosen)
     return fitting[-1].chosen
 
 
@@ -128,13 +129,18 @@ def _counts(value: object, location: Location) -> dict[str, int]:
     for name, count in value.items():
         if type(count) is not int or not 0 <= count <= 100:
             _refuse_value((*location, name), count, "how many, an integer of at least 0")
+    return {name: count for name, count in value.items() if count}
+
+
+def _refuse_compute_instances(wanted: Chosen) -> None:
+    """Only where they are asked for: a file may have other names that have them."""
+    for name in wanted.counts:
         if "c." in name:
             refuse(
-                (*location, name),
+                (*wanted.location, name),
                 "several compute instances in one GPU instance are not made here",
                 f"use {name.partition('c.')[2]}",
             )
-    return {name: count for name, count in value.items() if count}
 
 
 def _picked(names: list[str], name: str | None) -> str:

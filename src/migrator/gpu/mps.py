@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Self
 
 from migrator.core.catalogue import Board
-from migrator.core.errors import GpuError, InputError
+from migrator.core.errors import InputError, MigratorError
 from migrator.gpu import mps_share, nvidia_smi
 from migrator.gpu.driver import Gpu, GpuInstance, Holder, InUseError, Place
 from migrator.gpu.mps_daemon import CONTROL, Daemon
+from migrator.gpu.names import Driver
 from migrator.gpu.nvidia_smi import OTHERWISE, SeenGpu
 from migrator.gpu.processes import called, variables
-from migrator.gpu.virtual_board import INSTANCE, VirtualBoard
+from migrator.gpu.virtual_board import INSTANCE, VirtualBoard, left_half_made
 from migrator.gpu.virtual_state import alone
 
+DAEMON_OWNER = "mps"
+"""Whose the daemon of the shares is; others who keep one have a name of their own."""
+SHARES = "shares.json"
 PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 MEMORY_LIMIT = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 
@@ -31,7 +34,7 @@ MEMORY_LIMIT = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 class MpsDriver:
     """One GPU shared out among processes; MIG mode is off and stays off."""
 
-    name = "mps"
+    name = Driver.MPS.value
 
     def __init__(
         self,
@@ -42,14 +45,14 @@ class MpsDriver:
         boot: str | None = None,
         end_s: float = 10.0,
     ) -> None:
-        """`limit_memory`: to what the instance would have; `end_s`: how soon its daemon goes."""
+        """`limit_memory`: of shares it makes or tells of; `end_s`: how soon its daemon goes."""
         self._found, self._limit_memory = found, limit_memory
         self._visible = found.visible
-        folder = daemon_folder(state, "mps", found)
+        folder = daemon_folder(state, DAEMON_OWNER, found)
         self._lock = folder / "daemon.lock"
         self.daemon = Daemon(folder, self._visible, end_s)
         self._virtual = VirtualBoard(
-            folder / "shares.json", self._board(), found.uuid, boot=boot, kind="MPS"
+            folder / SHARES, self._board(), found.uuid, boot=boot, kind="MPS"
         )
 
     @classmethod
@@ -67,6 +70,7 @@ class MpsDriver:
             boot_id=self._virtual.boot_id,
             driver_version=self._found.driver_version,
             divides=True,
+            driver=self.name,
         )
 
     def instances(self) -> tuple[GpuInstance, ...]:
@@ -88,13 +92,15 @@ class MpsDriver:
     def create(self, place: Place) -> GpuInstance:
         """A share; with the first one comes the daemon."""
         with alone(self._lock):
-            half = self._virtual.create_gpu_instance(place)
+            half = self._virtual.create_gpu_instance(place, limited=self._limit_memory)
             try:
                 self.daemon.start()
                 return self._virtual.create_compute_instance(half)
-            except BaseException:
-                with suppress(GpuError):
+            except BaseException as error:
+                try:
                     self._remove(half)
+                except MigratorError as second:
+                    raise left_half_made(half, second) from error
                 raise
 
     def destroy(self, instance: GpuInstance) -> None:
@@ -108,13 +114,18 @@ class MpsDriver:
 
     def environment(self, instance: GpuInstance) -> Mapping[str, str]:
         """Where the daemon is, and how much of the GPU; a daemon that was killed is started."""
-        known = self._virtual.known(instance)
+        self._virtual.known(instance)  # refuses what is gone before anything is started
         with alone(self._lock):
             self.daemon.start()
+        return self.described(instance)
+
+    def described(self, instance: GpuInstance) -> Mapping[str, str]:
+        """The same environment, but nothing is started."""
+        known = self._virtual.known(instance)
         board, profile = self._virtual.board, self._virtual.board.profile(instance.place.profile)
         sms = mps_share.share_sms(board, profile, self.device_sms)
         part = {PERCENTAGE: mps_share.percentage(sms, self.device_sms)}
-        if self._limit_memory:
+        if self._limit_memory or self._virtual.limited(instance):
             part[MEMORY_LIMIT] = mps_share.memory_limit(board, profile, self._found.memory_mib)
         return {**self.daemon.environment, **known, **part}
 
@@ -166,7 +177,12 @@ def daemon_folder(state: Path, owner: str, gpu: SeenGpu) -> Path:
 
     A socket's path must be short, and the numbers of GPUs may change with the next boot.
     """
-    return state / f"{owner}-{gpu.uuid.removeprefix('GPU-')[:8]}"
+    return state / daemon_name(owner, gpu.uuid)
+
+
+def daemon_name(owner: str, gpu_uuid: str) -> str:
+    """What that folder is called in the state folder."""
+    return f"{owner}-{gpu_uuid.removeprefix('GPU-')[:8]}"
 
 
 def _with_clients(share: GpuInstance, clients: list[int]) -> GpuInstance:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from migrator.core.catalogue import Board, boards
 from migrator.core.errors import InputError
+from migrator.gpu.known_boards import board_named
 
+known_board = board_named
+"""Which board a GPU is, by what nvidia-smi tells of it."""
 OTHERWISE = "use --driver emulated, which needs no GPU"
 """What else one can do; who has no emulated GPUs says something else."""
 
@@ -82,6 +83,15 @@ def readings(index: int) -> dict[str, float | None]:
     return {name: number(value) for name, value in row.items()}
 
 
+def compute_mode(index: int) -> str | None:
+    """Default, Exclusive_Process or Prohibited; None where nvidia-smi does not tell."""
+    try:
+        lines = _query("--query-gpu=compute_mode", "-i", str(index))
+    except InputError:
+        return None
+    return lines[0].strip() if lines else None
+
+
 def process_mib(pid: int) -> float | None:
     """The GPU memory of a process, its context included; None where it is not told."""
     try:
@@ -118,32 +128,12 @@ def device_sms(visible: Mapping[str, str]) -> int | None:
         return None
 
 
-def known_board(name: str, memory_mib: float) -> Board | None:
-    """The board of the catalogue that calls itself so and has that memory, or None."""
-    words = set(re.split(r"[^A-Z0-9]+", name.upper()))
-    for called, board in boards().items():
-        kind, gigabytes = _nominal(called)
-        near = abs(memory_mib / 1024 - gigabytes) <= 0.06 * gigabytes
-        if kind <= words and near:
-            return board
-    return None
-
-
 def number(text: str) -> float | None:
     """What nvidia-smi tells as a number; None where it says that it cannot."""
     try:
         return float(text)
     except ValueError:
         return None
-
-
-def _nominal(board: str) -> tuple[set[str], float]:
-    """The words a board's GPU calls itself, and its memory: A100-80GB, RTX-PRO-6000-..-96GB."""
-    parts = board.upper().split("-")
-    memory = next(each for each in parts if each.endswith("GB"))
-    before = parts[: parts.index(memory)]
-    # SXM, NVL and the like come after the memory and are not told by every driver
-    return set(before), float(memory.removesuffix("GB"))
 
 
 def _query(*words: str, otherwise: str = OTHERWISE) -> list[str]:

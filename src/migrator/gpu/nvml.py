@@ -246,6 +246,8 @@ class Nvml:
             except self._nvml.NVMLError_NotSupported:
                 continue
             except self._nvml.NVMLError_InvalidArgument:
+                if not enum:  # not the end of a list: there is nothing to list
+                    raise
                 return
 
     def _versioned(self, ask: Any, *arguments: object) -> Any:

@@ -18,6 +18,14 @@ class UnsupportedError(GpuError):
     """The driver, or this GPU, cannot tell or do it."""
 
 
+class GoneError(GpuError):
+    """What a handle stands for is not there any more: somebody else has destroyed it."""
+
+
+class LostError(GpuError):
+    """The GPU needs a reset or is gone itself; trying again is of no use."""
+
+
 def absence(binding: Any, error: Exception) -> InputError:
     """Why NVML could not be initialised."""
     reasons = {
@@ -41,6 +49,7 @@ def absence(binding: Any, error: Exception) -> InputError:
 def refusal(binding: Any, error: Exception, doing: str) -> MigratorError:
     """NVML's error as one of ours."""
     said = f"NVML could not {doing} ({str(error).rstrip('.')})"
+    looked = "`migrator gpu doctor` looks for the cause"
     kinds: dict[type[Exception], MigratorError] = {
         binding.NVMLError_NoPermission: NotPermittedError(f"{said}; {RIGHTS}"),
         binding.NVMLError_InUse: InUseError(f"{said}; end what uses it and try again"),
@@ -53,9 +62,11 @@ def refusal(binding: Any, error: Exception, doing: str) -> MigratorError:
         binding.NVMLError_FunctionNotFound: UnsupportedError(f"{said}; update the driver"),
         binding.NVMLError_Timeout: TransientError(f"{said}; try again"),
         binding.NVMLError_NotReady: TransientError(f"{said}; try again"),
-        binding.NVMLError_ResetRequired: GpuError(
+        binding.NVMLError_InvalidArgument: GoneError(f"{said}; {looked}"),
+        binding.NVMLError_NotFound: GoneError(f"{said}; {looked}"),
+        binding.NVMLError_ResetRequired: LostError(
             f"{said}; end every process on the GPU and `nvidia-smi --gpu-reset`, or reboot"
         ),
-        binding.NVMLError_GpuIsLost: GpuError(f"{said}; reboot, and look at `dmesg`"),
+        binding.NVMLError_GpuIsLost: LostError(f"{said}; reboot, and look at `dmesg`"),
     }
-    return kinds.get(type(error), GpuError(f"{said}; `migrator gpu doctor` looks for the cause"))
+    return kinds.get(type(error), GpuError(f"{said}; {looked}"))

@@ -9,17 +9,17 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from migrator.core.errors import GpuError, InputError, MigratorError
-from migrator.gpu.change import Op, Step
+from migrator.gpu.change import BlockedError, Op, Step
 from migrator.gpu.deed import Change, State, alive
 from migrator.gpu.driver import GpuDriver, GpuInstance, Place
 from migrator.gpu.hand import Hand, matched
 from migrator.gpu.journal import Journal
 from migrator.gpu.layout import Layout
 from migrator.gpu.lock import GpuLock
-from migrator.gpu.recovery import Recovered, in_words, recover
+from migrator.gpu.recovery import Recovered, in_words, recover, taken_up
 
 PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 
@@ -40,7 +40,7 @@ class Partitioner:
         self.recovered = Recovered()
         """What the last recovery found and did."""
         self._sleep, self._pauses_s = sleep, pauses_s
-        self._lock = GpuLock(journal.path.parent, driver.gpu().uuid)
+        self._lock = GpuLock.of(driver.gpu(), journal.path.parent)
         self._thread_lock = threading.RLock()
         self._depth = 0
 
@@ -68,18 +68,33 @@ class Partitioner:
         there = matched(self.driver.instances(), creates)
         return {place: create.owner for place, (_, create) in there.items()}
 
+    @property
+    def cut_off(self) -> bool:
+        """Whether a change of this owner was begun and neither finished nor taken back."""
+        return bool(self._unfinished(self._hand()))
+
     def plan(self, layout: Layout) -> tuple[Step, ...]:
-        """The steps that would lead to `layout`; changes nothing."""
+        """The steps that `apply` would take to `layout`; changes nothing."""
         return self._hand().steps_to(layout)
 
     def apply(self, layout: Layout) -> tuple[Step, ...]:
         """Brings the GPU to `layout`; the steps it took. Where one fails, the GPU goes back."""
-        with self._at_work() as hand:
-            return self._changed(hand, hand.steps_to(layout))
+        with self.locked():
+            hand = self._hand()
+            self.recovered = taken_up(hand)
+            try:
+                steps = hand.steps_to(layout)
+            except BlockedError:
+                # what was cut off may be what is in the way
+                self.recovered = recover(hand)
+                steps = hand.steps_to(layout)
+            return self._changed(hand, steps)
 
     def clear(self) -> tuple[Step, ...]:
         """Destroys everything of this owner that nobody uses; the steps it took."""
-        with self._at_work() as hand:
+        with self.locked():
+            hand = self._hand()
+            self.recovered = taken_up(hand)
             in_use = [place for place, (instance, _) in hand.ours().items() if instance.holders]
             return self._changed(hand, hand.steps_to(Layout(tuple(in_use))))
 
@@ -123,16 +138,18 @@ class Partitioner:
             self.recovered = recover(hand)
             yield hand
 
-    def _supersede(self, hand: Hand) -> None:
-        """A change that no recovery could settle is given up for what is asked now."""
-        for change in self.journal.unfinished(hand.gpu):
-            if hand.owns(change):
-                self.journal.end_change(change, State.FORGOTTEN)
+    def _unfinished(self, hand: Hand) -> tuple[Change, ...]:
+        return tuple(filter(hand.owns, self.journal.unfinished(hand.gpu)))
+
+    def _supersede(self, changes: Iterable[Change]) -> None:
+        """What was cut off, or no recovery could settle, is given up for what is asked now."""
+        for change in changes:
+            self.journal.end_change(change, State.SUPERSEDED)
 
     @contextlib.contextmanager
     def _alone(self, hand: Hand) -> Iterator[None]:
         """Around a single deed: what it left when it failed is cleared up, or told."""
-        self._supersede(hand)
+        self._supersede(self._unfinished(hand))
         try:
             yield
         except MigratorError as error:
@@ -141,15 +158,19 @@ class Partitioner:
             except MigratorError as second:
                 raise _like(error, f"{error}; clearing up failed as well: {second}") from error
             if self.recovered.unsettled:
-                raise _like(error, f"{error}; {'; '.join(self.recovered.unsettled)}") from error
+                raise _like(error, _told_once(str(error), self.recovered.unsettled)) from error
             raise
 
     def _changed(self, hand: Hand, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        older = self._unfinished(hand)
         if not steps:
+            self._supersede(older)
             return steps
-        self._supersede(hand)
         before, after = _ends(hand, steps)
+        # a layout that nobody ever asked for is no layout to go back to
+        before = older[0].before if older else before
         change = self.journal.begin_change(hand.gpu, self.owner, before, after)
+        self._supersede(older)
         try:
             hand.walk(steps, change)
         except MigratorError as error:
@@ -174,12 +195,11 @@ class Partitioner:
         if state is State.UNDONE:
             raise _like(error, f"{why}; {_AS_BEFORE}") from error
         if state is not State.DONE:
-            raise _like(
-                error,
-                f"{why}; the GPU is not as it was before: of ours there are now "
-                f"{in_words(tuple(hand.ours()))}, and there were {in_words(change.before)}; "
-                f"{'; '.join(self.recovered.unsettled)}",
-            ) from error
+            why += (
+                f"; the GPU is not as it was before: of ours there are now "
+                f"{_listed(hand)}, and there were {in_words(change.before)}"
+            )
+            raise _like(error, _told_once(why, self.recovered.unsettled)) from error
 
 
 _AS_BEFORE = "the GPU is as it was before"
@@ -188,6 +208,24 @@ _AS_BEFORE = "the GPU is as it was before"
 def _like(error: MigratorError, words: str) -> MigratorError:
     """An error of the same kind: what the operator must mend first, or what the GPU refused."""
     return InputError(words) if isinstance(error, InputError) else GpuError(words)
+
+
+def _told_once(why: str, unsettled: Iterable[str]) -> str:
+    """What failed and what it left unsettled; a cause that was named is not named again."""
+    told = why
+    for each in unsettled:
+        what, _, cause = each.partition(": ")
+        told += f"; {what if cause in told else each}"
+    return told
+
+
+def _listed(hand: Hand) -> str:
+    """Our instances, those without compute instance marked."""
+    ours = [
+        f"{place}{'' if instance.uuid else ' (half-made)'}"
+        for place, (instance, _) in sorted(hand.ours().items())
+    ]
+    return ", ".join(ours) or "no instances"
 
 
 def _ends(hand: Hand, steps: tuple[Step, ...]) -> tuple[tuple[Place, ...], tuple[Place, ...]]:

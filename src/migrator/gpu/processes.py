@@ -1,4 +1,7 @@
-"""Who a process is, beyond a number that another may have tomorrow; which boot this is."""
+"""Who a process is, beyond a number that another may have tomorrow; which boot this is.
+
+The one reader of /proc here; `proc` is another folder in tests.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+PROC = Path("/proc")
+_BOOT_ID = PROC / "sys/kernel/random/boot_id"
 
 
 @dataclass(frozen=True)
@@ -42,27 +46,38 @@ def boot_id() -> str:
         return "unknown"
 
 
-def called(pid: int) -> str:
+def called(pid: int, proc: Path = PROC) -> str:
     """The name of the process's program, as far as the kernel keeps it: 15 characters."""
     try:
-        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+        text = (proc / str(pid) / "comm").read_text(encoding="utf-8", errors="replace")
+        return text.strip()
     except OSError:
         return "unknown"
 
 
-def words(pid: int) -> tuple[str, ...]:
+def words(pid: int, proc: Path = PROC) -> tuple[str, ...]:
     """What it was called with, paths cut down to their last part; empty where it has ended."""
     try:
-        text = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace")
+        text = (proc / str(pid) / "cmdline").read_bytes().decode("utf-8", "replace")
     except OSError:
         return ()
     return tuple(each.rpartition("/")[2] for each in text.split("\0") if each)
 
 
-def numbers() -> Iterator[int]:
+def numbers(proc: Path = PROC) -> Iterator[int]:
     """Every process there is, as far as it is shown."""
     with suppress(FileNotFoundError):
-        yield from (int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit())
+        yield from (int(each.name) for each in proc.iterdir() if each.name.isdigit())
+
+
+def opened(pid: int, proc: Path = PROC) -> set[str]:
+    """The files a process has open; PermissionError where it is another user's."""
+    found = set()
+    with suppress(FileNotFoundError):  # it has ended meanwhile
+        for each in (proc / str(pid) / "fd").iterdir():
+            with suppress(FileNotFoundError):  # closed meanwhile
+                found.add(str(each.readlink()))
+    return found
 
 
 def exists(pid: int) -> bool:
@@ -76,13 +91,13 @@ def exists(pid: int) -> bool:
         return True
     except (ProcessLookupError, OverflowError):
         return False
-    return not Path("/proc/self/stat").exists()
+    return not (PROC / "self/stat").exists()
 
 
-def variables(pid: int) -> dict[str, str]:
+def variables(pid: int, proc: Path = PROC) -> dict[str, str]:
     """The environment a process was started with; empty where it is nobody's to read."""
     try:
-        text = Path(f"/proc/{pid}/environ").read_bytes().decode("utf-8", "replace")
+        text = (proc / str(pid) / "environ").read_bytes().decode("utf-8", "replace")
     except OSError:
         return {}
     found = (each.partition("=") for each in text.split("\0") if "=" in each)
@@ -97,7 +112,7 @@ def _began(pid: int) -> int | None:
 def _stat(pid: int) -> list[str]:
     """The fields behind the program's name, which may itself have blanks and brackets."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        text = (PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
     return text.rpartition(")")[2].split()

@@ -1,9 +1,10 @@
 """After a crash: the journal and the board brought to agree, and an unfinished change settled.
 
 Runs at the start of everything that changes a GPU. It destroys only what the journal shows we
-created and nobody uses; what the journal does not know is told and left alone. One thing cannot
+created and nobody uses; what the journal does not know is told and left alone. Two things cannot
 be told apart: an equal instance that somebody else made at the same place after ours had gone,
-where the board gave it the same number and UUID.
+where the board gave it the same number and UUID; and one that somebody else made where we had
+written that we would and were killed before we asked for it.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ class Recovered:
     """In the journal and not on the board: destroyed by somebody else, or by a reboot."""
     foreign: tuple[GpuInstance, ...] = ()
     """Not this owner's; never touched."""
+    superseded: tuple[Change, ...] = ()
+    """Begun before and given up for what was asked now."""
     unsettled: tuple[str, ...] = ()
     """What could not be settled, in sentences; where the GPU failed, the next one tries again."""
 
@@ -51,6 +54,7 @@ class _Findings:
     undone: list[Step] = field(default_factory=list)
     destroyed: list[Place] = field(default_factory=list)
     forgotten: list[Place] = field(default_factory=list)
+    superseded: list[Change] = field(default_factory=list)
     unsettled: list[str] = field(default_factory=list)
 
 
@@ -58,11 +62,31 @@ def recover(hand: Hand, *, back_first: bool = False) -> Recovered:
     """Settles what is unfinished; `back_first`: a change is only taken forward if it must be."""
     findings = _Findings()
     findings.forgotten += hand.journal.forget_other_boots(hand.gpu)
-    _settle_deeds(hand, findings)
+    _settle_deeds(hand, findings, touching=True)
     _forget_the_gone(hand, findings)
-    for change in hand.journal.unfinished(hand.gpu):
-        if hand.owns(change):
-            _settle_change(hand, change, findings, back_first)
+    changes = tuple(filter(hand.owns, hand.journal.unfinished(hand.gpu)))
+    for change in changes[:-1]:
+        hand.journal.end_change(change, State.SUPERSEDED)
+        findings.superseded.append(change)
+    for change in changes[-1:]:
+        _settle_change(hand, change, findings, back_first)
+    return _found(hand, findings)
+
+
+def taken_up(hand: Hand) -> Recovered:
+    """Brings the journal to what the board shows, touching nothing there.
+
+    Half an instance and a change that was cut off are left to whoever plans from here.
+    """
+    findings = _Findings()
+    findings.forgotten += hand.journal.forget_other_boots(hand.gpu)
+    _settle_deeds(hand, findings, touching=False)
+    _forget_the_gone(hand, findings)
+    findings.superseded += filter(hand.owns, hand.journal.unfinished(hand.gpu))
+    return _found(hand, findings)
+
+
+def _found(hand: Hand, findings: _Findings) -> Recovered:
     hand.journal.shorten(hand.gpu)
     ours = hand.ours()
     return Recovered(
@@ -72,20 +96,29 @@ def recover(hand: Hand, *, back_first: bool = False) -> Recovered:
         destroyed=tuple(findings.destroyed),
         forgotten=tuple(findings.forgotten),
         foreign=tuple(each for each in hand.present() if each.place not in ours),
+        superseded=tuple(findings.superseded),
         unsettled=tuple(findings.unsettled),
     )
 
 
-def _settle_deeds(hand: Hand, findings: _Findings) -> None:
+def _settle_deeds(hand: Hand, findings: _Findings, *, touching: bool) -> None:
     """Other owners' too where nothing is there: else an equal one of ours would pass as theirs."""
-    begun = [each for each in hand.journal.deeds(hand.gpu) if each.state is State.BEGUN]
-    for deed in begun:
-        instance = find(hand.present(), deed)
-        if instance and not hand.owns(deed):
+    deeds = hand.journal.deeds(hand.gpu)
+    living = {each.generation for each in alive(deeds)}
+    for deed in (each for each in deeds if each.state is State.BEGUN):
+        if deed.generation not in living:
+            # another deed has ended that life; what is there now is a later one
+            hand.journal.end(deed, State.UNDONE)
             continue
-        settle = _settle_create if deed.intent is Op.CREATE else _settle_destroy
+        instance = find(hand.present(), deed)
+        half = instance is not None and instance.uuid is None
+        if (instance and not hand.owns(deed)) or (half and not touching):
+            continue
         try:
-            settle(hand, deed, instance, findings)
+            if deed.intent is Op.CREATE:
+                _settle_create(hand, deed, instance, findings)
+            else:
+                _settle_destroy(hand, deed, instance, findings, touching)
         except MigratorError as error:
             findings.unsettled.append(f"{deed.step} was begun and is not finished: {error}")
 
@@ -105,10 +138,10 @@ def _settle_create(
 
 
 def _settle_destroy(
-    hand: Hand, deed: Deed, instance: GpuInstance | None, findings: _Findings
+    hand: Hand, deed: Deed, instance: GpuInstance | None, findings: _Findings, touching: bool
 ) -> None:
     # a whole instance inside a change stays for now: the change may go back to it
-    kept = instance and (instance.holders or (deed.change and instance.uuid))
+    kept = instance and (instance.holders or not touching or (deed.change and instance.uuid))
     if kept:
         hand.journal.end(deed, State.UNDONE)
         findings.undone.append(deed.step)

@@ -15,8 +15,16 @@ from pathlib import Path
 from uuid import NAMESPACE_URL, uuid5
 
 from migrator.core.catalogue import Board
-from migrator.core.errors import GpuError, InputError
-from migrator.gpu.driver import GpuInstance, Holder, InUseError, Place, RefusedError
+from migrator.core.errors import GpuError, InputError, MigratorError
+from migrator.gpu.driver import (
+    GpuInstance,
+    HalfMadeError,
+    Holder,
+    InUseError,
+    Place,
+    RefusedError,
+)
+from migrator.gpu.layout import check_start
 from migrator.gpu.processes import Process, boot_id
 from migrator.gpu.virtual_state import Made, State, StateFile
 
@@ -26,12 +34,8 @@ INSTANCE, INSTANCE_FILE = "MIGRATOR_INSTANCE", "MIGRATOR_INSTANCE_FILE"
 
 def refusal(board: Board, present: Iterable[Place], place: Place) -> str | None:
     """Why there is no room for `place` beside what is there; InputError where it can never be."""
+    check_start(board, place)
     profile = board.profile(place.profile)
-    if place.start not in profile.starts:
-        raise InputError(
-            f"{place.profile} cannot start at {place.start} on a {board.name}; it can at "
-            f"{', '.join(map(str, profile.starts))}"
-        )
     there = [(each, board.profile(each.profile)) for each in present]
     for other, its in there:
         if (
@@ -46,6 +50,12 @@ def refusal(board: Board, present: Iterable[Place], place: Place) -> str | None:
     return None
 
 
+def left_half_made(half: GpuInstance, error: MigratorError) -> HalfMadeError:
+    """What is told of an instance that could be neither finished nor removed."""
+    words = f"{half.place} was not finished and could not be removed either: {error}"
+    return HalfMadeError(words, half.number)
+
+
 class VirtualBoard:
     """One GPU's instances, kept in a file that any number of processes use at once."""
 
@@ -55,17 +65,14 @@ class VirtualBoard:
         """`boot`: the boot id, by default the machine's; `kind`: how the UUIDs begin."""
         self.board, self.boot_id = board, boot or boot_id()
         self._file, self._gpu_uuid, self._kind = StateFile(path), gpu_uuid, kind
-        with self._file.locked():
-            if self._file.read() is None:
-                self._file.replace(State(board.name, self.boot_id))
-        self._state()
+        self._state()  # refuses another board; the file is made by the first create
 
     def instances(self) -> tuple[GpuInstance, ...]:
         """Everything on the board, by start."""
         return tuple(_seen(each) for each in self._state().instances)
 
-    def create_gpu_instance(self, place: Place) -> GpuInstance:
-        """Take the slices; nobody can compute there yet."""
+    def create_gpu_instance(self, place: Place, *, limited: bool = False) -> GpuInstance:
+        """Take the slices; nobody can compute there yet. `limited`: an MPS share's memory."""
         with self._file.locked():
             state = self._state()
             why = refusal(self.board, [each.place for each in state.instances], place)
@@ -76,7 +83,7 @@ class VirtualBoard:
                 )
             taken = {each.number for each in state.instances}
             number = next(each for each in count(1) if each not in taken)
-            made = Made(place, number, None)
+            made = Made(place, number, None, limited=limited)
             self._file.replace(state.with_instance(made))
         return _seen(made)
 
@@ -125,6 +132,10 @@ class VirtualBoard:
                 f"{instance.place} has no compute instance, so nobody can run there; destroy it"
             )
         return {INSTANCE: uuid, INSTANCE_FILE: str(self._file.path.absolute())}
+
+    def limited(self, instance: GpuInstance) -> bool:
+        """Whether it was made with a limit on its memory."""
+        return _there(self._state(), instance).limited
 
     def _state(self) -> State:
         """What is on it in this boot: instances of another one are gone."""

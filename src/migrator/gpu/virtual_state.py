@@ -33,6 +33,8 @@ class Made:
     """None while its compute instance is missing."""
     users: tuple[Process, ...] = ()
     """Processes that registered; some may have ended since."""
+    limited: bool = False
+    """Whether an MPS share has a limit on its memory."""
 
 
 @dataclass(frozen=True)
@@ -130,4 +132,5 @@ def _made(read: dict[str, Any]) -> Made:
         number=int(read["number"]),
         uuid=None if read["uuid"] is None else str(read["uuid"]),
         users=tuple(Process(**each) for each in read["users"]),
+        limited=bool(read.get("limited", False)),
     )

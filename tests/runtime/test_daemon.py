@@ -56,7 +56,11 @@ def test_a_worker_that_is_killed_is_replaced_while_requests_go_on(tmp_path: Path
     pictures, _ = samples(0, 60)
     codes: list[int] = []
     with served(path, state) as daemon:
-        victim = next(iter(daemon.status()["tenants"]["photos"]["workers"]))
+        settled = daemon.wait_for(
+            lambda now: now["slot"] > 2 and all(e["state"] == "ready" for e in now["units"]),
+            "the first plan is followed",
+        )
+        victim, pid = next(iter(settled["pids"].items()))
 
         def ask() -> None:
             codes.extend(
@@ -66,7 +70,7 @@ def test_a_worker_that_is_killed_is_replaced_while_requests_go_on(tmp_path: Path
 
         asking = threading.Thread(target=ask)
         asking.start()
-        os.kill(_pid(daemon, victim), signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
         asking.join()
         daemon.wait_for(
             lambda now: (
@@ -108,9 +112,3 @@ def test_two_daemons_do_not_share_a_gpu(tmp_path: Path) -> None:
             pass
         assert daemon.status()["tenants"]["photos"]["version"] == 1
         assert daemon.stop() == 0
-
-
-def _pid(daemon: Served, worker: str) -> int:
-    """Of a worker, by its name in the process table."""
-    found: int = daemon.status()["pids"][worker]
-    return found

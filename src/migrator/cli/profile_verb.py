@@ -75,7 +75,9 @@ def profile_models(
         return
     if scenario is None:
         raise InputError("SCENARIO: name the scenario whose models are to be measured")
-    from migrator.profiling.measurements import measurements
+    from migrator.core.registry import pick
+    from migrator.profiling.drivers import DRIVERS
+    from migrator.profiling.measurements import measurements, on_instances
     from migrator.scenario.models import read_models
 
     board, served = read_models(scenario)
@@ -88,7 +90,7 @@ def profile_models(
         pace=pace,
     )
     if dry_run:
-        _list(todo, as_json)
+        _list(todo if pick("--driver", driver, DRIVERS).coexist else on_instances(todo), as_json)
         return
     path = out or Path(f"{scenario.stem}.profiles.json")
     done = _measured(todo, board, path, (driver, gpu), budget_s, fresh)

@@ -58,7 +58,7 @@ def test_its_pace_is_in_the_environment(tmp_path: Path, monkeypatch: pytest.Monk
             pass
 
 
-def test_mps_divides_the_gpu_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mps_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     programs = NvidiaPrograms(tmp_path / "programs")
     programs.smi()
     programs.mps()

@@ -19,7 +19,7 @@ demo: $(STAMP)
 	@echo "Open out/plan.html, out/plan-survivors.png, out/run.html and out/live.html."
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

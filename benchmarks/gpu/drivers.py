@@ -35,7 +35,7 @@ from migrator.core.catalogue import Board
 from migrator.core.errors import GpuError, InputError, MigratorError
 from migrator.gpu import mig
 from migrator.gpu.mps import MpsDriver
-from migrator.gpu.mps_share import percentage, share_sms
+from migrator.gpu.mps_share import percentage, right_sms, share_sms
 from migrator.gpu.processes import numbers, words
 
 MODES = ("mig.mode.current", "compute_mode", "persistence_mode", "power.limit", "clocks.max.sm")
@@ -134,7 +134,7 @@ def dry_run(board: Board) -> Iterator[str]:
     """What would be done on such a board."""
     yield f"read {board.name} through NVML and compare {len(board.profiles)} profiles"
     for profile in sizes(board):
-        sms = share_sms(board, profile, board.sms)
+        sms = right_sms(board.name, share_sms(board, profile, board.sms), board.sms)
         yield f"share {profile.name}: {sms} SMs, {percentage(sms, board.sms)}%, {PRODUCT_S} s"
     yield f"side by side: {', '.join(map(str, pair(board)))}"
     yield "destroy all, look for what is left of the daemon"

@@ -14,10 +14,11 @@ from typing import Any
 
 from drivers_judged import Product, faults, pair, sizes, table
 
+from migrator.core.catalogue import MigProfile
 from migrator.core.errors import GpuError
 from migrator.gpu.driver import GpuInstance, InUseError, Place
-from migrator.gpu.mps import PERCENTAGE, MpsDriver
-from migrator.gpu.mps_share import share_sms
+from migrator.gpu.mps import MpsDriver
+from migrator.gpu.mps_share import PERCENTAGE, right_sms, share_sms
 
 SIDE, PRODUCT_S = 8192, 1.0
 LIMITED_PARTS = (0.5, 1.5)
@@ -142,12 +143,17 @@ class Bench:
         watch.seen("measure_s")
         return results
 
+    def _sms(self, profile: MigProfile) -> int:
+        """Of its share: on some numbers of SMs libraries do not compute right."""
+        gpu, device_sms = self._driver.gpu(), self._driver.device_sms
+        return right_sms(gpu.name, share_sms(self.board, profile, device_sms), device_sms)
+
     def product(self, row: Json, beside: str | None = None) -> Product:
         """A result as it is judged."""
         profile = self.board.profile(row["place"].profile)
         return Product(
             profile=profile.name,
-            sms=share_sms(self.board, profile, self._driver.device_sms),
+            sms=self._sms(profile),
             percentage=row["percentage"],
             sms_seen=row["sms"],
             tflops=row["tflops"],

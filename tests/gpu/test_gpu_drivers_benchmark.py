@@ -136,7 +136,7 @@ def test_all_of_it_leaves_nothing(
 ) -> None:
     result = script.run(0, worker(tmp_path))
     assert script.faults_of(result) == []
-    assert [each["sms_seen"] for each in result["mps"]["alone"]] == [16, 26, 32, 60, 64, 132]
+    assert [each["sms_seen"] for each in result["mps"]["alone"]] == [16, 32, 32, 64, 64, 132]
     assert [each["beside"] for each in result["mps"]["side_by_side"]] == ["3g.71gb", "4g.71gb"]
     assert result["mps"]["allocated_of_limit"] == {0.5: True, 1.5: False}
     assert result["mig"]["differences"] == []
@@ -157,9 +157,9 @@ def test_shares_that_do_not_limit_are_faults(script: ModuleType, tmp_path: Path)
 def test_a_worker_that_dies_is_a_fault_and_the_rest_is_measured(
     script: ModuleType, tmp_path: Path
 ) -> None:
-    result = script.run(0, worker(tmp_path, "(sms != 60 or sys.exit(7))"))
+    result = script.run(0, worker(tmp_path, "(sms != 132 or sys.exit(7))"))
     found = script.faults_of(result)
-    assert [each.partition(":")[0] for each in found] == ["3g.71gb", "side by side"]
+    assert [each.partition(":")[0] for each in found] == ["7g.141gb"]
     assert len(result["mps"]["alone"]) == 5
     assert result["left_behind"] == []
 

@@ -111,6 +111,13 @@ class _Cuda:
             current_stream=lambda: stream,
             stream=lambda _side: nullcontext(),
             synchronize=lambda: self.asked.append("synchronize"),
+            current_device=lambda: 0,
+            default_generators=[
+                SimpleNamespace(
+                    clone_state=lambda: "before",
+                    graphsafe_set_state=lambda state: self.asked.append(f"drawing as {state}"),
+                )
+            ],
             empty_cache=lambda: self.asked.append("empty_cache"),
         )
 
@@ -133,7 +140,7 @@ def test_a_capture_that_runs_out_of_memory_leaves_plain_steps(cuda: _Cuda) -> No
     steps = CapturedSteps()
     ones, none = torch.ones(4), torch.zeros(4)
     assert [float(steps.run(step, ones, none)) for _ in range(5)] == [4.0] * 5
-    assert cuda.asked == ["begin", "end", "synchronize", "empty_cache"]
+    assert cuda.asked == ["begin", "end", "synchronize", "drawing as before", "empty_cache"]
 
     def full(_inputs: Tensor, _labels: Tensor) -> Tensor:
         raise torch.OutOfMemoryError("full")

@@ -27,7 +27,6 @@ from migrator.gpu.virtual_state import alone
 DAEMON_OWNER = "mps"
 """Whose the daemon of the shares is; others who keep one have a name of their own."""
 SHARES = "shares.json"
-PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 MEMORY_LIMIT = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 
 
@@ -124,10 +123,19 @@ class MpsDriver:
         known = self._virtual.known(instance)
         board, profile = self._virtual.board, self._virtual.board.profile(instance.place.profile)
         sms = mps_share.share_sms(board, profile, self.device_sms)
-        part = {PERCENTAGE: mps_share.percentage(sms, self.device_sms)}
+        part = {mps_share.PERCENTAGE: self._percentage(sms)}
         if self._limit_memory or self._virtual.limited(instance):
             part[MEMORY_LIMIT] = mps_share.memory_limit(board, profile, self._found.memory_mib)
         return {**self.daemon.environment, **known, **part}
+
+    def narrowed(self, environment: Mapping[str, str], percent: float) -> Mapping[str, str]:
+        """The environment of a share as large as the GPU, for a process on a part of it."""
+        sms = self._virtual.board.sms * percent / 100
+        return {**environment, mps_share.PERCENTAGE: self._percentage(sms)}
+
+    def _percentage(self, sms: float) -> str:
+        right = mps_share.right_sms(self._found.name, sms, self.device_sms)
+        return mps_share.percentage(right, self.device_sms)
 
     @cached_property
     def device_sms(self) -> int:

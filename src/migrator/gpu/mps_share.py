@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 from migrator.core.catalogue import Board, MigProfile, board
 
+PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+_CLUSTERED = re.compile(r"\b(G?[HB]\d+|Blackwell)\b")
+"""Names of GPUs since Hopper."""
 _PATTERN = "A100-80GB"
 """Whose sizes and starts a GPU without MIG is divided by."""
 
@@ -14,6 +18,20 @@ _PATTERN = "A100-80GB"
 def percentage(sms: int, device_sms: int) -> str:
     """The share in percent, rounded up to a tenth: MPS rounds its SMs down."""
     return f"{min(100.0, math.ceil(1000 * sms / device_sms) / 10):g}"
+
+
+def right_sms(name: str, sms: float, device_sms: int) -> int:
+    """As many SMs, about, on which libraries compute right on that GPU.
+
+    On shares of 48, 60 and 96 SMs of an H200 cuBLAS and cuDNN left parts of their results unwritten
+    (docs/gpu.md), on 16, 32, 64 and all 132 never: a power of two, or the whole GPU. Others with
+    clusters of SMs are taken to do the same; older ones have none.
+    """
+    if not _CLUSTERED.search(name):
+        return max(1, round(sms))
+    most = 3 * device_sms // 4  # what is larger may as well be the whole
+    powers = [1 << each for each in range(1, most.bit_length())]
+    return min((*powers, device_sms), key=lambda each: abs(math.log(each / max(sms, 1.0))))
 
 
 def share_sms(kind: Board, profile: MigProfile, device_sms: int) -> int:

@@ -29,28 +29,33 @@ _CUDA: Any = torch.cuda
 
 @dataclass(frozen=True)
 class Graph:
-    """A captured step and the tensors it reads and writes."""
+    """Something captured, and the tensors it reads and writes."""
 
     replay: Callable[[], None]
     inputs: Tensor
     labels: Tensor
-    loss: Tensor
+    said: Tensor
+    """The loss of a step, the scores of an answer."""
 
     def run(self, inputs: Tensor, labels: Tensor) -> Tensor:
         """The step on other inputs of the same shape."""
         self.inputs.copy_(inputs)
         self.labels.copy_(labels)
         self.replay()
-        return self.loss
+        return self.said
 
 
 def graph_of(step: Step, inputs: Tensor, labels: Tensor) -> Graph | None:
     """The step as a graph, not run yet; None where it cannot be captured."""
+    drawing = _CUDA.default_generators[_CUDA.current_device()]
+    before = drawing.clone_state()
     try:
         return _graph_of(step, inputs, labels)
     except RuntimeError:
         # out of memory too: a graph has memory of its own, a plain step may do with what there is
         _CUDA.synchronize()
+        # a capture that broke off leaves the generator capturing, and nobody could draw any more
+        drawing.graphsafe_set_state(before)
     _CUDA.empty_cache()  # here, where the failed graph is gone
     return None
 

@@ -32,7 +32,11 @@ class Model(Protocol):
 
     A copy begins its training anew. Where the class has an attribute `weights`, it says in words
     where they came from; where it has `begin_with(path)`, that takes weights alone and not where
-    their training stood; where it has `end_training()`, that gives back what only training needs.
+    their training stood; where it has `end_training()`, that gives back what only training needs;
+    where it has `begin_serving(batch)`, that is called once where it will only answer batches of up
+    to so many; where it has `take_over(other)`, that takes the weights of another of its kind
+    between two answers, or says False and is replaced by it; where it has `kept_bytes`, that is
+    about how large a checkpoint of its training is.
     """
 
     modality: Modality

@@ -16,6 +16,7 @@ from migrator.learn.adoption import decide
 from migrator.learn.checkpoint import Checkpoints
 from migrator.learn.model import Model
 from migrator.learn.samples import Samples, WindowData
+from migrator.learn.thrift import Thrift
 from migrator.learn.training import DivergedError, accuracy, judged, steps_of, train_epoch
 
 
@@ -112,9 +113,10 @@ class _Run:
         self.candidate, self.data, self.settings = candidate, data, settings
         self.checkpoints = checkpoints
         self.curve, self.seconds = _resumed(candidate, checkpoints)
+        self._thrift = Thrift(getattr(candidate, "kept_bytes", 0))
 
     def to_the_end(self, step_done: Callable[[], None]) -> None:
-        """Every epoch that is left, each judged and kept."""
+        """Every epoch that is left, each judged, and kept where that pays."""
         training = self.data.training
         for epoch in range(len(self.curve), self.settings.epochs):
             began = time.perf_counter()
@@ -122,9 +124,11 @@ class _Run:
                 self._epoch(training, epoch, step_done)
             finally:
                 self.seconds += time.perf_counter() - began
-            if self.checkpoints is not None:
+            if self.checkpoints is not None and self._thrift.due:
+                began_s = self._thrift.now_s()
                 about = {"curve": self.curve, "seconds": self.seconds}
                 self.checkpoints.write(epoch, self.candidate, about)
+                self._thrift.wrote(began_s)
 
     def _epoch(self, training: Samples, epoch: int, step_done: Callable[[], None]) -> None:
         epochs, batch, seed = self.settings.epochs, self.settings.batch, self.settings.seed

@@ -14,9 +14,9 @@ from migrator.core.catalogue import Board
 from migrator.core.errors import InputError
 from migrator.gpu import nvidia_smi
 from migrator.gpu.lock import GpuLock
-from migrator.gpu.mps import PERCENTAGE, daemon_folder, shareable
+from migrator.gpu.mps import daemon_folder, shareable
 from migrator.gpu.mps_daemon import Daemon
-from migrator.gpu.mps_share import percentage
+from migrator.gpu.mps_share import PERCENTAGE, percentage
 from migrator.gpu.nvidia_smi import SeenGpu
 from migrator.gpu.state import state_folder
 from migrator.profiling.shares import OTHERWISE, OWNER, Json, Reconfiguration, Share, memory_gib

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from migrator.learn.captured_answers import halve
 from migrator.learn.image_model import ImageModel
 from migrator.learn.registry import build
 from migrator.learn.torch_model import TorchModel
@@ -60,7 +61,7 @@ class Serving:
         began = time.monotonic()
         self.model = build(name, CLASSES, 0)
         if isinstance(self.model, TorchModel) and device == "cuda":
-            _halve(self.model.network)
+            halve(self.model.network)
         built = time.monotonic()
         self.model.to(device)
         synchronised(device)
@@ -132,20 +133,6 @@ def _forward(model: TorchModel, batch: int) -> tuple[Forward, Tensor]:
         images = torch.randn(size, device=model.device)
         return model.answered, images.contiguous(memory_format=model.memory_format)
     return model.logits, torch.from_numpy(model.example(batch)).to(model.device)
-
-
-def _halve(network: nn.Module) -> None:
-    """Weights and what comes in as bf16; numbers of tokens stay whole."""
-
-    def halved(each: Any) -> Any:
-        floating = isinstance(each, Tensor) and each.is_floating_point()
-        return each.to(torch.bfloat16) if floating else each
-
-    def hook(_network: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        return tuple(map(halved, given)), {name: halved(each) for name, each in named.items()}
-
-    network.to(torch.bfloat16)
-    network.register_forward_pre_hook(hook, with_kwargs=True)
 
 
 def _graph(work: Step, device: str, torch_model: bool) -> tuple[Any, str | None]:

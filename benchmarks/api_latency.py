@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -57,7 +58,8 @@ class InstantWorker:
 
     name, pid = "instant", 0
 
-    async def infer(self, inputs: NDArray[Any]) -> Answered:
+    async def infer(self, inputs: NDArray[Any], request_ids: str = "") -> Answered:
+        del request_ids
         return Answered(np.zeros((len(inputs), CLASSES), np.float32), 1, 0.0)
 
 
@@ -166,16 +168,19 @@ MEASURED = ("median_ms", "p90_ms", "p99_ms")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rate", type=float, default=500.0, help="requests per second")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of one turn")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of one turn")
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--quick", action="store_true", help="two rounds")
     parser.add_argument("--json", action="store_true", help="the image as JSON, not as bytes")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--serve", choices=("migrator", "echo"), help=argparse.SUPPRESS)
     options = parser.parse_args()
+    options.rounds = 2 if options.quick else options.rounds
     uvloop.install()
     if options.serve:
         asyncio.run(serve(options.serve))
         return
+    load_average = os.getloadavg()[0]  # before it begins: what else the machine is doing
     with ExitStack() as stack:
         ports = {kind: stack.enter_context(running(kind)) for kind in ("migrator", "echo")}
         rows = asyncio.run(measured(options, ports))
@@ -183,6 +188,7 @@ def main() -> None:
     if options.out:
         added = {key: getattr(rows[0], key) - getattr(rows[1], key) for key in MEASURED}
         result = {"machine": describe_machine(), "rate_rps": options.rate, "json": options.json}
+        result |= {"load_average": round(load_average, 2)}
         result |= {"rows": [asdict(each) for each in rows], "added": added}
         options.out.write_text(json.dumps(result, indent=1) + "\n")
 

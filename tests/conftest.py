@@ -15,3 +15,5 @@ settings.register_profile("explore", derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 sys.path.insert(0, str(Path(__file__).parent))
+# at the end: benchmarks are scripts that find each other by plain names
+sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))

@@ -104,6 +104,18 @@ def test_an_instance_that_cannot_be_destroyed_is_tried_then_avoided() -> None:
     assert stage.tick(4.0 + AVOIDED_SLOTS) == ["destroy 3g@4"]
 
 
+def test_an_instance_that_cannot_be_destroyed_serves_where_it_is_wanted() -> None:
+    stage = Stage()
+    stage.executor.adopt(0.0, [B3])
+    stage.held_back = {"destroy 3g@4"}
+    stage.follow(0.0, (A4,))
+    for tried_s in (0.0, 2.0, 4.0):
+        stage.tick(tried_s)
+        stage.on(tried_s, DestroyFailed(B3, "in use"))
+    assert stage.follow(5.0, (A4, B3)) == ["warm 3g@4 b"]
+    assert stage.states()["3g@4"] == "ready b"
+
+
 def test_an_instance_that_could_be_destroyed_ends_the_count() -> None:
     stage = Stage()
     stage.held_back = {"destroy 3g@4"}

@@ -4,8 +4,7 @@ import pytest
 from support.executor_stage import Stage, serves, trains
 
 from migrator.core.errors import InputError
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.share import Share
+from migrator.core.instance import Instance
 from migrator.execute.events import (
     Created,
     CreateFailed,
@@ -13,6 +12,7 @@ from migrator.execute.events import (
     Drained,
     Ready,
     Stopped,
+    TrainingEnded,
     WorkerLost,
 )
 
@@ -198,7 +198,6 @@ def test_an_instance_that_somebody_removed_is_made_again() -> None:
         ([(A4, serves("b", 2, 2))], "no room"),
         ([(A4, A4)], "no room"),
         ([(Instance(3, 4),)], "no place"),
-        ([(Share(0, 50.0, Task("a", Kind.INFERENCE)),)], "share"),
     ],
 )
 def test_a_decision_the_board_cannot_take_is_refused(
@@ -209,3 +208,16 @@ def test_a_decision_the_board_cannot_take_is_refused(
     with pytest.raises(InputError, match=word):
         stage.follow(1.0, *slots)
     assert stage.tick(2.0) == []
+
+
+def test_a_retraining_that_lasts_longer_leaves_its_tenant_what_serves_it() -> None:
+    """The plan has its place for the tenant's inference by now, and the other's for somebody."""
+    stage = Stage()
+    stage.held_back = {"train 3g@4 a"}
+    stage.follow(0.0, (A4, trains("a", 3, 4)))
+    planned = (serves("b", 4, 0), serves("a", 3, 4))
+    assert not [each for each in stage.follow(5.0, planned) if each.startswith("drain")]
+    assert stage.states() == {"4g@0": "ready a", "3g@4": "training a"}
+    said = stage.on(9.0, TrainingEnded(trains("a", 3, 4), "a", ok=True))
+    assert said[0] == "warm 3g@4 a"
+    assert said[-1] == "warm 4g@0 b"

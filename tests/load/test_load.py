@@ -61,7 +61,7 @@ def test_every_request_is_counted_once_and_judged_by_its_label(
 def test_only_the_tenants_asked_for_and_no_labels_unless_wanted(
     server: Running, tmp_path: Path
 ) -> None:
-    outcome = loaded(live_scenario(tmp_path, 10), server.url, tenants=("b",), labels=False)
+    outcome = loaded(live_scenario(tmp_path, 10), server.url, tenants=("b",), labels=0.0)
     assert list(outcome.tenants) == ["b"]
     assert (outcome.whole.sent, outcome.whole.labels_stored) == (20, 0)
     assert not server.stats()["labels"]
@@ -89,7 +89,7 @@ def test_a_slow_server_does_not_slow_the_sending(running: Running, tmp_path: Pat
     """Open loop: nearly all of a second's requests are on their way before the first answer."""
     live = live_scenario(tmp_path, 50, slo_ms=300)
     running.tell(delay_s=2.5)
-    outcome = loaded(live, running.url, labels=False)
+    outcome = loaded(live, running.url, labels=0.0)
     assert running.stats()["most"] > 75
     assert outcome.whole.late == outcome.whole.sent == 150
     assert outcome.whole.latencies is not None

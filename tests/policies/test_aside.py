@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.mig_views import instances, observation, view
@@ -76,6 +77,7 @@ def test_an_answer_for_a_window_that_is_over_is_dropped(caplog: pytest.LogCaptur
         wait(lambda: not aside.busy)
         assert aside.answer(4, 0) is None
         assert "after its window was over" in caplog.text
+        assert aside.unused == {"dropped": 1}
 
 
 def test_a_planner_that_dies_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
@@ -84,6 +86,7 @@ def test_a_planner_that_dies_is_replaced(caplog: pytest.LogCaptureFixture) -> No
         wait(lambda: not aside.busy)
         assert aside.answer(0, 0) is None
         assert "slow died and is started again" in caplog.text
+        assert aside.unused == {"lost": 1}
         assert aside.ask(0, NOW), "the next question goes to a new process"
 
 
@@ -93,6 +96,38 @@ def test_one_that_fails_is_asked_again(caplog: pytest.LogCaptureFixture) -> None
         wait(lambda: not aside.busy)
         assert aside.answer(0, 0) is None
         assert "slow could not decide: ValueError: no idea" in caplog.text
+        assert aside.unused == {"lost": 1}
+        assert aside.ask(0, NOW)
+
+
+class Unreadable:
+    """Cannot be unpickled by whoever gets it."""
+
+    def __reduce__(self) -> tuple[type[int], tuple[str]]:
+        return int, ("no number",)
+
+
+class Odd(Slow):
+    """Answers with something else than a decision."""
+
+    def __init__(self, answer: object) -> None:
+        super().__init__()
+        self.answer = answer
+
+    def decide(self, _: Observation) -> Any:
+        return Unreadable() if self.answer == "unreadable" else self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"), [(None, "it answered NoneType"), ("unreadable", "cannot be read")]
+)
+def test_an_answer_that_is_no_decision_is_told(answer: object, why: str) -> None:
+    told: list[str] = []
+    with Aside(Odd(answer), told=told.append) as aside:
+        aside.ask(0, NOW)
+        wait(lambda: not aside.busy)
+        assert aside.answer(0, 0) is None
+        assert why in told[0]
         assert aside.ask(0, NOW)
 
 
@@ -102,6 +137,7 @@ def test_one_that_thinks_for_too_long_is_replaced(caplog: pytest.LogCaptureFixtu
         wait(lambda: not aside.busy)
         assert aside.answer(0, 3) is None
         assert "slow thinks for too long and is started again" in caplog.text
+        assert aside.unused == {"lost": 1}
 
 
 def test_an_answer_that_nobody_took_does_not_go_to_the_next_question() -> None:

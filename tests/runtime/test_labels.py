@@ -41,7 +41,7 @@ async def add_some(
     )
 
 
-def filled(path: Path, *windows: tuple[range, int], **kept: int) -> None:
+def filled(path: Path, *windows: tuple[range, int], **kept: Any) -> None:
     """So many labels of so many classes, window by window."""
 
     async def scene() -> None:

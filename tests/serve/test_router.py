@@ -15,6 +15,7 @@ from support.virtual_time import run_virtually
 
 from migrator.core.errors import InputError
 from migrator.serve.counts import Counted
+from migrator.serve.line import OVERDUE_S
 from migrator.serve.refusals import (
     FailedError,
     LateError,
@@ -33,8 +34,10 @@ def row(value: int = 0, rows: int = 1) -> Images:
     return np.full((rows, 2), value, np.uint8)
 
 
-def make_router(slo_s: float = 1.0, batch: int = 4, queue: int = 100) -> Router:
-    served = {"t": Served("t", slo_s, batch, queue)}
+def make_router(
+    slo_s: float = 1.0, batch: int = 4, queue: int = 100, *, thrifty: bool = False
+) -> Router:
+    served = {"t": Served("t", slo_s, batch, queue, thrifty)}
     return Router(served, clock=asyncio.get_running_loop().time)
 
 
@@ -118,6 +121,17 @@ async def test_the_fastest_idle_worker_is_asked_first() -> None:
 
 
 @in_virtual_time
+async def test_a_thrifty_router_asks_the_slowest_that_is_in_time() -> None:
+    router = make_router(thrifty=True)
+    slow, fast = StandInWorker("slow", lambda _: 0.4), StandInWorker("fast", lambda _: 0.1)
+    for each in (slow, fast):
+        router.attach("t", each, each.latency_s)
+    await router.infer("t", row())
+    await router.infer("t", row(), router.clock() + 0.2)
+    assert (slow.batches, fast.batches) == ([1], [1])
+
+
+@in_virtual_time
 async def test_what_nobody_can_answer_in_time_is_given_up_at_once() -> None:
     router = make_router()
     worker = StandInWorker(latency_s=lambda _: 0.5)
@@ -145,6 +159,24 @@ async def test_a_worker_that_hangs_does_not_keep_those_that_wait() -> None:
     worker.held.set()
     assert (await stuck).late
     assert router.counts["t"].total == Counted(received=3, late=1, dropped=2)
+
+
+@in_virtual_time
+async def test_a_worker_that_hangs_keeps_its_batch_no_longer_than_a_late_answer_is_worth() -> None:
+    router = make_router(slo_s=0.5)
+    first, second = asked(router, row()), asked(router, row(), 2.0)
+    await asyncio.sleep(0)  # both wait, and go out together
+    hung = StandInWorker()
+    hung.held.clear()
+    router.attach("t", hung, hung.latency_s)
+    assert isinstance(await outcome(first), LateError)
+    assert router.clock() == pytest.approx(1000.0 + 0.5 + OVERDUE_S, abs=0.01)
+    assert isinstance(await outcome(second), LateError)
+    assert router.clock() == pytest.approx(1000.0 + 2.0 + OVERDUE_S, abs=0.01)
+    hung.die()
+    await asyncio.sleep(0.1)
+    assert router.workers("t") == {}
+    assert router.counts["t"].total == Counted(received=2, dropped=2)
 
 
 @in_virtual_time
@@ -278,6 +310,18 @@ async def test_one_request_the_model_fails_on_takes_no_other_with_it() -> None:
 
 
 @in_virtual_time
+async def test_a_client_that_leaves_as_its_request_is_given_up_is_counted_once() -> None:
+    router, slow = make_router(), StandInWorker(latency_s=lambda _: 0.5)
+    left = asked(router, row(), within_s=0.1)
+    await asyncio.sleep(0)
+    left.cancel()
+    router.attach("t", slow, slow.latency_s)  # which finds it in the line, and hopeless
+    with pytest.raises(asyncio.CancelledError):
+        await left
+    assert router.counts["t"].total == Counted(received=1, dropped=1)
+
+
+@in_virtual_time
 async def test_a_cancelled_request_leaves_nothing_behind() -> None:
     router = make_router(slo_s=10.0)
     worker = StandInWorker(latency_s=lambda _: 0.1)
@@ -336,14 +380,14 @@ async def test_counts_are_kept_by_the_second_in_which_a_request_came() -> None:
 @in_virtual_time
 async def test_a_hiccup_does_not_shut_a_worker_out_for_good() -> None:
     router = make_router(slo_s=0.5)
-    slow = [2.0]
+    slow = [1.2]
     worker = StandInWorker(latency_s=lambda _: slow.pop() if slow else 0.1)
     router.attach("t", worker, lambda _: 0.1)
     assert (await router.infer("t", row())).late
     assert isinstance(await outcome(asked(router, row(), 0.2)), LateError)
     await asyncio.sleep(5.0)
     assert not (await asked(router, row(), 0.2)).late
-    slow.append(2.0)
+    slow.append(1.2)
     assert (await router.infer("t", row())).late
     assert not (await router.infer("t", row())).late
 

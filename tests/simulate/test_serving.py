@@ -114,13 +114,29 @@ def test_what_the_window_cannot_answer_waits_for_the_next() -> None:
 def test_waiting_requests_share_a_batch_while_the_first_stays_in_time() -> None:
     # while the first is served (0 to 1) three come; together they take 3 s
     these = workers((1.0, 0.0, FOREVER), batch=4)
-    now = conditions(slo_s=4.0, batch=4)
+    now = conditions(slo_s=6.0, batch=4)
     counted, _ = served([0.0, 0.2, 0.4, 0.6], these, now)
     assert (counted["in_time"], these.free_s[0]) == (4, 4.0)
     these = workers((1.0, 0.0, FOREVER), batch=4)
     counted, _ = served([0.0, 0.2, 0.4, 0.6], these, now._replace(slo_s=3.0))
     # the first of them must end by 3.2, so two go together and the last one follows: 3 + 1 > 3.6
     assert (counted["in_time"], counted["dropped"], these.free_s[0]) == (3, 1, 3.0)
+
+
+def test_in_a_crowd_the_oldest_are_given_up_for_a_full_batch() -> None:
+    # two at a time take 1 s, one alone 0.8 s; the first of those that wait has 0.9 s left
+    latency_s = np.array([[0.8, 0.8, 1.0]])
+    these = Workers(latency_s, np.zeros(1), np.full(1, FOREVER), np.full(1, 1.0))
+    counted, _ = served([0.0, 0.3, 0.4], these, conditions(slo_s=2.0, batch=2, end_s=9.0))
+    assert (counted["in_time"], counted["dropped"], these.free_s[0]) == (2, 1, 2.0)
+
+
+def test_where_no_crowd_waits_nobody_is_given_up() -> None:
+    latency_s = np.array([[0.8, 0.8, 1.0]])
+    these = Workers(latency_s, np.zeros(1), np.full(1, FOREVER), np.full(1, 1.1))
+    counted, _ = served([0.0, 0.3], these, conditions(slo_s=2.0, batch=2, end_s=9.0))
+    # 0.9 s are left to the first: it goes alone, and the second still after it
+    assert (counted["in_time"], counted["dropped"]) == (1, 1)
 
 
 def test_neighbours_make_requests_late_until_the_router_has_seen_it() -> None:

@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from migrator.core.action import Acted, ActionKind, Outcome
 from migrator.serve.api import Backend, Feedback, application
 from migrator.serve.limits import Limits
 from migrator.serve.protocol import WindowNow
@@ -38,6 +39,14 @@ def backend(settings: Mapping[str, Any], router: Router) -> Backend:
         stored.append({"tenant": given.tenant, "id": given.request_id, "label": given.label})
         stored[-1] |= {"window": given.window, "predicted": given.predicted, "inputs": row}
 
+    acted: list[tuple[str, str | None, str]] = []
+
+    async def act(kind: ActionKind, tenant: str | None, who: str) -> Acted:
+        acted.append((kind, tenant, who))
+        outcomes = {"texts": Outcome.REFUSED, "images": Outcome.FAILED}
+        rolled = kind is ActionKind.ROLL_BACK
+        return Acted(outcomes[tenant or ""] if rolled else Outcome.DONE, f"{kind} in words")
+
     return Backend(
         router=router,
         models={
@@ -47,18 +56,27 @@ def backend(settings: Mapping[str, Any], router: Router) -> Backend:
         feedback=feedback,
         version=lambda _: 7,
         window=lambda: WindowNow(5, 1.0, 200.0),
-        status=lambda: {"stored": stored, **_counted(router)},
+        status=lambda: {"stored": stored, "acted": acted, **_counted(router)},
         tokens=Tokens(
             {name: digest(token) for name, token in settings.get("tokens", {}).items()},
             digest(settings["admin"]) if "admin" in settings else None,
         ),
         limits=Limits(**settings.get("limits", {})),
+        act=act,
     )
 
 
 def _counted(router: Router) -> dict[str, Any]:
     total = router.counts["images"].total
-    return {"waiting": router.waiting("images"), "total": asdict(total), "open": total.open}
+    known = {"version": 7, "back_to": [6]}
+    return {
+        "pid": os.getpid(),
+        "scenario": "stand-in",
+        "tenants": {"images": known, "texts": known},
+        "waiting": router.waiting("images"),
+        "total": asdict(total),
+        "open": total.open,
+    }
 
 
 async def _main(settings: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from migrator.core.catalogue import board
 from migrator.core.instance import Instance, Kind, Task
+from migrator.core.share import Holding
 from migrator.execute import events as ev
 from migrator.execute.executor import Executor
 
@@ -29,7 +30,7 @@ class Stage:
         """Instructions, in words, that are left unanswered."""
 
     def follow(
-        self, now_s: float, *slots: tuple[Instance, ...], window: int | None = None
+        self, now_s: float, *slots: tuple[Holding, ...], window: int | None = None
     ) -> list[str]:
         return self.carry_out(now_s, self.executor.follow(now_s, slots, 1.0, window=window))
 

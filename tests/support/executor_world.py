@@ -80,12 +80,15 @@ class World:
     late_unit_s: float = 0.0
     """Seconds that instances wanted for inference did not serve, added up."""
     leaving: bool = False
+    served: dict[Placement, str] | None = None
+    """While paused: who was served or warmed where when the pause began."""
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
         self._queue: list[tuple[float, int, int, Placement, ev.Event]] = []
         self._order = 0
         self._seen: tuple[Instance, ...] | None = None
+        self._without: set[str] = set()
         self._wanted: dict[Placement, Task | None] = {}
 
     def follow(self, slots: Slots, *, slot_s: float = 1.0, window: int | None = None) -> None:
@@ -94,6 +97,21 @@ class World:
             self.done.clear()
             self.failed.clear()
         self._obey(self.executor.follow(self.now_s, list(slots), slot_s, window=window))
+
+    def pause(self) -> None:
+        self.served = {
+            place: body.tenant
+            for place, body in self.bodies.items()
+            if body.state in ("ready", "warming") and body.tenant is not None
+        }
+        planned = {task.tenant for task in self.wanted().values() if task is not None}
+        emptied = {b.tenant for b in self.bodies.values() if b.tenant and b.state != "training"}
+        self._without = (planned | emptied) - set(self.served.values())
+        self._obey(self.executor.pause(self.now_s))
+
+    def resume(self) -> None:
+        self.served = None
+        self._obey(self.executor.resume(self.now_s))
 
     def leave(self) -> None:
         self.leaving = True
@@ -200,6 +218,9 @@ class World:
         for each in instructions:
             self.log.append((self.now_s, each))
             if not isinstance(each, ev.Replan):
+                assert isinstance(each.instance, Instance)
+                if self.served is not None:
+                    self._check_paused(self.served, self._place(each.instance), each)
                 self._judge_and_do(self._place(each.instance), each)
 
     def _judge_and_do(self, place: Placement, said: ev.Instruction) -> None:
@@ -253,6 +274,21 @@ class World:
                 self._later(
                     self.times.train_s, place, ev.TrainingEnded(instance, tenant, ok, "killed")
                 )
+
+    def _check_paused(
+        self, served: dict[Placement, str], place: Placement, said: ev.Instruction
+    ) -> None:
+        """Nothing that serves is touched; others only for whoever had nothing when it began."""
+        had = served.get(place)
+        match said:
+            case ev.StopWorker():
+                assert self.bodies[place].state != "warming", f"{said} while paused"
+            case ev.Warm(tenant=tenant):
+                assert had == tenant or tenant in self._without, f"{said} while paused"
+            case ev.Create() | ev.Destroy():
+                assert had is not None or self._without, f"{said} while paused"
+            case _:
+                raise AssertionError(f"{said} while paused")
 
     def _check_room(self, place: Placement) -> None:
         assert not [p for p in self.bodies if p.overlaps(place)], f"no room for {place}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -39,18 +40,19 @@ tenants:
 """
 TENANT = """
   - name: {name}
-    model: support.means_model:Means
+    model: {model}
     profile: profiles.json
     slo_ms: 2000
     batch: 4
     arrivals: {{generator: azure, mean_rps: 5}}
     live: {{benchmark: nc-synthetic, epochs: 2, replay: 20, held_out: 0.25}}
 """
-PROFILES = {
+MODEL = "support.means_model:Means"
+PROFILES: dict[str, Any] = {
     "version": 2,
     "profiles": [
         {
-            "model": "support.means_model:Means",
+            "model": MODEL,
             "board": "A100-40GB",
             "latency_ms": {"1": {"14": 10, "98": 4}, "4": {"14": 20, "98": 8}},
             "training_ratio": 1.0,
@@ -70,9 +72,11 @@ class Served:
     process: subprocess.Popen[str]
     url: str
     log: Path
+    client: httpx.Client
+    """One for all requests: making one takes longer than asking."""
 
     def get(self, path: str) -> Any:
-        return httpx.get(f"{self.url}{path}", timeout=20).json()
+        return self.client.get(f"{self.url}{path}").json()
 
     def status(self) -> dict[str, Any]:
         found: dict[str, Any] = self.get("/admin/status")
@@ -90,11 +94,11 @@ class Served:
                 }
             ],
         }
-        return httpx.post(f"{self.url}/v2/models/{tenant}/infer", json=body, timeout=20)
+        return self.client.post(f"{self.url}/v2/models/{tenant}/infer", json=body)
 
     def feedback(self, tenant: str, given_id: str, label: int) -> httpx.Response:
         url = f"{self.url}/v2/models/{tenant}/feedback"
-        return httpx.post(url, json={"id": given_id, "label": label}, timeout=20)
+        return self.client.post(url, json={"id": given_id, "label": label})
 
     def wait_for(self, what: Callable[[dict[str, Any]], bool], words: str) -> dict[str, Any]:
         until_s = time.monotonic() + LIMIT_S
@@ -114,42 +118,63 @@ class Served:
 
 
 def scenario_file(
-    folder: Path, *tenants: str, window_s: int = 4, policy: str = "static-4-3"
+    folder: Path,
+    *tenants: str,
+    window_s: int = 4,
+    policy: str = "static-4-3",
+    **profile: object,
 ) -> Path:
-    """A scenario of these tenants, with its profile beside it."""
-    (folder / "profiles.json").write_text(json.dumps(PROFILES), encoding="utf-8")
+    """A scenario of these tenants, with its profile beside it; `profile`: what is other in it."""
+    made: dict[str, Any] = {**PROFILES["profiles"][0], **profile}
+    profiles = {**PROFILES, "profiles": [made]}
+    (folder / "profiles.json").write_text(json.dumps(profiles), encoding="utf-8")
     text = SCENARIO.format(window_s=window_s, policy=policy)
-    text += "".join(TENANT.format(name=each) for each in tenants)
+    text += "".join(TENANT.format(name=each, model=made["model"]) for each in tenants)
     path = folder / "small.yaml"
     path.write_text(text, encoding="utf-8")
     return path
 
 
 @contextmanager
-def served(path: Path, state: Path) -> Iterator[Served]:
-    """The daemon, serving; ended whatever happens."""
+def started(
+    path: Path, state: Path, *options: str, **variables: str
+) -> Iterator[subprocess.Popen[str]]:
+    """The daemon's process, which may not serve yet; ended whatever happens."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(TESTS),
         "MIGRATOR_STATE": str(state),
         "MIGRATOR_EMULATED_PACE": "0.1",
         "OMP_NUM_THREADS": "1",
+        **variables,
     }
-    log = state.parent / f"{state.name}.log"
-    with log.open("a", encoding="utf-8") as errors:
+    with log_of(state).open("a", encoding="utf-8") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "migrator", "serve", str(path)],
+            [sys.executable, "-m", "migrator", "serve", str(path), *options],
             env=environment,
             stdout=subprocess.DEVNULL,
             stderr=errors,
             text=True,
         )
     try:
-        yield Served(process, _url(process, log), log)
+        yield process
     finally:
         if process.poll() is None:
             process.kill()
         process.wait()
+
+
+@contextmanager
+def served(path: Path, state: Path, *options: str, **variables: str) -> Iterator[Served]:
+    """The daemon, serving; ended whatever happens."""
+    log, client = log_of(state), httpx.Client(timeout=20)
+    with started(path, state, *options, **variables) as process, client:
+        yield Served(process, _url(process, log), log, client)
+
+
+def log_of(state: Path) -> Path:
+    """What the daemons of a state folder said."""
+    return state.parent / f"{state.name}.log"
 
 
 @cache
@@ -171,9 +196,9 @@ def _url(process: subprocess.Popen[str], log: Path) -> str:
     begun = log.stat().st_size if process.poll() is not None else 0
     while time.monotonic() < until_s and process.poll() is None:
         words = log.read_text(encoding="utf-8")[begun:]
-        said = [each for each in words.splitlines() if each.startswith("serving at ")]
+        said = re.findall(r'serving at ([^\s"]+)', words)
         if said:
-            url = said[-1].removeprefix("serving at ")
+            url = str(said[-1])
             try:
                 if httpx.get(f"{url}/admin/status", timeout=5).json()["pid"] == process.pid:
                     return url

@@ -36,6 +36,7 @@ class StandInWorker:
         self.latency_s = latency_s
         self.version = version
         self.batches: list[int] = []
+        self.request_ids: list[str] = []
         self.begun = asyncio.Event()
         self.held = asyncio.Event()
         """Clear it to keep a batch; set again, the batch goes on."""
@@ -48,8 +49,9 @@ class StandInWorker:
         self.error = WorkerLostError(f"{self.name} was killed")
         self.held.set()
 
-    async def infer(self, inputs: NDArray[Any]) -> Answered:
+    async def infer(self, inputs: NDArray[Any], request_ids: str = "") -> Answered:
         """One batch."""
+        self.request_ids.append(request_ids)
         version = self.version
         self.batches.append(len(inputs))
         self.begun.set()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from migrator.core.catalogue import Board
 from migrator.core.instance import Instance, Task
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Share:
     """A worker process that may use `percent` of the board's SMs under MPS.
 
@@ -27,3 +28,15 @@ class Share:
 
 Holding = Instance | Share
 """One thing a task holds; it serves or trains with one worker process."""
+
+
+def sms_of(board: Board, holding: Holding) -> float:
+    """The SMs behind it."""
+    if isinstance(holding, Share):
+        return board.sms * holding.percent / 100
+    return board.sms_of(holding.gpcs)
+
+
+def bare(holding: Holding) -> Holding:
+    """What tells it from others: an instance without its task; a share is one with its task."""
+    return holding if isinstance(holding, Share) else replace(holding, task=None)

@@ -1,35 +1,36 @@
 """What the executor says and hears: instructions to whoever acts, events of what became of them.
 
 Every instruction but `Replan` is answered by events about its instance, in the end by one of
-those named there. An instance is told apart by start and size; the task it carries is ignored.
+those named there. An instance is told apart by start and size; the task it carries is ignored. What
+is said of instances holds for shares too, which have a task from the start and need no making.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from migrator.core.instance import Instance
+from migrator.core.share import Holding
 
 
 @dataclass(frozen=True)
 class Create:
     """Make the instance; its slices are free. Answered by Created or CreateFailed."""
 
-    instance: Instance
+    instance: Holding
 
 
 @dataclass(frozen=True)
 class Destroy:
     """Remove the instance; nobody works on it. Answered by Destroyed or DestroyFailed."""
 
-    instance: Instance
+    instance: Holding
 
 
 @dataclass(frozen=True)
 class Warm:
     """Put a worker of the tenant there, route to it once warm. Answered by Ready or WorkerLost."""
 
-    instance: Instance
+    instance: Holding
     tenant: str
 
 
@@ -37,7 +38,7 @@ class Warm:
 class Drain:
     """Nothing new to the worker there. Answered by Drained once it has answered what it held."""
 
-    instance: Instance
+    instance: Holding
     tenant: str
 
 
@@ -45,14 +46,14 @@ class Drain:
 class StopWorker:
     """End the worker there, drained or not yet warm. Answered by Stopped, also where none is."""
 
-    instance: Instance
+    instance: Holding
 
 
 @dataclass(frozen=True)
 class Train:
     """Retrain the tenant's model there, to its end. Answered by TrainingEnded."""
 
-    instance: Instance
+    instance: Holding
     tenant: str
 
 
@@ -61,6 +62,8 @@ class Replan:
     """The plan cannot be followed as it is; decide again on what is there."""
 
     reason: str
+    about: str = field(default="", compare=False)
+    """In one word, so that reasons can be counted."""
 
 
 Instruction = Create | Destroy | Warm | Drain | StopWorker | Train | Replan
@@ -70,14 +73,14 @@ Instruction = Create | Destroy | Warm | Drain | StopWorker | Train | Replan
 class Created:
     """The instance exists."""
 
-    instance: Instance
+    instance: Holding
 
 
 @dataclass(frozen=True)
 class CreateFailed:
     """It could not be made, and nothing of it is there."""
 
-    instance: Instance
+    instance: Holding
     why: str
 
 
@@ -85,7 +88,7 @@ class CreateFailed:
 class Ready:
     """Its worker is warm and gets requests; `seconds` since it was told to warm."""
 
-    instance: Instance
+    instance: Holding
     seconds: float
 
 
@@ -93,7 +96,7 @@ class Ready:
 class WorkerLost:
     """Its worker died, hung or could not start; none is there any more."""
 
-    instance: Instance
+    instance: Holding
     why: str
 
 
@@ -101,28 +104,28 @@ class WorkerLost:
 class Drained:
     """Its worker has answered all it held."""
 
-    instance: Instance
+    instance: Holding
 
 
 @dataclass(frozen=True)
 class Stopped:
     """Its worker has ended; the instance is free."""
 
-    instance: Instance
+    instance: Holding
 
 
 @dataclass(frozen=True)
 class Destroyed:
     """The instance is gone, whether we asked for it or not."""
 
-    instance: Instance
+    instance: Holding
 
 
 @dataclass(frozen=True)
 class DestroyFailed:
     """It is still there."""
 
-    instance: Instance
+    instance: Holding
     why: str
 
 
@@ -133,7 +136,7 @@ class TrainingEnded:
     A model that was trained and then refused is `ok`: training it again would not help.
     """
 
-    instance: Instance
+    instance: Holding
     tenant: str
     ok: bool
     why: str = ""

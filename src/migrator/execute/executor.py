@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from migrator.core.catalogue import Board
-from migrator.core.instance import Instance, Kind, Task
+from migrator.core.instance import Kind, Task
 from migrator.core.share import Holding
 from migrator.execute.events import (
     Create,
@@ -27,6 +27,7 @@ from migrator.execute.events import (
 from migrator.execute.hearing import Heard, hear
 from migrator.execute.outlook import Outlook
 from migrator.execute.situation import Situation
+from migrator.execute.standstill import standstill
 from migrator.execute.timeline import Timeline, Wanted
 from migrator.execute.trials import Trials
 from migrator.execute.troubles import Troubles
@@ -58,6 +59,7 @@ class Executor:
         self._late_since: dict[Site, tuple[Task | None, float]] = {}
         self._told_s: dict[str, float] = {}
         self._leaving = False
+        self._still: Mapping[Site, Task] | None = None
         self._said: list[Instruction] = []
 
     @property
@@ -65,12 +67,12 @@ class Executor:
         """What exists now, by site."""
         return tuple(self._units[site] for site in sorted(self._units))
 
-    def late_s(self, now_s: float, instance: Instance) -> float:
+    def late_s(self, now_s: float, instance: Holding) -> float:
         """For how long an instance has been asked for and not been there; 0: it is in time."""
         known = self._late_since.get(Site.of(self._board, instance))
         return 0.0 if known is None else now_s - known[1]
 
-    def adopt(self, now_s: float, instances: Iterable[Instance]) -> None:
+    def adopt(self, now_s: float, instances: Iterable[Holding]) -> None:
         """Instances that are there already and idle: spares, used or removed as plans want."""
         for each in instances:
             site = Site.of(self._board, each)
@@ -83,13 +85,16 @@ class Executor:
         slot_s: float,
         *,
         window: int | None = None,
+        since_s: float | None = None,
     ) -> list[Instruction]:
         """A decision from now on, slot by slot; the last slot goes on.
 
         `window`: the one it is for; a retraining that ended in it is not begun again by a
         decision made before that was known. None: every decision is taken at its word.
+        `since_s`: when its first slot began, where that was before now.
         """
-        self._timeline = Timeline(self._board, now_s, slots, slot_s)
+        begin_s = now_s if since_s is None else min(now_s, since_s)
+        self._timeline = Timeline(self._board, begin_s, slots, slot_s)
         self._trials.begin(window)
         self._leaving = False
         return self.tick(now_s)
@@ -97,7 +102,28 @@ class Executor:
     def leave(self, now_s: float) -> list[Instruction]:
         """From now on free the whole board; only retrainings are waited for. `units` empties."""
         self._timeline = Timeline(self._board, now_s, [()], self._slot_s)
-        self._leaving = True
+        self._leaving, self._still = True, None
+        return self.tick(now_s)
+
+    @property
+    def paused(self) -> bool:
+        """Whether nothing is changed for a plan."""
+        return self._still is not None
+
+    def pause(self, now_s: float) -> list[Instruction]:
+        """From now on change nothing for a plan: what serves serves on, lost workers are replaced.
+
+        Retrainings that run go on to their end, none is begun; decisions are kept for `resume`.
+        """
+        if self._still is None and not self._leaving:
+            asked = self._timeline.at(now_s).wanted if self._timeline is not None else {}
+            self._still = standstill(self._board, self._units.values(), asked)
+            self._late_since = {}
+        return self.tick(now_s)
+
+    def resume(self, now_s: float) -> list[Instruction]:
+        """Follow the newest decision from now on."""
+        self._still = None
         return self.tick(now_s)
 
     def on(self, now_s: float, event: Event) -> list[Instruction]:
@@ -112,7 +138,9 @@ class Executor:
 
     def tick(self, now_s: float) -> list[Instruction]:
         """What is to be begun now; several times per slot, each takes microseconds."""
-        if self._timeline is not None:
+        if self._still is not None:
+            self._stand(self._still, now_s)
+        elif self._timeline is not None:
             self._step(self._timeline, now_s)
         said, self._said = self._said, []
         return said
@@ -141,11 +169,27 @@ class Executor:
         self._create(situation.wanted, soon, now_s)
         self._tell_late(situation, now_s)
 
+    def _stand(self, still: Mapping[Site, Task], now_s: float) -> None:
+        """While paused: what is to serve is kept up, and nothing else is touched."""
+        for unit in self.units:
+            if unit.state is not State.IDLE or self._troubles.rests(unit.site, now_s):
+                continue
+            task = still.get(unit.site)
+            if task is not None and not unit.broken:
+                self._begin(unit, task, now_s)
+            elif task is not None or not fits(self._board, unit.site, still):
+                self._destroy(unit, now_s)
+        for site in still:
+            self._create_one(site, self._units, now_s)
+
     def _is_fixed(self, unit: Unit, now_s: float) -> bool:
         """Whether nothing can be done about it now: a retraining, or a place that rests."""
         if unit.state is State.TRAINING:
             return True
-        return unit.state is State.IDLE and self._troubles.rests(unit.site, now_s)
+        troubles, site = self._troubles, unit.site
+        return unit.state is State.IDLE and (
+            troubles.rests(site, now_s) or troubles.stuck(site, now_s)
+        )
 
     def _lead_of(self, tenant: str) -> float:
         if self._lead_s <= 0:
@@ -186,6 +230,8 @@ class Executor:
             self._become(unit.into(State.TRAINING, now_s, task), Train(unit.bare, task.tenant))
 
     def _destroy(self, unit: Unit, now_s: float) -> None:
+        if self._troubles.stuck(unit.site, now_s):
+            return
         self._become(unit.into(State.DESTROYING, now_s), Destroy(unit.bare))
 
     def _keep(self, unit: Unit, situation: Situation, now_s: float) -> None:
@@ -245,4 +291,4 @@ class Executor:
         told_s = self._told_s.get(key)
         if told_s is None or now_s - told_s >= REPLAN_AGAIN_SLOTS * self._slot_s:
             self._told_s[key] = now_s
-            self._said.append(Replan(reason))
+            self._said.append(Replan(reason, key.partition(" at ")[0]))

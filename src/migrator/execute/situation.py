@@ -38,7 +38,8 @@ class Situation:
         if self.wanted.get(site) == task:
             return True
         if self._in_the_way(site, task):
-            return serving and self._last(unit, task) and self._heir_comes(task)
+            heir = self._heir_comes(task) or self._heirs_wait(task)
+            return serving and self._last(unit, task) and heir
         if self._outlook.next_use(site) == (task,) or self._waited_for(site):
             return True
         # harmless: it may go once what replaces it is there
@@ -92,6 +93,12 @@ class Situation:
         return any(
             self._comes(site, task) for site, wanted in self.wanted.items() if wanted == task
         )
+
+    def _heirs_wait(self, task: Task) -> bool:
+        """Whether all that is to replace it waits for what must not be touched: a retraining that
+        lasts longer than planned must not leave its tenant without anything that serves."""
+        asked = [site for site, wanted in self.asked.items() if wanted == task]
+        return bool(asked) and all(self.wanted.get(site) != task for site in asked)
 
     def _comes(self, site: Site, task: Task) -> bool:
         unit = self._units.get(site)

@@ -9,7 +9,7 @@ from itertools import groupby
 
 from migrator.core.catalogue import Board
 from migrator.core.errors import InputError
-from migrator.core.instance import Instance, Kind, Task
+from migrator.core.instance import Kind, Task
 from migrator.core.share import Holding
 from migrator.execute.units import Site, fits
 
@@ -75,11 +75,6 @@ class Timeline:
 def _wanted(board: Board, holdings: tuple[Holding, ...]) -> Wanted:
     wanted: dict[Site, Task | None] = {}
     for holding in holdings:
-        if not isinstance(holding, Instance):
-            raise InputError(
-                f"decision: the share {holding} of {holding.task} has no place on the board; give "
-                "instances, with a driver that lays shares on slices"
-            )
         site = Site.of(board, holding)
         if site in wanted or not fits(board, site, wanted):
             raise InputError(

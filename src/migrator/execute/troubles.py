@@ -12,7 +12,7 @@ CREATE_WAIT_SLOTS, CREATE_WAIT_MOST_SLOTS = 2, 16
 """After a refused creation: doubled with every further one."""
 DESTROY_WAIT_SLOTS, DESTROY_TRIES = 2, 3
 AVOIDED_SLOTS = 60
-"""A place that cannot be freed is left alone so long, then tried again."""
+"""An instance that cannot be removed stays so long, then it is tried again."""
 LOSSES = 3
 """Workers lost on an instance before it is made anew."""
 LOST_WAIT_SLOTS = 10
@@ -36,6 +36,8 @@ class _Trouble:
     losses: int = 0
     remade: bool = False
     until_s: float = 0.0
+    stuck_s: float = 0.0
+    """Until then it is not tried to remove what is there."""
 
 
 class Troubles:
@@ -47,6 +49,10 @@ class Troubles:
     def rests(self, site: Site, now_s: float) -> bool:
         """Whether nothing may be tried there yet."""
         return site in self._at and now_s < self._at[site].until_s
+
+    def stuck(self, site: Site, now_s: float) -> bool:
+        """Whether what is there cannot be removed yet; it may well be used."""
+        return site in self._at and now_s < self._at[site].stuck_s
 
     def created(self, site: Site) -> None:
         """It worked: counting begins anew."""
@@ -61,14 +67,14 @@ class Troubles:
 
     def destroyed(self, site: Site) -> None:
         """It worked: counting begins anew."""
-        self._at[site].destroys = 0
+        self._at[site].destroys, self._at[site].stuck_s = 0, 0.0
 
     def destroy_failed(self, site: Site, now_s: float, slot_s: float) -> bool:
         """Wait, then try again; True: so often already that the place is avoided for long."""
         here = self._at[site]
         here.destroys += 1
         given_up = here.destroys >= DESTROY_TRIES
-        here.until_s = now_s + (AVOIDED_SLOTS if given_up else DESTROY_WAIT_SLOTS) * slot_s
+        here.stuck_s = now_s + (AVOIDED_SLOTS if given_up else DESTROY_WAIT_SLOTS) * slot_s
         if given_up:
             here.destroys = 0
         return given_up

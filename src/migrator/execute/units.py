@@ -1,4 +1,4 @@
-"""Instances through their lives, as the executor knows them.
+"""Instances and shares through their lives, as the executor knows them.
 
 creating -> idle -> warming -> ready -> draining -> stopping -> idle -> destroying; or, instead of
 serving, idle -> training -> idle. What is gone has no unit.
@@ -15,22 +15,33 @@ from migrator.core.catalogue import Board
 from migrator.core.errors import InputError
 from migrator.core.instance import Instance, Kind, Task
 from migrator.core.placement import find_placement
+from migrator.core.share import Holding, Share
+
+_NOWHERE = -1
 
 
 class Site(NamedTuple):
-    """Where an instance sits: a placement that is fast to look up and to compare."""
+    """Where an instance sits: a placement that is fast to look up and to compare.
+
+    A share of MPS has no place: it takes no slices, so there is room for it beside everything.
+    """
 
     start: int
     gpcs: int
     mask: int
     """Its memory slices as bits."""
+    share: Share | None = None
 
     def __str__(self) -> str:
+        if self.share is not None:
+            return f"{self.share} of {self.share.task}"
         return f"{self.gpcs}g@{self.start}"
 
     @staticmethod
-    def of(board: Board, instance: Instance) -> Site:
+    def of(board: Board, instance: Holding) -> Site:
         """Where that instance sits; InputError where the board has no such place."""
+        if isinstance(instance, Share):
+            return Site(_NOWHERE, 0, 0, instance)
         place = find_placement(board, instance.start, instance.gpcs)
         if place is None:
             raise InputError(
@@ -58,7 +69,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Unit:
-    """One instance on the board, now."""
+    """One instance or share, now."""
 
     site: Site
     state: State
@@ -70,13 +81,17 @@ class Unit:
     """Workers keep dying there: it is to be made anew."""
 
     @property
-    def instance(self) -> Instance:
-        """The instance with the task it holds."""
+    def instance(self) -> Holding:
+        """The instance with the task it holds, or the share."""
+        if self.site.share is not None:
+            return self.site.share
         return Instance(self.site.start, self.site.gpcs, self.task)
 
     @property
-    def bare(self) -> Instance:
-        """The instance without its task, as instructions name it."""
+    def bare(self) -> Holding:
+        """The instance without its task, or the share, as instructions name it."""
+        if self.site.share is not None:
+            return self.site.share
         return Instance(self.site.start, self.site.gpcs)
 
     def does(self, task: Task) -> bool:

@@ -41,8 +41,8 @@ class LoadSettings:
     """Seconds of the traces in one second."""
     tokens: Mapping[str, str] = field(default_factory=dict)
     """By tenant."""
-    labels: bool = True
-    """Whether the true label is sent back after every answer."""
+    labels: float = 1.0
+    """The part of the answers after which the true label is sent back."""
     now: bool = False
     """Begin in the middle of the server's window instead of waiting for the next."""
     timeout_s: float = 10.0
@@ -110,6 +110,7 @@ async def load(
         sender = Sender(
             server,
             labels if settings.labels else None,
+            settings.labels,
             [Asked(*each, uuid4().hex[:8]) for each in zip(tenants, takes, asked, strict=True)],
             books,
             begin_s,

@@ -58,6 +58,10 @@ class _Request:
         """The true one."""
         return int(self.asked.questions.samples.labels[self.row])
 
+    def is_labelled(self, part: float) -> bool:
+        """Whether it is among the part whose labels are sent, which is spread evenly."""
+        return int((self.number + 1) * part) > int(self.number * part)
+
 
 class Sender:
     """Sends requests and keeps the books; `begin_s` is on the event loop's clock."""
@@ -66,12 +70,14 @@ class Sender:
         self,
         server: Server,
         labels: HttpPool | None,
+        labelled: float,
         asked: list[Asked],
         books: Books,
         begin_s: float,
         first: int,
     ) -> None:
         self._server, self._labels, self._asked = server, labels, asked
+        self._labelled = labelled
         self.books, self.begin_s, self.first = books, begin_s, first
         self.count = 0
         self._loop = asyncio.get_running_loop()
@@ -168,7 +174,7 @@ class Sender:
             else:
                 right = answer.label == request.label
                 self.books.in_time(request.name, request.window, request.second, right=right)
-            if self._labels is not None:
+            if self._labels is not None and request.is_labelled(self._labelled):
                 self._start(self._tell(self._labels, request))
 
     async def _tell(self, pool: HttpPool, request: _Request) -> None:

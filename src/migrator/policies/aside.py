@@ -3,13 +3,16 @@
 Whoever serves asks and goes on; the answer is taken when it is there. Until then what was decided
 before holds. An answer that comes late has its first slots cut off, one for a window that is
 over is dropped, and a process that dies or thinks for too long is replaced: asking and answering
-never wait and never raise.
+never wait and never raise. The process ends with whoever asked, however that one ended.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import time
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -21,7 +24,12 @@ from migrator.policies.registry import policy
 
 PATIENCE_S = 60.0
 """A process that thinks for longer is given up: what it would say is of no use any more."""
+REHEARSAL = -1
+"""The window of a question whose answer nobody needs: the first one takes long, for everything is
+imported and compiled on the way."""
 _GRACE_S = 0.5
+_LOOK_S = 0.5
+"""Between two looks at whether who asks is still there."""
 
 _log = logging.getLogger(__name__)
 
@@ -44,12 +52,20 @@ class _Thinker:
 class Aside:
     """One policy, asked from the serving path and answering from another process."""
 
-    def __init__(self, name: str | Policy, patience_s: float = PATIENCE_S) -> None:
-        """By name, or one that can be pickled."""
+    def __init__(
+        self,
+        name: str | Policy,
+        patience_s: float = PATIENCE_S,
+        told: Callable[[str], None] = _log.warning,
+    ) -> None:
+        """By name, or one that can be pickled; `told`: why there is no answer."""
         self._policy = policy(name) if isinstance(name, str) else name
-        self._patience_s = patience_s
+        self._patience_s, self._told = patience_s, told
         self._thinker: _Thinker | None = None
         self._asked: _Question | None = None
+        self.unused: Counter[str] = Counter()
+        """Questions without an answer that could be used: "dropped" came after their window,
+        "lost" ones failed, died or took too long."""
 
     def __enter__(self) -> Aside:
         return self
@@ -84,22 +100,34 @@ class Aside:
         if self._asked is None or self._thinker is None or self.busy:
             return None
         asked, self._asked = self._asked, None
-        if not self._thinker.line.poll():
-            alive = self._thinker.process.is_alive()
-            self._give_up("thinks for too long" if alive else "died")
+        said = self._said(self._thinker)
+        if said is None or asked.window == REHEARSAL:
+            return None
+        if not isinstance(said, Decision):
+            self.unused["lost"] += 1
+            self._told(f"{self._policy.name} could not decide: {said}")
+            return None
+        if asked.window != window:
+            self.unused["dropped"] += 1
+            self._told(
+                f"a decision of {self._policy.name} came after its window was over and is dropped"
+            )
+            return None
+        return _from(said, slot - asked.slot)
+
+    def _said(self, thinker: _Thinker) -> Decision | str | None:
+        """Its answer, or why there is none; None: the process is given up."""
+        if not thinker.line.poll():
+            self._give_up("thinks for too long" if thinker.process.is_alive() else "died")
             return None
         try:
-            said: Decision | str = self._thinker.line.recv()
+            said: object = thinker.line.recv()
         except (EOFError, OSError):
             self._give_up("died")
             return None
-        if isinstance(said, str):
-            _log.warning("%s could not decide: %s", self._policy.name, said)
-            return None
-        if asked.window != window:
-            _log.warning("a decision came after its window was over and is dropped")
-            return None
-        return _from(said, slot - asked.slot)
+        except Exception as error:  # what another process pickled may raise anything
+            return f"its answer cannot be read ({type(error).__name__}: {error})"
+        return said if isinstance(said, Decision | str) else f"it answered {type(said).__name__}"
 
     def close(self) -> None:
         """End the process, whatever it is at."""
@@ -107,13 +135,12 @@ class Aside:
         if thinker is None:
             return
         thinker.line.close()
-        thinker.process.terminate()
+        thinker.process.kill()  # it has nothing to save, and nobody may wait for it
         thinker.process.join(_GRACE_S)
-        if thinker.process.is_alive():
-            thinker.process.kill()
 
     def _give_up(self, why: str) -> None:
-        _log.warning("%s %s and is started again", self._policy.name, why)
+        self.unused["lost"] += 1
+        self._told(f"{self._policy.name} {why} and is started again")
         self.close()
 
 
@@ -129,6 +156,7 @@ def _started(asked: Policy) -> _Thinker:
 
 def _think(asked: Policy, line: Connection) -> None:
     """The other process: answers until nobody is there to ask."""
+    Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     while True:
         try:
             observation: Observation = line.recv()
@@ -139,6 +167,13 @@ def _think(asked: Policy, line: Connection) -> None:
         except Exception as error:  # whatever it is, the next question may be easier
             said = f"{type(error).__name__}: {error}"
         line.send(said)
+
+
+def _end_with(parent: int) -> None:
+    """Whatever it thinks about: nobody asks any more once its parent is gone."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK_S)
+    os._exit(1)
 
 
 def _send(line: Connection, observation: Observation) -> None:

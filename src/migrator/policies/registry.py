@@ -1,12 +1,17 @@
-"""Policies by name. A module of this package offers its own in `POLICIES`."""
+"""Policies by name, a user's own by import path. A module here offers its own in `POLICIES`."""
 
 from __future__ import annotations
 
 from functools import cache
 from inspect import getdoc, getmodule
+from typing import cast
 
+from migrator.core.errors import InputError
+from migrator.core.import_path import imported
 from migrator.core.registry import found_in, pick
 from migrator.policies.policy import Policy
+
+_PARTS = ("summary", "sharing", "sight", "routing", "every_s", "on_completion", "decide")
 
 
 @cache
@@ -21,5 +26,31 @@ def about(name: str) -> str:
 
 
 def policy(name: str) -> Policy:
-    """The policy called `name`; an unknown name is answered with the nearest ones."""
-    return pick("policy", name, policies())
+    """The policy called `name`, or one of the class at `package.module:Class`.
+
+    An unknown name is answered with the nearest ones.
+    """
+    return _own(name) if ":" in name else pick("policy", name, policies())
+
+
+def _own(path: str) -> Policy:
+    """A policy of a user's own; it goes by its path, so that whoever has its name finds it."""
+    kind = imported("policy", path)
+    if not isinstance(kind, type):
+        raise InputError(f"policy: {path} is no class; name a class that can be made without more")
+    try:
+        made = kind()
+    except Exception as error:
+        raise InputError(
+            f"policy: {path} cannot be made ({type(error).__name__}: {error}); it must take no "
+            "arguments"
+        ) from error
+    missing = [each for each in _PARTS if not hasattr(made, each)]
+    if missing:
+        raise InputError(
+            f"policy: {path} lacks {', '.join(missing)}; add what migrator.policies.policy.Policy "
+            "lists"
+        )
+    own = cast("Policy", made)
+    own.name = path
+    return own

@@ -9,33 +9,51 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from migrator.core.errors import MigratorError
-from migrator.core.instance import Instance, Kind
-from migrator.execute.events import Event, Instruction, Ready, Replan, TrainingEnded
+from migrator.core.errors import InputError, MigratorError
+from migrator.core.instance import Kind
+from migrator.core.share import Holding, bare
+from migrator.execute.events import CreateFailed, Event, Instruction, Ready, Replan, TrainingEnded
 from migrator.execute.executor import Executor
 from migrator.forecast.registry import forecaster
+from migrator.gpu.driver import Place
 from migrator.policies.equal_mig import equal_allocation
+from migrator.policies.equal_mps import EqualMps
 from migrator.policies.foresight import Foresight
-from migrator.policies.policy import Observation
+from migrator.policies.policy import Decision, Observation, Sharing
 from migrator.policies.registry import policy
 from migrator.runtime import parts
+from migrator.runtime.actions import Actions
+from migrator.runtime.admission import Admission
+from migrator.runtime.decisions import Decisions
+from migrator.runtime.drained import Drained
 from migrator.runtime.duties import TenantDuties
-from migrator.runtime.gateway import router_of, server_of
+from migrator.runtime.forecast_error import ForecastError
+from migrator.runtime.gateway import offered, router_of, server_of
+from migrator.runtime.goodput import Goodput
 from migrator.runtime.hands import Hands
+from migrator.runtime.labels import NotKeptError
 from migrator.runtime.learning import Learning, Where, enough
+from migrator.runtime.metrics import collectors
 from migrator.runtime.recorder import Recorder
+from migrator.runtime.room import board_beside
 from migrator.runtime.serving import Serving
 from migrator.runtime.status import status
+from migrator.runtime.tallies import ADOPTED, FAILED, REFUSED, REPEATED, STORED, Tallies
 from migrator.runtime.tenant_run import TenantRun, tenant_run
 from migrator.runtime.thinking import Thinking
 from migrator.runtime.training_job import TrainingResult
 from migrator.runtime.versions import Version
+from migrator.runtime.watched import watched
 from migrator.runtime.window_clock import WindowClock
 from migrator.serve.backend import Feedback
+from migrator.serve.links import ServingWorker
+from migrator.serve.refusals import MalformedError, NotStoredError
+from migrator.serve.tensors import Offered
 
 LOOK_S = 0.05
 """Between two looks at what the policy has answered."""
@@ -70,9 +88,17 @@ class Daemon:
         self.clock = WindowClock(scenario.window_s, scenario.slot_s)
         self.router = router_of(serving)
         self.executor = Executor(scenario.board, overheads_s=self._overheads_s)
-        self.thinking = Thinking(self._policy, scenario.board, self.clock, self.tenants)
+        self.thinking = Thinking(
+            self._policy, scenario.board, self.clock, self.tenants, self._unplanned
+        )
+        self.tallies = Tallies()
+        self.decisions = Decisions(self.tallies, self.clock, scenario.policy)
+        self.forecast_error = ForecastError(self.clock)
         self.url: str | None = None
         self._estimated: int | None = None
+        self._others: tuple[Place, ...] = ()
+        self._planning = False
+        self._offered: dict[str, Offered] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -93,9 +119,12 @@ class Daemon:
         serving, board = self.serving, self.serving.live.scenario.board
         labels, records = self.parts.labels, self.parts.records
         last = records.last_window()
-        self.clock.first = 0 if last is None else last + 1
-        self.recorder = Recorder(records, self.router, labels, self.clock, self.tenants)
-        models = serving.models
+        self.clock.first = max(0 if last is None else last + 1, self._window_of_all())
+        self.recorder = Recorder(
+            records, self.router, labels, self.clock, self.tenants, board, self.tallies
+        )
+        self.goodput = Goodput(self.router.counts, self.tenants, self.clock, labels.counts)
+        self._models = models = serving.models
         self.learning = Learning(
             Where(serving.folder, labels.path, board, serving.device, serving.emulated),
             self.tenants,
@@ -108,20 +137,71 @@ class Daemon:
             self.tenants, models, self.learning, board, serving.device, emulated=serving.emulated
         )
         self.hands = Hands(self.parts.lane, self.parts.workers, self.router, duties, self._heard)
+        self.actions = Actions(
+            self.tenants,
+            self.router,
+            self.executor,
+            self.thinking,
+            self.learning,
+            self.clock,
+            Drained(serving.folder / "drained.json"),
+            self.hands.workers_of,
+            self._do,
+            self.recorder.action,
+            self.recorder.begin_version,
+        )
+        self.actions.begin()
+        self.admission = Admission(
+            serving,
+            self.tenants,
+            models,
+            self._offered,
+            self._overheads_s,
+            self.router,
+            self.executor,
+            self.thinking,
+            self.learning,
+            self.parts.workers,
+            self.parts.trainings,
+            labels,
+            self.recorder,
+            self.clock,
+            self._do,
+            self._split_evenly,
+            lambda: self._planning,
+            self._share,
+        )
+
+    def _window_of_all(self) -> int:
+        """Which one it is where several daemons count together."""
+        since_s = self.serving.windows_since_s
+        return 0 if since_s is None else int((time.time() - since_s) / self.clock.window_s)
 
     async def _start(self, stack: AsyncExitStack) -> None:
         """The API up, and something ready for everybody before the first window begins."""
         workers = self.parts.workers
         self._told("importing and building the models")
-        await asyncio.gather(workers.start(), self.learning.first_versions())
+        self.clock.start()
+        self.thinking.rehearse()
+        await asyncio.gather(*map(self.admission.bring, self.tenants))
+        await asyncio.gather(workers.start(), self.learning.first_versions(self._whole_gpu))
+        await asyncio.gather(*map(self._share, self.tenants))
+        self._offered |= {
+            name: offered(name, workers.inputs[name], spec.classes)
+            for name, spec in self._models.items()
+        }
         self._server = server = server_of(
             self.serving,
             self.router,
             self.tenants,
-            workers.inputs,
+            self._offered,
             self.clock,
             self._labelled,
             lambda: status(self),
+            self.actions.act,
+            collectors(watched(self)),
+            self._admit,
+            self.admission.dismiss,
         )
         await server.start()
         stack.push_async_callback(server.stop)
@@ -130,7 +210,8 @@ class Daemon:
         await asyncio.gather(*(workers.prepare(name, PREPARED) for name in self.tenants))
         self._told("creating the first instances")
         self.clock.start()
-        self._do(self.executor.follow(self.clock.now_s(), [self._even()], self.clock.slot_s))
+        await self._look_around()
+        self._split_evenly()
         try:
             await asyncio.wait_for(self._all_ready(), START_S)
         except TimeoutError as error:
@@ -143,8 +224,31 @@ class Daemon:
                 self.recorder.begin_version(name, tenant.version)
         self._told(f"serving at {self.url}")
 
+    def _split_evenly(self) -> None:
+        """Until the first plan."""
+        self._do(self.executor.follow(self.clock.now_s(), [self._even()], self.clock.slot_s))
+
+    async def _look_around(self) -> None:
+        """What others have on the board is planned around, from now on and while it is there."""
+        try:
+            others = await self.parts.lane.others()
+            beside = board_beside(self.serving.live.scenario.board, others)
+        except MigratorError as error:
+            _log.warning("nobody could tell what else is on the GPU: %s", error)
+            return
+        if others == self._others:
+            return
+        self._others, self.thinking.board = others, beside
+        words = f"others hold {', '.join(map(str, others)) or 'nothing any more'}"
+        self.recorder.event("board", f"{words} on the GPU, which is planned around")
+        if self._planning:
+            self.thinking.changed(words)
+        else:
+            self._split_evenly()
+
     async def _all_ready(self) -> None:
-        while not all(map(self.router.ready, self.tenants)):
+        planned = [name for name, each in self.tenants.items() if each.planned]
+        while not all(map(self.router.ready, planned)):
             await asyncio.sleep(LOOK_S)
             self._do(self.executor.tick(self.clock.now_s()))
 
@@ -178,6 +282,7 @@ class Daemon:
         came = self.recorder.slot(self.executor.units, int(self.router.clock()))
         for name, count in came.items():
             self.tenants[name].saw(count)
+        self.forecast_error.slot(came)
         if self.clock.over:
             self._end_window()
             self.clock.advance()
@@ -196,6 +301,8 @@ class Daemon:
         self._aside(self.parts.trainings.prepare(len(self.tenants)))
         scenario = self.serving.live.scenario
         self.recorder.begin_window(scenario.policy, scenario.forecaster)
+        self._planning = True
+        self._aside(self._look_around())
         self.thinking.begin_window()
         self._think()
 
@@ -208,6 +315,8 @@ class Daemon:
     def _end_window(self) -> None:
         first = int(self.clock.began_s)
         self.recorder.end_window(first, first + round(self.clock.window_s))
+        self.goodput.end_window()
+        self.forecast_error.end_window()
 
     def _last_window_is_over(self) -> bool:
         windows = self.serving.windows
@@ -216,19 +325,33 @@ class Daemon:
     def _think(self) -> None:
         found = self.thinking.answer()
         if found is not None:
-            decision, seconds = found
-            self.recorder.decided(decision, seconds)
-            self._do(
-                self.executor.follow(
-                    self.clock.now_s(),
-                    decision.slots,
-                    self.clock.slot_s,
-                    window=self.clock.number,
-                )
-            )
+            self._follow(*found)
         why = self.thinking.ask(self.executor.units, self._overheads_s)
         if why is not None:
-            self.recorder.event("plan", f"asked for a plan: {why}")
+            self.recorder.asked(why)
+            self.decisions.asked(why)
+
+    def _follow(self, decision: Decision, seconds: float) -> None:
+        """What was decided, where it can be; else what is held serves on."""
+        now_s, slot_s, window = self.clock.now_s(), self.clock.slot_s, self.clock.number
+        try:
+            # its slots are the clock's: one that begins late does not make the others late
+            since_s = self.clock.slot_began_s
+            told = self.executor.follow(
+                now_s, decision.slots, slot_s, window=window, since_s=since_s
+            )
+        except Exception as error:  # a policy may be anybody's, and answer anything
+            self.thinking.refuse(f"{type(error).__name__}: {error}")
+            return
+        self.recorder.decided(decision, seconds)
+        self.decisions.taken(decision, seconds)
+        if decision.problem is not None:
+            self.forecast_error.foretold(decision.problem)
+        self._do(told)
+
+    def _unplanned(self, why: str) -> None:
+        _log.warning("%s", why)
+        self.recorder.event("plan", why)
 
     def _estimate_in_time(self) -> None:
         """Before the window ends, what retraining on it would bring; late is better than never."""
@@ -237,25 +360,47 @@ class Daemon:
         if self._estimated == window or self.clock.into_s < self.clock.window_s - ahead_s:
             return
         self._estimated = window
-        for name in self.tenants:
-            if enough(self._unlearned(self.tenants[name], window + 1)):
-                self._aside(self.learning.estimate(name, window))
+        for name, tenant in self.tenants.items():
+            if tenant.planned and enough(self._unlearned(tenant, window + 1)):
+                self._aside(self.learning.estimate(name, window, self._beside(name)))
+
+    @asynccontextmanager
+    async def _whole_gpu(self) -> AsyncIterator[Mapping[str, str] | None]:
+        """Where models are pre-trained; emulated GPUs compute nothing."""
+        if self.serving.emulated:
+            yield None
+        else:
+            async with self.parts.lane.whole() as environment:
+                yield environment
+
+    def _beside(self, tenant: str) -> Mapping[str, str] | None:
+        """An instance of the tenant for its estimate, which takes seconds; None: on the host."""
+        serving = [] if self.serving.emulated else self.hands.workers_of(tenant)
+        return serving[0].assignment.environment if serving else None
 
     def _heard(self, event: Event) -> None:
         """What became of an instruction, and what follows from it."""
+        self.decisions.heard(event)
         if isinstance(event, Ready):
             self._measured(event)
         elif isinstance(event, TrainingEnded):
             self.thinking.completed()
+            trained = self.tenants.get(event.tenant)  # None: it went meanwhile
+            if trained is not None and trained.drained:
+                self.thinking.changed(f"the retraining of {event.tenant}, which is drained, ended")
             if not event.ok:
-                self.recorder.event("retraining", f"{event.tenant}: {event.why}")
+                words = f"{event.tenant}: {event.why}"
+                self.recorder.event("retraining", words, tenant=event.tenant)
         elif why := getattr(event, "why", ""):
-            self.recorder.event(type(event).__name__, f"{event.instance}: {why}")
+            if isinstance(event, CreateFailed):
+                self._aside(self._look_around())
+            held = str(event.instance)
+            self.recorder.event(type(event).__name__, f"{held}: {why}", instance=held)
         self._do(self.executor.on(self.clock.now_s(), event))
         self.recorder.units(self.executor.units)
 
     def _measured(self, event: Ready) -> None:
-        place = (event.instance.start, event.instance.gpcs)
+        place = bare(event.instance)
         overhead = self.hands.overheads.get(place)
         if overhead is None:
             return
@@ -268,43 +413,83 @@ class Daemon:
         self.tenants[overhead.tenant].overhead_s = self._overheads_s[overhead.tenant]
         self.recorder.units(self.executor.units)
         self.recorder.overhead(place, parts)
+        self.decisions.measured(overhead.tenant, parts, late_s)
 
     def _do(self, instructions: list[Instruction]) -> None:
         for each in instructions:
             if isinstance(each, Replan):
                 self.thinking.because(each.reason)
                 self.recorder.event("replan", each.reason)
+            self.decisions.told(each)
             self.hands.do(each)
 
     async def _swap(self, tenant: str, version: Version) -> None:
         """Every worker of the tenant serves the new version; requests in flight keep theirs."""
-        for worker in self.hands.workers_of(tenant):
-            try:
-                seconds = await worker.swap(version.weights, version.number)
-            except MigratorError as error:
-                self.recorder.event("swap", f"{tenant}: {worker.name} keeps its model: {error}")
-            else:
-                self.recorder.event(
-                    "swap", f"{tenant}: version {version.number} in {1e3 * seconds:.0f} ms"
-                )
+        # all at once: one that hangs must not keep the others waiting
+        swapping = (self._swap_one(each, version) for each in self.hands.workers_of(tenant))
+        await asyncio.gather(*swapping)
+        await self._share(tenant)
+
+    async def _share(self, tenant: str) -> None:
+        """What serves it now is what it begins with elsewhere; a store that fails stops nobody."""
+        shared, version = self.serving.shared, self.tenants[tenant].version
+        if shared is None or version is None:
+            return
+        try:
+            await asyncio.to_thread(shared.keep_version, version)
+        except Exception as error:  # whatever a store may raise
+            words = f"{tenant}: version {version.number} is not in the shared store: {error}"
+            _log.warning("%s", words)
+            self.recorder.event("model", words, tenant=tenant)
+
+    async def _admit(self, entry: object) -> str:
+        """A tenant comes; the records know of it from now on."""
+        words = await self.admission.admit(entry)
+        # those that have gone stay in the records as well
+        self.parts.records.add_about(tenants=list(self.router.counts))
+        return words
+
+    async def _swap_one(self, worker: ServingWorker, version: Version) -> None:
+        tenant = version.tenant
+        try:
+            seconds = await worker.swap(version.weights, version.number)
+        except MigratorError as error:
+            self.decisions.swapped(None)
+            words = f"{tenant}: {worker.name} keeps its model: {error}"
+            self.recorder.event("swap", words, tenant=tenant, worker=worker.name)
+        else:
+            self.decisions.swapped(seconds)
+            words = f"{tenant}: version {version.number} in {1e3 * seconds:.0f} ms"
+            self.recorder.event("swap", words, tenant=tenant, worker=worker.name)
 
     def _trained(self, tenant: str, result: TrainingResult, version: Version | None) -> None:
         number = version.number if version else 0
+        self.tallies.retrainings[tenant, ADOPTED if result.adopted else REFUSED] += 1
         self.recorder.version(tenant, number, result.accuracy_after, result.adopted, result.why)
 
     async def _labelled(self, feedback: Feedback) -> None:
-        await self.parts.labels.add(
-            feedback.tenant,
-            feedback.window,
-            feedback.inputs,
-            feedback.label,
-            feedback.predicted,
-            feedback.request_id,
-        )
+        tenant, outcome = feedback.tenant, FAILED
+        try:
+            new = await self.parts.labels.add(
+                tenant,
+                feedback.window,
+                feedback.inputs,
+                feedback.label,
+                feedback.predicted,
+                feedback.request_id,
+            )
+            outcome = STORED if new else REPEATED
+        except NotKeptError as error:
+            raise NotStoredError(f"the label is not stored: {error}") from error
+        except InputError as error:
+            raise MalformedError(str(error)) from error
+        finally:
+            self.tallies.labels[tenant, outcome] += 1
 
     async def _leave(self) -> None:
         """Drain, end, free; a training that still runs is left to its checkpoints."""
         await self.parts.trainings.close()
+        self.decisions.leaving()
         self._do(self.executor.leave(self.clock.now_s()))
         until_s = self.clock.now_s() + LEAVE_S
         while self.executor.units and self.clock.now_s() < until_s:
@@ -312,17 +497,18 @@ class Daemon:
             self._do(self.executor.tick(self.clock.now_s()))
         self.recorder.units(self.executor.units)
 
-    def _even(self) -> tuple[Instance, ...]:
-        """Before any plan: the board split evenly."""
-        board = self.serving.live.scenario.board
-        views = tuple(each.view() for each in self.tenants.values())
+    def _even(self) -> tuple[Holding, ...]:
+        """Before any plan: the board split evenly, into shares where the policy's are."""
+        board = self.thinking.board
+        views = tuple(each.view() for each in self.tenants.values() if each.planned)
+        if not views:
+            return ()
         nothing = Observation(board, self.clock.slot_s, self.clock.slots, 0, views, ())
-        found = equal_allocation(nothing)
-        return tuple(
-            each
-            for each in found
-            if isinstance(each, Instance) and each.task and each.task.kind is Kind.INFERENCE
-        )
+        if self._policy.sharing is Sharing.MIG:
+            found: tuple[Holding, ...] = equal_allocation(nothing)
+        else:
+            found = EqualMps().decide(nothing).slots[0]
+        return tuple(each for each in found if each.task and each.task.kind is Kind.INFERENCE)
 
     def _aside(self, doing: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(doing)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 
 from migrator.core.catalogue import Board
-from migrator.core.instance import Instance
+from migrator.core.share import Holding, Share, sms_of
 from migrator.runtime.learning import Learning
 from migrator.runtime.tenant_run import TenantRun
 from migrator.serve.assignment import Assignment, ModelSpec
@@ -31,7 +31,7 @@ class TenantDuties:
         self._board, self._device, self._emulated = board, device, emulated
 
     def assignment(
-        self, tenant: str, instance: Instance, environment: Mapping[str, str]
+        self, tenant: str, instance: Holding, environment: Mapping[str, str]
     ) -> Assignment:
         """What a worker takes there now: the newest version of the tenant's model."""
         run, latency_s = self._tenants[tenant], self.latency_s(tenant, instance)
@@ -50,13 +50,15 @@ class TenantDuties:
             limit_s=max(5.0, _PATIENCE * latency_s(batch)),
         )
 
-    def latency_s(self, tenant: str, instance: Instance) -> Callable[[int], float]:
+    def latency_s(self, tenant: str, instance: Holding) -> Callable[[int], float]:
         """Seconds of a batch of so many there."""
-        service, sms = self._tenants[tenant].live.service, self._board.sms_of(instance.gpcs)
-        return lambda batch: service.latency_s(batch, sms)
+        service, sms = self._tenants[tenant].live.service, sms_of(self._board, instance)
+        # who takes turns with others has the SMs for a part of the time
+        duty = instance.duty if isinstance(instance, Share) else 1.0
+        return lambda batch: service.latency_s(batch, sms) / duty
 
     def train(
-        self, tenant: str, instance: Instance, environment: Mapping[str, str]
+        self, tenant: str, instance: Holding, environment: Mapping[str, str]
     ) -> Awaitable[str]:
         """Retrain there to the end."""
         return self._learning.train(tenant, instance, environment)

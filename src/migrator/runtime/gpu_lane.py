@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
 from migrator.core.catalogue import Board
-from migrator.core.errors import GpuError, InputError
+from migrator.core.errors import GpuError, InputError, MigratorError
 from migrator.core.instance import Instance
+from migrator.core.share import Holding
 from migrator.gpu.driver import Gpu, GpuDriver, GpuInstance, Place
 from migrator.gpu.drivers import opened
 from migrator.gpu.journal import Journal
+from migrator.gpu.mps import MpsDriver
 from migrator.gpu.partitioner import Partitioner
 from migrator.gpu.recovery import Recovered
 
@@ -38,34 +40,67 @@ class GpuLane:
         self._partitioner: Partitioner | None = None
         self._driver: GpuDriver | None = None
         self.recovered = Recovered()
+        self.numbers: dict[Place, int] = {}
+        """The driver's own numbers of the instances that were made."""
+        self._environments: dict[Place, Mapping[str, str]] = {}
+        """Of those that are there: a worker need not wait until the lane is free."""
 
     async def open(self) -> Gpu:
         """Take the GPU, settle what an earlier life left; what is ours and unused is removed."""
         return await self._run(self._opened)
 
-    async def create(self, instance: Instance) -> None:
+    async def create(self, holding: Holding) -> None:
         """Make it; GpuError, and then nothing of it is there."""
-        await self._run(lambda: self._hands().create(self._place(instance)))
+        await self._run(lambda: self._create(holding))
 
-    async def destroy(self, instance: Instance) -> None:
+    async def destroy(self, holding: Holding) -> None:
         """Remove it; GpuError, and then it is still there."""
-        await self._run(lambda: self._hands().destroy(self._place(instance)))
+        if isinstance(holding, Instance):
+            self._environments.pop(self._place(holding), None)
+            await self._run(lambda: self._hands().destroy(self._place(holding)))
 
-    async def environment(self, instance: Instance) -> Mapping[str, str]:
+    async def others(self) -> tuple[Place, ...]:
+        """Places of instances that are not ours; nobody but who made them touches those."""
+
+        def looked() -> tuple[Place, ...]:
+            assert self._driver is not None
+            ours = {each.place for each in self._hands().ours()}
+            there = {each.place for each in self._driver.instances()}
+            return tuple(sorted(there - ours))
+
+        return await self._run(looked)
+
+    async def environment(self, holding: Holding) -> Mapping[str, str]:
         """What a process on it must find in its environment."""
+        instance = holding if isinstance(holding, Instance) else self._whole()
 
         def asked() -> Mapping[str, str]:
             assert self._driver is not None
             return self._driver.environment(self._found(instance))
 
-        return await self._run(asked)
+        found = self._environments.get(self._place(instance))
+        if found is None:
+            found = await self._run(asked)
+        if isinstance(holding, Instance) or not isinstance(self._driver, MpsDriver):
+            return found
+        return self._driver.narrowed(found, holding.percent)
+
+    @asynccontextmanager
+    async def whole(self) -> AsyncIterator[Mapping[str, str]]:
+        """The environment of an instance as large as the board, while nothing else is there."""
+        instance = self._whole()
+        await self.create(instance)
+        try:
+            yield await self.environment(instance)
+        finally:
+            await self.destroy(instance)
 
     async def close(self) -> None:
         """Remove what is ours and unused, give the GPU back."""
         if self._partitioner is not None:
             try:
                 await self._run(self._partitioner.clear)
-            except GpuError as error:
+            except MigratorError as error:
                 _log.warning("the GPU could not be cleared: %s", error)
         await self._run(self._open.close)
         self._thread.shutdown()
@@ -91,6 +126,22 @@ class GpuLane:
                 "or share the GPU with --driver mps"
             )
         return gpu
+
+    def _create(self, holding: Holding) -> None:
+        """Shares are parts of one instance as large as the board, made with the first of them."""
+        if isinstance(holding, Instance):
+            self._made(self._place(holding))
+        elif not any(each.place == self._place(self._whole()) for each in self._hands().ours()):
+            self._made(self._place(self._whole()))
+
+    def _made(self, place: Place) -> None:
+        assert self._driver is not None
+        made = self._hands().create(place)
+        self.numbers[place] = made.number
+        self._environments[place] = self._driver.environment(made)
+
+    def _whole(self) -> Instance:
+        return Instance(0, max(self._board().plain_profiles))
 
     def _hands(self) -> Partitioner:
         assert self._partitioner is not None, "open first"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from migrator.core.errors import MigratorError
-from migrator.core.instance import Instance
+from migrator.core.share import Holding, bare
 from migrator.execute.events import (
     Create,
     Created,
@@ -42,25 +42,22 @@ from migrator.serve.router import Router
 
 _log = logging.getLogger(__name__)
 
-Place = tuple[int, int]
-"""Start and GPCs."""
-
 
 class Duties(Protocol):
     """What the hands must know of tenants to act for them."""
 
     def assignment(
-        self, tenant: str, instance: Instance, environment: Mapping[str, str]
+        self, tenant: str, instance: Holding, environment: Mapping[str, str]
     ) -> Assignment:
         """What a worker takes there now: the newest version of the tenant's model."""
         ...
 
-    def latency_s(self, tenant: str, instance: Instance) -> Callable[[int], float]:
+    def latency_s(self, tenant: str, instance: Holding) -> Callable[[int], float]:
         """Seconds of a batch of so many there."""
         ...
 
     def train(
-        self, tenant: str, instance: Instance, environment: Mapping[str, str]
+        self, tenant: str, instance: Holding, environment: Mapping[str, str]
     ) -> Awaitable[str]:
         """Retrain there to the end; why it was adopted or refused. MigratorError: it failed."""
         ...
@@ -87,11 +84,11 @@ class Hands:
     ) -> None:
         self._lane, self._workers, self._router = lane, workers, router
         self._duties, self._tell = duties, tell
-        self.serving: dict[Place, ServingWorker] = {}
-        self.overheads: dict[Place, Overhead] = {}
+        self.serving: dict[Holding, ServingWorker] = {}
+        self.overheads: dict[Holding, Overhead] = {}
         """Of the instances that serve now."""
-        self._create_s: dict[Place, float] = {}
-        self._warming: dict[Place, asyncio.Task[None]] = {}
+        self._create_s: dict[Holding, float] = {}
+        self._warming: dict[Holding, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         workers.lost = self._lost
 
@@ -104,7 +101,7 @@ class Hands:
                 self._begin(self._destroy(instance))
             case Warm(instance, tenant):
                 task = self._begin(self._warm(instance, tenant))
-                self._warming[_place(instance)] = task
+                self._warming[bare(instance)] = task
             case Drain(instance, _):
                 self._begin(self._drain(instance))
             case StopWorker(instance):
@@ -137,33 +134,33 @@ class Hands:
                 "an instruction failed in a way nobody thought of", exc_info=task.exception()
             )
 
-    async def _create(self, instance: Instance) -> None:
+    async def _create(self, instance: Holding) -> None:
         began = time.monotonic()
         try:
             await self._lane.create(instance)
-        except MigratorError as error:
-            self._tell(CreateFailed(instance, str(error)))
+        except Exception as error:
+            self._tell(CreateFailed(instance, _why(error)))
             return
-        self._create_s[_place(instance)] = time.monotonic() - began
+        self._create_s[bare(instance)] = time.monotonic() - began
         self._tell(Created(instance))
 
-    async def _destroy(self, instance: Instance) -> None:
+    async def _destroy(self, instance: Holding) -> None:
         try:
             await self._lane.destroy(instance)
-        except MigratorError as error:
-            self._tell(DestroyFailed(instance, str(error)))
+        except Exception as error:
+            self._tell(DestroyFailed(instance, _why(error)))
             return
         self._tell(Destroyed(instance))
 
-    async def _warm(self, instance: Instance, tenant: str) -> None:
-        place, began = _place(instance), time.monotonic()
+    async def _warm(self, instance: Holding, tenant: str) -> None:
+        place, began = bare(instance), time.monotonic()
         try:
             environment = await self._lane.environment(instance)
             assignment = self._duties.assignment(tenant, instance, environment)
             worker = await self._workers.take(assignment)
-            worker = await self._newest(worker, tenant, instance, environment)
-        except MigratorError as error:
-            self._tell(WorkerLost(instance, str(error)))
+            await self._newest(worker, tenant, instance, environment)
+        except Exception as error:
+            self._tell(WorkerLost(instance, _why(error)))
             return
         finally:
             self._warming.pop(place, None)
@@ -179,23 +176,27 @@ class Hands:
         self,
         worker: ServingWorker,
         tenant: str,
-        instance: Instance,
+        instance: Holding,
         environment: Mapping[str, str],
-    ) -> ServingWorker:
+    ) -> None:
         """A model that was adopted while the worker got warm is taken before it serves."""
         now = self._duties.assignment(tenant, instance, environment)
-        if now.version != worker.assignment.version and now.weights is not None:
+        if now.version == worker.assignment.version or now.weights is None:
+            return
+        try:
             await worker.swap(now.weights, now.version)
-        return worker
+        except BaseException:
+            await worker.release()  # nobody else knows that it holds the instance
+            raise
 
-    async def _drain(self, instance: Instance) -> None:
-        worker = self.serving.get(_place(instance))
+    async def _drain(self, instance: Holding) -> None:
+        worker = self.serving.get(bare(instance))
         if worker is not None:
             await self._router.drain(worker)
         self._tell(Drained(instance))
 
-    async def _stop(self, instance: Instance) -> None:
-        place = _place(instance)
+    async def _stop(self, instance: Holding) -> None:
+        place = bare(instance)
         warming = self._warming.pop(place, None)
         if warming is not None:
             warming.cancel()
@@ -207,12 +208,12 @@ class Hands:
             await worker.release()
         self._tell(Stopped(instance))
 
-    async def _train(self, instance: Instance, tenant: str) -> None:
+    async def _train(self, instance: Holding, tenant: str) -> None:
         try:
             environment = await self._lane.environment(instance)
             why = await self._duties.train(tenant, instance, environment)
-        except MigratorError as error:
-            self._tell(TrainingEnded(instance, tenant, False, str(error)))
+        except Exception as error:
+            self._tell(TrainingEnded(instance, tenant, False, _why(error)))
             return
         self._tell(TrainingEnded(instance, tenant, True, why))
 
@@ -222,8 +223,12 @@ class Hands:
                 del self.serving[place]
                 self.overheads.pop(place, None)
                 self._router.detach(worker)
-                self._tell(WorkerLost(Instance(*place), how))
+                self._tell(WorkerLost(place, how))
 
 
-def _place(instance: Instance) -> Place:
-    return instance.start, instance.gpcs
+def _why(error: Exception) -> str:
+    """In words; whatever it was, whoever waits for the instruction's end must hear of it."""
+    if isinstance(error, MigratorError):
+        return str(error)
+    _log.error("an instruction failed in a way nobody thought of", exc_info=error)
+    return f"{type(error).__name__}: {error}"

@@ -7,7 +7,8 @@ go, so that neither requests nor other labels wait for the disk one by one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -31,12 +32,21 @@ _TRIM_EVERY = 4096
 """Added samples of a tenant between two looks at how much there is."""
 
 
+_log = logging.getLogger(__name__)
+
+
+class NotKeptError(InputError):
+    """The labels' file cannot be written now, as on a full disk: nothing of it was kept."""
+
+
 @dataclass(frozen=True)
 class _Wish:
     """A row to write and who waits for it."""
 
     row: SampleRow
     done: asyncio.Future[bool]
+    shared: bool = False
+    """Whether it came from what daemons share, and is there already."""
 
 
 class Labels:
@@ -49,8 +59,11 @@ class Labels:
         windows_kept: int = WINDOWS_KEPT,
         per_class_kept: int = PER_CLASS_KEPT,
         bytes_kept: int = BYTES_KEPT,
+        share: Callable[[Sequence[SampleRow]], None] | None = None,
     ) -> None:
-        self.path = path
+        """`share`: keeps new rows where other daemons find them, before anybody is told that they
+        are kept; what it raises is why they are not."""
+        self.path, self._share = path, share
         self._kept = {
             "windows": windows_kept,
             "per_class": per_class_kept,
@@ -76,16 +89,24 @@ class Labels:
     ) -> bool:
         """Keep one sample (without a batch's first axis); on the disk when this returns.
 
-        False: this request has its label already, and that one stays. InputError where it cannot
-        be kept, such as on a full disk.
+        False: this request has its label already, and that one stays. InputError where it is no
+        sample that could be kept, NotKeptError where the file takes none now.
         """
         row = sample_row(tenant, window, inputs, label, predicted, request_id)
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         if self._closed:
-            raise InputError(f"{self.path}: labels are closed; start the daemon again")
+            raise NotKeptError(f"{self.path}: labels are closed; start the daemon again")
         self._wishes.put(_Wish(row, done))
         # a client that hangs up does not take its label back
         return await asyncio.shield(done)
+
+    async def bring(self, rows: Iterable[SampleRow]) -> int:
+        """Keep what other daemons have shared; how many of them were new here."""
+        loop = asyncio.get_running_loop()
+        wishes = [_Wish(row, loop.create_future(), shared=True) for row in rows]
+        for each in wishes:
+            self._wishes.put(each)
+        return sum(await asyncio.gather(*(each.done for each in wishes)))
 
     def counts(self, tenant: str, window: int) -> LabelCounts:
         """Labels of a tenant in a window so far."""
@@ -106,14 +127,22 @@ class Labels:
     def _write_all(self) -> None:
         while (first := self._wishes.get()) is not None:
             wishes, last = self._taken(first)
-            try:
-                came = self._written([each.row for each in wishes])
-            except InputError as error:
-                _tell(wishes, error)
-            else:
-                _tell(wishes, came)
+            _tell(wishes, self._outcome(wishes))
             if last:
                 return
+
+    def _outcome(self, wishes: Sequence[_Wish]) -> list[bool] | NotKeptError:
+        """Which were new, or why none was kept; whatever happens, the next ones are tried."""
+        try:
+            return self._written(wishes)
+        except InputError as error:
+            return NotKeptError(str(error))
+        except Exception as error:
+            _log.exception("labels could not be kept")
+            return NotKeptError(
+                f"{self.path}: labels could not be kept ({type(error).__name__}: {error}); see "
+                "the daemon's log"
+            )
 
     def _taken(self, first: _Wish) -> tuple[list[_Wish], bool]:
         """Everything that waits by now, and whether it is the last."""
@@ -128,13 +157,17 @@ class Labels:
             wishes.append(wish)
         return wishes, False
 
-    def _written(self, rows: Sequence[SampleRow]) -> list[bool]:
+    def _written(self, wishes: Sequence[_Wish]) -> list[bool]:
         """One commit for all of them; which were new."""
+        rows = [each.row for each in wishes]
         with told(self.path, LAYOUT):
             with transaction(self._connection):
                 came = [inserted(self._connection, row) for row in rows]
                 for tenant in self._due(rows, came):
                     trim(self._connection, tenant, **self._kept)
+                own = [e.row for e, new in zip(wishes, came, strict=True) if new and not e.shared]
+                if self._share is not None and own:
+                    self._share(own)
             self._count([row for row, new in zip(rows, came, strict=True) if new])
         return came
 
@@ -161,14 +194,14 @@ class Labels:
             )
 
 
-def _tell(wishes: Sequence[_Wish], came: Sequence[bool] | InputError) -> None:
+def _tell(wishes: Sequence[_Wish], came: Sequence[bool] | NotKeptError) -> None:
     """Answer everybody at once, in the loop they wait in."""
 
     def answer() -> None:
         for number, wish in enumerate(wishes):
             if wish.done.done():
                 continue
-            if isinstance(came, InputError):
+            if isinstance(came, NotKeptError):
                 wish.done.set_exception(came)
             else:
                 wish.done.set_result(came[number])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -9,11 +11,14 @@ from dataclasses import dataclass
 from migrator.core.errors import InputError
 from migrator.gpu.driver import Gpu
 from migrator.observe.records import Records
+from migrator.runtime import leftovers
 from migrator.runtime.gpu_lane import GpuLane
 from migrator.runtime.labels import Labels
 from migrator.runtime.serving import Serving
 from migrator.runtime.trainings import Trainings
 from migrator.serve.links import Workers
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -32,13 +37,17 @@ class Parts:
 async def opened(serving: Serving) -> AsyncIterator[Parts]:
     """All of them; processes are started by whoever uses them."""
     serving.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for each in await asyncio.to_thread(leftovers.clear, serving.folder):
+        _log.warning("process %d (%s) of a daemon that was killed is ended", each.pid, each.name)
+    leftovers.mark(serving.folder)
     async with AsyncExitStack() as stack:
         lane, gpu = await _gpu(serving, stack)
-        labels = Labels(serving.folder / "labels.db")
+        share = None if serving.shared is None else serving.shared.keep_labels
+        labels = Labels(serving.folder / "labels.db", share=share)
         stack.push_async_callback(labels.close)
         records = _records(serving)
         stack.callback(records.close)
-        workers = Workers(serving.folder / "workers", serving.models)
+        workers = Workers(serving.folder / "workers", serving.models, ahead=serving.ahead)
         stack.push_async_callback(workers.close)
         trainings = Trainings()
         stack.push_async_callback(trainings.close)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypedDict
 
-import numpy as np
-from numpy.typing import NDArray
-
+from migrator.core.catalogue import Board
 from migrator.core.errors import MigratorError
-from migrator.core.problem import Problem
+from migrator.core.share import Holding, Share
 from migrator.execute.units import State, Unit
+from migrator.observe.held_blocks import held_blocks
 from migrator.observe.record_rows import (
-    SecondRecord,
+    ActionRecord,
+    PlanRecord,
+    RetrainingRecord,
     TenantWindowRecord,
     UnitRecord,
     VersionRecord,
@@ -25,16 +28,14 @@ from migrator.observe.records import Records
 from migrator.plan.plan_file import plan_to_json
 from migrator.policies.policy import Decision
 from migrator.runtime.labels import Labels
+from migrator.runtime.second_rows import SecondRows
+from migrator.runtime.tallies import Tallies
 from migrator.runtime.tenant_run import TenantRun
 from migrator.runtime.versions import Version
 from migrator.runtime.window_clock import WindowClock
-from migrator.serve.counts import Second
 from migrator.serve.router import Router
 
 _log = logging.getLogger(__name__)
-
-Bands = Mapping[str, tuple[float, float, float]]
-"""Per tenant: mean, low and high of what a slot was expected to bring."""
 
 
 @dataclass
@@ -54,22 +55,31 @@ class Recorder:
     labels: Labels
     clock: WindowClock
     tenants: Mapping[str, TenantRun]
-    _open: dict[tuple[int, int], _Open] = field(default_factory=dict)
+    board: Board
+    tallies: Tallies = field(default_factory=Tallies)
+    _open: dict[Holding, _Open] = field(default_factory=dict)
     _lives: int = 0
     _window: WindowRecord | None = None
     _before: dict[str, float] = field(default_factory=dict)
     _second: int = 0
     _warming: set[str] = field(default_factory=set)
-    _reconfiguring: dict[str, int] = field(default_factory=dict)
-    _forecast: dict[str, NDArray[np.float64]] = field(default_factory=dict)
-    _forecast_from_s: float = 0.0
+    _reason: str = ""
+    _trained: dict[str, RetrainingRecord] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.seconds = SecondRows(self.records, self.router, self.labels, self.clock, self.tenants)
 
     def begin_window(self, policy: str, forecaster: str) -> None:
         """A window begins."""
         self._window = WindowRecord(self.clock.number, time.time(), policy, forecaster)
         self._before = {name: each.accuracy for name, each in self.tenants.items()}
-        self._reconfiguring = dict.fromkeys(self.tenants, 0)
+        self.seconds.begin_window()
         self.records.put(self._window)
+
+    def asked(self, why: str) -> None:
+        """The policy is asked; the next plan is there for this reason."""
+        self._reason = why
+        self.event("plan", f"asked for a plan: {why}")
 
     def decided(self, decision: Decision, seconds: float) -> None:
         """The window's plan is there, or another one inside it."""
@@ -86,8 +96,9 @@ class Recorder:
             told = plan_to_json(plan)
             self._window = replace(self._window, plan=told, predicted_goodput=plan.goodput)
         if problem is not None:
-            self._foretold(problem)
+            self.seconds.foretold(problem)
         self.records.put(self._window)
+        self._put_plan(decision, seconds)
 
     def slot(self, units: Iterable[Unit], until: int) -> dict[str, float]:
         """Another slot is over: its seconds are written; what came of each tenant is returned."""
@@ -97,14 +108,16 @@ class Recorder:
             seconds = self.router.counts[name].seconds(self._second or until - 1, until)
             came[name] = float(sum(each.received for each in seconds))
             for each in seconds:
-                self._put_second(name, each)
+                self.seconds.put(name, each, warming=name in self._warming)
+            self._put_retraining(name)
+        self.seconds.settle(self._second)
         self._second = until
         return came
 
     def units(self, units: Iterable[Unit]) -> None:
         """What changed of the units since the last look."""
         now_s = time.time()
-        seen = {(each.instance.start, each.instance.gpcs): each for each in units}
+        seen = {each.bare: each for each in units}
         for place in [each for each in self._open if each not in seen]:
             self._close(place, now_s)
         for place, unit in seen.items():
@@ -118,11 +131,10 @@ class Recorder:
             row = UnitRecord(
                 life,
                 now_s,
-                place[0],
-                place[1],
-                unit.task.tenant if unit.task else None,
-                unit.task.kind if unit.task else "",
-                unit.state,
+                tenant=unit.task.tenant if unit.task else None,
+                task=unit.task.kind if unit.task else "",
+                state=unit.state,
+                **extent(place, self.board),
             )
             self._open[place] = _Open(row, state)
             self.records.put(row)
@@ -130,7 +142,7 @@ class Recorder:
             each.task.tenant for each in seen.values() if each.task and each.state is State.WARMING
         }
 
-    def overhead(self, place: tuple[int, int], parts_s: Mapping[str, float]) -> None:
+    def overhead(self, place: Holding, parts_s: Mapping[str, float]) -> None:
         """What a unit took until it served."""
         known = self._open.get(place)
         if known is not None:
@@ -140,17 +152,26 @@ class Recorder:
     def version(self, tenant: str, number: int, accuracy: float, adopted: bool, why: str) -> None:
         """A model was retrained, and takes over or not."""
         self.records.put(VersionRecord(tenant, number, time.time(), accuracy, adopted, why))
-        self.event("model", f"{tenant}: {why}")
+        self.event("model", f"{tenant}: {why}", tenant=tenant, version=number, adopted=adopted)
 
-    def begin_version(self, tenant: str, version: Version) -> None:
-        """What a tenant begins to serve with."""
-        words = "the model it begins with"
+    def begin_version(
+        self, tenant: str, version: Version, words: str = "the model it begins with"
+    ) -> None:
+        """What a tenant begins to serve with, or goes back to."""
         row = VersionRecord(tenant, version.number, time.time(), version.accuracy, True, words)
         self.records.put(row)
 
-    def event(self, kind: str, words: str) -> None:
-        """Something a person may want to know."""
-        _log.info("%s: %s", kind, words)
+    def action(self, row: ActionRecord) -> None:
+        """Something that an operator did, or wanted to."""
+        self.records.put(row)
+        self.tallies.actions[row.kind, row.outcome] += 1
+        fields = {"action": row.kind, "tenant": row.tenant, "who": row.who, "outcome": row.outcome}
+        words = f"{row.kind} from the {row.who}, {row.outcome}: {row.words}"
+        self.event("action", words, **fields)
+
+    def event(self, kind: str, words: str, **fields: object) -> None:
+        """Something a person may want to know; `fields` go into the log line only."""
+        _log.info("%s: %s", kind, words, extra=self._fields(kind) | fields)
         self.records.event(kind, words)
 
     def end_window(self, first: int, last: int) -> None:
@@ -160,11 +181,16 @@ class Recorder:
         if self._window is not None:
             self.records.put(replace(self._window, ended_s=time.time()))
 
+    def _fields(self, decision: str) -> dict[str, object]:
+        """What every log line of an event has."""
+        return {"decision": decision, "window": self.clock.number, "slot": self.clock.slot}
+
     async def flush(self) -> None:
         """To the disk; a full one costs records, never service."""
         try:
             await asyncio.to_thread(self.records.flush)
         except MigratorError as error:
+            self.tallies.unwritten += 1
             _log.warning("records could not be written: %s", error)
 
     def _tenant_window(
@@ -185,47 +211,63 @@ class Recorder:
             goodput=in_time * right,
             wrong=in_time * (1 - right),
             labelled=counts.labelled,
-            while_reconfiguring=self._reconfiguring.get(name, 0),
+            while_reconfiguring=self.seconds.reconfiguring.get(name, 0),
             accuracy_before=self._before.get(name),
             accuracy_after=tenant.accuracy,
             accuracy_estimated=tenant.retraining.expected if tenant.retraining else None,
             version=tenant.version.number if tenant.version else None,
         )
 
-    def _put_second(self, name: str, each: Second) -> None:
-        if name in self._warming:
-            self._reconfiguring[name] = self._reconfiguring.get(name, 0) + each.late + each.dropped
-        at = int((each.second - self._forecast_from_s) / self.clock.slot_s)
-        ahead = self._forecast.get(name)
-        band: tuple[float | None, float | None, float | None] = (None, None, None)
-        if ahead is not None and 0 <= at < ahead.shape[1]:
-            values = ahead[:, at] / self.clock.slot_s
-            low, high = np.quantile(values, (0.1, 0.9))
-            band = (float(values.mean()), float(low), float(high))
+    def _put_plan(self, decision: Decision, seconds: float) -> None:
+        plan, slot = decision.plan, self.clock.slot
+        blocks = held_blocks(decision.slots, self.board, slot, self.clock.slots)
         self.records.put(
-            SecondRecord(
-                name,
-                each.second - self._first_second(),
-                each.received,
-                each.in_time,
-                each.late,
-                each.dropped,
-                *band,
+            PlanRecord(
+                self.clock.number,
+                time.time(),
+                slot,
+                self._reason,
+                plan.goodput if plan else None,
+                seconds,
+                plan.gap if plan and math.isfinite(plan.gap) else None,
+                blocks,
             )
         )
 
-    def _first_second(self) -> int:
-        return int(self.clock.started_s)
+    def _put_retraining(self, name: str) -> None:
+        """Only where something changed."""
+        job, known = self.tenants[name].retraining, self._trained.get(name)
+        if job is None:
+            return
+        progress = round(job.progress, 3)
+        if known is None or (known.window, known.phase, known.progress) != (
+            job.window,
+            job.phase,
+            progress,
+        ):
+            row = RetrainingRecord(job.window, name, time.time(), job.phase, progress, job.expected)
+            self._trained[name] = row
+            self.records.put(row)
 
-    def _foretold(self, problem: Problem) -> None:
-        self._forecast = {each.name: np.asarray(each.received) for each in problem.tenants}
-        left_s = problem.slots * self.clock.slot_s
-        self._forecast_from_s = self.clock.began_s + self.clock.window_s - left_s
-
-    def _named(self, place: tuple[int, int]) -> str:
+    def _named(self, place: Holding) -> str:
         self._lives += 1
-        return f"{place[1]}g@{place[0]}#{self._lives}"
+        return f"{place}#{self._lives}"
 
-    def _close(self, place: tuple[int, int], now_s: float) -> None:
+    def _close(self, place: Holding, now_s: float) -> None:
         known = self._open.pop(place)
         self.records.put(replace(known.row, to_s=now_s))
+
+
+class Extent(TypedDict):
+    """Where on the board something is, and how large."""
+
+    start: int | None
+    """None: a share, which has no place."""
+    gpcs: float
+
+
+def extent(holding: Holding, board: Board) -> Extent:
+    """An instance's place; the size of a share as if it were one."""
+    if isinstance(holding, Share):
+        return {"start": None, "gpcs": holding.percent / 100 * board.compute_slices}
+    return {"start": holding.start, "gpcs": holding.gpcs}

@@ -35,9 +35,9 @@ class RetrainerProcess:
     @classmethod
     async def started(cls, environment: Mapping[str, str]) -> RetrainerProcess:
         """A new one that gets this environment; InputError where none can be started."""
-        log, path = tempfile.mkstemp(prefix="retrainer")
-        Path(path).unlink()  # gone with whoever reads it
+        log: int | None = None
         try:
+            log = _unnamed()
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
@@ -50,7 +50,8 @@ class RetrainerProcess:
                 start_new_session=True,  # Ctrl-C on the terminal is the daemon's alone
             )
         except BaseException as error:
-            os.close(log)
+            if log is not None:
+                os.close(log)
             if isinstance(error, OSError):
                 raise InputError(
                     f"no process for a training can be started ({error.strerror or error}); "
@@ -116,6 +117,13 @@ class RetrainerProcess:
                 return said
             progress(said["progress"])
         return {}
+
+
+def _unnamed() -> int:
+    """A file for its errors that is gone with whoever reads it."""
+    log, path = tempfile.mkstemp(prefix="retrainer")
+    Path(path).unlink()
+    return log
 
 
 def _last_line(log: int) -> str:

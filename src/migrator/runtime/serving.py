@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from migrator.core.errors import InputError
 from migrator.learn.registry import benchmark
 from migrator.policies.policy import Sharing
 from migrator.policies.registry import policy
+from migrator.runtime.shared_store import SharedStore
 from migrator.scenario.live import LiveScenario, LiveTenant
 from migrator.serve.assignment import ModelSpec
 from migrator.serve.tokens import Tokens
@@ -30,6 +32,14 @@ class Serving:
     """Stop after so many; None: until told to."""
     from_first_request: bool = False
     """The first window begins with the first request, not at once."""
+    reader: Callable[[object], LiveScenario] | None = None
+    """An entry as scenarios have them, to a scenario of that tenant alone; None: nobody comes."""
+    shared: SharedStore | None = None
+    """Where weights and labels outlive this machine."""
+    ahead: tuple[str, ...] = ()
+    """Models that tenants to come will have: imported at the start."""
+    windows_since_s: float | None = None
+    """When window 0 began, for several daemons that count together; None: it counts by itself."""
 
     def __post_init__(self) -> None:
         scenario = self.live.scenario
@@ -39,10 +49,10 @@ class Serving:
                 "give 1 or more"
             )
         chosen = policy(scenario.policy)
-        if chosen.sharing is not Sharing.MIG:
+        if chosen.sharing is Sharing.MPS and self.driver == "mig":
             raise InputError(
-                f"policy: {chosen.name} divides the GPU by percentages, which is only simulated so "
-                "far; use migrator, paris, static-4-3 or another on instances"
+                f"policy: {chosen.name} divides the GPU by percentages, which MIG does not; use "
+                "--driver mps or emulated, or a policy on instances (`migrator policies`)"
             )
 
     @property
@@ -68,10 +78,11 @@ class Serving:
     @property
     def models(self) -> dict[str, ModelSpec]:
         """Every tenant's model."""
-        return {each.name: _model(each) for each in self.live.tenants}
+        return {each.name: model_spec(each) for each in self.live.tenants}
 
 
-def _model(tenant: LiveTenant) -> ModelSpec:
+def model_spec(tenant: LiveTenant) -> ModelSpec:
+    """A tenant's model as the nursery builds it."""
     classes = tenant.classes
     if classes is None:
         assert tenant.benchmark is not None, "the scenario says one or the other"

@@ -6,6 +6,9 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from migrator.runtime.recorder import extent
+from migrator.serve.counts import LATENCY_BOUNDS_S
+
 if TYPE_CHECKING:
     from migrator.runtime.daemon import Daemon
 
@@ -16,6 +19,7 @@ def status(daemon: Daemon) -> Mapping[str, Any]:
     return {
         "pid": os.getpid(),
         "scenario": scenario.name,
+        "board": scenario.board.name,
         "driver": daemon.serving.driver,
         "policy": scenario.policy,
         "url": daemon.url,
@@ -24,13 +28,14 @@ def status(daemon: Daemon) -> Mapping[str, Any]:
         "slots": clock.slots,
         "window_s": clock.window_s,
         "into_s": round(clock.into_s, 3),
+        "paused": daemon.executor.paused,
+        "drained": [name for name, each in daemon.tenants.items() if each.drained],
         "tenants": {name: _tenant(daemon, name) for name in daemon.tenants},
         "pids": {each.name: each.pid for each in daemon.hands.serving.values()},
         "units": [
             {
                 "instance": str(each.instance),
-                "start": each.instance.start,
-                "gpcs": each.instance.gpcs,
+                **extent(each.instance, scenario.board),
                 "state": each.state,
                 "task": str(each.task) if each.task else None,
             }
@@ -40,8 +45,9 @@ def status(daemon: Daemon) -> Mapping[str, Any]:
 
 
 def _tenant(daemon: Daemon, name: str) -> Mapping[str, Any]:
-    tenant, total = daemon.tenants[name], daemon.router.counts[name].total
-    job = tenant.retraining
+    tenant, counts = daemon.tenants[name], daemon.router.counts[name]
+    total, job = counts.total, tenant.retraining
+    number = tenant.version.number if tenant.version else 0
     return {
         "received": total.received,
         "in_time": total.in_time,
@@ -51,7 +57,10 @@ def _tenant(daemon: Daemon, name: str) -> Mapping[str, Any]:
         "waiting": daemon.router.waiting(name),
         "workers": daemon.router.workers(name),
         "prepared": daemon.parts.workers.prepared(name),
-        "version": tenant.version.number if tenant.version else 0,
+        "latency": {"bounds_s": LATENCY_BOUNDS_S, "counts": counts.latencies},
+        "drained": tenant.drained,
+        "version": number,
+        "back_to": daemon.learning.versions[name].earlier(number),
         "accuracy": round(tenant.accuracy, 4),
         "retraining": job.phase if job else "none",
         "progress": round(job.progress, 3) if job else 0.0,

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.core.curve import Curve
-from migrator.core.instance import Instance
 from migrator.core.scenario import ServedTenant
+from migrator.core.share import Holding
 from migrator.learn.estimation import Past
 from migrator.policies.policy import RetrainingState, TenantView
 from migrator.runtime.versions import Version
@@ -47,7 +47,7 @@ class Retraining:
     expected: float
     phase: Phase = Phase.WAITING
     progress: float = 0.0
-    on: Instance | None = None
+    on: Holding | None = None
 
 
 @dataclass
@@ -64,19 +64,38 @@ class TenantRun:
     retraining: Retraining | None = None
     estimate: float | None = None
     """What the next retraining is expected to bring."""
+    replayed: int = 0
+    """Samples of earlier windows that the next retraining learns again."""
     past: list[Past] = field(default_factory=list)
     slower: float = 1.0
     """Retrainings take so many times as long as the profile says."""
     since: int = 0
     """The first window whose labels the model has not learned yet."""
+    drained: bool = False
+    """No requests are taken, so there is nothing to plan for."""
 
     @property
     def name(self) -> str:
         """The tenant's name."""
         return self.live.name
 
+    @property
+    def planned(self) -> bool:
+        """Whether plans are made with it: a drained one is there only while it is retrained."""
+        job = self.retraining
+        return not self.drained or (job is not None and job.phase is Phase.RUNNING)
+
+    def goes_on_from(self, version: Version) -> None:
+        """That version serves: what came since it was made is to be learned."""
+        self.version, self.since = version, int(version.about.get("window", 0))
+        self.slower = float(version.about.get("slower", self.slower))
+        if version.accuracy is not None:
+            self.accuracy = version.accuracy
+
     def saw(self, slot: float) -> None:
-        """Another slot is over, and so many requests came in it."""
+        """Another slot is over, and so many requests came in it; while drained it tells nothing."""
+        if self.drained:
+            return
         self.history = np.append(self.history, slot)[-_HISTORY_SLOTS:]
 
     def begin(self, window: int, labelled: int, accuracy: float | None) -> None:
@@ -91,7 +110,8 @@ class TenantRun:
         self.retraining = None
         if labelled >= FEWEST_LABELS:
             expected = self.estimate if self.estimate is not None else self._usual()
-            seconds = self.live.training_s(labelled)
+            learned = round(labelled * (1 - self.live.held_out)) + self.replayed
+            seconds = self.live.training_s(learned)
             self.retraining = Retraining(window, seconds, self.slower, max(self.accuracy, expected))
         self.estimate = None
 
@@ -107,7 +127,7 @@ class TenantRun:
         """As a policy sees it."""
         return TenantView(
             self.live.service,
-            self.history,
+            np.zeros_like(self.history) if self.drained else self.history,
             None,
             self._state(),
             self.overhead_s,

@@ -106,6 +106,8 @@ class EstimateResult:
     estimate: Estimate
     new_classes: tuple[int, ...]
     samples: int
+    replayed: int
+    """Of these: samples of earlier windows."""
     seconds: float
     """From the start of the process to its answer."""
 
@@ -146,7 +148,11 @@ def estimate_result(told: Mapping[str, Any]) -> EstimateResult:
     """The result that was written as JSON."""
     said = {**told["estimate"], "curve": tuple(told["estimate"]["curve"])}
     return EstimateResult(
-        Estimate(**said), tuple(told["new_classes"]), told["samples"], told["seconds"]
+        Estimate(**said),
+        tuple(told["new_classes"]),
+        told["samples"],
+        told["replayed"],
+        told["seconds"],
     )
 
 

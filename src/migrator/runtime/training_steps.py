@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 from migrator.core.errors import InputError
@@ -35,6 +37,9 @@ RETRAINED, EPOCHS, IDENTITY = "retrained.safetensors", "epochs", "job.sha256"
 """In a job's folder: what it led to, its checkpoints, and which job they are of."""
 _ELSEWHERE = ("device", "pace_s", "past", "data", "labels", "folder")
 """Does not matter for whether a cut-off job can go on."""
+
+_BUILDING = max(1, min(8, (os.cpu_count() or 1) // 2))
+"""Threads that a model for a GPU is built and read with: on one its first weights take seconds."""
 
 _log = logging.getLogger(__name__)
 Told = Callable[[float], None]
@@ -106,7 +111,8 @@ class Work:
         self.told(1.0)
         samples = len(data.new) + len(data.replay)
         classes = tuple(sorted(data.new_classes))
-        return EstimateResult(said, classes, samples, time.monotonic() - self.began_s)
+        seconds = time.monotonic() - self.began_s
+        return EstimateResult(said, classes, samples, len(data.replay), seconds)
 
     def _window(self) -> WindowData:
         job = self.job
@@ -147,6 +153,8 @@ class Work:
 
     def _model(self) -> Model:
         spec = self.job.model
+        if self.job.device != "cpu":
+            import_module("torch").set_num_threads(_BUILDING)  # nothing is emulated by a core here
         model = build(spec.model, spec.classes, spec.seed, spec.pixels)
         if self.job.weights is not None:
             model.load(self.job.weights)

@@ -66,21 +66,29 @@ class Versions:
         return tuple(self._good())
 
     def add(
-        self, weights: Path, accuracy: float | None, about: Mapping[str, Any] | None = None
+        self,
+        weights: Path,
+        accuracy: float | None,
+        about: Mapping[str, Any] | None = None,
+        *,
+        least: int = 1,
     ) -> Version:
-        """Take over a copy of the weights as the newest version, or nothing at all (InputError)."""
+        """Take over a copy of the weights as the newest version, or nothing at all (InputError).
+
+        `least`: its number where the tenant has lived elsewhere before.
+        """
         if not weights.is_file():
             raise InputError(f"{weights}: there are no weights of {self.tenant}; retrain again")
-        number = max(self._numbers(), default=0) + 1
+        number = max(max(self._numbers(), default=0) + 1, least)
         with self._writing():
             self.folder.mkdir(parents=True, exist_ok=True)
             self._clear_unfinished()
-        kept = self._path(number, _WEIGHTS)
-        with written_whole(kept) as unfinished:
+        with written_whole(self._path(number, _WEIGHTS)) as unfinished:
             shutil.copyfile(weights, unfinished)
+            checksum = _sha256(unfinished)
         entry = {
             "number": number,
-            "weights_sha256": _sha256(kept),
+            "weights_sha256": checksum,
             "accuracy": accuracy,
             "added_s": time.time(),
             "about": dict(about or {}),
@@ -89,18 +97,28 @@ class Versions:
         self._drop_old()
         return self._read(number)
 
-    def roll_back(self) -> Version:
-        """Withdraw the newest good version; the one before it serves from now on."""
-        found = self._good()
-        newest, before = next(found, None), next(found, None)
-        if newest is None or before is None:
+    def earlier(self, number: int) -> tuple[int, ...]:
+        """Versions before that one, newest first; whether they are whole is not looked at."""
+        return tuple(sorted((n for n in self._numbers(_ABOUT) if n < number), reverse=True))
+
+    def roll_back(self, serving: int | None = None) -> Version:
+        """Withdraw the version that serves, by default the newest good one, and all after it.
+
+        The last good one before it serves from now on.
+        """
+        good = self.good()
+        number = serving if serving is not None else max((each.number for each in good), default=0)
+        before = next((each for each in good if each.number < number), None)
+        if before is None:
             raise InputError(
                 f"{self.tenant}: there is no earlier version to go back to; retrain the model or "
                 "give other weights"
             )
         with self._writing():
-            about = self._path(newest.number, _ABOUT)
-            about.replace(about.with_suffix(_WITHDRAWN))
+            for each in sorted(self._numbers(_ABOUT), reverse=True):
+                if each >= number:
+                    about = self._path(each, _ABOUT)
+                    about.replace(about.with_suffix(_WITHDRAWN))
             self._sync()
         return before
 

@@ -42,6 +42,11 @@ class WindowClock:
         return min(self.slots - 1, max(0, int(self.into_s / self.slot_s)))
 
     @property
+    def slot_began_s(self) -> float:
+        """When the slot that is now began."""
+        return self.began_s + self.slot * self.slot_s
+
+    @property
     def over(self) -> bool:
         """Whether the window has ended and the next is due."""
         return self.into_s >= self.window_s

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
-from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from migrator.serve.admin_routes import ActionAnswer, ActionRequest, ActionRoute
 from migrator.serve.backend import Backend, Feedback
 from migrator.serve.docs_page import docs_page
 from migrator.serve.feedback_route import FeedbackRoute
 from migrator.serve.infer_route import TIMEOUT_HEADER, InferRoute
-from migrator.serve.metrics import metrics_text
+from migrator.serve.limits import header_of
+from migrator.serve.metrics import metrics_page
 from migrator.serve.model_routes import ModelRoutes, json_response
 from migrator.serve.openapi import Operation, description
+from migrator.serve.origin import require_own_page
 from migrator.serve.protocol import (
     FeedbackAnswer,
     FeedbackRequest,
@@ -35,17 +38,20 @@ from migrator.serve.protocol import (
 from migrator.serve.reading import HEADER_LENGTH
 from migrator.serve.recent import Recent
 from migrator.serve.refusals import RefusedError
+from migrator.serve.request_id import REQUEST_ID_HEADER, request_id
+from migrator.serve.tenant_routes import TenantRequest, TenantRoute
 
 __all__ = ["Backend", "Feedback", "application", "operations"]
 
 LOGGER = logging.getLogger(__name__)
 Handler = Callable[[Request], Awaitable[Response]]
+_ID_HEADER = REQUEST_ID_HEADER.encode()
 ENDING = (408, 413)
 """After these the rest of the body is not read: the connection ends with the answer."""
 
 
-def application(backend: Backend) -> Starlette:
-    """All of the API in front of the backend."""
+def application(backend: Backend, pages: Sequence[Route] = ()) -> Starlette:
+    """All of the API in front of the backend, and pages for people beside it."""
     every = operations(backend)
     described = description(every)
     page = docs_page(described)
@@ -57,11 +63,11 @@ def application(backend: Backend) -> Starlette:
         return HTMLResponse(page)
 
     routes = [
-        Route(path, _answered(each.handler), methods=[each.method])
+        Route(path, _answered(each.handler, backend), methods=[each.method])
         for each in every
         for path in each.paths
     ]
-    routes += [Route("/openapi.json", openapi), Route("/docs", docs)]
+    routes += [Route("/openapi.json", openapi), Route("/docs", docs), *pages]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
     app.router.redirect_slashes = False
     return app
@@ -74,7 +80,7 @@ def operations(backend: Backend) -> list[Operation]:
 
 def _serving(backend: Backend) -> list[Operation]:
     limit = backend.limits.recent_bytes
-    recent = {name: Recent(limit) for name in backend.models}
+    recent: defaultdict[str, Recent] = defaultdict(lambda: Recent(limit))
     return [
         Operation(
             "POST",
@@ -84,7 +90,7 @@ def _serving(backend: Backend) -> list[Operation]:
             access="tenant",
             answer=InferAnswer,
             body=InferRequest,
-            headers=(TIMEOUT_HEADER, HEADER_LENGTH),
+            headers=(TIMEOUT_HEADER, REQUEST_ID_HEADER, HEADER_LENGTH),
             statuses=(429, 503, 504),
         ),
         Operation(
@@ -96,6 +102,7 @@ def _serving(backend: Backend) -> list[Operation]:
             answer=FeedbackAnswer,
             body=FeedbackRequest,
             headers=(HEADER_LENGTH,),
+            statuses=(507,),
         ),
     ]
 
@@ -145,11 +152,13 @@ def _describing(backend: Backend) -> list[Operation]:
 
 def _administration(backend: Backend) -> list[Operation]:
     async def metrics(request: Request) -> Response:
+        require_own_page(request, backend.tokens)
         backend.require_admin(request)
-        text = metrics_text(backend.router, *backend.collectors)
-        return Response(text, headers={"content-type": CONTENT_TYPE_LATEST})
+        text, kind = metrics_page(backend, header_of(request, "accept") or "")
+        return Response(text, headers={"content-type": kind})
 
     async def status(request: Request) -> Response:
+        require_own_page(request, backend.tokens)
         backend.require_admin(request)
         return json_response(backend.status())
 
@@ -165,24 +174,69 @@ def _administration(backend: Backend) -> list[Operation]:
             access="admin",
             answer=dict[str, Any],
         ),
+        Operation(
+            "POST",
+            ("/admin/actions",),
+            "Act on it: pause, resume, replan, or roll-back, drain, undrain one tenant.",
+            ActionRoute(backend).act,
+            access="admin",
+            answer=ActionAnswer,
+            body=ActionRequest,
+            binary=False,
+            statuses=(403, 404, 409),
+        ),
+        Operation(
+            "POST",
+            ("/admin/tenants",),
+            "Serve a tenant more, or one less; only where this GPU is one of a cluster.",
+            TenantRoute(backend).change,
+            access="admin",
+            answer=ActionAnswer,
+            body=TenantRequest,
+            binary=False,
+            statuses=(403, 404, 409),
+        ),
     ]
 
 
-def _answered(handler: Handler) -> Handler:
+def _answered(handler: Handler, backend: Backend) -> Handler:
     """The handler with its refusals as answers; nothing it raises gets to the server."""
 
     async def answer(request: Request) -> Response:
         try:
-            return await handler(request)
+            response = await handler(request)
         except RefusedError as refusal:
-            return _refusal(refusal.status, str(refusal))
+            response = refused(request, refusal.status, str(refusal))
+            if refusal.retry_after_s is not None:
+                response.headers["retry-after"] = str(refusal.retry_after_s)
         except ClientDisconnect:
-            return _refusal(400, "body: the client left before its end; send it again")
+            response = refused(request, 400, "body: the client left before its end; send it again")
         except Exception as error:
-            LOGGER.error("%s %s: %r", request.method, request.url.path, error)
-            return _refusal(500, "an error of the server; look into its log, or try again")
+            _tell(request, error)
+            response = refused(
+                request, 500, "an error of the server; look into its log, or try again"
+            )
+        # as it is sent: Starlette would look through all headers first
+        response.raw_headers.append((_ID_HEADER, request_id(request).encode()))
+        return response
+
+    def refused(request: Request, status: int, reason: str) -> Response:
+        backend.access.refuse(request, backend.asked_of(request), status, reason)
+        return _refusal(status, reason)
 
     return answer
+
+
+def _tell(request: Request, error: Exception) -> None:
+    asked = request_id(request)
+    LOGGER.error(
+        "request %s: %s %s: %r",
+        asked,
+        request.method,
+        request.url.path[:200],
+        error,
+        extra={"request_id": asked},
+    )
 
 
 def _refusal(status: int, reason: str) -> Response:

@@ -103,6 +103,9 @@ class WorkerLink(Protocol):
         """Its process."""
         ...
 
-    async def infer(self, inputs: NDArray[Any]) -> Answered:
-        """One batch; WorkerLostError if it dies or hangs, ModelFaultError, InputError."""
+    async def infer(self, inputs: NDArray[Any], request_ids: str = "") -> Answered:
+        """One batch; WorkerLostError if it dies or hangs, ModelFaultError, InputError.
+
+        `request_ids`: whose they are, for the worker's own log.
+        """
         ...

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from prometheus_client.registry import Collector
 from starlette.requests import Request
 
+from migrator.core.action import Acted, ActionKind
+from migrator.serve.access_log import AccessLog
 from migrator.serve.limits import Limits, header_of
 from migrator.serve.protocol import WindowNow
 from migrator.serve.refusals import NotFoundError
@@ -50,10 +52,21 @@ class Backend:
     limits: Limits = field(default_factory=Limits)
     collectors: tuple[Collector, ...] = ()
     """Metrics beyond the router's."""
+    act: Callable[[ActionKind, str | None, str], Awaitable[Acted]] | None = None
+    """Do that, for that tenant, asked by page, cli or api; None: nothing can be done here."""
+    admit: Callable[[object], Awaitable[str]] | None = None
+    """Serve a tenant more, given as scenarios have it; None: tenants do not come and go here."""
+    dismiss: Callable[[str], Awaitable[str]] | None = None
+    access: AccessLog = field(default_factory=AccessLog)
 
     def holder(self, request: Request) -> Holder:
         """Whose token came with it."""
         return self.tokens.holder(header_of(request, "authorization"))
+
+    def asked_of(self, request: Request) -> str:
+        """The tenant in the path; "" where there is none of that name."""
+        name = request.path_params.get("name", "")
+        return name if name in self.models else ""
 
     def model(self, request: Request) -> Offered:
         """The model in the path, if it is there and for whoever asks."""

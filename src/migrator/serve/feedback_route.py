@@ -14,6 +14,7 @@ from migrator.serve.protocol import FeedbackAnswer, FeedbackRequest, decoder
 from migrator.serve.reading import read_message
 from migrator.serve.recent import Recent
 from migrator.serve.refusals import MalformedError, NotFoundError
+from migrator.serve.request_id import request_id
 from migrator.serve.tensors import Offered, read_input
 
 _READER = decoder(FeedbackRequest)
@@ -30,6 +31,7 @@ class FeedbackRoute:
         """One label."""
         offered = self._backend.model(request)
         message, binary = await read_message(request, self._backend.limits, _READER)
+        request_id(request, message.id)
         if message.label >= offered.classes:
             raise MalformedError(
                 f"label: {message.label} is no class of {offered.name}; send 0 to "

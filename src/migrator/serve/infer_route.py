@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from itertools import count
 from typing import Any
-from uuid import uuid4
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,6 +16,7 @@ from migrator.serve.protocol import InferAnswer, InferRequest, decoder
 from migrator.serve.reading import read_message
 from migrator.serve.recent import Recent
 from migrator.serve.refusals import MalformedError
+from migrator.serve.request_id import made_id, request_id
 from migrator.serve.tensors import read_input, wanted_outputs, written
 
 TIMEOUT_HEADER = "timeout-ms"
@@ -34,12 +33,14 @@ class InferRoute:
     def __init__(self, backend: Backend, recent: Mapping[str, Recent]) -> None:
         self._backend = backend
         self._recent = recent
-        self._prefix, self._numbers = uuid4().hex[:12], count()
 
     async def infer(self, request: Request) -> Response:
         """One request."""
         backend, offered = self._backend, self._backend.model(request)
         message, binary = await read_message(request, backend.limits, _READER)
+        # labels find their requests by this id: one that a client's header repeats would not do
+        own_id = message.id or made_id()
+        traced = request_id(request, own_id)
         inputs = read_input(message.inputs[0], binary, offered)
         wanted = wanted_outputs(
             message.outputs, message.parameters.get("binary_data_output") is True
@@ -48,13 +49,14 @@ class InferRoute:
         router, name = backend.router, offered.name
         deadline_s = None if allowed_s is None else router.clock() + allowed_s
         with leaving(request):
-            routed = await router.infer(name, inputs, deadline_s)
-        request_id = message.id or f"{self._prefix}-{next(self._numbers)}"
-        self._recent[name].keep(request_id, inputs, routed.scores.argmax(axis=1))
+            routed = await router.infer(name, inputs, deadline_s, traced)
+        if routed.late:
+            backend.access.late(request, name, routed.waited_s, routed.served_s)
+        self._recent[name].keep(own_id, inputs, routed.scores.argmax(axis=1))
         answer = InferAnswer(
             model_name=name,
             model_version=str(routed.version),
-            id=request_id,
+            id=own_id,
             parameters={"late": routed.late},
             outputs=[],
         )

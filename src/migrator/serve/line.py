@@ -24,6 +24,8 @@ from migrator.serve.counts import Counts, Second
 LAG_RISES, LAG_FALLS = 0.5, 1 / 32
 """How fast the expected lag follows a slower or a faster batch: it settles near the slow ones."""
 LAG_HALVES_S = 1.0
+OVERDUE_S = 1.0
+"""So long after its deadline a request on a worker is given up: the worker may hang."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Served:
     batch: int
     queue: int = 512
     """The most rows of inputs that may wait."""
+    thrifty: bool = False
+    """To the slowest free worker that is in time (ELSA), not to the fastest."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,12 @@ class Waiting:
     """Workers that were lost with it."""
     alone: bool = False
     """A batch with it failed: it goes by itself now, so that others do not fail with it."""
+    request_id: str = ""
+
+    @property
+    def overdue_s(self) -> float:
+        """The moment from which on not even a late answer is waited for."""
+        return self.deadline_s + OVERDUE_S
 
 
 @dataclass(eq=False, slots=True)
@@ -81,6 +91,14 @@ class Attached:
     task: asyncio.Task[None] | None = None
     quiet: asyncio.Event | None = None
     """Set when its last batch is answered; None: it is not being drained."""
+    timer: asyncio.TimerHandle | None = None
+    """When its batch is looked through for who has waited too long."""
+
+    def unwatch(self) -> None:
+        """Its batch is answered, or lost."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
     def expects_s(self, rows: int, now_s: float) -> float:
         """Seconds a batch will take: what was promised, and the lag seen of late."""
@@ -98,13 +116,15 @@ class Attached:
 
 
 class Line:
-    """A tenant's line and its workers, fastest first."""
+    """A tenant's line and its workers, in the order in which they are fed."""
 
     def __init__(self, served: Served) -> None:
         self.served = served
         self.counts = Counts()
         self.workers: list[Attached] = []
         self.rows = 0
+        self.refusal: str | None = None
+        """Why nothing new is taken; None: it is."""
         self.timer: asyncio.TimerHandle | None = None
         self.timer_s = 0.0
         self.taking: list[Attached] = []
@@ -122,7 +142,7 @@ class Line:
         full = next((rows for rows in range(batch, 1, -1) if 2 * table[rows] <= slo_s), 1)
         most_lag_s = max(0.0, slo_s - table[1]) / 2
         self.workers.append(Attached(worker, table, full, most_lag_s))
-        self.workers.sort(key=lambda each: each.latency_s[1])
+        self.workers.sort(key=lambda each: each.latency_s[1], reverse=self.served.thrifty)
         self.reckon()
 
     def remove_worker(self, worker: Attached) -> None:

@@ -72,11 +72,13 @@ class ServingWorker:
         """Its process."""
         return self._line.pid
 
-    async def infer(self, inputs: NDArray[Any]) -> Answered:
+    async def infer(self, inputs: NDArray[Any], request_ids: str = "") -> Answered:
         """One batch; WorkerLostError, ModelFaultError where the model raises, InputError."""
         shape, dtype, payload = flat(inputs)
         limit_s = self.assignment.limit_s or self._hang_s
-        frame = await self._line.ask(lambda number: Infer(number, shape, dtype), payload, limit_s)
+        frame = await self._line.ask(
+            lambda number: Infer(number, shape, dtype, request_ids), payload, limit_s
+        )
         said = frame.message
         assert isinstance(said, Scores)
         # a copy: scores are small, the buffer they came in is not
@@ -106,12 +108,20 @@ class Workers:
     """All worker processes of a daemon."""
 
     def __init__(
-        self, folder: Path, models: Mapping[str, ModelSpec], *, hang_s: float = 30.0
+        self,
+        folder: Path,
+        models: Mapping[str, ModelSpec],
+        *,
+        hang_s: float = 30.0,
+        ahead: tuple[str, ...] = (),
     ) -> None:
-        """`models`: by tenant; `folder`: for the log of all of them, nobody else may read it."""
+        """`models`: by tenant; `folder`: for the log of all of them, nobody else may read it.
+
+        `ahead`: models of tenants that may come later, imported at the start.
+        """
         self._folder, self._models, self._hang_s = folder, dict(models), hang_s
         self.log = folder / "workers.log"
-        self.nursery = Nursery(self.log, models, answer_s=hang_s)
+        self.nursery = Nursery(self.log, models, answer_s=hang_s, ahead=ahead)
         self.lost: Callable[[ServingWorker, str], None] | None = None
         """Told when a worker that had taken an instance dies by itself."""
         self._names = count(1)
@@ -142,6 +152,22 @@ class Workers:
         await asyncio.gather(*self._aside, return_exceptions=True)
         await asyncio.gather(*(each.end(self._hang_s) for each in list(self._lines)))
         await self.nursery.close()
+
+    async def add(self, tenant: str, model: ModelSpec) -> None:
+        """Another tenant; InputError where its model cannot be built.
+
+        One that was here before with the same model is known still.
+        """
+        if self._models.get(tenant) == model:
+            return
+        if tenant in self._models:
+            raise InputError(
+                f"tenant {tenant}: it was here with another model; start the daemon again"
+            )
+        await self.nursery.add(tenant, model)
+        self._wanted[tenant], self._waiting[tenant] = 0, []
+        self._filling[tenant] = asyncio.Lock()
+        self._models[tenant] = model
 
     async def prepare(self, tenant: str, count: int) -> None:
         """Keep so many waiting for that tenant from now on; returns when they are there."""

@@ -34,6 +34,8 @@ class Infer(Struct, tag=True, frozen=True):
     number: int
     shape: tuple[int, ...]
     dtype: str
+    request_ids: str = ""
+    """Whose they are, for the worker's log."""
 
 
 class Swap(Struct, tag=True, frozen=True):
@@ -80,9 +82,11 @@ class Fault(Struct, tag=True, frozen=True):
 
 
 class Build(Struct, tag=True, frozen=True):
-    """Import and build the tenants' models."""
+    """Import and build these tenants' models, beside those that are there."""
 
     models: dict[str, ModelSpec]
+    ahead: tuple[str, ...] = ()
+    """Models that tenants to come will have: imported, not built."""
 
 
 class Fork(Struct, tag=True, frozen=True):

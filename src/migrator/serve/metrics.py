@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from migrator.serve.access_log import AccessLog
+from migrator.serve.backend import Backend
 from migrator.serve.counts import LATENCY_BOUNDS_S
+from migrator.serve.families import Histogram, counter, gauge, histogram
 from migrator.serve.router import Router
 
 OUTCOMES = ("in_time", "late", "dropped", "failed")
@@ -30,60 +28,96 @@ class RouterMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All families."""
-        yield from (self._received(), self._requests(), self._latency())
+        yield from (self._received(), self._requests(), self._latency(), self._objective())
         yield from (self._queue(), self._workers())
 
     def _received(self) -> Metric:
-        family = CounterMetricFamily(
-            "migrator_received", "Rows of inputs that came.", labels=["tenant"]
+        counts = self._router.counts
+        return counter(
+            "migrator_received",
+            "Rows of inputs that clients sent to a tenant; one request may bring several.",
+            ["tenant"],
+            {(name,): each.total.received for name, each in counts.items()},
         )
-        for tenant, counts in self._router.counts.items():
-            family.add_metric([tenant], counts.total.received)
-        return family
 
     def _requests(self) -> Metric:
-        family = CounterMetricFamily(
+        return counter(
             "migrator_requests",
-            "Rows of inputs by what became of them.",
-            labels=["tenant", "outcome"],
+            "Rows of inputs by outcome: in_time and late were answered, dropped ones refused or "
+            "given up before their deadline passed, failed ones raised in the model.",
+            ["tenant", "outcome"],
+            {
+                (name, outcome): getattr(each.total, outcome)
+                for name, each in self._router.counts.items()
+                for outcome in OUTCOMES
+            },
         )
-        for tenant, counts in self._router.counts.items():
-            for outcome in OUTCOMES:
-                family.add_metric([tenant, outcome], getattr(counts.total, outcome))
-        return family
 
     def _latency(self) -> Metric:
-        family = HistogramMetricFamily(
-            "migrator_latency_seconds", "From a request's arrival to its answer.", labels=["tenant"]
+        return histogram(
+            "migrator_latency_seconds",
+            "From a request's arrival to its answer, for those that were answered.",
+            ["tenant"],
+            {
+                (name,): Histogram(LATENCY_BOUNDS_S, each.latency_sum_s, each.latencies)
+                for name, each in self._router.counts.items()
+            },
         )
-        bounds = [*map(str, LATENCY_BOUNDS_S), "+Inf"]
-        for tenant, counts in self._router.counts.items():
-            sums = accumulate(counts.latencies)
-            family.add_metric([tenant], list(zip(bounds, sums, strict=True)), counts.latency_sum_s)
-        return family
+
+    def _objective(self) -> Metric:
+        return gauge(
+            "migrator_objective_seconds",
+            "The latency objective: an answer after it is late.",
+            ["tenant"],
+            {(name,): self._router.served(name).slo_s for name in self._router.counts},
+        )
 
     def _queue(self) -> Metric:
-        family = GaugeMetricFamily(
-            "migrator_queue_length", "Rows of inputs that wait for a worker.", labels=["tenant"]
+        return gauge(
+            "migrator_queue_length",
+            "Rows of inputs that wait for a worker now.",
+            ["tenant"],
+            {(name,): self._router.waiting(name) for name in self._router.counts},
         )
-        for tenant in self._router.counts:
-            family.add_metric([tenant], self._router.waiting(tenant))
-        return family
 
     def _workers(self) -> Metric:
-        family = GaugeMetricFamily(
-            "migrator_workers", "Workers that requests are routed to.", labels=["tenant", "state"]
-        )
+        values: dict[tuple[str, ...], float] = {}
         for tenant in self._router.counts:
             states = Counter(self._router.workers(tenant).values())
-            for state in STATES:
-                family.add_metric([tenant, state], states[state])
-        return family
+            values |= {(tenant, state): states[state] for state in STATES}
+        return gauge(
+            "migrator_workers",
+            "Workers that requests are routed to; a draining one gets no new ones.",
+            ["tenant", "state"],
+            values,
+        )
 
 
-def metrics_text(router: Router, *others: Collector) -> bytes:
-    """The whole page; `others` are collectors of whoever has more to tell."""
+class RefusalMetrics(Collector):
+    """What the API refused."""
+
+    def __init__(self, access: AccessLog) -> None:
+        self._access = access
+
+    def collect(self) -> Iterator[Metric]:
+        """One family."""
+        yield counter(
+            "migrator_refusals",
+            "HTTP requests that were not answered as asked, by status code; the tenant is empty "
+            "where none of ours was named.",
+            ["tenant", "code"],
+            {(name, str(code)): count for (name, code), count in self._access.refused.items()},
+        )
+
+
+def metrics_page(backend: Backend, accept: str = "") -> tuple[bytes, str]:
+    """The whole page and its content type: OpenMetrics for those who accept it."""
     registry = CollectorRegistry(auto_describe=False)
-    for each in (RouterMetrics(router), *others):
+    ours = (RouterMetrics(backend.router), RefusalMetrics(backend.access))
+    for each in (*ours, *backend.collectors):
         registry.register(each)
-    return generate_latest(registry)
+    try:
+        encode, kind = choose_encoder(accept)
+    except (TypeError, ValueError):  # a version that is no number
+        encode, kind = choose_encoder("")
+    return encode(registry), kind

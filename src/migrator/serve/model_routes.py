@@ -11,7 +11,7 @@ from starlette.responses import Response
 import migrator
 from migrator.serve.backend import Backend
 from migrator.serve.protocol import IndexEntry, Readiness, ServerMetadata
-from migrator.serve.refusals import NoWorkerError
+from migrator.serve.refusals import DrainedError, NoWorkerError
 
 
 def json_response(value: Any) -> Response:
@@ -42,8 +42,9 @@ class ModelRoutes:
         return json_response(Readiness(ready=True))
 
     async def ready(self, _: Request) -> Response:
-        """Every model has an instance that serves it."""
-        if not all(map(self._backend.router.ready, self._backend.models)):
+        """Every model has an instance that serves it; drained ones need none."""
+        router = self._backend.router
+        if not all(router.ready(each) or router.refuses(each) for each in self._backend.models):
             raise NoWorkerError("not every model has an instance ready; try again in some seconds")
         return json_response(Readiness(ready=True))
 
@@ -54,8 +55,10 @@ class ModelRoutes:
 
     async def model_ready(self, request: Request) -> Response:
         """The model has an instance that serves it."""
-        name = self._backend.model(request).name
-        if not self._backend.router.ready(name):
+        name, router = self._backend.model(request).name, self._backend.router
+        if router.refuses(name):
+            raise DrainedError(f"{name} is drained; try again later")
+        if not router.ready(name):
             raise NoWorkerError(f"{name} has no instance ready; try again in some seconds")
         return json_response(Readiness(ready=True, name=name))
 
@@ -68,10 +71,12 @@ class ModelRoutes:
 
     def _entry(self, name: str) -> IndexEntry:
         version = self._backend.version(name)
-        ready = self._backend.router.ready(name)
+        router = self._backend.router
+        ready = router.ready(name) and not router.refuses(name)
+        why = "it is drained" if router.refuses(name) else "no instance is ready"
         return IndexEntry(
             name=name,
             version="" if version is None else str(version),
             state="READY" if ready else "UNAVAILABLE",
-            reason="" if ready else "no instance is ready",
+            reason="" if ready else why,
         )

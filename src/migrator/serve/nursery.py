@@ -26,6 +26,7 @@ from migrator.learn.registry import build, model_class
 from migrator.learn.text import VOCABULARY
 from migrator.serve.assignment import InputKind, ModelSpec
 from migrator.serve.ending import ending_with
+from migrator.serve.logs import FORMAT_VARIABLE, configure
 from migrator.serve.messages import (
     Build,
     Built,
@@ -44,6 +45,9 @@ from migrator.serve.worker import in_words, work
 def main() -> None:
     """Build, then fork on request until the daemon is gone."""
     faulthandler.enable()
+    # whoever asks torch whether there is a GPU must not open CUDA before the fork
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    configure(os.environ.get(FORMAT_VARIABLE, "text"))
     control = socket.socket(fileno=int(sys.argv[1]))
     began = time.perf_counter()
     # a model may take long to build; the watching thread is gone before the first fork
@@ -66,7 +70,7 @@ def input_kind(model: Model) -> InputKind:
     return InputKind("UINT8", example.shape[1:], 256)
 
 
-def _forking(control: socket.socket, models: Mapping[str, Model]) -> None:
+def _forking(control: socket.socket, models: dict[str, Model]) -> None:
     while True:
         packet, handles, _, _ = socket.recv_fds(control, PACKET, 1)
         if not packet:
@@ -76,6 +80,25 @@ def _forking(control: socket.socket, models: Mapping[str, Model]) -> None:
             _fork(control, handles[0], models[asked.tenant], asked.worker)
         elif isinstance(asked, Reap):
             _send(control, Reaped(_how(asked.pid)))
+        else:
+            _build_more(control, models, asked)
+
+
+def _build_more(control: socket.socket, models: dict[str, Model], asked: Build) -> None:
+    """Models of tenants that came later; what is built stays whatever becomes of these."""
+    began = time.perf_counter()
+    try:
+        with ending_with(control):
+            more = build_all(asked.models)
+    except InputError as error:
+        _send(control, Fault(0, Kind.INPUT, str(error)))
+        return
+    models |= more
+    _tell_threads()
+    gc.collect()
+    gc.freeze()
+    inputs = {tenant: input_kind(each) for tenant, each in more.items()}
+    _send(control, Built(time.perf_counter() - began, inputs))
 
 
 def _built(control: socket.socket) -> dict[str, Model]:
@@ -83,6 +106,8 @@ def _built(control: socket.socket) -> dict[str, Model]:
     asked = unpacked(ToNursery, control.recv(PACKET))
     assert isinstance(asked, Build)
     try:
+        for each in asked.ahead:
+            model_class(each)
         return build_all(asked.models)
     except InputError as error:
         _send(control, Fault(0, Kind.INPUT, str(error)))

@@ -50,9 +50,17 @@ class Forkling:
 class Nursery:
     """The process that forks workers, whichever one it is at the moment."""
 
-    def __init__(self, log: Path, models: Mapping[str, ModelSpec], *, answer_s: float) -> None:
+    def __init__(
+        self,
+        log: Path,
+        models: Mapping[str, ModelSpec],
+        *,
+        answer_s: float,
+        ahead: tuple[str, ...] = (),
+    ) -> None:
         """`log`: where it and all workers write; `answer_s`: for how long it is waited for."""
         self._log, self._models, self._answer_s = log, dict(models), answer_s
+        self._ahead = ahead
         self._process: _Process | None = None
         self.inputs: Mapping[str, InputKind] = {}
         """What one row of every tenant's inputs looks like, once it has been started."""
@@ -66,7 +74,7 @@ class Nursery:
 
     async def start(self) -> None:
         """Up and built; InputError for a model that cannot be."""
-        self._process, self.inputs = await _started(self._log, self._models)
+        self._process, self.inputs = await _started(self._log, self._models, self._ahead)
         self._up.set()
         self._keeping = asyncio.create_task(self._keep(self._process))
 
@@ -97,6 +105,19 @@ class Nursery:
         finally:
             theirs.close()
         return Forkling(said.pid, handles[0], ours)
+
+    async def add(self, tenant: str, model: ModelSpec) -> None:
+        """Another tenant's model, built beside the others; InputError where it cannot be."""
+        async with asyncio.timeout(BUILD_S):
+            await self._up.wait()
+            if self._process is None:
+                raise NurseryGoneError(self._trouble("is not there"))
+            said, _ = await self._process.asked(Build({tenant: model}))
+        if isinstance(said, Fault):
+            raise InputError(said.said)
+        assert isinstance(said, Built)
+        self._models[tenant] = model
+        self.inputs = {**self.inputs, **said.inputs}
 
     async def reap(self, pid: int) -> str:
         """How a worker ended, in words as far as it can be told."""
@@ -131,9 +152,9 @@ class Nursery:
             _log.warning("the nursery died and is started again in %g s", wait_s)
             await asyncio.sleep(wait_s)
             try:
-                process, self.inputs = await _started(self._log, self._models)
+                process, self.inputs = await _started(self._log, self._models, self._ahead)
                 return process
-            except MigratorError as error:
+            except (MigratorError, OSError) as error:
                 _log.warning("the nursery could not be started again: %s", error)
         raise AssertionError
 
@@ -210,12 +231,12 @@ class _Process:
 
 
 async def _started(
-    log: Path, models: dict[str, ModelSpec]
+    log: Path, models: dict[str, ModelSpec], ahead: tuple[str, ...]
 ) -> tuple[_Process, Mapping[str, InputKind]]:
     process = _spawned(log)
     try:
         async with asyncio.timeout(BUILD_S):
-            said, _ = await process.asked(Build(models))
+            said, _ = await process.asked(Build(models, ahead))
         if isinstance(said, Fault):
             raise InputError(said.said)
         assert isinstance(said, Built)
@@ -238,9 +259,9 @@ def _not_built(error: BaseException, log: Path) -> BaseException:
 
 
 def _spawned(log: Path) -> _Process:
+    number = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
-    number = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         popen = subprocess.Popen(
             [sys.executable, "-m", "migrator.serve.nursery", str(theirs.fileno())],

@@ -33,6 +33,8 @@ class Operation:
     """The type of the message it answers with; None: text."""
     media_type: str = "application/json"
     body: type[msgspec.Struct] | None = None
+    binary: bool = True
+    """Whether the body may have tensor data behind its JSON."""
     headers: tuple[str, ...] = ()
     statuses: tuple[int, ...] = ()
     """What it refuses with, beyond those of its access and body."""
@@ -87,7 +89,7 @@ def _operation(each: Operation, path: str, schemas: dict[Any, Any]) -> dict[str,
         "responses": {str(status): _answer(each, status, schemas) for status in each.all_statuses},
     }
     if each.body is not None:
-        described["requestBody"] = _body(schemas[str(each.body)])
+        described["requestBody"] = _body(schemas[str(each.body)], each.binary)
     if each.access != "open":
         described["security"] = [{"token": []}, {}]
     return described
@@ -106,15 +108,12 @@ def _header(name: str) -> dict[str, Any]:
     return {"name": name, "in": "header", "required": False, "schema": {"type": "number"}}
 
 
-def _body(schema: dict[str, Any]) -> dict[str, Any]:
-    binary = {"description": "JSON of the same kind, then the tensor's bytes in row-major order."}
-    return {
-        "required": True,
-        "content": {
-            "application/json": {"schema": schema},
-            "application/octet-stream": {"schema": binary},
-        },
-    }
+def _body(schema: dict[str, Any], binary: bool) -> dict[str, Any]:
+    content: dict[str, Any] = {"application/json": {"schema": schema}}
+    if binary:
+        words = "JSON of the same kind, then the tensor's bytes in row-major order."
+        content["application/octet-stream"] = {"schema": {"description": words}}
+    return {"required": True, "content": content}
 
 
 def _answer(each: Operation, status: int, schemas: dict[Any, Any]) -> dict[str, Any]:

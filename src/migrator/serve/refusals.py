@@ -9,6 +9,8 @@ class RefusedError(MigratorError):
     """A request that is not answered; the message says why and what to do next."""
 
     status = 500
+    retry_after_s: int | None = None
+    """When to ask again, where that can be said."""
 
 
 class MalformedError(RefusedError):
@@ -33,6 +35,12 @@ class NotFoundError(RefusedError):
     """There is nothing of that name."""
 
     status = 404
+
+
+class ConflictError(RefusedError):
+    """As things stand it cannot be done."""
+
+    status = 409
 
 
 class TooLargeError(RefusedError):
@@ -63,6 +71,19 @@ class NoWorkerError(RefusedError):
     """No instance of the tenant was ready before the deadline."""
 
     status = 503
+
+
+class DrainedError(RefusedError):
+    """The tenant is drained: an operator wants no requests of it."""
+
+    status = 503
+    retry_after_s = 30
+
+
+class NotStoredError(RefusedError):
+    """A label that could not be written to the disk; it is not kept."""
+
+    status = 507
 
 
 class LateError(RefusedError):

@@ -20,7 +20,9 @@ from migrator.core.errors import InputError, MigratorError
 from migrator.serve.assignment import Answered, WorkerLink, WorkerLostError
 from migrator.serve.counts import Counts
 from migrator.serve.line import Attached, Line, Routed, Served, Waiting
+from migrator.serve.logs import Sparing, and_more
 from migrator.serve.refusals import (
+    DrainedError,
     FailedError,
     LateError,
     MalformedError,
@@ -45,8 +47,18 @@ class Router:
     ) -> None:
         self.clock = clock
         self._closed = False
+        self._sparing = Sparing(clock=clock)
         self._lines = {name: Line(served) for name, served in tenants.items()}
         self.counts: dict[str, Counts] = {name: line.counts for name, line in self._lines.items()}
+
+    def add(self, served: Served) -> None:
+        """A line for another tenant; one that was here before goes on in its old line."""
+        known = self._lines.get(served.name)
+        if known is None:
+            self._lines[served.name] = line = Line(served)
+            self.counts[served.name] = line.counts
+        else:
+            known.refusal = None
 
     def served(self, tenant: str) -> Served:
         """How the tenant is served."""
@@ -64,8 +76,20 @@ class Router:
         """Whether some worker takes its requests."""
         return any(each.quiet is None for each in self._line(tenant).workers)
 
+    def refuse(self, tenant: str, reason: str | None) -> None:
+        """Take nothing new of the tenant and say why; None: take it again. What waits goes on."""
+        self._line(tenant).refusal = reason
+
+    def refuses(self, tenant: str) -> bool:
+        """Whether nothing new is taken."""
+        return self._line(tenant).refusal is not None
+
     async def infer(
-        self, tenant: str, inputs: NDArray[Any], deadline_s: float | None = None
+        self,
+        tenant: str,
+        inputs: NDArray[Any],
+        deadline_s: float | None = None,
+        request_id: str = "",
     ) -> Routed:
         """The answer of one worker; `deadline_s` is a moment of the router's clock.
 
@@ -73,6 +97,7 @@ class Router:
         """
         line = self._line(tenant)
         request = self._received(line, inputs, deadline_s)
+        request.request_id = request_id
         line.put(request)
         self._feed(line)
         self._watch(line)
@@ -160,6 +185,8 @@ class Router:
             )
         if self._closed:
             raise NoWorkerError(f"{served.name}: the server ends; try again in some seconds")
+        if line.refusal is not None:
+            raise DrainedError(f"{served.name}: {line.refusal}")
         second = line.counts.receive(now_s, rows)
         if line.rows + rows > served.queue:
             line.counts.drop(second, rows)
@@ -171,7 +198,7 @@ class Router:
         return Waiting(inputs, rows, now_s, deadline_s, second, answer)
 
     def _feed(self, line: Line) -> None:
-        """Batches to every worker that is free, the fastest first."""
+        """Batches to every worker that is free, the fastest first (a thrifty line: the last)."""
         if not len(line):
             return
         now_s = self.clock()
@@ -207,8 +234,9 @@ class Router:
     async def _run(self, line: Line, attached: Attached, started_s: float) -> None:
         """One batch on one worker."""
         batch = attached.batch
+        self._watch_batch(line, attached, batch)
         try:
-            answered = await attached.worker.infer(_stacked(batch))
+            answered = await attached.worker.infer(_stacked(batch), _ids(batch))
             _require_rows(answered, sum(each.rows for each in batch))
         except WorkerLostError:
             self._leave(line, attached)
@@ -220,10 +248,24 @@ class Router:
             self._failed(line, attached, error)
         else:
             self._answered(line, attached, answered, started_s)
+        finally:
+            attached.unwatch()
         attached.batch = []
         if attached.quiet is not None:
             attached.quiet.set()
         self._feed(line)
+
+    def _watch_batch(self, line: Line, attached: Attached, batch: list[Waiting]) -> None:
+        """A worker that hangs keeps nobody waiting: who is overdue is refused."""
+        now_s = self.clock()
+        for each in batch:
+            if each.overdue_s <= now_s and not each.answer.done():
+                self._refuse(line, each)
+        left = [each.overdue_s for each in batch if not each.answer.done()]
+        if left:
+            delay_s = max(SOONEST_S, min(left) - now_s)
+            loop = asyncio.get_running_loop()
+            attached.timer = loop.call_later(delay_s, self._watch_batch, line, attached, batch)
 
     def _answered(
         self, line: Line, attached: Attached, answered: Answered, started_s: float
@@ -244,9 +286,7 @@ class Router:
     def _failed(self, line: Line, attached: Attached, error: Exception) -> None:
         """The model failed: of several, each tries again by itself, as one may have caused it."""
         reason = str(error) if isinstance(error, MigratorError) else type(error).__name__
-        LOGGER.warning(
-            "%s: a batch failed on %s: %s", line.served.name, attached.worker.name, reason
-        )
+        self._tell_failed(line, attached, reason)
         single = len(attached.batch) == 1
         kind = MalformedError if isinstance(error, InputError) else FailedError
         for each in attached.batch:
@@ -257,6 +297,20 @@ class Router:
             else:
                 each.alone = True
                 line.put(each)
+
+    def _tell_failed(self, line: Line, attached: Attached, reason: str) -> None:
+        tenant, worker, ids = line.served.name, attached.worker.name, _ids(attached.batch)
+        left_out = self._sparing.admit(tenant)
+        if left_out is not None:
+            LOGGER.warning(
+                "%s: a batch failed on %s: %s; it held %s%s",
+                tenant,
+                worker,
+                reason,
+                ids,
+                and_more(left_out),
+                extra={"tenant": tenant, "worker": worker, "request_ids": ids},
+            )
 
     def _put_back(self, line: Line, attached: Attached) -> None:
         """What a lost worker held waits again, once."""
@@ -278,6 +332,8 @@ class Router:
         request.answer.set_exception(refusal)
 
     def _refuse(self, line: Line, request: Waiting) -> None:
+        if request.answer.done():
+            return  # its client has just left; whoever asked for it counts that in a moment
         line.counts.drop(request.second, request.rows)
         request.answer.set_exception(_too_late(line))
 
@@ -305,6 +361,11 @@ def _stacked(batch: list[Waiting]) -> NDArray[Any]:
     if len(batch) == 1:
         return batch[0].inputs
     return np.concatenate([each.inputs for each in batch])
+
+
+def _ids(batch: list[Waiting]) -> str:
+    """Whose requests go together, for the worker's log."""
+    return " ".join([each.request_id for each in batch])
 
 
 def _require_rows(answered: Answered, rows: int) -> None:

@@ -9,7 +9,19 @@ from pathlib import Path
 import migrator
 
 _NAMES = frozenset(
-    {"PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "MIGRATOR_DATA", "TMPDIR", "TZ", "VIRTUAL_ENV"}
+    {
+        "PATH",
+        "HOME",
+        "LANG",
+        "LD_LIBRARY_PATH",
+        "LD_PRELOAD",
+        "MIGRATOR_DAEMON",
+        "MIGRATOR_DATA",
+        "MIGRATOR_LOG_FORMAT",
+        "TMPDIR",
+        "TZ",
+        "VIRTUAL_ENV",
+    }
 )
 _BEGINNINGS = ("LC_", "PYTHON", "OMP_", "CUDA_", "NVIDIA_")
 _SECRETS = ("TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "KEY")

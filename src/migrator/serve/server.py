@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
@@ -37,8 +37,10 @@ class ApiServer:
         host: str = "127.0.0.1",
         port: int = 8000,
         limits: Limits | None = None,
+        closing: Callable[[], None] = lambda: None,
     ) -> None:
         require_safe(host, tokens)
+        self._closing = closing
         limits = limits or Limits()
         self._socket = _listening(host, port)
         self.host, self.port = host, int(self._socket.getsockname()[1])
@@ -75,6 +77,7 @@ class ApiServer:
 
     async def stop(self) -> None:
         """Nothing new; requests in flight are answered within some seconds."""
+        self._closing()
         self._server.should_exit = True
         if self._task is not None:
             await self._task

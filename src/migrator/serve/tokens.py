@@ -83,14 +83,15 @@ def digest(token: str) -> str:
 
 def require_safe(host: str, tokens: Tokens) -> None:
     """Refuse to listen where others can reach us while nobody needs a token."""
-    if not tokens.configured and not _is_loopback(host):
+    if not tokens.configured and not is_loopback(host):
         raise InputError(
             f"host: {host} can be reached by others and no tokens are set; set tokens, or listen "
             "on 127.0.0.1"
         )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches it."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

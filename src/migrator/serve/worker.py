@@ -8,6 +8,7 @@ batches.
 from __future__ import annotations
 
 import copy
+import logging
 import os
 import socket
 import time
@@ -26,6 +27,7 @@ from migrator.gpu.virtual_board import held
 from migrator.learn.model import Model
 from migrator.serve.assignment import Assignment
 from migrator.serve.ending import ending_with
+from migrator.serve.logs import Sparing, and_more
 from migrator.serve.messages import (
     Fault,
     FromWorker,
@@ -42,6 +44,8 @@ from migrator.serve.messages import (
 from migrator.serve.wire import Line, flat, shaped
 
 _NOTHING = memoryview(b"")
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,8 @@ class Worker:
     def __init__(self, line: Line[ToWorker], model: Model, name: str, stack: ExitStack) -> None:
         """`stack`: what is to be undone when it ends."""
         self._line, self._built, self._name, self._stack = line, model, name, stack
-        self._sending = Lock()
+        self._sending, self._sparing = Lock(), Sparing()
+        self._answering = Lock()
         self._served: Served | None = None
         self._assignment: Assignment | None = None
 
@@ -103,7 +108,7 @@ class Worker:
             "load_s": _timed(lambda: loaded(model, assignment.weights)),
             "context_s": _timed(lambda: _open(assignment.device)),
             "copy_s": _timed(lambda: model.to(assignment.device)),
-            "first_s": _timed(lambda: warmed(model, assignment.batch)),
+            "first_s": _timed(lambda: _begun(model, assignment.batch)),
         }
         self._served, self._assignment = Served(model, assignment.version), assignment
         return {**parts_s, "total": sum(parts_s.values())}
@@ -116,17 +121,34 @@ class Worker:
             return Fault(asked.number, Kind.PROCESS, said), _NOTHING
         inputs = shaped(asked.shape, asked.dtype, payload)
         try:
-            shape, _, scores = flat(np.asarray(served.model.infer(inputs), np.float32))
+            with self._answering:
+                served = self._served or served
+                shape, _, scores = flat(np.asarray(served.model.infer(inputs), np.float32))
         except InputError as error:
-            return Fault(asked.number, Kind.INPUT, str(error)), _NOTHING
+            return self._failed(asked, Kind.INPUT, error), _NOTHING
         except Exception as error:
             lost = assignment.device == "cuda" and _cuda_is_broken()
-            kind = Kind.PROCESS if lost else Kind.MODEL
-            return Fault(asked.number, kind, in_words(error)), _NOTHING
+            return self._failed(asked, Kind.PROCESS if lost else Kind.MODEL, error), _NOTHING
         if assignment.latency_ms is not None:
             least_s = emulated_s(assignment.latency_ms, len(inputs))
             time.sleep(max(0.0, least_s - (time.perf_counter() - began)))
         return Scores(asked.number, shape, served.version, time.perf_counter() - began), scores
+
+    def _failed(self, asked: Infer, kind: Kind, error: Exception) -> Fault:
+        """The answer to a batch that failed; told here too, with the place where it did."""
+        said = str(error) if kind is Kind.INPUT else in_words(error)
+        left_out = self._sparing.admit(kind)
+        if left_out is not None:
+            _log.warning(
+                "worker %s could not answer %s: %s%s",
+                self._name,
+                asked.request_ids or "a batch",
+                said,
+                and_more(left_out),
+                exc_info=None if kind is Kind.INPUT else error,
+                extra={"worker": self._name, "request_ids": asked.request_ids, "fault": kind},
+            )
+        return Fault(asked.number, kind, said)
 
     def _swap(self, asked: Swap) -> None:
         try:
@@ -145,7 +167,8 @@ class Worker:
         loaded(fresh, weights)
         fresh.to(self._assignment.device)
         warmed(fresh, self._assignment.batch)
-        self._served = Served(fresh, version)
+        with self._answering:
+            self._served = Served(_heir(self._served.model, fresh), version)
 
     def _send(self, message: FromWorker, payload: memoryview) -> None:
         with self._sending, suppress(ConnectionError):  # its end is noticed by who reads
@@ -176,6 +199,20 @@ def warmed(model: Model, batch: int) -> None:
                 f"{' that is no number in places' if np.isnan(scores).any() else ''}; its weights "
                 "or its class must be corrected"
             )
+
+
+def _begun(model: Model, batch: int) -> None:
+    """Ready to answer and to do nothing else, where it can be told so; and tried."""
+    begin = getattr(model, "begin_serving", None)
+    if begin is not None:
+        begin(batch)
+    warmed(model, batch)
+
+
+def _heir(old: Model, new: Model) -> Model:
+    """Who answers from now on: the old one with the new one's weights, or the new one."""
+    take_over = getattr(old, "take_over", None)
+    return old if take_over is not None and take_over(new) else new
 
 
 def emulated_s(latency_ms: Mapping[int, float], batch: int) -> float:

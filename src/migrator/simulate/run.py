@@ -38,18 +38,32 @@ Floats = tuple[float, ...]
 
 
 def run(
-    scenario: Scenario, policy: Policy, forecaster: Forecaster, *, drawn: bool = False
+    scenario: Scenario,
+    policy: Policy,
+    forecaster: Forecaster,
+    *,
+    drawn: bool = False,
+    begin: tuple[Holding, ...] = (),
 ) -> RunOutcome:
-    """The policy's whole run. `drawn`: correctness is drawn per request, else expected."""
-    windows = tuple(windows_of(scenario, policy, forecaster, drawn=drawn))
+    """The policy's whole run. `drawn`: correctness is drawn per request, else expected.
+
+    `begin`: what serves before the first decision; nothing: what that asks for is there at once.
+    """
+    windows = tuple(windows_of(scenario, policy, forecaster, drawn=drawn, begin=begin))
     return RunOutcome(scenario.name, policy.name, forecaster.name, scenario.seed, windows)
 
 
 def windows_of(
-    scenario: Scenario, policy: Policy, forecaster: Forecaster, *, drawn: bool = False
+    scenario: Scenario,
+    policy: Policy,
+    forecaster: Forecaster,
+    *,
+    drawn: bool = False,
+    begin: tuple[Holding, ...] = (),
 ) -> Iterator[WindowOutcome]:
     """The same window by window, for those who want to see it go."""
     simulation = _Simulation(scenario, policy, forecaster, drawn)
+    simulation.begin(begin)
     for window in range(scenario.windows):
         yield simulation.window(window)
 
@@ -96,6 +110,12 @@ class _Simulation:
             else MpsLives(scenario.board, costs)
         )
         self.held: tuple[Holding, ...] = ()
+
+    def begin(self, held: tuple[Holding, ...]) -> None:
+        """What is there and warm before the first decision."""
+        if held:
+            self.lives.retarget(0.0, held)
+            self.held = held
 
     def window(self, window: int) -> WindowOutcome:
         """One window: decide and act slot by slot, then serve its requests."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from migrator.plan.compiled import compiled
 
 Floats = NDArray[np.float64]
+Places = NDArray[np.int64]
 
 IN_TIME, GOODPUT, LATE, DROPPED, RECONFIGURING, WAITED_S, KINDS = range(7)
 """What is counted, and in which place. GOODPUT: those in time that are right, or expected to be;
@@ -63,7 +64,8 @@ def serve(
     latency_s, ready_s, until_s, free_s = workers  # taken out of the tuple once, not per request
     switch_s, cold_from_s, cold_to_s = now.switch_s, now.cold_from_s, now.cold_to_s
     active = np.empty(len(ready_s), dtype=np.int64)
-    head, known, slot, version, cold, pace = 0, 0, -1, 0, 0, 1.0
+    full = _full_batches(latency_s, now.slo_s)
+    head, known, slot, version, cold, pace, room = 0, 0, -1, 0, 0, 1.0, 1
     while head < len(arrival_s):
         came = arrival_s[head]
         deadline = came + now.slo_s
@@ -71,6 +73,7 @@ def serve(
             slot = max(0, int((came - now.begin_s) / now.slot_s))
             known = _alive(ready_s, until_s, came, deadline + now.slot_s, active)
             pace = now.slowdown[min(len(now.slowdown), max(1, slot)) - 1]
+            room = _room(latency_s, full, active, known, now.slo_s)
         chosen, start, soonest = -1, 0.0, deadline
         for place in range(known):  # the router; in place, as a call would halve the speed
             each = active[place]
@@ -89,34 +92,56 @@ def serve(
             counted[RECONFIGURING] += reconfiguring
             head += 1
             continue
-        size = _fill(
-            arrival_s, head, start, (deadline - start) / pace, latency_s, chosen, now.batch
-        )
+        crowd = head + full[chosen] - 1
+        if now.batch > 1 and crowd < len(arrival_s) and arrival_s[crowd] <= start:
+            spare_s = now.slo_s - pace * latency_s[chosen, full[chosen]]
+            passed = _passed_over(arrival_s, head, start, spare_s, full[chosen], room)
+            counted[DROPPED] += passed
+            counted[RECONFIGURING] += passed * reconfiguring
+            head += passed
+        left_s = arrival_s[head] + now.slo_s - start
+        size = _fill(arrival_s, head, start, left_s / pace, latency_s, chosen, now.batch)
         when = min(len(now.slowdown) - 1, max(0, int((start - now.begin_s) / now.slot_s)))
         finish = start + latency_s[chosen, size] * now.slowdown[when]
         free_s[chosen] = finish
         if switch_s[version] > start:
             version = 0  # batches do not begin in the order in which they are sent
         version = _reached(switch_s, version + 1, start) - 1
-        for each in range(head, head + size):
-            counted[WAITED_S] += start - arrival_s[each]
-            if finish > arrival_s[each] + now.slo_s:
-                counted[LATE] += 1
-                counted[RECONFIGURING] += reconfiguring
-            else:
-                right = now.accuracy[version]
-                if drawn:
-                    right = 1.0 if draw[each] < right else 0.0
-                counted[IN_TIME] += 1
-                counted[GOODPUT] += right
+        batch = (arrival_s[head : head + size], draw[head : head + size])
+        _settle(
+            counted, batch, drawn, (start, finish), now.slo_s, now.accuracy[version], reconfiguring
+        )
         head += size
     return counted, head
 
 
 @compiled
-def _alive(
-    ready_s: Floats, until_s: Floats, came: float, latest: float, active: NDArray[np.int64]
-) -> int:
+def _settle(
+    counted: Floats,
+    batch: tuple[Floats, Floats],
+    drawn: bool,
+    span_s: tuple[float, float],
+    slo_s: float,
+    accuracy: float,
+    reconfiguring: bool,
+) -> None:
+    """Count a batch; `batch`: arrivals and draws, `span_s`: when it began and ended."""
+    (arrival_s, draw), (start, finish) = batch, span_s
+    for each in range(len(arrival_s)):
+        counted[WAITED_S] += start - arrival_s[each]
+        if finish > arrival_s[each] + slo_s:
+            counted[LATE] += 1
+            counted[RECONFIGURING] += reconfiguring
+            continue
+        right = accuracy
+        if drawn:
+            right = 1.0 if draw[each] < accuracy else 0.0
+        counted[IN_TIME] += 1
+        counted[GOODPUT] += right
+
+
+@compiled
+def _alive(ready_s: Floats, until_s: Floats, came: float, latest: float, active: Places) -> int:
     """The workers that a request of this slot could reach; they keep their order."""
     known = 0
     for each in range(len(ready_s)):
@@ -124,6 +149,59 @@ def _alive(
             active[known] = each
             known += 1
     return known
+
+
+@compiled
+def _full_batches(latency_s: Floats, slo_s: float) -> Places:
+    """Per worker, the largest batch with room in the objective to wait for the one before it."""
+    full = np.ones(len(latency_s), dtype=np.int64)
+    for worker in range(len(latency_s)):
+        for batch in range(2, latency_s.shape[1]):
+            if 2 * latency_s[worker, batch] <= slo_s:
+                full[worker] = batch
+    return full
+
+
+@compiled
+def _room(latency_s: Floats, full: Places, active: Places, known: int, slo_s: float) -> int:
+    """How many may wait: a full batch each, or what all can do before the last one's deadline."""
+    rows, rate_rps, soonest_s = 0, 0.0, slo_s
+    for place in range(known):
+        each = active[place]
+        full_s = latency_s[each, full[each]]
+        rows += full[each]
+        rate_rps += full[each] / full_s
+        soonest_s = min(soonest_s, full_s)
+    return max(rows, int((slo_s - soonest_s) * rate_rps))
+
+
+@compiled
+def _passed_over(
+    arrival_s: Floats, head: int, start: float, spare_s: float, full: int, room: int
+) -> int:
+    """How many of the oldest are given up in a crowd, as the live router does (serve/line.py).
+
+    Those beyond the room there is, and those who leave no time for a full batch where one waits
+    behind them: small batches of the most urgent would cost more requests than they save.
+    """
+    behind = _later_than(arrival_s, head, start)
+    oldest = max(head, behind - room)
+    in_time = _later_than(arrival_s, oldest, start - spare_s)
+    return (in_time if in_time <= behind - full else oldest) - head
+
+
+@compiled
+def _later_than(arrival_s: Floats, place: int, moment_s: float) -> int:
+    """The place of the first that comes after a moment, from `place` on; it is seldom far."""
+    step = 1
+    while place + step <= len(arrival_s) and arrival_s[place + step - 1] <= moment_s:
+        place += step
+        step *= 2
+    while step > 0:
+        if place + step <= len(arrival_s) and arrival_s[place + step - 1] <= moment_s:
+            place += step
+        step //= 2
+    return place
 
 
 @compiled

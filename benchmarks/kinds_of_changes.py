@@ -1,0 +1,50 @@
+"""What new instances find on their slices in plans of ours: python benchmarks/kinds_of_changes.py
+
+All examples are simulated under a policy; every inference instance that a slot has and the slot
+before had not is counted by what was there before. benchmarks/reconfigurations.py weighs by it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from pathlib import Path
+
+from visible import Room, asked_for
+
+from migrator.core.instance import Instance
+from migrator.forecast.registry import forecaster
+from migrator.policies.registry import policy
+from migrator.scenario.file import read_scenario
+from migrator.simulate.run import run
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+FILES = ("live.yaml", "quickstart.yaml", "workloads/w*.yaml")
+
+
+def kinds(path: Path, name: str) -> Counter[Room]:
+    """New instances of one simulation."""
+    scenario = read_scenario(path)
+    outcome = run(scenario, policy(name), forecaster(scenario.forecaster))
+    slots = [
+        tuple(each for each in held if isinstance(each, Instance))
+        for window in outcome.windows
+        for held in window.slots
+    ]
+    moments_s = [float(number) for number in range(len(slots))]
+    return Counter(each.room for each in asked_for(scenario.board, slots, moments_s))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--policy", default="migrator", help="one on MIG instances")
+    options = parser.parse_args()
+    found: Counter[Room] = Counter()
+    for path in [each for pattern in FILES for each in sorted(EXAMPLES.glob(pattern))]:
+        found += kinds(path, options.policy)
+    for room in Room:
+        print(f"{room:24} {found[room]:5} {found[room] / found.total():7.1%}")
+
+
+if __name__ == "__main__":
+    main()

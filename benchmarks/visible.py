@@ -1,0 +1,160 @@
+"""From what was asked for and what the daemon wrote down: how long each new instance was missed.
+
+An instance is missed from the moment its slot begins (or the plan comes, where that is later)
+until it serves. One that has served its tenant since before it was last asked for is not new.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from migrator.core.catalogue import Board
+from migrator.core.instance import Instance, Kind, Task
+from migrator.core.placement import find_placement
+from migrator.observe.record_rows import UnitRecord
+
+READY, WARMING = "ready", "warming"
+
+
+class Room(StrEnum):
+    """What was on the slices of a new instance the slot before."""
+
+    RETRAINED = "slices of a retraining"
+    SAME = "same place, other task"
+    TAKEN = "slices held by others"
+    IDLE = "slices idle before"
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A decision: from a slot of its window on, one allocation a slot."""
+
+    at_s: float
+    slot: int
+    slots: tuple[tuple[Instance, ...], ...]
+
+    @classmethod
+    def read(cls, line: str) -> Decided:
+        """As changing_policy.py writes it."""
+        told = json.loads(line)
+        slots = tuple(
+            tuple(Instance(start, gpcs, Task(who, Kind(kind))) for start, gpcs, who, kind in one)
+            for one in told["slots"]
+        )
+        return cls(told["at_s"], told["slot"], slots)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An instance that a slot asks for and the one before did not."""
+
+    instance: Instance
+    task: Task
+    room: Room
+    from_s: float
+    until_s: float
+    """When nobody asks for it any more."""
+
+
+@dataclass(frozen=True)
+class Visible:
+    """A new instance that was asked for, and how long it was missed."""
+
+    asked: Asked
+    missed_s: float
+    made: bool
+    """Whether the instance was new too, not only its worker."""
+    came: bool
+    """Whether it served before it was no longer asked for."""
+
+
+def followed(
+    decisions: Iterable[Decided], windows_s: Sequence[float], slots: int, slot_s: float
+) -> tuple[list[tuple[Instance, ...]], list[float]]:
+    """What each slot of the run asked for, and from when: its begin, or the decision's."""
+    made = sorted(decisions, key=lambda each: each.at_s)
+    held: list[tuple[Instance, ...]] = []
+    begins_s: list[float] = []
+    for begin_s in windows_s:
+        own = [each for each in made if begin_s <= each.at_s < begin_s + slots * slot_s]
+        for slot in range(slots):
+            slot_begin_s = begin_s + slot * slot_s
+            known = [each for each in own if each.at_s <= slot_begin_s and each.slot <= slot]
+            newest = known[-1] if known else (own[0] if own else None)
+            if newest is None or newest.slot > slot:
+                held.append(held[-1] if held else ())
+            else:
+                held.append(newest.slots[slot - newest.slot])
+            begins_s.append(slot_begin_s if known or not own else max(slot_begin_s, own[0].at_s))
+    return held, begins_s
+
+
+def asked_for(
+    board: Board, slots: Sequence[tuple[Instance, ...]], begins_s: Sequence[float]
+) -> Iterator[Asked]:
+    """Every new inference instance in a run of slots, which begin at these moments."""
+    for number in range(1, len(slots)):
+        for each in slots[number]:
+            if each.task is None or each in slots[number - 1] or each.task.kind is Kind.RETRAINING:
+                continue
+            end = next((n for n in range(number, len(slots)) if each not in slots[n]), None)
+            yield Asked(
+                each,
+                each.task,
+                _room(board, each, slots[number - 1]),
+                begins_s[number],
+                float("inf") if end is None else begins_s[end],
+            )
+
+
+def visible(asked: Iterable[Asked], units: Iterable[UnitRecord]) -> Iterator[Visible]:
+    """How long each was missed; those that were there all along are left out."""
+    rows = sorted(units, key=lambda each: each.from_s)
+    ready = [each for each in rows if each.state == READY]
+    told: set[tuple[str, float]] = set()
+    lives: set[str] = set()
+    for each in sorted(asked, key=lambda one: one.from_s):
+        found = next((row for row in ready if _serves(row, each)), None)
+        if found is None:
+            yield Visible(each, each.until_s - each.from_s, False, False)
+            continue
+        kept = (found.unit, found.from_s) in told
+        told.add((found.unit, found.from_s))
+        if not kept:
+            made = found.unit not in lives and not _served_before(rows, found)
+            yield Visible(each, max(0.0, found.from_s - each.from_s), made, True)
+        lives.add(found.unit)
+
+
+def _room(board: Board, instance: Instance, before: Iterable[Instance]) -> Room:
+    overlapping = [each for each in before if _overlap(board, instance, each)]
+    if not overlapping:
+        return Room.IDLE
+    if [(each.start, each.gpcs) for each in overlapping] == [(instance.start, instance.gpcs)]:
+        return Room.SAME
+    trained = all(each.task and each.task.kind is Kind.RETRAINING for each in overlapping)
+    return Room.RETRAINED if trained else Room.TAKEN
+
+
+def _overlap(board: Board, one: Instance, other: Instance) -> bool:
+    here, there = (find_placement(board, each.start, each.gpcs) for each in (one, other))
+    return here is not None and there is not None and here.overlaps(there)
+
+
+def _serves(row: UnitRecord, asked: Asked) -> bool:
+    """Whether it serves what was asked for at some time while it was."""
+    place = (row.start, row.gpcs, row.tenant, row.task)
+    wanted = (asked.instance.start, asked.instance.gpcs, asked.task.tenant, asked.task.kind)
+    ends_s = float("inf") if row.to_s is None else row.to_s
+    return place == wanted and row.from_s < asked.until_s and ends_s > asked.from_s
+
+
+def _served_before(rows: Iterable[UnitRecord], found: UnitRecord) -> bool:
+    """Whether the same instance worked for somebody before this worker."""
+    return any(
+        each.unit == found.unit and each.from_s < found.from_s and each.state in (READY, "training")
+        for each in rows
+    )

@@ -1,0 +1,103 @@
+"""Clients for benchmarks/reconfigurations.py: python benchmarks/watched_load.py SCENARIO URL OUT
+
+Open loop, in a process of its own. Every request is written down with when it was sent, when its
+answer came and which version gave it. The label told back is never the one that was answered: no
+model is right, so that whatever a retraining makes of it is not worse and takes over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import uvloop
+
+from migrator.load.http import HttpPool, NoAnswerError
+from migrator.load.messages import Taken, feedback, question, said
+from migrator.load.run import questions_of
+from migrator.load.samples import Questions
+from migrator.load.schedule import schedule
+from migrator.load.server import Server
+from migrator.scenario.live import LiveScenario, read_live
+
+NO_ANSWER = -1
+LABELS_RPS = 8.0
+"""Labels of a tenant that are told; more would only make retrainings longer."""
+COLUMNS = ("tenant", "due_s", "sent_s", "answered_s", "status", "version")
+
+
+class WatchedLoad:
+    """All requests of a scenario, sent when due."""
+
+    def __init__(self, live: LiveScenario, url: str) -> None:
+        self._live = live
+        self._pool = HttpPool(url, most=512, timeout_s=10)
+        self._labels = HttpPool(url, most=32, timeout_s=10)
+        self._server = Server(url, self._pool, {})
+        self._asked: list[tuple[str, Questions, Taken]] = []
+        self.rows: list[tuple[float, ...]] = []
+        self._told_s: dict[int, float] = {}
+
+    async def run(self) -> None:
+        """Send all of it and wait for the last answer."""
+        live = self._live
+        for each in live.tenants:
+            questions = questions_of(each)
+            self._asked.append((each.name, questions, await self._server.taken(each.name)))
+        places = range(len(live.tenants))
+        windows = live.scenario.windows
+        due = schedule(
+            live.scenario, list(places), [each[1] for each in self._asked], 0, windows, 1.0
+        )
+        begin_s, tasks = time.time() + 0.2, []
+        for number in range(len(due)):
+            due_s = begin_s + float(due.due_s[number])
+            await asyncio.sleep(max(0.0, due_s - time.time()))
+            asking = self._one(int(due.tenant[number]), int(due.row[number]), due_s, number)
+            tasks.append(asyncio.create_task(asking))
+        await asyncio.gather(*tasks)
+
+    async def _one(self, tenant: int, row: int, due_s: float, number: int) -> None:
+        name, questions, taken = self._asked[tenant]
+        body, headers = question(taken, questions.samples.inputs[row], f"{name}-{number}")
+        sent_s, answer, status = time.time(), None, NO_ANSWER
+        try:
+            path = self._server.path(name, "/infer")
+            reply = await self._pool.ask("POST", path, body, headers)
+            status = reply.status
+            answer = said(reply.body, reply.headers) if status == 200 else None
+        except NoAnswerError:
+            pass  # the status says so
+        version = int(answer.version) if answer else NO_ANSWER
+        self.rows.append((tenant, due_s, sent_s, time.time(), status, version))
+        if answer is not None and self._labels_due(tenant):
+            classes = int(questions.samples.labels.max()) + 1
+            await self._tell(name, f"{name}-{number}", (answer.label + 1) % classes)
+
+    def _labels_due(self, tenant: int) -> bool:
+        now_s = time.monotonic()
+        due = now_s - self._told_s.get(tenant, 0.0) >= 1 / LABELS_RPS
+        if due:
+            self._told_s[tenant] = now_s
+        return due
+
+    async def _tell(self, name: str, own: str, label: int) -> None:
+        headers = {"content-type": "application/json"}
+        path = self._server.path(name, "/feedback")
+        await self._labels.ask("POST", path, feedback(own, label), headers)
+
+
+def main() -> None:
+    scenario, url, out = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+    uvloop.install()
+    load = WatchedLoad(read_live(scenario), url)
+    asyncio.run(load.run())
+    columns = np.array(load.rows).T
+    np.savez(out, **dict(zip(COLUMNS, columns, strict=True)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""Tenants that come and go while others are served: taken on beside them, given up for elsewhere.
+
+Nobody who is served notices: a tenant that comes is built, brought its weights and labels, and
+planned for like the others; one that goes is drained first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from migrator.core.errors import MigratorError
+from migrator.execute.events import Instruction
+from migrator.execute.executor import Executor
+from migrator.runtime.gateway import line_of, offered
+from migrator.runtime.labels import Labels
+from migrator.runtime.learning import Learning
+from migrator.runtime.recorder import Recorder
+from migrator.runtime.serving import Serving, model_spec
+from migrator.runtime.tenant_run import TenantRun, tenant_run
+from migrator.runtime.thinking import Thinking
+from migrator.runtime.trainings import Trainings
+from migrator.runtime.window_clock import WindowClock
+from migrator.scenario.live import LiveScenario
+from migrator.serve.assignment import ModelSpec
+from migrator.serve.links import Workers
+from migrator.serve.refusals import ConflictError, NotFoundError
+from migrator.serve.router import Router
+from migrator.serve.tensors import Offered
+
+READY_S = 60.0
+"""A tenant that has no instance so long after it came is sent away again."""
+EMPTY_S = 30.0
+GONE = "it is served elsewhere; ask there"
+_LOOK_S = 0.02
+_PREPARED = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Admission:
+    """Takes tenants on and lets them go; for one daemon's event loop."""
+
+    serving: Serving
+    tenants: MutableMapping[str, TenantRun]
+    models: MutableMapping[str, ModelSpec]
+    offered: MutableMapping[str, Offered]
+    """What the API has; a tenant that is not in it is not found."""
+    overheads_s: MutableMapping[str, float]
+    router: Router
+    executor: Executor
+    thinking: Thinking
+    learning: Learning
+    workers: Workers
+    trainings: Trainings
+    labels: Labels
+    recorder: Recorder
+    clock: WindowClock
+    do: Callable[[list[Instruction]], None]
+    split: Callable[[], None]
+    """Share the board out evenly, for when there is no plan yet."""
+    planning: Callable[[], bool]
+    """Whether windows are planned by now."""
+    share: Callable[[str], Awaitable[None]]
+    """Keep what serves a tenant where other machines find it."""
+    _one_by_one: dict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
+
+    async def admit(self, entry: object) -> str:
+        """Serve this tenant too, an entry as scenarios have them; returns once it is served."""
+        if self.serving.reader is None:
+            raise NotFoundError(
+                "tenant: none is taken on here; write it into the scenario and start it again"
+            )
+        read = self.serving.reader(entry)
+        name = read.tenants[0].name
+        async with self._one_by_one[name]:
+            if name in self.tenants:
+                return f"{name} was here already"
+            self._require_unpaused()
+            began_s = time.monotonic()
+            await self._come(read)
+            took_s = time.monotonic() - began_s
+            words = f"{name} came and was served after {took_s:.1f} s"
+            self.recorder.event("tenant", words, tenant=name)
+            return words
+
+    async def dismiss(self, name: str) -> str:
+        """Serve it no more: what waits is answered, its instances go to others."""
+        async with self._one_by_one[name]:
+            if name not in self.tenants:
+                return f"{name} was not here"
+            self._require_unpaused()
+            self.router.refuse(name, GONE)
+            await self._until(lambda: not self.router.counts[name].total.open, EMPTY_S)
+            await self._leave(name)
+            words = f"{name} is not served here any more"
+            self.recorder.event("tenant", words, tenant=name)
+            return words
+
+    async def _come(self, read: LiveScenario) -> None:
+        live, served = read.tenants[0], read.scenario.tenants[0]
+        name, spec = live.name, model_spec(live)
+        await self.workers.add(name, spec)
+        overhead_s = live.service.profile.overhead.total_s(mig=True, prepared=True)
+        run = tenant_run(served, live, self.clock.slot_s, overhead_s)
+        self.models[name] = spec
+        await self.bring(name)
+        await self.learning.first_version(run)
+        self.overheads_s[name] = overhead_s
+        await self.workers.prepare(name, _PREPARED)
+        self.router.add(line_of(self.serving, live))
+        await self._until(self.planning, READY_S)
+        first = not any(each.planned for each in self.tenants.values())
+        self.tenants[name] = run
+        if run.version is not None:
+            self.recorder.begin_version(name, run.version)
+        self.offered[name] = offered(name, self.workers.inputs[name], spec.classes)
+        if first:
+            self.split()  # nobody is in the way, so nobody has to be asked
+        self.thinking.changed(f"{name} came")
+        if not await self._until(lambda: self.router.ready(name), READY_S):
+            await self._leave(name)
+            raise MigratorError(
+                f"{name} had no instance within {READY_S:g} s and is not served here; see "
+                f"{self.workers.log} and `migrator status`"
+            )
+        await self.share(name)
+
+    async def bring(self, name: str) -> None:
+        """What is shared of the tenant, from wherever it lived before."""
+        shared = self.serving.shared
+        if shared is None:
+            return
+        rows = await asyncio.to_thread(list, shared.labels(name))
+        await self.labels.bring(rows)
+        await asyncio.to_thread(shared.bring_version, self.learning.versions_of(name))
+
+    async def _leave(self, name: str) -> None:
+        """Its instances to others, then forget it; labels and versions stay where they are."""
+        tenant = self.tenants[name]
+        self.router.refuse(name, GONE)
+        tenant.drained = True
+        self.trainings.cancel(name)
+        self._plan_without(f"{name} went")
+        await self._until(lambda: not self._holds(name), EMPTY_S)
+        await self.workers.prepare(name, 0)
+        del self.tenants[name]
+        self.offered.pop(name, None)
+
+    def _plan_without(self, why: str) -> None:
+        if any(each.planned for each in self.tenants.values()):
+            self.thinking.changed(why)
+        else:
+            self.do(self.executor.leave(self.clock.now_s()))
+
+    def _holds(self, name: str) -> bool:
+        return any(each.task and each.task.tenant == name for each in self.executor.units)
+
+    def _require_unpaused(self) -> None:
+        if self.executor.paused:
+            raise ConflictError("reconfiguration is paused; resume it, then try again")
+
+    async def _until(self, so: Callable[[], Any], limit_s: float) -> bool:
+        until_s = time.monotonic() + limit_s
+        while not so():
+            if time.monotonic() > until_s:
+                return False
+            await asyncio.sleep(_LOOK_S)
+        return True

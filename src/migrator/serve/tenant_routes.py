@@ -1,0 +1,60 @@
+"""POST /admin/tenants: a tenant comes to this GPU or goes from it; answered once that is done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from migrator.core.action import Outcome
+from migrator.core.errors import InputError, MigratorError
+from migrator.serve.admin_routes import ActionAnswer
+from migrator.serve.backend import Backend
+from migrator.serve.limits import read_body
+from migrator.serve.model_routes import json_response
+from migrator.serve.origin import require_json, require_own_page
+from migrator.serve.protocol import Identifier, decoded, decoder
+from migrator.serve.refusals import MalformedError, NotFoundError, RefusedError
+
+
+class TenantRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """One of both: who comes, as scenarios have it, or the name of who goes."""
+
+    come: dict[str, Any] | None = None
+    go: Identifier | None = None
+
+
+_READER = decoder(TenantRequest)
+
+
+class TenantRoute:
+    """Takes tenants on and lets them go."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def change(self, request: Request) -> Response:
+        """One tenant."""
+        backend = self._backend
+        require_own_page(request, backend.tokens)
+        backend.require_admin(request)
+        require_json(request)
+        asked = decoded(_READER, await read_body(request, backend.limits))
+        if (asked.come is None) == (asked.go is None):
+            raise MalformedError("come, go: give one of both")
+        if backend.admit is None or backend.dismiss is None:
+            raise NotFoundError("tenants: they do not come and go here; ask `migrator serve`")
+        try:
+            if asked.go is not None:
+                words = await backend.dismiss(asked.go)
+            else:
+                words = await backend.admit(asked.come)
+        except RefusedError:
+            raise
+        except InputError as error:
+            raise MalformedError(str(error)) from error
+        except MigratorError as error:
+            raise RefusedError(str(error)) from error
+        return json_response(ActionAnswer(outcome=Outcome.DONE, words=words))

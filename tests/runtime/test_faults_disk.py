@@ -1,0 +1,48 @@
+"""A full disk: the old model serves on, labels are refused, and with room again it goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from support.faults import labels_of, said, serves, settled, teach
+from support.full_disk import FullDisk
+from support.live_daemon import samples, scenario_file, served
+
+
+def _files(folder: Path) -> set[str]:
+    return {each.name for each in folder.iterdir()}
+
+
+def test_nothing_half_is_left_and_nothing_is_promised_that_is_not_kept(tmp_path: Path) -> None:
+    disk = FullDisk(tmp_path)
+    path, state = scenario_file(tmp_path, "photos", window_s=3), tmp_path / "state"
+    home = state / "live" / "small"
+    models = home / "models" / "photos"
+    with served(path, state, LD_PRELOAD=str(disk.library)) as daemon:
+        first = _files(models)
+        settled(daemon)
+        with disk.below(state / "emulated"):
+            teach(daemon, "photos", 1, 40, "lesson")
+            said(state, "could not be created", "No space left on device")
+            assert serves(daemon, 1) == 1
+        with disk.below(home / "trainings"):
+            said(state, "photos", "trainings", "No space left on device")
+            assert not list((home / "trainings").rglob("*.unfinished"))
+        with disk.below(models):
+            said(state, "photos", str(models), "No space left on device")
+            assert _files(models) == first
+            assert serves(daemon, 1) == 1
+        # what could not be kept was not learned: it is learned now, without another label
+        serves(daemon, 2)
+        picture, label = samples(1, 1)
+        daemon.infer("photos", picture[0], "unlucky")
+        with disk.below(home / "labels.db"):
+            refused = daemon.feedback("photos", "unlucky", int(label[0]))
+        assert refused.status_code == 507
+        assert "not stored" in refused.json()["error"]
+        assert "unlucky" not in labels_of(state)
+        with disk.below(home / "records.db"):
+            serves(daemon, 2)
+        assert daemon.feedback("photos", "unlucky", int(label[0])).status_code == 200
+        assert "unlucky" in labels_of(state)
+        assert daemon.stop() == 0, daemon.said()

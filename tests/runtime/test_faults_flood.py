@@ -1,0 +1,28 @@
+"""A flood over HTTP: ten times what the daemon can do, as `benchmarks/flood.py` measures it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).parent.parent
+MORE_MIB = 24.0
+"""From the end of the first flood to that of the last: some requests are remembered for labels."""
+
+
+def test_goodput_stays_and_memory_does_not_grow(tmp_path: Path) -> None:
+    out = tmp_path / "flood.json"
+    command = [sys.executable, str(TESTS.parent / "benchmarks" / "flood.py"), "--out", str(out)]
+    command += ["--seconds", "2.5", "--rounds", "2", "--batch", "4"]
+    command += ["--model", "support.means_model:Means"]
+    subprocess.run(command, env={**os.environ, "PYTHONPATH": str(TESTS)}, check=True)
+    phases = json.loads(out.read_text(encoding="utf-8"))["phases"]
+    calm, flooded = phases[0::2], phases[1::2]
+    assert all(each["offered_rps"] == 10 * calm[0]["offered_rps"] for each in flooded)
+    assert all(each["refused"] > each["offered_rps"] for each in flooded), "it was no flood"
+    before, during = (sum(each["goodput_rps"] for each in which) for which in (calm, flooded))
+    assert during >= 0.9 * before, phases
+    assert flooded[-1]["rss_mib"] - flooded[0]["rss_mib"] < MORE_MIB

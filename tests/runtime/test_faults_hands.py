@@ -1,0 +1,116 @@
+"""Hands whose instructions fail in ways that nobody thought of: every one of them is answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from support.serving import assignment, run_on_uvloop, started, until
+
+from migrator.core.instance import Instance
+from migrator.core.share import Holding
+from migrator.execute.events import (
+    Create,
+    Created,
+    CreateFailed,
+    Destroy,
+    Destroyed,
+    Event,
+    Train,
+    TrainingEnded,
+    Warm,
+    WorkerLost,
+)
+from migrator.runtime.gpu_lane import GpuLane
+from migrator.runtime.hands import Hands
+from migrator.serve.assignment import Assignment
+from migrator.serve.router import Router, Served
+
+TESTS = Path(__file__).parent.parent
+PLACE = Instance(0, 1)
+
+
+@pytest.fixture(autouse=True)
+def _own_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setenv("MIGRATOR_EMULATED_PACE", "0")
+
+
+class Duties:
+    """A new version comes while a worker warms, and its weights cannot be read; or all fails."""
+
+    def __init__(self, weights: Path, *, broken: bool = False) -> None:
+        self._weights, self._broken, self._asked = weights, broken, 0
+
+    def assignment(
+        self, tenant: str, instance: Holding, environment: Mapping[str, str]
+    ) -> Assignment:
+        if self._broken:
+            raise KeyError(f"{tenant} on {instance}")
+        self._asked += 1
+        if self._asked % 2:
+            return assignment(environment=environment)
+        return assignment(environment=environment, version=2, weights=self._weights)
+
+    def latency_s(self, tenant: str, instance: Holding) -> Callable[[int], float]:
+        del tenant, instance
+        return lambda batch: 0.0 * batch
+
+    async def train(self, tenant: str, instance: Holding, environment: Mapping[str, str]) -> str:
+        raise ZeroDivisionError(f"{tenant} on {instance} with {len(environment)} variables")
+
+
+@asynccontextmanager
+async def made(folder: Path, duties: Duties) -> AsyncIterator[tuple[Hands, list[Event]]]:
+    """Hands on an emulated GPU, and what they tell."""
+    heard: list[Event] = []
+    lane = GpuLane("emulated", 0, folder, "A100-40GB")
+    folder.mkdir(exist_ok=True)
+    await lane.open()
+    async with started(folder / "run") as workers:
+        router = Router({"a": Served("a", 1.0, 4)})
+        hands = Hands(lane, workers, router, duties, heard.append)
+        hands.do(Create(PLACE))
+        await until(lambda: heard == [Created(PLACE)])
+        yield hands, heard
+        await hands.close()
+    await lane.close()
+
+
+def test_a_worker_that_cannot_take_the_newest_model_gives_its_instance_back(
+    tmp_path: Path,
+) -> None:
+    weights = tmp_path / "weights"
+    weights.write_text("nothing of the kind", encoding="utf-8")
+
+    async def life() -> None:
+        async with made(tmp_path / "state", Duties(weights)) as (hands, heard):
+            hands.do(Warm(PLACE, "a"))
+            await until(lambda: len(heard) == 2)
+            lost = heard[-1]
+            assert isinstance(lost, WorkerLost)
+            assert "cannot be loaded" in lost.why
+            hands.do(Destroy(PLACE))
+            await until(lambda: len(heard) == 3)
+            assert heard[-1] == Destroyed(PLACE), "nobody holds it any more"
+
+    run_on_uvloop(life())
+
+
+def test_whatever_is_raised_is_told_as_what_became_of_the_instruction(tmp_path: Path) -> None:
+    async def life() -> None:
+        async with made(tmp_path / "state", Duties(tmp_path, broken=True)) as (hands, heard):
+            hands.do(Warm(PLACE, "a"))
+            hands.do(Train(PLACE, "a"))
+            hands.do(Create(PLACE))
+            await until(lambda: len(heard) == 4)
+            await asyncio.sleep(0)
+            told = {type(each): getattr(each, "why", "") for each in heard}
+            assert "KeyError" in told[WorkerLost]
+            assert "ZeroDivisionError" in told[TrainingEnded]
+            assert "is there already" in told[CreateFailed]
+
+    run_on_uvloop(life())

@@ -1,0 +1,58 @@
+"""Plans that fail, cannot be followed, come too late or never: what is held serves on, told why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.faults import all_gone, events, family, said, serves, until
+from support.faulty_policies import MOOD
+from support.live_daemon import Served, scenario_file, served
+
+POLICY = "support.faulty_policies:Moody"
+MOODS = {
+    "raises": ("could not decide", "ValueError: no idea today"),
+    "overlaps": ("decided what cannot be followed", "no room beside"),
+    "late": ("came after its window was over",),
+    "never": ("still thinks about a window that is over", "what is held serves on"),
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Path]]:
+    folder = tmp_path_factory.mktemp("moods")
+    (folder / "mood").write_text("good", encoding="utf-8")
+    path, state = scenario_file(folder, "photos", window_s=3, policy=POLICY), folder / "state"
+    with served(path, state, **{MOOD: str(folder / "mood")}) as daemon:
+        said(state, "the window begins")
+        yield daemon, folder
+        everybody = family(daemon.process.pid)
+        daemon.process.kill()
+    # the policy's process too, which thinks for ever
+    until(lambda: all_gone(everybody), "everybody ends with the daemon")
+
+
+@pytest.mark.parametrize("mood", MOODS)
+def test_what_is_held_serves_on_and_an_event_says_why(run: tuple[Served, Path], mood: str) -> None:
+    daemon, folder = run
+    before, held = len(events(folder / "state")), _ready(daemon)
+    _show(folder, mood)
+    said(folder / "state", *MOODS[mood], after=before)
+    serves(daemon, 1)
+    assert _ready(daemon) == held
+    if mood != "never":
+        _show(folder, "good")  # for it is asked again
+
+
+def _ready(daemon: Served) -> set[str]:
+    found = {each["instance"] for each in daemon.status()["units"] if each["state"] == "ready"}
+    assert found
+    return found
+
+
+def _show(folder: Path, mood: str) -> None:
+    """Let it be in that mood when it is asked next."""
+    (folder / "mood").write_text(mood, encoding="utf-8")
+    shown = folder / "mood.shown"
+    until(lambda: shown.read_text(encoding="utf-8") == mood, f"it is asked and {mood}")

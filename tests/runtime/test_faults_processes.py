@@ -1,0 +1,193 @@
+"""Processes of a live daemon that die or hang, others on its GPU, clients that leave: it serves on.
+
+One daemon for all of it, as it would be in a bad hour.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import pytest
+from support.faults import instances, said, serves, settled, teach, until, users
+from support.live_daemon import LIMIT_S, Served, samples, scenario_file, served
+
+from migrator.gpu.driver import GpuInstance, Place, RefusedError
+from migrator.gpu.drivers import opened
+from migrator.gpu.journal import Journal
+from migrator.gpu.layout import Layout
+from migrator.gpu.partitioner import Partitioner
+from migrator.gpu.processes import exists
+from migrator.gpu.processes import opened as open_files
+
+
+class Hour(NamedTuple):
+    """The daemon, where it keeps its state, and what of its GPU is not its own."""
+
+    daemon: Served
+    state: Path
+    others: list[GpuInstance]
+    lingering: list[socket.socket]
+    """Clients that sent half a request when the hour began, and never the rest."""
+
+    @property
+    def version(self) -> int:
+        """Of the model that serves."""
+        return int(self.daemon.status()["tenants"]["photos"]["version"])
+
+
+@pytest.fixture(scope="module")
+def hour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hour]:
+    folder = tmp_path_factory.mktemp("hour")
+    model, state = "support.slow_model:Slow", folder / "state"
+    path = scenario_file(folder, "photos", window_s=4, model=model)
+    others = [_somebody_elses(state)]
+    with served(path, state) as daemon:
+        yield Hour(daemon, state, others, _half(daemon))
+        assert daemon.stop() == 0, daemon.said()
+    assert set(instances(state)) == set(others), "nobody touched what is not theirs"
+
+
+def _somebody_elses(state: Path) -> GpuInstance:
+    """Made with our own tools by another owner, before the daemon begins."""
+    state.mkdir()
+    with opened("emulated", 0, state=state, board="A100-40GB") as driver:
+        other = Partitioner(driver, Journal(state / "journal.db"), "somebody else")
+        other.apply(Layout((Place(2, "1g.5gb"),)))
+        (made,) = driver.instances()
+    return made
+
+
+def _taken(state: Path) -> GpuInstance:
+    """As with nvidia-smi: nobody asks for our lock, and a retraining would have gone there."""
+    with opened("emulated", 0, state=state) as driver:
+        for start in range(7):
+            with suppress(RefusedError):
+                return driver.create(Place(start, "1g.5gb"))
+    raise AssertionError("the plan leaves no room")
+
+
+def test_a_worker_killed_while_it_warms_is_replaced(hour: Hour) -> None:
+    before = set(settled(hour.daemon)["pids"].values())
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+
+    def warming() -> set[int]:
+        """They use an instance and have not been routed to yet: loading takes a while."""
+        serving = set(hour.daemon.status()["pids"].values())
+        return {pid for pid in users(hour.state) if exists(pid)} - serving - before
+
+    victims = until(warming, "another worker warms", 0.01)
+    for pid in victims:
+        os.kill(pid, signal.SIGKILL)
+    serves(hour.daemon, hour.version)
+    assert not victims & set(settled(hour.daemon)["pids"].values())
+    for pid in victims:
+        said(hour.state, f"process {pid}")
+
+
+def test_what_others_take_is_planned_around(hour: Hour) -> None:
+    said(hour.state, "others hold", str(hour.others[0].place), "planned around")
+    settled(hour.daemon)
+    hour.others.append(_taken(hour.state))
+    said(hour.state, "others hold", str(hour.others[0].place), str(hour.others[1].place))
+    serves(hour.daemon, hour.version)
+
+
+def _retrainer(state: Path) -> int:
+    return next((pid for pid, name in users(state).items() if "retrain photos" in name), 0)
+
+
+def test_a_retraining_killed_in_the_middle_goes_on_from_its_checkpoint(hour: Hour) -> None:
+    folder = hour.state / "live" / "small"
+    before = hour.version
+    first = folder / "trainings" / "photos" / "retrain" / "epochs" / "000000.json"
+    with ThreadPoolExecutor(1) as teaching:
+        taught = teaching.submit(teach, hour.daemon, "photos", 1, 24, "lesson")
+        pid = until(lambda: _retrainer(hour.state), "it is retrained", 0.01)
+        now = hour.daemon.status()
+        until(first.exists, "an epoch is done", 0.005)
+        os.kill(pid, signal.SIGKILL)
+        written = first.stat().st_mtime_ns
+    assert len(taught.result()) == 24
+    # one that hangs does not keep the others from taking the new model
+    hangs = next(iter(hour.daemon.status()["pids"].values()))
+    os.kill(hangs, signal.SIGSTOP)
+    said(hour.state, f"photos: version {before + 1} in ")
+    assert exists(hangs)
+    os.kill(hangs, signal.SIGKILL)
+    said(hour.state, "retrain was lost", "goes on from its last epoch")
+    assert first.stat().st_mtime_ns == written, "the first epoch was not done again"
+    about = (folder / "models" / "photos" / f"{before + 1:06d}.json").read_text(encoding="utf-8")
+    assert json.loads(about.partition("\n")[2])["about"]["window"] <= now["window"]
+    serves(hour.daemon, before + 1)
+
+
+def test_a_worker_that_hangs_is_killed_and_nobody_waits_for_it(hour: Hour) -> None:
+    hung = set(settled(hour.daemon)["pids"].values())
+    for pid in hung:
+        os.kill(pid, signal.SIGSTOP)
+    pictures = samples(0, 24)[0]
+    with ThreadPoolExecutor(8) as asking:
+        answers = asking.map(lambda each: hour.daemon.infer("photos", each, ""), pictures)
+        codes = {each.status_code for each in answers}
+    assert codes <= {200, 503, 504}
+    until(lambda: not any(map(exists, hung)), "the workers that hang are killed")
+    serves(hour.daemon, hour.version)
+    assert not hung & set(settled(hour.daemon)["pids"].values())
+    said(hour.state, "did not answer within")
+
+
+def _request() -> bytes:
+    """A whole inference request."""
+    picture = samples(0, 1)[0]
+    tensor = {
+        "name": "input",
+        "datatype": "UINT8",
+        "shape": picture.shape,
+        "data": picture.reshape(-1).tolist(),
+    }
+    body = json.dumps({"inputs": [tensor]}).encode()
+    head = "POST /v2/models/photos/infer HTTP/1.1\r\nhost: localhost\r\n"
+    return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
+
+
+def _connected(daemon: Served) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", urlsplit(daemon.url).port or 0), LIMIT_S)
+
+
+def _half(daemon: Served) -> list[socket.socket]:
+    """Half a head, or half a body."""
+    lingering = [_connected(daemon) for _ in range(4)]
+    for number, each in enumerate(lingering):
+        each.sendall((_request()[:40], _request()[:-100])[number % 2])
+    return lingering
+
+
+def _sockets(pid: int) -> int:
+    return sum(each.startswith("socket:") for each in open_files(pid))
+
+
+def test_clients_that_leave_or_send_half_a_request_leave_nothing_behind(hour: Hour) -> None:
+    for each in hour.lingering:
+        told = each.recv(4096)
+        assert told.startswith(b"HTTP/1.1 408 "), told
+        each.close()
+    settled(hour.daemon)
+    pid, request = hour.daemon.process.pid, _request()
+    before = _sockets(pid)
+    for cut in (len(request), len(request) - 100, 40, 0):
+        for _ in range(20):
+            with _connected(hour.daemon) as leaving:
+                leaving.sendall(request[:cut])
+    hour.daemon.wait_for(lambda now: now["tenants"]["photos"]["waiting"] == 0, "nobody waits")
+    until(lambda: _sockets(pid) <= before, "every connection is given back")
+    serves(hour.daemon, hour.version)

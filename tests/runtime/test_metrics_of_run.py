@@ -1,0 +1,112 @@
+"""A real daemon, a known number of requests and labels: what Prometheus and the log then say."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+from support.live_daemon import Served, samples, scenario_file, served
+from support.promql import promtool
+from support.watched_run import eventful, sample_names
+
+SENT, LABELLED, TOO_LATE = 30, 24, 5
+
+
+def metrics(daemon: Served) -> tuple[str, dict[tuple[str, frozenset[tuple[str, str]]], float]]:
+    text = httpx.get(f"{daemon.url}/metrics", timeout=20).text
+    families = text_string_to_metric_families(text)
+    return text, {
+        (each.name, frozenset(each.labels.items())): each.value
+        for family in families
+        for each in family.samples
+    }
+
+
+def asked(daemon: Served, right: list[bool]) -> int:
+    """Requests, labels for some of them, and a few without a chance; how many were in time."""
+    in_time = 0
+    pictures, labels = samples(0, SENT)
+    for number, (picture, label) in enumerate(zip(pictures, labels, strict=True)):
+        answer = daemon.infer("photos", picture, f"q{number}")
+        assert answer.status_code == 200
+        assert answer.headers["x-request-id"] == f"q{number}"
+        in_time += not answer.json()["parameters"]["late"]
+        said = {each["name"]: each["data"] for each in answer.json()["outputs"]}
+        if number < LABELLED:
+            right.append(said["label"][0] == label)
+            assert daemon.feedback("photos", f"q{number}", int(label)).status_code == 200
+    assert daemon.feedback("photos", "q0", int(labels[0])).status_code == 200  # told already
+    tensor = {"name": "input", "datatype": "UINT8", "shape": [1, *pictures[0].shape]}
+    body = {"inputs": [tensor | {"data": pictures[0].reshape(-1).tolist()}]}
+    for number in range(TOO_LATE):
+        headers = {"timeout-ms": "0.01", "x-request-id": f"hopeless-{number}"}
+        url = f"{daemon.url}/v2/models/photos/infer"
+        assert httpx.post(url, json=body, headers=headers, timeout=20).status_code == 504
+    return in_time
+
+
+def lines(daemon: Served) -> list[dict[str, Any]]:
+    return [json.loads(each) for each in daemon.log.read_text(encoding="utf-8").splitlines()]
+
+
+def test_counters_agree_with_what_was_sent_and_the_log_tells_why(tmp_path: Path) -> None:
+    path, state = scenario_file(tmp_path, "photos", window_s=600), tmp_path / "state"
+    right: list[bool] = []
+    with served(path, state, "--log-format", "json") as daemon:
+        daemon.wait_for(
+            lambda now: now["slot"] > 2 and all(e["state"] == "ready" for e in now["units"]),
+            "the first plan is followed",
+        )
+        in_time = asked(daemon, right)
+        text, told = metrics(daemon)
+        units = daemon.status()["units"]
+        assert daemon.stop() == 0, daemon.said()
+
+    def value(name: str, **labels: str) -> float:
+        return told[name, frozenset(labels.items())]
+
+    assert value("migrator_received_total", tenant="photos") == SENT + TOO_LATE
+    assert value("migrator_requests_total", tenant="photos", outcome="in_time") == in_time
+    assert value("migrator_requests_total", tenant="photos", outcome="dropped") == TOO_LATE
+    assert value("migrator_refusals_total", tenant="photos", code="504") == TOO_LATE
+    assert value("migrator_latency_seconds_count", tenant="photos") == SENT
+    assert value("migrator_labels_total", tenant="photos", outcome="stored") == LABELLED
+    assert value("migrator_labels_total", tenant="photos", outcome="repeated") == 1
+    good = in_time * sum(right) / LABELLED
+    assert abs(value("migrator_goodput_total", tenant="photos") - good) < 1e-9
+    assert value("migrator_model_version", tenant="photos") == 1
+    assert value("migrator_plans_total", outcome="taken") >= 1
+    assert value("migrator_queue_length", tenant="photos") == 0
+    ready = [labels for name, labels in told if name == "migrator_instance_info"]
+    assert len(ready) == len(units)
+    assert all(dict(each)["GPU_I_ID"] for each in ready)
+    steps = ("create", "warm")
+    assert all(
+        value("migrator_reconfigurations_total", kind=each, outcome="done") >= len(units)
+        for each in steps
+    )
+    names = {name for name, _ in told}
+    absent = sample_names(eventful(tmp_path)) - names
+    assert all("forecast" in each or "gap" in each or "expected" in each for each in absent)
+    _check_log(lines(daemon), len(units))
+    if shutil.which("promtool"):
+        promtool("check", "metrics", given=text)
+
+
+def _check_log(told: list[dict[str, Any]], units: int) -> None:
+    assert all({"time", "level", "logger", "message"} <= each.keys() for each in told)
+    refused = [each for each in told if each.get("status") == 504]
+    assert [each["request_id"] for each in refused] == [f"hopeless-{n}" for n in range(TOO_LATE)]
+    decided = [each for each in told if "decision" in each]
+    assert all("window" in each and "slot" in each for each in decided)
+    warmed = [each for each in decided if each["decision"] == "warm"]
+    assert len(warmed) >= units
+    assert all(each["because"] and each["tenant"] == "photos" for each in warmed)
+    kinds = {each["decision"] for each in decided}
+    assert {"plan", "plan-taken", "create", "warm", "drain", "destroy"} <= kinds
+    last = [each for each in decided if each["decision"] == "destroy"][-1]
+    assert last["because"] == "the daemon stops and frees what it made"

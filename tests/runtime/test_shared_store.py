@@ -1,0 +1,190 @@
+"""Weights and labels where other machines find them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from migrator.core.errors import InputError
+from migrator.runtime import shared_store
+from migrator.runtime.label_rows import LabelCounts, SampleRow, sample_row
+from migrator.runtime.labels import Labels, NotKeptError
+from migrator.runtime.shared_store import SharedStore, read_bytes
+from migrator.runtime.versions import Versions
+
+
+def row(request: str, tenant: str = "photos", window: int = 2) -> SampleRow:
+    return sample_row(tenant, window, np.arange(6, dtype=np.uint8), 3, 4, request)
+
+
+Store = Callable[[str, str], SharedStore]
+
+
+@pytest.fixture
+def store_at() -> Iterator[Store]:
+    """Stores at addresses, closed at the end."""
+    pytest.importorskip("fsspec", reason="pip install 'migrator[cluster]'")
+    with ExitStack() as stack:
+
+        def made(url: str, writer: str) -> SharedStore:
+            return stack.enter_context(closing(SharedStore(url, writer)))
+
+        yield made
+
+
+def requests(store: SharedStore, tenant: str = "photos") -> list[str]:
+    return [each.request for each in store.labels(tenant)]
+
+
+def test_labels_come_back_as_they_were_whoever_wrote_them(tmp_path: Path, store_at: Store) -> None:
+    first, second = store_at(str(tmp_path), "g1"), store_at(str(tmp_path), "g2")
+    first.keep_labels([row("a"), row("b", "mail")])
+    second.keep_labels([row("c")])
+    first.keep_labels([row("d")])
+    found = list(store_at(str(tmp_path), "g3").labels("photos"))
+    assert found[0] == row("a")
+    assert sorted(each.request for each in found) == ["a", "c", "d"]
+    assert requests(first, "mail") == ["b"]
+    assert requests(first, "nobody") == []
+
+
+def test_what_a_crash_cut_off_costs_only_itself(tmp_path: Path, store_at: Store) -> None:
+    store = store_at(str(tmp_path), "g1")
+    store.keep_labels([row("a")])
+    store.keep_labels([row("b")])
+    (path,) = (tmp_path / "labels" / "photos").iterdir()
+    path.write_bytes(path.read_bytes()[:-3])
+    assert requests(store) == ["a"]
+
+
+def test_after_a_failed_write_labels_go_to_another_file(tmp_path: Path, store_at: Store) -> None:
+    """Half a record may be at the end of the old one, and hide what came after."""
+    store = store_at(str(tmp_path), "g1")
+    store.keep_labels([row("a")])
+    with (tmp_path / "labels" / "photos").joinpath("x").open("wb") as broken:
+        store._open["photos"].write(b"half a record")
+        store._open["photos"].flush()
+        broken.close()
+        store._open["photos"].close()
+        store._open["photos"] = broken
+        with pytest.raises(ValueError, match="closed"):
+            store.keep_labels([row("lost")])
+    store.keep_labels([row("b")])
+    assert requests(store) == ["a", "b"]
+
+
+def test_the_oldest_files_go_when_there_is_too_much(
+    tmp_path: Path, store_at: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_store, "FILE_BYTES", 1)
+    monkeypatch.setattr(shared_store, "KEPT_BYTES", 400)
+    store = store_at(str(tmp_path), "g1")
+    for each in range(20):
+        store.keep_labels([row(f"r{each}")])
+    left = requests(store)
+    assert left[-1] == "r19"
+    assert 2 <= len(left) < 10
+
+
+def test_in_an_object_store_every_commit_is_an_object(store_at: Store) -> None:
+    store = store_at("memory://store-of-labels", "g1")
+    store.keep_labels([row("a"), row("b")])
+    store.keep_labels([row("c")])
+    assert requests(store) == ["a", "b", "c"]
+    fsspec: Any = import_module("fsspec")
+    assert len(fsspec.filesystem("memory").find("/store-of-labels/labels/photos")) == 2
+    store.write("map.json", b"{}")
+    assert read_bytes("memory://store-of-labels/map.json") == b"{}"
+
+
+@pytest.mark.parametrize("url", ["{tmp}/store", "memory://store-of-weights"])
+def test_weights_that_served_are_what_a_tenant_begins_with_elsewhere(
+    tmp_path: Path, store_at: Store, url: str
+) -> None:
+    store = store_at(url.format(tmp=tmp_path), "g1")
+    weights = tmp_path / "some.safetensors"
+    here, there = Versions(tmp_path / "here", "photos"), Versions(tmp_path / "there", "photos")
+    assert store.bring_version(there) is None
+    for content in (b"one", b"two", b"three", b"four"):
+        weights.write_bytes(content)
+        version = here.add(weights, 0.5, {"window": 7})
+        store.keep_version(version)
+    found = store.bring_version(there)
+    assert found is not None
+    assert (found.number, found.weights.read_bytes()) == (4, b"four")
+    assert (found.accuracy, found.about) == (0.5, {"window": 7})
+    assert store.bring_version(there) == found
+    weights.write_bytes(b"five")
+    assert there.add(weights, None).number == 5
+
+
+def test_damaged_weights_are_refused_by_name(tmp_path: Path, store_at: Store) -> None:
+    store = store_at(str(tmp_path / "store"), "g1")
+    weights = tmp_path / "some.safetensors"
+    weights.write_bytes(b"one")
+    store.keep_version(Versions(tmp_path / "here", "photos").add(weights, None))
+    (tmp_path / "store/versions/photos/000001.safetensors").write_bytes(b"two")
+    with pytest.raises(InputError, match="damaged"):
+        store.bring_version(Versions(tmp_path / "there", "photos"))
+
+
+def test_an_address_that_cannot_be_used_is_named(store_at: Store) -> None:
+    with pytest.raises(InputError, match="nowhere://"):
+        store_at("nowhere://at/all", "g1")
+
+
+def test_a_label_is_acknowledged_only_once_it_is_shared(tmp_path: Path, store_at: Store) -> None:
+    store = store_at(str(tmp_path / "store"), "g1")
+
+    async def add() -> bool:
+        labels = Labels(tmp_path / "labels.db", share=store.keep_labels)
+        picture = np.arange(6, dtype=np.uint8)
+        new = await labels.add("photos", 2, picture, 3, 4, "a")
+        assert requests(store) == ["a"]
+        assert not await labels.add("photos", 2, picture, 3, 4, "a")
+        await labels.close()
+        return new
+
+    assert asyncio.run(add())
+    assert requests(store) == ["a"]
+
+
+def test_a_label_that_cannot_be_shared_is_not_kept_and_may_be_sent_again(tmp_path: Path) -> None:
+    fails = [True]
+
+    def share(_: object) -> None:
+        if fails.pop():
+            raise OSError(28, "No space left on device")
+
+    async def add() -> None:
+        labels = Labels(tmp_path / "labels.db", share=share)
+        picture = np.arange(6, dtype=np.uint8)
+        with pytest.raises(NotKeptError, match="No space left"):
+            await labels.add("photos", 2, picture, 3, 4, "a")
+        assert labels.counts("photos", 2) == LabelCounts()
+        fails.append(False)
+        assert await labels.add("photos", 2, picture, 3, 4, "a")
+        await labels.close()
+
+    asyncio.run(add())
+
+
+def test_labels_that_are_brought_are_counted_once_and_not_shared_again(tmp_path: Path) -> None:
+    shared: list[object] = []
+
+    async def bring() -> None:
+        labels = Labels(tmp_path / "labels.db", share=shared.append)
+        assert await labels.bring([row("a"), row("b"), row("a")]) == 2
+        assert await labels.bring([row("b")]) == 0
+        assert labels.counts("photos", 2) == LabelCounts(2, 2, 2)
+        await labels.close()
+
+    asyncio.run(bring())
+    assert shared == []

@@ -1,0 +1,96 @@
+"""The simulator's router beside the live one: the same requests, the same workers, virtual time."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from migrator.serve.line import Attached, Line, Served, Waiting
+from migrator.simulate.serving import IN_TIME, Conditions, Workers, serve
+
+SLO_S, BATCH, SECONDS = 0.15, 4, 60.0
+LATENCIES_S = {1: (0.040, 0.100), 2: (0.024, 0.054), 3: (0.018, 0.038)}
+"""GPCs to the seconds of one request and of four."""
+
+Table = tuple[float, ...]
+
+
+def table(gpcs: int) -> Table:
+    """Seconds per batch size; place 0 is unused."""
+    one, four = LATENCIES_S[gpcs]
+    return (one, *(one + (four - one) * (size - 1) / 3 for size in range(1, BATCH + 1)))
+
+
+def capability_rps(each: Table) -> float:
+    full = max(size for size in range(1, BATCH + 1) if size == 1 or 2 * each[size] <= SLO_S)
+    return full / each[full]
+
+
+class Virtual:
+    """The live router's line, fed as the router feeds it."""
+
+    def __init__(self, tables: list[Table]) -> None:
+        self.line = Line(Served("tenant", SLO_S, BATCH))
+        for each in tables:
+            worker: Any = None  # nobody asks it: time is virtual
+            self.line.add_worker(worker, each.__getitem__)
+        self.second = self.line.counts.receive(0.0, 1)
+        self.numbers: Iterator[int] = iter(range(10**9))
+        self.events: list[tuple[float, int, Attached | None]] = []
+        self.in_time = 0
+
+    def run(self, arrivals: list[float]) -> int:
+        """How many were answered in time."""
+        self.events = [(each, next(self.numbers), None) for each in arrivals]
+        heapq.heapify(self.events)
+        while self.events:
+            now_s, _, worker = heapq.heappop(self.events)
+            if worker is None:
+                self.line.put(self.request(now_s))
+            else:
+                self.in_time += sum(now_s <= each.deadline_s for each in worker.batch)
+                worker.batch = []
+            self.feed(now_s)
+        return self.in_time
+
+    def request(self, now_s: float) -> Waiting:
+        answer: Any = None
+        return Waiting(np.empty(0), 1, now_s, now_s + SLO_S, self.second, answer)
+
+    def feed(self, now_s: float) -> None:
+        list(self.line.hopeless(now_s))
+        for worker in self.line.taking:
+            if not worker.batch and (batch := self.line.batch_for(worker, now_s)):
+                worker.batch = batch
+                ends_s = now_s + worker.latency_s[len(batch)]
+                heapq.heappush(self.events, (ends_s, next(self.numbers), worker))
+        list(self.line.surplus(now_s))
+
+
+def simulated(arrivals: list[float], tables: list[Table]) -> float:
+    slowest_first = sorted(tables, key=lambda each: -each[1])
+    count = len(tables)
+    workers = Workers(
+        np.array(slowest_first), np.zeros(count), np.full(count, np.inf), np.full(count, -np.inf)
+    )
+    nothing, one = np.empty(0), np.ones(1)
+    end_s = SECONDS + 10
+    now = Conditions(
+        0.0, end_s, SLO_S, BATCH, False, 1.0, np.ones(99), np.zeros(1), one, nothing, nothing
+    )
+    counted, _ = serve(np.array(arrivals), np.zeros(len(arrivals)), False, workers, now)
+    return float(counted[IN_TIME])
+
+
+@pytest.mark.parametrize("gpcs", [[2], [3], [1, 1], [2, 1], [2, 2]])
+@pytest.mark.parametrize("load", [0.6, 0.9, 1.1, 1.5, 2.5])
+def test_as_many_requests_are_in_time_in_both(gpcs: list[int], load: float) -> None:
+    tables = [table(each) for each in gpcs]
+    count = int(SECONDS * load * sum(map(capability_rps, tables)))
+    arrivals = sorted((np.random.default_rng(count).random(count) * SECONDS).tolist())
+    live = Virtual(tables).run(arrivals)
+    assert simulated(arrivals, tables) == pytest.approx(live, rel=0.015)

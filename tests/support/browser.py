@@ -1,0 +1,64 @@
+"""A headless Chromium for tests of pages; where there is none they are skipped with a reason."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCREENSHOTS = os.environ.get("MIGRATOR_SCREENSHOTS")
+"""A folder for pictures of every view, for people to look at."""
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+@dataclass
+class Browsed:
+    """A browser, and what its pages complained about."""
+
+    browser: Any
+    complaints: list[str] = field(default_factory=list)
+
+    def page(self, url: str, *, width: int = 1400, height: int = 900, **context: Any) -> Any:
+        """A page of its own session at that address."""
+        size = {"width": width, "height": height}
+        page = self.browser.new_context(viewport=size, **context).new_page()
+        page.set_default_timeout(60_000)
+        page.on("console", self._console)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.goto(url)
+        return page
+
+    def _console(self, message: Any) -> None:
+        # a refused token or a server that is away is a failed request, which a browser tells too
+        own = message.text.startswith("Failed to load resource")
+        if message.type == "error" and not own:
+            self.complaints.append(message.text)
+
+
+def kept(page: Any, name: str) -> None:
+    """A picture of the page where somebody wants to look at it."""
+    if SCREENSHOTS:
+        page.screenshot(path=Path(SCREENSHOTS) / f"{name}.png", full_page=True)
+
+
+@contextmanager
+def chromium() -> Iterator[Browsed]:
+    """The system's Chromium, driven by Playwright."""
+    driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    program = next(filter(None, map(shutil.which, _NAMES)), None)
+    if program is None:
+        pytest.skip("there is no Chromium on this machine")
+    with driver.sync_playwright() as playwright:
+        # a sandbox needs rights that containers do not have; the pages are our own
+        options = ["--no-sandbox", "--disable-dev-shm-usage"]
+        browser = playwright.chromium.launch(executable_path=program, args=options)
+        try:
+            yield Browsed(browser)
+        finally:
+            browser.close()

@@ -1,0 +1,124 @@
+"""What tests of faults look at from outside a daemon: processes, instances, records, labels."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from migrator.gpu.driver import GpuInstance
+from migrator.gpu.drivers import opened
+from migrator.gpu.processes import exists
+from migrator.observe.records import read_records
+from support.live_daemon import LIMIT_S, Served, samples
+from support.serving import children
+
+
+def until(happened: Callable[[], Any], words: str, look_s: float = 0.05) -> Any:
+    """What it returns once that is something; however busy the machine is."""
+    until_s = time.monotonic() + LIMIT_S
+    while time.monotonic() < until_s:
+        found = happened()
+        if found:
+            return found
+        time.sleep(look_s)
+    raise AssertionError(f"never: {words}")
+
+
+def settled(daemon: Served) -> dict[str, Any]:
+    """What it says once its plan is followed and nothing changes."""
+    return daemon.wait_for(
+        lambda now: (
+            now["slot"] > 1
+            and bool(now["pids"])
+            and all(each["state"] in ("ready", "training") for each in now["units"])
+        ),
+        "the plan is followed",
+    )
+
+
+def instances(state: Path) -> tuple[GpuInstance, ...]:
+    """On the emulated GPU, whoever made them."""
+    with opened("emulated", 0, state=state) as driver:
+        return driver.instances()
+
+
+def users(state: Path) -> dict[int, str]:
+    """Processes that use an instance, and what they say they are."""
+    return {each.pid: each.name for found in instances(state) for each in found.holders}
+
+
+def family(pid: int) -> set[int]:
+    """A daemon and all that it started: nursery, workers, retrainers, the policy's process."""
+    found, look = {pid}, [pid]
+    while look:
+        for each in _children(look.pop()):
+            if each not in found:
+                found.add(each)
+                look.append(each)
+    return found
+
+
+def all_gone(pids: set[int]) -> bool:
+    return not any(map(exists, pids))
+
+
+def events(state: Path, kind: str | None = None) -> list[str]:
+    """What the last run wrote down, of that kind."""
+    found = read_records(state / "live" / "small" / "records.db").events
+    return [each.words for each in found if kind in (None, each.kind)]
+
+
+def said(state: Path, *words: str, after: int = 0) -> str:
+    """The event that has all these words, waited for; `after`: not among the first so many."""
+
+    def found() -> str:
+        new = events(state)[after:]
+        return next((each for each in new if all(word in each for word in words)), "")
+
+    told: str = until(found, f"an event with {words}")
+    return told
+
+
+def labels_of(state: Path) -> set[str]:
+    """Ids of the requests whose labels are on disk."""
+    path = state / "live" / "small" / "labels.db"
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    try:
+        return {each for (each,) in connection.execute("SELECT request FROM sample")}
+    finally:
+        connection.close()
+
+
+def teach(daemon: Served, tenant: str, scenario: int, count: int, name: str) -> set[str]:
+    """Ask about labelled pictures and send the labels; the ids of those that were acknowledged."""
+    kept = set()
+    for number, (picture, label) in enumerate(zip(*samples(scenario, count), strict=True)):
+        asked = f"{name}-{number}"
+        if daemon.infer(tenant, picture, asked).status_code == 200:
+            answer = daemon.feedback(tenant, asked, int(label))
+            assert answer.status_code == 200, answer.text
+            kept.add(asked)
+    return kept
+
+
+def serves(daemon: Served, least: int) -> int:
+    """Wait until that version, or one after it, answers a request; which it is."""
+    picture = samples(0, 1)[0][0]
+
+    def answered() -> int:
+        answer = daemon.infer("photos", picture, "")
+        version = int(answer.json()["model_version"]) if answer.status_code == 200 else 0
+        return version if version >= least else 0
+
+    found: int = until(answered, f"a request is answered by version {least}")
+    return found
+
+
+def _children(pid: int) -> set[int]:
+    try:
+        return children(pid)
+    except OSError:
+        return set()

@@ -1,0 +1,23 @@
+"""A model that takes its time to load and to be kept: there is a moment to kill whoever does it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from support.means_model import Means
+
+LOAD_S, KEEP_S = 0.7, 1.2
+
+
+class Slow(Means):
+    """As `Means`, slowly."""
+
+    def load(self, path: Path) -> None:
+        time.sleep(LOAD_S)
+        super().load(path)
+
+    def save(self, path: Path, *, training: bool = False) -> None:
+        if training:  # after every epoch
+            time.sleep(KEEP_S)
+        super().save(path, training=training)

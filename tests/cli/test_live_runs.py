@@ -15,7 +15,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from support.live_records import Made, write_run
+from typer.testing import CliRunner
 
+from migrator.cli import app
 from migrator.cli.live_runs import asked, beside_file, found, is_there, records_file
 from migrator.core.errors import InputError
 from migrator.observe.live_standing import Life
@@ -70,6 +73,27 @@ def test_a_daemon_whose_address_nobody_wrote_down_is_known_by_its_process() -> N
     assert found(replace(RUN, ended_s=time.time()), True, None).life is Life.ENDED
 
 
+def test_status_takes_the_token_from_where_the_other_verbs_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = json.dumps({"pid": os.getpid(), "window": 7}).encode()
+    monkeypatch.setenv("MIGRATOR_ADMIN_TOKEN", "for-all")
+    with answering(200, body) as (url, seen):
+        write_run(tmp_path / "live" / "quick" / "records.db", Made(url=url))
+        told = CliRunner().invoke(app, ["status", "--state", str(tmp_path)])
+    assert "window 7" in told.stdout
+    assert seen == ["Bearer for-all"]
+
+
+def test_a_clock_that_was_set_forward_does_not_hide_a_daemon_that_answers() -> None:
+    body = json.dumps({"pid": os.getpid()}).encode()
+    long_ago = replace(RUN, began_s=time.time() - 30 * 24 * 3600)
+    assert found(long_ago, True, None).life is Life.KILLED
+    with answering(200, body) as (url, _):
+        assert found(replace(long_ago, about={"url": url}), True, None).life is Life.RUNNING
+    assert found(replace(long_ago, about={"url": url}), True, None).life is Life.KILLED
+
+
 def test_a_run_that_another_followed_was_killed_whoever_has_its_number() -> None:
     assert found(RUN, False, None).life is Life.KILLED
 
@@ -90,8 +114,8 @@ def test_an_ended_child_that_nobody_waited_for_is_gone() -> None:
 @pytest.mark.parametrize(
     ("status", "body", "words"),
     [
-        (401, b"{}", "MIGRATOR_TOKEN"),
-        (403, b"{}", "MIGRATOR_TOKEN"),
+        (401, b"{}", "MIGRATOR_ADMIN_TOKEN"),
+        (403, b"{}", "MIGRATOR_ADMIN_TOKEN"),
         (500, b"{}", "status 500"),
         (200, b"not json", "not how it is"),
         (200, b"[1]", "not how it is"),

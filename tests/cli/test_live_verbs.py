@@ -22,7 +22,8 @@ FIGURES = pytest.mark.skipif(not importlib.util.find_spec("plotly"), reason="nee
 @pytest.fixture
 def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MIGRATOR_STATE", str(tmp_path / "state"))
-    monkeypatch.delenv("MIGRATOR_TOKEN", raising=False)
+    for each in ("MIGRATOR_TOKEN", "MIGRATOR_ADMIN_TOKEN"):
+        monkeypatch.delenv(each, raising=False)
     return tmp_path / "state" / "live" / "quick" / "records.db"
 
 

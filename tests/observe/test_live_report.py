@@ -15,6 +15,7 @@ from migrator.observe.live_charts import MOST_STARTS, starts_chart, version_char
 from migrator.observe.live_report import MOST_WINDOWS, live_page
 from migrator.observe.live_views import LiveRun, live_run
 from migrator.observe.page import Areas, Bars, Block, Lines, Page, Paint, Slices, Table
+from migrator.observe.page_charts import figure_of, legend_of
 from migrator.observe.page_html import page_text
 from migrator.observe.records import read_records
 
@@ -123,6 +124,33 @@ def test_arrivals_stand_against_the_forecast_and_its_band(run: LiveRun) -> None:
     assert [each.values[0] for each in areas.series] == [57.0, 2.0, 1.0]
 
 
+def test_the_forecast_is_drawn_as_a_band_with_one_key(run: LiveRun) -> None:
+    (lines,) = blocks(live_page(run, A100), Lines, "photos: arrivals")
+    low, high, received, mean = figure_of(lines)["data"]
+    assert (high["fill"], low["line"]["width"], high["line"]["width"]) == ("tonexty", 0, 0)
+    assert all("fill" not in each for each in (low, received, mean))
+    names = [name for name, _, _ in legend_of(lines)]
+    assert names == ["forecast, 10% to 90%", "received", "forecast, mean"]
+
+
+def test_seconds_that_nobody_judged_are_not_drawn_as_lost(run: LiveRun) -> None:
+    unknown = tuple(replace(each, in_time=None) for each in run.records.seconds)
+    page = live_page(live_run(replace(run.records, seconds=unknown)), A100)
+    assert not blocks(page, Areas, "photos: in time")
+    assert blocks(page, Lines, "photos: arrivals")
+
+
+def test_wrong_and_failed_answers_of_a_second_are_drawn(run: LiveRun) -> None:
+    first, *rest = run.records.seconds
+    first = replace(first, wrong=7.0, failed=4)
+    page = live_page(live_run(replace(run.records, seconds=(first, *rest))), A100)
+    (areas,) = blocks(page, Areas, f"{first.tenant}: in time")
+    parts = {each.name: each.values[0] for each in areas.series}
+    assert parts["in time, expected to be wrong"] == 7.0
+    assert parts["failed"] == 4.0
+    assert parts["in time"] == (first.in_time or 0) - 7.0
+
+
 def test_old_seconds_that_are_counted_together_are_drawn_per_second(run: LiveRun) -> None:
     first = next(each for each in run.records.seconds if each.tenant == "photos")
     thinned = replace(first, received=600, span_s=10)
@@ -130,7 +158,8 @@ def test_old_seconds_that_are_counted_together_are_drawn_per_second(run: LiveRun
     records = replace(run.records, seconds=(thinned, *rest))
     (lines,) = blocks(live_page(live_run(records), A100), Lines, "photos: arrivals")
     assert lines.at[:2] == (0.0, 10.0)
-    assert lines.series[0].values[:2] == (60.0, 60.0)
+    (received,) = [each for each in lines.series if each.name == "received"]
+    assert received.values[:2] == (60.0, 60.0)
 
 
 def test_accuracy_jumps_where_a_model_takes_over(run: LiveRun) -> None:

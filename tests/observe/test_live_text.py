@@ -9,6 +9,7 @@ import pytest
 from support.live_records import Made, write_run
 
 from migrator.core.catalogue import board
+from migrator.observe.live_json import status_json
 from migrator.observe.live_slices import drawn_units
 from migrator.observe.live_standing import (
     Found,
@@ -20,6 +21,7 @@ from migrator.observe.live_standing import (
 )
 from migrator.observe.live_text import status_text, windows_text
 from migrator.observe.live_views import NOTHING, Counted, LiveRun, live_run
+from migrator.observe.record_rows import ActionRecord, EventRecord
 from migrator.observe.records import read_records
 
 A100 = board("A100-40GB")
@@ -92,6 +94,43 @@ def test_a_silent_daemon_is_told_from_its_records(run: LiveRun) -> None:
     text = status_text(stands(run, Life.SILENT), A100)
     assert "is there, but it is silent" in text
     assert "window 2, slot 8 of 20" in text
+
+
+def test_what_an_operator_did_is_told_as_the_daemon_has_it(run: LiveRun) -> None:
+    drained = {"tenants": {"photos": TOLD | {"drained": True}}, "paused": True}
+    text = status_text(stands(run, Life.RUNNING, ANSWER | drained), A100)
+    assert "paused: nothing is changed for a plan; `migrator admin resume`" in text
+    assert "drained: photos; `migrator admin undrain TENANT`" in text
+    told = status_json(stands(run, Life.RUNNING, ANSWER | drained))
+    assert told["paused"] is True
+    plain = status_text(stands(run, Life.RUNNING, ANSWER), A100)
+    assert "paused" not in plain
+    assert "drained" not in plain
+
+
+@pytest.mark.parametrize(
+    ("life", "paused"), [(Life.SILENT, True), (Life.ENDED, False), (Life.KILLED, False)]
+)
+def test_what_an_operator_did_is_known_from_the_records(
+    run: LiveRun, life: Life, paused: bool
+) -> None:
+    actions = (
+        ActionRecord(1010.0, "drain", "cameras", "cli", "done", ""),
+        ActionRecord(1011.0, "pause", None, "page", "done", ""),
+        ActionRecord(1012.0, "undrain", "cameras", "cli", "refused", ""),
+        ActionRecord(1013.0, "drain", "photos", "cli", "done", ""),
+        ActionRecord(1014.0, "undrain", "photos", "cli", "done", ""),
+    )
+    stood = stands(live_run(replace(run.records, actions=actions)), life)
+    assert stood.paused is paused
+    assert [each.name for each in stood.tenants if each.drained] == ["cameras"]
+
+
+def test_events_cannot_command_the_terminal(run: LiveRun) -> None:
+    event = EventRecord(1047.0, "model", "photos: it raised\x1b]0;mine\x07\x9b2J\nand more")
+    odd = live_run(replace(run.records, events=(event,)))
+    text = status_text(stands(odd, Life.SILENT), A100)
+    assert "photos: it raised?]0;mine??2J and more" in text
 
 
 def test_a_daemon_without_any_window_is_starting(run: LiveRun) -> None:

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.old_records import written_by_version_1
 
 from migrator.core.errors import InputError
 from migrator.observe import records as records_module
 from migrator.observe.record_rows import (
+    ActionRecord,
     EventRecord,
+    PlanRecord,
     Record,
+    RetrainingRecord,
     SecondRecord,
     TenantWindowRecord,
     UnitRecord,
     VersionRecord,
     WindowRecord,
 )
+from migrator.observe.record_tables import LAYOUT
 from migrator.observe.records import Records, read_records, read_runs
 
 WINDOW = WindowRecord(0, 10.0, "migrator", "auto", plan={"version": 1}, predicted_goodput=9.5)
@@ -31,6 +38,9 @@ ROWS: tuple[Record, ...] = (
     UnitRecord("3g@0/1", 10.0, 0, 3, "vision", "inference", "ready", parts_s={"copy_s": 0.1}),
     VersionRecord("vision", 1, 12.0, 0.8, adopted=True, why="not worse"),
     EventRecord(13.0, "worker lost", "w1 died"),
+    PlanRecord(0, 10.2, 0, "the window begins", 9.5, 0.2, 0.01, ({"start": 0, "gpcs": 3},)),
+    ActionRecord(14.0, "drain", "vision", "page", "done", "vision takes no requests any more"),
+    RetrainingRecord(0, "vision", 15.0, "running", 0.5, 0.8),
 )
 
 
@@ -65,6 +75,9 @@ def test_rows_come_back_as_they_were_written(tmp_path: Path) -> None:
         *found.units,
         *found.versions,
         *found.events,
+        *found.plans,
+        *found.actions,
+        *found.retrainings,
     )
     assert read == ROWS
     assert found.run.scenario == "quickstart"
@@ -241,6 +254,35 @@ def test_a_damaged_file_is_told_to_readers_and_kept_aside_by_the_writer(
         assert again.damaged.read_bytes() == broken
         put_all(again, ROWS)
     assert read_records(path).windows == (WINDOW,)
+
+
+def test_a_file_of_version_1_is_read_as_it_is_and_brought_up_by_a_writer(tmp_path: Path) -> None:
+    path = tmp_path / "records.db"
+    written_by_version_1(path)
+    old = SecondRecord("vision", 3, 4, 3, 1, 0, 2.5)
+    before = read_records(path)
+    assert before.seconds == (old,)
+    assert (before.plans, before.actions, before.retrainings) == ((), (), ())
+    with begun(path) as records:
+        assert records.damaged is None
+        put_all(records, ROWS)
+    (thinned,) = read_records(path, 1).seconds
+    assert (thinned.received, thinned.failed, thinned.reconfiguring) == (4, 0, 0)
+    assert len(read_records(path).plans) == 1
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (LAYOUT.version,)
+
+
+def test_a_file_of_a_version_to_come_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "records.db"
+    begun(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA user_version={LAYOUT.version + 1}")
+    with pytest.raises(InputError, match="use the newer MIGRator"):
+        read_records(path)
+    with pytest.raises(InputError, match="use the newer MIGRator"):
+        begun(path)
+    assert path.exists()
 
 
 def test_no_file_a_file_of_labels_and_an_unusable_folder_are_one_sentence(tmp_path: Path) -> None:

@@ -1,8 +1,12 @@
 """The command line: `migrator VERB`. Parse, call, print; everything else lives below."""
 
 from migrator.cli import (
+    admin_verbs,
+    cluster_verbs,
+    dashboard_verb,
     example_verb,
     forecast_verbs,
+    gateway_verb,
     gpu_change_verbs,
     gpu_verbs,
     learn_verbs,
@@ -13,13 +17,18 @@ from migrator.cli import (
     reproduce_verb,
     serve_verb,
     simulate_verbs,
+    top_verb,
 )
 from migrator.cli.app import app, main
 
 __all__ = [
+    "admin_verbs",
     "app",
+    "cluster_verbs",
+    "dashboard_verb",
     "example_verb",
     "forecast_verbs",
+    "gateway_verb",
     "gpu_change_verbs",
     "gpu_verbs",
     "learn_verbs",
@@ -31,4 +40,5 @@ __all__ = [
     "reproduce_verb",
     "serve_verb",
     "simulate_verbs",
+    "top_verb",
 ]

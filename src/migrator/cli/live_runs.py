@@ -70,13 +70,16 @@ def found(run: RunRow, newest: bool, token: str | None) -> Found:
     """Whether the daemon of a run is there, and how it says it is."""
     if run.ended_s is not None:
         return Found(Life.ENDED)
-    if not newest or not is_there(run.pid, run.began_s):
+    there, url = is_there(run.pid, run.began_s), address(run)
+    if not newest or (not there and url is None):
         return Found(Life.KILLED)
-    url = address(run)
     if url is None:
         return Found(Life.RUNNING)
     answer, why = asked(url, token)
-    if answer is not None and answer.get("pid") != run.pid:
+    own = answer is not None and answer.get("pid") == run.pid
+    if not there and not own:  # its own word counts more: the clock may have been set meanwhile
+        return Found(Life.KILLED)
+    if answer is not None and not own:
         return Found(Life.SILENT, f"another process answers at {url}")
     return Found(Life.RUNNING if answer is not None else Life.SILENT, why, answer)
 
@@ -122,7 +125,7 @@ def asked(url: str, token: str | None) -> tuple[Mapping[str, Any] | None, str]:
     except (OSError, http.client.HTTPException, ValueError) as error:
         return None, f"{url} does not answer ({error or type(error).__name__})"
     if reply.status in _REFUSALS:
-        return None, f"{url} wants the token for administration; put it into MIGRATOR_TOKEN"
+        return None, f"{url} wants the token for administration; put it into MIGRATOR_ADMIN_TOKEN"
     try:
         told = json.loads(body) if reply.status == 200 else None
     except ValueError:

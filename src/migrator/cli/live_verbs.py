@@ -42,9 +42,15 @@ def status(
     token: Annotated[
         str | None,
         typer.Option(
-            envvar="MIGRATOR_TOKEN",
+            envvar=["MIGRATOR_ADMIN_TOKEN", "MIGRATOR_TOKEN"],
             help="The one for administration, where the scenario has tokens. Better in the "
             "variable.",
+        ),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Of a Ray cluster, `auto` for the one here: all its GPUs."
         ),
     ] = None,
     as_json: AsJson = False,
@@ -60,6 +66,9 @@ def status(
     from migrator.observe.live_text import status_text
     from migrator.observe.records import read_runs
 
+    if cluster is not None:
+        _print_cluster(cluster, scenario, as_json=as_json)
+        return
     path = records_file(state, scenario)
     live = _read(path, run)
     row = live.records.run
@@ -140,6 +149,16 @@ def report(
         print_json(told | ({} if other is None else {"beside": windows_json(other)}))
         return
     print(f"report  {out}")
+
+
+def _print_cluster(address: str, scenario: str | None, *, as_json: bool) -> None:
+    from migrator.cli.cluster_serve import cluster_status, status_text
+
+    told = cluster_status(address, scenario)
+    if as_json:
+        print_json(told)
+    else:
+        print(status_text(told))
 
 
 def _read(path: Path, run: int | None) -> LiveRun:

@@ -53,6 +53,12 @@ def load(
         bool,
         typer.Option("--feedback/--no-feedback", help="Send the true label after every answer."),
     ] = True,
+    labelled: Annotated[
+        float,
+        typer.Option(
+            min=0, max=1, metavar="PART", help="Of the answers: whose true label is sent."
+        ),
+    ] = 1.0,
     now: Annotated[
         bool, typer.Option("--now", help="Begin inside the server's window, not at the next.")
     ] = False,
@@ -82,7 +88,7 @@ def load(
         windows=count,
         speed=speed,
         tokens=_tokens(live, token),
-        labels=feedback,
+        labels=labelled if feedback else 0.0,
         now=now,
         patience_s=patience_s,
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migrator.cli.app import app
+from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
     pass
@@ -30,6 +31,28 @@ def serve(
         int | None,
         typer.Option(min=0, max=65535, help="Another port than the scenario's; 0: a free one."),
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Serve a scenario of many GPUs on the Ray cluster there; `auto` for the one "
+            "running here.",
+        ),
+    ] = None,
+    shared: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER|URL",
+            help="With --cluster: where weights and labels outlive a machine, anything fsspec "
+            "knows; default a folder of this machine.",
+        ),
+    ] = None,
+    detach: Annotated[
+        bool,
+        typer.Option(
+            "--detach", help="With --cluster: return once all is served, leave it running."
+        ),
+    ] = False,
     windows: Annotated[
         int | None, typer.Option(min=1, help="Stop after so many; default: go on until stopped.")
     ] = None,
@@ -47,6 +70,17 @@ def serve(
             "the user's.",
         ),
     ] = None,
+    log_format: Annotated[
+        str,
+        typer.Option(metavar="text|json", help="Log lines for people, or as JSON for machines."),
+    ] = "text",
+    log_level: Annotated[
+        str,
+        typer.Option(
+            metavar="debug|info|warning|error",
+            help="The least that is logged; info has a line for every decision and why.",
+        ),
+    ] = "info",
 ) -> None:
     """Serve a scenario's models, retrain them beside the requests, and divide the GPU as planned.
 
@@ -64,11 +98,29 @@ def serve(
     from migrator.gpu.state import state_folder
     from migrator.runtime.daemon import Daemon
     from migrator.runtime.serving import Serving
+    from migrator.scenario.cluster import is_cluster
     from migrator.scenario.live import ADMIN, read_live
     from migrator.scenario.tokens import read_tokens
+    from migrator.serve.logs import FORMAT_VARIABLE, FORMATS, LEVELS, configure
     from migrator.serve.tokens import Tokens, digest
 
     gc.enable()
+    if cluster is not None:
+        from migrator.cli.cluster_serve import serve_cluster
+
+        alone = {"--gpu": gpu or None, "--port": port, "--policy": policy, "--windows": windows}
+        for option, given in alone.items():
+            if given is not None:
+                raise InputError(f"{option}: this is for one GPU; leave it out with --cluster")
+        serve_cluster(scenario, cluster, driver=driver, shared=shared, state=state, detach=detach)
+        return
+    if is_cluster(scenario):
+        raise InputError(
+            f"{scenario}: this is a scenario of many GPUs; give --cluster ADDRESS, or a scenario "
+            "with gpu"
+        )
+    _require("--log-format", log_format, FORMATS)
+    _require("--log-level", log_level, LEVELS)
     live = read_live(scenario)
     if policy is not None:
         live = replace(live, scenario=replace(live.scenario, policy=policy))
@@ -78,7 +130,14 @@ def serve(
     digests = {name: digest(token) for name, token in found.items()}
     tokens = Tokens({k: v for k, v in digests.items() if k != ADMIN}, digests.get(ADMIN))
     serving = Serving(live, state_folder(state), driver, gpu, tokens, windows, from_first_request)
-    served(Daemon(serving, _say))
+    configure(log_format, log_level)
+    os.environ[FORMAT_VARIABLE] = log_format  # for the workers' own log
+    served(Daemon(serving, _say) if log_format == "text" else Daemon(serving))
+
+
+def _require(option: str, given: str, known: tuple[str, ...]) -> None:
+    if given not in known:
+        raise InputError(f"{option}: {given[:40]!r} is not known; use {' or '.join(known)}")
 
 
 def _say(words: str) -> None:

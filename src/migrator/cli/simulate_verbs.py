@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migrator.cli.app import app
+from migrator.cli.cluster_verbs import Jobs, RayAddress, simulate_cluster
 from migrator.cli.plan_verbs import AsJson
 from migrator.cli.printing import print_json, progress, warm
 from migrator.core.errors import InputError
@@ -60,24 +61,55 @@ def simulate(
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Write a page with every window.")
     ] = None,
+    records: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.db", help="Write records for `migrator dashboard FILE.db`."),
+    ] = None,
+    at_once: Jobs = None,
+    ray: RayAddress = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a scenario request by request and say what became of every request."""
+    """Run a scenario request by request and say what became of every request.
+
+    Of a cluster scenario the tenants are placed first, then every GPU is run (--jobs, --ray).
+    """
     from migrator.core.comparison import summarise
     from migrator.observe.run_text import comparison_table, run_table
+    from migrator.scenario.cluster import is_cluster
     from migrator.scenario.file import read_scenario
     from migrator.simulate.compare import Job
 
     names = _asked(policy, side_by_side)
+    if is_cluster(scenario):
+        _require_no_files(report, records)
+        simulate_cluster(
+            scenario,
+            names,
+            windows=windows,
+            forecaster=forecaster,
+            seed=seed,
+            drawn=drawn,
+            jobs=at_once,
+            ray=ray,
+            as_json=as_json,
+        )
+        return
+    _require_no_workers(at_once, ray)
     if report is not None:
         from migrator.observe.page_html import check_page_path
 
         check_page_path(report)
+    if records is not None:
+        from migrator.cli import simulated_records
+
+        simulated_records.check(records)
     source = partial(read_scenario, scenario)
     jobs = [Job(source, each, forecaster, seed, windows, drawn) for each in names]
     outcomes = list(_simulated(jobs))
     if report is not None:
         _write_report(jobs[0], outcomes, report)
+    if records is not None:
+        simulated_records.write(records, jobs, outcomes)
     if as_json:
         print_json(_runs_json(outcomes, side_by_side))
         return
@@ -87,6 +119,8 @@ def simulate(
     print("\n\n".join(tables))
     if report is not None:
         print(f"\nreport  {report}")
+    if records is not None:
+        print(f"\nrecords {records}  (look at them: migrator dashboard {records})")
 
 
 @app.command()
@@ -114,6 +148,12 @@ def compare(
         Path | None,
         typer.Option(metavar="FILE", help="Draw the comparison as FILE.html or FILE.png."),
     ] = None,
+    records: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Write records, a file per policy, for `migrator dashboard`."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run scenarios under several policies and seeds: a table, and a figure on request."""
@@ -130,6 +170,10 @@ def compare(
         check_comparison_path(figure)
     every = [each for each in known() if not each.startswith("static-")]
     names = every if policies == "all" else _names(policies, "--policies")
+    if records is not None:
+        from migrator.cli import simulated_records
+
+        files = simulated_records.files_in(records, names)
     jobs = [
         Job(partial(read_scenario, path), name, forecaster, seed, windows, drawn, called)
         for path, called in _called(scenarios)
@@ -142,6 +186,8 @@ def compare(
         from migrator.observe.comparison_figure import draw_comparison
 
         draw_comparison(rows, figure)
+    if records is not None:
+        simulated_records.write_each(files, jobs, outcomes)
     if as_json:
         answer = {
             "rows": [asdict(each) for each in rows],
@@ -153,6 +199,8 @@ def compare(
     print(comparison_table(rows))
     if figure is not None:
         print(f"\nfigure  {figure}")
+    if records is not None:
+        print(f"\nrecords {records}  (look at them: migrator dashboard {records}/NAME.db ...)")
 
 
 @app.command()
@@ -225,6 +273,21 @@ def _asked(policy: str | None, side_by_side: bool) -> Sequence[str | None]:
             "leave out one of the two"
         )
     return SIDE_BY_SIDE
+
+
+def _require_no_workers(at_once: int | None, ray: str | None) -> None:
+    if at_once is not None or ray is not None:
+        option = "--jobs" if ray is None else "--ray"
+        raise InputError(f"{option}: this is for a cluster scenario; leave it out for one GPU")
+
+
+def _require_no_files(report: Path | None, records: Path | None) -> None:
+    if report is not None or records is not None:
+        option = "--records" if report is None else "--report"
+        raise InputError(
+            f"{option}: this is of one GPU and the scenario is of a cluster; use --json, or "
+            "`migrator cluster plan --out`"
+        )
 
 
 def _runs_json(outcomes: Sequence[RunOutcome], side_by_side: bool) -> object:

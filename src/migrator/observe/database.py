@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -34,6 +34,8 @@ class Layout:
     application_id: int
     version: int
     statements: tuple[str, ...]
+    upgrades: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """By an older version: what makes it the next one. Writers do it, readers read it as it is."""
 
 
 class _DamagedError(Exception):
@@ -160,6 +162,7 @@ def _checked(path: Path, layout: Layout) -> sqlite3.Connection:
             raise _DamagedError("pages are missing or broken")
         if _pragma(connection, "journal_mode=WAL") != "wal":
             raise sqlite3.OperationalError("its folder does not allow a write-ahead log")
+        _upgrade(layout, connection)
     except BaseException as error:
         connection.close()
         if _is_damage(error):
@@ -188,8 +191,19 @@ def _check_kind(path: Path, layout: Layout, connection: sqlite3.Connection) -> N
             f"{path}: this file of {layout.holds} has version {version} and this MIGRator knows "
             f"{layout.version}; use the newer MIGRator that wrote it, or name another folder"
         )
-    if version != layout.version:
+    if version != layout.version and version not in layout.upgrades:
         raise _DamagedError("its version is unknown")
+
+
+def _upgrade(layout: Layout, connection: sqlite3.Connection) -> None:
+    """From an older version to this one, all of it or nothing."""
+    with transaction(connection):
+        version = _pragma(connection, "user_version")
+        while isinstance(version, int) and version < layout.version:
+            for statement in layout.upgrades[version]:
+                connection.execute(statement)
+            version += 1
+            connection.execute(f"PRAGMA user_version={version}")
 
 
 def _is_damage(error: BaseException) -> bool:

@@ -13,7 +13,7 @@ TIME = Axis("time since the first window", "s")
 _REQUESTS, _PER_S = Axis("requests"), Axis("requests per second")
 _WINDOW = Axis("window")
 _GOOD, _WRONG, _LATE = Paint(0), Paint(4), Paint(1)
-_DROPPED, _OPEN = Paint(5, hatched=True), Paint(None)
+_DROPPED, _OPEN, _FAILED = Paint(5, hatched=True), Paint(None), Paint(3)
 _PARTS = (
     ("create_s", "instance created"),
     ("load_s", "weights loaded"),
@@ -36,7 +36,7 @@ def fate_chart(title: str, names: Sequence[str], counts: Sequence[Counted], x: A
         "wrong": (_WRONG, lambda each: each.wrong or 0.0),
         "late": (_LATE, lambda each: each.late),
         "dropped": (_DROPPED, lambda each: each.dropped),
-        "failed": (Paint(3), lambda each: each.failed),
+        "failed": (_FAILED, lambda each: each.failed),
         "unanswered": (_OPEN, lambda each: each.unanswered),
     }
     series = [
@@ -102,16 +102,15 @@ def arrivals_chart(tenant: str, hue: int, seconds: Sequence[SecondRecord]) -> Li
         return None
     series = [Series("received", tuple(e.received / e.span_s for e in seconds), paint=Paint(hue))]
     if any(each.forecast_mean is not None for each in seconds):
-        edge = Paint(None)
-        series += [
-            Series("forecast, 90% quantile", tuple(e.forecast_high for e in seconds), paint=edge),
-            Series(
-                "forecast, mean",
-                tuple(each.forecast_mean for each in seconds),
-                paint=Paint(hue),
-                dashed=True,
-            ),
-            Series("forecast, 10% quantile", tuple(e.forecast_low for e in seconds), paint=edge),
+        band = Paint(None, light=True)
+        low = Series("forecast, 10% quantile", tuple(e.forecast_low for e in seconds), paint=band)
+        high = tuple(each.forecast_high for each in seconds)
+        mean = tuple(each.forecast_mean for each in seconds)
+        series = [
+            low,
+            Series("forecast, 90% quantile", high, paint=band, filled="forecast, 10% to 90%"),
+            *series,
+            Series("forecast, mean", mean, paint=Paint(hue), dashed=True),
         ]
     return Lines(
         f"{tenant}: arrivals against the forecast",
@@ -124,23 +123,26 @@ def arrivals_chart(tenant: str, hue: int, seconds: Sequence[SecondRecord]) -> Li
 
 
 def seconds_chart(tenant: str, seconds: Sequence[SecondRecord]) -> Areas | None:
-    """What became of one tenant's requests, second by second."""
-    if not any(each.received for each in seconds):
+    """What became of one tenant's requests, second by second; None where nobody counted it."""
+    if not any(e.received for e in seconds) or any(e.in_time is None for e in seconds):
         return None
-    parts: dict[str, tuple[Paint, Callable[[SecondRecord], int]]] = {
-        "in time": (_GOOD, lambda each: each.in_time),
+    parts: dict[str, tuple[Paint, Callable[[SecondRecord], float]]] = {
+        "in time": (_GOOD, lambda each: (each.in_time or 0) - (each.wrong or 0.0)),
+        "in time, expected to be wrong": (_WRONG, lambda each: each.wrong or 0.0),
         "late": (_LATE, lambda each: each.late),
         "dropped": (_DROPPED, lambda each: each.dropped),
+        "failed": (_FAILED, lambda each: each.failed),
     }
     series = tuple(
         Series(name, tuple(part(each) / each.span_s for each in seconds), paint=paint)
         for name, (paint, part) in parts.items()
     )
+    shown = tuple(each for at, each in enumerate(series) if at in (0, 2, 3) or any(each.values))
     return Areas(
         f"{tenant}: in time, late and dropped",
         tuple(float(each.second) for each in seconds),
         _until(seconds),
-        series,
+        shown,
         TIME,
         _PER_S,
     )
@@ -241,7 +243,7 @@ def when(run: LiveRun, start: UnitRecord) -> str:
 
 
 def _where(unit: UnitRecord) -> str:
-    return f"{unit.tenant} {unit.gpcs:g}g@{unit.start}"
+    return f"{unit.tenant} {unit.unit.partition('#')[0]}"
 
 
 def rest_s(unit: UnitRecord) -> float:

@@ -8,11 +8,11 @@ from dataclasses import replace
 from migrator.core.catalogue import Board
 from migrator.core.instance import Instance
 from migrator.core.outcome import WindowOutcome
-from migrator.observe.live_slices import width_of
 from migrator.observe.live_views import LiveRun, LiveWindow
 from migrator.observe.page import Chart, Paint, Slab, Slices
 from migrator.observe.record_rows import UnitRecord
 from migrator.observe.run_allocation import allocation_charts
+from migrator.observe.share_lanes import size_of, slices_of, starts_of
 
 _UNUSED = ("unused", Paint(None, light=True))
 _NOBODY = {
@@ -49,7 +49,8 @@ def held_chart(run: LiveRun, window: LiveWindow, board: Board) -> Slices:
     least_s = _SHORTEST * (until_s - began_s)
     keys: list[tuple[str, Paint]] = []
     slabs = []
-    for each in sorted(run.records.units, key=lambda unit: (unit.from_s, unit.start)):
+    starts = starts_of(run.records.units, board)
+    for each in sorted(run.records.units, key=lambda unit: (unit.from_s, starts[unit.unit])):
         to_s = min(each.to_s if each.to_s is not None else until_s, until_s)
         from_s = max(each.from_s, began_s)
         if to_s <= from_s or from_s >= until_s:
@@ -57,7 +58,8 @@ def held_chart(run: LiveRun, window: LiveWindow, board: Board) -> Slices:
         key = state_key(each, run.tenants)
         if key not in keys:
             keys.append(key)
-        slabs.append(_slab(each, keys.index(key), board, from_s - began_s, to_s - began_s, least_s))
+        slab = _slab(each, keys.index(key), board, from_s - began_s, to_s - began_s, least_s)
+        slabs.append(replace(slab, start=starts[each.unit]))
     order = sorted(range(len(keys)), key=lambda at: _rank(keys[at], run.tenants))
     return Slices(
         title=f"Window {window.row.window}: held",
@@ -99,9 +101,9 @@ def _slab(
 ) -> Slab:
     return Slab(
         key=key,
-        label=f"{unit.gpcs:g}g",
-        start=unit.start,
-        width=width_of(board, unit.gpcs),
+        label=size_of(unit, board),
+        start=0,
+        width=slices_of(unit, board),
         from_s=round(from_s, 3),
         until_s=round(max(until_s, from_s + least_s), 3),
     )

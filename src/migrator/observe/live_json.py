@@ -19,6 +19,7 @@ def status_json(stands: Standing) -> dict[str, object]:
         "window": stands.window,
         "slot": stands.slot,
         "slots": stands.slots,
+        "paused": stands.paused,
         "tenants": [asdict(each) for each in stands.tenants],
         "units": [asdict(each) for each in stands.units],
         "events": [asdict(each) for each in stands.events],

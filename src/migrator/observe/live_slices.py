@@ -31,12 +31,13 @@ def width_of(board: Board, gpcs: float) -> int:
 
 def drawn_units(board: Board, units: Sequence[UnitStanding]) -> str:
     """The memory slices from left to right and whose they are; / retrains, + gets warm."""
-    owners = {each: _owner(each) for each in units}
+    placed = [each for each in units if each.start is not None]
+    owners = {each: _owner(each) for each in placed}
     needed = [-(-(len(name) + 5) // width_of(board, each.gpcs)) for each, name in owners.items()]
     columns = min(_WIDEST, max([_NARROWEST, *needed]))
     row = "." * (columns * board.memory_slices)
     for each, owner in owners.items():
-        at, room = each.start * columns, width_of(board, each.gpcs) * columns
+        at, room = (each.start or 0) * columns, width_of(board, each.gpcs) * columns
         size = f" {each.gpcs:g}g"
         label = short(owner, room - 2 - len(size)) + size
         fill = _FILLS.get(each.state, " ")
@@ -87,6 +88,8 @@ def _planned(slot: Iterable[Instance], board: Board, letters: Mapping[str, str])
 def _held(units: Iterable[UnitRecord], board: Board, letters: Mapping[str, str]) -> dict[int, str]:
     cells: dict[int, str] = {}
     for each in units:
+        if each.start is None:
+            continue  # a share has no place
         letter = letters.get(each.tenant or "", "?")
         signs = {
             "ready": letter,

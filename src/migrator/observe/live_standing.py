@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from migrator.core.action import ActionKind, Outcome
 from migrator.observe.live_views import LiveRun, LiveWindow
 from migrator.observe.record_rows import EventRecord, RunRow, TenantWindowRecord
 
 LAST_EVENTS = 8
+PAUSE, RESUME = ActionKind.PAUSE, ActionKind.RESUME
+DRAIN, UNDRAIN = ActionKind.DRAIN, ActionKind.UNDRAIN
 
 
 class Life(StrEnum):
@@ -62,13 +65,14 @@ class TenantStanding:
     version: int | None
     retraining: str | None
     progress: float | None
+    drained: bool = False
 
 
 @dataclass(frozen=True)
 class UnitStanding:
     """One instance or share now."""
 
-    start: int
+    start: int | None
     gpcs: float
     state: str
     task: str | None
@@ -87,6 +91,8 @@ class Standing:
     window: int | None
     slot: int | None
     slots: int
+    paused: bool
+    """Reconfiguration, by an operator; a daemon that is gone took that with it."""
     tenants: tuple[TenantStanding, ...]
     units: tuple[UnitStanding, ...]
     events: tuple[EventRecord, ...]
@@ -104,6 +110,7 @@ def standing(run: LiveRun, found: Found, now_s: float) -> Standing:
         answer.get("window", last.row.window if last else None),
         answer.get("slot", _slot(run, last, slots, found, now_s)),
         answer.get("slots", slots),
+        bool(answer.get("paused", _paused(run, found))),
         tuple(_tenant(run, name, answer.get("tenants", {}).get(name)) for name in run.tenants),
         _units(run, answer),
         run.records.events[-LAST_EVENTS:],
@@ -116,6 +123,20 @@ def _slot(
     if last is None or found.life in (Life.ENDED, Life.KILLED):
         return None
     return min(slots - 1, max(0, int((now_s - last.row.began_s) / run.slot_s)))
+
+
+def _paused(run: LiveRun, found: Found) -> bool:
+    there = found.life in (Life.RUNNING, Life.SILENT)
+    return there and _last_done(run, (PAUSE, RESUME), None) == PAUSE
+
+
+def _last_done(
+    run: LiveRun, kinds: tuple[ActionKind, ActionKind], tenant: str | None
+) -> str | None:
+    """The last of these actions, which tells how it stands where nobody answers."""
+    done = [each for each in run.records.actions if each.outcome == Outcome.DONE]
+    said = [each.kind for each in done if each.kind in kinds and each.tenant == tenant]
+    return said[-1] if said else None
 
 
 def _last_s(run: LiveRun) -> float:
@@ -145,6 +166,7 @@ def _tenant(run: LiveRun, name: str, told: Mapping[str, Any] | None) -> TenantSt
             told.get("version"),
             told.get("retraining"),
             told.get("progress"),
+            bool(told.get("drained")),
         )
     return _recorded(run, name)
 
@@ -159,7 +181,7 @@ def _recorded(run: LiveRun, name: str) -> TenantStanding:
     return TenantStanding(
         name,
         sum(each.received for each in seconds),
-        sum(each.in_time for each in seconds),
+        sum(each.in_time or 0 for each in seconds),
         sum(each.late for each in seconds),
         sum(each.dropped for each in seconds),
         sum(each.failed for each in rows) if rows else None,
@@ -169,6 +191,7 @@ def _recorded(run: LiveRun, name: str) -> TenantStanding:
         version,
         "running" if trains else None,
         None,
+        _last_done(run, (DRAIN, UNDRAIN), name) == DRAIN,
     )
 
 
@@ -209,4 +232,4 @@ def _units(run: LiveRun, answer: Mapping[str, Any]) -> tuple[UnitStanding, ...]:
             )
             for each in rows
         ]
-    return tuple(sorted(found, key=lambda each: each.start))
+    return tuple(sorted(found, key=lambda each: (each.start is None, each.start or 0)))

@@ -120,7 +120,7 @@ def starts_table(run: LiveRun) -> Table | None:
     rows = [
         (
             when(run, each),
-            f"{each.gpcs:g}g@{each.start}",
+            each.unit.partition("#")[0],
             each.tenant or "",
             *(f"{each.parts_s.get(part, 0.0):.3f}" for part in _PARTS),
             f"{rest_s(each):.3f}",

@@ -72,6 +72,11 @@ def _head(stands: Standing) -> Iterator[str]:
     if stands.window is not None:
         slot = "" if stands.slot is None else f", slot {stands.slot + 1} of {stands.slots}"
         yield f"window {stands.window}{slot}"
+    if stands.paused:
+        yield "paused: nothing is changed for a plan; `migrator admin resume` goes on"
+    drained = [each.name for each in stands.tenants if each.drained]
+    if drained:
+        yield f"drained: {', '.join(drained)}; `migrator admin undrain TENANT` takes requests again"
     if stands.found.life is Life.KILLED:
         yield f"what follows is what was last written down, at {moment(stands.last_s, now_s)}"
 
@@ -117,7 +122,8 @@ def _retraining(each: TenantStanding) -> str:
 
 def _unit_cells(each: UnitStanding, now_s: float) -> tuple[str, ...]:
     since = _NONE if each.since_s is None else moment(each.since_s, now_s)
-    return each.task or _NONE, each.state, str(each.start), f"{each.gpcs:g}g", since
+    start = _NONE if each.start is None else str(each.start)
+    return each.task or _NONE, each.state, start, f"{each.gpcs:.3g}g", since
 
 
 def event_lines(events: Sequence[EventRecord], now_s: float | None = None) -> list[str]:
@@ -130,8 +136,13 @@ def event_lines(events: Sequence[EventRecord], now_s: float | None = None) -> li
 
 def _dated(at_s: float, now_s: float | None, words: str) -> list[str]:
     return textwrap.wrap(
-        f"{moment(at_s, now_s)}  {words}", COLUMNS, subsequent_indent=" " * _WRAPPED
+        f"{moment(at_s, now_s)}  {printable(words)}", COLUMNS, subsequent_indent=" " * _WRAPPED
     )
+
+
+def printable(words: str) -> str:
+    """On one line, without what a terminal would obey: a model's own error may be among them."""
+    return "".join(each if each.isprintable() else "?" for each in " ".join(words.split()))
 
 
 # Windows
@@ -239,7 +250,7 @@ def _starts(run: LiveRun, window: LiveWindow) -> list[str]:
         if window.holds(each.from_s):
             parts = {name: s for name, s in each.parts_s.items() if name != "total"}
             took = ", ".join(f"{name.removesuffix('_s')} {s:.2f}" for name, s in parts.items())
-            where = f"{each.gpcs:g}g@{each.start} for {each.tenant}"
+            where = f"{each.unit.partition('#')[0]} for {each.tenant}"
             lines.append(f"{where}: {start_s(each.parts_s):.2f} s ({took})")
     return ["starts", *lines] if lines else []
 

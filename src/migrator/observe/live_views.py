@@ -217,9 +217,10 @@ def _counted(tenant: str, row: TenantWindowRecord | None, seconds: list[SecondRe
     own = [each for each in seconds if each.tenant == tenant]
     return Counted(
         sum(each.received for each in own),
-        sum(each.in_time for each in own),
+        sum(each.in_time or 0 for each in own),
         sum(each.late for each in own),
         sum(each.dropped for each in own),
+        sum(each.failed for each in own),
     )
 
 

@@ -45,6 +45,8 @@ class Series:
     paint: Paint | None = None
     """None: by its position."""
     dashed: bool = False
+    filled: str = ""
+    """Of lines: what the band down to the series before it is called; their lines are not drawn."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +111,8 @@ class Slab:
     key: int
     """Index into the chart's keys."""
     label: str
-    start: int
-    width: int
+    start: float
+    width: float
     from_s: float
     until_s: float
 

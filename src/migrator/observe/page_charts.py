@@ -56,10 +56,17 @@ def legend_of(chart: Chart) -> tuple[tuple[str, Paint, bool], ...]:
         return tuple((name, paint, False) for name, paint in chart.keys)
     if len(chart.series) == 1:
         return ()
+    floors = _floors(chart.series)
     return tuple(
-        (each.name, paint, each.dashed)
-        for each, paint in zip(chart.series, _paints(chart.series), strict=True)
+        (each.filled or each.name, paint, each.dashed)
+        for at, (each, paint) in enumerate(zip(chart.series, _paints(chart.series), strict=True))
+        if at not in floors
     )
+
+
+def _floors(series: Sequence[Series]) -> set[int]:
+    """Those that are only the lower edge of a band."""
+    return {at - 1 for at, each in enumerate(series) if each.filled}
 
 
 def height_of(chart: Chart) -> int:
@@ -182,8 +189,8 @@ def _lines(chart: Lines) -> list[Figure]:
     # A noisy line over its expectation would hide it.
     veiled = steps and any(each.dashed for each in chart.series)
     mode = "lines" if steps or len(at) > _MOST_MARKERS else "lines+markers"
-    traces = []
-    for series, paint in zip(chart.series, _paints(chart.series), strict=True):
+    traces, floors = [], _floors(chart.series)
+    for number, (series, paint) in enumerate(zip(chart.series, _paints(chart.series), strict=True)):
         values = _clean(series.values)
         trace: Figure = {
             "type": "scatter",
@@ -202,6 +209,10 @@ def _lines(chart: Lines) -> list[Figure]:
         }
         if series.half_widths is not None:
             trace["error_y"] = _error(series.half_widths)
+        if series.filled or number in floors:
+            trace |= {"mode": "lines", "opacity": 1, "line": trace["line"] | {"width": 0}}
+        if series.filled:
+            trace |= {"fill": "tonexty", "fillcolor": _fill(paint)}
         traces.append(trace)
     # Dashed ones last, so on top.
     return sorted(traces, key=lambda trace: trace["line"]["dash"] != "solid")

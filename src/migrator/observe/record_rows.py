@@ -79,7 +79,8 @@ class SecondRecord:
     second: int
     """The first, counted from the begin of the run's first window."""
     received: int = 0
-    in_time: int = 0
+    in_time: int | None = 0
+    """None: what became of them is only known by the window, as in a simulation."""
     late: int = 0
     dropped: int = 0
     forecast_mean: float | None = None
@@ -87,6 +88,11 @@ class SecondRecord:
     forecast_high: float | None = None
     span_s: int = 1
     """So many seconds are counted together; forecasts are their means."""
+    failed: int = 0
+    wrong: float | None = None
+    """Of those in time, as far as labels tell by then; None: nobody knows."""
+    reconfiguring: int = 0
+    """Of the late and dropped: those that came while an instance of theirs was not yet warm."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,7 @@ class UnitRecord:
     unit: str
     """Tells the lives of a place apart."""
     from_s: float
-    start: int
+    start: int | None
     gpcs: float
     tenant: str | None
     task: str
@@ -128,7 +134,63 @@ class EventRecord:
     words: str
 
 
-Record = WindowRecord | TenantWindowRecord | SecondRecord | UnitRecord | VersionRecord | EventRecord
+@dataclass(frozen=True)
+class PlanRecord:
+    """A decision inside a window: the plan at its beginning, or another one later."""
+
+    window: int
+    at_s: float
+    slot: int
+    """The slot of the window that it begins with."""
+    reason: str
+    predicted_goodput: float | None = None
+    """Of what is left of the window; None: the policy promises nothing."""
+    plan_s: float | None = None
+    """What deciding took."""
+    gap: float | None = None
+    """How much better a plan could be at most, as its certificate says."""
+    blocks: tuple[Mapping[str, Any], ...] = ()
+    """What it holds, as `observe/held_blocks.py` writes it."""
+
+
+@dataclass(frozen=True)
+class ActionRecord:
+    """Something that an operator did, or wanted to."""
+
+    at_s: float
+    kind: str
+    tenant: str | None
+    who: str
+    """page, cli or api."""
+    outcome: str
+    """done, refused or failed."""
+    words: str
+
+
+@dataclass(frozen=True)
+class RetrainingRecord:
+    """How far a tenant's retraining in a window is."""
+
+    window: int
+    tenant: str
+    at_s: float
+    phase: str
+    progress: float
+    """From 0 to 1."""
+    accuracy_estimated: float | None = None
+
+
+Record = (
+    WindowRecord
+    | TenantWindowRecord
+    | SecondRecord
+    | UnitRecord
+    | VersionRecord
+    | EventRecord
+    | PlanRecord
+    | ActionRecord
+    | RetrainingRecord
+)
 
 KEYS: Mapping[type[Record], tuple[str, ...]] = {
     WindowRecord: ("window",),
@@ -137,8 +199,11 @@ KEYS: Mapping[type[Record], tuple[str, ...]] = {
     UnitRecord: ("unit", "from_s"),
     VersionRecord: ("tenant", "number", "at_s"),
     EventRecord: (),
+    PlanRecord: ("window", "at_s"),
+    ActionRecord: (),
+    RetrainingRecord: ("window", "tenant"),
 }
-"""Which fields tell a row of a run; events are never replaced."""
+"""Which fields tell a row of a run; events and actions are never replaced."""
 
 
 @dataclass(frozen=True)
@@ -152,3 +217,6 @@ class RunRecords:
     units: tuple[UnitRecord, ...]
     versions: tuple[VersionRecord, ...]
     events: tuple[EventRecord, ...]
+    plans: tuple[PlanRecord, ...] = ()
+    actions: tuple[ActionRecord, ...] = ()
+    retrainings: tuple[RetrainingRecord, ...] = ()

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import time
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from migrator.core.errors import InputError
-from migrator.observe.database import Layout, opened, reading, told, transaction
+from migrator.observe.database import opened, reading, told, transaction
 from migrator.observe.record_rows import (
     KEYS,
+    ActionRecord,
     EventRecord,
+    PlanRecord,
     Record,
+    RetrainingRecord,
     RunRecords,
     RunRow,
     SecondRecord,
@@ -30,6 +31,14 @@ from migrator.observe.record_rows import (
     UnitRecord,
     VersionRecord,
     WindowRecord,
+)
+from migrator.observe.record_tables import (
+    LAYOUT,
+    TABLES,
+    insert_into,
+    read_rows,
+    read_run,
+    values_of,
 )
 
 SECONDS_KEPT_S = 3600
@@ -39,50 +48,7 @@ _THIN_EVERY = 300
 """Flushes between two thinnings."""
 _MOST_WAITING = 100_000
 """Rows remembered while they cannot be written; then the oldest are given up."""
-_EVENTS_KEPT, _UNITS_KEPT = 20_000, 50_000
-
-R = TypeVar(
-    "R",
-    WindowRecord,
-    TenantWindowRecord,
-    SecondRecord,
-    UnitRecord,
-    VersionRecord,
-    EventRecord,
-)
-
-_TABLES: Mapping[type[Record], str] = {
-    WindowRecord: "window",
-    TenantWindowRecord: "tenant_window",
-    SecondRecord: "second",
-    UnitRecord: "unit",
-    VersionRecord: "version",
-    EventRecord: "event",
-}
-_JSON = {"plan", "parts_s", "about"}
-"""Fields kept as text."""
-
-
-def _names(kind: type[Record] | type[RunRow]) -> tuple[str, ...]:
-    return tuple(each.name for each in fields(kind))
-
-
-def _table(kind: type[Record]) -> str:
-    """SQLite needs no types; the rows are checked by whoever makes them."""
-    key = ", ".join(("run", *KEYS[kind]))
-    unique = f", PRIMARY KEY ({key})" if KEYS[kind] else ""
-    return f"CREATE TABLE {_TABLES[kind]} (run INTEGER, {', '.join(_names(kind))}{unique})"
-
-
-LAYOUT = Layout(
-    holds="records",
-    application_id=0x4D495245,
-    version=1,
-    statements=(
-        "CREATE TABLE run (run INTEGER PRIMARY KEY, " + ", ".join(_names(RunRow)[1:]) + ")",
-        *map(_table, _TABLES),
-    ),
-)
+_EVENTS_KEPT, _UNITS_KEPT, _PLANS_KEPT = 20_000, 50_000, 5_000
 
 
 class Records:
@@ -98,7 +64,9 @@ class Records:
         policy: str,
         seed: int,
         about: Mapping[str, Any] | None = None,
-        seconds_kept_s: int = SECONDS_KEPT_S,
+        seconds_kept_s: int | None = SECONDS_KEPT_S,
+        began_s: float | None = None,
+        pid: int | None = None,
     ) -> None:
         self.path, self._seconds_kept_s = path, seconds_kept_s
         self._connection, self.damaged = opened(path, LAYOUT, "NORMAL")
@@ -106,12 +74,13 @@ class Records:
         self._file, self._hand, self._flushes = Lock(), Lock(), 0
         self._waiting: dict[object, Record] = {}
         self._about = dict(about or {})
-        values = (scenario, board, driver, policy, seed, os.getpid(), json.dumps(self._about))
+        writer = os.getpid() if pid is None else pid
+        values = (scenario, board, driver, policy, seed, writer, json.dumps(self._about))
         with told(path, LAYOUT):
             self.run = int(
                 self._connection.execute(
                     "INSERT INTO run VALUES (NULL, ?, NULL, ?, ?, ?, ?, ?, ?, ?)",
-                    (time.time(), *values),
+                    (time.time() if began_s is None else began_s, *values),
                 ).lastrowid
                 or 0
             )
@@ -168,44 +137,47 @@ class Records:
             found = self._connection.execute("SELECT max(window) FROM window").fetchone()[0]
         return None if found is None else int(found)
 
-    def close(self) -> None:
+    def close(self, ended_s: float | None = None) -> None:
         """Flush and say that the run has ended; the file is closed even where that fails."""
         try:
             self.flush()
             with self._file, told(self.path, LAYOUT):
                 ended = "UPDATE run SET ended_s = ? WHERE run = ?"
-                self._connection.execute(ended, (time.time(), self.run))
+                self._connection.execute(
+                    ended, (time.time() if ended_s is None else ended_s, self.run)
+                )
         finally:
             self._connection.close()
 
     def _write(self, records: list[Record]) -> None:
-        for kind, table in _TABLES.items():
-            rows = [(self.run, *_values(each)) for each in records if type(each) is kind]
-            marks = ", ".join("?" * (len(_names(kind)) + 1))
-            self._connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", rows)
+        for kind in TABLES:
+            rows = [(self.run, *values_of(each)) for each in records if type(each) is kind]
+            self._connection.executemany(insert_into(kind), rows)
 
     def _thin(self) -> None:
         """Old seconds are counted together; of events and units the newest are kept."""
         newest = "SELECT max(second) FROM second WHERE run = ?"
         last = self._connection.execute(newest, (self.run,)).fetchone()[0]
-        if last is not None:
+        if last is not None and self._seconds_kept_s is not None:
             until = (last - self._seconds_kept_s) // _THINNED_S * _THINNED_S
             self._connection.execute(_THINNED, {"run": self.run, "until": until})
             self._connection.execute(
                 "DELETE FROM second WHERE span_s = 1 AND (run < :run OR second < :until)",
                 {"run": self.run, "until": until},
             )
-        for table, kept in (("event", _EVENTS_KEPT), ("unit", _UNITS_KEPT)):
+        kept_of = {"event": _EVENTS_KEPT, "unit": _UNITS_KEPT, "plan": _PLANS_KEPT}
+        for table, kept in kept_of.items():
             self._connection.execute(
                 f"DELETE FROM {table} WHERE rowid <= (SELECT max(rowid) FROM {table}) - {kept}"
             )
 
 
 _THINNED = f"""
-INSERT OR REPLACE INTO second
+INSERT OR REPLACE INTO second (run, tenant, second, received, in_time, late, dropped, failed,
+    wrong, reconfiguring, forecast_mean, forecast_low, forecast_high, span_s)
 SELECT run, tenant, second / {_THINNED_S} * {_THINNED_S} AS first, sum(received), sum(in_time),
-    sum(late), sum(dropped), avg(forecast_mean), avg(forecast_low), avg(forecast_high),
-    {_THINNED_S}
+    sum(late), sum(dropped), sum(failed), sum(wrong), sum(reconfiguring), avg(forecast_mean),
+    avg(forecast_low), avg(forecast_high), {_THINNED_S}
 FROM second WHERE span_s = 1 AND (run < :run OR second < :until)
 GROUP BY run, tenant, first
 """
@@ -214,7 +186,7 @@ GROUP BY run, tenant, first
 def read_runs(path: Path) -> tuple[RunRow, ...]:
     """Every run in the file, oldest first."""
     with reading(path, LAYOUT) as connection:
-        return tuple(map(_run, connection.execute("SELECT * FROM run ORDER BY run")))
+        return tuple(map(read_run, connection.execute("SELECT * FROM run ORDER BY run")))
 
 
 def read_records(path: Path, run: int | None = None) -> RunRecords:
@@ -228,41 +200,16 @@ def read_records(path: Path, run: int | None = None) -> RunRecords:
             raise InputError(
                 f"{path}: there is no run {run}; give one of {', '.join(map(str, known)) or 'none'}"
             )
-        row = _run(found)
+        row = read_run(found)
         return RunRecords(
             row,
-            _read(connection, row.run, WindowRecord),
-            _read(connection, row.run, TenantWindowRecord),
-            _read(connection, row.run, SecondRecord),
-            _read(connection, row.run, UnitRecord),
-            _read(connection, row.run, VersionRecord),
-            _read(connection, row.run, EventRecord),
+            read_rows(connection, row.run, WindowRecord),
+            read_rows(connection, row.run, TenantWindowRecord),
+            read_rows(connection, row.run, SecondRecord),
+            read_rows(connection, row.run, UnitRecord),
+            read_rows(connection, row.run, VersionRecord),
+            read_rows(connection, row.run, EventRecord),
+            read_rows(connection, row.run, PlanRecord),
+            read_rows(connection, row.run, ActionRecord),
+            read_rows(connection, row.run, RetrainingRecord),
         )
-
-
-def _values(record: Record) -> tuple[object, ...]:
-    named = {name: getattr(record, name) for name in _names(type(record))}
-    return tuple(
-        json.dumps(value) if name in _JSON and value is not None else value
-        for name, value in named.items()
-    )
-
-
-def _read(connection: sqlite3.Connection, run: int, kind: type[R]) -> tuple[R, ...]:
-    names = ", ".join(_names(kind))
-    order = ", ".join(KEYS[kind]) or "rowid"
-    query = f"SELECT {names} FROM {_TABLES[kind]} WHERE run = ? ORDER BY {order}"
-    return tuple(kind(**_fields(kind, row)) for row in connection.execute(query, (run,)))
-
-
-def _run(row: tuple[Any, ...]) -> RunRow:
-    return RunRow(**_fields(RunRow, row))
-
-
-def _fields(kind: type[Record] | type[RunRow], row: tuple[Any, ...]) -> dict[str, Any]:
-    named = dict(zip(_names(kind), row, strict=True))
-    for name in _JSON & named.keys():
-        named[name] = None if named[name] is None else json.loads(named[name])
-    if "adopted" in named:
-        named["adopted"] = bool(named["adopted"])
-    return named

@@ -1,0 +1,51 @@
+"""`--records` of simulate and compare: where the records of simulated runs go. Imported when used.
+
+The verbs ask `check` before a long computation and `write` after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from migrator.core.errors import InputError
+from migrator.core.outcome import RunOutcome
+from migrator.observe.simulation_records import Simulated, check_records_path, write_simulations
+from migrator.policies.registry import policy
+from migrator.simulate.compare import Job
+from migrator.simulate.run import overheads_s
+
+check = check_records_path
+
+
+def write(path: Path, jobs: Sequence[Job], outcomes: Sequence[RunOutcome]) -> None:
+    """Every run into one file, in their order."""
+    write_simulations(path, [_simulated(*each) for each in zip(jobs, outcomes, strict=True)])
+
+
+def files_in(folder: Path, policies: Sequence[str]) -> Mapping[str, Path]:
+    """A file per policy in a folder that is made where it is not there; InputError."""
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"--records: cannot make the folder {folder} ({error.strerror}); name another"
+        ) from error
+    found = {name: folder / f"{name}.db" for name in policies}
+    for path in found.values():
+        check(path)
+    return found
+
+
+def write_each(
+    files: Mapping[str, Path], jobs: Sequence[Job], outcomes: Sequence[RunOutcome]
+) -> None:
+    """Every policy's runs into its file."""
+    for name, path in files.items():
+        own = [each for each in zip(jobs, outcomes, strict=True) if each[1].policy == name]
+        write(path, [job for job, _ in own], [outcome for _, outcome in own])
+
+
+def _simulated(job: Job, outcome: RunOutcome) -> Simulated:
+    scenario = job.scenario()
+    return Simulated(outcome, scenario, overheads_s(scenario, policy(outcome.policy)))

@@ -1,0 +1,117 @@
+// The lists beneath the charts: what holds the GPU, why it was planned anew, what happened.
+
+import { count, lasting, make, moment, percent, seconds, size } from "./words.js";
+
+const PARTS = [
+  ["create_s", "created", "#0072B2"],
+  ["load_s", "weights", "#56B4E9"],
+  ["context_s", "context", "#E69F00"],
+  ["copy_s", "copied", "#009E73"],
+  ["first_s", "first batch", "#CC79A7"],
+  ["warm_s", "warm in all", "#999999"],
+];
+
+/** A table whose rows are made anew only where they differ. */
+export class List {
+  constructor(title, headers, numeric = []) {
+    this.body = make("tbody");
+    this.numeric = new Set(numeric);
+    this.none = make("p", { class: "none", text: "nothing yet" });
+    const head = make("tr", {}, ...headers.map((text, at) => make("th", { scope: "col", class: this.numeric.has(at) ? "number" : null, text })));
+    this.table = make("table", {}, make("thead", {}, head), this.body);
+    this.box = make("div", { class: "box", tabindex: 0, role: "region", "aria-label": title }, this.table);
+    this.element = make("section", { class: "card" }, make("div", { class: "head" }, make("h2", { text: title })), this.box, this.none);
+    this.said = "";
+  }
+
+  draw(rows) {
+    const said = JSON.stringify(rows.map((row) => row.map((cell) => cell?.words ?? cell)));
+    if (said === this.said) return;
+    this.said = said;
+    this.none.hidden = rows.length > 0;
+    this.box.hidden = !rows.length;
+    this.body.replaceChildren(...rows.map((row) => make("tr", {}, ...row.map((cell, at) => this.cell(cell, at)))));
+  }
+
+  cell(cell, at) {
+    const kind = this.numeric.has(at) ? "number" : at === 0 ? "when" : null;
+    if (cell?.element) return make("td", { class: kind }, cell.element());
+    return make("td", { class: kind, text: cell });
+  }
+}
+
+export const unitsList = () => new List("Instances and workers", ["place", "tenant", "state", "since", "start took", "of it"], [4]);
+
+export const unitRows = (run) => {
+  const present = [...run.units.values()].filter((each) => each.to_s === null || (run.ended !== null && each.to_s >= run.ended - 1));
+  return present
+    .sort((a, b) => (a.start ?? 99) - (b.start ?? 99) || a.unit.localeCompare(b.unit))
+    .map((each) => {
+      const parts = overhead(run, each);
+      return [
+        each.unit.split("#")[0],
+        each.tenant ? `${each.tenant}${each.task === "retraining" ? ", retraining" : ""}` : "–",
+        each.state,
+        run.ended === null ? lasting(run.now - each.from_s) : moment(run, each.from_s),
+        seconds(parts ? total(parts) : null),
+        parts ? { words: JSON.stringify(parts), element: () => bar(parts) } : "",
+      ];
+    });
+};
+
+/** What the start of a unit took: told with whichever of its states knew it. */
+const overhead = (run, unit) => {
+  const own = [...run.units.values()].filter((each) => each.unit === unit.unit && Object.keys(each.parts_s).length);
+  return own.sort((a, b) => a.from_s - b.from_s).at(-1)?.parts_s ?? null;
+};
+
+const total = (parts) => (parts.create_s ?? 0) + (parts.warm_s ?? parts.total ?? 0);
+
+const bar = (parts) => {
+  const known = PARTS.filter(([name]) => name !== "warm_s" && parts[name]);
+  const rest = total(parts) - known.reduce((sum, [name]) => sum + parts[name], 0);
+  const shown = [...known.map(([name, words, colour]) => [parts[name], words, colour]), [Math.max(0, rest), "everything else", "#999999"]];
+  const whole = shown.reduce((sum, [value]) => sum + value, 0) || 1;
+  const words = shown.filter(([value]) => value > 0.0005).map(([value, name]) => `${name} ${seconds(value)}`).join(", ");
+  return make("span", { class: "parts", role: "img", title: words, "aria-label": words },
+    ...shown.map(([value, , colour]) => make("i", { style: `width:${(100 * value) / whole}%;background:${colour}` })));
+};
+
+export const plansList = () => new List("Plans, newest first", ["at", "window", "slot", "reason", "promised", "took", "gap"], [1, 2, 4, 5, 6]);
+
+export const planRows = (run) =>
+  [...run.plans.values()]
+    .sort((a, b) => b.at_s - a.at_s)
+    .slice(0, 60)
+    .map((each) => [
+      moment(run, each.at_s), each.window, each.slot, each.reason,
+      each.predicted_goodput === null ? "–" : count(each.predicted_goodput),
+      seconds(each.plan_s), each.gap === null ? "–" : `${(100 * each.gap).toFixed(2)}%`,
+    ]);
+
+export const eventsList = () => new List("Events, newest first", ["at", "kind", "what"]);
+export const eventRows = (run) =>
+  [...run.events].reverse().slice(0, 100).map((each) => [moment(run, each.at_s), each.kind, each.words]);
+
+export const actionsList = () => new List("Actions, newest first", ["at", "action", "by", "outcome", "what"]);
+export const actionRows = (run) =>
+  [...run.actions].reverse().slice(0, 60).map((each) => [
+    moment(run, each.at_s), each.tenant ? `${each.kind} ${each.tenant}` : each.kind, each.who, each.outcome, each.words,
+  ]);
+
+export const windowsList = () =>
+  new List("Windows: promised and measured", ["window", "promised", "goodput", "share", "late", "wrong", "dropped", "lost to changes", "replans", "plan took"], [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+
+export const windowRows = (run) =>
+  run.numbers.slice(-60).reverse().map((number) => {
+    const [fate, window] = [run.whole(number), run.windows.get(number)];
+    const good = fate.in_time - fate.wrong;
+    return [
+      window.ended_s === null ? `${number}, not over` : `${number}`,
+      window.predicted_goodput === null ? "–" : count(window.predicted_goodput),
+      count(good), percent(good, fate.received), percent(fate.late, fate.received), percent(fate.wrong, fate.received),
+      percent(fate.dropped, fate.received), percent(fate.reconfiguring, fate.received), window.replans, seconds(window.plan_s),
+    ];
+  });
+
+export { size };

@@ -1,0 +1,137 @@
+"""One window of a run when it is opened: its rows, and its charts in plotly's schema."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from migrator.core.catalogue import board
+from migrator.core.errors import InputError
+from migrator.dashboard.columns import seconds_json
+from migrator.dashboard.news import facts_of, read_windows, run_row
+from migrator.observe.database import reading
+from migrator.observe.live_charts import arrivals_chart, seconds_chart, shown_seconds, starts_chart
+from migrator.observe.live_held import held_chart, planned_chart
+from migrator.observe.live_views import LiveRun, live_run, overheads_s
+from migrator.observe.page import Chart, Paint
+from migrator.observe.page_charts import figure_of, height_of, legend_of, shade_of, upright_title
+from migrator.observe.page_numbers import summary_of
+from migrator.observe.record_rows import (
+    EventRecord,
+    PlanRecord,
+    RunRecords,
+    SecondRecord,
+    TenantWindowRecord,
+    UnitRecord,
+    VersionRecord,
+    WindowRecord,
+)
+from migrator.observe.record_tables import LAYOUT, read_rows
+
+_LAST_S = 1e12
+"""Until when a window lasts that is not over."""
+
+
+def window_json(path: Path, run: int, number: int) -> str:
+    """A window's seconds, units and plans, as an update has them; for windows of long ago."""
+    with reading(path, LAYOUT) as connection:
+        row = run_row(connection, path, run)
+        found = _around(connection, run, number)
+        plans = read_rows(connection, run, PlanRecord, "window = ?", number)
+        windows = read_rows(connection, run, WindowRecord, "window = ?", number)
+        facts = facts_of(row, windows, units=found.units, plans=plans)
+        where = "run = ? AND second >= ? AND second < ?"
+        seconds = seconds_json(connection, where, run, *found.seconds)
+    return f'{json.dumps(facts, allow_nan=False)[:-1]},"seconds":{seconds}}}'
+
+
+def window_figures(path: Path, run: int, number: int) -> Mapping[str, Any]:
+    """A window's charts, each with its title, legend and words for those who cannot see it."""
+    live = _window_run(path, run, number)
+    window = next(each for each in live.windows if each.row.window == number)
+    known = board(live.records.run.board)
+    charts: list[Chart | None] = [
+        planned_chart(live, window, known, overheads_s(live)),
+        held_chart(live, window, known),
+    ]
+    for hue, name in enumerate(live.tenants):
+        seconds = shown_seconds(live, name, [window])
+        charts += [arrivals_chart(name, hue % 7, seconds), seconds_chart(name, seconds)]
+    charts.append(starts_chart(live))
+    return {"window": number, "charts": [_told(each) for each in charts if each is not None]}
+
+
+@dataclass(frozen=True)
+class _Around:
+    """What belongs to a window: rows beside it, and the span of its seconds."""
+
+    first: WindowRecord
+    """Of the run."""
+    before: WindowRecord | None
+    window: WindowRecord
+    seconds: tuple[int, int]
+    units: tuple[UnitRecord, ...]
+
+
+def _around(connection: sqlite3.Connection, run: int, number: int) -> _Around:
+    rows = read_windows(connection, run, "window <= ?", number)
+    if not rows or rows[-1].window != number:
+        raise InputError(f"window: run {run} has no window {number}; load the page again")
+    first, window = rows[0], rows[-1]
+    later = "SELECT min(began_s) FROM window WHERE run = ? AND window > ?"
+    next_s = connection.execute(later, (run, number)).fetchone()[0]
+    until_s = _LAST_S if window.ended_s is None else window.ended_s
+    until_s = until_s if next_s is None else min(until_s, next_s)
+    overlap = "from_s < ? AND (to_s IS NULL OR to_s > ?)"
+    return _Around(
+        first,
+        rows[-2] if len(rows) > 1 else None,
+        window,
+        (round(window.began_s - first.began_s), round(until_s - first.began_s)),
+        read_rows(connection, run, UnitRecord, overlap, until_s, window.began_s),
+    )
+
+
+def _window_run(path: Path, run: int, number: int) -> LiveRun:
+    """The run with no more than one window needs; a day of records would take a second."""
+    with reading(path, LAYOUT) as connection:
+        row, found = run_row(connection, path, run), _around(connection, run, number)
+        first, last = found.seconds
+        wanted = {each.window for each in (found.before, found.window) if each is not None}
+        marks = ", ".join("?" * len(wanted))
+        windows = read_rows(connection, run, WindowRecord, f"window IN ({marks})", *wanted)
+        if found.first.window not in wanted:
+            windows = (found.first, *windows)
+        inside = "second >= ? AND second < ?"
+        return live_run(
+            RunRecords(
+                row,
+                windows,
+                read_rows(connection, run, TenantWindowRecord, "window = ?", number),
+                read_rows(connection, run, SecondRecord, inside, first, last),
+                found.units,
+                read_rows(connection, run, VersionRecord),
+                read_rows(connection, run, EventRecord, "at_s >= ?", found.window.began_s),
+            )
+        )
+
+
+def _told(chart: Chart) -> Mapping[str, Any]:
+    return {
+        "title": chart.title,
+        "scale": upright_title(chart),
+        "summary": summary_of(chart),
+        "height": height_of(chart),
+        "legend": [_key(*each) for each in legend_of(chart)],
+        "figure": figure_of(chart),
+    }
+
+
+def _key(name: str, paint: Paint, dashed: bool) -> Mapping[str, object]:
+    shade = shade_of(paint)
+    tones: Sequence[str] = (shade.light, shade.fill) if paint.light else (shade.fill, shade.light)
+    return {"name": name, "tones": tones, "hatched": paint.hatched, "dashed": dashed}

@@ -1,0 +1,169 @@
+"""`migrator admin`: which daemon, with which token, confirmed, and what came of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from support.api_server import running_server
+from support.live_records import Made, write_run
+from typer.testing import CliRunner, Result
+
+from migrator.cli import app
+from migrator.core.errors import InputError, MigratorError
+
+TOKENS = {"images": "secret-i", "texts": "secret-t"}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[tuple[str, int]]:
+    with running_server() as (url, process):
+        yield url, process.pid
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[str]:
+    with running_server(tokens=TOKENS, admin="secret-a") as (url, _):
+        yield url
+
+
+@pytest.fixture(autouse=True)
+def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MIGRATOR_STATE", str(tmp_path / "state"))
+    for each in ("MIGRATOR_TOKEN", "MIGRATOR_ADMIN_TOKEN"):
+        monkeypatch.delenv(each, raising=False)
+    return tmp_path / "state" / "live" / "quick" / "records.db"
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app, ["admin", *words])
+
+
+def refused(kind: type[MigratorError], *words: str) -> str:
+    done = run(*words)
+    assert type(done.exception) is kind, done.output
+    return str(done.exception)
+
+
+def acted(url: str) -> list[list[str | None]]:
+    found: list[list[str | None]] = httpx.get(f"{url}/admin/status").json()["acted"]
+    return found
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("pause",), ("resume",), ("replan",), ("drain", "images"), ("undrain", "images")],
+)
+def test_every_action_is_sent_and_its_outcome_printed(
+    server: tuple[str, int], words: tuple[str, ...]
+) -> None:
+    done = run(*words, "--url", server[0], "--yes")
+    assert (done.exit_code, done.stdout) == (0, f"{words[0]} in words\n")
+    assert acted(server[0])[-1] == [words[0], words[1] if len(words) > 1 else None, "cli"]
+
+
+def test_the_daemon_is_the_one_of_the_records(server: tuple[str, int], records: Path) -> None:
+    url, pid = server
+    write_run(records, Made(url=url, pid=pid))
+    done = run("pause", "--yes", "--json")
+    assert json.loads(done.stdout) == {"outcome": "done", "words": "pause in words"}
+
+
+def test_another_process_at_the_address_is_not_acted_on(
+    server: tuple[str, int], records: Path
+) -> None:
+    write_run(records, Made(url=server[0]))  # written by this process, which does not listen
+    before = acted(server[0])
+    assert "another process" in refused(MigratorError, "pause", "--yes")
+    assert acted(server[0]) == before
+
+
+def test_what_the_daemon_refuses_is_told_and_exits_with_1(server: tuple[str, int]) -> None:
+    done = run("roll-back", "texts", "--url", server[0], "--yes")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr == "error: roll-back in words\n"
+    done = run("roll-back", "images", "--url", server[0], "--yes", "--json")
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)["outcome"] == "failed"
+
+
+def test_a_tenant_that_is_not_there(server: tuple[str, int]) -> None:
+    words = refused(InputError, "drain", "nobody", "--url", server[0], "--yes")
+    assert "use images or texts" in words
+
+
+def test_without_a_terminal_it_must_be_confirmed_by_an_option(server: tuple[str, int]) -> None:
+    before = acted(server[0])
+    assert "add --yes" in refused(InputError, "pause", "--url", server[0])
+    assert acted(server[0]) == before
+
+
+@pytest.mark.parametrize(("said", "code"), [(b"y\n", 0), (b"n\n", 1), (b"\n", 1)])
+def test_on_a_terminal_it_asks_first(server: tuple[str, int], said: bytes, code: int) -> None:
+    url, before = server[0], len(acted(server[0]))
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "migrator", "admin", "drain", "texts", "--url", url]
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        os.write(ours, said)
+        output, errors = process.communicate(timeout=60)
+    os.close(ours)
+    os.close(theirs)
+    assert "New requests of texts are refused with 503" in errors
+    assert process.returncode == code, errors
+    assert output == ("drain in words\n" if code == 0 else "")
+    assert len(acted(url)) == before + (code == 0)
+
+
+def test_the_token_comes_from_a_file_or_the_environment(
+    guarded: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "token"
+    path.write_text("secret-a\n", encoding="utf-8")
+    assert run("pause", "--url", guarded, "--yes", "--token-file", str(path)).exit_code == 0
+    monkeypatch.setenv("MIGRATOR_ADMIN_TOKEN", "secret-a")
+    assert run("pause", "--url", guarded, "--yes").exit_code == 0
+
+
+def test_a_token_that_is_missing_or_wrong(
+    guarded: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ("pause", "--url", guarded, "--yes")
+    assert "MIGRATOR_ADMIN_TOKEN" in refused(InputError, *asked)
+    missing = str(tmp_path / "nothing")
+    assert "--token-file" in refused(InputError, *asked, "--token-file", missing)
+    for wrong in ("guess", "secret-i"):
+        monkeypatch.setenv("MIGRATOR_ADMIN_TOKEN", wrong)
+        assert "does not take this token" in refused(InputError, *asked)
+    monkeypatch.setenv("MIGRATOR_ADMIN_TOKEN", "two words")
+    assert "characters that no token has" in refused(InputError, *asked)
+
+
+def test_where_no_daemon_runs(records: Path) -> None:
+    assert "nothing was served" in refused(InputError, "pause", "--yes")
+    write_run(records, Made(ends=True))
+    assert "has ended; start `migrator serve`" in refused(MigratorError, "pause", "--yes")
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    write_run(records, Made(pid=process.pid))
+    assert "was killed or crashed" in refused(MigratorError, "pause", "--yes")
+    write_run(records)
+    assert "still starting" in refused(MigratorError, "pause", "--yes")
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://127.0.0.1:99999"])
+def test_an_address_that_does_not_answer(url: str) -> None:
+    assert "does not answer" in refused(MigratorError, "pause", "--yes", "--url", url)
+
+
+def test_an_address_that_is_none() -> None:
+    for url in ("nonsense", "ftp://host", "http://"):
+        assert "--url" in refused(InputError, "pause", "--yes", "--url", url)

@@ -1,0 +1,93 @@
+"""What `serve --cluster`, `gateway` and `status --cluster` refuse, each with one sentence."""
+
+from __future__ import annotations
+
+import importlib
+import socket
+from pathlib import Path
+
+import pytest
+from support.agents import cluster_file
+from support.live_daemon import scenario_file
+from typer.testing import CliRunner
+
+from migrator.agents import ray_connection
+from migrator.cli import app
+
+
+def said(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, list(arguments))
+    words = done.output if done.exception is None else f"{done.output}{done.exception}"
+    return done.exit_code, words
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> str:
+    return str(cluster_file(tmp_path, ["a", "b"], [{"name": "g1"}, {"name": "g2"}]))
+
+
+def test_a_scenario_of_many_gpus_needs_a_cluster(cluster: str) -> None:
+    code, words = said("serve", cluster)
+    assert code
+    assert "give --cluster ADDRESS" in words
+
+
+def test_a_scenario_of_one_gpu_is_no_cluster(tmp_path: Path) -> None:
+    path = scenario_file(tmp_path, "a")
+    code, words = said("serve", str(path), "--cluster", "auto", "--state", str(tmp_path))
+    assert code
+    assert "cluster: the key is missing" in words
+
+
+def test_an_address_that_does_not_answer_is_named(cluster: str, tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="pip install 'migrator[cluster]'")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        for arguments in (
+            ("serve", cluster, "--cluster", address, "--state", str(tmp_path)),
+            ("gateway", "--cluster", address, "--port", "0"),
+            ("status", "--cluster", address),
+        ):
+            code, words = said(*arguments)
+            assert code
+            assert f"no Ray cluster answers at {address!r}" in words
+            assert "ray start --head" in words
+
+
+def test_without_ray_it_says_what_to_install(
+    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(name: str) -> object:
+        if name == "ray":
+            raise ModuleNotFoundError(name)
+        return importlib.import_module(name)
+
+    monkeypatch.setattr(ray_connection, "import_module", absent)
+    code, words = said("serve", cluster, "--cluster", "auto", "--state", str(tmp_path))
+    assert code
+    assert "pip install 'migrator[cluster]'" in words
+
+
+def test_a_gateway_needs_one_map_and_one_that_is_there(tmp_path: Path) -> None:
+    code, words = said("gateway", "--port", "0")
+    assert code
+    assert "give one of both" in words
+    code, words = said("gateway", "--map", str(tmp_path / "map.json"), "--port", "0")
+    assert code
+    assert "map.json is no map" in words
+    (tmp_path / "map.json").write_text("{}")
+    code, words = said("gateway", "--map", str(tmp_path / "map.json"), "--port", "0")
+    assert code
+    assert "there is no map yet" in words
+    code, words = said("gateway", "--map", "http://", "--port", "0")
+    assert code
+    assert "is no address" in words
+
+
+def test_a_gateway_that_others_can_reach_needs_tokens(tmp_path: Path) -> None:
+    (tmp_path / "map.json").write_text('{"epoch": 1, "version": 1}')
+    options = ("--map", str(tmp_path / "map.json"), "--port", "0", "--host", "0.0.0.0")
+    code, words = said("gateway", *options)
+    assert code
+    assert "no tokens are set" in words

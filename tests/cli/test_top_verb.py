@@ -1,0 +1,193 @@
+"""`migrator top`: one snapshot where it is piped, live on a terminal, through restarts."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from support.api_server import running_server
+from support.live_records import Made, write_run
+from typer.testing import CliRunner
+
+from migrator.cli import app
+from migrator.core.errors import InputError
+
+LIMIT_S = 60.0
+
+
+@pytest.fixture
+def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MIGRATOR_STATE", str(tmp_path / "state"))
+    for each in ("MIGRATOR_TOKEN", "MIGRATOR_ADMIN_TOKEN", "COLUMNS", "NO_COLOR"):
+        monkeypatch.delenv(each, raising=False)
+    return tmp_path / "state" / "live" / "quick" / "records.db"
+
+
+def asked(*words: str) -> str:
+    done = CliRunner().invoke(app, ["top", *words], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def refused(*words: str) -> str:
+    done = CliRunner().invoke(app, ["top", *words])
+    assert isinstance(done.exception, InputError), done.output
+    return str(done.exception)
+
+
+def test_piped_it_is_one_plain_snapshot(records: Path) -> None:
+    write_run(records)
+    told = asked()
+    assert "\x1b" not in told
+    assert told.startswith("quick  A100-40GB  emulated  migrator  run 1")
+    assert "slot 11 of 20" in told
+    assert "model: photos: version 2 is better" in told
+    assert asked("quick")[:40] == asked("somewhere/quick.yaml")[:40] == told[:40]
+
+
+def test_as_json(records: Path) -> None:
+    write_run(records)
+    told = json.loads(asked("--json"))
+    assert (told["scenario"], told["life"], told["paused"]) == ("quick", "running", False)
+    assert {each["name"] for each in told["tenants"]} == {"photos", "cameras"}
+    assert told["planned"][0]["tenant"] == "photos"
+
+
+def test_a_daemon_by_its_address(records: Path) -> None:
+    del records
+    with running_server() as (url, _):
+        told = asked("--url", url, "--every", "0.3")
+    assert told.startswith("stand-in")
+    assert "images" in told
+
+
+def test_what_cannot_be_looked_at(records: Path) -> None:
+    assert "nothing was served" in refused()
+    write_run(records)
+    assert "nothing called 'other'" in refused("other")
+    assert "leave out SCENARIO" in refused("quick", "--url", "http://127.0.0.1:1")
+    with running_server(admin="secret") as (url, _):
+        assert "MIGRATOR_ADMIN_TOKEN" in refused("--url", url)
+
+
+@dataclass
+class Terminal:
+    """`migrator top` on a terminal of 80 by 24, and all that it has drawn."""
+
+    process: subprocess.Popen[bytes]
+    line: int
+    drawn: bytes = field(default=b"")
+
+    @property
+    def words(self) -> str:
+        """The last whole screen, without colours."""
+        frames = self.drawn.split(b"\x1b[H")
+        last = frames[-1] if len(frames[-1]) > 200 or len(frames) < 2 else frames[-2]
+        return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", last.decode("utf-8", "replace"))
+
+    def wait_for(self, seen: Callable[[str], bool], what: str) -> str:
+        until_s = time.monotonic() + LIMIT_S
+        while time.monotonic() < until_s:
+            self._read()
+            if seen(self.words):
+                return self.words
+        raise AssertionError(f"never: {what}; {self.words}")
+
+    def ended(self) -> int:
+        until_s = time.monotonic() + LIMIT_S
+        while self.process.poll() is None and time.monotonic() < until_s:
+            self._read()
+        self._read()
+        return self.process.wait(1)
+
+    def _read(self) -> None:
+        # once the other end is closed there is nothing to be read any more
+        with suppress(OSError):
+            if select.select([self.line], [], [], 0.1)[0]:
+                self.drawn += os.read(self.line, 65536)
+
+
+@contextmanager
+def terminal(*words: str, **environment: str) -> Iterator[Terminal]:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    command = [sys.executable, "-m", "migrator", "top", "--every", "0.2", *words]
+    shown = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", **environment}
+    process = subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, env=shown, start_new_session=True
+    )
+    os.close(theirs)
+    try:
+        yield Terminal(process, ours)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def _lines(screen: str) -> list[str]:
+    return [each.rstrip() for each in screen.replace("\r", "").splitlines()]
+
+
+def test_live_it_draws_in_colours_and_q_ends_it(records: Path) -> None:
+    write_run(records)
+    with terminal() as shown:
+        screen = shown.wait_for(lambda words: "version 2 is better" in words, "it draws")
+        assert b"\x1b[?1049h" in shown.drawn  # a screen of its own, so that nothing scrolls away
+        assert b";48;2;" in shown.drawn  # a tenant's colour as the ground of its block
+        assert max(map(len, _lines(screen))) <= 80
+        assert len(_lines(screen)) <= 24
+        os.write(shown.line, b"q")
+        assert shown.ended() == 0
+        assert b"\x1b[?1049l" in shown.drawn
+
+
+def test_without_colours_and_ended_by_ctrl_c(records: Path) -> None:
+    write_run(records)
+    with terminal(NO_COLOR="1") as shown:
+        shown.wait_for(lambda words: "photos 3g" in words, "it draws")
+        assert b"48;2;" not in shown.drawn
+        shown.process.send_signal(signal.SIGINT)
+        assert shown.ended() == 0
+
+
+def test_it_tells_that_the_daemon_ended_and_goes_on_with_the_next_one(records: Path) -> None:
+    write_run(records, Made(ends=True))
+    with terminal() as shown:
+        shown.wait_for(lambda words: "ended; waiting for it to start again" in words, "it ended")
+        write_run(records, Made(policy="static-4-3"))
+        shown.wait_for(
+            lambda words: "static-4-3  run 2" in words and "waiting for" not in words,
+            "the next run is shown",
+        )
+        os.write(shown.line, b"q")
+        assert shown.ended() == 0
+
+
+def test_an_address_that_ends_is_waited_for(records: Path) -> None:
+    del records
+    with ExitStack() as server:
+        url, _ = server.enter_context(running_server())
+        with terminal("--url", url) as shown:
+            shown.wait_for(lambda words: "images" in words, "it draws")
+            server.close()
+            shown.wait_for(lambda words: "does not answer" in words, "it says so")
+            assert "images" in shown.words
+            os.write(shown.line, b"q")
+            assert shown.ended() == 0

@@ -1,0 +1,196 @@
+"""The feed: read once for everybody, never while nobody looks, slow readers let go."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from migrator.dashboard import feed as feed_module
+from migrator.dashboard.feed import Feed
+from migrator.dashboard.marker import Marker
+from migrator.dashboard.news import Update, news
+from migrator.observe.record_rows import SecondRecord
+from migrator.observe.records import Records
+
+EVERY_S = 0.02
+Frames = AsyncGenerator[bytes, None]
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Records:
+    path = tmp_path / "records.db"
+    return Records(path, scenario="s", board="A100-40GB", driver="d", policy="p", seed=0)
+
+
+def put(records: Records, second: int) -> None:
+    records.put(SecondRecord("photos", second, 5, 4))
+    records.flush()
+
+
+def told(frame: bytes) -> dict[str, Any]:
+    head, data, _ = frame.decode().split("\n", 2)
+    found: dict[str, Any] = json.loads(data.removeprefix("data: "))
+    assert head == f"id: {found['marker']}"
+    return found
+
+
+async def begun(frames: Frames) -> bytes:
+    """The first update, after the line that says when to come back."""
+    assert (await anext(frames)).startswith(b"retry: ")
+    return await anext(frames)
+
+
+def test_everybody_gets_the_same_bytes_from_one_reading(
+    records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings: list[Marker] = []
+
+    def counted(path: Path, run: int, after: Marker, until: Marker | None = None) -> Update:
+        readings.append(after)
+        return news(path, run, after, until)
+
+    monkeypatch.setattr(feed_module, "news", counted)
+
+    async def followed() -> None:
+        feed = Feed(records.path, records.run, EVERY_S)
+        await asyncio.sleep(3 * EVERY_S)
+        assert not readings, "nobody looks"
+        put(records, 0)
+        many = [feed.follow(Marker()) for _ in range(5)]
+        for each in many:
+            assert told(await begun(each))["seconds"]["photos"][0] == [0]
+        assert feed.followers == 5
+        put(records, 1)
+        before = len(readings)
+        frames = [await anext(each) for each in many]
+        assert len(set(map(id, frames))) == 1
+        assert told(frames[0])["seconds"]["photos"][0] == [1]
+        assert len(readings) <= before + 2
+        for each in many:
+            await each.aclose()
+        assert feed.followers == 0
+        quiet = len(readings)
+        put(records, 2)
+        await asyncio.sleep(3 * EVERY_S)
+        assert len(readings) <= quiet + 1, "nobody looks any more"
+
+    asyncio.run(followed())
+
+
+def test_one_that_comes_back_gets_what_it_missed(records: Records) -> None:
+    async def followed() -> None:
+        feed = Feed(records.path, records.run, EVERY_S)
+        put(records, 0)
+        first = feed.follow(Marker())
+        marker = Marker.parse(told(await begun(first))["marker"])
+        other = feed.follow(marker)
+        await begun(other)
+        await first.aclose()
+        put(records, 1)
+        put(records, 2)
+        assert told(await anext(other))["seconds"]["photos"][0][-1] in (1, 2)
+        back = feed.follow(marker)
+        assert told(await begun(back))["seconds"]["photos"][0] == [1, 2]
+        for each in (other, back):
+            await each.aclose()
+
+    asyncio.run(followed())
+
+
+def test_a_slow_reader_is_let_go_and_the_others_are_not(records: Records) -> None:
+    async def followed() -> None:
+        feed = Feed(records.path, records.run, EVERY_S)
+        put(records, 0)
+        slow, quick = feed.follow(Marker()), feed.follow(Marker())
+        await begun(slow)
+        await begun(quick)
+        last = 0
+        while feed.followers == 2:
+            last += 1
+            put(records, last)
+            await anext(quick)
+        assert [each async for each in slow] == []
+        put(records, last + 1)
+        assert told(await anext(quick))["seconds"]["photos"][0] == [last + 1]
+        await quick.aclose()
+
+    asyncio.run(followed())
+
+
+def test_closing_lets_everybody_go(records: Records) -> None:
+    async def followed() -> None:
+        feed = Feed(records.path, records.run, EVERY_S)
+        frames = feed.follow(Marker())
+        await begun(frames)
+        feed.close()
+        assert [each async for each in frames] == []
+
+    asyncio.run(followed())
+
+
+def test_who_joins_while_it_closes_is_let_go_too(records: Records) -> None:
+    async def followed() -> None:
+        feed = Feed(records.path, records.run, EVERY_S)
+        frames = feed.follow(Marker())
+        assert (await anext(frames)).startswith(b"retry: ")  # it has not joined yet
+        feed.close()
+        rest = [each async for each in frames]
+        assert len(rest) == 1
+        assert feed.followers == 0
+
+    asyncio.run(asyncio.wait_for(followed(), 10))
+
+
+def test_records_that_cannot_be_read_any_more_end_the_stream_and_nothing_else(
+    records: Records, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def followed() -> None:
+        feed = Feed(records.path, records.run, EVERY_S)
+        records.close()
+        records.path.write_bytes(b"no records any more")
+        found = [each async for each in feed.follow(Marker())]
+        assert len(found) == 1
+        assert feed.followers == 0
+
+    asyncio.run(followed())
+    assert "is damaged" in caplog.text
+
+
+def test_a_reading_that_fails_oddly_is_tried_again(
+    records: Records, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failing = [True]
+
+    def at_first(path: Path, run: int, after: Marker, until: Marker | None = None) -> Update:
+        if failing and until is None and after != feed_module._FAR:
+            failing.clear()
+            raise ValueError("no JSON")
+        return news(path, run, after, until)
+
+    monkeypatch.setattr(feed_module, "news", at_first)
+
+    async def followed() -> None:
+        feed = Feed(records.path, records.run, EVERY_S)
+        frames = feed.follow(Marker())
+        await begun(frames)
+        put(records, 0)
+        found = await asyncio.wait_for(anext(frames), 10)
+        assert told(found)["seconds"]["photos"][0] == [0]
+        await frames.aclose()
+
+    asyncio.run(followed())
+    assert "no JSON" in caplog.text
+
+
+def test_pages_that_open_together_share_one_reading(records: Records) -> None:
+    async def opened() -> None:
+        feed = Feed(records.path, records.run, every_s=60.0)
+        found = await asyncio.gather(*(feed.whole() for _ in range(20)))
+        assert len({id(each) for each in found}) == 1
+
+    asyncio.run(opened())

@@ -1,0 +1,225 @@
+"""Updates: a run as a page begins with it, then exactly what changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.live_records import RATES_RPS, TENANTS, Made, write_run
+from support.old_records import written_by_version_1
+
+from migrator.core.errors import InputError
+from migrator.dashboard import news as news_module
+from migrator.dashboard.columns import COLUMNS
+from migrator.dashboard.marker import Marker
+from migrator.dashboard.news import HISTORY_S, news, whole
+from migrator.observe.record_rows import (
+    ActionRecord,
+    PlanRecord,
+    SecondRecord,
+    TenantWindowRecord,
+    UnitRecord,
+    VersionRecord,
+    WindowRecord,
+)
+from migrator.observe.records import Records, read_records
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    write_run(tmp_path / "records.db", Made(began_s=1000.0))
+    return tmp_path / "records.db"
+
+
+def written(path: Path) -> Records:
+    """Another writer of a run, as a daemon is; it goes on."""
+    return Records(path, scenario="s", board="A100-40GB", driver="d", policy="p", seed=0)
+
+
+def told(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def seconds(update: dict[str, Any], tenant: str, column: str) -> list[Any]:
+    found: list[Any] = update["seconds"][tenant][COLUMNS.index(column)]
+    return found
+
+
+def test_a_page_begins_with_everything(path: Path) -> None:
+    update, records = told(whole(path, 1, history=True).text), read_records(path)
+    assert [each["window"] for each in update["windows"]] == [0, 1, 2]
+    assert all("plan" not in each for each in update["windows"])
+    assert len(update["tenant_windows"]) == 4
+    assert len(update["units"]) == len(records.units)
+    assert update["run"] == {"run": 1, "ended_s": None, "last_run": 1}
+    for name in TENANTS:
+        assert seconds(update, name, "second") == list(range(50))
+        assert set(seconds(update, name, "received")) == {RATES_RPS[name]}
+    assert seconds(update, "photos", "forecast_low")[2:4] == [None, 48.0]
+
+
+def test_of_a_long_run_a_page_begins_with_the_last_windows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(news_module, "_MOST_WINDOWS", 3)
+    records = Records(
+        tmp_path / "long.db",
+        scenario="s",
+        board="A100-40GB",
+        driver="d",
+        policy="p",
+        seed=0,
+        began_s=1000.0,
+    )
+    # photos has learned lately, cameras only at first, which is what serves it still
+    records.put(VersionRecord("cameras", 1, 1001.0, 0.8, True, "the first"))
+    records.put(VersionRecord("photos", 1, 1002.0, 0.7, True, "the first"))
+    for number in range(8):
+        records.put(WindowRecord(number, 1010.0 + 20 * number, "p", "f"))
+        records.put(TenantWindowRecord(number, "photos", received=number))
+        records.event("plan", f"{number}")
+    records.put(VersionRecord("photos", 2, 1160.0, 0.9, True, "better"))
+    records.flush()
+    update = told(whole(records.path, 1).text)
+    # the seconds are counted from the first one
+    assert [each["window"] for each in update["windows"]] == [0, 5, 6, 7]
+    assert [each["window"] for each in update["tenant_windows"]] == [5, 6, 7]
+    versions = [(each["tenant"], each["number"]) for each in update["versions"]]
+    assert versions == [("cameras", 1), ("photos", 2)]
+    assert [each["words"] for each in update["events"]] == list("01234567")
+    monkeypatch.setattr(news_module, "_MOST_WINDOWS", 8)
+    everything = told(whole(records.path, 1).text)
+    assert (len(everything["windows"]), len(everything["versions"])) == (8, 3)
+
+
+def test_moments_count_from_the_runs_begin(path: Path) -> None:
+    update, records = told(whole(path, 1).text), read_records(path)
+    began_s = records.run.began_s
+    for row, each in zip(records.windows, update["windows"], strict=True):
+        assert each["began_s"] == pytest.approx(row.began_s - began_s, abs=1e-3)
+
+
+def test_records_of_version_1_are_shown_with_the_plans_of_their_windows(tmp_path: Path) -> None:
+    written_by_version_1(tmp_path / "records.db")
+    update = told(whole(tmp_path / "records.db", 1).text)
+    block = {"start": 0, "gpcs": 3, "task": "vision/inference", "from": 0, "until": 1}
+    assert update["planned"] == {"0": [block]}
+    assert seconds(update, "vision", "received") == [4]
+    assert seconds(update, "vision", "reconfiguring") == [None]
+
+
+def test_windows_that_have_their_plan_themselves_are_shown_with_it(path: Path) -> None:
+    planned = told(whole(path, 1, history=True).text)["planned"]
+    retrains = {"start": 4, "gpcs": 2, "task": "photos/retraining", "from": 2, "until": 12}
+    assert retrains in planned["1"]
+    assert set(planned) == {"0", "1", "2"}
+
+
+def test_plans_are_told_as_blocks_and_as_a_list(path: Path) -> None:
+    with written(path) as records:
+        number = records.run
+        records.put(WindowRecord(0, 10.0, "p", "f"))
+        first = {"start": 0, "gpcs": 3, "task": "photos/inference", "from": 0, "until": 200}
+        records.put(PlanRecord(0, 10.0, 0, "the window begins", 5.0, 0.1, 0.0, (first,)))
+    update = told(whole(path, number).text)
+    assert update["planned"]["0"] == [first]
+    assert "blocks" not in update["plans"][0]
+
+
+def test_news_are_the_rows_written_since_and_nothing_else(path: Path) -> None:
+    with written(path) as records:
+        records.put(SecondRecord("photos", 0, 5, 4))
+        records.put(WindowRecord(0, 10.0, "p", "f"))
+        records.flush()
+        start = whole(path, records.run)
+        assert news(path, records.run, start.marker).empty
+        records.put(SecondRecord("photos", 0, 5, 5))
+        records.put(SecondRecord("cameras", 1, 7, 7, wrong=1.239))
+        records.put(WindowRecord(0, 10.0, "p", "f", ended_s=30.0))
+        records.put(UnitRecord("3g@0#1", 11.0, 0, 3, "photos", "inference", "ready"))
+        records.put(ActionRecord(12.0, "pause", None, "page", "done", "paused"))
+        records.event("note", "something")
+        records.flush()
+        found = news(path, records.run, start.marker)
+        update = told(found.text)
+        assert not found.empty
+        assert [each["ended_s"] is None for each in update["windows"]] == [False]
+        assert seconds(update, "photos", "in_time") == [5]
+        assert seconds(update, "cameras", "wrong") == [1.24]
+        assert [each["kind"] for each in update["actions"]] == ["pause"]
+        assert [each["words"] for each in update["events"]] == ["something"]
+        assert "versions" not in update
+        assert news(path, records.run, found.marker).empty
+
+
+def test_what_was_missed_is_told_up_to_a_marker_and_never_twice(path: Path) -> None:
+    with written(path) as records:
+        markers = [Marker()]
+        for second in range(4):
+            records.put(SecondRecord("photos", second, 5, 4))
+            records.flush()
+            markers.append(news(path, records.run, markers[-1]).marker)
+        parts = [
+            told(news(path, records.run, after, until).text)
+            for after, until in ((markers[0], markers[1]), (markers[1], markers[4]))
+        ]
+        assert [seconds(each, "photos", "second") for each in parts] == [[0], [1, 2, 3]]
+
+
+def test_another_plan_inside_a_window_tells_all_of_it_again(path: Path) -> None:
+    block = {"start": 0, "gpcs": 3, "task": "photos/inference", "from": 0, "until": 200}
+    with written(path) as records:
+        records.put(PlanRecord(0, 1.0, 0, "the window begins", blocks=(block,)))
+        records.flush()
+        before = whole(path, records.run)
+        later = {**block, "task": "cameras/inference", "from": 5}
+        records.put(PlanRecord(0, 6.0, 5, "asked for", blocks=(later,)))
+        records.flush()
+        update = told(news(path, records.run, before.marker).text)
+        assert update["planned"]["0"] == [{**block, "until": 5}, later]
+
+
+def test_a_page_begins_with_the_last_windows_and_never_gets_more_than_an_hour(
+    path: Path,
+) -> None:
+    with written(path) as records:
+        for second in range(0, HISTORY_S + 500, 10):
+            records.put(SecondRecord("photos", second, 1, 1, span_s=10))
+        records.flush()
+        for history, length_s in ((True, HISTORY_S), (False, 400)):
+            update = told(whole(path, records.run, history=history).text)
+            first, *_, last = seconds(update, "photos", "second")
+            assert last - first == length_s
+
+
+def test_of_a_window_all_plans_are_told_or_none(path: Path) -> None:
+    block = {"start": 0, "gpcs": 3, "task": "photos/inference", "from": 0, "until": 200}
+    with written(path) as records:
+        for window in range(5):
+            records.put(WindowRecord(window, 1000.0 + 200 * window, "p", "f"))
+            for slot in (0, 100):
+                at_s = 1000.0 + 200 * window + slot
+                records.put(PlanRecord(window, at_s, slot, "", blocks=({**block, "from": slot},)))
+        records.flush()
+        planned = told(whole(path, records.run).text)["planned"]
+        assert planned == {"3": [block], "4": [block]}
+        assert len(told(whole(path, records.run, history=True).text)["planned"]) == 5
+
+
+def test_a_page_hears_of_a_newer_run(path: Path) -> None:
+    start = whole(path, 1)
+    written(path).close()
+    assert told(news(path, 1, start.marker).text)["run"]["last_run"] == 2
+
+
+def test_what_is_no_marker_and_no_run_is_one_sentence(path: Path) -> None:
+    for text in ("", "1.2", "1.2.3.x.5.6.7.8.9", "-1.0.0.0.0.0.0.0.0"):
+        with pytest.raises(InputError, match="load the page again"):
+            Marker.parse(text)
+    marker = whole(path, 1).marker
+    assert Marker.parse(str(marker)) == marker
+    with pytest.raises(InputError, match="no run 7"):
+        whole(path, 7)

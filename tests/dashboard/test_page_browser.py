@@ -1,0 +1,259 @@
+"""The page in a real browser: before a running daemon that wants tokens, and of finished runs."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from support.browser import Browsed, chromium, kept
+from support.live_daemon import LIMIT_S, log_of, samples, scenario_file, started
+from support.live_records import Made, write_run
+from support.page_server import shown
+from support.scenarios import Fixed, Flat, scenario, serves, tenant
+
+from migrator.observe.simulation_records import Simulated, write_simulations
+from migrator.simulate.run import overheads_s, run
+
+ADMIN, PHOTOS, CAMERAS = "admin-token-of-the-test", "photos-token-of-the-test", "cameras-token-x-1"
+VARIABLES = {"T_ADMIN": ADMIN, "T_PHOTOS": PHOTOS, "T_CAMERAS": CAMERAS}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browsed]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def url(browser: Browsed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A daemon with tokens whose model of photos has learned a second version."""
+    assert browser
+    folder = tmp_path_factory.mktemp("page")
+    path = scenario_file(folder, "photos", "cameras", window_s=5)
+    names = "{admin: T_ADMIN, photos: T_PHOTOS, cameras: T_CAMERAS}"
+    text = path.read_text("utf-8").replace("{port: 0}", f"{{port: 0, token_variables: {names}}}")
+    path.write_text(text, encoding="utf-8")
+    with started(path, folder / "state", **VARIABLES):
+        found = _address(folder / "state")
+        _teach(found, 40)
+        yield found
+
+
+def _address(state: Path) -> str:
+    until_s = time.monotonic() + LIMIT_S
+    while time.monotonic() < until_s:
+        said = re.findall(r'serving at ([^\s"]+)', log_of(state).read_text("utf-8"))
+        if said:
+            return str(said[-1])
+        time.sleep(0.1)
+    raise AssertionError(log_of(state).read_text("utf-8")[-2000:])
+
+
+def _teach(url: str, count: int) -> None:
+    """Requests with labels, and then the version that was learned from them."""
+    headers = {"authorization": f"Bearer {PHOTOS}"}
+    with httpx.Client(base_url=url, headers=headers, timeout=20) as client:
+        for number, (picture, label) in enumerate(zip(*samples(1, count), strict=True)):
+            data = picture.reshape(-1).tolist()
+            kind = {"name": "input", "datatype": "UINT8", "shape": [1, *picture.shape]}
+            body = {"id": f"t{number}", "inputs": [{**kind, "data": data}]}
+            client.post("/v2/models/photos/infer", json=body)
+            label_sent = {"id": f"t{number}", "label": int(label)}
+            client.post("/v2/models/photos/feedback", json=label_sent).raise_for_status()
+        until_s = time.monotonic() + LIMIT_S
+        admin = {"authorization": f"Bearer {ADMIN}"}
+        while time.monotonic() < until_s:
+            if client.get("/admin/status", headers=admin).json()["tenants"]["photos"]["back_to"]:
+                return
+            time.sleep(0.2)
+    raise AssertionError("no second version was learned")
+
+
+@pytest.fixture(scope="module")
+def live(browser: Browsed, url: str) -> Any:
+    """The page of the daemon once the token was typed in."""
+    page = browser.page(url)
+    page.wait_for_selector("#token-text")
+    assert page.locator(".pane").count() == 0
+    page.fill("#token-text", "not-the-token-of-anybody")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#token-why:has-text('none that is known here')")
+    page.fill("#token-text", ADMIN)
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".tenant")
+    return page
+
+
+def test_it_shows_the_running_daemon_and_follows_it(live: Any) -> None:
+    live.wait_for_selector(".slices g[data-state=ready]")
+    live.wait_for_selector(".slices .now", state="attached")
+    assert live.locator(".tenant h3").all_inner_texts() == ["photos", "cameras"]
+    facts = live.locator(".facts").inner_text()
+    for each in ("small", "A100-40GB", "emulated", "static-4-3", "slot"):
+        assert each in facts
+    windows = live.locator(".strip button").count()
+    live.wait_for_selector(f".strip button:nth-child({windows + 1})")
+    kept(live, "live")
+
+
+def test_arrow_keys_go_from_window_to_window_and_charts_open(live: Any) -> None:
+    live.click("[data-view=newest]")
+    live.locator(".strip [aria-selected=true]").focus()
+    last = int(live.locator(".strip [aria-selected=true]").inner_text())
+    live.keyboard.press("ArrowLeft")
+    live.wait_for_selector(f".strip [data-window='{last - 1}'][aria-selected=true]")
+    assert live.locator("section h2").first.inner_text() == f"Window {last - 1}"
+    live.click("[data-view=details]")
+    live.wait_for_selector("#details .plot .main-svg")
+    assert f"Window {last - 1}: held" in live.locator("#details h3").all_inner_texts()
+    kept(live, "window")
+    live.keyboard.press("Escape")
+    live.wait_for_selector("#details", state="hidden")
+    live.click("[data-view=newest]")
+
+
+def test_a_model_is_rolled_back_after_it_was_confirmed(live: Any, url: str) -> None:
+    button = live.locator("[data-action=roll-back][data-tenant=photos]:not([disabled])")
+    button.click()
+    kept(live, "confirm")
+    live.keyboard.press("Escape")
+    live.wait_for_selector("#confirm", state="hidden")
+    assert not live.locator("#said").inner_text()
+    button.click()
+    live.click("#confirm button[value=act]")
+    live.wait_for_selector("#said:has-text('version 1 serves again')")
+    live.wait_for_selector("td:text-is('roll-back photos')")
+    headers = {"authorization": f"Bearer {ADMIN}"}
+    status = httpx.get(f"{url}/admin/status", headers=headers, timeout=20).json()
+    assert status["tenants"]["photos"]["version"] == 1
+
+
+def test_without_the_token_nothing_is_shown_and_nothing_can_be_done(
+    browser: Browsed, url: str
+) -> None:
+    page = browser.page(url)
+    page.wait_for_selector("#token-text")
+    tried = page.evaluate(
+        """async () => {
+          const body = JSON.stringify({action: "roll-back", tenant: "photos"});
+          const headers = {"content-type": "application/json"};
+          const answer = await fetch("/admin/actions", {method: "POST", headers, body});
+          return answer.status;
+        }"""
+    )
+    assert tried == 401
+    assert page.locator("[data-action]").count() == 0
+    kept(page, "token")
+
+
+def test_it_fits_a_phone_and_the_dark(browser: Browsed, live: Any, url: str) -> None:
+    token = live.evaluate("sessionStorage.getItem('migrator-token')")
+    page = browser.page(url, width=390, height=844, color_scheme="dark")
+    page.fill("#token-text", token)
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".slices g[data-state=ready]")
+    wide, shown_width = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+    assert wide == shown_width
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ground == "rgb(18, 19, 20)"
+    kept(page, "phone-dark")
+
+
+def test_a_finished_run_and_one_that_begins_anew(browser: Browsed, tmp_path: Path) -> None:
+    path = tmp_path / "records.db"
+    write_run(path, Made(ends=True))
+    with shown(path) as address:
+        page = browser.page(address)
+        page.wait_for_selector(".slices g[data-state=training], .slices g[data-state=ready]")
+        assert "ended" in page.locator(".facts").inner_text()
+        assert page.locator("[data-action]").count() == 0
+        kept(page, "finished")
+    with shown(path, port=int(address.rpartition(":")[2])):
+        write_run(path)
+        page.wait_for_selector(".facts:has-text('live')")
+        assert page.locator(".choose select").first.input_value() == "0.2"
+
+
+def test_two_policies_side_by_side(browser: Browsed, tmp_path: Path) -> None:
+    this = scenario(tenant("photos", [20] * 30), tenant("cameras", [8] * 30), windows=3)
+    runs = []
+    for sizes in ((3, 2), (1, 3)):
+        policy = Fixed((serves("photos", 0, sizes[0]), serves("cameras", 4, sizes[1])))
+        policy.name = f"fixed-{sizes[0]}-{sizes[1]}"
+        runs.append(Simulated(run(this, policy, Flat()), this, overheads_s(this, policy)))
+    write_simulations(tmp_path / "runs.db", runs)
+    with shown(tmp_path / "runs.db") as address:
+        page = browser.page(address)
+        page.wait_for_selector("#beside table")
+        assert page.locator(".pane").count() == 2
+        heads = page.locator("#beside thead th").all_inner_texts()
+        assert heads[1:3] == ["fixed-3-2", "fixed-1-3"]
+        page.locator(".pane").first.locator(".strip [data-window='0']").click()
+        for pane in (1, 2):
+            chosen = f".pane:nth-child({pane}) .strip [data-window='0'][aria-selected=true]"
+            page.wait_for_selector(chosen)
+        kept(page, "two")
+
+
+def test_records_that_became_others_are_shown_in_their_place(
+    browser: Browsed, tmp_path: Path
+) -> None:
+    path, other = tmp_path / "records.db", tmp_path / "other" / "records.db"
+    for each in (path, path, other):
+        write_run(each, Made(ends=True))
+    with shown(path) as address:
+        page = browser.page(address)
+        page.wait_for_selector(".facts:has-text('ended')")
+        assert page.locator(".choose select").first.input_value() == "0.2"
+    other.replace(path)  # as when a damaged file was kept aside: run 2 is nowhere any more
+    with shown(path, port=int(address.rpartition(":")[2])):
+        page.wait_for_selector(".facts:has-text('other')")
+
+
+def test_a_page_that_nobody_looks_at_gives_its_connection_back(
+    browser: Browsed, tmp_path: Path
+) -> None:
+    path = tmp_path / "records.db"
+    write_run(path)
+    with shown(path) as address:
+        page = browser.page(address)
+        page.wait_for_selector(".strip button:nth-child(3)")
+        with page.expect_event("requestfailed", lambda each: "/news" in each.url):
+            _look(page, away=True)
+        write_run(path)
+        with page.expect_request(lambda each: "/news" in each.url):
+            _look(page, away=False)
+        page.wait_for_selector(".choose select")  # it has heard of the second run
+
+
+def _look(page: Any, *, away: bool) -> None:
+    """Somebody turns to another tab, or back."""
+    hidden = "Object.defineProperty(document, 'hidden', {value: %s, configurable: true})"
+    page.evaluate(hidden % ("true" if away else "false"))
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+
+
+def test_names_are_never_taken_for_anything_else(browser: Browsed, tmp_path: Path) -> None:
+    names = ("<img src=x onerror=alert(1)>", "__proto__", "a/b\"'`${x}&amp;")
+    served = [serves(name, 2 * at, 2) for at, name in enumerate(names)]
+    this = scenario(*(tenant(name, [20] * 30) for name in names), windows=2)
+    policy = Fixed(tuple(served))
+    told = Simulated(run(this, policy, Flat()), this, overheads_s(this, policy))
+    write_simulations(tmp_path / "runs.db", [told])
+    with shown(tmp_path / "runs.db") as address:
+        page = browser.page(address)
+        page.wait_for_selector(".tenant:nth-child(3)")
+        assert tuple(page.locator(".tenant h3").all_inner_texts()) == names
+        page.click("[data-view=details]")
+        page.wait_for_selector("#details .plot .main-svg")
+        assert page.locator("img").count() == 0
+        kept(page, "names")
+
+
+def test_nobody_complained(browser: Browsed) -> None:
+    assert browser.complaints == []

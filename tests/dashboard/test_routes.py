@@ -1,0 +1,232 @@
+"""The page's routes on a real server: what they give, to whom, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from support.live_records import Made, write_run
+
+from migrator.dashboard import assets
+from migrator.dashboard.routes import Dashboard
+from migrator.dashboard.source import Source
+from migrator.serve.limits import header_of
+from migrator.serve.origin import require_own_page
+from migrator.serve.server import ApiServer
+from migrator.serve.tokens import Tokens, digest
+
+TOKEN = "a-token-for-the-administration"
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("shown") / "records.db"
+    write_run(path)
+    return path
+
+
+@asynccontextmanager
+async def server(path: Path, admin: str | None = None) -> AsyncIterator[httpx.AsyncClient]:
+    tokens = Tokens(admin=digest(admin) if admin else None)
+
+    def allow(request: Request) -> None:
+        require_own_page(request, tokens)
+        tokens.require_admin(header_of(request, "authorization"))
+
+    page = Dashboard([Source("small", path)], allow=allow, needs_token=tokens.configured, acts=True)
+    app = Starlette(routes=page.routes())
+    listening = ApiServer(app, tokens=tokens, port=0, closing=page.close)
+    await listening.start()
+    try:
+        async with httpx.AsyncClient(base_url=listening.url, timeout=20) as client:
+            yield client
+    finally:
+        await listening.stop()
+
+
+async def asked(path: Path, *routes: str, **headers: str) -> list[httpx.Response]:
+    async with server(path) as client:
+        return [await client.get(each, headers=headers) for each in routes]
+
+
+def test_the_page_needs_nothing_from_elsewhere(path: Path) -> None:
+    (page,) = asyncio.run(asked(path, "/"))
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert "http:" not in page.text.replace("http://www.w3.org", "")
+    assert "https:" not in page.text
+    names = [each.split('"')[0] for each in page.text.split("/dashboard/static/")[1:]]
+    answers = asyncio.run(asked(path, *(f"/dashboard/static/{each}" for each in names)))
+    assert {each.status_code for each in answers} == {200}
+    assert len(names) > 5
+
+
+def test_its_files_are_asked_for_again_only_where_they_changed(path: Path) -> None:
+    async def twice() -> tuple[int, int]:
+        async with server(path) as client:
+            first = await client.get("/dashboard/static/page.js")
+            same = {"if-none-match": first.headers["etag"]}
+            again = await client.get("/dashboard/static/page.js", headers=same)
+            return first.status_code, again.status_code
+
+    assert asyncio.run(twice()) == (200, 304)
+
+
+@pytest.mark.parametrize(
+    "name", ["nothing.js", "..%2froutes.py", "page.py", "%2e%2e", f"{400 * 'a'}.js"]
+)
+def test_only_its_own_files_are_given(path: Path, name: str) -> None:
+    (answer,) = asyncio.run(asked(path, f"/dashboard/static/{name}"))
+    assert answer.status_code == 404
+
+
+def test_plotly_comes_from_the_installed_package_and_stays_in_the_browser(path: Path) -> None:
+    about, name = asyncio.run(asked(path, "/dashboard/about"))[0].json(), ""
+    name = about["plotly"]
+    found, other = asyncio.run(
+        asked(path, f"/dashboard/plotly/{name}", "/dashboard/plotly/plotly-0.0.js")
+    )
+    assert found.status_code == 200
+    assert len(found.content) > 1_000_000
+    assert "immutable" in found.headers["cache-control"]
+    assert other.status_code == 404
+
+
+def test_without_plotly_the_page_says_what_to_install(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assets.plotly.cache_clear()
+    monkeypatch.setattr(assets, "find_spec", lambda _: None)
+    try:
+        (about,) = asyncio.run(asked(path, "/dashboard/about"))
+    finally:
+        assets.plotly.cache_clear()
+    assert about.json()["plotly"] is None
+    assert about.json()["without"] == "pip install 'migrator[figures]'"
+
+
+def test_sources_a_run_and_a_window(path: Path) -> None:
+    sources, run, window = asyncio.run(
+        asked(path, "/dashboard/sources", "/dashboard/0/1", "/dashboard/0/1/windows/1")
+    )
+    (told,) = sources.json()["sources"]
+    assert told["runs"][0]["board_slices"] == {
+        "memory": 8,
+        "compute": 7,
+        "widths": {"1": 1, "2": 2, "3": 4, "4": 4, "7": 8},
+    }
+    assert len(run.json()["windows"]) == 3
+    opened = window.json()
+    assert opened["seconds"]["photos"][0] == list(range(20, 40))
+    assert {each["state"] for each in opened["units"]} >= {"training", "ready", "draining"}
+
+
+def test_a_windows_charts_have_their_words(path: Path) -> None:
+    (answer,) = asyncio.run(asked(path, "/dashboard/0/1/windows/1/figures"))
+    charts = {each["title"]: each for each in answer.json()["charts"]}
+    assert "Window 1: held" in charts
+    arrivals = charts["photos: arrivals against the forecast"]
+    assert arrivals["figure"]["data"][1]["fill"] == "tonexty"
+    assert arrivals["summary"]
+    assert arrivals["legend"][0]["name"] == "forecast, 10% to 90%"
+
+
+@pytest.mark.parametrize(
+    "route",
+    [
+        "/dashboard/1/1",
+        "/dashboard/0/9",
+        "/dashboard/0/1/windows/9",
+        "/dashboard/0/1/windows/9/figures",
+        "/dashboard/0/1/news?after=nothing",
+        "/dashboard/0/9/news?after=0.0.0.0.0.0.0.0.0",
+        f"/dashboard/0/{2**64}",
+        f"/dashboard/0/{2**64}/news?after=0.0.0.0.0.0.0.0.0",
+        f"/dashboard/0/1/windows/{2**64}",
+    ],
+)
+def test_what_is_not_there_is_one_sentence(path: Path, route: str) -> None:
+    (answer,) = asyncio.run(asked(path, route))
+    assert answer.status_code == 404
+    assert "load the page again" in answer.json()["error"]
+
+
+def test_what_it_shows_is_for_those_with_the_token(path: Path) -> None:
+    async def tried() -> list[int]:
+        async with server(path, TOKEN) as client:
+            found = []
+            for route in ("/", "/dashboard/about", "/dashboard/sources", "/dashboard/0/1"):
+                found.append((await client.get(route)).status_code)
+            right = {"authorization": f"Bearer {TOKEN}"}
+            found.append((await client.get("/dashboard/0/1", headers=right)).status_code)
+            wrong = {"authorization": "Bearer somebody"}
+            found.append((await client.get("/dashboard/0/1/news", headers=wrong)).status_code)
+            return found
+
+    assert asyncio.run(tried()) == [200, 200, 401, 401, 200, 401]
+
+
+def test_pages_of_other_sites_see_nothing(path: Path) -> None:
+    routes = ("/dashboard/sources", "/dashboard/0/1")
+    for headers in ({"host": "evil.example"}, {"origin": "http://evil.example"}):
+        answers = asyncio.run(asked(path, *routes, **headers))
+        assert {each.status_code for each in answers} == {403}
+
+
+def test_news_stream_on_and_end_with_the_server(path: Path) -> None:
+    async def followed() -> list[dict[str, Any]]:
+        found = []
+        async with server(path) as client:
+            marker = (await client.get("/dashboard/0/1")).json()["marker"]
+            address = f"/dashboard/0/1/news?after={marker}"
+            async with client.stream("GET", address) as stream:
+                assert stream.headers["content-type"].startswith("text/event-stream")
+                async for line in stream.aiter_lines():
+                    if line.startswith("data: "):
+                        found.append(json.loads(line.removeprefix("data: ")))
+                        break
+        return found
+
+    (update,) = asyncio.run(followed())
+    assert "windows" not in update
+    assert update["run"]["run"] == 1
+
+
+def test_an_open_page_does_not_keep_the_server_from_ending(path: Path) -> None:
+    async def ended() -> list[str]:
+        lines: list[str] = []
+        async with server(path) as client:
+            marker = (await client.get("/dashboard/0/1")).json()["marker"]
+            request = client.build_request("GET", f"/dashboard/0/1/news?after={marker}")
+            stream = await client.send(request, stream=True)
+            reading = asyncio.create_task(_all(stream, lines))
+            while not any(each.startswith("data: ") for each in lines):
+                await asyncio.sleep(0.01)
+            stopping = client
+        await asyncio.wait_for(reading, 20)
+        assert stopping.is_closed
+        return lines
+
+    assert any(each.startswith("data: ") for each in asyncio.run(ended()))
+
+
+async def _all(stream: httpx.Response, lines: list[str]) -> None:
+    try:
+        async for line in stream.aiter_lines():
+            lines.append(line)
+    except httpx.HTTPError:
+        pass  # the client closed it first
+
+
+def test_runs_that_have_ended_are_said_to_have(tmp_path: Path) -> None:
+    write_run(tmp_path / "records.db", Made(ends=True))
+    (run,) = asyncio.run(asked(tmp_path / "records.db", "/dashboard/0/1"))
+    assert run.json()["run"]["ended_s"] > 0

@@ -1,0 +1,88 @@
+"""The manifest parses, has what its documentation says, and calls verbs and options there are."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent.parent
+MANIFEST = ROOT / "deploy" / "kubernetes" / "raycluster.yaml"
+DOCS = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+EVERY: list[dict[str, Any]] = list(yaml.safe_load_all(MANIFEST.read_text(encoding="utf-8")))
+
+
+def one(kind: str) -> dict[str, Any]:
+    (found,) = [each for each in EVERY if each["kind"] == kind]
+    return found
+
+
+def worker() -> dict[str, Any]:
+    (group,) = one("RayCluster")["spec"]["workerGroupSpecs"]
+    spec: dict[str, Any] = group["template"]["spec"]
+    return spec
+
+
+def containers() -> list[dict[str, Any]]:
+    head = one("RayCluster")["spec"]["headGroupSpec"]["template"]["spec"]
+    others = [one(kind)["spec"]["template"]["spec"] for kind in ("Job", "Deployment")]
+    return [each for spec in (head, worker(), *others) for each in spec["containers"]]
+
+
+def test_everything_is_of_one_image_and_namespace() -> None:
+    assert {each["metadata"]["namespace"] for each in EVERY} == {"migrator"}
+    assert len({each["image"] for each in containers()}) == 1
+    assert one("RayCluster")["apiVersion"] == "ray.io/v1"
+
+
+def test_gpu_pods_may_divide_gpus_that_nobody_else_is_given() -> None:
+    (container,) = worker()["containers"]
+    variables = {each["name"]: each["value"] for each in container["env"]}
+    for name in ("VISIBLE", "MIG_CONFIG", "MIG_MONITOR"):
+        assert variables[f"NVIDIA_{name}_DEVICES"] == "all"
+        assert f"NVIDIA_{name}_DEVICES" in DOCS
+    assert container["securityContext"]["privileged"]
+    assert "nvidia.com/gpu" not in yaml.safe_dump(container["resources"])
+    (key,) = worker()["nodeSelector"].items()
+    assert f"kubectl label node NODE {key[0]}={key[1]}" in DOCS
+    (toleration,) = worker()["tolerations"]
+    assert f"kubectl taint node NODE {key[0]}={toleration['value']}:NoSchedule" in DOCS
+
+
+def test_every_volume_that_is_mounted_is_there() -> None:
+    specs = [worker(), one("RayCluster")["spec"]["headGroupSpec"]["template"]["spec"]]
+    specs += [one(kind)["spec"]["template"]["spec"] for kind in ("Job", "Deployment")]
+    for spec in specs:
+        known = {each["name"] for each in spec["volumes"]}
+        for container in spec["containers"]:
+            assert {each["name"] for each in container["volumeMounts"]} <= known
+
+
+@pytest.mark.parametrize("kind", ["Job", "Deployment"])
+def test_commands_are_verbs_with_options_there_are(kind: str) -> None:
+    (container,) = one(kind)["spec"]["template"]["spec"]["containers"]
+    program, verb, *_ = container["command"]
+    assert program == "migrator"
+    done = subprocess.run(
+        [sys.executable, "-m", "migrator", verb, "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"COLUMNS": "200", "PATH": "", "TERM": "dumb"},
+    )
+    known = set(re.findall(r"--[a-z-]+", done.stdout))
+    assert {each for each in container["args"] if each.startswith("--")} <= known
+
+
+def test_gateways_are_reached_where_they_listen() -> None:
+    (container,) = one("Deployment")["spec"]["template"]["spec"]["containers"]
+    (port,) = container["ports"]
+    assert str(port["containerPort"]) in container["args"]
+    assert one("Service")["spec"]["selector"] == {"app": "migrator-gateway"}
+    (served,) = one("Service")["spec"]["ports"]
+    assert served["targetPort"] == port["name"]

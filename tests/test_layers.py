@@ -23,12 +23,18 @@ MAY_IMPORT = {
     "profiling": {"core", "gpu", "learn"},
     "observe": {"core"},
     "serve": {"core", "gpu", "learn"},
+    "dashboard": {"core", "observe", "serve"},
     "load": {"core", "learn", "scenario", "traces"},
     "policies": {"core", "plan", "forecast"},
+    "cluster": {"core", "files", "forecast", "plan", "policies", "scenario", "simulate", "traces"},
 }
-"""Packages not named here (simulate, runtime, cluster, cli) compose the others."""
+"""Packages not named here (simulate, runtime, agents, cli) compose the others."""
 
-APART = [("simulate", "runtime"), ("runtime", "simulate")]
+APART = [
+    ("simulate", "runtime"),
+    ("runtime", "simulate"),
+    *((below, "agents") for below in ("simulate", "runtime", "reproduce")),
+]
 
 
 def _modules() -> list[Path]:

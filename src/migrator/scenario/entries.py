@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field
 
 from migrator.core.scenario import HIGHEST_SEED, MOST_WINDOWS
 from migrator.files.strict import MAX_NUMBER, Entry, Parts
+from migrator.scenario.cluster_entries import MOST_TENANTS, ClusterEntry, GpuEntry
 from migrator.scenario.live_entries import LiveEntry, LiveTenantEntry
 
 VERSION = 1
@@ -146,6 +147,23 @@ class TenantEntry(Entry):
         description="the GPCs that one of its instances always has at least, a size of the board",
         examples=[1],
     )
+    count: int = Field(
+        default=1,
+        ge=1,
+        le=MOST_TENANTS,
+        description="of a cluster: how many tenants like this one there are, numbered NAME-001, "
+        f"NAME-002 with arrivals of their own, an integer from 1 to {MOST_TENANTS}",
+        examples=[100],
+    )
+    memory_gib: float = Field(
+        default=0.0,
+        ge=0,
+        le=1e6,
+        allow_inf_nan=False,
+        description="of a cluster: the memory in GiB that an instance needs to serve it, a number "
+        "of at least 0",
+        examples=[12],
+    )
     arrivals: ArrivalsEntry = Field(
         description="{trace, scale, offset_s} or {generator, mean_rps, offset_s}"
     )
@@ -222,6 +240,11 @@ class ScenarioEntry(Entry):
     tenants: list[TenantEntry] = Field(
         min_length=1, description="a list of at least one tenant object"
     )
+    cluster: ClusterEntry | None = Field(
+        default=None,
+        description="{gpus, apart, together, spare, move_s} where the tenants are placed on "
+        "several GPUs; gpu is then left out",
+    )
     live: LiveEntry | None = Field(
         default=None,
         description="{host, port, tokens, token_variables, max_body_mib, queue_limit, "
@@ -237,4 +260,6 @@ PARTS: Parts = {
     ("tenants", "retraining", "windows"): WindowEntry,
     ("tenants", "live"): LiveTenantEntry,
     ("live",): LiveEntry,
+    ("cluster",): ClusterEntry,
+    ("cluster", "gpus"): GpuEntry,
 }

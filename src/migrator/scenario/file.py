@@ -51,23 +51,27 @@ def parse_scenario(
     """The scenario in YAML that has been read already; paths in it start from `folder`."""
     require_version(data, VERSION)
     file = validated(ScenarioEntry, data, PARTS, "the scenario", "YAML")
+    _require_one_gpu(file)
     board = catalogue.board(file.gpu)
-    slot_s = _slot_s(file.slot_s)
-    window_s = _window_s(file.window_s, slot_s)
+    slot_s = slot_s_of(file.slot_s)
+    window_s = window_s_of(file.window_s, slot_s)
     seed = file.seed if seed is None else seed
     served = services(file.tenants, board, folder)
-    drifting = [_drifts(file, index, each, board) for index, each in enumerate(served)]
+    drifting = [
+        drifts_of(entry.retraining, ("tenants", index, "retraining"), each, board)
+        for index, (entry, each) in enumerate(zip(file.tenants, served, strict=True))
+    ]
     sources = [
         source(each.arrivals, ("tenants", index, "arrivals"), folder)
         for index, each in enumerate(file.tenants)
     ]
-    count = windows or file.windows or _default_windows(drifting, sources, window_s)
+    count = windows or file.windows or default_windows(drifting, sources, window_s)
     tenants = [
         ServedTenant(each, *arrivals(come, each, board, window_s, count, (seed, index)), drift)
         for index, (each, come, drift) in enumerate(zip(served, sources, drifting, strict=True))
     ]
     return Scenario(
-        name=_name(file, name),
+        name=name_of(file, name),
         board=board,
         window_s=float(window_s),
         slot_s=slot_s,
@@ -80,7 +84,21 @@ def parse_scenario(
     )
 
 
-def _name(file: ScenarioEntry, default: str) -> str:
+def _require_one_gpu(file: ScenarioEntry) -> None:
+    if file.cluster is not None:
+        refuse(
+            ("cluster",),
+            "this is a scenario of many GPUs, and one is asked for",
+            "use `migrator cluster plan` or `migrator simulate`, or give gpu instead",
+        )
+    for index, each in enumerate(file.tenants):
+        for key in ("count", "memory_gib"):
+            if key in each.model_fields_set:
+                refuse(("tenants", index, key), "this goes with cluster", "leave it out")
+
+
+def name_of(file: ScenarioEntry, default: str) -> str:
+    """What the run is called."""
     if file.name is None:
         return default
     if not file.name.strip() or not file.name.isprintable():
@@ -88,7 +106,7 @@ def _name(file: ScenarioEntry, default: str) -> str:
     return file.name
 
 
-def _slot_s(slot_s: float) -> float:
+def slot_s_of(slot_s: float) -> float:
     """The slot; a part of a second is made exact, since 1/3 cannot be written in decimals."""
     if slot_s >= 1 and slot_s.is_integer():
         return slot_s
@@ -102,7 +120,8 @@ def _slot_s(slot_s: float) -> float:
     return 1 / parts
 
 
-def _window_s(window_s: float, slot_s: float) -> int:
+def window_s_of(window_s: float, slot_s: float) -> int:
+    """The window in whole seconds and whole slots."""
     if not window_s.is_integer():
         refuse(
             ("window_s",),
@@ -120,8 +139,10 @@ def _window_s(window_s: float, slot_s: float) -> int:
     return int(window_s)
 
 
-def _drifts(file: ScenarioEntry, index: int, service: Service, board: Board) -> tuple[Drift, ...]:
-    entry, location = file.tenants[index].retraining, ("tenants", index, "retraining")
+def drifts_of(
+    entry: RetrainingEntry | None, location: Location, service: Service, board: Board
+) -> tuple[Drift, ...]:
+    """What every window does to the tenant's model, as the file says at `location`."""
     if entry is None:
         return ()
     if (entry.dataset is None) == (entry.windows is None):
@@ -162,9 +183,7 @@ def _seconds(entry: WindowEntry, location: Location, board: Board) -> Curve | No
     return Curve(tuple(points))
 
 
-def _default_windows(
-    drifting: list[tuple[Drift, ...]], sources: list[Source], window_s: int
-) -> int:
+def default_windows(drifting: list[tuple[Drift, ...]], sources: list[Source], window_s: int) -> int:
     """As many as anybody's data drifts in, and as the traces have room for; at least one."""
     wanted = max(len(each) for each in drifting)
     room = [each.windows(window_s) for each in sources]

@@ -22,22 +22,21 @@ from migrator.scenario.profile_file import read_profile
 
 def services(tenants: Sequence[TenantEntry], board: Board, folder: Path) -> list[Service]:
     """How every tenant is served on the board; paths of profiles start from `folder`."""
-    profiles = [
-        _profile(each, ("tenants", index), board, folder) for index, each in enumerate(tenants)
-    ]
-    names = [
-        known.model.rpartition(":")[2] if each.name is None else each.name
-        for each, known in zip(tenants, profiles, strict=True)
-    ]
-    require_names(names)
     served = [
-        Service(name, known, each.slo_ms / 1e3, each.batch, each.min_gpcs)
-        for name, known, each in zip(names, profiles, tenants, strict=True)
+        service_of(each, ("tenants", index), board, folder) for index, each in enumerate(tenants)
     ]
+    require_names([each.tenant for each in served])
     for index, service in enumerate(served):
-        _require_servable(service, ("tenants", index), board)
+        require_servable(service, ("tenants", index), board)
     _require_room(served, board)
     return served
+
+
+def service_of(entry: TenantEntry, location: Location, board: Board, folder: Path) -> Service:
+    """How one tenant would be served on the board; whether it can be is not asked."""
+    known = _profile(entry, location, board, folder)
+    name = known.model.rpartition(":")[2] if entry.name is None else entry.name
+    return Service(name, known, entry.slo_ms / 1e3, entry.batch, entry.min_gpcs)
 
 
 def _profile(entry: TenantEntry, location: Location, board: Board, folder: Path) -> Profile:
@@ -82,7 +81,8 @@ def _require_import_path(entry: TenantEntry, location: Location) -> None:
         )
 
 
-def _require_servable(service: Service, location: Location, board: Board) -> None:
+def require_servable(service: Service, location: Location, board: Board) -> None:
+    """Refuse a tenant that no instance of the board could serve."""
     if service.min_gpcs not in board.sizes:
         refuse((*location, "min_gpcs"), no_such_size(board, service.min_gpcs), sizes_remedy(board))
     latency_s = service.latency_s(1, board.sms)

@@ -1,0 +1,219 @@
+"""Seconds until tenants of a dead machine answer again: python benchmarks/cluster_recovery.py
+
+Three nodes of a Ray cluster on this machine, an emulated A100 each, four tenants with small models
+that really serve. A node is killed with its daemon, as if its power had gone, while clients ask
+through a gateway; then it comes back and another is killed. [--times 5] [--out FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import yaml
+from machine import describe_machine
+
+from migrator.agents.cluster_run import ClusterRun, read_run
+from migrator.agents.ray_connection import NAMESPACE, imported
+from migrator.agents.ray_head import started
+from migrator.agents.reports import ClusterMap
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+NODES = {"g1": "n1", "g2": "n2", "g3": "n3"}
+TENANTS = ("photos", "cameras", "maps", "mail")
+LIMIT_S = 180.0
+NODE: dict[str, Any] = {
+    "num_cpus": 1,
+    "num_gpus": 0,
+    "object_store_memory": 80 * 2**20,
+    "include_dashboard": False,
+}
+BODY = {
+    "inputs": [
+        {"name": "input", "datatype": "UINT8", "shape": [1, 3, 16, 16], "data": [0] * (3 * 16 * 16)}
+    ]
+}
+
+
+def scenario(folder: Path) -> ClusterRun:
+    """The tenants of examples/live.yaml twice, on three GPUs."""
+    shutil.copy(EXAMPLES / "live.profiles.json", folder)
+    tenant = {
+        "model": "small-cnn",
+        "profile": "live.profiles.json",
+        "slo_ms": 500,
+        "batch": 4,
+        "arrivals": {"generator": "azure", "mean_rps": 20},
+        "live": {"benchmark": "nc-synthetic", "pixels": 16, "epochs": 4, "replay": 25},
+    }
+    data = {
+        "version": 1,
+        "window_s": 60,
+        "windows": 3,
+        "policy": "migrator",
+        "forecaster": "last-mean",
+        "cluster": {
+            "gpus": [{"board": "A100-40GB", "name": g, "node": n} for g, n in NODES.items()],
+            "apart": [["photos", "cameras"], ["maps", "mail"]],
+        },
+        "tenants": [{"name": each, **tenant} for each in TENANTS],
+    }
+    path = folder / "recovery.yaml"
+    path.write_text(yaml.safe_dump(data), encoding="utf-8")
+    shared = str(folder / "shared")
+    return read_run(
+        path, driver="emulated", shared=shared, state=folder / "state", began_s=time.time()
+    )
+
+
+@contextmanager
+def gateway(run: ClusterRun, folder: Path) -> Iterator[str]:
+    log = folder / "gateway.log"
+    command = [sys.executable, "-m", "migrator", "gateway", "--port", "0"]
+    with log.open("wb") as errors:
+        process = subprocess.Popen([*command, "--map", f"{run.shared}/map.json"], stderr=errors)
+    try:
+        yield until(lambda: re.findall(r"serving at (\S+)", log.read_text()))[0]
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def until(so: Callable[[], Any]) -> Any:
+    until_s = time.monotonic() + LIMIT_S
+    while time.monotonic() < until_s:
+        found = so()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise SystemExit("it never came")
+
+
+class Client:
+    """Asks for one tenant all the time."""
+
+    def __init__(self, url: str, tenant: str) -> None:
+        self.tenant, self._url = tenant, f"{url}/v2/models/{tenant}/infer"
+        self.answers: list[tuple[float, int]] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+        self._thread.start()
+
+    def _ask(self) -> None:
+        with httpx.Client(timeout=20) as client:
+            while not self._stop.wait(0.05):
+                asked_s = time.monotonic()
+                status = client.post(self._url, json=BODY).status_code
+                self.answers.append((asked_s, status))
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def back_s(self, killed_s: float) -> float:
+        """From the kill to the first answer after the last refusal; 0: nobody was refused."""
+        refused = [at for at, status in self.answers if status != 200 and at > killed_s]
+        if not refused:
+            return 0.0
+        return (
+            min(at for at, status in self.answers if status == 200 and at > refused[-1]) - killed_s
+        )
+
+
+def round_of(
+    ray: Any, cluster: Any, nodes: dict[str, Any], run: ClusterRun, head: Any, url: str
+) -> dict[str, Any]:
+    """Kill the node that serves most, wait until everybody answers, bring it back."""
+
+    def overview() -> Any:
+        return ray.get(head.overview.remote(), timeout=30)
+
+    told = overview()
+    gpu = max(told["gpus"], key=lambda each: len(each.get("tenants", ())))
+    lost = gpu["tenants"]
+    pid = json.loads((run.state_of(gpu["gpu"]) / "daemon.json").read_bytes())["pid"]
+    clients = [Client(url, each) for each in TENANTS]
+    time.sleep(3)
+    killed_s, killed_at_s = time.monotonic(), time.time()
+    os.kill(pid, signal.SIGKILL)
+    cluster.remove_node(nodes.pop(NODES[gpu["gpu"]]), allow_graceful=False)
+    before = {each: told["tenants"][each]["url"] for each in lost}
+
+    def moved() -> bool:
+        homes = msgspec.json.decode(ray.get(head.map.remote(), timeout=30), type=ClusterMap).homes
+        return all(homes.get(each, before[each]) != before[each] for each in lost)
+
+    until(moved)
+    time.sleep(3)
+    for each in clients:
+        each.stop()
+    given_up = [e for e in overview()["events"] if "given up" in e["words"]]
+    found = {
+        "tenants": lost,
+        "noticed_s": round(given_up[-1]["at_s"] - killed_at_s, 2),
+        "back_s": {e.tenant: round(e.back_s(killed_s), 2) for e in clients if e.tenant in lost},
+        "others_refused": sum(
+            status != 200 for e in clients if e.tenant not in lost for _, status in e.answers
+        ),
+    }
+    nodes[NODES[gpu["gpu"]]] = cluster.add_node(**NODE, node_name=NODES[gpu["gpu"]])
+    until(lambda: all(each["state"] == "up" for each in overview()["gpus"]))
+    time.sleep(8)  # what to do the next time is thought out
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    load_average = os.getloadavg()[0]
+    ray = imported()
+    rounds = []
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mr")))
+        temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="mr"))
+        cluster: Any = import_module("ray.cluster_utils").Cluster(
+            initialize_head=True, head_node_args={**NODE, "temp_dir": temporary}
+        )
+        stack.callback(cluster.shutdown)
+        ray.init(
+            address=cluster.address, namespace=NAMESPACE, logging_level="ERROR", log_to_driver=False
+        )
+        stack.callback(ray.shutdown)
+        nodes = {each: cluster.add_node(**NODE, node_name=each) for each in NODES.values()}
+        run = scenario(folder)
+        head = started(ray, run, {})
+        stack.callback(lambda: ray.get(head.stop.remote(), timeout=90))
+        until(lambda: len(msgspec.json.decode(ray.get(head.map.remote()))["homes"]) == len(TENANTS))
+        url = stack.enter_context(gateway(run, folder))
+        time.sleep(8)
+        for number in range(options.times):
+            rounds.append(round_of(ray, cluster, nodes, run, head, url))
+            print(number + 1, rounds[-1], flush=True)
+    worst = [max(each["back_s"].values()) for each in rounds]
+    print(f"all answer again after {min(worst):.1f} to {max(worst):.1f} s")
+    if options.out:
+        result = {"machine": describe_machine(), "load_average": round(load_average, 2)}
+        options.out.write_text(json.dumps({**result, "rounds": rounds}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""One GPU's agent: keeps its daemon alive, tells how it is, and does what the newest head says.
+
+Every order carries the epoch of the head that gives it. An agent that has heard a newer head
+refuses the older one, so that two never act at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from migrator.agents.cluster_run import ClusterRun
+from migrator.agents.daemon_process import DaemonProcess, asked, free_port
+from migrator.agents.gpu_daemon import Settings
+from migrator.agents.reports import Answer, Report, TenantReport
+from migrator.core.errors import MigratorError
+from migrator.learn.atomic import written_whole
+from migrator.scenario.live import ADMIN
+from migrator.scenario.tokens import read_tokens
+
+LOOK_S = 0.25
+TAKE_S = 120.0
+"""A model may be large, a plan may take its time."""
+STOP_S = 25.0
+_AGAIN_S = (0.0, 1.0, 2.0, 5.0, 10.0)
+_EVERYWHERE = ("0.0.0.0", "::")
+
+
+class GpuAgent:
+    """The agent of one GPU; its methods may be called from several threads."""
+
+    def __init__(self, run: ClusterRun, gpu: str, number: int, node: str, address: str) -> None:
+        """`number`: of the GPU in its machine; `address`: where others reach the machine."""
+        self._run, self._gpu, self._number, self._node = run, gpu, number, node
+        live = run.live_on(gpu, ()).live
+        names = [each.name for each in run.scenario.tenants]
+        self._token = (read_tokens(live, names, os.environ) or {}).get(ADMIN)
+        self._host = live.host
+        self._reached = address if live.host in _EVERYWHERE else live.host
+        self._daemon = DaemonProcess(run.state_of(gpu))
+        self._file = run.state_of(gpu) / "agent.json"
+        self._lock, self._looking = threading.Lock(), threading.Lock()
+        self._ending = threading.Event()
+        self._status: Mapping[str, Any] | None = None
+        self._restarts, self._failures, self._words = 0, 0, ""
+        self._epoch = self._read_epoch()
+        known = self._daemon.found()
+        self._tenants: tuple[str, ...] | None = None if known is None else known.tenants
+        self._port = free_port(self._host) if known is None else known.port
+        self._watching = threading.Thread(target=self._watch, name=f"agent of {gpu}", daemon=True)
+        self._watching.start()
+
+    @property
+    def url(self) -> str:
+        """Where its daemon listens."""
+        host = f"[{self._reached}]" if ":" in self._reached else self._reached
+        return f"http://{host}:{self._port}"
+
+    def report(self, epoch: int) -> Report:
+        """How it is; whoever asks with a newer epoch leads from now on."""
+        self._hear(epoch)
+        status = self._status
+        told = {} if status is None else status["tenants"]
+        return Report(
+            gpu=self._gpu,
+            node=self._node,
+            number=self._number,
+            url=self.url,
+            epoch=self._epoch,
+            begun=self._tenants is not None,
+            up=status is not None,
+            tenants={name: _tenant(each) for name, each in told.items()},
+            window=0 if status is None else status["window"],
+            restarts=self._restarts,
+            failures=self._failures,
+            words=self._words,
+        )
+
+    def begin(self, epoch: int, tenants: tuple[str, ...]) -> Answer:
+        """Start the daemon with these tenants, where it has not been started yet."""
+        with self._lock:
+            if not self._hear(epoch):
+                return self._deposed()
+            if self._tenants is None:
+                self._tenants = tenants
+                self._start()
+            return Answer(True, "begun", self._epoch)
+
+    def take(self, epoch: int, tenant: str) -> Answer:
+        """Serve that tenant too; returns once it is served, or is not."""
+        return self._ordered(epoch, {"come": self._run.entry(tenant)}, (tenant,), ())
+
+    def release(self, epoch: int, tenant: str) -> Answer:
+        """Serve that tenant no more; returns once its requests are answered."""
+        return self._ordered(epoch, {"go": tenant}, (), (tenant,))
+
+    def stop(self, epoch: int) -> Answer:
+        """Drain and end the daemon, for good."""
+        if not self._hear(epoch):
+            return self._deposed()
+        self.close()
+        return Answer(True, "stopped", self._epoch)
+
+    def close(self) -> None:
+        """The same without being told to."""
+        self._ending.set()
+        self._watching.join()
+        self._daemon.stop(STOP_S)
+
+    def _ordered(
+        self, epoch: int, body: object, come: tuple[str, ...], gone: tuple[str, ...]
+    ) -> Answer:
+        if not self._hear(epoch):
+            return self._deposed()
+        try:
+            status, told = asked(
+                self.url, "POST", "/admin/tenants", token=self._token, body=body, wait_s=TAKE_S
+            )
+        except MigratorError as error:
+            return Answer(False, str(error), self._epoch)
+        if status != 200:
+            return Answer(False, str(told.get("error", status)), self._epoch)
+        with self._lock:
+            left = [each for each in self._tenants or () if each not in gone]
+            self._tenants = tuple(dict.fromkeys((*left, *come)))
+            self._daemon.keep(self._settings())
+        self._look()
+        return Answer(True, str(told.get("words", "")), self._epoch)
+
+    def _hear(self, epoch: int) -> bool:
+        """Whether that head may give orders; a newer one is remembered across restarts."""
+        if epoch > self._epoch:
+            self._epoch = epoch
+            with written_whole(self._file) as unfinished:
+                unfinished.write_text(json.dumps({"epoch": epoch}), encoding="utf-8")
+        return epoch == self._epoch
+
+    def _deposed(self) -> Answer:
+        return Answer(False, f"a newer head leads {self._gpu}; this one ends", self._epoch)
+
+    def _read_epoch(self) -> int:
+        try:
+            return int(json.loads(self._file.read_bytes())["epoch"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return 0
+
+    def _start(self) -> None:
+        self._daemon.start(self._settings())
+
+    def _settings(self) -> Settings:
+        lease = str(self._daemon.lease.absolute())
+        return Settings(self._run, self._gpu, self._number, self._port, self._tenants or (), lease)
+
+    def _watch(self) -> None:
+        """Look after the daemon until told to stop."""
+        while not self._ending.wait(LOOK_S):
+            with self._lock:  # whoever begins it has it in hand
+                begun, alive = self._tenants is not None, self._daemon.alive
+            if not begun:
+                continue
+            self._daemon.renew()
+            if alive:
+                self._look()
+                self._failures = 0 if self._status is not None else self._failures
+                self._words = "" if self._status is not None else "its daemon is starting"
+            elif not self._again():
+                return
+
+    def _again(self) -> bool:
+        """Start it once more, a little later each time; False: nobody wants it any more."""
+        self._status = None
+        self._words = f"its daemon died: {self._daemon.last_words()}"
+        if self._ending.wait(_AGAIN_S[min(self._failures, len(_AGAIN_S) - 1)]):
+            return False
+        self._failures += 1
+        with self._lock:
+            self._restarts += 1
+            self._start()
+        return True
+
+    def _look(self) -> None:
+        # one at a time: an older answer must not come after a newer one
+        with self._looking:
+            self._status = self._looked()
+
+    def _looked(self) -> Mapping[str, Any] | None:
+        try:
+            status, told = asked(self.url, "GET", "/admin/status", token=self._token)
+        except MigratorError:
+            return None
+        return told if status == 200 and told.get("pid") == self._daemon.pid else None
+
+
+def _tenant(told: Mapping[str, Any]) -> TenantReport:
+    states = told["workers"].values()
+    return TenantReport(
+        ready=any(each != "draining" for each in states) and not told["drained"],
+        drained=told["drained"],
+        received=told["received"],
+        in_time=told["in_time"],
+        late=told["late"],
+        dropped=told["dropped"],
+        failed=told["failed"],
+        accuracy=told["accuracy"],
+        version=told["version"],
+        retraining=told["retraining"] == "running",
+    )

@@ -1,0 +1,132 @@
+"""What a cluster serves, as its head and every agent know it: one scenario, many GPUs.
+
+Plain data that travels: an agent makes from it what its own GPU has to serve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from migrator.core.cluster import ClusterGpu, ClusterScenario, SparingService
+from migrator.core.errors import InputError
+from migrator.core.service import Service
+from migrator.files.strict import listed
+from migrator.files.yaml_file import read_yaml_file
+from migrator.scenario.cluster import parse_cluster
+from migrator.scenario.live import LiveScenario, parse_live
+
+_OF_CLUSTERS = ("count", "memory_gib")
+"""Keys of a tenant that no single GPU's scenario has."""
+
+
+@dataclass(frozen=True)
+class ClusterRun:
+    """One cluster that is served."""
+
+    name: str
+    data: Mapping[str, Any]
+    """The scenario's YAML, read already."""
+    folder: str
+    """Where its paths begin, on every machine."""
+    driver: str
+    shared: str
+    """Where weights and labels outlive a machine: a folder all can reach, or an address."""
+    state: str
+    """The state folder of every machine."""
+    began_s: float
+    """When window 0 began."""
+
+    @cached_property
+    def scenario(self) -> ClusterScenario:
+        """As placing needs it."""
+        return parse_cluster(self.data, folder=Path(self.folder), name=self.name)
+
+    def gpu(self, name: str) -> ClusterGpu:
+        """The GPU called so."""
+        for each in self.scenario.gpus:
+            if each.name == name:
+                return each
+        known = listed([each.name for each in self.scenario.gpus])
+        raise InputError(f"gpu: {self.name} has no {name}; name {known}")
+
+    def state_of(self, gpu: str) -> Path:
+        """Where the daemon of that GPU keeps everything."""
+        return Path(self.state) / "cluster" / quote(self.name, "") / quote(gpu, "")
+
+    def entry(self, tenant: str) -> dict[str, Any]:
+        """The tenant as a single GPU's daemon takes it on."""
+        at = [each.name for each in self.scenario.tenants].index(tenant)
+        found = dict(self.data["tenants"][self.scenario.tenants[at].entry])
+        live = dict(found.get("live") or {})
+        live.setdefault("seed", self.scenario.seed + at)
+        found.pop("count", None)
+        return {**found, "name": tenant, "live": live}
+
+    def read(self, gpu: str, entry: object) -> LiveScenario:
+        """A scenario of that tenant alone on that GPU."""
+        if not isinstance(entry, dict):
+            raise InputError("come: this is no tenant; give it as scenarios have it")
+        kept = {key: value for key, value in entry.items() if key not in _OF_CLUSTERS}
+        base = {key: value for key, value in self.data.items() if key != "cluster"}
+        data = {**base, "gpu": self.gpu(gpu).board.name, "tenants": [kept]}
+        alone = parse_live(data, folder=Path(self.folder), name=f"{self.name}-{gpu}")
+        return _sparing(alone, float(entry.get("memory_gib") or 0.0))
+
+    def live_on(self, gpu: str, tenants: Iterable[str]) -> LiveScenario:
+        """What that GPU's daemon begins with; perhaps nobody."""
+        names = [each.name for each in self.scenario.tenants]
+        read = [self.read(gpu, self.entry(each)) for each in tenants]
+        first = read[0] if read else self.read(gpu, self.entry(names[0]))
+        scenario = replace(
+            first.scenario,
+            name=f"{quote(self.name, '')}-{quote(gpu, '')}",
+            tenants=tuple(each.scenario.tenants[0] for each in read),
+        )
+        return replace(first, scenario=scenario, tenants=tuple(each.tenants[0] for each in read))
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Every model that some tenant has."""
+        found = (next(iter(e.served.values())).service.profile.model for e in self.scenario.tenants)
+        return tuple(dict.fromkeys(found))
+
+
+def read_run(path: Path, *, driver: str, shared: str, state: Path, began_s: float) -> ClusterRun:
+    """The cluster in a scenario file; InputError names the file, the key and the remedy."""
+
+    def parse(data: object) -> ClusterRun:
+        parse_cluster(data, folder=path.parent, name=path.stem)
+        assert isinstance(data, dict)
+        name = data.get("name") or path.stem
+        folder = str(path.parent.absolute())
+        return ClusterRun(name, data, folder, driver, shared, str(state.absolute()), began_s)
+
+    run = read_yaml_file(path, parse)
+    for each in run.scenario.gpus:
+        board = each.board.name
+        for tenant in run.scenario.tenants:
+            if board in tenant.served:
+                run.read(each.name, run.entry(tenant.name))
+        break  # what only running needs does not depend on the board
+    return run
+
+
+def _sparing(alone: LiveScenario, memory_gib: float) -> LiveScenario:
+    """With the memory its worker needs, which leaves small instances out."""
+    served, live = alone.scenario.tenants[0], alone.tenants[0]
+    plain = served.service
+    service: Service = SparingService(
+        plain.tenant,
+        plain.profile,
+        plain.slo_s,
+        plain.batch,
+        plain.min_gpcs,
+        memory_gib=memory_gib,
+    )
+    scenario = replace(alone.scenario, tenants=(replace(served, service=service),))
+    return replace(alone, scenario=scenario, tenants=(replace(live, service=service),))

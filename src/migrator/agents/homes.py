@@ -1,0 +1,76 @@
+"""Who is to live where when things have changed: pure, from what is known to what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from migrator.agents.reports import ClusterMap, Report
+
+
+def homes_from(reports: Mapping[str, Report]) -> dict[str, str]:
+    """Tenant -> GPU, as the agents say; of two the one that takes its requests."""
+    found: dict[str, tuple[bool, str]] = {}
+    for gpu, report in sorted(reports.items()):
+        for name, each in report.tenants.items():
+            known = found.get(name)
+            if known is None or (each.ready and not known[0]):
+                found[name] = each.ready, gpu
+    return {name: gpu for name, (_, gpu) in found.items()}
+
+
+def homeless(
+    tenants: Collection[str], homes: Mapping[str, str], alive: Collection[str]
+) -> list[str]:
+    """Those whom nobody serves, in the scenario's order."""
+    return [each for each in tenants if homes.get(each) not in alive]
+
+
+def strays(homes: Mapping[str, str], reports: Mapping[str, Report]) -> list[tuple[str, str]]:
+    """(GPU, tenant) of daemons that serve somebody who lives elsewhere, and is served there."""
+    found = []
+    for gpu, report in reports.items():
+        for name in report.tenants:
+            home = homes.get(name)
+            if home is None or home == gpu or home not in reports:
+                continue
+            there = reports[home].tenants.get(name)
+            if there is not None and there.ready:
+                found.append((gpu, name))
+    return found
+
+
+def missing(homes: Mapping[str, str], reports: Mapping[str, Report]) -> list[str]:
+    """Tenants whose home is up and does not know them."""
+    return [
+        name
+        for name, gpu in homes.items()
+        if gpu in reports and reports[gpu].up and name not in reports[gpu].tenants
+    ]
+
+
+def next_map(
+    known: ClusterMap,
+    epoch: int,
+    tenants: Sequence[str],
+    homes: Mapping[str, str],
+    reports: Mapping[str, Report],
+    words: Mapping[str, str],
+) -> ClusterMap | None:
+    """The map as it should be now; None: it is as it was. `words`: why somebody is away.
+
+    Who is in the map stays while its instances change; who comes is in it once it is ready.
+    """
+    served, away = {}, {}
+    for name in tenants:
+        report = reports.get(homes.get(name, ""))
+        there = None if report is None else report.tenants.get(name)
+        if report is None or there is None:
+            away[name] = words.get(name, "it is on its way to a GPU")
+        elif there.ready or known.homes.get(name) == report.url:
+            served[name] = report.url
+        else:
+            away[name] = words.get(name, "it has no instance yet")
+    pages = {gpu: report.url for gpu, report in reports.items()}
+    if (served, away, pages, epoch) == (known.homes, known.away, known.pages, known.epoch):
+        return None
+    return ClusterMap(epoch, known.version + 1, served, away, pages, known.admin)

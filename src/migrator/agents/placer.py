@@ -1,0 +1,74 @@
+"""Placements while the cluster runs: by measured rates, on the GPUs that are there.
+
+Where everybody would go if a GPU went is thought out before it does, so that nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+
+from migrator.agents.demand import Measured, standing
+from migrator.agents.refuge import refuge
+from migrator.cluster.place import place
+from migrator.core.cluster import ClusterPlan, ClusterScenario
+
+NEVER = 1e6
+"""The price of a move, in seconds of goodput, at which nobody moves who has a home."""
+MOST_THOUGHT_OF = 8
+"""GPUs: with more of them, where to go is found when it is needed."""
+PLACE_S = 5.0
+"""Nothing new is begun after so long when a placement is looked for."""
+
+
+class Placer:
+    """Finds placements, in a thread; for the head's event loop."""
+
+    def __init__(self, scenario: ClusterScenario) -> None:
+        self._scenario = scenario
+        self.measured = Measured(scenario.window_s)
+        self._thought_of: object = None
+        self._fallbacks: dict[str, dict[str, str]] = {}
+
+    async def placed(
+        self, gpus: Sequence[str], current: Mapping[str, str], move_s: float | None = None
+    ) -> ClusterPlan:
+        """The best placement on these GPUs; `move_s`: another price of a move."""
+        now = standing(self._scenario, gpus, self.measured.rates_rps(), move_s=move_s)
+        return await asyncio.to_thread(place, now, current=dict(current), seconds=PLACE_S)
+
+    def knows(self, homes: Mapping[str, str], alive: Collection[str]) -> bool:
+        """Whether it was thought out what to do if one of these went, or would take too long."""
+        if len(set(homes.values())) > MOST_THOUGHT_OF:
+            return True
+        return self._thought_of == _situation(homes, alive)
+
+    async def look_ahead(self, homes: Mapping[str, str], alive: Sequence[str]) -> None:
+        """Think it out."""
+        situation, found = _situation(homes, alive), {}
+        for gone in dict.fromkeys(homes.values()):
+            left = [each for each in alive if each != gone]
+            kept = {name: gpu for name, gpu in homes.items() if gpu != gone}
+            if left:
+                found[gone] = (await self.placed(left, kept, NEVER)).placement
+        self._thought_of, self._fallbacks = situation, found
+
+    def refuge(
+        self, names: Sequence[str], homes: Mapping[str, str], alive: Collection[str]
+    ) -> dict[str, str]:
+        """Where these go at once; nobody else moves."""
+        return refuge(standing(self._scenario, alive, self.measured.rates_rps()), names, homes)
+
+    def thought_out(
+        self, names: Sequence[str], homes: Mapping[str, str], alive: Collection[str]
+    ) -> dict[str, str] | None:
+        """Where these go, all of whom lived on one GPU that went; None: it has to be found."""
+        gone = {homes.get(each) for each in names}
+        planned = self._fallbacks.get(gone.pop() or "") if len(gone) == 1 else None
+        if planned is None or any(planned.get(each) not in alive for each in names):
+            return None
+        return planned
+
+
+def _situation(homes: Mapping[str, str], alive: Collection[str]) -> object:
+    return tuple(sorted(homes.items())), tuple(sorted(alive))

@@ -1,0 +1,79 @@
+"""Where tenants go at once when their GPU went and nothing was thought out: wherever there is room.
+
+The next placement at a window's edge puts right what this did badly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from migrator.core.cluster import ClusterGpu, ClusterScenario, ClusterTenant
+from migrator.scenario.load import highest_rps
+
+
+def refuge(
+    scenario: ClusterScenario, names: Sequence[str], homes: Mapping[str, str]
+) -> dict[str, str]:
+    """Tenant -> GPU for those that find one; `homes` are of everybody else, on the scenario's GPUs.
+
+    Units that must be together go together; the busiest go first, each to the least busy GPU.
+    """
+    living = dict(homes)
+    tenants = {each.name: each for each in scenario.tenants}
+    units = sorted(_units(scenario, names), key=lambda unit: -sum(_rps(tenants[e]) for e in unit))
+    for unit in units:
+        able = [each for each in scenario.gpus if _fits(scenario, tenants, unit, each, living)]
+        if able:
+            chosen = min(able, key=lambda gpu: _load(tenants, gpu, living))
+            living |= dict.fromkeys(unit, chosen.name)
+    return {name: living[name] for name in names if name in living}
+
+
+def _units(scenario: ClusterScenario, names: Sequence[str]) -> list[tuple[str, ...]]:
+    left = dict.fromkeys(names)
+    units = []
+    for group in scenario.rules.together:
+        unit = tuple(each for each in left if each in group)
+        if unit:
+            units.append(unit)
+            for each in unit:
+                del left[each]
+    return [*units, *((each,) for each in left)]
+
+
+def _fits(
+    scenario: ClusterScenario,
+    tenants: Mapping[str, ClusterTenant],
+    unit: Sequence[str],
+    gpu: ClusterGpu,
+    living: Mapping[str, str],
+) -> bool:
+    """Whether each has an instance's room there, and no rule is broken."""
+    here = [name for name, home in living.items() if home == gpu.name]
+    every = [*here, *unit]
+    if any(gpu.board.name not in tenants[each].served for each in every):
+        return False
+    least = sum(tenants[each].served[gpu.board.name].service.min_gpcs for each in every)
+    if least > gpu.board.compute_slices:
+        return False
+    if any(len(group.intersection(every)) > 1 for group in scenario.rules.apart):
+        return False
+    for group in scenario.rules.together:
+        elsewhere = [e for e in group - set(every) if living.get(e) not in (None, gpu.name)]
+        if group.intersection(unit) and elsewhere:
+            return False
+    return True
+
+
+def _load(
+    tenants: Mapping[str, ClusterTenant], gpu: ClusterGpu, living: Mapping[str, str]
+) -> float:
+    here = [tenants[name] for name, home in living.items() if home == gpu.name]
+    return sum(
+        _rps(each) / highest_rps(each.served[gpu.board.name].service, gpu.board) for each in here
+    )
+
+
+def _rps(tenant: ClusterTenant) -> float:
+    served = next(iter(tenant.served.values()))
+    return served.trace.mean_rps

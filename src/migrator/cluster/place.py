@@ -1,0 +1,162 @@
+"""The one entry: a cluster scenario in, where everybody lives out, with a bound.
+
+Kinds of tenants -> sets of them with what they are worth at most -> a program over sets that
+asks the planner where it matters -> names on GPUs, moving few -> what one more GPU would bring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+
+from migrator.cluster.alike import representatives
+from migrator.cluster.demand import Kind, kinds_of
+from migrator.cluster.items import items_of
+from migrator.cluster.market import Budget, Market, open_market
+from migrator.cluster.moves import Named, groups_of, held_now, homes_of, named, unmoved
+from migrator.cluster.one_more import one_more_rps
+from migrator.cluster.pooled import pooled_bound
+from migrator.cluster.solve import Solution, solve
+from migrator.cluster.themselves import planned_themselves, value_of
+from migrator.cluster.words import notes_on, without_gpu
+from migrator.cluster.workers import Here, Workers
+from migrator.cluster.worth import Floats, Ints
+from migrator.core.cluster import ClusterGpu, ClusterPlan, ClusterScenario, GpuPlacement
+from migrator.scenario.load import highest_rps
+
+MOST_PLANNED = 160
+"""Sets that the planner is asked about, unless the caller says otherwise."""
+_PART_FOR_LIKES = 0.35
+"""Of the budget, where near kinds are placed alike: the rest is for the tenants themselves."""
+
+
+def place(
+    scenario: ClusterScenario,
+    workers: Workers | None = None,
+    *,
+    current: Mapping[str, str] | None = None,
+    seconds: float | None = None,
+    most_planned: int = MOST_PLANNED,
+    told: Callable[[], None] = lambda: None,
+) -> ClusterPlan:
+    """Who lives where. `current`: tenant -> GPU of now; `seconds`: begin nothing new after them.
+
+    Without `seconds` only work is counted, so that the same scenario has the same placement.
+    """
+    began = perf_counter()
+    kinds = _Kinds.of(scenario)
+    part = _PART_FOR_LIKES if kinds.merged else 1.0
+    budget = Budget(round(part * most_planned), None if seconds is None else began + part * seconds)
+    market = open_market(
+        scenario,
+        kinds.classes,
+        items_of(kinds.class_of, scenario.rules),
+        workers or Here(),
+        budget,
+    )
+    market.told = told
+    solution, units = _placed(market)
+    homes = _homes(scenario, market, solution, units, current or {})
+    names = {
+        gpu: tuple(sorted(name for unit in each for name in unit))
+        for gpu, each in homes.living.items()
+    }
+    if kinds.merged:
+        budget.until = None if seconds is None else began + seconds
+        worth = planned_themselves(scenario, market, names, homes, kinds.of_tenant)
+        bound = pooled_bound(scenario, [kinds.of_tenant[n] for e in names.values() for n in e])
+    else:
+        worth = {gpu: (value_of(market, homes, gpu), True) for gpu in names}
+        bound = solution.bound
+    placements = tuple(_gpu(scenario, each, names, kinds, worth) for each in scenario.gpus)
+    return ClusterPlan(
+        scenario=scenario.name,
+        gpus=placements,
+        unplaced=without_gpu(market, homes.homeless),
+        upper_bound_rps=max(
+            bound / scenario.window_s, sum(each.goodput_rps for each in placements)
+        ),
+        one_more_rps=one_more_rps(market, scenario.window_s),
+        moved=_moved(names, current or {}),
+        notes=notes_on(scenario, names, current or {}, merged=kinds.merged),
+        place_s=perf_counter() - began,
+    )
+
+
+@dataclass(frozen=True)
+class _Kinds:
+    """The kinds of a scenario, and the classes that stand for them where they are too many."""
+
+    of_tenant: dict[str, Kind]
+    classes: list[Kind]
+    class_of: dict[str, int]
+    merged: bool
+
+    @staticmethod
+    def of(scenario: ClusterScenario) -> _Kinds:
+        by_entry = kinds_of(scenario)
+        entries, kinds = list(by_entry), list(by_entry.values())
+        stands_for = representatives(kinds, scenario.boards, scenario.window_s)
+        chosen = sorted(set(stands_for))
+        number = {entry: chosen.index(stands_for[i]) for i, entry in enumerate(entries)}
+        return _Kinds(
+            of_tenant={each.name: by_entry[each.entry] for each in scenario.tenants},
+            classes=[kinds[each] for each in chosen],
+            class_of={each.name: number[each.entry] for each in scenario.tenants},
+            merged=len(chosen) < len(kinds),
+        )
+
+
+def _placed(market: Market) -> tuple[Solution, Ints]:
+    """The best placement; where units are left over, the best one of those that are not."""
+    solution = solve(market, market.units)
+    if not solution.left_over.any():
+        return solution, market.units
+    units = market.units - solution.left_over
+    return solve(market, units), units
+
+
+def _homes(
+    scenario: ClusterScenario,
+    market: Market,
+    solution: Solution,
+    units: Ints,
+    current: Mapping[str, str],
+) -> Named:
+    held = held_now(market.items, current)
+    groups = groups_of(market, scenario, held)
+    if not current:
+        return named(market, unmoved(solution, groups), held)
+    homes = homes_of(market, solution, units, groups, _move_costs(scenario, market))
+    return named(market, homes, held)
+
+
+def _move_costs(scenario: ClusterScenario, market: Market) -> Floats:
+    """[item]: requests that are lost when a unit moves."""
+    rates = [each.mean_rps * next(iter(each.views.values())).accuracy for each in market.kinds]
+    costs: Floats = scenario.rules.move_s * (market.members @ np.array(rates))
+    return costs
+
+
+def _gpu(
+    scenario: ClusterScenario,
+    gpu: ClusterGpu,
+    names: Mapping[str, tuple[str, ...]],
+    kinds: _Kinds,
+    worth: Mapping[str, tuple[float, bool]],
+) -> GpuPlacement:
+    tenants = names.get(gpu.name, ())
+    value, planned = worth[gpu.name] if tenants else (0.0, True)
+    load = 0.0
+    for each in map(kinds.of_tenant.__getitem__, tenants):
+        most_rps = highest_rps(each.views[gpu.board.name].service, gpu.board)
+        load += each.mean_rps / most_rps * (1 - scenario.rules.spare)
+    return GpuPlacement(gpu, tenants, value / scenario.window_s, load, planned)
+
+
+def _moved(names: Mapping[str, tuple[str, ...]], current: Mapping[str, str]) -> tuple[str, ...]:
+    homes = {name: gpu for gpu, tenants in names.items() for name in tenants}
+    return tuple(sorted(n for n, gpu in homes.items() if current.get(n, gpu) != gpu))

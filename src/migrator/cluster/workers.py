@@ -1,0 +1,116 @@
+"""Who does the work of many GPUs: this process, several of them, or a Ray cluster.
+
+All three give the same results in the same order; whoever needs work done is handed one of them.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from multiprocessing import get_context
+from typing import Any, Protocol, TypeVar
+
+from migrator.core.errors import InputError, MigratorError
+from migrator.simulate.compare import cores
+
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
+
+ANSWERS_WITHIN_S = 5.0
+
+
+class Workers(Protocol):
+    """A function over many tasks, results in the order of the tasks."""
+
+    def map(
+        self, function: Callable[[_Task], _Result], tasks: Sequence[_Task]
+    ) -> Iterator[_Result]:
+        """Every task's result; both must be picklable, as must the function."""
+        ...
+
+
+class Here:
+    """One after the other, in this process."""
+
+    def map(
+        self, function: Callable[[_Task], _Result], tasks: Sequence[_Task]
+    ) -> Iterator[_Result]:
+        """Every task's result."""
+        return map(function, tasks)
+
+
+class Processes:
+    """Several processes of this machine."""
+
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+
+    def map(
+        self, function: Callable[[_Task], _Result], tasks: Sequence[_Task]
+    ) -> Iterator[_Result]:
+        """Every task's result."""
+        results: Iterator[_Result] = self._pool.imap(function, tasks)
+        return results
+
+
+class RayWorkers:
+    """Tasks of a Ray cluster; every machine of it has this package installed."""
+
+    def __init__(self, ray: Any) -> None:
+        self._ray = ray
+
+    def map(
+        self, function: Callable[[_Task], _Result], tasks: Sequence[_Task]
+    ) -> Iterator[_Result]:
+        """Every task's result."""
+        remote = self._ray.remote(num_cpus=1)(function)
+        for waiting in [remote.remote(each) for each in tasks]:
+            yield self._ray.get(waiting)
+
+
+@contextmanager
+def open_workers(jobs: int | None = None, ray_address: str | None = None) -> Iterator[Workers]:
+    """`jobs` processes (None: one per core) or the Ray cluster at an address, until the end."""
+    if ray_address is not None:
+        with _ray(ray_address) as workers:
+            yield workers
+        return
+    at_once = cores() if jobs is None else jobs
+    if at_once <= 1:
+        yield Here()
+        return
+    # Ctrl-C reaches the workers too; they leave it to us, who end them.
+    with get_context("spawn").Pool(at_once, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
+        yield Processes(pool)
+
+
+@contextmanager
+def _ray(address: str) -> Iterator[RayWorkers]:
+    try:
+        ray: Any = import_module("ray")
+    except ModuleNotFoundError as error:
+        raise MigratorError(
+            "--ray needs ray, which is not installed: pip install ray, or leave --ray out"
+        ) from error
+    try:
+        _knock(address)
+        ray.init(address=address, logging_level="ERROR", log_to_driver=False)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"--ray: no Ray cluster answers at {address!r} ({type(error).__name__}); start one "
+            "with `ray start --head` and give its address, or leave --ray out"
+        ) from error
+    try:
+        yield RayWorkers(ray)
+    finally:
+        ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """OSError where nobody listens at HOST:PORT: Ray itself would try for minutes."""
+    host, colon, port = address.rpartition("://")[2].rpartition(":")
+    if colon and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), ANSWERS_WITHIN_S).close()

@@ -1,0 +1,166 @@
+"""Two agents without Ray: tenants come and go while others are served, and daemons come back."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from support.agents import VARIABLES, cluster_run, feedback, infer, until
+from support.gateways import Asking
+
+from migrator.agents.agent import GpuAgent
+from migrator.agents.cluster_run import ClusterRun
+from migrator.agents.daemon_process import DaemonProcess, asked
+from migrator.agents.gpu_daemon import Settings
+from migrator.agents.reports import Report
+
+
+class Pair:
+    """Two GPUs of one cluster."""
+
+    def __init__(self, run: ClusterRun) -> None:
+        self.run = run
+        self.first, self.second = (GpuAgent(run, g, 0, "here", "127.0.0.1") for g in ("g1", "g2"))
+
+    def served(self, agent: GpuAgent, *tenants: str) -> Report:
+        def look() -> Report | None:
+            report = agent.report(1)
+            ready = all(each.ready for each in report.tenants.values())
+            return report if report.up and ready and set(report.tenants) == set(tenants) else None
+
+        def words() -> tuple[Report, str]:
+            log = self.run.state_of(agent.report(1).gpu) / "daemon.log"
+            return agent.report(1), log.read_text(encoding="utf-8")[-3000:]
+
+        found = until(look, words)
+        assert isinstance(found, Report)
+        return found
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    pytest.importorskip("fsspec", reason="weights and labels are shared through fsspec")
+    before = dict(os.environ)
+    os.environ.update(VARIABLES)
+    folder = tmp_path_factory.mktemp("agents")
+    made = Pair(cluster_run(folder, ["a", "b", "c"], [{"name": "g1"}, {"name": "g2"}]))
+    try:
+        made.first.begin(1, ("a", "b"))
+        made.second.begin(1, ())
+        made.served(made.first, "a", "b")
+        made.served(made.second)
+        yield made
+    finally:
+        made.first.close()
+        made.second.close()
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def test_a_tenant_takes_its_weights_and_labels_along_and_nobody_else_notices(pair: Pair) -> None:
+    for number in range(30):
+        assert infer(pair.first.url, "a", f"r{number}").status_code == 200
+        assert feedback(pair.first.url, "a", f"r{number}", number % 3).status_code == 200
+    version = infer(pair.first.url, "a").json()["model_version"]
+    with Asking(pair.first.url, ["b"]) as asking:
+        came = pair.second.take(1, "a")
+        assert came.done, came
+        gone = pair.first.release(1, "a")
+        assert gone.done, gone
+        until(lambda: asking.answers["b", 200] > 5, lambda: asking.reasons)
+    assert not asking.refused, asking.reasons
+    assert infer(pair.first.url, "a").status_code == 404
+    reply = infer(pair.second.url, "a")
+    assert (reply.status_code, reply.json()["model_version"]) == (200, version)
+    _, told = asked(pair.second.url, "GET", "/admin/status", token=None)
+    assert list(told["tenants"]) == ["a"]
+    rows = pair.run.state_of("g2").glob("live/*/labels.db")
+    assert next(rows).stat().st_size > 30 * 3 * 16 * 16
+
+
+def test_orders_are_idempotent_and_those_of_an_older_head_are_refused(pair: Pair) -> None:
+    again = pair.second.take(1, "a")
+    assert again.done
+    assert "was here already" in again.words
+    assert pair.first.release(1, "a").words == "a was not here"
+    assert pair.second.begin(1, ("c",)).done
+    pair.served(pair.second, "a")
+    pair.second.report(5)
+    refused = pair.second.take(4, "c")
+    assert (refused.done, refused.epoch) == (False, 5)
+    assert not pair.second.begin(4, ()).done
+    assert not pair.second.stop(4).done
+    assert "c" not in pair.second.report(5).tenants
+
+
+def test_the_last_tenant_goes_and_one_comes_to_an_empty_gpu(pair: Pair) -> None:
+    assert pair.second.release(5, "a").done
+    assert pair.second.report(5).tenants == {}
+    units = asked(pair.second.url, "GET", "/admin/status", token=None)[1]["units"]
+    assert not [each for each in units if each["task"]]
+    assert pair.second.take(5, "c").done
+    assert infer(pair.second.url, "c").status_code == 200
+
+
+def test_what_cannot_be_taken_on_is_refused_in_words_and_disturbs_nobody(pair: Pair) -> None:
+    entry = {**pair.run.entry("a"), "name": "z", "model": "support.means_model:Nobody"}
+    status, told = asked(
+        pair.second.url, "POST", "/admin/tenants", token=None, body={"come": entry}, wait_s=30
+    )
+    assert status == 400, told
+    status, told = asked(
+        pair.second.url, "POST", "/admin/tenants", token=None, body={"come": {}, "go": "c"}
+    )
+    assert (status, told["error"]) == (400, "come, go: give one of both")
+    assert infer(pair.second.url, "c").status_code == 200
+
+
+def test_a_daemon_that_dies_is_started_again_with_whom_it_had(pair: Pair) -> None:
+    pid = json.loads((pair.run.state_of("g2") / "daemon.json").read_bytes())["pid"]
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not pair.second.report(5).up, lambda: "it was not noticed")
+    report = pair.served(pair.second, "c")
+    assert report.restarts == 1
+    assert infer(pair.second.url, "c").status_code == 200
+
+
+def test_a_daemon_that_cannot_serve_says_why_in_one_sentence(tmp_path: Path) -> None:
+    run = cluster_run(tmp_path, ["a"], [{"name": "g1"}])
+    process = DaemonProcess(run.state_of("g1"))
+    process.start(Settings(run, "no such GPU", 0, 0, (), str(process.lease)))
+    until(lambda: not process.alive, process.last_words)
+    assert "error: gpu: small has no no such GPU" in process.last_words()
+    assert process.found() is None
+
+
+def test_where_tokens_are_asked_for_the_agent_has_the_administrations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("fsspec", reason="weights and labels are shared through fsspec")
+    names = {"admin": "ADMIN_TOKEN", "a": "A_TOKEN"}
+    for name, value in {**VARIABLES, "ADMIN_TOKEN": "admin " * 9, "A_TOKEN": "a" * 40}.items():
+        monkeypatch.setenv(name, value.replace(" ", "-"))
+    live = {"port": 0, "token_variables": names}
+    run = cluster_run(tmp_path, ["a"], [{"name": "g1"}], live=live)
+    agent = GpuAgent(run, "g1", 0, "here", "127.0.0.1")
+    try:
+        agent.begin(1, ())
+        until(lambda: agent.report(1).up, lambda: agent.report(1))
+        assert httpx.get(f"{agent.url}/admin/status").status_code == 401
+        come = {"come": run.entry("a")}
+        tenant = {"authorization": f"Bearer {'a' * 40}"}
+        reply = httpx.post(f"{agent.url}/admin/tenants", json=come, headers=tenant)
+        assert reply.status_code == 403
+        assert agent.report(1).tenants == {}
+        assert agent.take(1, "a").done
+        tokened = httpx.get(f"{agent.url}/v2/models/a/ready", headers=tenant)
+        assert tokened.status_code == 200
+    finally:
+        agent.close()
+    settings = (run.state_of("g1") / "settings.json").read_text(encoding="utf-8")
+    assert "a" * 40 not in settings

@@ -1,0 +1,297 @@
+"""A cluster of three nodes on this machine: placed, moved, killed piece by piece, always served."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from support.agents import cluster_run, feedback, infer, until
+from support.gateways import Asking, gateway
+from support.live_daemon import LIMIT_S
+
+from migrator.agents.cluster_run import ClusterRun
+from migrator.agents.ray_agents import agent_name
+from migrator.agents.ray_connection import NAMESPACE, head_of
+from migrator.agents.ray_head import started
+from migrator.agents.reports import Answer, ClusterMap
+from migrator.gpu.processes import exists
+from migrator.runtime.shared_store import SharedStore
+
+pytest.importorskip("ray", reason="agents run on Ray: pip install 'migrator[cluster]'")
+
+from support.ray_nodes import RayNodes, ray_nodes
+
+MIGRATOR = (sys.executable, "-m", "migrator")
+TENANTS = ("photos", "mail", "maps")
+GPUS = {"g0": "first", "g1": "n1", "g2": "n2"}
+
+
+@dataclass
+class World:
+    """A cluster that serves, and a gateway before it."""
+
+    run: ClusterRun
+    nodes: RayNodes
+    head: Any
+    url: str
+    folder: Path
+
+    def asked(self, method: str, *what: object) -> Any:
+        return self.nodes.ray.get(getattr(self.head, method).remote(*what), timeout=60)
+
+    def map(self) -> ClusterMap:
+        return msgspec.json.decode(self.asked("map"), type=ClusterMap)
+
+    def home(self, tenant: str) -> str:
+        return str(self.asked("overview")["tenants"][tenant]["gpu"])
+
+    def states(self) -> set[str]:
+        return {each["state"] for each in self.asked("overview")["gpus"]}
+
+    def daemon(self, gpu: str) -> int:
+        return int(json.loads((self.run.state_of(gpu) / "daemon.json").read_bytes())["pid"])
+
+    def until_served(self) -> ClusterMap:
+        found = until(lambda: set(self.map().homes) == set(TENANTS) and self.map(), self.words)
+        assert isinstance(found, ClusterMap)
+        return found
+
+    def words(self) -> str:
+        logs = [self.run.state_of(gpu) / "daemon.log" for gpu in GPUS]
+        said = [each.read_text(encoding="utf-8")[-1500:] for each in logs if each.exists()]
+        return "\n".join([json.dumps(self.asked("overview")), *said])
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("cluster")
+    gpus = [{"name": gpu, "node": node} for gpu, node in GPUS.items()]
+    boards = [{"board": "A100-40GB", **each} for each in gpus]
+    rules: dict[str, Any] = {"gpus": boards, "apart": [["photos", "mail"]]}
+    with ray_nodes("n1", "n2") as nodes:
+        run = cluster_run(folder, TENANTS, gpus, window_s=20, cluster=rules)
+        said = _serve(folder / "small.yaml", nodes.address, run)
+        assert f"serving {len(TENANTS)} tenants" in said
+        made = World(run, nodes, head_of(nodes.ray, "small"), "", folder)
+        try:
+            until(lambda: made.states() == {"up"}, made.words)
+            with gateway(folder / "gateway.log", "--cluster", nodes.address) as url:
+                made.url = url
+                yield made
+        finally:
+            with suppress(Exception):  # the last test has ended it
+                nodes.ray.get(made.head.stop.remote(), timeout=60)
+                nodes.ray.kill(made.head)
+
+
+def _serve(path: Path, address: str, run: ClusterRun) -> str:
+    folders = ("--state", run.state, "--shared", run.shared)
+    done = subprocess.run(
+        [*MIGRATOR, "serve", str(path), "--cluster", address, "--detach", *folders],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_tenants_are_placed_as_the_rules_want_it_and_served_through_the_gateway(
+    world: World,
+) -> None:
+    assert world.home("photos") != world.home("mail")
+    for each in TENANTS:
+        reply = infer(world.url, each, f"first of {each}")
+        assert reply.status_code == 200, reply.text
+        assert reply.json()["id"] == f"first of {each}"
+    assert httpx.get(f"{world.url}/v2/health/ready").status_code == 200
+    index = httpx.post(f"{world.url}/v2/repository/index", json={}).json()
+    assert {each["name"] for each in index if each["state"] == "READY"} == set(TENANTS)
+    assert infer(world.url, "nobody").status_code == 404
+
+
+def test_status_tells_of_every_gpu_and_tenant(world: World) -> None:
+    done = subprocess.run(
+        [*MIGRATOR, "status", "--cluster", world.nodes.address],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=True,
+    )
+    for gpu in GPUS:
+        assert f"{gpu:16} A100-40GB    up" in done.stdout
+    for tenant in TENANTS:
+        assert f"{tenant:16} {world.home(tenant)}" in done.stdout
+    metrics = httpx.get(f"{world.url}/metrics").text
+    labels = f'{{gpu="{world.home("maps")}",tenant="maps"}}'
+    assert f"migrator_cluster_tenant_served{labels} 1.0" in metrics
+    page = httpx.get(f"{world.url}/cluster", headers={"accept": "text/html"}).text
+    assert all(url in page for url in world.map().pages.values())
+
+
+def test_without_room_for_everybody_nothing_is_begun_and_the_reason_told(world: World) -> None:
+    folder = world.folder / "full"
+    folder.mkdir()
+    names = [f"t{number}" for number in range(9)]
+    run = replace(cluster_run(folder, names, [{"name": "full", "node": "n1"}]), name="full")
+    head = started(world.nodes.ray, run, {})
+    try:
+        ended = until(lambda: world.nodes.ray.get(head.ended.remote(), timeout=30), lambda: "")
+    finally:
+        world.nodes.ray.get(head.stop.remote(), timeout=60)
+        world.nodes.ray.kill(head)
+    assert "no GPU has room for" in ended
+    assert set(world.map().homes) == set(TENANTS)
+
+
+def test_a_tenant_moves_under_load_without_a_failed_request(world: World) -> None:
+    source = world.home("maps")
+    target = next(each for each in GPUS if each != source)
+    with Asking(world.url, TENANTS) as asking:
+        until(lambda: asking.answers["maps", 200] > 5, lambda: asking.reasons)
+        assert world.asked("move", "maps", target) == f"maps moved from {source} to {target}"
+        before = asking.answers["maps", 200]
+        until(lambda: asking.answers["maps", 200] > before + 5, lambda: asking.reasons)
+    assert not asking.refused, asking.reasons
+    assert world.home("maps") == target
+    left = httpx.get(f"{world.map().pages[source]}/admin/status").json()["tenants"]
+    assert "maps" not in left
+
+
+def test_a_gateway_with_a_stale_map_finds_the_tenant_again(world: World) -> None:
+    """Its file is a copy from before the move, and is renewed only after it has sent a request."""
+    copy = world.folder / "copy.json"
+    copy.write_bytes(msgspec.json.encode(world.map()))
+    source = world.home("maps")
+    target = next(each for each in GPUS if each != source)
+    with gateway(world.folder / "stale.log", "--map", str(copy)) as url:
+        world.asked("move", "maps", target)
+        assert infer(url, "maps").status_code == 404  # nobody has told it anything newer
+        copy.write_bytes(msgspec.json.encode(world.map()))
+        reply = infer(url, "maps")
+        assert reply.status_code == 200, (reply.text, world.words())
+
+
+def test_labels_outlive_the_daemon_that_took_them(world: World) -> None:
+    assert infer(world.url, "mail", "to be labelled").status_code == 200
+    assert feedback(world.url, "mail", "to be labelled", 3).json()["stored"] is True
+    rows = list(SharedStore(world.run.shared, "test").labels("mail"))
+    assert ("to be labelled", 3) in [(each.request, each.label) for each in rows]
+
+
+def test_an_agent_that_dies_leaves_its_daemon_serving(world: World) -> None:
+    gpu = world.home("mail")
+    daemon = world.daemon(gpu)
+    name = agent_name(world.run, gpu)
+    with Asking(world.url, ["mail"]) as asking:
+        actor = world.nodes.ray.get_actor(name, namespace=NAMESPACE)
+        world.nodes.ray.kill(actor, no_restart=False)
+        until(lambda: asking.answers["mail", 200] > 20, lambda: asking.reasons)
+        until(
+            lambda: (
+                next(e for e in world.asked("overview")["gpus"] if e["gpu"] == gpu)["state"] == "up"
+            ),
+            world.words,
+        )
+    assert not asking.refused, asking.reasons
+    assert world.daemon(gpu) == daemon
+    assert world.home("mail") == gpu
+
+
+def test_a_new_head_knows_what_the_old_one_knew_and_the_old_one_is_refused(world: World) -> None:
+    before = world.map()
+    with Asking(world.url, TENANTS) as asking:
+        os.kill(world.asked("pid"), signal.SIGKILL)
+
+        def led_again() -> ClusterMap | None:
+            try:
+                found = world.map()
+            except Exception:  # whatever Ray has for an actor that is not there
+                return None
+            return found if found.epoch > before.epoch and found.homes else None
+
+        after = until(led_again, lambda: "no head")
+    assert not asking.refused, asking.reasons
+    assert after.homes == before.homes
+    name = agent_name(world.run, world.home("mail"))
+    actor = world.nodes.ray.get_actor(name, namespace=NAMESPACE)
+    order = actor.take.remote(before.epoch, "photos")
+    answer: Answer = world.nodes.ray.get(order, timeout=30)
+    assert not answer.done
+    assert answer.epoch == after.epoch
+    assert "newer head" in answer.words
+
+
+def test_tenants_of_a_node_that_dies_come_back_elsewhere_with_their_weights(world: World) -> None:
+    gpu = world.home("mail")
+    if GPUS[gpu] == "first":  # Ray's own head is there
+        world.asked("move", "mail", next(e for e in GPUS if e not in (gpu, world.home("photos"))))
+        gpu = world.home("mail")
+    lost = [each for each in TENANTS if world.home(each) == gpu]
+    urls = world.map().homes
+    version = infer(world.url, "mail").json()["model_version"]
+    with Asking(world.url, TENANTS) as asking:
+        world.nodes.kill(GPUS[gpu], [world.daemon(gpu)])
+        until(lambda: all(world.map().homes.get(e, urls[e]) != urls[e] for e in lost), world.words)
+        before = asking.answers["mail", 200]
+        until(lambda: asking.answers["mail", 200] > before + 5, lambda: asking.reasons)
+    kept = [each for each in TENANTS if each not in lost]
+    assert not sum(n for (e, s), n in asking.answers.items() if e in kept and s != 200)
+    assert {status for _, status in asking.answers} <= {200, 503}
+    assert world.home("mail") not in (gpu, world.home("photos"))
+    assert infer(world.url, "mail").json()["model_version"] == version
+    again = feedback(world.url, "mail", "to be labelled", 3)
+    assert again.status_code == 404  # whose inputs only the dead machine had
+    overview = world.asked("overview")
+    gone = next(each for each in overview["gpus"] if each["gpu"] == gpu)
+    assert gone["state"] == "gone"
+    assert "neither its agent nor its daemon answers" in gone["words"]
+
+
+def test_another_scenario_of_the_same_name_is_refused_while_it_is_served(world: World) -> None:
+    folders = ("--state", world.run.state, "--shared", str(world.folder / "elsewhere"))
+    path = str(world.folder / "small.yaml")
+    done = subprocess.run(
+        [*MIGRATOR, "serve", path, "--cluster", world.nodes.address, *folders],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "is served there already" in done.stderr
+    assert infer(world.url, "mail").status_code == 200
+
+
+def test_whoever_attaches_again_and_ends_it_drains_every_gpu(world: World) -> None:
+    pids = [world.daemon(gpu) for gpu in GPUS if gpu in world.map().pages]
+    folders = ("--state", world.run.state, "--shared", world.run.shared)
+    command = [*MIGRATOR, "serve", str(world.folder / "small.yaml")]
+    log = world.folder / "serve.log"
+    with log.open("w", encoding="utf-8") as errors:
+        process = subprocess.Popen(
+            [*command, "--cluster", world.nodes.address, *folders], stderr=errors
+        )
+    try:
+        until(lambda: "serving 3 tenants" in log.read_text(), log.read_text)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(LIMIT_S) != 0
+    finally:
+        process.kill()
+        process.wait()
+    assert "draining every GPU" in log.read_text()
+    assert not [pid for pid in pids if exists(pid)]
+    assert httpx.get(f"{world.url}/v2/health/live").status_code == 200
+    assert infer(world.url, "mail").status_code == 503

@@ -1,0 +1,254 @@
+"""A gateway before real servers: what passes through, and how a stale map heals."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from migrator.agents.gateway import Gateway
+from migrator.agents.map_source import MapSource, plain_overview
+from migrator.agents.reports import ClusterMap
+from migrator.core.errors import MigratorError
+from migrator.serve.limits import Limits
+from migrator.serve.server import ApiServer
+from migrator.serve.tokens import Tokens, digest
+
+ADMIN = "the administration's token"
+
+
+class Told:
+    """A head that says what the test wants, or nothing."""
+
+    def __init__(self, found: ClusterMap) -> None:
+        self.found: ClusterMap | None = found
+
+    def map(self) -> ClusterMap:
+        if self.found is None:
+            raise MigratorError("the head is gone")
+        return self.found
+
+    def overview(self) -> Mapping[str, Any]:
+        return plain_overview(self.map())
+
+
+class Daemon:
+    """A server that says what it got; or that it does not have the tenant."""
+
+    def __init__(self) -> None:
+        self.status = 200
+        self.asked = 0
+        self.hold: asyncio.Event | None = None
+        routes = [
+            Route("/v2/models/{name}/infer", self._infer, methods=["POST"]),
+            Route("/v2/repository/index", self._index, methods=["POST"]),
+        ]
+        self.server = ApiServer(Starlette(routes=routes), tokens=Tokens(), port=0)
+
+    async def _infer(self, request: Request) -> Response:
+        self.asked += 1
+        if self.hold is not None:
+            await self.hold.wait()
+        if self.status != 200:
+            return JSONResponse({"error": "not here"}, self.status)
+        body = await request.body()
+        return Response(
+            body[::-1],
+            headers={
+                "x-port": str(self.server.port),
+                "x-token": request.headers.get("authorization", ""),
+                "x-query": request.url.query,
+                "x-host": request.headers["host"],
+                "inference-header-content-length": "3",
+            },
+            media_type="application/octet-stream",
+        )
+
+    async def _index(self, _: Request) -> Response:
+        return JSONResponse([{"name": "photos", "state": "READY"}, {"name": "old", "state": ""}])
+
+
+class World:
+    """Two daemons and a gateway, all of which listen."""
+
+    def __init__(self, here: Daemon, there: Daemon, head: Told, source: MapSource) -> None:
+        self.here, self.there, self.head, self.source = here, there, head, source
+        self.client = httpx.AsyncClient(timeout=10)
+        self.url = ""
+
+    def move(self) -> None:
+        """photos lives on the other one from now on."""
+        old = self.source.current
+        homes = {"photos": self.there.server.url}
+        self.head.found = ClusterMap(old.epoch, old.version + 1, homes, {}, old.pages, old.admin)
+
+    async def infer(self, tenant: str = "photos", **keys: Any) -> httpx.Response:
+        path = f"/v2/models/{tenant}/infer"
+        return await self.client.post(self.url + path, **{"content": b"abc", **keys})
+
+
+@asynccontextmanager
+async def world(admin: str | None = None, limits: Limits | None = None) -> AsyncIterator[World]:
+    here, there = Daemon(), Daemon()
+    await asyncio.gather(here.server.start(), there.server.start())
+    pages = {"g1": here.server.url, "g2": there.server.url}
+    found = ClusterMap(
+        1, 1, {"photos": here.server.url}, {"mail": "it is on its way"}, pages, admin
+    )
+    head = Told(found)
+    source = MapSource(head)
+    await source.refresh()
+    gateway = Gateway(source, limits)
+    server = ApiServer(gateway, tokens=Tokens(admin=admin), port=0, limits=limits)
+    await server.start()
+    made = World(here, there, head, source)
+    made.url = server.url
+    try:
+        yield made
+    finally:
+        await made.client.aclose()
+        gateway.forwarder.close()
+        for each in (server, here.server, there.server):
+            await each.stop()
+
+
+def run(test: Callable[[World], Any], **keys: Any) -> None:
+    async def inside() -> None:
+        async with world(**keys) as made:
+            await test(made)
+
+    asyncio.run(inside())
+
+
+def test_bodies_tokens_queries_and_headers_pass_through_untouched() -> None:
+    async def test(made: World) -> None:
+        headers = {"authorization": "Bearer secret", "inference-header-content-length": "3"}
+        body = bytes(range(256)) * 1000
+        reply = await made.infer(content=body, headers=headers, params={"a": "b c"})
+        assert reply.content == body[::-1]
+        assert reply.headers["x-token"] == "Bearer secret"
+        assert reply.headers["x-query"] == "a=b+c"
+        assert reply.headers["x-host"] == f"127.0.0.1:{made.here.server.port}"
+        assert reply.headers["inference-header-content-length"] == "3"
+        assert reply.headers["content-type"] == "application/octet-stream"
+
+    run(test)
+
+
+@pytest.mark.parametrize("status", [404, 503])
+def test_a_stale_map_heals_itself_where_the_daemon_has_let_go_of_the_tenant(status: int) -> None:
+    async def test(made: World) -> None:
+        made.here.status = status
+        assert (await made.infer()).status_code == status  # nobody knows anything better
+        assert made.here.asked == 1
+        made.move()
+        reply = await made.infer()
+        assert reply.headers["x-port"] == str(made.there.server.port)
+        assert (made.here.asked, made.there.asked) == (2, 1)
+        assert (await made.infer()).status_code == 200
+        assert made.here.asked == 2
+
+    run(test)
+
+
+def test_a_daemon_that_is_gone_is_gone_around() -> None:
+    async def test(made: World) -> None:
+        assert (await made.infer()).status_code == 200
+        await made.here.server.stop()
+        reply = await made.infer()
+        assert reply.status_code == 503
+        assert reply.headers["retry-after"] == "1"
+        assert "does not answer" in reply.json()["error"]
+        made.move()
+        assert (await made.infer()).headers["x-port"] == str(made.there.server.port)
+
+    run(test)
+
+
+def test_a_request_on_a_machine_that_dies_without_a_word_is_sent_once_more() -> None:
+    """Nothing closes its connection; the map does not have the machine any more."""
+
+    async def test(made: World) -> None:
+        made.here.hold = asyncio.Event()
+        waiting = asyncio.create_task(made.infer())
+        while not made.here.asked:
+            await asyncio.sleep(0.01)
+        old = made.source.current
+        homes = {"photos": made.there.server.url}
+        made.head.found = ClusterMap(1, 2, homes, {}, {"g2": old.pages["g2"]})
+        await made.source.refresh()
+        assert (await waiting).headers["x-port"] == str(made.there.server.port)
+        made.here.hold.set()
+
+    run(test)
+
+
+def test_it_serves_on_with_its_last_map_while_the_head_is_gone() -> None:
+    async def test(made: World) -> None:
+        made.head.found = None
+        await made.source.refresh()
+        assert made.source.failures == 1
+        assert (await made.infer()).status_code == 200
+        assert (await made.client.get(f"{made.url}/cluster")).status_code == 503
+        made.head.found = ClusterMap(0, 9)  # of a head that leads no more
+        await made.source.refresh()
+        assert (await made.infer()).status_code == 200
+
+    run(test)
+
+
+def test_tenants_that_are_away_or_unknown_are_told_apart() -> None:
+    async def test(made: World) -> None:
+        away, unknown = await made.infer("mail"), await made.infer("nobody")
+        assert (away.status_code, away.headers["retry-after"]) == (503, "1")
+        assert "it is on its way" in away.json()["error"]
+        assert unknown.status_code == 404
+        ready = await made.client.get(f"{made.url}/v2/health/ready")
+        assert (ready.status_code, "mail" in ready.text) == (503, True)
+        assert (await made.client.get(f"{made.url}/v2/health/live")).status_code == 200
+        assert (await made.client.get(f"{made.url}/admin/status")).status_code == 404
+        index = await made.client.post(f"{made.url}/v2/repository/index", json={})
+        assert [each["name"] for each in index.json()] == ["photos"]
+
+    run(test)
+
+
+def test_bodies_beyond_the_limit_are_refused_before_they_are_sent_on() -> None:
+    async def test(made: World) -> None:
+        reply = await made.infer(content=bytes(2000))
+        assert reply.status_code == 413
+        assert made.here.asked == 0
+        assert (await made.infer(content=bytes(1000))).status_code == 200
+
+    run(test, limits=Limits(body_bytes=1000))
+
+
+def test_the_cluster_is_shown_to_the_administration_alone() -> None:
+    async def test(made: World) -> None:
+        right, wrong = ({"authorization": f"Bearer {each}"} for each in (ADMIN, "another token"))
+        for path in ("/cluster", "/cluster/map", "/metrics"):
+            assert (await made.client.get(made.url + path)).status_code == 401
+            assert (await made.client.get(made.url + path, headers=wrong)).status_code == 401
+        told = (await made.client.get(f"{made.url}/cluster", headers=right)).json()
+        assert told["tenants"]["photos"]["gpu"] == "g1"
+        page = await made.client.get(
+            f"{made.url}/cluster", headers={**right, "accept": "text/html"}
+        )
+        assert f'href="{made.here.server.url}/"' in page.text
+        found = await made.client.get(f"{made.url}/cluster/map", headers=right)
+        assert json.loads(found.content)["homes"] == {"photos": made.here.server.url}
+        await made.infer()
+        metrics = (await made.client.get(f"{made.url}/metrics", headers=right)).text
+        assert 'migrator_gateway_requests_total{code="200",tenant="photos"} 1.0' in metrics
+        assert 'migrator_cluster_gpu_up{gpu="g1",node=""} 1.0' in metrics
+
+    run(test, admin=digest(ADMIN))

@@ -1,0 +1,213 @@
+"""What the head decides, with agents that do as they are told at once; placements are real."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.agents import cluster_run
+
+from migrator.agents import head as heads
+from migrator.agents.cluster_run import ClusterRun
+from migrator.agents.head import Head
+from migrator.agents.links import DeposedError
+from migrator.agents.reports import Answer, Report, TenantReport
+
+TENANTS = ("a", "b", "c")
+
+
+class Agents:
+    """Three agents that keep nothing but who is with them; each order is written down."""
+
+    def __init__(self) -> None:
+        self.tenants: dict[str, tuple[str, ...] | None] = dict.fromkeys(("g1", "g2", "g3"))
+        self.gone: set[str] = set()
+        self.refuse: dict[str, str] = {}
+        self.orders: list[tuple[Any, ...]] = []
+        self.received: dict[str, int] = {}
+        self.epoch = 0
+        self.trouble = ""
+
+    async def known(self) -> tuple[str, ...]:
+        return tuple(self.tenants)
+
+    async def report(self, gpu: str, epoch: int) -> Report | None:
+        self.epoch = max(self.epoch, epoch)
+        if gpu in self.gone:
+            return None
+        here = self.tenants[gpu]
+        told = {
+            each: TenantReport(ready=True, received=self.received.get(each, 0))
+            for each in here or ()
+        }
+        begun = here is not None
+        url = f"http://{gpu}"
+        return Report(gpu, gpu, 0, url, self.epoch, begun=begun, up=begun, tenants=told)
+
+    async def answers(self, url: str) -> bool:
+        return url.removeprefix("http://") not in self.gone
+
+    async def order(self, gpu: str, name: str, epoch: int, *what: Any) -> Answer | None:
+        self.orders.append((name, gpu, *what))
+        if gpu in self.gone:
+            return None
+        if epoch < self.epoch:
+            return Answer(False, "a newer head leads", self.epoch)
+        if gpu in self.refuse:
+            return Answer(False, self.refuse[gpu], self.epoch)
+        here = self.tenants[gpu] or ()
+        match name:
+            case "begin":
+                self.tenants[gpu] = what[0]
+            case "take":
+                self.tenants[gpu] = (*here, what[0])
+            case "release":
+                self.tenants[gpu] = tuple(each for each in here if each != what[0])
+        return Answer(True, "done", self.epoch)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterRun:
+    for name in ("BEAT_S", "AGAIN_S"):
+        monkeypatch.setattr(heads, name, 0.01)
+    gpus = [{"name": each} for each in ("g1", "g2", "g3")]
+    boards = [{"board": "A100-40GB", **each} for each in gpus]
+    rules = {"gpus": boards, "apart": [["a", "b"]], "move_s": 1.0}
+    return cluster_run(tmp_path, TENANTS, gpus, window_s=4, cluster=rules)
+
+
+def led(run: ClusterRun, agents: Agents, test: Callable[[Head], Awaitable[None]]) -> Head:
+    """The head while the test looks at it."""
+
+    async def inside() -> Head:
+        head, stop = Head(run, agents), asyncio.Event()
+        leading = asyncio.create_task(head.run(stop))
+        waiting = asyncio.ensure_future(test(head))
+        await asyncio.wait([leading, waiting], return_when=asyncio.FIRST_COMPLETED)
+        stop.set()
+        if not waiting.done():
+            waiting.cancel()
+        await leading
+        await waiting
+        return head
+
+    return asyncio.run(inside())
+
+
+async def until(so: Callable[[], object]) -> None:
+    async with asyncio.timeout(60):
+        while not so():
+            await asyncio.sleep(0.01)
+
+
+def everybody(head: Head) -> bool:
+    return set(head.map.homes) == set(TENANTS)
+
+
+def test_it_places_everybody_once_and_begins_every_gpu(run: ClusterRun) -> None:
+    agents = Agents()
+
+    async def test(head: Head) -> None:
+        await until(lambda: everybody(head))
+
+    head = led(run, agents, test)
+    assert head.epoch == 1
+    begun = [each for each in agents.orders if each[0] == "begin"]
+    assert sorted(each[1] for each in begun) == ["g1", "g2", "g3"]
+    assert head.homes["a"] != head.homes["b"]
+    assert sorted(name for _, _, names in begun for name in names) == list(TENANTS)
+
+
+def test_a_new_head_changes_nothing_and_has_a_higher_epoch(run: ClusterRun) -> None:
+    agents = Agents()
+    agents.epoch = 4
+    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+
+    async def test(head: Head) -> None:
+        await until(lambda: everybody(head))
+
+    head = led(run, agents, test)
+    assert (head.epoch, agents.epoch) == (5, 5)
+    assert head.homes == {"a": "g1", "b": "g2", "c": "g1"}
+    assert not [each for each in agents.orders if each[0] != "stop"]
+
+
+def test_an_older_head_ends_as_soon_as_it_hears_of_a_newer(run: ClusterRun) -> None:
+    agents = Agents()
+    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+
+    async def test(head: Head) -> None:
+        await until(lambda: everybody(head))
+        agents.epoch = 9
+        await asyncio.sleep(30)
+
+    with pytest.raises(DeposedError):
+        led(run, agents, test)
+
+
+def test_who_lived_on_a_gpu_that_went_is_taken_by_others_as_the_rules_want(run: ClusterRun) -> None:
+    agents = Agents()
+    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+
+    async def test(head: Head) -> None:
+        await until(lambda: everybody(head))
+        agents.gone.add("g1")
+        await until(lambda: "g1" in head.watch.dead)
+        await until(lambda: everybody(head) and head.homes["a"] == "g3")
+        agents.gone.clear()  # it is back, and still has whom others serve by now
+        await until(lambda: not agents.tenants["g1"])
+
+    head = led(run, agents, test)
+    assert head.homes["b"] == "g2"
+    assert head.homes["c"] in ("g2", "g3")
+    assert ("release", "g1", "a") in agents.orders
+    assert "g1 is there again" in [words for _, words in head.events]
+
+
+def test_a_gpu_that_refuses_a_tenant_is_asked_again_and_the_reason_told(run: ClusterRun) -> None:
+    agents = Agents()
+    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+    agents.refuse = {"g3": "its disk is full", "g2": "its disk is full"}
+
+    async def test(head: Head) -> None:
+        await until(lambda: everybody(head))
+        agents.gone.add("g1")
+        await until(lambda: head.map.away.get("a") == "its disk is full")
+        agents.refuse.clear()
+        await until(lambda: everybody(head))
+
+    led(run, agents, test)
+
+
+def test_a_tenant_moves_at_a_windows_edge_when_it_pays_and_is_served_throughout(
+    run: ClusterRun,
+) -> None:
+    """b and c share a GPU and both get far more than it can answer, while another is empty."""
+    agents = Agents()
+    agents.tenants = {"g1": ("a",), "g2": ("b", "c"), "g3": ()}
+    seen: list[int] = []
+
+    async def flood(head: Head) -> None:
+        while True:
+            agents.received["b"] = agents.received.get("b", 0) + 250
+            agents.received["c"] = agents.received.get("c", 0) + 250
+            seen.append(len(head.map.homes))
+            await asyncio.sleep(0.1)
+
+    async def test(head: Head) -> None:
+        await until(lambda: everybody(head))
+        flooding = asyncio.create_task(flood(head))
+        await until(lambda: head.moves)
+        await until(lambda: not head.watch.heard["g2"].report.tenants.keys() >= {"b", "c"})
+        flooding.cancel()
+
+    head = led(replace(run), agents, test)
+    assert head.homes["b"] != head.homes["c"]
+    assert set(seen) == {3}
+    take = next(number for number, each in enumerate(agents.orders) if each[0] == "take")
+    release = next(number for number, each in enumerate(agents.orders) if each[0] == "release")
+    assert take < release

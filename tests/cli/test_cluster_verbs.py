@@ -1,0 +1,134 @@
+"""`migrator cluster plan`, and `simulate` on a cluster, as users meet them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.html import ParsedPage
+from typer.testing import CliRunner, Result
+
+from migrator.cli import app
+from migrator.cli.cluster_verbs import ray_address
+from migrator.core.errors import InputError
+
+FIGURES = pytest.mark.skipif(not importlib.util.find_spec("plotly"), reason="needs plotly")
+
+SMALL = """
+version: 1
+window_s: 10
+windows: 1
+policy: equal-mig
+cluster:
+  gpus: [{name: gpu, board: A30-24GB, count: 2}]
+tenants:
+  - name: shop
+    count: 2
+    model: resnet-50
+    slo_ms: 100
+    arrivals: {generator: azure, mean_rps: 400}
+  - name: mail
+    model: bert-base
+    slo_ms: 100
+    arrivals: {generator: azure, mean_rps: 300}
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL, encoding="utf-8")
+    return path
+
+
+def ran(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(each) for each in words])
+
+
+def answer(*words: object) -> Any:
+    done = ran(*words, "--json", "--jobs", 1)
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def refused(*words: object) -> str:
+    done = ran(*words)
+    assert isinstance(done.exception, InputError), done.output
+    return str(done.exception)
+
+
+def test_a_plan_says_who_lives_where_and_what_more_there_could_be(small: Path) -> None:
+    text = ran("cluster", "plan", small, "--jobs", 1).stdout
+    assert "3 tenants on 2 GPUs" in text
+    assert "no placement has more than" in text
+    assert "one more A30-24GB would bring" in text
+    found = answer("cluster", "plan", small)
+    assert set(found["placement"]) == {"shop-001", "shop-002", "mail"}
+    assert found["goodput_rps"] <= found["upper_bound_rps"]
+    assert sum(each["goodput_rps"] for each in found["gpus"]) == pytest.approx(found["goodput_rps"])
+
+
+def test_a_rerun_from_the_answer_moves_nobody(small: Path, tmp_path: Path) -> None:
+    first = answer("cluster", "plan", small)
+    (tmp_path / "now.json").write_text(json.dumps(first))
+    again = answer("cluster", "plan", small, "--current", tmp_path / "now.json")
+    assert again["placement"] == first["placement"]
+    assert again["moved"] == []
+    assert "no such file" in refused("cluster", "plan", small, "--current", tmp_path / "none.json")
+
+
+@FIGURES
+def test_figures(small: Path, tmp_path: Path) -> None:
+    for suffix in ("html", "png"):
+        done = ran("cluster", "plan", small, "--jobs", 1, "--out", tmp_path / f"placed.{suffix}")
+        assert done.exit_code == 0, done.output
+    page = ParsedPage((tmp_path / "placed.html").read_text(encoding="utf-8"))
+    assert "Who lives where" in page.words
+    assert (tmp_path / "placed.png").read_bytes().startswith(b"\x89PNG")
+    assert "must end in" in refused("cluster", "plan", small, "--out", tmp_path / "placed.pdf")
+
+
+def test_tenants_without_room_are_named_and_the_exit_code_tells(tmp_path: Path) -> None:
+    path = tmp_path / "full.yaml"
+    path.write_text(SMALL.replace("count: 2\n    model", "count: 9\n    model"), encoding="utf-8")
+    done = ran("cluster", "plan", path, "--jobs", 1, "--json")
+    assert done.exit_code == 2
+    assert len(json.loads(done.stdout)["unplaced"]) == 2
+    assert "no GPU has room for" in done.stderr
+    text = ran("cluster", "plan", path, "--jobs", 1).stdout
+    assert "add a GPU" in text
+    assert "no GPU has room for" in refused("simulate", path, "--jobs", 1)
+
+
+def test_a_cluster_is_simulated_gpu_by_gpu(small: Path) -> None:
+    found = answer("simulate", small)
+    assert found["received"] == sum(each["received"] for each in found["gpus"])
+    assert {each["gpu"] for each in found["gpus"]} <= {"gpu-1", "gpu-2"}
+    assert found["policy"] == "equal-mig"
+    text = ran("simulate", small, "--jobs", 1, "--policy", "equal-mig,unpartitioned").stdout
+    assert "under equal-mig" in text
+    assert "under unpartitioned" in text
+
+
+def test_what_a_cluster_cannot_have_is_refused(small: Path, tmp_path: Path) -> None:
+    assert "--report" in refused("simulate", small, "--report", tmp_path / "run.html")
+    assert "--windows" in refused("simulate", small, "--windows", 0)
+    assert "--seed" in refused("simulate", small, "--seed", -1)
+    assert "did you mean" in refused("simulate", small, "--policy", "equal-mag")
+    assert "use `migrator cluster plan`" in refused("compare", small)
+    plain = Path(__file__).parents[2] / "examples" / "quickstart.yaml"
+    assert "cluster: the key is missing" in refused("cluster", "plan", plain)
+    assert "--jobs" in refused("simulate", plain, "--jobs", 2)
+    assert "--ray" in refused("simulate", plain, "--ray", "auto")
+
+
+def test_ray_is_used_where_it_is_asked_for_or_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    installed = importlib.util.find_spec("ray") is not None
+    assert ray_address(None) == ("10.0.0.1:6379" if installed else None)
+    assert ray_address("auto") == "auto"
+    monkeypatch.delenv("RAY_ADDRESS")
+    assert ray_address(None) is None

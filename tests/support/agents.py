@@ -1,0 +1,109 @@
+"""A small cluster of emulated GPUs: its scenario, and an agent without Ray."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import yaml
+
+from migrator.agents.cluster_run import ClusterRun, read_run
+from support.live_daemon import LIMIT_S, MODEL, PROFILES
+
+VARIABLES = {
+    "PYTHONPATH": str(Path(__file__).parent.parent),
+    "MIGRATOR_EMULATED_PACE": "0.1",
+    "OMP_NUM_THREADS": "1",
+}
+PICTURE = np.zeros((3, 16, 16), np.uint8)
+
+
+def cluster_file(
+    folder: Path,
+    tenants: Sequence[str],
+    gpus: Sequence[dict[str, Any]],
+    *,
+    window_s: int = 6,
+    **keys: Any,
+) -> Path:
+    """A cluster scenario of small tenants, with its profile beside it."""
+    (folder / "profiles.json").write_text(json.dumps(PROFILES), encoding="utf-8")
+    data: dict[str, Any] = {
+        "version": 1,
+        "window_s": window_s,
+        "windows": 3,
+        "policy": "equal-mig",
+        "forecaster": "last-mean",
+        "seed": 0,
+        "live": {"port": 0},
+        "cluster": {"gpus": [{"board": "A100-40GB", **each} for each in gpus]},
+        "tenants": [_tenant(each) for each in tenants],
+        **keys,
+    }
+    path = folder / "small.yaml"
+    path.write_text(yaml.safe_dump(data), encoding="utf-8")
+    return path
+
+
+def cluster_run(
+    folder: Path, tenants: Sequence[str], gpus: Sequence[dict[str, Any]], **keys: Any
+) -> ClusterRun:
+    """The same, read."""
+    path = cluster_file(folder, tenants, gpus, **keys)
+    return read_run(
+        path,
+        driver="emulated",
+        shared=str(folder / "shared"),
+        state=folder / "state",
+        began_s=time.time(),
+    )
+
+
+def infer(url: str, tenant: str, given_id: str = "", timeout_s: float = 20.0) -> httpx.Response:
+    """One picture."""
+    body = {
+        "id": given_id,
+        "inputs": [
+            {
+                "name": "input",
+                "datatype": "UINT8",
+                "shape": [1, *PICTURE.shape],
+                "data": PICTURE.reshape(-1).tolist(),
+            }
+        ],
+    }
+    return httpx.post(f"{url}/v2/models/{tenant}/infer", json=body, timeout=timeout_s)
+
+
+def feedback(url: str, tenant: str, given_id: str, label: int) -> httpx.Response:
+    """The label of a request that was answered there."""
+    body = {"id": given_id, "label": label}
+    return httpx.post(f"{url}/v2/models/{tenant}/feedback", json=body, timeout=20)
+
+
+def until(so: Callable[[], Any], words: Callable[[], object], limit_s: float = LIMIT_S) -> Any:
+    """What it gives once that is true; AssertionError with the words where it never is."""
+    until_s = time.monotonic() + limit_s
+    while time.monotonic() < until_s:
+        found = so()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(words())
+
+
+def _tenant(name: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "model": MODEL,
+        "profile": "profiles.json",
+        "slo_ms": 2000,
+        "batch": 4,
+        "arrivals": {"generator": "azure", "mean_rps": 5},
+        "live": {"benchmark": "nc-synthetic", "epochs": 2, "replay": 20, "held_out": 0.25},
+    }

@@ -1,0 +1,107 @@
+"""Small clusters for tests: short windows on small boards, so that everything can be tried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from migrator.cluster.demand import kinds_of
+from migrator.cluster.measure import Question, goodput
+from migrator.core.cluster import ClusterScenario
+from migrator.core.errors import InfeasibleError
+from migrator.scenario.cluster import parse_cluster
+
+MODELS = ("resnet-50", "bert-base", "mobilenet-v2", "vit-b-16", "inception-v3")
+
+
+def tenant(name: str, model: str = "resnet-50", rps: float = 700.0, **keys: Any) -> dict[str, Any]:
+    """A tenant that retrains in three seconds or more, unless `keys` say otherwise."""
+    return {
+        "name": name,
+        "model": model,
+        "slo_ms": 100,
+        "arrivals": {"generator": "azure", "mean_rps": rps},
+        "retraining": {
+            "windows": [
+                {"accuracy_pre": 0.5, "accuracy_post": 0.9, "seconds": {"1": 5, "2": 3, "4": 2}}
+            ]
+        },
+        **keys,
+    }
+
+
+def cluster(
+    tenants: Sequence[Mapping[str, Any]],
+    gpus: Sequence[Mapping[str, Any]],
+    *,
+    window_s: int = 8,
+    seed: int = 0,
+    **rules: Any,
+) -> ClusterScenario:
+    """The scenario of one short window."""
+    data = {
+        "version": 1,
+        "window_s": window_s,
+        "windows": 1,
+        "seed": seed,
+        "cluster": {"gpus": [dict(each) for each in gpus], **rules},
+        "tenants": [dict(each) for each in tenants],
+    }
+    return parse_cluster(data, folder=Path(), name="small")
+
+
+class Tried:
+    """Every placement of a small cluster, each GPU planned by the single-GPU planner."""
+
+    def __init__(self, scenario: ClusterScenario) -> None:
+        self.scenario = scenario
+        self.kinds = kinds_of(scenario)
+        self._known: dict[tuple[str, tuple[int, ...]], float | None] = {}
+
+    def placements(self) -> Iterator[tuple[dict[str, str], float]]:
+        """(tenant -> GPU, goodput in requests per second) of every one that keeps all rules."""
+        names = [each.name for each in self.scenario.tenants]
+        gpus = [each.name for each in self.scenario.gpus]
+        for homes in product(gpus, repeat=len(names)):
+            placement = dict(zip(names, homes, strict=True))
+            value = self.value(placement) if self._keeps_rules(placement) else None
+            if value is not None:
+                yield placement, value
+
+    def value(self, placement: Mapping[str, str]) -> float | None:
+        """Its goodput; None where some GPU has no room."""
+        total = 0.0
+        for gpu in self.scenario.gpus:
+            here = [e for e in self.scenario.tenants if placement.get(e.name) == gpu.name]
+            if any(gpu.board.name not in each.served for each in here):
+                return None
+            found = self._gpu(gpu.board.name, tuple(sorted(each.entry for each in here)))
+            if found is None:
+                return None
+            total += found
+        return total / self.scenario.window_s
+
+    def _gpu(self, board: str, entries: tuple[int, ...]) -> float | None:
+        if not entries:
+            return 0.0
+        if (board, entries) not in self._known:
+            self._known[board, entries] = self._planned(board, entries)
+        return self._known[board, entries]
+
+    def _planned(self, name: str, entries: tuple[int, ...]) -> float | None:
+        board, slots = self.scenario.boards[name], self.scenario.slots
+        views = tuple(self.kinds[each].views[name] for each in entries)
+        try:
+            return goodput(Question(board, self.scenario.slot_s, slots, views))
+        except InfeasibleError:
+            return None
+
+    def _keeps_rules(self, placement: Mapping[str, str]) -> bool:
+        rules = self.scenario.rules
+        for group in rules.apart:
+            homes = [placement[name] for name in group]
+            if len(set(homes)) < len(homes):
+                return False
+        return all(len({placement[name] for name in group}) == 1 for group in rules.together)

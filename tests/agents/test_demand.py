@@ -5,6 +5,7 @@ from __future__ import annotations
 from support.clusters import cluster, tenant
 
 from migrator.agents.demand import Measured, standing
+from migrator.agents.placer import Placer
 from migrator.agents.refuge import refuge
 from migrator.agents.reports import Report, TenantReport
 
@@ -57,3 +58,23 @@ def test_whoever_finds_no_room_is_left_out() -> None:
     scenario = cluster(tenants, [{"board": "A100-40GB", "name": "g"}])
     assert len(refuge(scenario, ["b", "c"], {"a": "g"})) == 0
     assert refuge(scenario, ["a"], {}) == {"a": "g"}
+
+
+def test_who_is_asked_by_nobody_counts_a_little_so_that_moves_are_never_free() -> None:
+    measured = Measured(20.0)
+    for at_s in range(10):
+        measured.heard(report("g1", a=0), float(at_s))
+    assert measured.rates_rps() == {"a": 1.0}
+
+
+def test_moves_are_made_in_an_order_that_breaks_no_rule_on_the_way() -> None:
+    scenario = cluster(
+        [tenant(each) for each in "abc"],
+        [{"board": "A100-40GB", "name": "g", "count": 2}],
+        apart=[["a", "b"]],
+    )
+    placer = Placer(scenario)
+    homes = {"a": "g-1", "b": "g-2", "c": "g-1"}
+    assert placer.next_move({"a": "g-2", "b": "g-1"}, homes) is None  # a swap needs a third GPU
+    assert placer.next_move({"a": "g-2", "c": "g-2"}, homes) == ("c", "g-2")
+    assert placer.next_move({"a": "g-2"}, {"a": "g-1", "c": "g-1"}) == ("a", "g-2")

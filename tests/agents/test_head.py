@@ -15,6 +15,7 @@ from migrator.agents import head as heads
 from migrator.agents.cluster_run import ClusterRun
 from migrator.agents.head import Head
 from migrator.agents.links import DeposedError
+from migrator.agents.placer import Placer
 from migrator.agents.reports import Answer, Report, TenantReport
 
 TENANTS = ("a", "b", "c")
@@ -166,6 +167,24 @@ def test_who_lived_on_a_gpu_that_went_is_taken_by_others_as_the_rules_want(run: 
     assert head.homes["c"] in ("g2", "g3")
     assert ("release", "g1", "a") in agents.orders
     assert "g1 is there again" in [words for _, words in head.events]
+
+
+def test_who_stays_keeps_those_apart_that_must_be_when_a_gpu_goes(tmp_path: Path) -> None:
+    """Whatever the best placement of all would be: only who has lost its home is moved."""
+    gpus = [{"name": each} for each in ("g1", "g2", "g3")]
+    boards = [{"board": "A100-40GB", **each} for each in gpus]
+    rules = {"gpus": boards, "apart": [["a", "b"], ["c", "d"]]}
+    run = cluster_run(tmp_path, [*TENANTS, "d"], gpus, window_s=20, cluster=rules)
+    placer, homes = Placer(run.scenario), {"b": "g1", "c": "g1", "a": "g2", "d": "g2"}
+    asyncio.run(placer.look_ahead(homes, ["g1", "g2", "g3"]))
+    for gone, lost in (("g1", ["b", "c"]), ("g2", ["a", "d"])):
+        left = [each for each in ("g1", "g2", "g3") if each != gone]
+        planned = placer.thought_out(lost, homes, left)
+        assert planned is not None
+        now = {**homes, **{each: planned[each] for each in lost}}
+        assert gone not in now.values()
+        assert now["a"] != now["b"]
+        assert now["c"] != now["d"]
 
 
 def test_a_gpu_that_refuses_a_tenant_is_asked_again_and_the_reason_told(run: ClusterRun) -> None:

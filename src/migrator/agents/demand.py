@@ -13,6 +13,8 @@ from migrator.core.cluster import ClusterScenario, ClusterTenant
 from migrator.core.scenario import ServedTenant
 from migrator.core.trace import Trace
 
+LEAST_RPS = 1.0
+"""Counted of everybody: a tenant that nobody asks would else be moved about for nothing."""
 FEWEST_S = 5.0
 """A rate measured over less says little."""
 
@@ -44,7 +46,7 @@ class Measured:
         for name, seen in self._seen.items():
             took_s = seen[-1][0] - seen[0][0]
             if took_s >= min(FEWEST_S, self._window_s):
-                rates[name] = (seen[-1][1] - seen[0][1]) / took_s
+                rates[name] = max(LEAST_RPS, (seen[-1][1] - seen[0][1]) / took_s)
         return rates
 
 

@@ -213,18 +213,22 @@ class Head:
             self.words |= {each.tenant: each.why for each in plan.unplaced}
             self._not_before |= dict.fromkeys(left, self._clock() + AGAIN_S)
             for name in left:
-                if name in plan.placement:
+                if name in plan.placement and not plan.moved:
                     self._aside(name, self._take(name, plan.placement[name]))
 
     async def _moves_that_pay(self) -> None:
         plan = await self._placer.placed(self.watch.alive, self.homes)
         if plan.unplaced:
             return
-        for name in plan.moved:
-            gpu, home = plan.placement[name], self.homes[name]
-            report = self.watch.heard[home].report.tenants.get(name)
-            if gpu in self.watch.alive and report is not None and not report.retraining:
-                await self._moved(name, gpu)
+        wanted = {name: plan.placement[name] for name in plan.moved if not self._retrained(name)}
+        while (move := self._placer.next_move(wanted, self.homes)) is not None:
+            del wanted[move[0]]
+            if move[1] in self.watch.alive:
+                await self._moved(*move)
+
+    def _retrained(self, name: str) -> bool:
+        here = self.watch.heard[self.homes[name]].report.tenants.get(name)
+        return here is None or here.retraining
 
     async def _moved(self, name: str, gpu: str) -> None:
         try:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 
 from migrator.agents.demand import Measured, standing
-from migrator.agents.refuge import refuge
+from migrator.agents.refuge import refuge, room_for
 from migrator.cluster.place import place
 from migrator.core.cluster import ClusterPlan, ClusterScenario
 
@@ -50,8 +50,30 @@ class Placer:
             left = [each for each in alive if each != gone]
             kept = {name: gpu for name, gpu in homes.items() if gpu != gone}
             if left:
-                found[gone] = (await self.placed(left, kept, NEVER)).placement
+                found[gone] = await self._without(gone, homes, kept, left)
         self._thought_of, self._fallbacks = situation, found
+
+    async def _without(
+        self, gone: str, homes: Mapping[str, str], kept: Mapping[str, str], left: Sequence[str]
+    ) -> dict[str, str]:
+        """Where whoever lived on `gone` would go, the others staying where they are."""
+        plan = await self.placed(left, kept, NEVER)
+        if not plan.moved:
+            return plan.placement
+        # those who stay would break its rules: only who has lost its home is to be moved
+        lost = [name for name, home in homes.items() if home == gone]
+        return {**kept, **self.refuge(lost, kept, left)}
+
+    def next_move(
+        self, wanted: Mapping[str, str], homes: Mapping[str, str]
+    ) -> tuple[str, str] | None:
+        """The first of these moves that breaks no rule while it is made; None: there is none."""
+        gpus = {each.name: each for each in self._scenario.gpus}
+        for name, gpu in wanted.items():
+            there = [each for each, home in homes.items() if home == gpu]
+            if room_for(self._scenario, [*there, name], gpus[gpu]):
+                return name, gpu
+        return None
 
     def refuge(
         self, names: Sequence[str], homes: Mapping[str, str], alive: Collection[str]

@@ -22,7 +22,7 @@ def refuge(
     tenants = {each.name: each for each in scenario.tenants}
     units = sorted(_units(scenario, names), key=lambda unit: -sum(_rps(tenants[e]) for e in unit))
     for unit in units:
-        able = [each for each in scenario.gpus if _fits(scenario, tenants, unit, each, living)]
+        able = [each for each in scenario.gpus if _fits(scenario, unit, each, living)]
         if able:
             chosen = min(able, key=lambda gpu: _load(tenants, gpu, living))
             living |= dict.fromkeys(unit, chosen.name)
@@ -41,22 +41,27 @@ def _units(scenario: ClusterScenario, names: Sequence[str]) -> list[tuple[str, .
     return [*units, *((each,) for each in left)]
 
 
+def room_for(scenario: ClusterScenario, names: Sequence[str], gpu: ClusterGpu) -> bool:
+    """Whether these may share that GPU, and each has an instance's room on it."""
+    board, least = gpu.board, 0
+    for each in scenario.tenants:
+        if each.name in names:
+            if board.name not in each.served:
+                return False
+            least += each.served[board.name].service.min_gpcs
+    apart = any(len(group.intersection(names)) > 1 for group in scenario.rules.apart)
+    return least <= board.compute_slices and not apart
+
+
 def _fits(
     scenario: ClusterScenario,
-    tenants: Mapping[str, ClusterTenant],
     unit: Sequence[str],
     gpu: ClusterGpu,
     living: Mapping[str, str],
 ) -> bool:
     """Whether each has an instance's room there, and no rule is broken."""
-    here = [name for name, home in living.items() if home == gpu.name]
-    every = [*here, *unit]
-    if any(gpu.board.name not in tenants[each].served for each in every):
-        return False
-    least = sum(tenants[each].served[gpu.board.name].service.min_gpcs for each in every)
-    if least > gpu.board.compute_slices:
-        return False
-    if any(len(group.intersection(every)) > 1 for group in scenario.rules.apart):
+    every = [*(name for name, home in living.items() if home == gpu.name), *unit]
+    if not room_for(scenario, every, gpu):
         return False
     for group in scenario.rules.together:
         elsewhere = [e for e in group - set(every) if living.get(e) not in (None, gpu.name)]

@@ -44,7 +44,7 @@ from migrator.runtime.room import board_beside
 from migrator.runtime.serving import Serving
 from migrator.runtime.status import status
 from migrator.runtime.tallies import ADOPTED, FAILED, REFUSED, REPEATED, STORED, Tallies
-from migrator.runtime.tenant_run import TenantRun, tenant_run
+from migrator.runtime.tenant_run import FEWEST_LABELS, TenantRun, tenant_run
 from migrator.runtime.thinking import Thinking
 from migrator.runtime.training_job import TrainingResult
 from migrator.runtime.versions import Version
@@ -295,7 +295,8 @@ class Daemon:
     def _begin_window(self) -> None:
         for tenant in self.tenants.values():
             last = self.parts.labels.counts(tenant.name, self.clock.number - 1)
-            right = 1 - last.wrong / last.judged if last.judged else None
+            # a few late labels, perhaps of a version that is gone, say nothing about the model
+            right = 1 - last.wrong / last.judged if last.judged >= FEWEST_LABELS else None
             tenant.begin(self.clock.number, self._unlearned(tenant), right)
         # what the retrainings of this window take is ready when they begin
         self._aside(self.parts.trainings.prepare(len(self.tenants)))

@@ -41,7 +41,7 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        line |= {key: _finite(each) for key, each in vars(record).items() if key not in _PLAIN}
+        line |= {key: _finite(each) for key, each in vars(record).items() if _told(key)}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False, default=str)
@@ -111,6 +111,11 @@ def and_more(left_out: int) -> str:
 def _finite(value: object) -> object:
     """JSON has no word for an infinite number."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _told(field: str) -> bool:
+    """Whether it is ours: libraries such as Ray put private fields into everybody's records."""
+    return field not in _PLAIN and not field.startswith("_")
 
 
 def _moment(record: logging.LogRecord) -> str:

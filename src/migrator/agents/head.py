@@ -17,7 +17,7 @@ from typing import Any
 from migrator.agents.cluster_run import ClusterRun
 from migrator.agents.homes import homeless, homes_from, missing, next_map, strays
 from migrator.agents.links import DeposedError, Links
-from migrator.agents.placer import NEVER, Placer
+from migrator.agents.placer import NEVER, Aside, Placer, in_a_thread
 from migrator.agents.reports import Answer, ClusterMap
 from migrator.agents.watch import Watch
 from migrator.cluster.simulate import require_all_placed
@@ -44,9 +44,13 @@ class Head:
         links: Links,
         *,
         publish: Callable[[], None] = lambda: None,
+        aside: Aside = in_a_thread,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`publish`: called when there is a new map, in a thread of its own."""
+        """`publish`: called when there is a new map, in a thread of its own.
+
+        `aside`: where placements are thought about.
+        """
         self.cluster, self._links, self._publish, self._clock = cluster, links, publish, clock
         self.scenario = cluster.scenario
         self.epoch = 0
@@ -58,7 +62,7 @@ class Head:
         self.moves = 0
         self.events: deque[tuple[float, str]] = deque(maxlen=EVENTS)
         """When, and what, the newest last."""
-        self._placer = Placer(self.scenario)
+        self._placer = Placer(self.scenario, aside)
         self._busy: dict[str, asyncio.Future[Any]] = {}
         self._not_before: dict[str, float] = {}
         self._thinking: asyncio.Task[None] | None = None

@@ -6,7 +6,8 @@ Where everybody would go if a GPU went is thought out before it does, so that no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+import os
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from migrator.agents.demand import Measured, standing
 from migrator.agents.refuge import refuge, room_for
@@ -17,15 +18,36 @@ NEVER = 1e6
 """The price of a move, in seconds of goodput, at which nobody moves who has a home."""
 MOST_THOUGHT_OF = 8
 """GPUs: with more of them, where to go is found when it is needed."""
+NICE = 10
 PLACE_S = 5.0
 """Nothing new is begun after so long when a placement is looked for."""
 
 
-class Placer:
-    """Finds placements, in a thread; for the head's event loop."""
+Question = tuple[ClusterScenario, dict[str, str]]
+"""A scenario as it stands, and tenant -> GPU of now."""
+Aside = Callable[[Question], Awaitable[ClusterPlan]]
 
-    def __init__(self, scenario: ClusterScenario) -> None:
-        self._scenario = scenario
+
+def answered(question: Question) -> ClusterPlan:
+    """The best placement, found gently: whoever serves beside it comes first."""
+    if os.nice(0) < NICE:
+        os.nice(NICE)
+    scenario, current = question
+    return place(scenario, current=current, seconds=PLACE_S)
+
+
+async def in_a_thread(question: Question) -> ClusterPlan:
+    """The same beside the event loop of this process, which it slows down."""
+    scenario, current = question
+    return await asyncio.to_thread(place, scenario, current=current, seconds=PLACE_S)
+
+
+class Placer:
+    """Finds placements; for the head's event loop."""
+
+    def __init__(self, scenario: ClusterScenario, aside: Aside = in_a_thread) -> None:
+        """`aside`: answers elsewhere."""
+        self._scenario, self._aside = scenario, aside
         self.measured = Measured(scenario.window_s)
         self._thought_of: object = None
         self._fallbacks: dict[str, dict[str, str]] = {}
@@ -35,7 +57,7 @@ class Placer:
     ) -> ClusterPlan:
         """The best placement on these GPUs; `move_s`: another price of a move."""
         now = standing(self._scenario, gpus, self.measured.rates_rps(), move_s=move_s)
-        return await asyncio.to_thread(place, now, current=dict(current), seconds=PLACE_S)
+        return await self._aside((now, dict(current)))
 
     def knows(self, homes: Mapping[str, str], alive: Collection[str]) -> bool:
         """Whether it was thought out what to do if one of these went, or would take too long."""

@@ -15,15 +15,19 @@ from migrator.agents.cluster_run import ClusterRun
 from migrator.agents.head import Head
 from migrator.agents.links import DeposedError
 from migrator.agents.overview import overview
+from migrator.agents.placer import Question, answered
 from migrator.agents.ray_agents import RayAgents
 from migrator.agents.ray_connection import HEAD, NAMESPACE, imported
 from migrator.agents.reports import ClusterMap
+from migrator.core.cluster import ClusterPlan
 from migrator.core.errors import MigratorError
 from migrator.runtime.shared_store import SharedStore
 from migrator.scenario.live import ADMIN
 from migrator.scenario.tokens import read_tokens
 from migrator.serve.tokens import digest
 
+HERE = {"node:__internal_head__": 0.001}
+"""Where Ray's own head is: nothing outlives that, and all else may die without it."""
 MAP_FILE = "map.json"
 MOVE_S = 300.0
 
@@ -37,7 +41,7 @@ class HeadActor:
         logging.basicConfig(level=logging.INFO)
         self._run = run
         self._links = RayAgents(imported(), run, variables)
-        self._head = Head(run, self._links, publish=self._published)
+        self._head = Head(run, self._links, publish=self._published, aside=_in_another_process)
         self._writing = threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
@@ -118,11 +122,17 @@ def started(ray: Any, run: ClusterRun, variables: Mapping[str, str]) -> Any:
         "max_restarts": -1,
         "max_concurrency": 16,
         "num_cpus": 0,
-        # where Ray's own head is: nothing outlives that, and all else may die without it
-        "resources": {"node:__internal_head__": 0.001},
+        "resources": HERE,
         "runtime_env": {"env_vars": dict(variables)},
     }
     return ray.remote(HeadActor).options(**options).remote(run, dict(variables))
+
+
+async def _in_another_process(question: Question) -> ClusterPlan:
+    """Placing takes all of a core for seconds, in which the head must hear who is gone."""
+    task = imported().remote(answered).options(num_cpus=0, resources=HERE, max_retries=0)
+    found: ClusterPlan = await asyncio.wrap_future(task.remote(question).future())
+    return found
 
 
 def _admin(run: ClusterRun) -> str | None:

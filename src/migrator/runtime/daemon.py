@@ -12,19 +12,17 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
-from migrator.core.errors import InputError, MigratorError
-from migrator.core.instance import Kind
-from migrator.core.share import Holding, bare
+from migrator.core.errors import MigratorError
+from migrator.core.share import bare
 from migrator.execute.events import CreateFailed, Event, Instruction, Ready, Replan, TrainingEnded
 from migrator.execute.executor import Executor
 from migrator.forecast.registry import forecaster
 from migrator.gpu.driver import Place
-from migrator.policies.equal_mig import equal_allocation
-from migrator.policies.equal_mps import EqualMps
 from migrator.policies.foresight import Foresight
-from migrator.policies.policy import Decision, Observation, Sharing
+from migrator.policies.policy import Decision
 from migrator.policies.registry import policy
 from migrator.runtime import parts
 from migrator.runtime.actions import Actions
@@ -32,27 +30,27 @@ from migrator.runtime.admission import Admission
 from migrator.runtime.decisions import Decisions
 from migrator.runtime.drained import Drained
 from migrator.runtime.duties import TenantDuties
+from migrator.runtime.even_split import even_split
 from migrator.runtime.forecast_error import ForecastError
 from migrator.runtime.gateway import offered, router_of, server_of
 from migrator.runtime.goodput import Goodput
+from migrator.runtime.handover import Handover
 from migrator.runtime.hands import Hands
-from migrator.runtime.labels import NotKeptError
+from migrator.runtime.labelling import stored
 from migrator.runtime.learning import Learning, Where, enough
 from migrator.runtime.metrics import collectors
 from migrator.runtime.recorder import Recorder
 from migrator.runtime.room import board_beside
 from migrator.runtime.serving import Serving
 from migrator.runtime.status import status
-from migrator.runtime.tallies import ADOPTED, FAILED, REFUSED, REPEATED, STORED, Tallies
+from migrator.runtime.tallies import ADOPTED, REFUSED, Tallies
 from migrator.runtime.tenant_run import FEWEST_LABELS, TenantRun, tenant_run
 from migrator.runtime.thinking import Thinking
 from migrator.runtime.training_job import TrainingResult
 from migrator.runtime.versions import Version
 from migrator.runtime.watched import watched
 from migrator.runtime.window_clock import WindowClock
-from migrator.serve.backend import Feedback
 from migrator.serve.links import ServingWorker
-from migrator.serve.refusals import MalformedError, NotStoredError
 from migrator.serve.tensors import Offered
 
 LOOK_S = 0.05
@@ -125,12 +123,19 @@ class Daemon:
         )
         self.goodput = Goodput(self.router.counts, self.tenants, self.clock, labels.counts)
         self._models = models = serving.models
+        self.handover = Handover(
+            self.tenants,
+            self._workers_of,
+            serving.shared,
+            self.recorder,
+            self.decisions,
+        )
         self.learning = Learning(
             Where(serving.folder, labels.path, board, serving.device, serving.emulated),
             self.tenants,
             models,
             self.parts.trainings,
-            self._swap,
+            self.handover.swap,
             self._trained,
         )
         duties = TenantDuties(
@@ -169,8 +174,11 @@ class Daemon:
             self._do,
             self._split_evenly,
             lambda: self._planning,
-            self._share,
+            self.handover.share,
         )
+
+    def _workers_of(self, tenant: str) -> list[ServingWorker]:
+        return self.hands.workers_of(tenant)
 
     def _window_of_all(self) -> int:
         """Which one it is where several daemons count together."""
@@ -185,7 +193,7 @@ class Daemon:
         self.thinking.rehearse()
         await asyncio.gather(*map(self.admission.bring, self.tenants))
         await asyncio.gather(workers.start(), self.learning.first_versions(self._whole_gpu))
-        await asyncio.gather(*map(self._share, self.tenants))
+        await asyncio.gather(*map(self.handover.share, self.tenants))
         self._offered |= {
             name: offered(name, workers.inputs[name], spec.classes)
             for name, spec in self._models.items()
@@ -196,7 +204,7 @@ class Daemon:
             self.tenants,
             self._offered,
             self.clock,
-            self._labelled,
+            partial(stored, self.parts.labels, self.tallies),
             lambda: status(self),
             self.actions.act,
             collectors(watched(self)),
@@ -226,7 +234,9 @@ class Daemon:
 
     def _split_evenly(self) -> None:
         """Until the first plan."""
-        self._do(self.executor.follow(self.clock.now_s(), [self._even()], self.clock.slot_s))
+        tenants, clock = self.tenants.values(), self.clock
+        even = even_split(self._policy.sharing, self.thinking.board, tenants, clock)
+        self._do(self.executor.follow(clock.now_s(), [even], clock.slot_s))
 
     async def _look_around(self) -> None:
         """What others have on the board is planned around, from now on and while it is there."""
@@ -424,25 +434,6 @@ class Daemon:
             self.decisions.told(each)
             self.hands.do(each)
 
-    async def _swap(self, tenant: str, version: Version) -> None:
-        """Every worker of the tenant serves the new version; requests in flight keep theirs."""
-        # all at once: one that hangs must not keep the others waiting
-        swapping = (self._swap_one(each, version) for each in self.hands.workers_of(tenant))
-        await asyncio.gather(*swapping)
-        await self._share(tenant)
-
-    async def _share(self, tenant: str) -> None:
-        """What serves it now is what it begins with elsewhere; a store that fails stops nobody."""
-        shared, version = self.serving.shared, self.tenants[tenant].version
-        if shared is None or version is None:
-            return
-        try:
-            await asyncio.to_thread(shared.keep_version, version)
-        except Exception as error:  # whatever a store may raise
-            words = f"{tenant}: version {version.number} is not in the shared store: {error}"
-            _log.warning("%s", words)
-            self.recorder.event("model", words, tenant=tenant)
-
     async def _admit(self, entry: object) -> str:
         """A tenant comes; the records know of it from now on."""
         words = await self.admission.admit(entry)
@@ -450,42 +441,10 @@ class Daemon:
         self.parts.records.add_about(tenants=list(self.router.counts))
         return words
 
-    async def _swap_one(self, worker: ServingWorker, version: Version) -> None:
-        tenant = version.tenant
-        try:
-            seconds = await worker.swap(version.weights, version.number)
-        except MigratorError as error:
-            self.decisions.swapped(None)
-            words = f"{tenant}: {worker.name} keeps its model: {error}"
-            self.recorder.event("swap", words, tenant=tenant, worker=worker.name)
-        else:
-            self.decisions.swapped(seconds)
-            words = f"{tenant}: version {version.number} in {1e3 * seconds:.0f} ms"
-            self.recorder.event("swap", words, tenant=tenant, worker=worker.name)
-
     def _trained(self, tenant: str, result: TrainingResult, version: Version | None) -> None:
         number = version.number if version else 0
         self.tallies.retrainings[tenant, ADOPTED if result.adopted else REFUSED] += 1
         self.recorder.version(tenant, number, result.accuracy_after, result.adopted, result.why)
-
-    async def _labelled(self, feedback: Feedback) -> None:
-        tenant, outcome = feedback.tenant, FAILED
-        try:
-            new = await self.parts.labels.add(
-                tenant,
-                feedback.window,
-                feedback.inputs,
-                feedback.label,
-                feedback.predicted,
-                feedback.request_id,
-            )
-            outcome = STORED if new else REPEATED
-        except NotKeptError as error:
-            raise NotStoredError(f"the label is not stored: {error}") from error
-        except InputError as error:
-            raise MalformedError(str(error)) from error
-        finally:
-            self.tallies.labels[tenant, outcome] += 1
 
     async def _leave(self) -> None:
         """Drain, end, free; a training that still runs is left to its checkpoints."""
@@ -497,19 +456,6 @@ class Daemon:
             await asyncio.sleep(LOOK_S)
             self._do(self.executor.tick(self.clock.now_s()))
         self.recorder.units(self.executor.units)
-
-    def _even(self) -> tuple[Holding, ...]:
-        """Before any plan: the board split evenly, into shares where the policy's are."""
-        board = self.thinking.board
-        views = tuple(each.view() for each in self.tenants.values() if each.planned)
-        if not views:
-            return ()
-        nothing = Observation(board, self.clock.slot_s, self.clock.slots, 0, views, ())
-        if self._policy.sharing is Sharing.MIG:
-            found: tuple[Holding, ...] = equal_allocation(nothing)
-        else:
-            found = EqualMps().decide(nothing).slots[0]
-        return tuple(each for each in found if each.task and each.task.kind is Kind.INFERENCE)
 
     def _aside(self, doing: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(doing)

@@ -151,7 +151,8 @@ def round_of(
     clients = [Client(url, each) for each in TENANTS]
     time.sleep(3)
     killed_s, killed_at_s = time.monotonic(), time.time()
-    os.kill(pid, signal.SIGKILL)
+    for each in (gpu["pid"], pid):  # its agent and its daemon, as its Ray below
+        os.kill(each, signal.SIGKILL)
     cluster.remove_node(nodes.pop(NODES[gpu["gpu"]]), allow_graceful=False)
     before = {each: told["tenants"][each]["url"] for each in lost}
 

@@ -243,7 +243,8 @@ def test_tenants_of_a_node_that_dies_come_back_elsewhere_with_their_weights(worl
     urls = world.map().homes
     version = infer(world.url, "mail").json()["model_version"]
     with Asking(world.url, TENANTS) as asking:
-        world.nodes.kill(GPUS[gpu], [world.daemon(gpu)])
+        agent = next(e["pid"] for e in world.asked("overview")["gpus"] if e["gpu"] == gpu)
+        world.nodes.kill(GPUS[gpu], [agent, world.daemon(gpu)])
         until(lambda: all(world.map().homes.get(e, urls[e]) != urls[e] for e in lost), world.words)
         before = asking.answers["mail", 200]
         until(lambda: asking.answers["mail", 200] > before + 5, lambda: asking.reasons)

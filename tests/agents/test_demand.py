@@ -12,7 +12,7 @@ from migrator.agents.reports import Report, TenantReport
 
 def report(gpu: str, **received: int) -> Report:
     tenants = {name: TenantReport(ready=True, received=n) for name, n in received.items()}
-    return Report(gpu, "node", 0, f"http://{gpu}", tenants=tenants)
+    return Report(gpu, "node", 0, 1, f"http://{gpu}", tenants=tenants)
 
 
 def test_a_rate_counts_across_moves_and_restarts() -> None:

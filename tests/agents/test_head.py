@@ -47,7 +47,7 @@ class Agents:
         }
         begun = here is not None
         url = f"http://{gpu}"
-        return Report(gpu, gpu, 0, url, self.epoch, begun=begun, up=begun, tenants=told)
+        return Report(gpu, gpu, 0, 1, url, self.epoch, begun=begun, up=begun, tenants=told)
 
     async def answers(self, url: str) -> bool:
         return url.removeprefix("http://") not in self.gone

@@ -9,7 +9,7 @@ from migrator.agents.reports import ClusterMap, Report, TenantReport
 def report(gpu: str, *ready: str, waiting: tuple[str, ...] = (), up: bool = True) -> Report:
     tenants = {each: TenantReport(ready=True) for each in ready}
     tenants |= {each: TenantReport(ready=False) for each in waiting}
-    return Report(gpu, f"node of {gpu}", 0, f"http://{gpu}", begun=True, up=up, tenants=tenants)
+    return Report(gpu, f"node of {gpu}", 0, 1, f"http://{gpu}", begun=True, up=up, tenants=tenants)
 
 
 def told(*reports: Report) -> dict[str, Report]:

@@ -34,7 +34,7 @@ class Told:
 
 def report(gpu: str, **keys: Any) -> Report:
     made = {"begun": True, "up": True, "epoch": 1, **keys}
-    return Report(gpu, "node", 0, f"http://{gpu}", **made)
+    return Report(gpu, "node", 0, 1, f"http://{gpu}", **made)
 
 
 def watched(links: Told) -> Watch:

@@ -68,6 +68,7 @@ class GpuAgent:
             gpu=self._gpu,
             node=self._node,
             number=self._number,
+            pid=os.getpid(),
             url=self.url,
             epoch=self._epoch,
             begun=self._tenants is not None,

@@ -35,6 +35,7 @@ def _gpu(head: Head, name: str) -> dict[str, Any]:
         "gpu": name,
         "board": board,
         "node": report.node,
+        "pid": report.pid,
         "state": state,
         "words": head.watch.dead.get(name, report.words),
         "url": report.url,

@@ -30,6 +30,8 @@ class Report(msgspec.Struct, frozen=True):
     node: str
     number: int
     """Of the GPU in its machine."""
+    pid: int
+    """Of the agent."""
     url: str
     """Where its daemon listens, whether it is up or not."""
     epoch: int = 0

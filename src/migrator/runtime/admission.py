@@ -79,7 +79,7 @@ class Admission:
         async with self._one_by_one[name]:
             if name in self.tenants:
                 return f"{name} was here already"
-            self._require_unpaused()
+            await self._require_ready()
             began_s = time.monotonic()
             await self._come(read)
             took_s = time.monotonic() - began_s
@@ -92,7 +92,7 @@ class Admission:
         async with self._one_by_one[name]:
             if name not in self.tenants:
                 return f"{name} was not here"
-            self._require_unpaused()
+            await self._require_ready()
             self.router.refuse(name, GONE)
             await self._until(lambda: not self.router.counts[name].total.open, EMPTY_S)
             await self._leave(name)
@@ -112,7 +112,6 @@ class Admission:
         self.overheads_s[name] = overhead_s
         await self.workers.prepare(name, _PREPARED)
         self.router.add(line_of(self.serving, live))
-        await self._until(self.planning, READY_S)
         first = not any(each.planned for each in self.tenants.values())
         self.tenants[name] = run
         if run.version is not None:
@@ -159,7 +158,9 @@ class Admission:
     def _holds(self, name: str) -> bool:
         return any(each.task and each.task.tenant == name for each in self.executor.units)
 
-    def _require_unpaused(self) -> None:
+    async def _require_ready(self) -> None:
+        if not await self._until(self.planning, READY_S):
+            raise ConflictError("the daemon is still starting; try again in some seconds")
         if self.executor.paused:
             raise ConflictError("reconfiguration is paused; resume it, then try again")
 

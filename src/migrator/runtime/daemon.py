@@ -257,8 +257,8 @@ class Daemon:
             self._split_evenly()
 
     async def _all_ready(self) -> None:
-        planned = [name for name, each in self.tenants.items() if each.planned]
-        while not all(map(self.router.ready, planned)):
+        # looked at anew each time: a tenant may go before it was ever ready
+        while not all(self.router.ready(n) for n, each in self.tenants.items() if each.planned):
             await asyncio.sleep(LOOK_S)
             self._do(self.executor.tick(self.clock.now_s()))
 

@@ -18,12 +18,8 @@ demo: $(STAMP)
 	$(BIN)/python examples/live_demo.py out
 	@echo "Open out/plan.html, out/plan-survivors.png, out/run.html and out/live.html."
 
-# What starts daemons, browsers and clusters looks at the clock: it runs alone, after the rest.
-LIVE := tests/agents tests/dashboard tests/load tests/runtime
-
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(addprefix --ignore=,$(LIVE))
-	$(BIN)/python -m pytest $(LIVE)
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -66,6 +66,9 @@ class Admission:
     """Whether windows are planned by now."""
     share: Callable[[str], Awaitable[None]]
     """Keep what serves a tenant where other machines find it."""
+    followed: Callable[[], int]
+    """How many decisions of the policy have been followed."""
+    _split_at: list[int] = field(default_factory=list)
     _one_by_one: dict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     async def admit(self, entry: object) -> str:
@@ -113,12 +116,15 @@ class Admission:
         await self.workers.prepare(name, _PREPARED)
         self.router.add(line_of(self.serving, live))
         first = not any(each.planned for each in self.tenants.values())
+        unplanned = self._split_at[-1:] == [self.followed()]
         self.tenants[name] = run
         if run.version is not None:
             self.recorder.begin_version(name, run.version)
         self.offered[name] = offered(name, self.workers.inputs[name], spec.classes)
-        if first:
-            self.split()  # nobody is in the way, so nobody has to be asked
+        if first or unplanned:
+            # nobody has a plan that this would upset, so nobody waits for one
+            self.split()
+            self._split_at.append(self.followed())
         self.thinking.changed(f"{name} came")
         if not await self._until(lambda: self.router.ready(name), READY_S):
             await self._leave(name)

@@ -96,6 +96,7 @@ class Daemon:
         self._estimated: int | None = None
         self._others: tuple[Place, ...] = ()
         self._planning = False
+        self._followed = 0
         self._offered: dict[str, Offered] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -175,6 +176,7 @@ class Daemon:
             self._split_evenly,
             lambda: self._planning,
             self.handover.share,
+            lambda: self._followed,
         )
 
     def _workers_of(self, tenant: str) -> list[ServingWorker]:
@@ -354,6 +356,7 @@ class Daemon:
         except Exception as error:  # a policy may be anybody's, and answer anything
             self.thinking.refuse(f"{type(error).__name__}: {error}")
             return
+        self._followed += 1
         self.recorder.decided(decision, seconds)
         self.decisions.taken(decision, seconds)
         if decision.problem is not None:

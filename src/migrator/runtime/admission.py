@@ -147,7 +147,7 @@ class Admission:
         """Its instances to others, then forget it; labels and versions stay where they are."""
         tenant = self.tenants[name]
         self.router.refuse(name, GONE)
-        tenant.drained = True
+        tenant.drained, tenant.retraining = True, None  # else it is planned for until that ends
         self.trainings.cancel(name)
         self._plan_without(f"{name} went")
         await self._until(lambda: not self._holds(name), EMPTY_S)

@@ -98,7 +98,13 @@ def test_orders_are_idempotent_and_those_of_an_older_head_are_refused(pair: Pair
     assert "c" not in pair.second.report(5).tenants
 
 
-def test_the_last_tenant_goes_and_one_comes_to_an_empty_gpu(pair: Pair) -> None:
+def test_the_last_tenant_goes_while_it_is_retrained_and_one_comes_to_an_empty_gpu(
+    pair: Pair,
+) -> None:
+    for number in range(30):
+        assert infer(pair.second.url, "a", f"s{number}").status_code == 200
+        assert feedback(pair.second.url, "a", f"s{number}", number % 3).status_code == 200
+    until(lambda: pair.second.report(5).tenants["a"].retraining, lambda: pair.second.report(5))
     assert pair.second.release(5, "a").done
     assert pair.second.report(5).tenants == {}
     units = asked(pair.second.url, "GET", "/admin/status", token=None)[1]["units"]

@@ -51,7 +51,10 @@ def serve():
             if command.startswith("quit") and {obeys}:
                 os.unlink(pid_file)
                 return
-            talk.sendall(answer(command).encode())
+            try:
+                talk.sendall(answer(command).encode())
+            except OSError:
+                pass  # who asked was killed before the answer came
 
 def start():
     if os.environ.get("CUDA_MPS_LOG_DIRECTORY") == pipes or {fails}:

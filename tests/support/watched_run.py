@@ -24,7 +24,7 @@ from migrator.runtime.serving import Serving
 from migrator.runtime.watched import Watched
 from migrator.scenario.live import read_live
 from migrator.serve.backend import Backend
-from migrator.serve.metrics import metrics_page
+from migrator.serve.metrics import metrics_parts
 from support.api_server import backend
 from support.live_daemon import scenario_file
 
@@ -43,7 +43,7 @@ class Run:
     now_s: list[float]
 
     def page(self, accept: str = "") -> str:
-        return metrics_page(self.backend, accept)[0].decode()
+        return b"".join(metrics_parts(self.backend, accept)[0]).decode()
 
     def samples(self) -> list[Sample]:
         families = text_string_to_metric_families(self.page())

@@ -45,7 +45,7 @@ class ChangeMetrics(Collector):
                 (LOST,): unused.get(LOST, 0),
             },
         )
-        yield histogram(
+        yield from histogram(
             "migrator_planner_seconds",
             "From the question to the plan: forecasting and planning.",
             [],
@@ -86,14 +86,14 @@ class ChangeMetrics(Collector):
                 if outcome != STOPPED or kind == "warm"
             },
         )
-        yield histogram(
+        yield from histogram(
             "migrator_reconfiguration_seconds",
             "What parts of a reconfiguration take; load (weights read), context (CUDA opened), "
             "copy (to the GPU) and first (answers) are what warm consists of.",
             ["part"],
             {(part,): told for part, told in self._tallies.parts.items()},
         )
-        yield histogram(
+        yield from histogram(
             "migrator_retraining_seconds",
             "What retrainings took that ran to their end.",
             [],

@@ -154,7 +154,7 @@ def _administration(backend: Backend) -> list[Operation]:
     async def metrics(request: Request) -> Response:
         require_own_page(request, backend.tokens)
         backend.require_admin(request)
-        text, kind = metrics_page(backend, header_of(request, "accept") or "")
+        text, kind = await metrics_page(backend, header_of(request, "accept") or "")
         return Response(text, headers={"content-type": kind})
 
     async def status(request: Request) -> Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -56,13 +56,15 @@ def gauge(name: str, words: str, labels: Iterable[str], values: Values) -> Metri
 
 def histogram(
     name: str, words: str, labels: Iterable[str], values: Mapping[tuple[str, ...], Histogram]
-) -> Metric:
-    """How often what took how long."""
-    family = HistogramMetricFamily(name, words, labels=list(labels))
+) -> Iterator[Metric]:
+    """How often what took how long; in parts, one after the other, since it has many samples."""
     for each, told in values.items():
+        family = HistogramMetricFamily(name, words, labels=list(labels))
         bounds = [*map(str, told.bounds), "+Inf"]
         family.add_metric(each, list(zip(bounds, accumulate(told.counts), strict=True)), told.sum)
-    return family
+        yield family
+    if not values:
+        yield HistogramMetricFamily(name, words, labels=list(labels))
 
 
 def info(name: str, words: str, rows: Iterable[Mapping[str, str]]) -> Metric:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
@@ -18,6 +20,10 @@ from migrator.serve.router import Router
 
 OUTCOMES = ("in_time", "late", "dropped", "failed")
 STATES = ("idle", "busy", "draining")
+_END = b"# EOF\n"
+"""Of a page in OpenMetrics."""
+_HEAD = re.compile(rb"^#.*\n", re.MULTILINE)
+"""What is said of a family before its samples."""
 
 
 class RouterMetrics(Collector):
@@ -28,8 +34,12 @@ class RouterMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All families."""
-        yield from (self._received(), self._requests(), self._latency(), self._objective())
-        yield from (self._queue(), self._workers())
+        yield self._received()
+        yield self._requests()
+        yield from self._latency()
+        yield self._objective()
+        yield self._queue()
+        yield self._workers()
 
     def _received(self) -> Metric:
         counts = self._router.counts
@@ -53,7 +63,7 @@ class RouterMetrics(Collector):
             },
         )
 
-    def _latency(self) -> Metric:
+    def _latency(self) -> Iterator[Metric]:
         return histogram(
             "migrator_latency_seconds",
             "From a request's arrival to its answer, for those that were answered.",
@@ -110,14 +120,49 @@ class RefusalMetrics(Collector):
         )
 
 
-def metrics_page(backend: Backend, accept: str = "") -> tuple[bytes, str]:
-    """The whole page and its content type: OpenMetrics for those who accept it."""
-    registry = CollectorRegistry(auto_describe=False)
-    ours = (RouterMetrics(backend.router), RefusalMetrics(backend.access))
-    for each in (*ours, *backend.collectors):
-        registry.register(each)
+@dataclass(frozen=True)
+class _Alone(Collector):
+    """One family, so that it can be put into text without the others."""
+
+    family: Metric
+
+    def collect(self) -> Iterator[Metric]:
+        """That family."""
+        yield self.family
+
+
+def metrics_parts(backend: Backend, accept: str = "") -> tuple[Iterator[bytes], str]:
+    """The page family by family, and its content type: OpenMetrics for those who accept it."""
     try:
         encode, kind = choose_encoder(accept)
     except (TypeError, ValueError):  # a version that is no number
         encode, kind = choose_encoder("")
-    return encode(registry), kind
+    return _encoded(_families(backend), encode), kind
+
+
+async def metrics_page(backend: Backend, accept: str = "") -> tuple[bytes, str]:
+    """The whole page and its content type; between any two families requests have their turn."""
+    parts, kind = metrics_parts(backend, accept)
+    page = []
+    for each in parts:
+        page.append(each)
+        await asyncio.sleep(0)
+    return b"".join(page), kind
+
+
+def _families(backend: Backend) -> Iterator[Metric]:
+    ours = (RouterMetrics(backend.router), RefusalMetrics(backend.access))
+    for each in (*ours, *backend.collectors):
+        yield from each.collect()
+
+
+def _encoded(families: Iterable[Metric], encode: Callable[[Collector], bytes]) -> Iterator[bytes]:
+    """Each as text; what every page begins and ends with comes once, also for parts of a family."""
+    end, before = b"", ""
+    for each in families:
+        text = encode(_Alone(each))
+        end = _END if text.endswith(_END) else b""
+        text = text.removesuffix(end)
+        yield _HEAD.sub(b"", text) if each.name == before else text
+        before = each.name
+    yield end

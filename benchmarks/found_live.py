@@ -8,8 +8,9 @@ clients saw; arrivals, policy and forecaster are the scenario's own.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from migrator.core.instance import Kind
 from migrator.core.profile import Overhead
 from migrator.core.scenario import Drift, Scenario, ServedTenant
 from migrator.core.share import Holding
-from migrator.observe.record_rows import RunRecords, WindowRecord
+from migrator.observe.record_rows import RunRecords, UnitRecord, VersionRecord, WindowRecord
 from migrator.policies.equal_mig import equal_allocation
 from migrator.policies.policy import Observation, Policy, TenantView
 from migrator.runtime.tenant_run import FEWEST_LABELS
@@ -41,7 +42,7 @@ def as_found(live: LiveScenario, records: RunRecords, sent: Sent) -> Scenario:
                 served.service,
                 profile=replace(served.service.profile, overhead=_overhead(served, records)),
             ),
-            drifts=tuple(_drift(own, each, scenario, records, sent) for each in records.windows),
+            drifts=tuple(_drifts(own, scenario, records, sent)),
         )
         for served, own in zip(scenario.tenants, live.tenants, strict=True)
     )
@@ -85,27 +86,64 @@ def _overhead(tenant: ServedTenant, records: RunRecords) -> Overhead:
     return Overhead(statistics.mean(made), known.start_s, statistics.mean(loaded))
 
 
-def _drift(
+@dataclass(frozen=True)
+class _Window:
+    """What a window showed of a tenant's model."""
+
+    seconds: Curve | None
+    old: float
+    """Of the model that it began with."""
+    late: float | None
+    """Of one whose retraining had been begun in the window before; None: there was none."""
+    own: float
+    """Of the one that was retrained in this window; where there was none, of the one before it."""
+    estimated: float | None
+
+
+def _drifts(
+    tenant: LiveTenant, scenario: Scenario, records: RunRecords, sent: Sent
+) -> Iterator[Drift]:
+    """What each window did to a tenant's model, and its retraining about it.
+
+    A retraining that ended in the next window is worth there what its model answered there; what
+    it would have been worth in its own is such that the simulator's drift leads from what was
+    answered in the one to what was answered in the other.
+    """
+    shown = [_window(tenant, each, scenario, records, sent) for each in records.windows]
+    for each, then in zip_longest(shown, shown[1:]):
+        before = each.old if each.late is None else each.late
+        after = each.own
+        if then is not None and then.late is not None:
+            after = before * then.late / then.old if then.old else then.late
+        yield Drift(before, min(1.0, after), each.seconds, each.estimated)
+
+
+def _window(
     tenant: LiveTenant, window: WindowRecord, scenario: Scenario, records: RunRecords, sent: Sent
-) -> Drift:
-    """What one window did to a tenant's model, and its retraining about it."""
+) -> _Window:
     seconds = _retraining_s(tenant, window, scenario, records)
-    switch_s = _switched_s(tenant.name, window, records)
     first = round(window.window * scenario.window_s)
     last = first + round(scenario.window_s)
-    middle = last if switch_s is None else min(last, first + round(switch_s))
     counts = sent["seconds"][tenant.name]
-    whole = _accuracy(counts, first, last, 0.0)
-    before = _accuracy(counts, first, middle, whole)
-    after = _accuracy(counts, middle, last, before) if switch_s is not None else before
+    begun = _trained(tenant.name, window, records)
+    switches_s = [each.at_s for each in _switches(tenant.name, window, records)]
+    late = bool(switches_s) and not (begun and begun[0].from_s < switches_s[0])
+    edges = [first, *(min(last, first + round(at - window.began_s)) for at in switches_s), last]
+    found = _accuracy(counts, first, last, 0.0)
+    parts = []
+    for begin, end in pairwise(edges):
+        found = _accuracy(counts, begin, end, found)
+        parts.append(found)
     told = next(
         each
         for each in records.tenant_windows
         if (each.window, each.tenant) == (window.window, tenant.name)
     )
-    if switch_s is None and seconds is not None and not _trained(tenant.name, window, records):
-        after = told.accuracy_estimated or before  # it was never begun: as good as was thought
-    return Drift(before, after, seconds, told.accuracy_estimated if seconds else None)
+    own = parts[-1]
+    if not switches_s and seconds is not None and not begun:
+        own = told.accuracy_estimated or own  # it was never begun: as good as was thought
+    estimated = told.accuracy_estimated if seconds else None
+    return _Window(seconds, parts[0], parts[1] if late else None, own, estimated)
 
 
 def _accuracy(counts: Mapping[str, Sequence[int]], first: int, last: int, without: float) -> float:
@@ -126,28 +164,31 @@ def _retraining_s(
     if labelled < FEWEST_LABELS:
         return None
     curve = tenant.training_s(labelled)
+    ends_s = window.ended_s or float("inf")
     for each in _trained(tenant.name, window, records):
-        sms = scenario.board.sms_of(round(each[1]))
-        return curve.scaled(each[0] / curve.at(sms))
+        took_s = (each.to_s or ends_s) - each.from_s
+        return curve.scaled(took_s / curve.at(scenario.board.sms_of(round(each.gpcs))))
     return curve
 
 
-def _trained(tenant: str, window: WindowRecord, records: RunRecords) -> list[tuple[float, float]]:
-    """Seconds and GPCs of the retrainings that were begun in the window."""
+def _trained(tenant: str, window: WindowRecord, records: RunRecords) -> list[UnitRecord]:
+    """The retrainings that were begun in the window."""
     ends_s = window.ended_s or float("inf")
-    return [
-        ((each.to_s or ends_s) - each.from_s, each.gpcs)
+    found = [
+        each
         for each in records.units
         if each.state == "training"
         and each.tenant == tenant
         and window.began_s <= each.from_s < ends_s
     ]
+    return sorted(found, key=lambda each: each.from_s)
 
 
-def _switched_s(tenant: str, window: WindowRecord, records: RunRecords) -> float | None:
-    """Seconds into the window at which a retrained model took over."""
+def _switches(tenant: str, window: WindowRecord, records: RunRecords) -> list[VersionRecord]:
+    """The retrained models that took over in the window."""
     ends_s = window.ended_s or float("inf")
-    for each in records.versions:
-        if each.tenant == tenant and each.adopted and window.began_s <= each.at_s < ends_s:
-            return each.at_s - window.began_s
-    return None
+    return [
+        each
+        for each in records.versions
+        if each.tenant == tenant and each.adopted and window.began_s <= each.at_s < ends_s
+    ]

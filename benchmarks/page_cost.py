@@ -96,7 +96,8 @@ def daemon(folder: Path) -> Iterator[tuple[str, int]]:
     command = [sys.executable, "-m", "migrator", "serve", str(folder / "page.yaml")]
     log = folder / "serve.log"
     # the tests' model learns and answers in no time: it is the daemon that is measured
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(TESTS)}
+    paths = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
     with log.open("wb") as errors:
         process = subprocess.Popen(
             [*command, "--state", str(folder / "state")], stderr=errors, env=environment

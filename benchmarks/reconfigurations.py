@@ -250,7 +250,7 @@ def shown(result: Mapping[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--windows", type=int, default=12, help=f"of {SLOTS} s each")
+    parser.add_argument("--windows", type=int, default=17, help=f"of {SLOTS} s each")
     parser.add_argument("--quick", action="store_true", help="3 windows")
     parser.add_argument("--out", type=Path, help="a JSON file for the figures")
     options = parser.parse_args()

@@ -182,11 +182,24 @@ def test_a_retraining_that_is_done_is_not_begun_again_in_its_window() -> None:
     assert "train 3g@4 a" in stage.follow(9.0, decided, window=4)
 
 
-def test_a_retraining_of_the_last_window_says_nothing_of_this_one() -> None:
+def test_a_retraining_that_outlasts_its_window_is_not_begun_again_in_the_next() -> None:
     stage = Stage()
     stage.follow(0.0, (A4, A_TRAINS), window=3)
     stage.follow(200.0, (A4, A_TRAINS), window=4)
-    assert stage.on(201.0, TrainingEnded(A_TRAINS, "a", True)) == ["train 3g@4 a"]
+    assert "train" not in " ".join(stage.on(201.0, TrainingEnded(A_TRAINS, "a", True)))
+    assert "train 3g@4 a" not in stage.follow(202.0, (A4, A_TRAINS), window=4)
+    assert "train 3g@4 a" in stage.follow(400.0, (A4, A_TRAINS), window=5)
+
+
+def test_what_is_to_be_learned_after_a_late_retraining_waits_for_the_next_decision() -> None:
+    stage = Stage()
+    stage.follow(0.0, (A4, A_TRAINS), window=3)
+    stage.follow(200.0, (A4, A_TRAINS), window=4)
+    stage.executor.renew("a")
+    assert "train" not in " ".join(stage.on(201.0, TrainingEnded(A_TRAINS, "a", True)))
+    assert "train 3g@4 a" in stage.follow(202.0, (A4, A_TRAINS), window=4)
+    stage.on(203.0, TrainingEnded(A_TRAINS, "a", True))
+    assert "train 3g@4 a" not in stage.follow(204.0, (A4, A_TRAINS), window=4)
 
 
 def test_a_failed_retraining_is_resumed_on_its_instance_but_not_for_ever() -> None:

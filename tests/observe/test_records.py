@@ -291,3 +291,10 @@ def test_no_file_a_file_of_labels_and_an_unusable_folder_are_one_sentence(tmp_pa
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(InputError, match="cannot be used"):
         begun(tmp_path / "file" / "records.db")
+    (tmp_path / "notes.txt").write_text("not a database, only words " * 40, encoding="utf-8")
+    with closing(sqlite3.connect(tmp_path / "other.db")) as connection:
+        connection.execute("CREATE TABLE things (name)")
+    with pytest.raises(InputError, match="this is no file of records"):
+        read_records(tmp_path / "other.db")
+    with pytest.raises(InputError, match="is damaged or none"):
+        read_records(tmp_path / "notes.txt")

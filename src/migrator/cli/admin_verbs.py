@@ -59,94 +59,56 @@ class Asked:
     token_file: Path | None
 
 
-@group.command()
-def pause(
-    url: Url = None,
-    state: State = None,
-    scenario: ScenarioName = None,
-    token_file: TokenFile = None,
-    yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
-    """Change nothing on the GPU for a plan until resumed; what serves goes on.
+def _on_all(kind: ActionKind, words: str) -> None:
+    """A verb about the whole daemon."""
 
-    Workers that die are replaced, retrainings that run go on to their end, plans are recorded.
-    """
-    _act(Asked(ActionKind.PAUSE, None, url, state, scenario, token_file), yes, as_json)
-
-
-@group.command()
-def resume(
-    url: Url = None,
-    state: State = None,
-    scenario: ScenarioName = None,
-    token_file: TokenFile = None,
-    yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
-    """Follow the newest plan again."""
-    _act(Asked(ActionKind.RESUME, None, url, state, scenario, token_file), yes, as_json)
+    @group.command(kind, help=words)
+    def act(
+        url: Url = None,
+        state: State = None,
+        scenario: ScenarioName = None,
+        token_file: TokenFile = None,
+        yes: Yes = False,
+        as_json: AsJson = False,
+    ) -> None:
+        _act(Asked(kind, None, url, state, scenario, token_file), yes, as_json)
 
 
-@group.command()
-def replan(
-    url: Url = None,
-    state: State = None,
-    scenario: ScenarioName = None,
-    token_file: TokenFile = None,
-    yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
-    """Ask the policy for another plan of the rest of the window, at once."""
-    _act(Asked(ActionKind.REPLAN, None, url, state, scenario, token_file), yes, as_json)
+def _on_one(kind: ActionKind, words: str) -> None:
+    """A verb about one tenant."""
+
+    @group.command(kind, help=words)
+    def act(
+        tenant: TenantName,
+        url: Url = None,
+        state: State = None,
+        scenario: ScenarioName = None,
+        token_file: TokenFile = None,
+        yes: Yes = False,
+        as_json: AsJson = False,
+    ) -> None:
+        _act(Asked(kind, tenant, url, state, scenario, token_file), yes, as_json)
 
 
-@group.command("roll-back")
-def roll_back(
-    tenant: TenantName,
-    url: Url = None,
-    state: State = None,
-    scenario: ScenarioName = None,
-    token_file: TokenFile = None,
-    yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
-    """Serve a tenant with the version of its model before the one that serves.
-
-    The newer one is withdrawn: no restart serves it, and the next retraining begins from the other.
-    """
-    _act(Asked(ActionKind.ROLL_BACK, tenant, url, state, scenario, token_file), yes, as_json)
-
-
-@group.command()
-def drain(
-    tenant: TenantName,
-    url: Url = None,
-    state: State = None,
-    scenario: ScenarioName = None,
-    token_file: TokenFile = None,
-    yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
-    """Take no requests of a tenant any more, answer those that wait, give its instances to others.
-
-    It stays so after a restart, until `migrator admin undrain TENANT`; labels and model stay.
-    """
-    _act(Asked(ActionKind.DRAIN, tenant, url, state, scenario, token_file), yes, as_json)
-
-
-@group.command()
-def undrain(
-    tenant: TenantName,
-    url: Url = None,
-    state: State = None,
-    scenario: ScenarioName = None,
-    token_file: TokenFile = None,
-    yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
-    """Take requests of a drained tenant again, and plan for it."""
-    _act(Asked(ActionKind.UNDRAIN, tenant, url, state, scenario, token_file), yes, as_json)
+_on_all(
+    ActionKind.PAUSE,
+    "Change nothing on the GPU for a plan until resumed; what serves goes on.\n\nWorkers that die "
+    "are replaced, retrainings that run go on to their end, plans are recorded.",
+)
+_on_all(ActionKind.RESUME, "Follow the newest plan again.")
+_on_all(ActionKind.REPLAN, "Ask the policy for another plan of the rest of the window, at once.")
+_on_one(
+    ActionKind.ROLL_BACK,
+    "Serve a tenant with the version of its model before the one that serves.\n\nThe newer one is "
+    "withdrawn: no restart serves it, and the next retraining begins from the other.",
+)
+_on_one(
+    ActionKind.DRAIN,
+    "Take no requests of a tenant any more, answer those that wait, give its instances to others."
+    "\n\nIt stays so after a restart, until `migrator admin undrain TENANT`; labels and model "
+    "stay.",
+)
+_on_one(ActionKind.UNDRAIN, "Take requests of a drained tenant again, and plan for it.")
 
 
 def _act(asked: Asked, yes: bool, as_json: bool) -> None:

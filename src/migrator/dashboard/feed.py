@@ -102,14 +102,17 @@ class Feed:
         self._leave(queue)
 
     async def _tell(self) -> None:
-        quiet_s = 0.0
+        quiet_s, why_not = 0.0, ""
         while True:
             await asyncio.sleep(self._every_s)
             try:
                 found = await asyncio.to_thread(news, self._path, self._run, self._marker)
             except Exception as error:  # whatever it is, the pages wait for the next time
-                _log.warning("the page cannot be told what is new: %s", error)
+                if str(error) != why_not:
+                    _log.warning("the page cannot be told what is new: %s", error)
+                why_not = str(error)
                 continue
+            why_not = ""
             quiet_s = quiet_s + self._every_s if found.empty else 0.0
             if found.empty and quiet_s < _QUIET_S:
                 continue

@@ -99,6 +99,10 @@ class Executor:
         self._leaving = False
         return self.tick(now_s)
 
+    def renew(self, tenant: str) -> None:
+        """A retraining outlasted its window: the next decision may begin this window's own."""
+        self._trials.renew(tenant)
+
     def leave(self, now_s: float) -> list[Instruction]:
         """From now on free the whole board; only retrainings are waited for. `units` empties."""
         self._timeline = Timeline(self._board, now_s, [()], self._slot_s)
@@ -226,7 +230,6 @@ class Executor:
         if task.kind is Kind.INFERENCE:
             self._become(unit.into(State.WARMING, now_s, task), Warm(unit.bare, task.tenant))
         elif not any(each.does(task) for each in self._units.values()):
-            self._trials.started(task.tenant)
             self._become(unit.into(State.TRAINING, now_s, task), Train(unit.bare, task.tenant))
 
     def _destroy(self, unit: Unit, now_s: float) -> None:

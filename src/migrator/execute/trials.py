@@ -9,30 +9,30 @@ RESUMED = 2
 
 
 class Trials:
-    """What became of the retrainings that were begun for this window."""
+    """What became of the retrainings that ended in this window, whenever they were begun."""
 
     def __init__(self) -> None:
         self._window: int | None = None
-        self._running: dict[str, int | None] = {}
         self._failures: Counter[str] = Counter()
         self.done: set[str] = set()
         """Tenants whose retraining ended or is given up: nothing is begun for them any more."""
+        self._again: set[str] = set()
 
     def begin(self, window: int | None) -> None:
         """A decision for that window; None: it knows itself what is to be retrained."""
         if window is None or window != self._window:
-            self.done.clear()
-            self._failures.clear()
-        self._window = window
+            self._again = {*self.done, *self._failures}
+        for tenant in self._again:
+            self.done.discard(tenant)
+            del self._failures[tenant]
+        self._window, self._again = window, set()
 
-    def started(self, tenant: str) -> None:
-        """It runs, for the window of the last decision."""
-        self._running[tenant] = self._window
+    def renew(self, tenant: str) -> None:
+        """There is another one for it, which the next decision may begin."""
+        self._again.add(tenant)
 
     def ended(self, tenant: str, ok: bool) -> None:
-        """It does not any more; one of an earlier window says nothing of this one's."""
-        if self._running.pop(tenant, self._window) != self._window:
-            return
+        """It does not run any more; one that outlasted its window was this window's too."""
         if not ok:
             self._failures[tenant] += 1
         if ok or self._failures[tenant] > RESUMED:

@@ -42,6 +42,10 @@ class _DamagedError(Exception):
     """No file of this layout, or not all of it is there."""
 
 
+class _ForeignError(_DamagedError):
+    """A file of something else, whole as far as one can tell."""
+
+
 def opened(
     path: Path, layout: Layout, synchronous: Synchronous
 ) -> tuple[sqlite3.Connection, Path | None]:
@@ -87,7 +91,13 @@ def told(path: Path, layout: Layout) -> Iterator[None]:
     try:
         yield
     except (_DamagedError, sqlite3.Error, OSError) as error:
-        if _is_damage(error):
+        if isinstance(error, _ForeignError):
+            raise InputError(
+                f"{path}: this is no file of {layout.holds} ({error}); name that of a run"
+            ) from error
+        if _is_no_database(error):
+            what, then = "is damaged or none", "start the daemon again, which keeps it aside"
+        elif _is_damage(error):
             what, then = "is damaged", "start the daemon again, which keeps it aside"
         else:
             what, then = "cannot be used", "make room or rights there"
@@ -184,7 +194,7 @@ def _connected(path: Path, mode: Literal["ro", "rw"]) -> sqlite3.Connection:
 
 def _check_kind(path: Path, layout: Layout, connection: sqlite3.Connection) -> None:
     if _pragma(connection, "application_id") != layout.application_id:
-        raise _DamagedError("it is a file of something else")
+        raise _ForeignError("it is a database of something else")
     version = _pragma(connection, "user_version")
     if isinstance(version, int) and version > layout.version:
         raise InputError(
@@ -211,6 +221,13 @@ def _is_damage(error: BaseException) -> bool:
     if isinstance(error, sqlite3.OperationalError):
         return False
     return isinstance(error, sqlite3.DatabaseError | _DamagedError)
+
+
+def _is_no_database(error: BaseException) -> bool:
+    return (
+        isinstance(error, sqlite3.DatabaseError)
+        and getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB
+    )
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> object:

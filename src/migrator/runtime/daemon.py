@@ -400,6 +400,9 @@ class Daemon:
         elif isinstance(event, TrainingEnded):
             self.thinking.completed()
             trained = self.tenants.get(event.tenant)  # None: it went meanwhile
+            if trained is not None and trained.outlasted(self.clock.number):
+                trained.begin(self.clock.number, self._unlearned(trained), None)
+                self.executor.renew(trained.name)
             if trained is not None and trained.drained:
                 self.thinking.changed(f"the retraining of {event.tenant}, which is drained, ended")
             if not event.ok:

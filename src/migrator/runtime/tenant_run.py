@@ -106,7 +106,7 @@ class TenantRun:
         if accuracy is not None:
             self.accuracy = accuracy
         if self.retraining is not None and self.retraining.phase is Phase.RUNNING:
-            return  # it goes on; what came meanwhile is learned after it
+            return  # it goes on; what came meanwhile is learned after it, if that pays then
         self.retraining = None
         if labelled >= FEWEST_LABELS:
             expected = self.estimate if self.estimate is not None else self._usual()
@@ -114,6 +114,11 @@ class TenantRun:
             seconds = self.live.training_s(learned)
             self.retraining = Retraining(window, seconds, self.slower, max(self.accuracy, expected))
         self.estimate = None
+
+    def outlasted(self, window: int) -> bool:
+        """Whether its retraining has come to its end in a later window than its own."""
+        job = self.retraining
+        return job is not None and job.phase is Phase.DONE and job.window < window
 
     def _usual(self) -> float:
         return self.accuracy + _USUAL_GAIN * (1 - self.accuracy)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from support.mig_views import instances, observation, view
 
-from migrator.policies.aside import Aside
+from migrator.policies.aside import REHEARSAL, Aside
 from migrator.policies.policy import Decision, Observation, Policy
 from migrator.policies.registry import policy
 from migrator.policies.static import Static
@@ -138,6 +138,18 @@ def test_one_that_thinks_for_too_long_is_replaced(caplog: pytest.LogCaptureFixtu
         assert aside.answer(0, 3) is None
         assert "slow thinks for too long and is started again" in caplog.text
         assert aside.unused == {"lost": 1}
+
+
+def test_a_rehearsal_has_all_the_time_it_takes_and_is_for_nobody() -> None:
+    with Aside(Slow(seconds=1.0), patience_s=0.2) as aside:
+        assert aside.ask(REHEARSAL, NOW)
+        time.sleep(0.5)
+        assert aside.busy
+        assert aside.rehearsing
+        wait(lambda: not aside.busy)
+        assert aside.answer(0, 0) is None
+        assert not aside.rehearsing
+        assert aside.unused == {}
 
 
 def test_an_answer_that_nobody_took_does_not_go_to_the_next_question() -> None:

@@ -24,9 +24,9 @@ from migrator.policies.registry import policy
 
 PATIENCE_S = 60.0
 """A process that thinks for longer is given up: what it would say is of no use any more."""
-REHEARSAL = -1
-"""The window of a question whose answer nobody needs: the first one takes long, for everything is
-imported and compiled on the way."""
+REHEARSAL, REHEARSED_S = -1, 600.0
+"""The window of a question whose answer nobody needs, and how long that may take: on the way
+everything is imported and, once on a machine, compiled; given up, it would begin all over."""
 _GRACE_S = 0.5
 _LOOK_S = 0.5
 """Between two looks at whether who asks is still there."""
@@ -80,7 +80,13 @@ class Aside:
             return False
         if not self._thinker.process.is_alive():
             return False
-        return time.monotonic() - self._asked.asked_s < self._patience_s
+        patience_s = REHEARSED_S if self.rehearsing else self._patience_s
+        return time.monotonic() - self._asked.asked_s < patience_s
+
+    @property
+    def rehearsing(self) -> bool:
+        """Whether what it was asked last is the rehearsal."""
+        return self._asked is not None and self._asked.window == REHEARSAL
 
     def ask(self, window: int, observation: Observation) -> bool:
         """Ask what to do from the observation on; False: it is busy, ask again later."""

@@ -61,11 +61,11 @@ class Thinking:
 
     def begin_window(self) -> None:
         """A new window is to be planned."""
-        if self._asked_s and self._aside.busy:
-            self._told(
-                f"{self._policy.name} still thinks about a window that is over; what is held "
-                "serves on"
-            )
+        if self._aside.busy:
+            at = "a window that is over"
+            if self._aside.rehearsing:
+                at = "a first one: on a new machine that takes a minute, once"
+            self._told(f"{self._policy.name} still thinks about {at}; what is held serves on")
         self._decided, self._due, self._asked_slot = None, "the window begins", -1
 
     def because(self, reason: str) -> None:

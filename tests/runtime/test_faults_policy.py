@@ -15,7 +15,7 @@ MOODS = {
     "raises": ("could not decide", "ValueError: no idea today"),
     "overlaps": ("decided what cannot be followed", "no room beside"),
     "late": ("came after its window was over",),
-    "never": ("still thinks about", "what is held serves on"),
+    "never": ("still thinks about a window that is over", "what is held serves on"),
 }
 
 

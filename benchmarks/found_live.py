@@ -109,7 +109,13 @@ def _drifts(
     it would have been worth in its own is such that the simulator's drift leads from what was
     answered in the one to what was answered in the other.
     """
-    shown = [_window(tenant, each, scenario, records, sent) for each in records.windows]
+    counts = sent["seconds"][tenant.name]
+    # a window without answers shows nothing: its model was as good as in the next one that does
+    silent = _accuracy(counts, 0, len(counts["in_time"]), 1.0)
+    shown: list[_Window] = []
+    for each_window in reversed(records.windows):
+        shown.insert(0, _window(tenant, each_window, scenario, records, sent, silent))
+        silent = shown[0].old
     for each, then in zip_longest(shown, shown[1:]):
         before = each.old if each.late is None else each.late
         after = each.own
@@ -119,8 +125,14 @@ def _drifts(
 
 
 def _window(
-    tenant: LiveTenant, window: WindowRecord, scenario: Scenario, records: RunRecords, sent: Sent
+    tenant: LiveTenant,
+    window: WindowRecord,
+    scenario: Scenario,
+    records: RunRecords,
+    sent: Sent,
+    silent: float,
 ) -> _Window:
+    """`silent`: the accuracy to assume where nothing was answered."""
     seconds = _retraining_s(tenant, window, scenario, records)
     first = round(window.window * scenario.window_s)
     last = first + round(scenario.window_s)
@@ -129,7 +141,7 @@ def _window(
     switches_s = [each.at_s for each in _switches(tenant.name, window, records)]
     late = bool(switches_s) and not (begun and begun[0].from_s < switches_s[0])
     edges = [first, *(min(last, first + round(at - window.began_s)) for at in switches_s), last]
-    found = _accuracy(counts, first, last, 0.0)
+    found = _accuracy(counts, first, last, silent)
     parts = []
     for begin, end in pairwise(edges):
         found = _accuracy(counts, begin, end, found)

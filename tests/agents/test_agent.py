@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
+import sqlite3
+import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -13,11 +17,15 @@ import pytest
 from support.agents import VARIABLES, cluster_run, feedback, infer, until
 from support.gateways import Asking
 
+from migrator.agents import agent as agents
+from migrator.agents import gpu_daemon
 from migrator.agents.agent import GpuAgent
 from migrator.agents.cluster_run import ClusterRun
 from migrator.agents.daemon_process import DaemonProcess, asked
 from migrator.agents.gpu_daemon import Settings
 from migrator.agents.reports import Report
+from migrator.runtime.shared_store import SharedStore
+from migrator.runtime.versions import Versions
 
 
 class Pair:
@@ -83,6 +91,38 @@ def test_a_tenant_takes_its_weights_and_labels_along_and_nobody_else_notices(pai
     assert next(rows).stat().st_size > 30 * 3 * 16 * 16
 
 
+def test_a_model_goes_back_where_its_tenant_has_moved_and_labels_follow_it(
+    pair: Pair, tmp_path: Path
+) -> None:
+    store = SharedStore(pair.run.shared, "test")
+    versions = Versions(tmp_path, "a")
+    first = store.bring_version(versions)
+    assert first is not None
+    store.keep_version(versions.add(first.weights, 0.9), versions, claim=True)
+    assert pair.first.take(1, "a").done
+    assert infer(pair.first.url, "a").json()["model_version"] == "2"
+    assert infer(pair.second.url, "a", "late").status_code == 200
+    assert feedback(pair.second.url, "a", "late", 1).status_code == 200
+    assert "late" not in labels_of(pair.run, "g1")
+    assert pair.first.take(1, "a").done
+    assert "late" in labels_of(pair.run, "g1")
+    body = {"action": "roll-back", "tenant": "a"}
+    reply = httpx.post(f"{pair.first.url}/admin/actions", json=body, timeout=20)
+    assert reply.status_code == 200, reply.text
+    assert infer(pair.first.url, "a").json()["model_version"] == "1"
+    assert pair.second.release(1, "a").done
+    assert pair.second.take(1, "a").done
+    assert infer(pair.second.url, "a").json()["model_version"] == "1"
+    assert pair.first.release(1, "a").done
+
+
+def labels_of(run: ClusterRun, gpu: str) -> set[str]:
+    """The requests whose labels the daemon of that GPU learns from."""
+    (path,) = run.state_of(gpu).glob("live/*/labels.db")
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        return {request for (request,) in database.execute("SELECT request FROM sample")}
+
+
 def test_orders_are_idempotent_and_those_of_an_older_head_are_refused(pair: Pair) -> None:
     again = pair.second.take(1, "a")
     assert again.done
@@ -126,9 +166,12 @@ def test_what_cannot_be_taken_on_is_refused_in_words_and_disturbs_nobody(pair: P
     assert infer(pair.second.url, "c").status_code == 200
 
 
-def test_a_daemon_that_dies_is_started_again_with_whom_it_had(pair: Pair) -> None:
+def test_a_daemon_that_hangs_is_ended_and_started_again_with_whom_it_had(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents, "HUNG_S", 1.0)
     pid = json.loads((pair.run.state_of("g2") / "daemon.json").read_bytes())["pid"]
-    os.kill(pid, signal.SIGKILL)
+    os.kill(pid, signal.SIGSTOP)
     until(lambda: not pair.second.report(5).up, lambda: "it was not noticed")
     report = pair.served(pair.second, "c")
     assert report.restarts == 1
@@ -142,6 +185,78 @@ def test_a_daemon_that_cannot_serve_says_why_in_one_sentence(tmp_path: Path) -> 
     until(lambda: not process.alive, process.last_words)
     assert "error: gpu: small has no no such GPU" in process.last_words()
     assert process.found() is None
+    (lease,) = process.folder.glob("lease.*")
+    process.start(Settings(run, "no such GPU", 0, 0, (), str(process.lease)))
+    assert not lease.exists()  # one begun by an agent that died before it could say so ends
+    until(lambda: not process.alive, process.last_words)
+
+
+def test_a_lease_counts_by_its_renewals_whatever_the_clock_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_daemon, "LEASE_S", 0.3)
+    monkeypatch.setattr(gpu_daemon, "_LOOK_S", 0.01)
+    lease = tmp_path / "lease"
+    lease.touch()
+
+    async def leased() -> None:
+        stop = asyncio.Event()
+        watching = asyncio.create_task(gpu_daemon._leased(lease, stop))
+        for hours in range(50):
+            os.utime(lease, (3600 * hours, 3600 * hours))
+            await asyncio.sleep(0.02)
+        assert not stop.is_set()
+        await asyncio.wait_for(stop.wait(), 10)  # nobody renews it any more
+        await watching
+
+    asyncio.run(leased())
+
+
+def test_a_daemon_that_cannot_even_be_started_is_tried_again_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full disk: an agent that stopped looking would say for ever that all is well."""
+    tried: list[int] = []
+
+    def start(*_: object) -> None:
+        tried.append(1)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(DaemonProcess, "start", start)
+    monkeypatch.setattr(agents, "_AGAIN_S", (0.0,))
+    agent = GpuAgent(cluster_run(tmp_path, ["a"], [{"name": "g1"}]), "g1", 0, "here", "127.0.0.1")
+    try:
+        with pytest.raises(OSError, match="No space left"):
+            agent.begin(1, ())
+        port = agent.url
+        until(lambda: len(tried) >= 4, lambda: agent.report(1))
+        report = agent.report(1)
+        assert not report.up
+        assert report.failures >= 2
+        assert "No space left" in report.words
+        assert agent.url != port  # whoever has its port by now keeps it
+    finally:
+        agent.close()
+
+
+def test_of_two_heads_that_ask_at_once_the_newer_is_remembered(tmp_path: Path) -> None:
+    run = cluster_run(tmp_path, ["a"], [{"name": "g1"}])
+    agent, other = (GpuAgent(run, "g1", 0, "here", "127.0.0.1") for _ in range(2))
+    try:
+        for newest in range(10, 200, 10):
+            asking = [
+                threading.Thread(target=agent.report, args=(newest - each,)) for each in range(8)
+            ]
+            for each in asking:
+                each.start()
+            for each in asking:
+                each.join()
+            assert agent.report(0).epoch == newest
+        assert other.report(0).epoch == newest  # of the same folder
+        assert not other.begin(newest - 1, ()).done
+    finally:
+        agent.close()
+        other.close()
 
 
 def test_where_tokens_are_asked_for_the_agent_has_the_administrations(

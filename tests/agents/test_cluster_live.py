@@ -17,12 +17,12 @@ import httpx
 import msgspec
 import pytest
 from support.agents import cluster_run, feedback, infer, until
-from support.gateways import Asking, gateway
+from support.gateways import Asking, gateway, gateway_process
 from support.live_daemon import LIMIT_S
 
 from migrator.agents.cluster_run import ClusterRun
 from migrator.agents.ray_agents import agent_name
-from migrator.agents.ray_connection import NAMESPACE, head_of
+from migrator.agents.ray_connection import NAMESPACE, actors, head_of
 from migrator.agents.ray_head import started
 from migrator.agents.reports import Answer, ClusterMap
 from migrator.gpu.processes import exists
@@ -67,6 +67,18 @@ class World:
         assert isinstance(found, ClusterMap)
         return found
 
+    def map_file(self) -> ClusterMap:
+        content = (Path(self.run.shared) / "map.json").read_bytes()
+        return msgspec.json.decode(content, type=ClusterMap)
+
+    def led_after(self, before: ClusterMap) -> ClusterMap | None:
+        """The map of a newer head, once it has one."""
+        try:
+            found = self.map()
+        except Exception:  # whatever Ray has for an actor that is not there
+            return None
+        return found if found.epoch > before.epoch and found.homes else None
+
     def words(self) -> str:
         logs = [self.run.state_of(gpu) / "daemon.log" for gpu in GPUS]
         said = [each.read_text(encoding="utf-8")[-1500:] for each in logs if each.exists()]
@@ -80,7 +92,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     boards = [{"board": "A100-40GB", **each} for each in gpus]
     rules: dict[str, Any] = {"gpus": boards, "apart": [["photos", "mail"]]}
     with ray_nodes("n1", "n2") as nodes:
-        run = cluster_run(folder, TENANTS, gpus, window_s=20, cluster=rules)
+        run = cluster_run(folder, TENANTS, gpus, window_s=20, trained=True, cluster=rules)
         said = _serve(folder / "small.yaml", nodes.address, run)
         assert f"serving {len(TENANTS)} tenants" in said
         made = World(run, nodes, head_of(nodes.ray, "small"), "", folder)
@@ -157,14 +169,25 @@ def test_without_room_for_everybody_nothing_is_begun_and_the_reason_told(world: 
 
 
 def test_a_tenant_moves_under_load_without_a_failed_request(world: World) -> None:
+    """Through gateways that hear of it from the head, and from the file that it writes."""
     source = world.home("maps")
     target = next(each for each in GPUS if each != source)
-    with Asking(world.url, TENANTS) as asking:
-        until(lambda: asking.answers["maps", 200] > 5, lambda: asking.reasons)
+    options = ("--map", f"{world.run.shared}/map.json")
+    with (
+        gateway(world.folder / "file.log", *options) as url,
+        Asking(world.url, TENANTS) as asking,
+        Asking(url, ["maps"]) as by_file,
+    ):
+        both = (asking, by_file)
+        until(lambda: all(e.answers["maps", 200] > 5 for e in both), lambda: asking.reasons)
         assert world.asked("move", "maps", target) == f"maps moved from {source} to {target}"
-        before = asking.answers["maps", 200]
-        until(lambda: asking.answers["maps", 200] > before + 5, lambda: asking.reasons)
+        before = [each.answers["maps", 200] for each in both]
+        until(
+            lambda: all(e.answers["maps", 200] > n + 5 for e, n in zip(both, before, strict=True)),
+            lambda: asking.reasons,
+        )
     assert not asking.refused, asking.reasons
+    assert not by_file.refused, by_file.reasons
     assert world.home("maps") == target
     left = httpx.get(f"{world.map().pages[source]}/admin/status").json()["tenants"]
     assert "maps" not in left
@@ -182,6 +205,17 @@ def test_a_gateway_with_a_stale_map_finds_the_tenant_again(world: World) -> None
         copy.write_bytes(msgspec.json.encode(world.map()))
         reply = infer(url, "maps")
         assert reply.status_code == 200, (reply.text, world.words())
+
+
+def test_a_gateway_that_dies_is_replaced_by_any_other(world: World) -> None:
+    log = world.folder / "of-another.log"
+    with gateway_process(log, "--map", world.url) as (url, process):
+        assert infer(url, "maps").status_code == 200
+        process.kill()
+        process.wait()
+        with pytest.raises(httpx.ConnectError):
+            infer(url, "maps")
+    assert infer(world.url, "maps").status_code == 200
 
 
 def test_labels_outlive_the_daemon_that_took_them(world: World) -> None:
@@ -214,15 +248,7 @@ def test_a_new_head_knows_what_the_old_one_knew_and_the_old_one_is_refused(world
     before = world.map()
     with Asking(world.url, TENANTS) as asking:
         os.kill(world.asked("pid"), signal.SIGKILL)
-
-        def led_again() -> ClusterMap | None:
-            try:
-                found = world.map()
-            except Exception:  # whatever Ray has for an actor that is not there
-                return None
-            return found if found.epoch > before.epoch and found.homes else None
-
-        after = until(led_again, lambda: "no head")
+        after = until(lambda: world.led_after(before), lambda: "no head")
     assert not asking.refused, asking.reasons
     assert after.homes == before.homes
     name = agent_name(world.run, world.home("mail"))
@@ -261,6 +287,34 @@ def test_tenants_of_a_node_that_dies_come_back_elsewhere_with_their_weights(worl
     assert "neither its agent nor its daemon answers" in gone["words"]
 
 
+def test_a_head_that_hears_of_a_newer_one_ends_and_one_leads_although_a_machine_is_gone(
+    world: World,
+) -> None:
+    """No other has come, and not every GPU is there: no reasons to leave the rest alone."""
+    before = world.map()
+    assert "gone" in world.states()
+    agent = world.nodes.ray.get_actor(
+        agent_name(world.run, world.home("mail")), namespace=NAMESPACE
+    )
+    world.nodes.ray.get(agent.report.remote(before.epoch + 3), timeout=30)
+    after = until(lambda: world.led_after(before), lambda: "no head")
+    assert after.epoch > before.epoch + 3
+    assert after.homes == before.homes
+    assert world.asked("ended") is None
+
+
+def test_an_agent_that_is_gone_for_good_is_made_again(world: World) -> None:
+    gpu, daemon = world.home("mail"), world.daemon(world.home("mail"))
+
+    def agent() -> int:
+        return int(next(e["pid"] for e in world.asked("overview")["gpus"] if e["gpu"] == gpu))
+
+    before = agent()
+    world.nodes.ray.kill(world.nodes.ray.get_actor(agent_name(world.run, gpu), namespace=NAMESPACE))
+    until(lambda: agent() != before, world.words)
+    assert world.home("mail") != gpu or world.daemon(gpu) == daemon
+
+
 def test_another_scenario_of_the_same_name_is_refused_while_it_is_served(world: World) -> None:
     folders = ("--state", world.run.state, "--shared", str(world.folder / "elsewhere"))
     path = str(world.folder / "small.yaml")
@@ -287,12 +341,40 @@ def test_whoever_attaches_again_and_ends_it_drains_every_gpu(world: World) -> No
         )
     try:
         until(lambda: "serving 3 tenants" in log.read_text(), log.read_text)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
         assert process.wait(LIMIT_S) != 0
     finally:
         process.kill()
         process.wait()
     assert "draining every GPU" in log.read_text()
     assert not [pid for pid in pids if exists(pid)]
+    assert actors(world.nodes.ray) == []
     assert httpx.get(f"{world.url}/v2/health/live").status_code == 200
     assert infer(world.url, "mail").status_code == 503
+
+
+def test_a_cluster_started_again_is_found_by_gateways_and_ended_without_its_head(
+    world: World,
+) -> None:
+    """Its windows are counted on, its epoch is higher: whoever knew it before knows it again."""
+    world.nodes.restore([each for each in GPUS.values() if each != "first"])
+    epoch = world.map_file().epoch
+    _serve(world.folder / "small.yaml", world.nodes.address, world.run)
+    world.head = head_of(world.nodes.ray, "small")
+    assert world.map().epoch > epoch
+    until(lambda: infer(world.url, "mail").status_code == 200, world.words)
+    rows = list(SharedStore(world.run.shared, "test").labels("mail"))
+    assert ("to be labelled", 3) in [(each.request, each.label) for each in rows]
+    pids = [world.daemon(gpu) for gpu in GPUS]
+    world.nodes.ray.kill(world.head)
+    done = subprocess.run(
+        [*MIGRATOR, "cluster", "stop", world.nodes.address, "--yes"],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "small is served no more" in done.stdout
+    assert not [pid for pid in pids if exists(pid)]
+    assert actors(world.nodes.ray) == []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from migrator.agents import forwarding
 from migrator.agents.gateway import Gateway
 from migrator.agents.map_source import MapSource, plain_overview
 from migrator.agents.reports import ClusterMap
@@ -48,16 +51,21 @@ class Daemon:
         self.status = 200
         self.asked = 0
         self.hold: asyncio.Event | None = None
+        self.left = asyncio.Event()
         routes = [
+            Route("/v2/models/{name}", self._model),
             Route("/v2/models/{name}/infer", self._infer, methods=["POST"]),
+            Route("/v2/models/{name}/feedback", self._infer, methods=["POST"]),
             Route("/v2/repository/index", self._index, methods=["POST"]),
         ]
         self.server = ApiServer(Starlette(routes=routes), tokens=Tokens(), port=0)
 
     async def _infer(self, request: Request) -> Response:
         self.asked += 1
-        if self.hold is not None:
-            await self.hold.wait()
+        while self.hold is not None and not self.hold.is_set():
+            if await request.is_disconnected():
+                self.left.set()
+            await asyncio.sleep(0.01)
         if self.status != 200:
             return JSONResponse({"error": "not here"}, self.status)
         body = await request.body()
@@ -72,6 +80,9 @@ class Daemon:
             },
             media_type="application/octet-stream",
         )
+
+    async def _model(self, _: Request) -> Response:
+        return JSONResponse({"name": "photos"})
 
     async def _index(self, _: Request) -> Response:
         return JSONResponse([{"name": "photos", "state": "READY"}, {"name": "old", "state": ""}])
@@ -199,6 +210,9 @@ def test_it_serves_on_with_its_last_map_while_the_head_is_gone() -> None:
         assert made.source.failures == 1
         assert (await made.infer()).status_code == 200
         assert (await made.client.get(f"{made.url}/cluster")).status_code == 503
+        metrics = (await made.client.get(f"{made.url}/metrics")).text
+        assert "migrator_gateway_map_failures 1.0" in metrics
+        assert "migrator_cluster" not in metrics
         made.head.found = ClusterMap(0, 9)  # of a head that leads no more
         await made.source.refresh()
         assert (await made.infer()).status_code == 200
@@ -252,3 +266,132 @@ def test_the_cluster_is_shown_to_the_administration_alone() -> None:
         assert 'migrator_cluster_gpu_up{gpu="g1",node=""} 1.0' in metrics
 
     run(test, admin=digest(ADMIN))
+
+
+@asynccontextmanager
+async def dropping() -> AsyncIterator[tuple[str, list[bytes]]]:
+    """A daemon that reads requests and dies before it answers: its address, what it got."""
+    got: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        got.append(await reader.readexactly(length))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", got
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("label", "sent_again"),
+    [({"label": 1, "id": "r1"}, True), ({"label": 1, "inputs": []}, False)],
+)
+def test_a_label_that_may_be_kept_is_sent_again_only_where_it_counts_once(
+    label: dict[str, Any], sent_again: bool
+) -> None:
+    async def test(made: World) -> None:
+        async with dropping() as (url, got):
+            old = made.source.current
+            made.head.found = ClusterMap(1, 2, {"photos": url}, {}, {**old.pages, "g0": url})
+            await made.source.refresh()
+            homes = {"photos": made.there.server.url}
+            made.head.found = ClusterMap(1, 3, homes, {}, {**old.pages, "g0": url})
+            path = f"{made.url}/v2/models/photos/feedback"
+            reply = await made.client.post(path, json=label)
+            assert len(got) == 1
+            assert made.there.asked == sent_again
+            assert reply.status_code == (200 if sent_again else 503)
+            if not sent_again:
+                assert "send it again with an id" in reply.json()["error"]
+
+    run(test)
+
+
+def test_a_machine_that_says_nothing_at_all_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its power has gone: nobody refuses the connection."""
+    monkeypatch.setattr(forwarding, "CONNECT_S", 0.2)
+
+    async def test(made: World) -> None:
+        with socket.socket() as deaf, socket.socket() as first, socket.socket() as second:
+            deaf.bind(("127.0.0.1", 0))
+            deaf.listen(0)
+            for each in (first, second):  # there is no place left for a third
+                each.setblocking(False)
+                each.connect_ex(deaf.getsockname())
+            url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+            old = made.source.current
+            made.head.found = ClusterMap(1, 2, {"photos": url}, {}, {**old.pages, "g0": url})
+            await made.source.refresh()
+            homes = {"photos": made.there.server.url}
+            made.head.found = ClusterMap(1, 3, homes, {}, {**old.pages, "g0": url})
+            assert (await made.infer()).headers["x-port"] == str(made.there.server.port)
+
+    run(test)
+
+
+def test_a_client_that_leaves_frees_the_daemon_too() -> None:
+    async def test(made: World) -> None:
+        made.here.hold = asyncio.Event()
+        waiting = asyncio.create_task(made.infer())
+        while not made.here.asked:
+            await asyncio.sleep(0.01)
+        waiting.cancel()
+        await asyncio.wait_for(made.here.left.wait(), 10)
+        made.here.hold.set()
+
+    run(test)
+
+
+def test_half_a_body_is_not_sent_on() -> None:
+    async def test(made: World) -> None:
+        host, _, port = made.url.removeprefix("http://").partition(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        head = b"POST /v2/models/photos/infer HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n"
+        writer.write(head + b"half")
+        await writer.drain()
+        await asyncio.sleep(0.1)
+        writer.close()
+        assert (await made.infer()).status_code == 200
+        assert made.here.asked == 1
+
+    run(test)
+
+
+def test_head_is_answered_without_a_body() -> None:
+    async def test(made: World) -> None:
+        reply = await made.client.head(f"{made.url}/v2/models/photos")
+        assert (reply.status_code, reply.content) == (200, b"")
+
+    run(test)
+
+
+def test_who_finds_the_map_stale_is_not_told_what_was_asked_for_before() -> None:
+    """The head had answered already, but not arrived, when the tenant moved."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Slow(Told):
+        def map(self) -> ClusterMap:
+            found = super().map()
+            begun.set()
+            assert go_on.wait(10)
+            return found
+
+    async def inside() -> None:
+        head = Slow(ClusterMap(1, 1, {"photos": "http://old"}))
+        source = MapSource(head)
+        first = asyncio.create_task(source.refresh())
+        await asyncio.to_thread(begun.wait, 10)
+        head.found = ClusterMap(1, 2, {"photos": "http://new"})
+        second = asyncio.create_task(source.refresh())
+        await asyncio.sleep(0.05)
+        go_on.set()
+        await asyncio.gather(first, second)
+        assert source.current.homes == {"photos": "http://new"}
+
+    asyncio.run(inside())

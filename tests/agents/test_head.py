@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 from support.agents import cluster_run
 
+from migrator.agents import errands, moving
 from migrator.agents import head as heads
 from migrator.agents.cluster_run import ClusterRun
 from migrator.agents.head import Head
 from migrator.agents.links import DeposedError
-from migrator.agents.placer import Placer
-from migrator.agents.reports import Answer, Report, TenantReport
+from migrator.agents.placer import Placer, Question, in_a_thread
+from migrator.agents.reports import Answer, ClusterMap, Report, TenantReport
+from migrator.core.cluster import ClusterPlan
+from migrator.core.errors import MigratorError
 
 TENANTS = ("a", "b", "c")
 
@@ -28,6 +31,7 @@ class Agents:
         self.tenants: dict[str, tuple[str, ...] | None] = dict.fromkeys(("g1", "g2", "g3"))
         self.gone: set[str] = set()
         self.refuse: dict[str, str] = {}
+        self.silent_of: set[str] = set()
         self.orders: list[tuple[Any, ...]] = []
         self.received: dict[str, int] = {}
         self.epoch = 0
@@ -44,6 +48,7 @@ class Agents:
         told = {
             each: TenantReport(ready=True, received=self.received.get(each, 0))
             for each in here or ()
+            if each not in self.silent_of
         }
         begun = here is not None
         url = f"http://{gpu}"
@@ -65,7 +70,7 @@ class Agents:
             case "begin":
                 self.tenants[gpu] = what[0]
             case "take":
-                self.tenants[gpu] = (*here, what[0])
+                self.tenants[gpu] = tuple(dict.fromkeys((*here, what[0])))
             case "release":
                 self.tenants[gpu] = tuple(each for each in here if each != what[0])
         return Answer(True, "done", self.epoch)
@@ -73,19 +78,21 @@ class Agents:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterRun:
-    for name in ("BEAT_S", "AGAIN_S"):
-        monkeypatch.setattr(heads, name, 0.01)
+    for module, name in ((heads, "BEAT_S"), (errands, "AGAIN_S"), (moving, "ROUTED_S")):
+        monkeypatch.setattr(module, name, 0.01)
     gpus = [{"name": each} for each in ("g1", "g2", "g3")]
     boards = [{"board": "A100-40GB", **each} for each in gpus]
     rules = {"gpus": boards, "apart": [["a", "b"]], "move_s": 1.0}
     return cluster_run(tmp_path, TENANTS, gpus, window_s=4, cluster=rules)
 
 
-def led(run: ClusterRun, agents: Agents, test: Callable[[Head], Awaitable[None]]) -> Head:
+def led(
+    run: ClusterRun, agents: Agents, test: Callable[[Head], Awaitable[None]], **keys: Any
+) -> Head:
     """The head while the test looks at it."""
 
     async def inside() -> Head:
-        head, stop = Head(run, agents), asyncio.Event()
+        head, stop = Head(run, agents, **keys), asyncio.Event()
         leading = asyncio.create_task(head.run(stop))
         waiting = asyncio.ensure_future(test(head))
         await asyncio.wait([leading, waiting], return_when=asyncio.FIRST_COMPLETED)
@@ -106,7 +113,7 @@ async def until(so: Callable[[], object]) -> None:
 
 
 def everybody(head: Head) -> bool:
-    return set(head.map.homes) == set(TENANTS)
+    return set(head.known.map.homes) == set(TENANTS)
 
 
 def test_it_places_everybody_once_and_begins_every_gpu(run: ClusterRun) -> None:
@@ -116,10 +123,10 @@ def test_it_places_everybody_once_and_begins_every_gpu(run: ClusterRun) -> None:
         await until(lambda: everybody(head))
 
     head = led(run, agents, test)
-    assert head.epoch == 1
+    assert head.known.epoch == 1
     begun = [each for each in agents.orders if each[0] == "begin"]
     assert sorted(each[1] for each in begun) == ["g1", "g2", "g3"]
-    assert head.homes["a"] != head.homes["b"]
+    assert head.known.homes["a"] != head.known.homes["b"]
     assert sorted(name for _, _, names in begun for name in names) == list(TENANTS)
 
 
@@ -132,8 +139,8 @@ def test_a_new_head_changes_nothing_and_has_a_higher_epoch(run: ClusterRun) -> N
         await until(lambda: everybody(head))
 
     head = led(run, agents, test)
-    assert (head.epoch, agents.epoch) == (5, 5)
-    assert head.homes == {"a": "g1", "b": "g2", "c": "g1"}
+    assert (head.known.epoch, agents.epoch) == (5, 5)
+    assert head.known.homes == {"a": "g1", "b": "g2", "c": "g1"}
     assert not [each for each in agents.orders if each[0] != "stop"]
 
 
@@ -158,15 +165,15 @@ def test_who_lived_on_a_gpu_that_went_is_taken_by_others_as_the_rules_want(run: 
         await until(lambda: everybody(head))
         agents.gone.add("g1")
         await until(lambda: "g1" in head.watch.dead)
-        await until(lambda: everybody(head) and head.homes["a"] == "g3")
+        await until(lambda: everybody(head) and head.known.homes["a"] == "g3")
         agents.gone.clear()  # it is back, and still has whom others serve by now
         await until(lambda: not agents.tenants["g1"])
 
     head = led(run, agents, test)
-    assert head.homes["b"] == "g2"
-    assert head.homes["c"] in ("g2", "g3")
+    assert head.known.homes["b"] == "g2"
+    assert head.known.homes["c"] in ("g2", "g3")
     assert ("release", "g1", "a") in agents.orders
-    assert "g1 is there again" in [words for _, words in head.events]
+    assert "g1 is there again" in [words for _, words in head.known.events]
 
 
 def test_who_stays_keeps_those_apart_that_must_be_when_a_gpu_goes(tmp_path: Path) -> None:
@@ -195,7 +202,7 @@ def test_a_gpu_that_refuses_a_tenant_is_asked_again_and_the_reason_told(run: Clu
     async def test(head: Head) -> None:
         await until(lambda: everybody(head))
         agents.gone.add("g1")
-        await until(lambda: head.map.away.get("a") == "its disk is full")
+        await until(lambda: head.known.map.away.get("a") == "its disk is full")
         agents.refuse.clear()
         await until(lambda: everybody(head))
 
@@ -214,19 +221,126 @@ def test_a_tenant_moves_at_a_windows_edge_when_it_pays_and_is_served_throughout(
         while True:
             agents.received["b"] = agents.received.get("b", 0) + 250
             agents.received["c"] = agents.received.get("c", 0) + 250
-            seen.append(len(head.map.homes))
+            seen.append(len(head.known.map.homes))
             await asyncio.sleep(0.1)
 
     async def test(head: Head) -> None:
         await until(lambda: everybody(head))
         flooding = asyncio.create_task(flood(head))
-        await until(lambda: head.moves)
+        await until(lambda: head.known.moves)
         await until(lambda: not head.watch.heard["g2"].report.tenants.keys() >= {"b", "c"})
         flooding.cancel()
 
     head = led(replace(run), agents, test)
-    assert head.homes["b"] != head.homes["c"]
+    assert head.known.homes["b"] != head.known.homes["c"]
     assert set(seen) == {3}
     take = next(number for number, each in enumerate(agents.orders) if each[0] == "take")
     release = next(number for number, each in enumerate(agents.orders) if each[0] == "release")
     assert take < release
+
+
+def test_a_tenant_is_let_go_only_once_the_new_map_is_out_and_its_labels_follow(
+    run: ClusterRun,
+) -> None:
+    agents = Agents()
+    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+
+    def publish(found: ClusterMap) -> None:
+        agents.orders.append(("publish", found.homes.get("c")))
+
+    async def test(head: Head) -> None:
+        await until(lambda: everybody(head))
+        assert await head.move("c", "g3") == "c moved from g1 to g3"
+        assert await head.move("c", "g3") == "c is on g3 already"
+
+    led(run, agents, test, publish=publish)
+    steps = [each for each in agents.orders if "c" in each or each == ("publish", "http://g3")]
+    assert steps == [
+        ("take", "g3", "c"),
+        ("publish", "http://g3"),
+        ("release", "g1", "c"),
+        ("take", "g3", "c"),  # what g1 accepted meanwhile is brought
+    ]
+
+
+def test_a_tenant_stays_where_nobody_says_that_it_is_served_elsewhere(
+    run: ClusterRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moving, "SEEN_S", 0.1)
+    agents = Agents()
+    agents.tenants = {"g1": ("a",), "g2": ("b",), "g3": ()}
+
+    async def test(head: Head) -> None:
+        await until(lambda: {"a", "b"} <= set(head.known.map.homes))
+        agents.silent_of.add("a")
+        with pytest.raises(MigratorError, match="a stays on g1"):
+            await head.move("a", "g3")
+        assert head.known.homes["a"] == "g1"
+        assert ("release", "g1", "a") not in agents.orders
+
+    led(run, agents, test)
+
+
+def test_a_map_that_could_not_be_written_is_written_again(run: ClusterRun) -> None:
+    agents = Agents()
+    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+    tried: list[tuple[int, int]] = []
+
+    def publish(found: ClusterMap) -> None:
+        tried.append(found.order)
+        if len(tried) < 3:
+            raise OSError(28, "No space left on device")
+
+    async def test(head: Head) -> None:
+        await until(lambda: everybody(head))
+        await until(lambda: len(tried) == 3)
+        assert tried[-1] == head.known.map.order
+
+    led(run, agents, test, publish=publish)
+
+
+def test_a_head_that_begins_inside_a_window_moves_nobody_before_its_edge(run: ClusterRun) -> None:
+    """Nothing is measured yet, and nobody may move in the middle of a window."""
+    agents = Agents()
+    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+    asked: list[int] = []
+
+    async def aside(question: Question) -> ClusterPlan:
+        asked.append(len(question[0].gpus))
+        return await in_a_thread(question)
+
+    async def test(_: Head) -> None:
+        await until(lambda: len(asked) >= 2)
+
+    began_s = run.began_s - 100.5 * run.scenario.window_s
+    slow = replace(run, began_s=began_s, data={**run.data, "window_s": 200})
+    led(slow, agents, test, aside=aside)
+    assert set(asked) == {2}  # only where everybody would go if a GPU went
+
+
+def test_its_epoch_is_above_what_gateways_may_know(run: ClusterRun) -> None:
+    agents = Agents()
+    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+
+    async def inside() -> int:
+        head, stop = Head(run, agents), asyncio.Event()
+        stop.set()
+        await head.run(stop, 8)
+        return head.known.epoch
+
+    assert asyncio.run(inside()) == 8
+
+
+def test_whom_an_operator_has_drained_is_not_moved(run: ClusterRun) -> None:
+    agents = Agents()
+    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+
+    async def test(head: Head) -> None:
+        await until(lambda: everybody(head))
+        here = head.watch.heard["g1"]
+        told = here.report.tenants
+        for each, so in ((TenantReport(True), True), (TenantReport(True, drained=True), False)):
+            told["c"] = each
+            assert head._may_move("c") is so
+
+    led(run, agents, test)

@@ -60,3 +60,11 @@ def test_who_is_in_the_map_stays_in_it_while_its_instances_change() -> None:
 
 def test_a_later_head_and_a_later_map_come_first() -> None:
     assert ClusterMap(2, 1).order > ClusterMap(1, 9).order > ClusterMap(1, 8).order
+
+
+def test_a_tenant_that_is_drained_is_away_for_that_reason() -> None:
+    drained = TenantReport(ready=False, drained=True)
+    reports = {"g1": Report("g1", "n", 0, 1, "http://g1", up=True, tenants={"a": drained})}
+    found = next_map(ClusterMap(), 1, ["a"], {"a": "g1"}, reports, {})
+    assert found is not None
+    assert found.away == {"a": "it is drained"}

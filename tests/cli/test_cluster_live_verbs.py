@@ -12,7 +12,9 @@ from support.live_daemon import scenario_file
 from typer.testing import CliRunner
 
 from migrator.agents import ray_connection
+from migrator.agents.cluster_run import read_run
 from migrator.cli import app
+from migrator.cli.cluster_serve import store_address
 
 
 def said(*arguments: str) -> tuple[int, str]:
@@ -48,11 +50,28 @@ def test_an_address_that_does_not_answer_is_named(cluster: str, tmp_path: Path) 
             ("serve", cluster, "--cluster", address, "--state", str(tmp_path)),
             ("gateway", "--cluster", address, "--port", "0"),
             ("status", "--cluster", address),
+            ("cluster", "stop", address, "--yes"),
         ):
             code, words = said(*arguments)
             assert code
             assert f"no Ray cluster answers at {address!r}" in words
             assert "ray start --head" in words
+
+
+def test_nobody_is_stopped_without_being_asked() -> None:
+    code, words = said("cluster", "stop", "127.0.0.1:1")
+    assert code
+    assert "add --yes" in words
+
+
+def test_a_store_is_the_same_from_wherever_it_is_looked_at(
+    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert store_address("weights") == str(tmp_path / "weights")
+    assert store_address("s3://bucket/weights") == "s3://bucket/weights"
+    run = read_run(Path(cluster), driver="emulated", shared=None, state=tmp_path, began_s=0.0)
+    assert run.shared == str(tmp_path / "cluster" / "small" / "shared")
 
 
 def test_without_ray_it_says_what_to_install(

@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from migrator.cli import app
 from migrator.cli.cluster_verbs import ray_address
+from migrator.core.comparison import SIDE_BY_SIDE
 from migrator.core.errors import InputError
 
 FIGURES = pytest.mark.skipif(not importlib.util.find_spec("plotly"), reason="needs plotly")
@@ -34,6 +35,15 @@ tenants:
     model: bert-base
     slo_ms: 100
     arrivals: {generator: azure, mean_rps: 300}
+"""
+
+ALONE = """
+version: 1
+window_s: 10
+windows: 1
+gpu: A30-24GB
+tenants:
+  - {name: mail, model: bert-base, slo_ms: 100, arrivals: {generator: azure, mean_rps: 300}}
 """
 
 
@@ -113,12 +123,83 @@ def test_a_cluster_is_simulated_gpu_by_gpu(small: Path) -> None:
     assert "under unpartitioned" in text
 
 
+def test_side_by_side_tells_what_replanning_regains(small: Path) -> None:
+    found = answer("simulate", small, "--side-by-side")
+    assert [each["policy"] for each in found["runs"]] == list(SIDE_BY_SIDE)
+    assert found["lead"]["window_plan"] == found["runs"][0]["goodput_share"]
+
+
+def test_who_looks_ahead_for_the_run_looks_ahead_for_placing(small: Path) -> None:
+    assert "did you mean" in refused("simulate", small, "--jobs", 1, "--forecaster", "last-meen")
+    found = answer("simulate", small, "--forecaster", "ewma")
+    assert found["forecaster"] == "ewma"
+    small.write_text(SMALL.replace("policy:", "forecaster: ewma\npolicy:"), encoding="utf-8")
+    assert answer("simulate", small)["plan"]["gpus"] == found["plan"]["gpus"]
+
+
+def compared(*words: object) -> Any:
+    done = ran("compare", *words, "--processes", 1, "--json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def test_policies_are_compared_on_a_cluster(small: Path) -> None:
+    chosen = ("--policies", "equal-mig,unpartitioned", "--seeds", 2)
+    found = compared(small, *chosen)
+    assert [each["policy"] for each in found["rows"]] == ["equal-mig", "unpartitioned"]
+    assert {each["seeds"] for each in found["rows"]} == {2}
+    alone = [answer("simulate", small, "--seed", seed)["goodput_share"] for seed in (0, 1)]
+    assert found["rows"][0]["goodput_share"]["mean"] == pytest.approx(sum(alone) / 2)
+    runs = found["runs"]
+    assert [(each["policy"], each["seed"]) for each in runs] == [
+        (policy, seed) for seed in (0, 1) for policy in ("equal-mig", "unpartitioned")
+    ]
+    assert runs[0]["plan"]["placement"] == runs[1]["plan"]["placement"]
+    text = ran("compare", small, *chosen, "--processes", 1).stdout
+    assert "small (2 seeds)" in text
+    assert "unpartitioned" in text
+
+
+def test_a_cluster_is_compared_beside_one_gpu(small: Path, tmp_path: Path) -> None:
+    alone = tmp_path / "alone.yaml"
+    alone.write_text(ALONE, encoding="utf-8")
+    words = ("--policies", "equal-mig", "--seeds", 1)
+    for paths in ((small, alone), (alone, small)):
+        rows = compared(*paths, *words)["rows"]
+        assert [each["scenario"] for each in rows] == [*(p.stem for p in paths), "all scenarios"]
+    (tmp_path / "other").mkdir()
+    twin = tmp_path / "other" / "small.yaml"
+    twin.write_text(SMALL, encoding="utf-8")
+    rows = compared(small, twin, *words)["rows"]
+    assert [each["scenario"] for each in rows][:2] == [str(small), str(twin)]
+
+
+@FIGURES
+def test_a_comparison_of_a_cluster_is_drawn(small: Path, tmp_path: Path) -> None:
+    words = ("compare", small, "--policies", "equal-mig", "--seeds", 1, "--processes", 1)
+    for suffix in ("html", "png"):
+        figure = tmp_path / f"compared.{suffix}"
+        done = ran(*words, "--figure", figure)
+        assert done.exit_code == 0, done.output
+        assert figure.stat().st_size > 1000
+
+
+def test_what_a_comparison_of_a_cluster_cannot_have_is_refused(small: Path, tmp_path: Path) -> None:
+    assert "is of a cluster" in refused("compare", small, "--records", tmp_path / "records")
+    assert not (tmp_path / "records").exists()
+    assert "--windows" in refused("compare", small, "--windows", 0)
+    assert "did you mean" in refused("compare", small, "--forecaster", "last-meen")
+    plain = Path(__file__).parents[2] / "examples" / "quickstart.yaml"
+    assert "--ray" in refused("compare", plain, "--ray", "auto")
+    small.write_text(SMALL.replace("count: 2\n    model", "count: 9\n    model"), encoding="utf-8")
+    assert "no GPU has room for" in refused("compare", small, "--processes", 1)
+
+
 def test_what_a_cluster_cannot_have_is_refused(small: Path, tmp_path: Path) -> None:
     assert "--report" in refused("simulate", small, "--report", tmp_path / "run.html")
     assert "--windows" in refused("simulate", small, "--windows", 0)
     assert "--seed" in refused("simulate", small, "--seed", -1)
     assert "did you mean" in refused("simulate", small, "--policy", "equal-mag")
-    assert "use `migrator cluster plan`" in refused("compare", small)
     plain = Path(__file__).parents[2] / "examples" / "quickstart.yaml"
     assert "cluster: the key is missing" in refused("cluster", "plan", plain)
     assert "--jobs" in refused("simulate", plain, "--jobs", 2)

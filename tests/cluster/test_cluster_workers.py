@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -11,7 +13,8 @@ from support.clusters import MODELS, cluster, tenant
 
 from migrator.cluster.place import place
 from migrator.cluster.simulate import simulate_placed
-from migrator.cluster.workers import Here, open_workers
+from migrator.cluster.workers import Here, Workers, open_workers
+from migrator.core.catalogue import board
 from migrator.core.cluster import ClusterOutcome, ClusterPlan
 from migrator.core.errors import InputError, MigratorError
 from migrator.core.outcome import RunOutcome
@@ -62,9 +65,26 @@ def test_an_address_that_does_not_answer_is_one_sentence() -> None:
         pass
 
 
-@pytest.mark.skipif(not RAY, reason="needs ray")
-def test_ray_places_and_simulates_as_one_process_does() -> None:
+@pytest.fixture(scope="module")
+def ray() -> Iterator[Workers]:
+    if not RAY:
+        pytest.skip("needs ray")
+    with open_workers(None, "local") as workers:
+        yield workers
+
+
+def test_an_error_on_the_ray_cluster_is_one_sentence(ray: Workers) -> None:
+    with pytest.raises(InputError) as here:
+        board("A1000")
+    with pytest.raises(InputError) as there:
+        list(ray.map(board, ["A1000"]))
+    assert str(there.value) == str(here.value)
+    with pytest.raises(MigratorError, match="a task failed on the Ray cluster") as other:
+        list(ray.map(json.loads, ["{"]))
+    assert "\n" not in str(other.value)
+
+
+def test_ray_places_and_simulates_as_one_process_does(ray: Workers) -> None:
     alone = simulate_placed(SMALL, place(SMALL), Here())
-    with open_workers(None, "local") as ray:
-        there = simulate_placed(SMALL, place(SMALL, ray), ray)
+    there = simulate_placed(SMALL, place(SMALL, ray), ray)
     assert untimed(alone) == untimed(there)

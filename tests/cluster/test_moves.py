@@ -53,6 +53,30 @@ def test_goodput_less_moves_is_highest() -> None:
     assert moved[0] > 0 == moved[-1]
 
 
+def test_a_move_that_does_not_pay_is_not_made_for_several_newcomers() -> None:
+    """An empty GPU takes all of them, though a fresh placement would mix old and new."""
+    tenants = [*TENANTS, tenant("e", MODELS[4], 500), tenant("f", MODELS[0], 300)]
+    current = {"a": "gpu-1", "b": "gpu-1", "c": "gpu-1"}
+    for gpus in (1, 2):
+        boards = [{"board": "A30-24GB", "name": "gpu", "count": 1 + gpus}]
+        plan = place(cluster(tenants, boards, move_s=1e6), current=current)
+        assert plan.moved == ()
+        assert not plan.unplaced
+        assert {name: plan.placement[name] for name in current} == current
+
+
+def test_somebody_moves_rather_than_that_another_has_no_gpu() -> None:
+    tenants = [
+        tenant("a", rps=200, retraining=None),
+        tenant("b", MODELS[1], rps=200, retraining=None),
+        tenant("wide", MODELS[2], rps=500, min_gpcs=4, retraining=None),
+    ]
+    scenario = cluster(tenants, [{"board": "A30-24GB", "name": "gpu", "count": 2}], move_s=1e6)
+    plan = place(scenario, current={"a": "gpu-1", "b": "gpu-2"})
+    assert not plan.unplaced
+    assert len(plan.moved) == 1
+
+
 def rate(tried: Tried, name: str) -> float:
     """The goodput per second that a move's cost is counted in."""
     entry = next(each.entry for each in tried.scenario.tenants if each.name == name)
@@ -66,7 +90,7 @@ def test_tenants_of_a_gpu_that_is_gone_are_placed_anew() -> None:
     plan = place(scenario, current=current)
     assert "c" in plan.moved
     assert set(plan.placement) == {"a", "b", "c", "d"}
-    assert any("burnt" in note and "1 tenants" in note for note in plan.notes)
+    assert any("burnt" in note and "(1 tenant)" in note for note in plan.notes)
     assert any("gone" in note for note in plan.notes)
 
 

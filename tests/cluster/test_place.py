@@ -101,6 +101,51 @@ def test_fewest_tenants_stay_without_a_gpu_and_the_answer_says_why() -> None:
     assert not place(placed).unplaced
 
 
+def test_few_tenants_are_left_out_rather_than_few_units() -> None:
+    """One of the two singles goes, though the three that are together bring less than either."""
+    scenario = cluster(
+        [
+            tenant("a", rps=20, count=3),
+            tenant("b", MODELS[1], rps=900),
+            tenant("c", MODELS[2], rps=900),
+        ],
+        [{"board": "A30-24GB"}],
+        together=[["a"]],
+    )
+    plan = place(scenario)
+    assert len(plan.unplaced) == 1
+    assert plan.unplaced[0].tenant in "bc"
+
+
+def test_who_is_served_now_is_not_left_out_for_who_is_not() -> None:
+    tenants = [tenant("low", rps=20, min_gpcs=4), tenant("high", MODELS[1], rps=900, count=4)]
+    scenario = cluster(tenants, [{"board": "A30-24GB"}])
+    assert [each.tenant for each in place(scenario).unplaced] == ["low"]
+    served = place(scenario, current={"low": "A30-24GB"})
+    assert served.placement == {"low": "A30-24GB"}
+    gone = place(scenario, current={"low": "burnt", "high-002": "A30-24GB"})
+    assert [each.tenant for each in gone.unplaced] == ["low"]
+
+
+def test_a_served_replica_keeps_its_place_among_its_likes() -> None:
+    scenario = cluster([tenant("a", rps=300, count=6)], [{"board": "A30-24GB"}])
+    plan = place(scenario, current={"a-005": "A30-24GB", "a-006": "A30-24GB"})
+    assert {"a-005", "a-006"} <= set(plan.placement)
+    assert len(plan.unplaced) == 2
+
+
+def test_together_that_never_fit_are_not_told_to_add_a_gpu() -> None:
+    scenario = cluster(
+        [tenant("a", rps=200, count=5), tenant("b", rps=300)],
+        [{"board": "A30-24GB", "count": 3}],
+        together=[["a"]],
+    )
+    plan = place(scenario)
+    assert {each.tenant for each in plan.unplaced} == {f"a-00{n}" for n in range(1, 6)}
+    assert "do not fit on one A30-24GB; take a tenant out" in plan.unplaced[0].why
+    assert list(plan.placement) == ["b"]
+
+
 def test_apart_leaves_out_who_has_no_gpu_of_their_own() -> None:
     scenario = cluster(
         [tenant("a", rps=200, count=3)], [{"board": "A30-24GB", "count": 2}], apart=[["a"]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import combinations_with_replacement, product
 
 import numpy as np
 import pytest
@@ -10,10 +10,12 @@ from support.clusters import cluster, tenant
 
 from migrator.cluster.demand import kinds_of, window_problem
 from migrator.cluster.items import apart_of, items_of, members_of
-from migrator.cluster.sets import Sets, list_sets
+from migrator.cluster.sets import Limits, Sets, list_sets
 from migrator.cluster.worth import worth_of
+from migrator.core.catalogue import Board, boards
 from migrator.core.cluster import ClusterScenario, Rules
 from migrator.core.errors import InfeasibleError
+from migrator.core.placement import multisets
 from migrator.plan.feasible import require_feasible
 
 TENANTS = [
@@ -53,6 +55,43 @@ def test_the_planner_takes_every_set_listed_and_refuses_every_other(
         except InfeasibleError:
             fits = False
         assert (sets.find(np.array(counts)) is not None) == fits, counts
+
+
+@pytest.mark.parametrize("board", list(boards().values()), ids=list(boards()))
+def test_minimum_instances_fit_exactly_where_the_board_can_be_cut_so(board: Board) -> None:
+    """Every board, every choice of up to as many minimum sizes as it has instances."""
+    room = worth_of(board, 1, []).offered[:, ::-1].cumsum(axis=1)[:, ::-1]
+    sizes = len(board.sizes)
+    limits = Limits(
+        needs=np.tril(np.ones((sizes, sizes), np.int64)),
+        room=room,
+        apart=np.zeros((sizes, 0), np.int64),
+        able=np.ones(sizes, np.bool_),
+        available=np.full(sizes, 99),
+    )
+    known = set(multisets(board))
+    for number in range(1, 1 + max(map(len, known))):
+        for chosen in combinations_with_replacement(range(sizes), number):
+            wanted = tuple(sorted((board.sizes[each] for each in chosen), reverse=True))
+            counts = np.bincount(chosen, minlength=sizes)
+            assert limits.allow(counts) == (wanted in known), wanted
+
+
+def test_a_set_is_added_once_and_only_where_it_keeps_the_rules(scenario: ClusterScenario) -> None:
+    part, whole = listed(scenario, most=12), listed(scenario)
+    values, rent = np.array([5.0, 4.0, 3.0, 2.0]), 10.0
+    part.lower(values, rent)
+    before = len(part.counts)
+    larger = [row for row in whole.counts if row.sum() == part.largest + 1]
+    numbers = part.add([*larger, larger[0], np.array([0, 1, 0, 1]), np.array([9, 0, 0, 0])])
+    assert numbers == [*range(before, before + len(larger)), before, None, None]
+    assert part.value[before] == larger[0] @ values + rent
+    assert part.find(larger[0]) == before
+    assert not part.exact[before]
+
+
+def test_sets_of_one_unit_are_always_listed(scenario: ClusterScenario) -> None:
+    assert listed(scenario, most=2).largest == 1
 
 
 def test_sets_left_out_are_told_of(scenario: ClusterScenario) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,14 @@ def containers() -> list[dict[str, Any]]:
     head = one("RayCluster")["spec"]["headGroupSpec"]["template"]["spec"]
     others = [one(kind)["spec"]["template"]["spec"] for kind in ("Job", "Deployment")]
     return [each for spec in (head, worker(), *others) for each in spec["containers"]]
+
+
+def called(kind: str) -> list[str]:
+    """What its container runs, up to the first command's end."""
+    (container,) = one(kind)["spec"]["template"]["spec"]["containers"]
+    given = [*container["command"], *container["args"]]
+    text = given[2] if given[:2] == ["/bin/sh", "-c"] else shlex.join(given)
+    return shlex.split(text.partition(";")[0])
 
 
 def test_everything_is_of_one_image_and_namespace() -> None:
@@ -65,9 +74,8 @@ def test_every_volume_that_is_mounted_is_there() -> None:
 
 @pytest.mark.parametrize("kind", ["Job", "Deployment"])
 def test_commands_are_verbs_with_options_there_are(kind: str) -> None:
-    (container,) = one(kind)["spec"]["template"]["spec"]["containers"]
-    program, verb, *_ = container["command"]
-    assert program == "migrator"
+    words = called(kind)
+    verb = words[words.index("migrator") + 1]
     done = subprocess.run(
         [sys.executable, "-m", "migrator", verb, "--help"],
         capture_output=True,
@@ -76,7 +84,17 @@ def test_commands_are_verbs_with_options_there_are(kind: str) -> None:
         env={"COLUMNS": "200", "PATH": "", "TERM": "dumb"},
     )
     known = set(re.findall(r"--[a-z-]+", done.stdout))
-    assert {each for each in container["args"] if each.startswith("--")} <= known
+    given = words[words.index("migrator") :]
+    assert {each for each in given if each.startswith("--")} <= known
+
+
+def test_the_job_is_part_of_the_ray_cluster_while_it_starts_the_scenario() -> None:
+    """From elsewhere Ray can be reached by nobody who has no client's extras."""
+    words = called("Job")
+    assert words[:2] == ["ray", "start"]
+    assert {"--num-cpus=0", "--num-gpus=0"} <= set(words)
+    assert words[words.index("--cluster") + 1] == "auto"
+    assert "--detach" in words
 
 
 def test_gateways_are_reached_where_they_listen() -> None:

@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 from migrator.core.errors import InputError
-from migrator.runtime import shared_store
+from migrator.runtime import shared_labels
 from migrator.runtime.label_rows import LabelCounts, SampleRow, sample_row
 from migrator.runtime.labels import Labels, NotKeptError
-from migrator.runtime.shared_store import SharedStore, read_bytes
-from migrator.runtime.versions import Versions
+from migrator.runtime.shared_files import read_bytes
+from migrator.runtime.shared_store import SharedStore
+from migrator.runtime.shared_versions import NotOursError
+from migrator.runtime.versions import Version, Versions
 
 
 def row(request: str, tenant: str = "photos", window: int = 2) -> SampleRow:
@@ -69,11 +71,12 @@ def test_after_a_failed_write_labels_go_to_another_file(tmp_path: Path, store_at
     store = store_at(str(tmp_path), "g1")
     store.keep_labels([row("a")])
     with (tmp_path / "labels" / "photos").joinpath("x").open("wb") as broken:
-        store._open["photos"].write(b"half a record")
-        store._open["photos"].flush()
+        files = store._labels._open
+        files["photos"].write(b"half a record")
+        files["photos"].flush()
         broken.close()
-        store._open["photos"].close()
-        store._open["photos"] = broken
+        files["photos"].close()
+        files["photos"] = broken
         with pytest.raises(ValueError, match="closed"):
             store.keep_labels([row("lost")])
     store.keep_labels([row("b")])
@@ -83,8 +86,8 @@ def test_after_a_failed_write_labels_go_to_another_file(tmp_path: Path, store_at
 def test_the_oldest_files_go_when_there_is_too_much(
     tmp_path: Path, store_at: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_store, "FILE_BYTES", 1)
-    monkeypatch.setattr(shared_store, "KEPT_BYTES", 400)
+    monkeypatch.setattr(shared_labels, "FILE_BYTES", 1)
+    monkeypatch.setattr(shared_labels, "KEPT_BYTES", 400)
     store = store_at(str(tmp_path), "g1")
     for each in range(20):
         store.keep_labels([row(f"r{each}")])
@@ -115,24 +118,139 @@ def test_weights_that_served_are_what_a_tenant_begins_with_elsewhere(
     for content in (b"one", b"two", b"three", b"four"):
         weights.write_bytes(content)
         version = here.add(weights, 0.5, {"window": 7})
-        store.keep_version(version)
+        store.keep_version(version, here, claim=True)
     found = store.bring_version(there)
     assert found is not None
     assert (found.number, found.weights.read_bytes()) == (4, b"four")
     assert (found.accuracy, found.about) == (0.5, {"window": 7})
+    assert there.earlier(4) == (3, 2)
     assert store.bring_version(there) == found
     weights.write_bytes(b"five")
     assert there.add(weights, None).number == 5
 
 
-def test_damaged_weights_are_refused_by_name(tmp_path: Path, store_at: Store) -> None:
-    store = store_at(str(tmp_path / "store"), "g1")
-    weights = tmp_path / "some.safetensors"
-    weights.write_bytes(b"one")
-    store.keep_version(Versions(tmp_path / "here", "photos").add(weights, None))
-    (tmp_path / "store/versions/photos/000001.safetensors").write_bytes(b"two")
+def added(versions: Versions, content: bytes) -> Version:
+    weights = versions.folder.parent / "given"
+    weights.parent.mkdir(parents=True, exist_ok=True)
+    weights.write_bytes(content)
+    return versions.add(weights, None)
+
+
+def weights_in(folder: Path, number: int) -> Path:
+    (found,) = folder.glob(f"versions/photos/{number:06d}-*.safetensors")
+    return found
+
+
+def test_damaged_weights_are_passed_over_and_refused_by_name_where_nothing_is_left(
+    tmp_path: Path, store_at: Store
+) -> None:
+    store, here = store_at(str(tmp_path / "store"), "g1"), Versions(tmp_path / "here", "photos")
+    for content in (b"one", b"two"):
+        store.keep_version(added(here, content), here, claim=True)
+    weights_in(tmp_path / "store", 2).write_bytes(b"damaged")
+    found = store.bring_version(Versions(tmp_path / "there", "photos"))
+    assert found is not None
+    assert found.weights.read_bytes() == b"one"
+    weights_in(tmp_path / "store", 1).write_bytes(b"damaged")
     with pytest.raises(InputError, match="damaged"):
-        store.bring_version(Versions(tmp_path / "there", "photos"))
+        store.bring_version(Versions(tmp_path / "elsewhere", "photos"))
+
+
+def test_a_tenant_goes_back_wherever_it_lives_and_stays_back_wherever_it_goes(
+    tmp_path: Path, store_at: Store
+) -> None:
+    store = store_at(str(tmp_path / "store"), "g1")
+    here, there = Versions(tmp_path / "here", "photos"), Versions(tmp_path / "there", "photos")
+    for content in (b"one", b"two"):
+        store.keep_version(added(here, content), here, claim=True)
+    store.bring_version(there)
+    back = there.roll_back(2)
+    assert back.weights.read_bytes() == b"one"
+    store.keep_version(back, there, claim=True)
+    found = store.bring_version(here)  # where the other one is a good version still
+    assert found is not None
+    assert found.number == 1
+    assert added(here, b"three").number == 3
+    fresh = Versions(tmp_path / "fresh", "photos")
+    store.bring_version(fresh)
+    assert added(fresh, b"three").number == 3  # a number that was withdrawn is not given again
+
+
+def test_what_was_withdrawn_while_the_store_was_away_stays_so(
+    tmp_path: Path, store_at: Store
+) -> None:
+    store, here = store_at(str(tmp_path / "store"), "g1"), Versions(tmp_path / "here", "photos")
+    for content in (b"one", b"two"):
+        store.keep_version(added(here, content), here, claim=True)
+    here.roll_back(2)
+    found = store.bring_version(here)
+    assert found is not None
+    assert found.number == 1
+
+
+def test_versions_that_the_store_never_saw_are_kept(tmp_path: Path, store_at: Store) -> None:
+    store, here = store_at(str(tmp_path / "store"), "g1"), Versions(tmp_path / "here", "photos")
+    store.keep_version(added(here, b"one"), here, claim=True)
+    added(here, b"two")
+    found = store.bring_version(here)
+    assert found is not None
+    assert found.number == 2
+
+
+def test_a_daemon_that_was_given_up_does_not_overrule_who_serves_by_now(
+    tmp_path: Path, store_at: Store
+) -> None:
+    old, new = store_at(str(tmp_path / "store"), "g1"), store_at(str(tmp_path / "store"), "g2")
+    here, there = Versions(tmp_path / "here", "photos"), Versions(tmp_path / "there", "photos")
+    old.keep_version(added(here, b"one"), here, claim=True)
+    new.bring_version(there)
+    new.keep_version(there.good()[0], there, claim=True)
+    with pytest.raises(NotOursError, match="g2"):
+        old.keep_version(added(here, b"of the one that was given up"), here, claim=False)
+    new.keep_version(added(there, b"two"), there, claim=False)
+    found = new.bring_version(here)
+    assert found is not None
+    assert found.weights.read_bytes() == b"two"  # under the same number
+
+
+def test_two_machines_with_the_same_process_number_do_not_write_one_file(
+    tmp_path: Path, store_at: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = [store_at(str(tmp_path), each) for each in ("g1", "g2")]
+    seen: list[str] = []
+    replace = Path.replace
+
+    def watched(self: Path, target: Path) -> Path:
+        seen.append(self.name)
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", watched)
+    for each in stores:
+        each.write("map.json", b"{}")
+    assert len(set(seen)) == 2
+
+
+def test_labels_of_others_are_brought_once_however_often_they_are_asked_for(
+    tmp_path: Path, store_at: Store
+) -> None:
+    for url in (str(tmp_path / "store"), "memory://store-of-fresh-labels"):
+        first, second = store_at(url, "g1"), store_at(url, "g2")
+        first.keep_labels([row("a")])
+        assert [each.request for each in second.fresh_labels("photos")] == ["a"]
+        assert list(second.fresh_labels("photos")) == []
+        first.keep_labels([row("b")])
+        second.keep_labels([row("own")])
+        assert [each.request for each in second.fresh_labels("photos")] == ["b"]
+
+
+def test_windows_go_on_being_counted_when_a_cluster_is_started_again(
+    tmp_path: Path, store_at: Store
+) -> None:
+    store = store_at(str(tmp_path), "head")
+    assert store.windows_since_s(1000.0, 200.0) == 1000.0
+    assert store.windows_since_s(9000.0, 200.0) == 1000.0
+    longer = store.windows_since_s(9000.0, 400.0)
+    assert (9000.0 - longer) / 400.0 == 41.0  # after window 40, which had begun
 
 
 def test_an_address_that_cannot_be_used_is_named(store_at: Store) -> None:

@@ -90,10 +90,12 @@ def test_an_entry_in_a_rule_stands_for_all_of_its_tenants() -> None:
         (changed("gpu", to="A100-40GB"), "gpu: cluster is given as well"),
         ({k: v for k, v in DATA.items() if k != "cluster"}, "cluster: the key is missing"),
         (changed("cluster", "gpus", to=[]), "cluster.gpus"),
-        (changed("cluster", "gpus", 0, "board", to="A1000"), "unknown board 'A1000'"),
+        (changed("cluster", "gpus", 0, "board", to="A1000"), "cluster.gpus[0].board: unknown"),
         (changed("cluster", "gpus", 0, "board", to="H20-96GB"), "cluster.gpus[0].board: nobody"),
         (changed("cluster", "gpus", 0, "counts", to=2), "did you mean count?"),
         (changed("cluster", "gpus", to=[{}, {}]), "several are called 'H200-141GB'"),
+        (changed("cluster", "gpus", 0, "name", to=" "), "cluster.gpus[0].name: the name is empty"),
+        (changed("cluster", "gpus", 0, "name", to="a\nb"), "cannot be printed"),
         (changed("cluster", "spare", to=0.95), "cluster.spare: 0.95 is more than 0.9"),
         (changed("cluster", "apart", to=[["b"]]), "cluster.apart[0][0]: there is no tenant 'b'"),
         (changed("tenants", 0, "count", to=0), "tenants[0].count: 0 is less than 1"),
@@ -116,6 +118,25 @@ def test_rules_that_contradict_each_other_are_refused() -> None:
             apart=[["a", "b"]],
             together=[["a", "b"]],
         )
+
+
+def test_rules_that_contradict_each_other_over_a_third_are_refused() -> None:
+    with pytest.raises(InputError, match=r"cluster.together\[0\]: a and c must be apart as well"):
+        cluster(
+            [tenant("a"), tenant("b"), tenant("c")],
+            [{"board": "A30-24GB", "count": 2}],
+            apart=[["a", "c"]],
+            together=[["a", "b"], ["b", "c"]],
+        )
+
+
+def test_groups_that_share_a_tenant_are_one() -> None:
+    found = cluster(
+        [tenant("a"), tenant("b"), tenant("c"), tenant("d", count=2)],
+        [{"board": "A30-24GB"}],
+        together=[["a", "b"], ["d"], ["b", "c"]],
+    )
+    assert set(found.rules.together) == {frozenset("abc"), frozenset({"d-001", "d-002"})}
 
 
 def test_one_gpu_knows_no_cluster_keys() -> None:

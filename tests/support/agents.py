@@ -13,7 +13,9 @@ import numpy as np
 import yaml
 
 from migrator.agents.cluster_run import ClusterRun, read_run
+from migrator.learn.registry import benchmark
 from support.live_daemon import LIMIT_S, MODEL, PROFILES
+from support.means_model import Means
 
 VARIABLES = {
     "PYTHONPATH": str(Path(__file__).parent.parent),
@@ -21,6 +23,7 @@ VARIABLES = {
     "OMP_NUM_THREADS": "1",
 }
 PICTURE = np.zeros((3, 16, 16), np.uint8)
+_WEIGHTS = "first.safetensors"
 
 
 def cluster_file(
@@ -29,9 +32,13 @@ def cluster_file(
     gpus: Sequence[dict[str, Any]],
     *,
     window_s: int = 6,
+    trained: bool = False,
     **keys: Any,
 ) -> Path:
-    """A cluster scenario of small tenants, with its profile beside it."""
+    """A cluster scenario of small tenants, with its profile beside it.
+
+    `trained`: they begin with given weights, which takes no process of its own.
+    """
     (folder / "profiles.json").write_text(json.dumps(PROFILES), encoding="utf-8")
     data: dict[str, Any] = {
         "version": 1,
@@ -42,9 +49,11 @@ def cluster_file(
         "seed": 0,
         "live": {"port": 0},
         "cluster": {"gpus": [{"board": "A100-40GB", **each} for each in gpus]},
-        "tenants": [_tenant(each) for each in tenants],
+        "tenants": [_tenant(each, trained) for each in tenants],
         **keys,
     }
+    if trained:
+        Means(benchmark("nc-synthetic").classes).save(folder / _WEIGHTS)
     path = folder / "small.yaml"
     path.write_text(yaml.safe_dump(data), encoding="utf-8")
     return path
@@ -97,7 +106,8 @@ def until(so: Callable[[], Any], words: Callable[[], object], limit_s: float = L
     raise AssertionError(words())
 
 
-def _tenant(name: str) -> dict[str, Any]:
+def _tenant(name: str, trained: bool) -> dict[str, Any]:
+    begins = {"weights": _WEIGHTS} if trained else {}
     return {
         "name": name,
         "model": MODEL,
@@ -105,5 +115,11 @@ def _tenant(name: str) -> dict[str, Any]:
         "slo_ms": 2000,
         "batch": 4,
         "arrivals": {"generator": "azure", "mean_rps": 5},
-        "live": {"benchmark": "nc-synthetic", "epochs": 2, "replay": 20, "held_out": 0.25},
+        "live": {
+            "benchmark": "nc-synthetic",
+            "epochs": 2,
+            "replay": 20,
+            "held_out": 0.25,
+            **begins,
+        },
     }

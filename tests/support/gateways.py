@@ -20,6 +20,13 @@ from support.agents import PICTURE, until
 @contextmanager
 def gateway(log: Path, *options: str) -> Iterator[str]:
     """Its address; ended whatever happens."""
+    with gateway_process(log, *options) as (url, _):
+        yield url
+
+
+@contextmanager
+def gateway_process(log: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """The same with its process, for whoever ends it otherwise."""
     with log.open("a", encoding="utf-8") as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", "migrator", "gateway", "--port", "0", *options],
@@ -35,7 +42,7 @@ def gateway(log: Path, *options: str) -> Iterator[str]:
             lambda: log.read_text(encoding="utf-8"),
         )
         assert isinstance(said, list), log.read_text(encoding="utf-8")
-        yield said[-1]
+        yield said[-1], process
     finally:
         process.terminate()
         process.wait()

@@ -34,8 +34,12 @@ class RayNodes:
     def address(self) -> str:
         return str(self.cluster.address)
 
-    def add(self, name: str) -> None:
-        self.nodes[name] = self.cluster.add_node(**_NODE, node_name=name)
+    def restore(self, names: Sequence[str]) -> None:
+        """Those that are not there come, or come back as new machines of the same name."""
+        for each in names:
+            if each not in self.nodes:  # none waits for the one before
+                self.nodes[each] = self.cluster.add_node(wait=False, **_NODE, node_name=each)
+        self.cluster.wait_for_nodes()
 
     def kill(self, name: str, pids: Sequence[int]) -> None:
         """As if the machine had lost its power: its Ray and these processes of it at once."""
@@ -62,8 +66,7 @@ def ray_nodes(*names: str) -> Iterator[RayNodes]:
             address=cluster.address, namespace=NAMESPACE, logging_level="ERROR", log_to_driver=False
         )
         found = RayNodes(ray, cluster)
-        for each in names:
-            found.add(each)
+        found.restore(names)
         yield found
     finally:
         ray.shutdown()

@@ -7,8 +7,10 @@ refuses the older one, so that two never act at once.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,8 +27,12 @@ LOOK_S = 0.25
 TAKE_S = 120.0
 """A model may be large, a plan may take its time."""
 STOP_S = 25.0
+HUNG_S = 15.0
+"""A daemon that has answered and says nothing for so long is ended, and started again."""
 _AGAIN_S = (0.0, 1.0, 2.0, 5.0, 10.0)
 _EVERYWHERE = ("0.0.0.0", "::")
+
+_log = logging.getLogger(__name__)
 
 
 class GpuAgent:
@@ -43,8 +49,11 @@ class GpuAgent:
         self._daemon = DaemonProcess(run.state_of(gpu))
         self._file = run.state_of(gpu) / "agent.json"
         self._lock, self._looking = threading.Lock(), threading.Lock()
+        self._hearing = threading.Lock()
         self._ending = threading.Event()
         self._status: Mapping[str, Any] | None = None
+        self._answered_s: float | None = None
+        """When its daemon last did; None: not yet in its life."""
         self._restarts, self._failures, self._words = 0, 0, ""
         self._epoch = self._read_epoch()
         known = self._daemon.found()
@@ -85,6 +94,8 @@ class GpuAgent:
         with self._lock:
             if not self._hear(epoch):
                 return self._deposed()
+            if self._ending.is_set():
+                return Answer(False, f"{self._gpu} is being stopped", self._epoch)
             if self._tenants is None:
                 self._tenants = tenants
                 self._start()
@@ -133,11 +144,21 @@ class GpuAgent:
 
     def _hear(self, epoch: int) -> bool:
         """Whether that head may give orders; a newer one is remembered across restarts."""
-        if epoch > self._epoch:
-            self._epoch = epoch
+        # one at a time: of two heads that ask at once the older must not be written last
+        with self._hearing:
+            # another agent of this folder may have heard of a newer one
+            self._epoch = max(self._epoch, self._read_epoch())
+            if epoch > self._epoch:
+                self._epoch = epoch
+                self._write_epoch()
+            return epoch == self._epoch
+
+    def _write_epoch(self) -> None:
+        try:
             with written_whole(self._file) as unfinished:
-                unfinished.write_text(json.dumps({"epoch": epoch}), encoding="utf-8")
-        return epoch == self._epoch
+                unfinished.write_text(json.dumps({"epoch": self._epoch}), encoding="utf-8")
+        except MigratorError as error:  # a full disk must not make it look dead
+            _log.warning("%s", error)
 
     def _deposed(self) -> Answer:
         return Answer(False, f"a newer head leads {self._gpu}; this one ends", self._epoch)
@@ -158,29 +179,43 @@ class GpuAgent:
     def _watch(self) -> None:
         """Look after the daemon until told to stop."""
         while not self._ending.wait(LOOK_S):
-            with self._lock:  # whoever begins it has it in hand
-                begun, alive = self._tenants is not None, self._daemon.alive
-            if not begun:
-                continue
-            self._daemon.renew()
-            if alive:
-                self._look()
-                self._failures = 0 if self._status is not None else self._failures
-                self._words = "" if self._status is not None else "its daemon is starting"
-            elif not self._again():
-                return
+            try:
+                self._watched()
+            except Exception as error:
+                # as on a full disk: who is not watched any more would be thought alive for ever
+                _log.exception("%s could not be looked after", self._gpu)
+                self._status = None
+                self._words = f"its daemon cannot be looked after: {error}"
 
-    def _again(self) -> bool:
-        """Start it once more, a little later each time; False: nobody wants it any more."""
-        self._status = None
+    def _watched(self) -> None:
+        with self._lock:  # whoever begins it has it in hand
+            begun, alive = self._tenants is not None, self._daemon.alive
+        if not begun:
+            return
+        if not alive:
+            self._again()
+            return
+        self._daemon.renew()
+        self._look()
+        if self._status is not None:
+            self._failures, self._words, self._answered_s = 0, "", time.monotonic()
+        elif self._answered_s is None:
+            self._words = "its daemon is starting"
+        elif time.monotonic() - self._answered_s > HUNG_S:
+            self._daemon.kill()
+
+    def _again(self) -> None:
+        """Start it once more, a little later each time."""
+        self._status = self._answered_s = None
         self._words = f"its daemon died: {self._daemon.last_words()}"
         if self._ending.wait(_AGAIN_S[min(self._failures, len(_AGAIN_S) - 1)]):
-            return False
+            return
         self._failures += 1
         with self._lock:
             self._restarts += 1
+            if self._failures > 1:  # it never served: somebody else may have its port by now
+                self._port = free_port(self._host)
             self._start()
-        return True
 
     def _look(self) -> None:
         # one at a time: an older answer must not come after a newer one
@@ -198,7 +233,9 @@ class GpuAgent:
 def _tenant(told: Mapping[str, Any]) -> TenantReport:
     states = told["workers"].values()
     return TenantReport(
-        ready=any(each != "draining" for each in states) and not told["drained"],
+        # one that is about to let go of it has workers still, and takes nothing new
+        ready=any(each != "draining" for each in states)
+        and not told.get("refused", told["drained"]),
         drained=told["drained"],
         received=told["received"],
         in_time=told["in_time"],

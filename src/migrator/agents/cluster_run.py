@@ -89,6 +89,19 @@ class ClusterRun:
         )
         return replace(first, scenario=scenario, tenants=tuple(each.tenants[0] for each in read))
 
+    def live_on_any(self) -> LiveScenario:
+        """All tenants together, as their clients see them; each on some board that serves it."""
+        read = []
+        for each in self.scenario.tenants:
+            able = (gpu.name for gpu in self.scenario.gpus if gpu.board.name in each.served)
+            read.append(self.read(next(able), self.entry(each.name)))
+        scenario = replace(
+            read[0].scenario,
+            name=self.name,
+            tenants=tuple(each.scenario.tenants[0] for each in read),
+        )
+        return replace(read[0], scenario=scenario, tenants=tuple(e.tenants[0] for e in read))
+
     @property
     def models(self) -> tuple[str, ...]:
         """Every model that some tenant has."""
@@ -96,24 +109,33 @@ class ClusterRun:
         return tuple(dict.fromkeys(found))
 
 
-def read_run(path: Path, *, driver: str, shared: str, state: Path, began_s: float) -> ClusterRun:
-    """The cluster in a scenario file; InputError names the file, the key and the remedy."""
+def read_run(
+    path: Path, *, driver: str, shared: str | None, state: Path, began_s: float
+) -> ClusterRun:
+    """The cluster in a scenario file; InputError names the file, the key and the remedy.
+
+    `shared`: None for a folder of this machine.
+    """
 
     def parse(data: object) -> ClusterRun:
         parse_cluster(data, folder=path.parent, name=path.stem)
         assert isinstance(data, dict)
         name = data.get("name") or path.stem
-        folder = str(path.parent.absolute())
-        return ClusterRun(name, data, folder, driver, shared, str(state.absolute()), began_s)
+        folder, kept = str(path.parent.absolute()), state.absolute()
+        store = shared or str(kept / "cluster" / quote(name, "") / "shared")
+        run = ClusterRun(name, data, folder, driver, store, str(kept), began_s)
+        _require_live(run)
+        return run
 
-    run = read_yaml_file(path, parse)
-    for each in run.scenario.gpus:
-        board = each.board.name
-        for tenant in run.scenario.tenants:
-            if board in tenant.served:
-                run.read(each.name, run.entry(tenant.name))
-        break  # what only running needs does not depend on the board
-    return run
+    return read_yaml_file(path, parse)
+
+
+def _require_live(run: ClusterRun) -> None:
+    """What only running needs: no board makes a difference, as long as it serves the tenant."""
+    for tenant in run.scenario.tenants:
+        able = [each.name for each in run.scenario.gpus if each.board.name in tenant.served]
+        if able:
+            run.read(able[0], run.entry(tenant.name))
 
 
 def _sparing(alone: LiveScenario, memory_gib: float) -> LiveScenario:

@@ -25,6 +25,7 @@ from migrator.learn.atomic import written_whole
 
 _MOST_BYTES = 2**22
 _LOOK_S = 0.05
+_LEASE = "lease"
 _LAUNCH = '"$@" >>"$0" 2>&1 </dev/null & echo $!'
 """As nobody's child: Ray ends the children of an actor that dies, and this one outlives it."""
 
@@ -33,7 +34,7 @@ class DaemonProcess:
     """One daemon in a folder; whoever takes over the folder finds it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.lease = folder, folder / "lease"
+        self.folder, self.lease = folder, folder / f"{_LEASE}.0"
         self.log = folder / "daemon.log"
         self._known = folder / "daemon.json"
         self._process: Process | None = None
@@ -49,12 +50,12 @@ class DaemonProcess:
             return None
         if not process.alive:
             return None
-        self._process = process
+        self._process, self.lease = process, Path(settings.lease)
         return settings
 
     def start(self, settings: Settings) -> None:
         """Begin it; whether it serves is to be asked."""
-        self.renew()
+        settings = msgspec.structs.replace(settings, lease=str(self._new_lease()))
         self.keep(settings)
         command = [sys.executable, "-m", "migrator.agents.gpu_daemon", str(self._settings)]
         done = subprocess.run(
@@ -97,13 +98,25 @@ class DaemonProcess:
         while self.alive and time.monotonic() < until_s:
             time.sleep(_LOOK_S)
         if self.alive:
-            self._signal(signal.SIGKILL)
+            self.kill()
+
+    def kill(self) -> None:
+        """End it at once; what it made is cleared by the next one."""
+        self._signal(signal.SIGKILL)
 
     def last_words(self) -> str:
         """The end of its log, for whoever asks why it is not there."""
         with suppress(OSError, IndexError):
             return self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-1][:300]
         return ""
+
+    def _new_lease(self) -> Path:
+        """One begun by an agent that died before it could say so ends, as its own is gone."""
+        for each in self.folder.glob(f"{_LEASE}.*"):
+            each.unlink(missing_ok=True)
+        self.lease = self.folder.absolute() / f"{_LEASE}.{time.time_ns()}"
+        self.renew()
+        return self.lease
 
     @property
     def _settings(self) -> Path:

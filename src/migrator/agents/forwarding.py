@@ -2,23 +2,34 @@
 
 A daemon that is not there, or does not have the tenant any more, means that the map is stale: it
 is asked for again, and the request goes once more where that names another place. Inference has no
-effect but its answer, and a label counts once however often it is sent.
+effect but its answer, and a label with an id counts once however often it is sent; one without
+might be kept twice, and is sent once more only where nobody can have it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+import msgspec
 
 from migrator.agents.map_source import MapSource
 from migrator.agents.reports import ClusterMap
+from migrator.core.errors import MigratorError
 from migrator.load.http import Connection, HttpPool, NoAnswerError, Reply
 
-Headers = Iterable[tuple[bytes, bytes]]
+Headers = Sequence[tuple[bytes, bytes]]
 
-UPSTREAM_S = 60.0
+UPSTREAM_S = 620.0
+"""Longer than any request may wait for its answer; who leaves the map is not waited for."""
+CONNECT_S = 2.0
+"""A machine without power does not say that nobody listens there."""
+_MAYBE_KEPT = (
+    "its GPU went before it answered, and the label may be kept; send it again with an id, then it "
+    "counts once"
+)
 _STALE = (404, 503)
 """What a daemon answers that does not have the tenant, or lets go of it."""
 _OURS = frozenset(
@@ -33,9 +44,55 @@ _OURS = frozenset(
         b"upgrade",
         b"expect",
         b"proxy-connection",
+        b"proxy-authorization",
     )
 )
 """Headers of one connection, not of the request."""
+_FEEDBACK, _JSON_LENGTH = b"/feedback", b"inference-header-content-length"
+
+
+class _Label(msgspec.Struct):
+    id: str = ""
+
+
+_LABEL = msgspec.json.Decoder(_Label)
+
+
+class MaybeDoneError(MigratorError):
+    """It was sent and not answered: whether it was done, nobody knows."""
+
+
+@dataclass(frozen=True)
+class Sending:
+    """One request on its way."""
+
+    method: str
+    target: bytes
+    headers: Headers
+    body: bytes
+
+    def written(self, head: bytes) -> bytes:
+        """As a daemon reads it; `head`: from its host on."""
+        # an answer to HEAD says how long a body is that never comes: nobody could tell its end
+        method = "GET" if self.method == "HEAD" else self.method
+        parts = [method.encode(), b" ", self.target, b" HTTP/1.1", head, b"%d" % len(self.body)]
+        for name, value in self.headers:
+            if name not in _OURS:
+                parts += (b"\r\n", name, b": ", value)
+        return b"".join((*parts, b"\r\n\r\n", self.body))
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether doing it twice is doing it once."""
+        return not self.target.partition(b"?")[0].endswith(_FEEDBACK) or self._has_id()
+
+    def _has_id(self) -> bool:
+        length = dict(self.headers).get(_JSON_LENGTH, b"")
+        told = self.body[: int(length)] if length.isdigit() else self.body
+        try:
+            return bool(_LABEL.decode(told).id)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return True  # it is refused, however often it is sent
 
 
 class Upstream(HttpPool):
@@ -47,18 +104,18 @@ class Upstream(HttpPool):
         self._busy: set[Connection] = set()
         self._closed = False
 
-    async def forward(self, method: str, target: bytes, headers: Headers, body: bytes) -> Reply:
-        """The daemon's answer; NoAnswerError where there is none."""
-        parts = [method.encode(), b" ", target, b" HTTP/1.1", self._head, b"%d" % len(body)]
-        for name, value in headers:
-            if name not in _OURS:
-                parts += (b"\r\n", name, b": ", value)
-        parts += (b"\r\n\r\n", body)
+    async def forward(self, request: Sending) -> Reply:
+        """The daemon's answer; NoAnswerError where there is none, MaybeDoneError where it may have
+        done what was asked."""
+        written = request.written(self._head)
         try:
             async with asyncio.timeout(self._timeout_s), self._places:
-                return await self._asked(b"".join(parts))
+                if request.repeatable:
+                    return await self._asked(written)
+                return await self._once(written)
         except TimeoutError:
-            raise NoAnswerError("no answer in time") from None
+            late = NoAnswerError if request.repeatable else MaybeDoneError
+            raise late("no answer in time") from None
         except OSError as error:
             raise NoAnswerError("no connection") from error
 
@@ -68,6 +125,21 @@ class Upstream(HttpPool):
         super().close()
         for each in list(self._busy):
             each.close()
+
+    async def _once(self, written: bytes) -> Reply:
+        """Over a connection of its own: an old one may be closed just as it is used."""
+        connection = await self._opened()
+        try:
+            return await self._over(connection, written)
+        except NoAnswerError as error:
+            raise MaybeDoneError(str(error)) from error
+
+    async def _opened(self) -> Connection:
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                return await super()._opened()
+        except TimeoutError:
+            raise NoAnswerError("no connection in time") from None
 
     async def _over(self, connection: Connection, request: bytes) -> Reply:
         if self._closed:
@@ -107,29 +179,34 @@ class Forwarder:
         self.counts = Forwarded()
         source.changed = self._renew
 
-    async def forward(
-        self, tenant: str, method: str, target: bytes, headers: Headers, body: bytes
-    ) -> Reply | NoHome:
+    async def forward(self, tenant: str, request: Sending) -> Reply | NoHome:
         """The answer of whoever serves the tenant."""
         url = self._source.current.homes.get(tenant)
-        found = None if url is None else await self._sent(url, method, target, headers, body)
-        if found is None or found.status in _STALE:
-            await self._source.refresh()
-            newer = self._source.current.homes.get(tenant)
-            if newer is not None and newer != url:
-                self.counts.again[tenant] += 1
-                found = await self._sent(newer, method, target, headers, body) or found
-        known = tenant if url is not None else ""
-        self.counts.answers[known, 0 if found is None else found.status] += 1
+        found: Reply | NoHome | None = None
+        try:
+            found = None if url is None else await self._sent(url, request)
+            if found is None or found.status in _STALE:
+                found = await self._healed(tenant, url, request) or found
+        except MaybeDoneError:
+            found = NoHome(503, _MAYBE_KEPT)
+        current, status = self._source.current, found.status if isinstance(found, Reply) else 0
+        known = tenant in current.homes or tenant in current.away
+        self.counts.answers[tenant if known else "", status] += 1
         return self._nobody(tenant) if found is None else found
 
-    async def each(self, method: str, target: bytes, headers: Headers, body: bytes) -> list[Reply]:
+    async def _healed(self, tenant: str, url: str | None, request: Sending) -> Reply | None:
+        """Once more, where a newer map names another place."""
+        await self._source.refresh()
+        newer = self._source.current.homes.get(tenant)
+        if newer is None or newer == url:
+            return None
+        self.counts.again[tenant] += 1
+        return await self._sent(newer, request)
+
+    async def each(self, request: Sending) -> list[Reply]:
         """What every daemon answers that serves somebody."""
         urls = dict.fromkeys(self._source.current.homes.values())
-        kept = list(headers)
-        found = await asyncio.gather(
-            *(self._sent(each, method, target, kept, body) for each in urls)
-        )
+        found = await asyncio.gather(*(self._sent(each, request) for each in urls))
         return [each for each in found if each is not None]
 
     def close(self) -> None:
@@ -138,14 +215,12 @@ class Forwarder:
             each.close()
         self._upstreams.clear()
 
-    async def _sent(
-        self, url: str, method: str, target: bytes, headers: Headers, body: bytes
-    ) -> Reply | None:
+    async def _sent(self, url: str, request: Sending) -> Reply | None:
         upstream = self._upstreams.get(url)
         if upstream is None:
             upstream = self._upstreams[url] = Upstream(url)
         try:
-            return await upstream.forward(method, target, headers, body)
+            return await upstream.forward(request)
         except NoAnswerError:
             return None
 

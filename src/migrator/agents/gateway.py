@@ -11,15 +11,17 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 import migrator
-from migrator.agents.forwarding import Forwarder, NoHome
+from migrator.agents.forwarding import Forwarder, NoHome, Sending
 from migrator.agents.gateway_metrics import metrics_text
 from migrator.agents.map_source import MapSource
 from migrator.agents.overview import overview_page
 from migrator.core.errors import MigratorError
 from migrator.load.http import Reply
+from migrator.serve.leaving import leaving
 from migrator.serve.limits import Limits
 from migrator.serve.refusals import RefusedError
 from migrator.serve.tokens import Tokens
@@ -39,7 +41,10 @@ class Gateway:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         assert scope["type"] == "http"
-        body = await self._body(receive)
+        try:
+            body = await self._body(receive)
+        except ClientDisconnect:
+            return
         if body is None:
             await _refuse(send, 413, f"body: larger than {self._limits.body_bytes} bytes", end=True)
             return
@@ -51,9 +56,11 @@ class Gateway:
 
     async def _forward(self, scope: Scope, path: str, body: bytes, send: Send) -> None:
         tenant = path[len(_MODELS) :].partition("/")[0]
-        found = await self.forwarder.forward(
-            tenant, scope["method"], _target(scope), scope["headers"], body
-        )
+        try:
+            with leaving(Request(scope)):
+                found = await self.forwarder.forward(tenant, _sending(scope, body))
+        except ClientDisconnect:
+            return  # nobody waits for the answer, here or at the daemon
         if isinstance(found, NoHome):
             more = [(b"retry-after", b"1")] if found.status == 503 else []
             await _refuse(send, found.status, found.reason, more)
@@ -61,19 +68,19 @@ class Gateway:
             await _answer(send, found)
 
     async def _body(self, receive: Receive) -> bytes | None:
-        """None: it is too large."""
-        message = await receive()
-        first: bytes = message.get("body", b"")
-        if not message.get("more_body", False):
-            return first if len(first) <= self._limits.body_bytes else None
-        parts, size = [first], len(first)
-        while message.get("more_body", False):
+        """None: it is too large; ClientDisconnect where the rest never comes."""
+        parts: list[bytes] = []
+        size = 0
+        while True:
             message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             if size > self._limits.body_bytes:
                 return None
-        return b"".join(parts)
+            if not message.get("more_body", False):
+                return b"".join(parts)
 
     async def _own(self, scope: Scope, path: str, body: bytes, send: Send) -> None:
         """What the gateway answers by itself."""
@@ -109,7 +116,7 @@ class Gateway:
 
     async def _index(self, scope: Scope, body: bytes, send: Send) -> None:
         """The models of all daemons that whoever asks may use."""
-        replies = await self.forwarder.each(scope["method"], _target(scope), scope["headers"], body)
+        replies = await self.forwarder.each(_sending(scope, body))
         refused = next((each for each in replies if each.status != 200), None)
         if refused is not None:
             await _answer(send, refused)
@@ -122,15 +129,23 @@ class Gateway:
         if path == "/cluster/map":
             await _json(send, self._source.current)
             return
-        told = await self._source.overview()
         if path == "/metrics":
-            text = metrics_text(told, self.forwarder.counts, self._source)
+            text = await self._metrics()
             await _reply(send, 200, [(b"content-type", b"text/plain; version=0.0.4")], text)
-        elif b"text/html" in dict(scope["headers"]).get(b"accept", b""):
+            return
+        told = await self._source.overview()
+        if b"text/html" in dict(scope["headers"]).get(b"accept", b""):
             kind = [(b"content-type", b"text/html; charset=utf-8")]
             await _reply(send, 200, kind, overview_page(told).encode())
         else:
             await _json(send, told)
+
+    async def _metrics(self) -> bytes:
+        try:
+            told = await self._source.overview()
+        except MigratorError:  # the gateway has its own to tell, above all then
+            told = None
+        return metrics_text(told, self.forwarder.counts, self._source)
 
     def _require_admin(self, scope: Scope) -> None:
         sent = dict(scope["headers"]).get(b"authorization")
@@ -145,9 +160,11 @@ async def followed(source: MapSource) -> asyncio.Task[None]:
     return asyncio.create_task(source.follow())
 
 
-def _target(scope: Scope) -> bytes:
-    raw: bytes = scope["raw_path"]
-    return raw + b"?" + scope["query_string"] if scope["query_string"] else raw
+def _sending(scope: Scope, body: bytes) -> Sending:
+    target: bytes = scope["raw_path"]
+    if scope["query_string"]:
+        target += b"?" + scope["query_string"]
+    return Sending(scope["method"], target, scope["headers"], body)
 
 
 async def _answer(send: Send, reply: Reply) -> None:

@@ -17,13 +17,17 @@ from migrator.serve.families import counter, gauge
 class ClusterMetrics(Collector):
     """Families about the gateway and the cluster."""
 
-    def __init__(self, told: Mapping[str, Any], counts: Forwarded, source: MapSource) -> None:
+    def __init__(
+        self, told: Mapping[str, Any] | None, counts: Forwarded, source: MapSource
+    ) -> None:
+        """`told`: None while nobody knows of the cluster."""
         self._told, self._counts, self._source = told, counts, source
 
     def collect(self) -> Iterator[Metric]:
         """All of them."""
         yield from self._gateway()
-        yield from self._cluster()
+        if self._told is not None:
+            yield from self._cluster(self._told)
 
     def _gateway(self) -> Iterator[Metric]:
         yield counter(
@@ -51,8 +55,8 @@ class ClusterMetrics(Collector):
             {(str(self._source.current.epoch),): self._source.current.version},
         )
 
-    def _cluster(self) -> Iterator[Metric]:
-        gpus = self._told["gpus"]
+    def _cluster(self, told: Mapping[str, Any]) -> Iterator[Metric]:
+        gpus = told["gpus"]
         yield gauge(
             "migrator_cluster_gpu_up",
             "1 while the GPU's daemon serves, else 0.",
@@ -69,21 +73,18 @@ class ClusterMetrics(Collector):
             "migrator_cluster_tenant_served",
             "1 while some GPU serves the tenant, else 0.",
             ["tenant", "gpu"],
-            {
-                (name, e["gpu"] or ""): e["state"] == "served"
-                for name, e in self._told["tenants"].items()
-            },
+            {(name, e["gpu"] or ""): e["state"] == "served" for name, e in told["tenants"].items()},
         )
         yield counter(
             "migrator_cluster_moves",
             "Tenants that this head has moved from one GPU to another while both served.",
             [],
-            {(): self._told["moves"]},
+            {(): told["moves"]},
         )
-        yield gauge("migrator_cluster_epoch", "Of the head.", [], {(): self._told["epoch"]})
+        yield gauge("migrator_cluster_epoch", "Of the head.", [], {(): told["epoch"]})
 
 
-def metrics_text(told: Mapping[str, Any], counts: Forwarded, source: MapSource) -> bytes:
+def metrics_text(told: Mapping[str, Any] | None, counts: Forwarded, source: MapSource) -> bytes:
     """The whole page."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(ClusterMetrics(told, counts, source))

@@ -88,13 +88,19 @@ async def _serve(settings: Settings) -> None:
 
 
 async def _leased(lease: Path, stop: asyncio.Event) -> None:
+    """Until nobody renews it any more, or it is gone as another daemon was begun."""
+    seen, since_s = 0, time.monotonic()
     while not stop.is_set():
         await asyncio.sleep(_LOOK_S)
         try:
-            if time.time() - lease.stat().st_mtime > LEASE_S:
-                stop.set()
+            now = lease.stat().st_mtime_ns
         except OSError:
-            stop.set()
+            break
+        if now != seen:  # the machine's clock may jump: only that it changes counts
+            seen, since_s = now, time.monotonic()
+        elif time.monotonic() - since_s > LEASE_S:
+            break
+    stop.set()
 
 
 def main() -> int:

@@ -69,7 +69,8 @@ def next_map(
         elif there.ready or known.homes.get(name) == report.url:
             served[name] = report.url
         else:
-            away[name] = words.get(name, "it has no instance yet")
+            why = "it is drained" if there.drained else "it has no instance yet"
+            away[name] = words.get(name, why)
     pages = {gpu: report.url for gpu, report in reports.items()}
     if (served, away, pages, epoch) == (known.homes, known.away, known.pages, known.epoch):
         return None

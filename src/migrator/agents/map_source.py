@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
@@ -19,6 +20,7 @@ from migrator.agents.reports import ClusterMap
 from migrator.core.errors import InputError, MigratorError
 
 POLL_S = 0.5
+SELDOM_S = 0.05
 ANSWER_S = 2.0
 
 _log = logging.getLogger(__name__)
@@ -45,12 +47,20 @@ class MapSource:
         self.changed: Callable[[ClusterMap], None] = lambda _: None
         self.failures = 0
         """In a row."""
+        self.trouble = ""
+        """Why the last one failed, if it did."""
+        self._asked_s = -SELDOM_S
         self._asking: asyncio.Task[None] | None = None
+        self._begun = False
+        self._one_by_one = asyncio.Lock()
 
     async def refresh(self) -> None:
-        """Ask now; those who ask at the same time wait for one answer."""
-        if self._asking is None or self._asking.done():
-            self._asking = asyncio.create_task(self._ask())
+        """Ask now; an answer that others wait for will do, unless it was asked for already.
+
+        Not too often: whoever wants what is not there must not keep the head busy.
+        """
+        if self._asking is None or self._asking.done() or self._begun:
+            self._asking, self._begun = asyncio.create_task(self._ask()), False
         with suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(self._asking), ANSWER_S)
 
@@ -70,14 +80,17 @@ class MapSource:
             raise MigratorError("the head does not answer; try again in some seconds") from error
 
     async def _ask(self) -> None:
-        try:
-            found = await asyncio.to_thread(self._asked.map)
-        except Exception as error:  # the same
-            self.failures += 1
-            if self.failures == 1:
-                _log.warning("no new map (%s); the last one stays in force", error)
-            return
-        self.failures = 0
+        async with self._one_by_one:
+            await asyncio.sleep(self._asked_s + SELDOM_S - time.monotonic())
+            self._begun, self._asked_s = True, time.monotonic()
+            try:
+                found = await asyncio.to_thread(self._asked.map)
+            except Exception as error:  # the same
+                self.failures, self.trouble = self.failures + 1, str(error)
+                if self.failures == 1:
+                    _log.warning("no new map (%s); the last one stays in force", error)
+                return
+        self.failures, self.trouble = 0, ""
         # one from before is a head's that leads no more, or a file that lags behind
         if found.order > self.current.order:
             self.current = found

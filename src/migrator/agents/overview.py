@@ -14,11 +14,11 @@ def overview(head: Head, ended: str | None = None) -> dict[str, Any]:
     """Everything as JSON could hold it."""
     return {
         "scenario": head.cluster.name,
-        "epoch": head.epoch,
-        "map": head.map.version,
+        "epoch": head.known.epoch,
+        "map": head.known.map.version,
         "ended": ended,
-        "moves": head.moves,
-        "events": [{"at_s": at_s, "words": words} for at_s, words in head.events],
+        "moves": head.known.moves,
+        "events": [{"at_s": at_s, "words": words} for at_s, words in list(head.known.events)],
         "gpus": [_gpu(head, each.name) for each in head.scenario.gpus],
         "tenants": {each.name: _tenant(head, each.name) for each in head.scenario.tenants},
     }
@@ -41,18 +41,18 @@ def _gpu(head: Head, name: str) -> dict[str, Any]:
         "url": report.url,
         "window": report.window,
         "restarts": report.restarts,
-        "tenants": [tenant for tenant, home in head.homes.items() if home == name],
+        "tenants": [each for each, home in list(head.known.homes.items()) if home == name],
     }
 
 
 def _tenant(head: Head, name: str) -> dict[str, Any]:
-    gpu = head.homes.get(name)
+    gpu = head.known.homes.get(name)
     report = head.watch.reports[gpu].tenants.get(name) if gpu in head.watch.reports else None
     found: dict[str, Any] = {
         "gpu": gpu,
-        "url": head.map.homes.get(name),
-        "state": "served" if name in head.map.homes else "away",
-        "words": head.map.away.get(name, ""),
+        "url": head.known.map.homes.get(name),
+        "state": "served" if name in head.known.map.homes else "away",
+        "words": head.known.map.away.get(name, ""),
     }
     if report is not None:
         found |= {
@@ -73,12 +73,12 @@ def overview_text(told: Mapping[str, Any]) -> str:
     lines = [f"{told['scenario']}: epoch {told['epoch']}, {told['moves']} moves"]
     if told["ended"]:
         lines.append(f"its head has ended: {told['ended']}")
-    lines += ["", f"{'GPU':16} {'board':12} {'state':9} {'window':>6} {'tenants'}"]
+    lines += ["", f"{'GPU':16} {'board':12} {'state':9} {'window':>6} {'address':28} {'tenants'}"]
     for each in told["gpus"]:
         here = ", ".join(each.get("tenants", ())) or "-"
         lines.append(
             f"{each['gpu']:16} {each['board']:12} {each['state']:9} {each.get('window', '-'):>6} "
-            f"{here}{'  ' + each['words'] if each['words'] else ''}"
+            f"{each.get('url', '-'):28} {here}{'  ' + each['words'] if each['words'] else ''}"
         )
     lines += ["", f"{'tenant':16} {'GPU':16} {'received':>9} {'in time':>9} {'accuracy':>8}"]
     for name, each in told["tenants"].items():

@@ -16,7 +16,7 @@ from migrator.agents.agent import TAKE_S, GpuAgent
 from migrator.agents.cluster_run import ClusterRun
 from migrator.agents.daemon_process import asked
 from migrator.agents.nodes import Node, Seat, require_seats, seats_of
-from migrator.agents.ray_connection import NAMESPACE, nodes_of
+from migrator.agents.ray_connection import NAMESPACE, agents_of, nodes_of
 from migrator.agents.reports import Answer, Report
 from migrator.core.errors import InputError, MigratorError
 from migrator.runtime.serving import EMULATED
@@ -26,13 +26,15 @@ REPORT_S = 1.0
 ORDER_S = TAKE_S + 10.0
 LOOK_S = 2.0
 """Between two looks at which machines are there."""
+AGAIN_S = 10.0
+"""An agent that is gone for good is made again so often."""
 
 _log = logging.getLogger(__name__)
 
 
 def agent_name(run: ClusterRun, gpu: str) -> str:
     """What its actor is called."""
-    return f"agent of {run.name} on {gpu}"
+    return f"{agents_of(run.name)}{gpu}"
 
 
 class RayAgents:
@@ -42,8 +44,10 @@ class RayAgents:
         """`variables`: of the environment, for agents and their daemons."""
         self._ray, self._run, self._variables = ray, run, dict(variables)
         self._seats: dict[str, Seat] = {}
+        self._nodes: dict[str, Node] = {}
         self._handles: dict[str, Any] = {}
         self._asking: dict[str, asyncio.Future[Any]] = {}
+        self._made_s: dict[str, float] = {}
         self._looked_s = 0.0
         self.trouble = ""
 
@@ -67,7 +71,11 @@ class RayAgents:
             return None
         except Exception as error:  # whatever Ray has for an actor that is not there
             self.trouble = f"{gpu}: {_cause(error)}"
+            if isinstance(error, self._ray.exceptions.ActorDiedError):
+                self._ended(gpu)
             return None
+        if report.node in self._nodes:  # an agent of a head before us sits where that one put it
+            self._seats[gpu] = Seat(self._nodes[report.node], report.number)
         return report
 
     async def order(self, gpu: str, name: str, epoch: int, *what: object) -> Answer | None:
@@ -106,11 +114,17 @@ class RayAgents:
             self._ray.kill(each)
         self._handles.clear()
 
+    def _ended(self, gpu: str) -> None:
+        """Ray will not start it again: another is made, not too often where it dies at once."""
+        if time.monotonic() - self._made_s.get(gpu, 0.0) > AGAIN_S:
+            self._seats.pop(gpu, None)
+
     def _seated(self, nodes: list[Node]) -> dict[str, Seat]:
         real = self._run.driver != EMULATED
         return seats_of(self._run.scenario.gpus, nodes, self._seats, real=real)
 
     def _seat(self, nodes: list[Node]) -> None:
+        self._nodes = {each.key: each for each in nodes}
         seats = self._seated(nodes)
         for gpu, seat in seats.items():
             if self._seats.get(gpu) != seat:
@@ -122,6 +136,7 @@ class RayAgents:
         before = self._handles.get(gpu)
         if before is not None:
             self._ray.kill(before)  # of a machine that has gone
+        self._made_s[gpu] = time.monotonic()
         strategies = self._ray.util.scheduling_strategies
         options = {
             "name": agent_name(self._run, gpu),

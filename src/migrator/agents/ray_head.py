@@ -6,21 +6,23 @@ import asyncio
 import logging
 import os
 import threading
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from migrator.agents.cluster_run import ClusterRun
 from migrator.agents.head import Head
-from migrator.agents.links import DeposedError
+from migrator.agents.map_source import plain_overview
 from migrator.agents.overview import overview
 from migrator.agents.placer import Question, answered
 from migrator.agents.ray_agents import RayAgents
-from migrator.agents.ray_connection import HEAD, NAMESPACE, imported
+from migrator.agents.ray_connection import HEAD, NAMESPACE, has_agents, imported
 from migrator.agents.reports import ClusterMap
 from migrator.core.cluster import ClusterPlan
-from migrator.core.errors import MigratorError
+from migrator.core.errors import InputError, MigratorError
 from migrator.runtime.shared_store import SharedStore
 from migrator.scenario.live import ADMIN
 from migrator.scenario.tokens import read_tokens
@@ -30,6 +32,8 @@ HERE = {"node:__internal_head__": 0.001}
 """Where Ray's own head is: nothing outlives that, and all else may die without it."""
 MAP_FILE = "map.json"
 MOVE_S = 300.0
+AGAIN_S = 1.0
+"""A head that failed begins anew so much later."""
 
 _log = logging.getLogger(__name__)
 
@@ -39,13 +43,13 @@ class HeadActor:
 
     def __init__(self, run: ClusterRun, variables: Mapping[str, str]) -> None:
         logging.basicConfig(level=logging.INFO)
-        self._run = run
-        self._links = RayAgents(imported(), run, variables)
-        self._head = Head(run, self._links, publish=self._published, aside=_in_another_process)
-        self._writing = threading.Lock()
+        self._run, self._variables = run, variables
+        self._head: Head | None = None
+        self._links: RayAgents | None = None
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._ended: str | None = None
+        self._stopping = self._began_before = False
         self._thread = threading.Thread(target=self._lead, name="head", daemon=True)
         self._thread.start()
 
@@ -55,10 +59,12 @@ class HeadActor:
 
     def map(self) -> bytes:
         """Who lives where, as JSON."""
-        return msgspec.json.encode(self._head.map)
+        return msgspec.json.encode(ClusterMap() if self._head is None else self._head.known.map)
 
     def overview(self) -> dict[str, Any]:
         """Everything that people want to know of the cluster."""
+        if self._head is None:
+            return plain_overview(ClusterMap()) | {"scenario": self._run.name, "ended": self._ended}
         return overview(self._head, self._ended)
 
     def ended(self) -> str | None:
@@ -77,39 +83,80 @@ class HeadActor:
 
     def move(self, tenant: str, gpu: str) -> str:
         """Move a tenant now; what was done in words."""
+        if self._head is None:
+            raise MigratorError("the head has not begun to lead; try again in some seconds")
         doing = asyncio.run_coroutine_threadsafe(self._head.move(tenant, gpu), self._loop)
         return doing.result(MOVE_S)
 
     def stop(self) -> None:
         """Drain and end every daemon and agent; returns when that is done."""
+        self._stopping = True
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
-        self._links.end()
+        if self._links is not None:
+            self._links.end()
 
     def _lead(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_until_complete(self._led())
-        except DeposedError as error:
-            self._ended = str(error)
-        except MigratorError as error:
+        except InputError as error:
             self._ended = str(error)
             _log.error("%s", error)
         except Exception as error:
             self._ended = f"{type(error).__name__}: {error}; see the head's log"
-            _log.exception("the head failed in a way nobody thought of")
+            _log.exception("the head leads no more")
+            self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Ray starts it again, and it asks the agents; of two heads Ray starts the one it means.
+
+        Not where nothing was served yet: somebody waits to hear why.
+        """
+        led = self._began_before or (self._head is not None and bool(self._head.known.homes))
+        if led and not self._stopping:
+            time.sleep(AGAIN_S)
+            os._exit(1)
 
     async def _led(self) -> None:
-        self._store = SharedStore(self._run.shared, "head")
-        self._head.map = ClusterMap(admin=_admin(self._run))
-        self._links.require_all()
-        await self._head.run(self._stop)
-        await self._head.stop_all()
+        store = SharedStore(self._run.shared, "head")
+        since_s = store.windows_since_s(self._run.began_s, self._run.scenario.window_s)
+        run = replace(self._run, began_s=since_s)
+        ray = imported()
+        self._links = RayAgents(ray, run, self._variables)
+        self._began_before = has_agents(ray, run.name)
+        if not self._began_before:  # else it serves already, perhaps with a machine less
+            self._links.require_all()
+        published = Published(store)
+        head = Head(run, self._links, publish=published.write, aside=_in_another_process)
+        head.known.map = ClusterMap(admin=_admin(run))
+        self._head = head
+        await head.run(self._stop, 1 + published.epoch)
+        await head.stop_all()
 
-    def _published(self) -> None:
-        """For gateways without Ray."""
-        with self._writing:  # one at a time, so that the newest is written last
-            self._store.write(MAP_FILE, msgspec.json.encode(self._head.map))
+
+class Published:
+    """The map in the shared store, for gateways without Ray; a newer one is never replaced."""
+
+    def __init__(self, store: SharedStore) -> None:
+        self._store = store
+
+    @property
+    def epoch(self) -> int:
+        """Of the last head that wrote one: gateways may still hold it."""
+        return self._known().epoch
+
+    def write(self, found: ClusterMap) -> None:
+        """It is there, unless a newer head has written."""
+        if self._known().epoch <= found.epoch:
+            self._store.write(MAP_FILE, msgspec.json.encode(found))
+
+    def _known(self) -> ClusterMap:
+        content = self._store.read(MAP_FILE)
+        try:
+            return msgspec.json.decode(content or b"{}", type=ClusterMap)
+        except msgspec.DecodeError:
+            return ClusterMap()
 
 
 def started(ray: Any, run: ClusterRun, variables: Mapping[str, str]) -> Any:

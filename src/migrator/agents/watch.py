@@ -38,7 +38,7 @@ class Watch:
     @property
     def alive(self) -> list[str]:
         """GPUs whose daemons can be relied on."""
-        return [each for each in self.heard if each not in self.dead]
+        return [each for each in list(self.heard) if each not in self.dead]
 
     @property
     def reports(self) -> dict[str, Report]:

@@ -2,7 +2,9 @@
 
 from migrator.cli import (
     admin_verbs,
+    cluster_stop_verb,
     cluster_verbs,
+    compare_verb,
     dashboard_verb,
     example_verb,
     forecast_verbs,
@@ -24,7 +26,9 @@ from migrator.cli.app import app, main
 __all__ = [
     "admin_verbs",
     "app",
+    "cluster_stop_verb",
     "cluster_verbs",
+    "compare_verb",
     "dashboard_verb",
     "example_verb",
     "forecast_verbs",

@@ -4,27 +4,35 @@ needed."""
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import msgspec
 
 from migrator.agents.cluster_run import ClusterRun, read_run
 from migrator.agents.overview import overview_text
-from migrator.agents.ray_connection import connected, head_of
+from migrator.agents.ray_connection import connected, head_of, nodes_of
 from migrator.agents.ray_head import started
+from migrator.agents.ray_stop import end_cluster
 from migrator.agents.reports import ClusterMap
 from migrator.core.errors import InputError, MigratorError
 from migrator.gpu.state import state_folder
 
-STOP_S = 60.0
+HEARD_S = 60.0
+"""A head that says nothing for so long while it begins is given up."""
 _LOOK_S = 0.5
 _ANSWER_S = 10.0
 _VARIABLES = ("MIGRATOR_DATA", "MIGRATOR_EMULATED_PACE")
 """What agents get of our environment; tokens stay on the machine that has them."""
+_NOT_SHARED = (
+    "--shared is not given: weights and labels of a machine die with it; give a folder or an "
+    "address that every machine reaches"
+)
 
 
 def serve_cluster(
@@ -38,16 +46,24 @@ def serve_cluster(
 ) -> None:
     """Serve a cluster's scenario until Ctrl-C, or until all is served and then leave it alone."""
     folder = state_folder(state).absolute()
-    store = shared or str(folder / "cluster" / scenario.stem / "shared")
-    run = read_run(scenario, driver=driver, shared=store, state=folder, began_s=time.time())
+    run = read_run(
+        scenario,
+        driver=driver,
+        shared=None if shared is None else store_address(shared),
+        state=folder,
+        began_s=time.time(),
+    )
     variables = {each: os.environ[each] for each in _VARIABLES if each in os.environ}
     with connected(address) as ray:
+        if shared is None and len({each.address for each in nodes_of(ray)}) > 1:
+            _say(_NOT_SHARED)
         head = started(ray, run, variables)
-        if not _asked(ray, head, "serves", run):
+        if not _asked(ray, head, "serves", run, wait_s=HEARD_S):
             raise InputError(
                 f"{run.name} is served there already, with another scenario, driver or store; end "
-                "that one first, or give this one another name"
+                "it first with `migrator cluster stop`, or give this one another name"
             )
+        signal.signal(signal.SIGTERM, _terminated)
         try:
             found = _served(ray, head, run)
             homes = len(set(found.homes.values()))
@@ -55,8 +71,14 @@ def serve_cluster(
             if not detach:
                 _watched(ray, head)
         except BaseException:
-            _stopped(ray, head)
+            _say("draining every GPU")
+            end_cluster(ray, run.name)
             raise
+
+
+def store_address(given: str) -> str:
+    """As every machine understands it: a folder counts from where the verb was started."""
+    return given if "://" in given else str(Path(given).absolute())
 
 
 def cluster_status(address: str, scenario: str | None) -> dict[str, Any]:
@@ -75,15 +97,21 @@ def _served(ray: Any, head: Any, run: ClusterRun) -> ClusterMap:
     """The map once every tenant has a home."""
     wanted = {each.name for each in run.scenario.tenants}
     said: set[str] = set()
+    heard_s = time.monotonic()
     while True:
-        found = msgspec.json.decode(_asked(ray, head, "map"), type=ClusterMap)
+        try:
+            found = msgspec.json.decode(_asked(ray, head, "map"), type=ClusterMap)
+            ended, gpus = _asked(ray, head, "ended"), _asked(ray, head, "overview")["gpus"]
+        except MigratorError:  # it may be started again, or be busy
+            if time.monotonic() - heard_s > HEARD_S:
+                raise
+            continue
+        heard_s = time.monotonic()
         if wanted <= set(found.homes):
             return found
-        ended = _asked(ray, head, "ended")
         if ended is not None:
             raise InputError(ended)
-        for gpu in _asked(ray, head, "overview")["gpus"]:
-            words = f"{gpu['gpu']}: {gpu['words'] or gpu['state']}"
+        for words in (f"{each['gpu']}: {each['words'] or each['state']}" for each in gpus):
             if words not in said:
                 said.add(words)
                 _say(words)
@@ -108,16 +136,14 @@ def _watched(ray: Any, head: Any) -> None:
         time.sleep(_LOOK_S)
 
 
-def _stopped(ray: Any, head: Any) -> None:
-    _say("draining every GPU")
-    with suppress(Exception):  # whatever Ray has for a head that is gone
-        ray.get(head.stop.remote(), timeout=STOP_S)
-    ray.kill(head)
+def _terminated(_number: int, _frame: FrameType | None) -> None:
+    """As Ctrl-C: whoever ends the verb wants the GPUs drained."""
+    raise KeyboardInterrupt
 
 
-def _asked(ray: Any, head: Any, method: str, *what: object) -> Any:
+def _asked(ray: Any, head: Any, method: str, *what: object, wait_s: float = _ANSWER_S) -> Any:
     try:
-        return ray.get(getattr(head, method).remote(*what), timeout=_ANSWER_S)
+        return ray.get(getattr(head, method).remote(*what), timeout=wait_s)
     except Exception as error:  # whatever Ray has for a head that is gone
         raise MigratorError(
             f"the head of the cluster does not answer ({type(error).__name__}); Ray starts it "

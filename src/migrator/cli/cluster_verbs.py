@@ -1,9 +1,10 @@
-"""Verbs about many GPUs: `migrator cluster plan`, and `simulate` where it is given a cluster."""
+"""Verbs about many GPUs: `migrator cluster plan`, and runs where `simulate` is given a cluster."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +17,8 @@ from migrator.cli.printing import BAD_INPUT, complain, print_json, progress, war
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
-    from migrator.core.cluster import ClusterOutcome, ClusterPlan
+    from migrator.cluster.workers import Workers
+    from migrator.core.cluster import ClusterOutcome, ClusterPlan, ClusterScenario
 
 group = typer.Typer(
     no_args_is_help=True,
@@ -100,6 +102,7 @@ def simulate_cluster(
     scenario: Path,
     policies: Sequence[str | None],
     *,
+    side_by_side: bool,
     windows: int | None,
     forecaster: str | None,
     seed: int | None,
@@ -109,12 +112,33 @@ def simulate_cluster(
     as_json: bool,
 ) -> None:
     """Place a cluster's tenants, run every GPU, and print what became of every request."""
-    from migrator.cluster.place import place
-    from migrator.cluster.simulate import require_all_placed, simulate_placed
     from migrator.cluster.workers import open_workers
-    from migrator.core.scenario import HIGHEST_SEED, MOST_WINDOWS
+    from migrator.core.comparison import leads, summarise
     from migrator.observe.cluster_json import outcome_json
     from migrator.observe.cluster_text import outcome_table
+    from migrator.observe.run_json import runs_json
+    from migrator.observe.run_text import comparison_table
+
+    read = read_run(scenario, seed, windows, forecaster)
+    warm({each or read.policy for each in policies} | {"migrator"})
+    with open_workers(jobs, ray_address(ray)) as workers:
+        outcomes = cluster_outcomes(read, policies, workers, drawn=drawn)
+    if as_json:
+        runs = [outcome_json(each) for each in outcomes]
+        print_json(runs_json(runs, leads(summarise(outcomes))[0] if side_by_side else None))
+        return
+    tables = [outcome_table(each) for each in outcomes]
+    if len(outcomes) > 1:
+        tables.append(comparison_table(summarise(outcomes)))
+    print("\n\n".join(tables))
+
+
+def read_run(
+    path: Path, seed: int | None, windows: int | None, forecaster: str | None
+) -> ClusterScenario:
+    """A cluster scenario to be run, with what the options say in its place."""
+    from migrator.core.scenario import HIGHEST_SEED, MOST_WINDOWS
+    from migrator.forecast.registry import forecaster as forecaster_named
     from migrator.scenario.cluster import read_cluster
 
     for option, value, least, most in (
@@ -123,25 +147,26 @@ def simulate_cluster(
     ):
         if value is not None and not least <= value <= most:
             raise InputError(f"{option}: {value} is out of range; give {least} to {most}")
-    read = read_cluster(scenario, seed, windows)
-    warm({each or read.policy for each in policies} | {"migrator"})
-    outcomes: list[ClusterOutcome] = []
-    with open_workers(jobs, ray_address(ray)) as workers:
-        plan = place(read, workers)
-        require_all_placed(plan)
-        busy = sum(bool(each.tenants) for each in plan.gpus)
-        with progress(busy * len(policies), "GPUs") as step:
-            outcomes += [
-                simulate_placed(
-                    read, plan, workers, policy=each, forecaster=forecaster, drawn=drawn, step=step
-                )
-                for each in policies
-            ]
-    if as_json:
-        found = [outcome_json(each) for each in outcomes]
-        print_json(found[0] if len(found) == 1 else found)
-        return
-    print("\n\n".join(outcome_table(each) for each in outcomes))
+    read = read_cluster(path, seed, windows)
+    # who looks ahead for placing is who looks ahead while it runs
+    return replace(read, forecaster=forecaster_named(forecaster or read.forecaster).name)
+
+
+def cluster_outcomes(
+    scenario: ClusterScenario, policies: Sequence[str | None], workers: Workers, *, drawn: bool
+) -> list[ClusterOutcome]:
+    """One placement, run under every policy: they differ in nothing but what each GPU does."""
+    from migrator.cluster.place import place
+    from migrator.cluster.simulate import require_all_placed, simulate_placed
+
+    plan = place(scenario, workers)
+    require_all_placed(plan)
+    busy = sum(bool(each.tenants) for each in plan.gpus)
+    with progress(busy * len(policies), f"GPUs of {scenario.name}") as step:
+        return [
+            simulate_placed(scenario, plan, workers, policy=each, drawn=drawn, step=step)
+            for each in policies
+        ]
 
 
 def ray_address(option: str | None) -> str | None:

@@ -14,7 +14,7 @@ from migrator.agents.ray_connection import connected, head_of
 from migrator.cli.daemon_calls import token_of
 from migrator.cli.loops import loop
 from migrator.core.errors import InputError
-from migrator.runtime.shared_store import read_bytes
+from migrator.runtime.shared_files import read_bytes
 from migrator.serve.limits import Limits
 from migrator.serve.server import ApiServer
 from migrator.serve.tokens import Tokens
@@ -55,7 +55,10 @@ async def _serve(source: MapSource, host: str, port: int, limits: Limits) -> Non
     following = await followed(source)
     if not source.current.order > (0, 0):
         following.cancel()
-        raise InputError("--cluster, --map: there is no map yet; start the cluster, then a gateway")
+        why = f" ({source.trouble})" if source.trouble else ""
+        raise InputError(
+            f"--cluster, --map: there is no map yet{why}; start the cluster, then a gateway"
+        )
     app = Gateway(source, limits)
     tokens = Tokens(admin=source.current.admin)
     server = ApiServer(app, tokens=tokens, host=host, port=port, limits=limits)

@@ -102,13 +102,27 @@ def _read(
     path: Path, seed: int | None, windows: int | None, speed: float
 ) -> tuple[LiveScenario, int]:
     """The scenario, long enough for so many windows at this speed, and their number."""
+    from migrator.scenario.cluster import is_cluster
     from migrator.scenario.live import read_live
 
-    live = read_live(path, seed, windows)
+    read = _read_cluster if is_cluster(path) else read_live
+    live = read(path, seed, windows)
     count = live.scenario.windows
     if speed != 1:
-        live = read_live(path, seed, math.ceil(count * speed))
+        live = read(path, seed, math.ceil(count * speed))
     return live, count
+
+
+def _read_cluster(path: Path, seed: int | None, windows: int | None) -> LiveScenario:
+    """All tenants of a cluster, whose requests go to one gateway."""
+    from dataclasses import replace
+
+    from migrator.agents.cluster_run import read_run
+
+    run = read_run(path, driver="emulated", shared=None, state=path.parent, began_s=0.0)
+    given = {"seed": seed, "windows": windows}
+    data = {**run.data, **{key: value for key, value in given.items() if value is not None}}
+    return replace(run, data=data).live_on_any()
 
 
 def _own_url(live: LiveScenario) -> str:

@@ -1,9 +1,8 @@
-"""Verbs about runs: simulate, compare, policies, forecasters, schema."""
+"""Verbs about runs: simulate, policies, forecasters, schema."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -73,7 +72,8 @@ def simulate(
 
     Of a cluster scenario the tenants are placed first, then every GPU is run (--jobs, --ray).
     """
-    from migrator.core.comparison import summarise
+    from migrator.core.comparison import leads, summarise
+    from migrator.observe.run_json import run_json, runs_json
     from migrator.observe.run_text import comparison_table, run_table
     from migrator.scenario.cluster import is_cluster
     from migrator.scenario.file import read_scenario
@@ -85,6 +85,7 @@ def simulate(
         simulate_cluster(
             scenario,
             names,
+            side_by_side=side_by_side,
             windows=windows,
             forecaster=forecaster,
             seed=seed,
@@ -94,7 +95,7 @@ def simulate(
             as_json=as_json,
         )
         return
-    _require_no_workers(at_once, ray)
+    require_no_workers(at_once, ray)
     if report is not None:
         from migrator.observe.page_html import check_page_path
 
@@ -111,7 +112,8 @@ def simulate(
     if records is not None:
         simulated_records.write(records, jobs, outcomes)
     if as_json:
-        print_json(_runs_json(outcomes, side_by_side))
+        runs = [run_json(each) for each in outcomes]
+        print_json(runs_json(runs, leads(summarise(outcomes))[0] if side_by_side else None))
         return
     tables = [run_table(each) for each in outcomes]
     if len(outcomes) > 1:
@@ -121,86 +123,6 @@ def simulate(
         print(f"\nreport  {report}")
     if records is not None:
         print(f"\nrecords {records}  (look at them: migrator dashboard {records})")
-
-
-@app.command()
-def compare(
-    scenarios: Annotated[
-        list[Path], typer.Argument(metavar="SCENARIO...", help="Scenarios, version 1 (YAML).")
-    ],
-    policies: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME,NAME...",
-            help="Policies to compare; `all` for every one but the static splits.",
-        ),
-    ] = "migrator,migrator-replanned,ekya,astraea,paris,oracle",
-    seeds: Annotated[
-        int, typer.Option(min=1, max=1000, help="Runs per policy, each with other arrivals.")
-    ] = 3,
-    windows: Windows = None,
-    forecaster: Forecaster = None,
-    drawn: Drawn = False,
-    processes: Annotated[
-        int | None, typer.Option(min=1, help="Runs at a time; default one per core.")
-    ] = None,
-    figure: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw the comparison as FILE.html or FILE.png."),
-    ] = None,
-    records: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Write records, a file per policy, for `migrator dashboard`."
-        ),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Run scenarios under several policies and seeds: a table, and a figure on request."""
-    from migrator.core.comparison import leads, summarise
-    from migrator.observe.run_json import lead_json, run_json
-    from migrator.observe.run_text import comparison_table
-    from migrator.policies.registry import policies as known
-    from migrator.scenario.file import read_scenario
-    from migrator.simulate.compare import Job
-
-    if figure is not None:
-        from migrator.observe.comparison_figure import check_comparison_path
-
-        check_comparison_path(figure)
-    every = [each for each in known() if not each.startswith("static-")]
-    names = every if policies == "all" else _names(policies, "--policies")
-    if records is not None:
-        from migrator.cli import simulated_records
-
-        files = simulated_records.files_in(records, names)
-    jobs = [
-        Job(partial(read_scenario, path), name, forecaster, seed, windows, drawn, called)
-        for path, called in _called(scenarios)
-        for name in names
-        for seed in _seeds(path, seeds)
-    ]
-    outcomes = _compared(jobs, processes)
-    rows = summarise(outcomes)
-    if figure is not None:
-        from migrator.observe.comparison_figure import draw_comparison
-
-        draw_comparison(rows, figure)
-    if records is not None:
-        simulated_records.write_each(files, jobs, outcomes)
-    if as_json:
-        answer = {
-            "rows": [asdict(each) for each in rows],
-            "leads": [lead_json(each) for each in leads(rows)],
-            "runs": [run_json(each) for each in outcomes],
-        }
-        print_json(answer)
-        return
-    print(comparison_table(rows))
-    if figure is not None:
-        print(f"\nfigure  {figure}")
-    if records is not None:
-        print(f"\nrecords {records}  (look at them: migrator dashboard {records}/NAME.db ...)")
 
 
 @app.command()
@@ -266,7 +188,7 @@ def _asked(policy: str | None, side_by_side: bool) -> Sequence[str | None]:
     from migrator.core.comparison import SIDE_BY_SIDE
 
     if not side_by_side:
-        return [None] if policy is None else _names(policy, "--policy")
+        return [None] if policy is None else names_in(policy, "--policy")
     if policy is not None:
         raise InputError(
             f"--side-by-side: it runs {', '.join(SIDE_BY_SIDE)} and --policy is given as well; "
@@ -275,7 +197,8 @@ def _asked(policy: str | None, side_by_side: bool) -> Sequence[str | None]:
     return SIDE_BY_SIDE
 
 
-def _require_no_workers(at_once: int | None, ray: str | None) -> None:
+def require_no_workers(at_once: int | None, ray: str | None) -> None:
+    """InputError where somebody asks for what only a cluster's runs have."""
     if at_once is not None or ray is not None:
         option = "--jobs" if ray is None else "--ray"
         raise InputError(f"{option}: this is for a cluster scenario; leave it out for one GPU")
@@ -290,41 +213,14 @@ def _require_no_files(report: Path | None, records: Path | None) -> None:
         )
 
 
-def _runs_json(outcomes: Sequence[RunOutcome], side_by_side: bool) -> object:
-    """One run as it is, several as a list; side by side with what replanning regains."""
-    from migrator.core.comparison import leads, summarise
-    from migrator.observe.run_json import lead_json, run_json
-
-    runs = [run_json(each) for each in outcomes]
-    if not side_by_side:
-        return runs[0] if len(runs) == 1 else runs
-    (lead,) = leads(summarise(outcomes))
-    return {"runs": runs, "lead": lead_json(lead)}
-
-
-def _names(text: str, option: str) -> list[str]:
+def names_in(text: str, option: str) -> list[str]:
+    """The policies that an option names, each once."""
     from migrator.policies.registry import policy
 
     names = [each.strip() for each in text.split(",") if each.strip()]
     if not names:
         raise InputError(f"{option}: no name given; `migrator policies` lists them")
     return [policy(each).name for each in dict.fromkeys(names)]
-
-
-def _called(paths: Sequence[Path]) -> list[tuple[Path, str]]:
-    """Every scenario once with a name of its own: by its path where another has the same name."""
-    from migrator.scenario.file import read_scenario
-
-    found = {path: read_scenario(path).name for path in dict.fromkeys(paths)}
-    names = list(found.values())
-    return [(path, name if names.count(name) == 1 else str(path)) for path, name in found.items()]
-
-
-def _seeds(path: Path, seeds: int) -> Iterable[int]:
-    from migrator.scenario.file import read_scenario
-
-    first = read_scenario(path).seed
-    return range(first, first + seeds)
 
 
 def _simulated(jobs: Sequence[Job]) -> Iterator[RunOutcome]:
@@ -337,18 +233,6 @@ def _simulated(jobs: Sequence[Job]) -> Iterator[RunOutcome]:
                 done.append(window)
                 step()
             yield job.outcome(tuple(done))
-
-
-def _compared(jobs: Sequence[Job], processes: int | None) -> list[RunOutcome]:
-    from migrator.simulate.compare import run_all
-
-    warm({str(job.policy) for job in jobs})
-    found: dict[int, RunOutcome] = {}
-    with progress(len(jobs), "runs") as step:
-        for place, outcome in run_all(jobs, processes):
-            found[place] = outcome
-            step()
-    return [found[place] for place in sorted(found)]
 
 
 def _write_report(job: Job, outcomes: Sequence[RunOutcome], path: Path) -> None:

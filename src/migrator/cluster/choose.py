@@ -1,7 +1,8 @@
 """How many GPUs hold which set: a linear program over sets, then whole numbers.
 
-Rows: every unit of an item is placed once (or left over, which costs more than any goodput), and
-no more GPUs are used than there are. Columns: the sets, of which only those that pay are passed.
+Rows: every unit of an item is placed once (or left over, which costs more than any goodput; most
+where it is served now), and no more GPUs are used than there are. Columns: the sets, of which only
+those that pay are passed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,20 @@ from migrator.core.errors import SolverError
 PRICED_AT_ONCE = 60
 WHOLE_NODES = 400
 WHOLE_GAP = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class LeftOver:
+    """What leaving units out costs, in rising order: [item, 0] of others, [item, 1] served now."""
+
+    costs: Floats
+    """Of one unit."""
+    most: Ints
+
+    def total(self, left: Ints) -> float:
+        """What it costs to leave so many units of each item out."""
+        others = np.minimum(left, self.most[:, 0])
+        return float(others @ self.costs[:, 0] + (left - others) @ self.costs[:, 1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,13 +67,13 @@ class Relaxed:
     """[item]"""
 
 
-def relax(sets: Sequence[Sets], gpus: Ints, units: Ints, penalty: float) -> Relaxed:
+def relax(sets: Sequence[Sets], gpus: Ints, units: Ints, left: LeftOver) -> Relaxed:
     """Solve over all listed sets by taking in, round by round, those that pay."""
     taken: set[tuple[int, int]] = {(b, 0) for b in range(len(sets))}
     while True:
         keys = sorted(taken)
         columns = [_column(sets, b, index) for b, index in keys]
-        solved = _solve(columns, gpus, units, penalty, whole=False)
+        solved = _solve(columns, gpus, units, left, whole=False)
         items, boards = solved.duals[: len(units)], solved.duals[len(units) :]
         reduced = tuple(each.value - each.counts @ items - boards[b] for b, each in enumerate(sets))
         more = _paying(reduced, taken, 1e-7 * max(1.0, abs(solved.value)))
@@ -75,8 +90,16 @@ def relax(sets: Sequence[Sets], gpus: Ints, units: Ints, penalty: float) -> Rela
         gpu_prices=boards,
         used=tuple(key for key, use in zip(keys, chosen, strict=True) if use),
         reduced=reduced,
-        left_over=solved.values[len(columns) :],
+        left_over=_by_item(solved, columns),
     )
+
+
+def prices(
+    columns: Sequence[Column], gpus: Ints, units: Ints, left: LeftOver
+) -> tuple[Floats, Floats]:
+    """What a unit of each item and a GPU of each group are worth to the linear program."""
+    duals = _solve(columns, gpus, units, left, whole=False).duals
+    return duals[: len(units)], duals[len(units) :]
 
 
 def _paying(
@@ -110,11 +133,19 @@ class Chosen:
     """On the best choice among these columns, units left over counted with their penalty."""
 
 
-def choose(columns: Sequence[Column], gpus: Ints, units: Ints, penalty: float) -> Chosen:
+def choose(
+    columns: Sequence[Column], gpus: Ints, units: Ints, left: LeftOver, gap: float = WHOLE_GAP
+) -> Chosen:
     """The best whole numbers found; `gpus` per group."""
-    solved = _solve(columns, gpus, units, penalty, whole=True)
-    rounded = np.rint(solved.values).astype(np.int64)
-    return Chosen(rounded[: len(columns)], rounded[len(columns) :], solved.value)
+    solved = _solve(columns, gpus, units, left, whole=True, gap=gap)
+    number = np.rint(solved.values[: len(columns)]).astype(np.int64)
+    left_over = np.rint(_by_item(solved, columns)).astype(np.int64)
+    return Chosen(number, left_over, solved.value)
+
+
+def _by_item(solved: _Solved, columns: Sequence[Column]) -> Floats:
+    total: Floats = solved.values[len(columns) :].reshape(-1, 2).sum(axis=1)
+    return total
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +156,13 @@ class _Solved:
 
 
 def _solve(
-    columns: Sequence[Column], gpus: Ints, units: Ints, penalty: float, *, whole: bool
+    columns: Sequence[Column],
+    gpus: Ints,
+    units: Ints,
+    left: LeftOver,
+    *,
+    whole: bool,
+    gap: float = WHOLE_GAP,
 ) -> _Solved:
     solver = highspy.Highs()
     options: dict[str, bool | int | float | str] = {
@@ -133,12 +170,12 @@ def _solve(
         "threads": 1,
         "parallel": "off",
         "random_seed": 0,
-        "mip_rel_gap": WHOLE_GAP,
+        "mip_rel_gap": gap,
         "mip_max_nodes": WHOLE_NODES,
     }
     for name, value in options.items():
         solver.setOptionValue(name, value)
-    solver.passModel(_model(columns, gpus, units, penalty, whole=whole))
+    solver.passModel(_model(columns, gpus, units, left, whole=whole))
     solver.run()
     if solver.getInfo().primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
         told = solver.modelStatusToString(solver.getModelStatus())
@@ -149,16 +186,16 @@ def _solve(
 
 
 def _model(
-    columns: Sequence[Column], gpus: Ints, units: Ints, penalty: float, *, whole: bool
+    columns: Sequence[Column], gpus: Ints, units: Ints, left: LeftOver, *, whole: bool
 ) -> highspy.HighsLp:
-    """Columns first, then one per item for its units that are left over."""
+    """Columns first, then two per item for its units that are left over."""
     lp = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = len(columns) + len(units), len(units) + len(gpus)
+    lp.num_col_, lp.num_row_ = len(columns) + 2 * len(units), len(units) + len(gpus)
     lp.sense_ = highspy.ObjSense.kMaximize
-    lp.col_cost_ = np.array([*(each.value for each in columns), *(-penalty for _ in units)])
+    lp.col_cost_ = np.array([*(each.value for each in columns), *(-left.costs.ravel()).tolist()])
     most = [float(gpus[each.group]) for each in columns]
     lp.col_lower_ = np.zeros(lp.num_col_)
-    lp.col_upper_ = np.array([*most, *units.tolist()], np.float64)
+    lp.col_upper_ = np.array([*most, *left.most.ravel().tolist()], np.float64)
     lp.row_lower_ = np.array([*units.tolist(), *(-highspy.kHighsInf for _ in gpus)], np.float64)
     lp.row_upper_ = np.array([*units.tolist(), *gpus.tolist()], np.float64)
     starts, rows, entries = _matrix(columns, len(units))
@@ -179,7 +216,8 @@ def _matrix(
         entries += [*each.counts[held].tolist(), 1.0]
         starts.append(len(rows))
     for item in range(items):
-        rows.append(item)
-        entries.append(1.0)
-        starts.append(len(rows))
+        for _ in range(2):
+            rows.append(item)
+            entries.append(1.0)
+            starts.append(len(rows))
     return np.array(starts, np.int32), np.array(rows, np.int32), np.array(entries, np.float64)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.core.cluster import Rules
+from migrator.core.cluster import ClusterScenario, Rules, joined
 
 Unit = tuple[str, ...]
 """Tenants that share a GPU whatever happens: often one."""
@@ -43,18 +43,19 @@ def items_of(kind_of: Mapping[str, int], rules: Rules) -> tuple[Item, ...]:
 
 def _units(names: Sequence[str], together: Sequence[frozenset[str]]) -> list[Unit]:
     """The tenants in units; rules that share a tenant make one unit."""
-    groups: list[set[str]] = []
-    for rule in together:
-        joined = set(rule)
-        for other in [each for each in groups if not each.isdisjoint(rule)]:
-            groups.remove(other)
-            joined |= other
-        groups.append(joined)
-    of = {name: group for group in groups for name in group}
-    units: dict[int, list[str]] = {}
+    of = {name: group for group in joined(together) for name in group}
+    units: dict[frozenset[str], list[str]] = {}
     for name in names:
-        units.setdefault(id(of[name]) if name in of else -1 - len(units), []).append(name)
+        units.setdefault(of.get(name, frozenset((name,))), []).append(name)
     return [tuple(each) for each in units.values()]
+
+
+def living_of(
+    item: Item, current: Mapping[str, str], scenario: ClusterScenario
+) -> tuple[Unit, ...]:
+    """Its units that are served now: all their tenants live on GPUs that are still there."""
+    there = {each.name for each in scenario.gpus}
+    return tuple(unit for unit in item.units if all(current.get(name) in there for name in unit))
 
 
 def members_of(items: Sequence[Item], kinds: int) -> NDArray[np.int64]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
 import numpy as np
+from numpy.typing import NDArray
 
 from migrator.cluster.demand import Kind
-from migrator.cluster.items import Item, apart_of, members_of
+from migrator.cluster.items import Item, apart_of, living_of, members_of
 from migrator.cluster.measure import Question, goodput
 from migrator.cluster.prices import OWN_STEPS, POOLED_STEPS, find_prices
 from migrator.cluster.sets import Sets, list_sets
@@ -55,6 +56,8 @@ class Market:
     items: tuple[Item, ...]
     units: Ints
     """[item]"""
+    living: Ints
+    """[item]: units that are served now, on GPUs that are still there."""
     members: Ints
     """[item, kind]"""
     worths: tuple[Worth, ...]
@@ -67,19 +70,34 @@ class Market:
     """Called as every set is planned."""
 
     def settle(self, keys: Sequence[SetKey]) -> None:
-        """Ask the planner about these sets; those around them learn from their prices."""
-        wanted = [key for key in dict.fromkeys(keys) if not self.sets[key[0]].exact[key[1]]]
-        asked = self.workers.map(goodput, [self._question(key) for key in wanted])
-        for b, index in wanted:
+        """Ask the planner about these sets; those around them learn from their prices.
+
+        Sets of the same kinds are alike to it, whatever rules tell their items apart.
+        """
+        wanted: dict[tuple[int, bytes], SetKey] = {}
+        for b, index in keys:
+            if not self.sets[b].exact[index]:
+                kinds = self.sets[b].counts[index] @ self.members
+                wanted.setdefault((b, kinds.tobytes()), (b, index))
+        asked = self.workers.map(goodput, [self._question(key) for key in wanted.values()])
+        for b, index in wanted.values():
             self._price(b, index)
-        for (b, index), found in zip(wanted, asked, strict=True):
-            self.sets[b].settle(index, found)
+        for (b, index), found in zip(wanted.values(), asked, strict=True):
+            self.sets[b].settle(self._alike(b, index), found)
             self.told()
         self.budget.sets -= len(wanted)
 
     def weights(self, units: Ints) -> Floats:
         """[kind]: tenants in so many units of each item."""
         return np.asarray(units @ self.members, np.float64)
+
+    def _alike(self, b: int, index: int) -> NDArray[np.bool_]:
+        """[set]: those with the same kinds; without rules a kind is an item, and it is alone."""
+        sets = self.sets[b]
+        if (self.members.sum(axis=0) == 1).all() and (self.members.sum(axis=1) == 1).all():
+            return np.asarray(np.arange(len(sets.counts)) == index)
+        kinds = sets.counts @ self.members
+        return np.asarray((kinds == kinds[index]).all(axis=1))
 
     def _question(self, key: SetKey) -> Question:
         b, index = key
@@ -105,6 +123,7 @@ def open_market(
     items: Sequence[Item],
     workers: Workers,
     budget: Budget,
+    current: Mapping[str, str],
 ) -> Market:
     """List the sets of every board, and price them all at several loads."""
     boards = tuple(scenario.boards.values())
@@ -120,6 +139,7 @@ def open_market(
         kinds=tuple(kinds),
         items=tuple(items),
         units=units,
+        living=np.array([len(living_of(each, current, scenario)) for each in items], np.int64),
         members=members,
         worths=worths,
         sets=sets,

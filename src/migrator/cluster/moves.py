@@ -12,26 +12,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from migrator.cluster.changes import Changes, Group
 from migrator.cluster.choose import Column, choose
 from migrator.cluster.items import Item, Unit
 from migrator.cluster.market import Market
-from migrator.cluster.solve import Solution, column_of, penalty_of, realism
+from migrator.cluster.solve import Solution, left_over_of, most_of
 from migrator.cluster.worth import Floats, Ints
 from migrator.core.cluster import ClusterGpu, ClusterScenario
 
 MOST_ROUNDS = 12
-PER_GROUP = 40
-"""Sets that a group may change to, the most promising ones."""
-
-
-@dataclass(frozen=True, eq=False)
-class Group:
-    """GPUs of one board that hold the same items now."""
-
-    board: int
-    held: Ints
-    """[item]"""
-    gpus: tuple[ClusterGpu, ...]
+_MOVES_FOR_A_HOME = 20.0
+"""So many moves are rather made than that somebody has no GPU."""
+_GAP = 1e-7
+"""Of goodput and all charges together: a move is a small part of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,57 +65,31 @@ def groups_of(
     return tuple(Group(b, counts, tuple(gpus)) for (b, _), (counts, gpus) in found.items())
 
 
-def homes_of(
-    market: Market, solution: Solution, units: Ints, groups: Sequence[Group], costs: Floats
-) -> Homes:
-    """What every group is given: goodput less `costs` [item] of units that come."""
+def homes_of(market: Market, solution: Solution, groups: Sequence[Group], costs: Floats) -> Homes:
+    """What every group is given: goodput less `costs` [item] of units that come.
+
+    A move touches two GPUs, so one that costs more than two can gain never pays: dearer ones are
+    not told apart, which keeps numbers of one size together.
+    """
     gpus = np.array([len(each.gpus) for each in groups], np.int64)
-    penalty = penalty_of(market) + 2 * float(costs.max())
+    units = market.units - solution.left_over
+    left = left_over_of(market, units)
+    left = replace(left, costs=_MOVES_FOR_A_HOME * left.costs)
+    changes = Changes.of(market, solution, groups, np.minimum(costs, most_of(market)))
+    everybody = changes.columns()
     for _ in range(MOST_ROUNDS):
-        columns = [
-            column
-            for index, group in enumerate(groups)
-            for column in _changes(market, solution, index, group, costs)
-        ]
-        chosen = choose(columns, gpus, units, penalty)
-        used = np.flatnonzero(chosen.number)
-        unknown = [
-            (columns[i].board, columns[i].index)
-            for i in used
-            if not market.sets[columns[i].board].exact[columns[i].index]
-        ]
-        if not unknown:
+        changes.widen(gpus, units, left)
+        columns = changes.columns()
+        chosen = choose(columns, gpus, units, left, _GAP)
+        if chosen.left_over.any():
+            # the placement without moves has everybody, whichever GPUs hold which of its sets
+            columns, chosen = everybody, choose(everybody, gpus, units, left, _GAP)
+        used = [columns[i] for i in np.flatnonzero(chosen.number)]
+        unknown = [(c.board, c.index) for c in used if not market.sets[c.board].exact[c.index]]
+        if not unknown or market.budget.spent:
             break
         market.settle(unknown)
-    return Homes(tuple(groups), tuple(columns[i] for i in used), chosen.number[used])
-
-
-def _changes(
-    market: Market, solution: Solution, index: int, group: Group, costs: Floats
-) -> list[Column]:
-    """What a group's GPU could hold next: what is good anyway, and what is near to what it has."""
-    sets = market.sets[group.board]
-    good = {each.index for each in solution.columns if each.board == group.board}
-    near = {0, sets.find(group.held)}
-    for item in range(len(market.items)):
-        for step in (-1, 1):
-            held = group.held.copy()
-            held[item] += step
-            if held[item] >= 0:
-                near.add(sets.find(held))
-    found = [
-        _less_moves(market, column_of(market, index, group.board, each), group, costs)
-        for each in sorted(good | {each for each in near if each is not None})
-    ]
-    always = [each for each in found if each.index in good or each.index == 0]
-    other = sorted((each for each in found if each not in always), key=lambda c: -c.value)
-    return [*always, *other[:PER_GROUP]]
-
-
-def _less_moves(market: Market, column: Column, group: Group, costs: Floats) -> Column:
-    known = bool(market.sets[column.board].exact[column.index])
-    value = column.value * (1.0 if known else realism(market, column.board))
-    return replace(column, value=value - float(np.maximum(column.counts - group.held, 0) @ costs))
+    return Homes(tuple(groups), tuple(used), chosen.number[np.flatnonzero(chosen.number)])
 
 
 def unmoved(solution: Solution, groups: Sequence[Group]) -> Homes:
@@ -153,7 +120,12 @@ def named(market: Market, homes: Homes, held: Mapping[str, Sequence[tuple[int, U
                 living[name].append(unit)
                 staying.add(unit)
                 free[item] -= 1
-    coming = [[unit for unit in item.units if unit not in staying] for item in market.items]
+    served = {unit for units in held.values() for _, unit in units}
+    coming = [
+        # who is served now finds a place before who is not
+        sorted((unit for unit in item.units if unit not in staying), key=lambda u: u not in served)
+        for item in market.items
+    ]
     for name, free in room.items():
         for item, number in enumerate(free):
             living[name] += [coming[item].pop(0) for _ in range(int(number))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from migrator.cluster.choose import relax
 from migrator.cluster.market import Market
-from migrator.cluster.solve import penalty_of
+from migrator.cluster.solve import left_over_of
 from migrator.cluster.worth import Ints
 
 _ROUNDS = 3
@@ -24,9 +24,9 @@ def one_more_rps(market: Market, window_s: float) -> dict[str, float]:
 def _fractional(market: Market, gpus: Ints) -> float:
     """Goodput where parts of a GPU may be used: steady in the number of GPUs, unlike whole ones."""
     for _ in range(_ROUNDS):
-        found = relax(market.sets, gpus, market.units, penalty_of(market))
+        found = relax(market.sets, gpus, market.units, left_over_of(market, market.units))
         unknown = [key for key in found.used if not market.sets[key[0]].exact[key[1]]]
         if not unknown or market.budget.spent:
             break
         market.settle(unknown)
-    return relax(market.sets, gpus, market.units, penalty_of(market)).goodput
+    return relax(market.sets, gpus, market.units, left_over_of(market, market.units)).goodput

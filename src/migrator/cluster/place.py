@@ -7,7 +7,7 @@ asks the planner where it matters -> names on GPUs, moving few -> what one more 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
@@ -19,11 +19,12 @@ from migrator.cluster.market import Budget, Market, open_market
 from migrator.cluster.moves import Named, groups_of, held_now, homes_of, named, unmoved
 from migrator.cluster.one_more import one_more_rps
 from migrator.cluster.pooled import pooled_bound
+from migrator.cluster.room import filled
 from migrator.cluster.solve import Solution, solve
-from migrator.cluster.themselves import planned_themselves, value_of
+from migrator.cluster.themselves import planned_themselves, values_of
 from migrator.cluster.words import notes_on, without_gpu
 from migrator.cluster.workers import Here, Workers
-from migrator.cluster.worth import Floats, Ints
+from migrator.cluster.worth import Floats
 from migrator.core.cluster import ClusterGpu, ClusterPlan, ClusterScenario, GpuPlacement
 from migrator.scenario.load import highest_rps
 
@@ -56,10 +57,11 @@ def place(
         items_of(kinds.class_of, scenario.rules),
         workers or Here(),
         budget,
+        current or {},
     )
     market.told = told
-    solution, units = _placed(market)
-    homes = _homes(scenario, market, solution, units, current or {})
+    solution = _placed(market)
+    homes = _homes(scenario, market, solution, current or {})
     names = {
         gpu: tuple(sorted(name for unit in each for name in unit))
         for gpu, each in homes.living.items()
@@ -69,7 +71,7 @@ def place(
         worth = planned_themselves(scenario, market, names, homes, kinds.of_tenant)
         bound = pooled_bound(scenario, [kinds.of_tenant[n] for e in names.values() for n in e])
     else:
-        worth = {gpu: (value_of(market, homes, gpu), True) for gpu in names}
+        worth = values_of(market, homes)
         bound = solution.bound
     placements = tuple(_gpu(scenario, each, names, kinds, worth) for each in scenario.gpus)
     return ClusterPlan(
@@ -110,34 +112,36 @@ class _Kinds:
         )
 
 
-def _placed(market: Market) -> tuple[Solution, Ints]:
+def _placed(market: Market) -> Solution:
     """The best placement; where units are left over, the best one of those that are not."""
     solution = solve(market, market.units)
     if not solution.left_over.any():
-        return solution, market.units
-    units = market.units - solution.left_over
-    return solve(market, units), units
+        return solution
+    if not all(each.whole for each in market.sets):
+        return filled(market, solution)
+    again = solve(market, market.units - solution.left_over)
+    return replace(again, left_over=again.left_over + solution.left_over)
 
 
 def _homes(
     scenario: ClusterScenario,
     market: Market,
     solution: Solution,
-    units: Ints,
     current: Mapping[str, str],
 ) -> Named:
     held = held_now(market.items, current)
     groups = groups_of(market, scenario, held)
     if not current:
         return named(market, unmoved(solution, groups), held)
-    homes = homes_of(market, solution, units, groups, _move_costs(scenario, market))
+    homes = homes_of(market, solution, groups, _move_costs(scenario, market))
     return named(market, homes, held)
 
 
 def _move_costs(scenario: ClusterScenario, market: Market) -> Floats:
-    """[item]: requests that are lost when a unit moves."""
+    """[item]: requests that are lost when a unit moves; one at least, so that nobody moves idly."""
     rates = [each.mean_rps * next(iter(each.views.values())).accuracy for each in market.kinds]
-    costs: Floats = scenario.rules.move_s * (market.members @ np.array(rates))
+    each: Floats = np.maximum(scenario.rules.move_s * np.array(rates), 1.0)
+    costs: Floats = market.members.astype(np.float64) @ each
     return costs
 
 

@@ -22,6 +22,8 @@ _AT_ONCE = 100
 
 def pooled_bound(scenario: ClusterScenario, tenants: Sequence[Kind]) -> float:
     """No placement of these tenants (one kind each) has more goodput in a window."""
+    if not tenants:
+        return 0.0
     boards = list(scenario.boards.values())
     gpus = [sum(each.board == board for each in scenario.gpus) for board in boards]
     kinds = list({id(each): each for each in tenants}.values())

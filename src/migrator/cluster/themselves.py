@@ -14,6 +14,7 @@ from migrator.cluster.demand import Kind
 from migrator.cluster.market import Market
 from migrator.cluster.measure import Question, goodput
 from migrator.cluster.moves import Named
+from migrator.cluster.solve import likely_values
 from migrator.core.cluster import ClusterGpu, ClusterScenario
 
 _AT_ONCE = 16
@@ -22,10 +23,16 @@ _AT_ONCE = 16
 Names = Mapping[str, tuple[str, ...]]
 
 
-def value_of(market: Market, homes: Named, gpu: str) -> float:
-    """Requests of a window that the set of items on a GPU is worth."""
-    column = homes.given[gpu]
-    return float(market.sets[column.board].value[column.index])
+def values_of(market: Market, homes: Named) -> dict[str, tuple[float, bool]]:
+    """GPU -> requests of a window that its set of items is worth, and whether it was planned."""
+    values = likely_values(market)
+    return {
+        gpu: (
+            float(values[each.board][each.index]),
+            bool(market.sets[each.board].exact[each.index]),
+        )
+        for gpu, each in homes.given.items()
+    }
 
 
 def planned_themselves(
@@ -36,7 +43,10 @@ def planned_themselves(
     kind_of: Mapping[str, Kind],
 ) -> dict[str, tuple[float, bool]]:
     """GPU -> its goodput in a window, and whether it was planned for its own tenants."""
-    guessed = {gpu: _guess(market, homes, gpu, names[gpu], kind_of) for gpu in names}
+    guessed = {
+        gpu: value * _more(market, homes, gpu, names[gpu], kind_of)
+        for gpu, (value, _) in values_of(market, homes).items()
+    }
     gpus = _spread([each for each in scenario.gpus if names.get(each.name)])
     planned: dict[str, float] = {}
     for begin in range(0, len(gpus), _AT_ONCE):
@@ -61,13 +71,14 @@ def _spread(gpus: Sequence[ClusterGpu]) -> list[ClusterGpu]:
     return [gpu for first in range(step) for gpu in gpus[first::step]]
 
 
-def _guess(
+def _more(
     market: Market, homes: Named, gpu: str, names: tuple[str, ...], kind_of: Mapping[str, Kind]
 ) -> float:
+    """How much more the tenants of a GPU could bring than those that stand for them."""
     likes = market.weights(homes.given[gpu].counts)
     theirs = float(likes @ np.array([_potential(each) for each in market.kinds]))
     own = sum(_potential(kind_of[name]) for name in names)
-    return value_of(market, homes, gpu) * (own / theirs if theirs else 1.0)
+    return own / theirs if theirs else 1.0
 
 
 def _potential(kind: Kind) -> float:

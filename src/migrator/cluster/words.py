@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from migrator.cluster.items import Unit
 from migrator.cluster.market import Market
+from migrator.cluster.sets import Sets
 from migrator.core.cluster import ClusterScenario, Unplaced
 
 
@@ -23,11 +24,20 @@ def _why(market: Market, unit: Unit) -> str:
     ]
     if not able:
         return "no board here serves all that must be together; take a tenant out of that rule"
+    if not any(_fits_alone(sets, market.items.index(item)) for sets in market.sets):
+        return (
+            f"all that must be together do not fit on one {' or '.join(able)}; take a tenant out "
+            "of that rule or lower min_gpcs"
+        )
     rule = ", and some tenants must be apart" if item.apart else ""
     return (
         f"every tenant always holds an instance of its own, and no {' or '.join(able)} has room "
         f"for one more of this size{rule}; add a GPU, lower min_gpcs or leave some tenants out"
     )
+
+
+def _fits_alone(sets: Sets, item: int) -> bool:
+    return bool((sets.counts[sets.counts.sum(axis=1) == 1, item] == 1).any())
 
 
 def notes_on(
@@ -42,9 +52,10 @@ def notes_on(
     gone = sorted(set(current.values()) - {each.name for each in scenario.gpus})
     if gone:
         lived = sum(home in gone for home in current.values())
+        who = "1 tenant" if lived == 1 else f"{lived} tenants"
         notes.append(
             f"{_some(gone)} of the current placement {'is' if len(gone) == 1 else 'are'} not in "
-            f"the cluster any more; what lived there ({lived} tenants) was placed anew"
+            f"the cluster any more; what lived there ({who}) was placed anew"
         )
     left = sorted(set(current) - {each.name for each in scenario.tenants})
     if left:

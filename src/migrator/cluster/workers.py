@@ -68,7 +68,20 @@ class RayWorkers:
         """Every task's result."""
         remote = self._ray.remote(num_cpus=1)(function)
         for waiting in [remote.remote(each) for each in tasks]:
-            yield self._ray.get(waiting)
+            yield self._result(waiting)
+
+    def _result(self, waiting: Any) -> Any:
+        """What a task gave; an error of ours as it was raised there, any other as one sentence."""
+        try:
+            return self._ray.get(waiting)
+        except self._ray.exceptions.RayError as error:
+            cause = getattr(error, "cause", None)
+            if isinstance(cause, MigratorError):
+                raise cause from error
+            raise MigratorError(
+                f"--ray: a task failed on the Ray cluster ({_first_line(cause or error)}); see "
+                "that all its machines are up and have this version of migrator, or leave --ray out"
+            ) from error
 
 
 @contextmanager
@@ -99,6 +112,11 @@ def _ray(address: str) -> Iterator[RayWorkers]:
         _knock(address)
         ray.init(address=address, logging_level="ERROR", log_to_driver=False)
     except (OSError, ValueError, RuntimeError) as error:
+        if "Version mismatch" in str(error):
+            raise InputError(
+                f"--ray: the Ray cluster at {address!r} has another version of Ray or Python than "
+                "is installed here; install the same, or leave --ray out"
+            ) from error
         raise InputError(
             f"--ray: no Ray cluster answers at {address!r} ({type(error).__name__}); start one "
             "with `ray start --head` and give its address, or leave --ray out"
@@ -107,6 +125,11 @@ def _ray(address: str) -> Iterator[RayWorkers]:
         yield RayWorkers(ray)
     finally:
         ray.shutdown()
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
 
 
 def _knock(address: str) -> None:

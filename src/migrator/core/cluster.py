@@ -75,6 +75,16 @@ class Rules:
     """A move costs what the tenant's goodput is in so many seconds."""
 
 
+def joined(groups: Iterable[frozenset[str]]) -> tuple[frozenset[str], ...]:
+    """Groups that share a tenant as one: who must be with the same third is together too."""
+    found: list[frozenset[str]] = []
+    for group in groups:
+        touching = [each for each in found if not each.isdisjoint(group)]
+        found = [each for each in found if each.isdisjoint(group)]
+        found.append(group.union(*touching))
+    return tuple(found)
+
+
 @dataclass(frozen=True)
 class ClusterScenario:
     """Tenants on many GPUs, and how to run them."""
@@ -184,6 +194,36 @@ class ClusterOutcome:
     """In the order of the plan's GPUs that have tenants."""
 
     @property
+    def scenario(self) -> str:
+        """What was run."""
+        return self.plan.scenario
+
+    @property
+    def policy(self) -> str:
+        """The policy of every GPU."""
+        return self.runs[0].policy
+
+    @property
+    def forecaster(self) -> str:
+        """Who looked ahead on every GPU."""
+        return self.runs[0].forecaster
+
+    @property
+    def seed(self) -> int:
+        """What arrivals followed."""
+        return self.runs[0].seed
+
+    @property
     def tally(self) -> Tally:
         """All GPUs together."""
         return sum((each.tally for each in self.runs), Tally())
+
+    @property
+    def reconfigurations(self) -> int:
+        """All GPUs together."""
+        return sum(each.reconfigurations for each in self.runs)
+
+    @property
+    def plan_s(self) -> float:
+        """Wall time spent planning windows, all GPUs together; placing is not in it."""
+        return sum(each.plan_s for each in self.runs)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from migrator.core.outcome import RunOutcome
+from migrator.core.outcome import Tally
 
 ALL_SCENARIOS = "all scenarios"
 """The scenario of the rows that hold a policy's mean over all of them."""
@@ -29,6 +30,40 @@ _T95 = (
     *(2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555, 2.0518, 2.0484, 2.0452, 2.0423),
 )
 _Z95 = 1.959964
+
+
+class Run(Protocol):
+    """What is compared: a run of one GPU, or of many."""
+
+    @property
+    def scenario(self) -> str:
+        """What was run."""
+        ...
+
+    @property
+    def policy(self) -> str:
+        """Under which policy."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """With which arrivals."""
+        ...
+
+    @property
+    def tally(self) -> Tally:
+        """What became of all requests."""
+        ...
+
+    @property
+    def reconfigurations(self) -> int:
+        """Instances or shares that were new."""
+        ...
+
+    @property
+    def plan_s(self) -> float:
+        """Wall time spent planning."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -118,7 +153,7 @@ def t95(freedom: int) -> float:
     return z + first / freedom + second / freedom**2
 
 
-_MEASURES: Mapping[str, Callable[[RunOutcome], float]] = {
+_MEASURES: Mapping[str, Callable[[Run], float]] = {
     "goodput_share": lambda run: run.tally.goodput_share,
     "slo_attainment": lambda run: run.tally.slo_attainment,
     "accuracy": lambda run: run.tally.accuracy,
@@ -132,7 +167,7 @@ _Measured = dict[str, float]
 """Measure -> value."""
 
 
-def summarise(outcomes: Iterable[RunOutcome]) -> tuple[Row, ...]:
+def summarise(outcomes: Iterable[Run]) -> tuple[Row, ...]:
     """A row per scenario and policy in order of appearance, then each policy over all scenarios.
 
     A seed that ran twice counts once, by its mean. Over all scenarios only seeds count that ran

@@ -40,18 +40,22 @@ def plan_json(plan: ClusterPlan) -> Json:
 
 def outcome_json(outcome: ClusterOutcome) -> Json:
     """All GPUs together, and each one's run."""
-    tally, first = outcome.tally, outcome.runs[0]
+    tally = outcome.tally
     busy = [each for each in outcome.plan.gpus if each.tenants]
     return {
-        "scenario": outcome.plan.scenario,
-        "policy": first.policy,
-        "forecaster": first.forecaster,
-        "seed": first.seed,
+        "scenario": outcome.scenario,
+        "policy": outcome.policy,
+        "forecaster": outcome.forecaster,
+        "seed": outcome.seed,
         "received": tally.received,
         "goodput": tally.goodput,
         "goodput_share": tally.goodput_share,
         "slo_attainment": tally.slo_attainment,
         "accuracy": tally.accuracy,
+        "late": tally.late,
+        "dropped": tally.dropped,
+        "reconfigurations": outcome.reconfigurations,
+        "plan_s": outcome.plan_s,
         "plan": plan_json(outcome.plan),
         "gpus": [
             {"gpu": each.gpu.name, **run_json(run)}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from migrator.core.cluster import ClusterPlan, GpuPlacement
-from migrator.observe.cluster_text import plan_words
+from migrator.observe.cluster_text import many, plan_words
 from migrator.observe.figure_file import check_path, drawing_module, written_whole
 from migrator.observe.page import Axis, Lines, Page, Section, Series, Table
 from migrator.observe.page_html import write_page
@@ -43,8 +43,9 @@ def placement_page(plan: ClusterPlan) -> Page:
     """The page: goodput and load of every GPU, and who lives where."""
     total = sum(len(each.tenants) for each in plan.gpus)
     lead = (
-        f"{total} tenants on {len(plan.gpus)} GPUs: {plan.goodput_rps:,.0f} requests a second in "
-        f"time and correct, at most {plan.gap:.2%} below the best placement there is."
+        f"{many(total, 'tenant')} on {many(len(plan.gpus), 'GPU')}: {plan.goodput_rps:,.0f} "
+        f"requests a second in time and correct, at most {plan.gap:.2%} below the best placement "
+        "there is."
     )
     charts = (
         _ranked(plan, "Goodput", "requests/s", lambda each: each.goodput_rps, share=False),

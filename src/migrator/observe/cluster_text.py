@@ -24,7 +24,7 @@ def plan_table(plan: ClusterPlan) -> str:
     rows = [_gpu_cells(each) for each in plan.gpus[:MOST_ROWS]]
     total = sum(len(each.tenants) for each in plan.gpus)
     together = ("all", "", "", str(total), _rate(plan.goodput_rps), _mean_load(plan.gpus))
-    lines = [f"{plan.scenario}: {total} tenants on {len(plan.gpus)} GPUs"]
+    lines = [f"{plan.scenario}: {many(total, 'tenant')} on {many(len(plan.gpus), 'GPU')}"]
     lines += laid_out(_PLAN_HEADERS, [rows, [together]], words=3, shrinks=2)
     if len(plan.gpus) > MOST_ROWS:
         lines.append(f"{len(plan.gpus) - MOST_ROWS} more GPUs are in --json and --out")
@@ -40,7 +40,8 @@ def plan_words(plan: ClusterPlan) -> list[str]:
     for board, more in plan.one_more_rps.items():
         words.append(f"one more {board} would bring about {_rate(more)} requests/s more")
     if plan.moved:
-        words.append(f"{len(plan.moved)} tenants move: {_some(plan.moved)}")
+        move = "moves" if len(plan.moved) == 1 else "move"
+        words.append(f"{many(len(plan.moved), 'tenant')} {move}: {_some(plan.moved)}")
     words += plan.notes
     reasons: dict[str, list[str]] = {}
     for each in plan.unplaced:
@@ -48,7 +49,7 @@ def plan_words(plan: ClusterPlan) -> list[str]:
     words += [f"no GPU for {_some(names)}: {why}" for why, names in reasons.items()]
     guessed = sum(not each.planned for each in plan.gpus)
     if guessed:
-        words.append(f"{guessed} GPUs were not planned themselves; raise --seconds to plan them")
+        words.append(f"{many(guessed, 'GPU')} not planned in time, estimated; raise --seconds")
     return [line for each in words for line in textwrap.wrap(each, COLUMNS, subsequent_indent="  ")]
 
 
@@ -59,12 +60,10 @@ def outcome_table(outcome: ClusterOutcome) -> str:
         (each.gpu.name, *_tally_cells(run.tally), count(run.reconfigurations))
         for each, run in list(zip(busy, outcome.runs, strict=True))[:MOST_ROWS]
     ]
-    new = sum(each.reconfigurations for each in outcome.runs)
-    together = ("all", *_tally_cells(outcome.tally), count(new))
-    first = outcome.runs[0]
+    together = ("all", *_tally_cells(outcome.tally), count(outcome.reconfigurations))
     lines = [
-        f"{outcome.plan.scenario} under {first.policy} (forecaster {first.forecaster}, seed "
-        f"{first.seed}): {len(busy)} GPUs"
+        f"{outcome.scenario} under {outcome.policy} (forecaster {outcome.forecaster}, seed "
+        f"{outcome.seed}): {many(len(busy), 'GPU')}"
     ]
     lines += laid_out(_RUN_HEADERS, [rows, [together]], words=1, shrinks=0)
     if len(busy) > MOST_ROWS:
@@ -96,6 +95,11 @@ def _tally_cells(tally: Tally) -> tuple[str, ...]:
         count(tally.late),
         count(tally.dropped),
     )
+
+
+def many(number: int, what: str) -> str:
+    """A number of things in words."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _rate(rps: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from migrator.core.comparison import Lead
@@ -27,6 +27,13 @@ def run_json(outcome: RunOutcome) -> Json:
         "tenants": _tenants(outcome),
         "windows": [_window(each) for each in outcome.windows],
     }
+
+
+def runs_json(runs: Sequence[Json], lead: Lead | None = None) -> object:
+    """One run as it is, several as a list; side by side with what replanning regains."""
+    if lead is not None:
+        return {"runs": list(runs), "lead": lead_json(lead)}
+    return runs[0] if len(runs) == 1 else list(runs)
 
 
 def lead_json(lead: Lead) -> Json:

@@ -64,8 +64,8 @@ class Admission:
     """Share the board out evenly, for when there is no plan yet."""
     planning: Callable[[], bool]
     """Whether windows are planned by now."""
-    share: Callable[[str], Awaitable[None]]
-    """Keep what serves a tenant where other machines find it."""
+    claim: Callable[[str], Awaitable[None]]
+    """It is served here from now on: keep what serves it where other machines find it."""
     followed: Callable[[], int]
     """How many decisions of the policy have been followed."""
     _split_at: list[int] = field(default_factory=list)
@@ -81,6 +81,9 @@ class Admission:
         name = read.tenants[0].name
         async with self._one_by_one[name]:
             if name in self.tenants:
+                # others may have served it meanwhile: what they accepted is learned from here
+                await self._bring_labels(name)
+                await self.claim(name)
                 return f"{name} was here already"
             await self._require_ready()
             began_s = time.monotonic()
@@ -132,16 +135,19 @@ class Admission:
                 f"{name} had no instance within {READY_S:g} s and is not served here; see "
                 f"{self.workers.log} and `migrator status`"
             )
-        await self.share(name)
+        await self.claim(name)
 
     async def bring(self, name: str) -> None:
         """What is shared of the tenant, from wherever it lived before."""
-        shared = self.serving.shared
-        if shared is None:
-            return
-        rows = await asyncio.to_thread(list, shared.labels(name))
-        await self.labels.bring(rows)
-        await asyncio.to_thread(shared.bring_version, self.learning.versions_of(name))
+        await self._bring_labels(name)
+        if self.serving.shared is not None:
+            versions = self.learning.versions_of(name)
+            await asyncio.to_thread(self.serving.shared.bring_version, versions)
+
+    async def _bring_labels(self, name: str) -> None:
+        if self.serving.shared is not None:
+            rows = await asyncio.to_thread(list, self.serving.shared.fresh_labels(name))
+            await self.labels.bring(rows)
 
     async def _leave(self, name: str) -> None:
         """Its instances to others, then forget it; labels and versions stay where they are."""

@@ -47,7 +47,7 @@ from migrator.runtime.tallies import ADOPTED, REFUSED, Tallies
 from migrator.runtime.tenant_run import FEWEST_LABELS, TenantRun, tenant_run
 from migrator.runtime.thinking import Thinking
 from migrator.runtime.training_job import TrainingResult
-from migrator.runtime.versions import Version
+from migrator.runtime.versions import Version, Versions
 from migrator.runtime.watched import watched
 from migrator.runtime.window_clock import WindowClock
 from migrator.serve.links import ServingWorker
@@ -127,6 +127,7 @@ class Daemon:
         self.handover = Handover(
             self.tenants,
             self._workers_of,
+            self._versions_of,
             serving.shared,
             self.recorder,
             self.decisions,
@@ -175,12 +176,18 @@ class Daemon:
             self._do,
             self._split_evenly,
             lambda: self._planning,
-            self.handover.share,
+            self._claim,
             lambda: self._followed,
         )
 
     def _workers_of(self, tenant: str) -> list[ServingWorker]:
         return self.hands.workers_of(tenant)
+
+    def _versions_of(self, tenant: str) -> Versions:
+        return self.learning.versions_of(tenant)
+
+    async def _claim(self, tenant: str) -> None:
+        await self.handover.share(tenant, claim=True)
 
     def _window_of_all(self) -> int:
         """Which one it is where several daemons count together."""
@@ -195,7 +202,7 @@ class Daemon:
         self.thinking.rehearse()
         await asyncio.gather(*map(self.admission.bring, self.tenants))
         await asyncio.gather(workers.start(), self.learning.first_versions(self._whole_gpu))
-        await asyncio.gather(*map(self.handover.share, self.tenants))
+        await asyncio.gather(*map(self._claim, self.tenants))
         self._offered |= {
             name: offered(name, workers.inputs[name], spec.classes)
             for name, spec in self._models.items()

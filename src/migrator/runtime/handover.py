@@ -11,7 +11,7 @@ from migrator.runtime.decisions import Decisions
 from migrator.runtime.recorder import Recorder
 from migrator.runtime.shared_store import SharedStore
 from migrator.runtime.tenant_run import TenantRun
-from migrator.runtime.versions import Version
+from migrator.runtime.versions import Version, Versions
 from migrator.serve.links import ServingWorker
 
 _log = logging.getLogger(__name__)
@@ -24,11 +24,13 @@ class Handover:
         self,
         tenants: Mapping[str, TenantRun],
         workers_of: Callable[[str], Sequence[ServingWorker]],
+        versions_of: Callable[[str], Versions],
         shared: SharedStore | None,
         recorder: Recorder,
         decisions: Decisions,
     ) -> None:
         self._tenants, self._workers_of, self._shared = tenants, workers_of, shared
+        self._versions_of = versions_of
         self._recorder, self._decisions = recorder, decisions
 
     async def swap(self, tenant: str, version: Version) -> None:
@@ -37,13 +39,17 @@ class Handover:
         await asyncio.gather(*(self._swap(each, version) for each in self._workers_of(tenant)))
         await self.share(tenant)
 
-    async def share(self, tenant: str) -> None:
-        """What serves it now is what it begins with elsewhere."""
-        version = self._tenants[tenant].version
+    async def share(self, tenant: str, *, claim: bool = False) -> None:
+        """What serves it now is what it begins with elsewhere.
+
+        `claim`: it has just begun to be served here, whoever served it before.
+        """
+        version, versions = self._tenants[tenant].version, self._versions_of(tenant)
         if self._shared is None or version is None:
             return
         try:
-            await asyncio.to_thread(self._shared.keep_version, version)
+            keep = self._shared.keep_version
+            await asyncio.to_thread(keep, version, versions, claim=claim)
         except Exception as error:  # whatever a store may raise
             words = f"{tenant}: version {version.number} is not in the shared store: {error}"
             _log.warning("%s", words)

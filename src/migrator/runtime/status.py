@@ -59,6 +59,7 @@ def _tenant(daemon: Daemon, name: str) -> Mapping[str, Any]:
         "prepared": daemon.parts.workers.prepared(name),
         "latency": {"bounds_s": LATENCY_BOUNDS_S, "counts": counts.latencies},
         "drained": tenant.drained,
+        "refused": daemon.router.refuses(name),
         "version": number,
         "back_to": daemon.learning.versions[name].earlier(number),
         "accuracy": round(tenant.accuracy, 4),

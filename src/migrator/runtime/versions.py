@@ -13,7 +13,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,47 @@ class Versions:
         """
         if not weights.is_file():
             raise InputError(f"{weights}: there are no weights of {self.tenant}; retrain again")
-        number = max(max(self._numbers(), default=0) + 1, least)
+        added = self._added(max(self.highest + 1, least), weights, accuracy, about or {})
+        self._drop_old()
+        return added
+
+    def restore(
+        self, number: int, weights: Path, accuracy: float | None, about: Mapping[str, Any]
+    ) -> Version:
+        """One that was added where the tenant lived before, under the number it has there."""
+        return self._added(number, weights, accuracy, about)
+
+    def whole(self, number: int) -> Version | None:
+        """That version, if it is here and undamaged."""
+        try:
+            return self._read(number)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def withdrawn(self, number: int) -> bool:
+        """Whether somebody went back from that version."""
+        return self._path(number, _WITHDRAWN).exists()
+
+    @property
+    def highest(self) -> int:
+        """The highest number that was ever given; 0: none was."""
+        return max(self._numbers(), default=0)
+
+    def withdraw_up_to(self, highest: int, kept: Collection[int]) -> None:
+        """Withdraw all others up to that number, which is not given again either."""
+        with self._writing():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for each in self._numbers(_ABOUT):
+                if each <= highest and each not in kept:
+                    about = self._path(each, _ABOUT)
+                    about.replace(about.with_suffix(_WITHDRAWN))
+            if self.highest < highest:
+                self._path(highest, _WITHDRAWN).touch()
+            self._sync()
+
+    def _added(
+        self, number: int, weights: Path, accuracy: float | None, about: Mapping[str, Any]
+    ) -> Version:
         with self._writing():
             self.folder.mkdir(parents=True, exist_ok=True)
             self._clear_unfinished()
@@ -91,10 +131,9 @@ class Versions:
             "weights_sha256": checksum,
             "accuracy": accuracy,
             "added_s": time.time(),
-            "about": dict(about or {}),
+            "about": dict(about),
         }
         self._write(number, json.dumps(entry, allow_nan=False))
-        self._drop_old()
         return self._read(number)
 
     def earlier(self, number: int) -> tuple[int, ...]:

@@ -20,6 +20,7 @@ from migrator.core.cluster import (
     ClusterTenant,
     Rules,
     SparingService,
+    joined,
 )
 from migrator.core.errors import InputError
 from migrator.core.scenario import Drift, ServedTenant
@@ -105,15 +106,16 @@ def parse_cluster(
 
 
 def _gpus(entry: ClusterEntry) -> tuple[ClusterGpu, ...]:
+    total = sum(each.count for each in entry.gpus)
+    if total > MOST_GPUS:
+        refuse(("cluster", "gpus"), f"{total} GPUs are too many", f"give at most {MOST_GPUS}")
     found: list[ClusterGpu] = []
     for index, each in enumerate(entry.gpus):
         location = ("cluster", "gpus", index)
-        board = catalogue.board(each.board)
-        _require_sms(board, (*location, "board"))
+        board = _board(each.board, (*location, "board"))
+        _require_name(each.name, (*location, "name"))
         names = _numbered(each.name or board.name, each.count, 1)
         found += [ClusterGpu(name, board, each.node) for name in names]
-    if len(found) > MOST_GPUS:
-        refuse(("cluster", "gpus"), f"{len(found)} GPUs are too many", f"give at most {MOST_GPUS}")
     name, often = Counter(each.name for each in found).most_common(1)[0]
     if often > 1:
         refuse(
@@ -124,13 +126,23 @@ def _gpus(entry: ClusterEntry) -> tuple[ClusterGpu, ...]:
     return tuple(found)
 
 
-def _require_sms(board: Board, location: Location) -> None:
+def _require_name(name: str | None, location: Location) -> None:
+    if name is not None and not name.strip():
+        refuse(location, "the name is empty", "give one, or leave it out for the board's")
+    if name is not None and not name.isprintable():
+        refuse(location, f"{shown(name)} cannot be printed", "use letters and digits")
+
+
+def _board(name: str, location: Location) -> Board:
+    """The board of that name, all of whose sizes have SMs that somebody has published."""
     try:
+        board = catalogue.board(name)
         for gpcs in board.sizes:
             board.sms_of(gpcs)
     except InputError as error:
         told = str(error).removeprefix("gpu: ")
         refuse(location, told.partition(";")[0], told.partition("; ")[2])
+    return board
 
 
 def _numbered(name: str, count: int, digits: int) -> list[str]:
@@ -239,14 +251,15 @@ def _rules(entry: ClusterEntry, kinds: _Kinds, tenants: Sequence[ClusterTenant])
         called.setdefault(next(iter(kinds[index].values()))[0].tenant, frozenset(own))
     apart = _groups(entry.apart, "apart", called)
     together = _groups(entry.together, "together", called)
-    for index, group in enumerate(together):
+    for group in joined(together):
         for other in apart:
             if len(group & other) > 1:
                 both = " and ".join(sorted(group & other)[:2])
+                index = next(i for i, each in enumerate(together) if each & group & other)
                 refuse(
                     ("cluster", "together", index), f"{both} must be apart as well", "drop a rule"
                 )
-    return Rules(apart, together, entry.spare, entry.move_s)
+    return Rules(apart, joined(together), entry.spare, entry.move_s)
 
 
 def _groups(

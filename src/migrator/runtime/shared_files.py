@@ -1,0 +1,152 @@
+"""Files that every machine of a cluster reaches: a folder, or any address that fsspec knows.
+
+Paths are relative to it. On a disk a file is there whole or not at all, also when two machines
+write it at once; an object store does that by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from migrator.core.errors import InputError, MigratorError
+
+_AT_ONCE = 256
+_UNFINISHED = ".unfinished"
+
+
+class SharedFiles:
+    """The files at one address, as one writer sees them; for several threads."""
+
+    def __init__(self, url: str, writer: str) -> None:
+        """`writer`: of one life of one process, unlike any other's."""
+        self._files, self._root = _opened(url)
+        self.writer = writer
+        self.local = "file" in _protocols(self._files)
+        """Whether it is a disk: files can be appended to, and have to be flushed."""
+
+    def path(self, name: str) -> str:
+        """As the file system has it."""
+        return f"{self._root}/{name}"
+
+    def write(self, name: str, content: bytes) -> None:
+        """A small file, whole or not at all."""
+        if self.local:
+            self._whole(name, lambda unfinished: unfinished.write_bytes(content))
+        else:
+            self._files.pipe_file(self.path(name), content)
+
+    def put(self, name: str, source: Path) -> None:
+        """A copy of a file of this machine, whole or not at all."""
+        if self.local:
+            self._whole(name, lambda unfinished: shutil.copyfile(source, unfinished))
+        else:
+            self._files.put_file(str(source), self.path(name))
+
+    def get(self, name: str, target: Path) -> None:
+        """A copy of it on this machine; OSError where it is not there."""
+        self._files.get_file(self.path(name), str(target))
+
+    def read(self, name: str, start: int = 0) -> bytes | None:
+        """Its content from there on; None: there is no such file."""
+        try:
+            content: bytes = self._files.cat_file(self.path(name), start=start or None)
+        except FileNotFoundError:
+            return None
+        return content
+
+    def read_many(self, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+        """Several, many of them at a time; who is gone is left out."""
+        for at in range(0, len(names), _AT_ONCE):
+            some = names[at : at + _AT_ONCE]
+            paths = [self.path(each) for each in some]
+            found = self._files.cat_ranges(paths, None, None, on_error="return")
+            for name, content in zip(some, found, strict=True):
+                if isinstance(content, bytes):
+                    yield name, content
+                elif not isinstance(content, FileNotFoundError):
+                    raise content
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Every file below, with its bytes; none where there is no such folder."""
+        self._files.invalidate_cache()  # other machines write here too
+        try:
+            found = self._files.find(self.path(folder), detail=True)
+        except FileNotFoundError:
+            return {}
+        begin = len(self._root) + 1
+        return {each[begin:]: int(told["size"]) for each, told in found.items()}
+
+    def remove(self, name: str) -> None:
+        """It is gone, whoever removed it."""
+        with suppress(FileNotFoundError):
+            self._files.rm_file(self.path(name))
+
+    def clear_unfinished(self, folder: str) -> None:
+        """What earlier lives of this writer could not finish there."""
+        ours = self.writer.rpartition("-")[0]
+        for path in Path(self.path(folder)).glob(f".*{_UNFINISHED}") if self.local else ():
+            writer = path.name.removesuffix(_UNFINISHED).rpartition(".")[2]
+            if writer != self.writer and writer.rpartition("-")[0] == ours:
+                path.unlink(missing_ok=True)
+
+    def _whole(self, name: str, write: Callable[[Path], object]) -> None:
+        whole = Path(self.path(name))
+        whole.parent.mkdir(parents=True, exist_ok=True)
+        # process numbers are the same on many machines: the writer's name is not
+        unfinished = whole.with_name(f".{whole.name}.{self.writer}{_UNFINISHED}")
+        try:
+            write(unfinished)
+            synced(unfinished)
+            unfinished.replace(whole)
+            synced(whole.parent)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+
+def synced(path: Path) -> None:
+    """What was written there, or a folder's names, survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_bytes(path: str) -> bytes:
+    """A file at any address; OSError where it is not there."""
+    folder, _, name = path.rpartition("/")
+    try:
+        fsspec: Any = import_module("fsspec.core")
+    except ModuleNotFoundError:
+        return Path(path).read_bytes()
+    files, root = fsspec.url_to_fs(folder or ("/" if path.startswith("/") else "."))
+    found: bytes = files.cat_file(f"{root.rstrip('/')}/{name}")
+    return found
+
+
+def _opened(url: str) -> tuple[Any, str]:
+    try:
+        fsspec: Any = import_module("fsspec.core")
+    except ModuleNotFoundError as error:
+        raise MigratorError(
+            "a shared store needs fsspec, which is not installed: pip install 'migrator[cluster]'"
+        ) from error
+    try:
+        files, root = fsspec.url_to_fs(url)
+        files.makedirs(root, exist_ok=True)
+    except (OSError, ValueError, ImportError) as error:
+        raise InputError(
+            f"--shared: {url} cannot be used ({error}); give a folder or an address of fsspec"
+        ) from error
+    return files, root.rstrip("/")
+
+
+def _protocols(files: Any) -> tuple[str, ...]:
+    names = files.protocol
+    return (names,) if isinstance(names, str) else tuple(names)

@@ -16,11 +16,9 @@ from functools import partial
 from typing import Any
 
 from migrator.core.errors import MigratorError
-from migrator.core.share import bare
 from migrator.execute.events import CreateFailed, Event, Instruction, Ready, Replan, TrainingEnded
 from migrator.execute.executor import Executor
 from migrator.forecast.registry import forecaster
-from migrator.gpu.driver import Place
 from migrator.policies.foresight import Foresight
 from migrator.policies.policy import Decision
 from migrator.policies.registry import policy
@@ -30,6 +28,7 @@ from migrator.runtime.admission import Admission
 from migrator.runtime.decisions import Decisions
 from migrator.runtime.drained import Drained
 from migrator.runtime.duties import TenantDuties
+from migrator.runtime.estimates import Estimates, unlearned
 from migrator.runtime.even_split import even_split
 from migrator.runtime.forecast_error import ForecastError
 from migrator.runtime.gateway import offered, router_of, server_of
@@ -37,12 +36,13 @@ from migrator.runtime.goodput import Goodput
 from migrator.runtime.handover import Handover
 from migrator.runtime.hands import Hands
 from migrator.runtime.labelling import stored
-from migrator.runtime.learning import Learning, Where, enough
+from migrator.runtime.learning import Learning, Where
 from migrator.runtime.metrics import collectors
+from migrator.runtime.overheads import Overheads, assumed_s
 from migrator.runtime.recorder import Recorder
-from migrator.runtime.room import board_beside
 from migrator.runtime.serving import Serving
 from migrator.runtime.status import status
+from migrator.runtime.surroundings import Surroundings
 from migrator.runtime.tallies import ADOPTED, REFUSED, Tallies
 from migrator.runtime.tenant_run import FEWEST_LABELS, TenantRun, tenant_run
 from migrator.runtime.thinking import Thinking
@@ -57,13 +57,8 @@ LOOK_S = 0.05
 """Between two looks at what the policy has answered."""
 START_S = 120.0
 LEAVE_S = 15.0
-ESTIMATE_AHEAD = 0.35
-"""Of a window: so long before its end the next retraining is estimated."""
-MOST_ESTIMATE_AHEAD_S = 30.0
 PREPARED = 2
 """Workers that wait ready for every tenant."""
-_FOLLOWED = 0.5
-"""How fast measured overheads replace what was known before."""
 
 _log = logging.getLogger(__name__)
 
@@ -75,10 +70,7 @@ class Daemon:
         scenario = serving.live.scenario
         self.serving, self._told = serving, told
         self._policy = Foresight(policy(scenario.policy), forecaster(scenario.forecaster))
-        self._overheads_s = {
-            each.name: each.service.profile.overhead.total_s(mig=True, prepared=True)
-            for each in scenario.tenants
-        }
+        self._overheads_s = assumed_s(serving.live.tenants)
         self.tenants: dict[str, TenantRun] = {
             live.name: tenant_run(served, live, scenario.slot_s, self._overheads_s[live.name])
             for served, live in zip(scenario.tenants, serving.live.tenants, strict=True)
@@ -93,8 +85,6 @@ class Daemon:
         self.decisions = Decisions(self.tallies, self.clock, scenario.policy)
         self.forecast_error = ForecastError(self.clock)
         self.url: str | None = None
-        self._estimated: int | None = None
-        self._others: tuple[Place, ...] = ()
         self._planning = False
         self._followed = 0
         self._offered: dict[str, Offered] = {}
@@ -144,6 +134,25 @@ class Daemon:
             self.tenants, models, self.learning, board, serving.device, emulated=serving.emulated
         )
         self.hands = Hands(self.parts.lane, self.parts.workers, self.router, duties, self._heard)
+        self.surroundings = Surroundings(
+            self.parts.lane, board, self.thinking, self.recorder, self._beside_others
+        )
+        self._overheads = Overheads(
+            self._overheads_s,
+            self.tenants,
+            self.clock,
+            self.executor,
+            self.hands,
+            self.recorder,
+            self.decisions,
+        )
+        self._estimates = Estimates(
+            self.tenants,
+            self.clock,
+            labels,
+            self.learning,
+            None if serving.emulated else self.hands,
+        )
         self.actions = Actions(
             self.tenants,
             self.router,
@@ -159,25 +168,25 @@ class Daemon:
         )
         self.actions.begin()
         self.admission = Admission(
-            serving,
-            self.tenants,
-            models,
-            self._offered,
-            self._overheads_s,
-            self.router,
-            self.executor,
-            self.thinking,
-            self.learning,
-            self.parts.workers,
-            self.parts.trainings,
-            labels,
-            self.recorder,
-            self.clock,
-            self._do,
-            self._split_evenly,
-            lambda: self._planning,
-            self._claim,
-            lambda: self._followed,
+            serving=serving,
+            tenants=self.tenants,
+            models=models,
+            offered=self._offered,
+            overheads_s=self._overheads_s,
+            router=self.router,
+            executor=self.executor,
+            thinking=self.thinking,
+            learning=self.learning,
+            workers=self.parts.workers,
+            trainings=self.parts.trainings,
+            labels=labels,
+            recorder=self.recorder,
+            clock=self.clock,
+            do=self._do,
+            split=self._split_evenly,
+            planning=lambda: self._planning,
+            claim=self._claim,
+            followed=lambda: self._followed,
         )
 
     def _workers_of(self, tenant: str) -> list[ServingWorker]:
@@ -227,7 +236,7 @@ class Daemon:
         await asyncio.gather(*(workers.prepare(name, PREPARED) for name in self.tenants))
         self._told("creating the first instances")
         self.clock.start()
-        await self._look_around()
+        await self.surroundings.look()
         self._split_evenly()
         try:
             await asyncio.wait_for(self._all_ready(), START_S)
@@ -247,19 +256,8 @@ class Daemon:
         even = even_split(self._policy.sharing, self.thinking.board, tenants, clock)
         self._do(self.executor.follow(clock.now_s(), [even], clock.slot_s))
 
-    async def _look_around(self) -> None:
-        """What others have on the board is planned around, from now on and while it is there."""
-        try:
-            others = await self.parts.lane.others()
-            beside = board_beside(self.serving.live.scenario.board, others)
-        except MigratorError as error:
-            _log.warning("nobody could tell what else is on the GPU: %s", error)
-            return
-        if others == self._others:
-            return
-        self._others, self.thinking.board = others, beside
-        words = f"others hold {', '.join(map(str, others)) or 'nothing any more'}"
-        self.recorder.event("board", f"{words} on the GPU, which is planned around")
+    def _beside_others(self, words: str) -> None:
+        """Others hold something else than before."""
         if self._planning:
             self.thinking.changed(words)
         else:
@@ -307,7 +305,8 @@ class Daemon:
             self.clock.advance()
             if not self._last_window_is_over():
                 self._begin_window()
-        self._estimate_in_time()
+        for estimate in self._estimates.due():
+            self._aside(estimate)
         self._do(self.executor.tick(self.clock.now_s()))
         await self.recorder.flush()
 
@@ -316,21 +315,16 @@ class Daemon:
             last = self.parts.labels.counts(tenant.name, self.clock.number - 1)
             # a few late labels, perhaps of a version that is gone, say nothing about the model
             right = 1 - last.wrong / last.judged if last.judged >= FEWEST_LABELS else None
-            tenant.begin(self.clock.number, self._unlearned(tenant), right)
+            more = unlearned(self.parts.labels, tenant, self.clock.number)
+            tenant.begin(self.clock.number, more, right)
         # what the retrainings of this window take is ready when they begin
         self._aside(self.parts.trainings.prepare(len(self.tenants)))
         scenario = self.serving.live.scenario
         self.recorder.begin_window(scenario.policy, scenario.forecaster)
         self._planning = True
-        self._aside(self._look_around())
+        self._aside(self.surroundings.look())
         self.thinking.begin_window()
         self._think()
-
-    def _unlearned(self, tenant: TenantRun, before: int | None = None) -> int:
-        """Labels from before a window, by default this one, that its model has not learned yet."""
-        until = self.clock.number if before is None else before
-        counts = self.parts.labels.counts
-        return sum(counts(tenant.name, each).labelled for each in range(tenant.since, until))
 
     def _end_window(self) -> None:
         first = int(self.clock.began_s)
@@ -374,17 +368,6 @@ class Daemon:
         _log.warning("%s", why)
         self.recorder.event("plan", why)
 
-    def _estimate_in_time(self) -> None:
-        """Before the window ends, what retraining on it would bring; late is better than never."""
-        ahead_s = min(MOST_ESTIMATE_AHEAD_S, ESTIMATE_AHEAD * self.clock.window_s)
-        window = self.clock.number
-        if self._estimated == window or self.clock.into_s < self.clock.window_s - ahead_s:
-            return
-        self._estimated = window
-        for name, tenant in self.tenants.items():
-            if tenant.planned and enough(self._unlearned(tenant, window + 1)):
-                self._aside(self.learning.estimate(name, window, self._beside(name)))
-
     @asynccontextmanager
     async def _whole_gpu(self) -> AsyncIterator[Mapping[str, str] | None]:
         """Where models are pre-trained; emulated GPUs compute nothing."""
@@ -394,21 +377,17 @@ class Daemon:
             async with self.parts.lane.whole() as environment:
                 yield environment
 
-    def _beside(self, tenant: str) -> Mapping[str, str] | None:
-        """An instance of the tenant for its estimate, which takes seconds; None: on the host."""
-        serving = [] if self.serving.emulated else self.hands.workers_of(tenant)
-        return serving[0].assignment.environment if serving else None
-
     def _heard(self, event: Event) -> None:
         """What became of an instruction, and what follows from it."""
         self.decisions.heard(event)
         if isinstance(event, Ready):
-            self._measured(event)
+            self._overheads.measure(event)
         elif isinstance(event, TrainingEnded):
             self.thinking.completed()
             trained = self.tenants.get(event.tenant)  # None: it went meanwhile
             if trained is not None and trained.outlasted(self.clock.number):
-                trained.begin(self.clock.number, self._unlearned(trained), None)
+                more = unlearned(self.parts.labels, trained, self.clock.number)
+                trained.begin(self.clock.number, more, None)
                 self.executor.renew(trained.name)
             if trained is not None and trained.drained:
                 self.thinking.changed(f"the retraining of {event.tenant}, which is drained, ended")
@@ -417,27 +396,11 @@ class Daemon:
                 self.recorder.event("retraining", words, tenant=event.tenant)
         elif why := getattr(event, "why", ""):
             if isinstance(event, CreateFailed):
-                self._aside(self._look_around())
+                self._aside(self.surroundings.look())
             held = str(event.instance)
             self.recorder.event(type(event).__name__, f"{held}: {why}", instance=held)
         self._do(self.executor.on(self.clock.now_s(), event))
         self.recorder.units(self.executor.units)
-
-    def _measured(self, event: Ready) -> None:
-        place = bare(event.instance)
-        overhead = self.hands.overheads.get(place)
-        if overhead is None:
-            return
-        parts = overhead.parts_s
-        # what had to go before it counts too, where it could not be prepared ahead
-        late_s = self.executor.late_s(self.clock.now_s(), event.instance)
-        took_s = max(late_s, parts["create_s"] + parts["warm_s"])
-        before_s = self._overheads_s[overhead.tenant]
-        self._overheads_s[overhead.tenant] = before_s + _FOLLOWED * (took_s - before_s)
-        self.tenants[overhead.tenant].overhead_s = self._overheads_s[overhead.tenant]
-        self.recorder.units(self.executor.units)
-        self.recorder.overhead(place, parts)
-        self.decisions.measured(overhead.tenant, parts, late_s)
 
     def _do(self, instructions: list[Instruction]) -> None:
         for each in instructions:

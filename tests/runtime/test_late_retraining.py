@@ -44,3 +44,13 @@ def test_without_new_labels_there_is_none(tenant: TenantRun) -> None:
     tenant.begin(4, 0, None)
     assert tenant.retraining is None
     assert not tenant.outlasted(5)
+
+
+def test_an_estimate_is_for_the_window_it_was_made_for(tenant: TenantRun) -> None:
+    tenant.estimate, tenant.estimated_for = 0.95, 5
+    tenant.begin(4, LABELLED, 0.6)
+    assert tenant.retraining is not None
+    assert tenant.retraining.expected < 0.95
+    tenant.begin(5, LABELLED, 0.6)
+    assert tenant.retraining.expected == 0.95
+    assert tenant.estimate is None

@@ -86,6 +86,8 @@ class Daemon:
         self.forecast_error = ForecastError(self.clock)
         self.url: str | None = None
         self._planning = False
+        self._renewed: set[str] = set()
+        """Tenants that have more to learn after a late retraining, which nobody was asked about."""
         self._followed = 0
         self._offered: dict[str, Offered] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -342,6 +344,9 @@ class Daemon:
             self._follow(*found)
         why = self.thinking.ask(self.executor.units, self._overheads_s)
         if why is not None:
+            # only now: what was asked before did not know that there is more to learn
+            while self._renewed:
+                self.executor.renew(self._renewed.pop())
             self.recorder.asked(why)
             self.decisions.asked(why)
 
@@ -388,7 +393,7 @@ class Daemon:
             if trained is not None and trained.outlasted(self.clock.number):
                 more = unlearned(self.parts.labels, trained, self.clock.number)
                 trained.begin(self.clock.number, more, None)
-                self.executor.renew(trained.name)
+                self._renewed.add(trained.name)
             if trained is not None and trained.drained:
                 self.thinking.changed(f"the retraining of {event.tenant}, which is drained, ended")
             if not event.ok:

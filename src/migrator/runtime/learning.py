@@ -141,6 +141,7 @@ class Learning:
             _log.warning("%s: no estimate (%s); the usual gain is assumed", name, error)
             return
         tenant.estimate, tenant.replayed = said.estimate.accuracy, said.replayed
+        tenant.estimated_for = window + 1
         self._estimates[name] = said.estimate
 
     async def train(self, name: str, instance: Holding, environment: Mapping[str, str]) -> str:

@@ -64,6 +64,8 @@ class TenantRun:
     retraining: Retraining | None = None
     estimate: float | None = None
     """What the next retraining is expected to bring."""
+    estimated_for: int = 0
+    """The window of that retraining."""
     replayed: int = 0
     """Samples of earlier windows that the next retraining learns again."""
     past: list[Past] = field(default_factory=list)
@@ -108,12 +110,15 @@ class TenantRun:
         if self.retraining is not None and self.retraining.phase is Phase.RUNNING:
             return  # it goes on; what came meanwhile is learned after it, if that pays then
         self.retraining = None
+        # one that is made late in a window is about the next one's retraining
+        known = self.estimate if self.estimated_for <= window else None
         if labelled >= FEWEST_LABELS:
-            expected = self.estimate if self.estimate is not None else self._usual()
+            expected = self._usual() if known is None else known
             learned = round(labelled * (1 - self.live.held_out)) + self.replayed
             seconds = self.live.training_s(learned)
             self.retraining = Retraining(window, seconds, self.slower, max(self.accuracy, expected))
-        self.estimate = None
+        if self.estimated_for <= window:
+            self.estimate = None
 
     def outlasted(self, window: int) -> bool:
         """Whether its retraining has come to its end in a later window than its own."""

@@ -69,7 +69,7 @@ class RouterMetrics(Collector):
             "From a request's arrival to its answer, for those that were answered.",
             ["tenant"],
             {
-                (name,): Histogram(LATENCY_BOUNDS_S, each.latency_sum_s, each.latencies)
+                (name,): Histogram(LATENCY_BOUNDS_S, each.latency_sum_s, [*each.latencies])
                 for name, each in self._router.counts.items()
             },
         )

@@ -228,7 +228,8 @@ class World:
         instance = said.instance
         if isinstance(said, ev.Create):
             self._check_room(place)
-            self.bodies[place] = Body("creating")
+            # no number of an earlier body there: what was to happen to that one is over
+            self.bodies[place] = Body("creating", life=1000 * (self._order + 1))
             failed = ev.CreateFailed(instance, "refused")
             bad = self._faulty(self.faults.create)
             self._later(self.times.create_s, place, failed if bad else ev.Created(instance))

@@ -6,9 +6,11 @@ The plan is followed where that is possible; where it is not, what serves goes o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 
 from migrator.core.catalogue import Board
 from migrator.core.instance import Task
+from migrator.execute.lasting import lasting
 from migrator.execute.outlook import Outlook
 from migrator.execute.timeline import Wanted
 from migrator.execute.units import Site, State, Unit, fits
@@ -28,6 +30,7 @@ class Situation:
     ) -> None:
         """`fixed`: units that stay where they are whatever the plan says."""
         self._board, self._units, self._outlook = board, units, outlook
+        self._before = tuple(units.values())
         self.asked = outlook.asked
         self.wanted = self._to_be_had(list(fixed))
         """What is asked for, less what has to wait for something that must not be touched."""
@@ -38,7 +41,7 @@ class Situation:
         if self.wanted.get(site) == task:
             return True
         if self._in_the_way(site, task):
-            heir = self._heir_comes(task) or self._heirs_wait(task)
+            heir = self._heir_comes(task) or self._heirs_wait(task) or site in self._lasting
             return serving and self._last(unit, task) and heir
         if self._outlook.next_use(site) == (task,) or self._waited_for(site):
             return True
@@ -70,6 +73,11 @@ class Situation:
                 wanted[site] = task
                 taken.append(site)
         return wanted
+
+    @cached_property
+    def _lasting(self) -> frozenset[Site]:
+        """As things stood before anybody made room: those who leave now are in nobody's way."""
+        return lasting(self._board, self._before, self.wanted, self._in_the_way)
 
     def _in_the_way(self, site: Site, task: Task) -> bool:
         """Whether something wanted now cannot be had beside it."""

@@ -24,6 +24,7 @@ from migrator.agents.cluster_run import ClusterRun
 from migrator.agents.daemon_process import DaemonProcess, asked
 from migrator.agents.gpu_daemon import Settings
 from migrator.agents.reports import Report
+from migrator.gpu.processes import Process
 from migrator.runtime.shared_store import SharedStore
 from migrator.runtime.versions import Versions
 
@@ -237,6 +238,105 @@ def test_a_daemon_that_cannot_even_be_started_is_tried_again_and_told(
         assert agent.url != port  # whoever has its port by now keeps it
     finally:
         agent.close()
+
+
+class Mute(DaemonProcess):
+    """A daemon that lives and says nothing."""
+
+    before: Settings | None = None
+    served_before = False
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.lives, self.starts, self.kills, self.looks = False, 0, 0, 0
+
+    def found(self) -> Settings | None:
+        self.lives, self.served = self.before is not None, self.served_before
+        return self.before
+
+    def start(self, settings: Settings) -> None:
+        del settings
+        self.starts += 1
+        self.lives, self.served = True, False
+
+    @property
+    def alive(self) -> bool:
+        return self.lives
+
+    def renew(self) -> None:
+        self.looks += 1
+
+    def kill(self) -> None:
+        self.kills += 1
+        self.lives = False
+
+
+@pytest.fixture
+def mute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterRun:
+    monkeypatch.setattr(agents, "DaemonProcess", Mute)
+    monkeypatch.setattr(agents, "LOOK_S", 0.01)
+    monkeypatch.setattr(agents, "_AGAIN_S", (0.0,))
+    return cluster_run(tmp_path, ["a"], [{"name": "g1"}])
+
+
+def daemon_of(agent: GpuAgent) -> Mute:
+    assert isinstance(agent._daemon, Mute)
+    return agent._daemon
+
+
+def test_a_daemon_that_hangs_before_its_first_answer_is_ended_and_counts_as_failed(
+    mute: ClusterRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents, "STARTING_S", 0.05)
+    agent = GpuAgent(mute, "g1", 0, "here", "127.0.0.1")
+    try:
+        agent.begin(1, ())
+        until(lambda: agent.report(1).failures >= 3, lambda: agent.report(1))
+        assert daemon_of(agent).kills >= 3
+        until(lambda: "did not answer and was ended" in agent.report(1).words, lambda: "not told")
+    finally:
+        agent.close()
+
+
+def test_one_that_begins_has_longer_than_one_that_has_served(
+    mute: ClusterRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents, "HUNG_S", 0.0)
+    agent = GpuAgent(mute, "g1", 0, "here", "127.0.0.1")
+    try:
+        agent.begin(1, ())
+        until(lambda: daemon_of(agent).looks > 5, lambda: agent.report(1))
+        assert daemon_of(agent).kills == 0
+        assert agent.report(1).words == "its daemon is starting"
+    finally:
+        agent.close()
+
+
+def test_one_that_was_found_and_had_served_is_not_waited_for_as_if_it_began(
+    mute: ClusterRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents, "HUNG_S", 0.05)
+    monkeypatch.setattr(Mute, "before", Settings(mute, "g1", 0, 1, ("a",), str(tmp_path / "l")))
+    monkeypatch.setattr(Mute, "served_before", True)
+    agent = GpuAgent(mute, "g1", 0, "here", "127.0.0.1")
+    try:
+        until(lambda: daemon_of(agent).starts, lambda: agent.report(1))
+        assert daemon_of(agent).kills == 1  # the next one begins, and has time
+    finally:
+        agent.close()
+
+
+def test_whether_a_daemon_has_served_is_known_to_whoever_finds_it(tmp_path: Path) -> None:
+    run = cluster_run(tmp_path, ["a"], [{"name": "g1"}])
+    process = DaemonProcess(run.state_of("g1"))
+    process.keep(Settings(run, "g1", 0, 0, (), str(process.lease)))
+    process._process = Process.of(os.getpid())  # one that lives
+    process._tell()
+    for served in (False, True):
+        other = DaemonProcess(run.state_of("g1"))
+        assert other.found() is not None
+        assert other.served is served
+        process.answers()
 
 
 def test_of_two_heads_that_ask_at_once_the_newer_is_remembered(tmp_path: Path) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from support.clusters import cluster, tenant
 
 from migrator.agents.demand import Measured, standing
 from migrator.agents.placer import Placer
-from migrator.agents.refuge import refuge
+from migrator.agents.refuge import refuge, room_for
 from migrator.agents.reports import Report, TenantReport
 
 
@@ -58,6 +59,26 @@ def test_whoever_finds_no_room_is_left_out() -> None:
     scenario = cluster(tenants, [{"board": "A100-40GB", "name": "g"}])
     assert len(refuge(scenario, ["b", "c"], {"a": "g"})) == 0
     assert refuge(scenario, ["a"], {}) == {"a": "g"}
+
+
+@pytest.mark.parametrize(
+    ("least_gpcs", "fit"),
+    [((3, 3), True), ((4, 3), True), ((3, 3, 1), False), ((3, 2, 2), True), ((1,) * 7, True)],
+)
+def test_there_is_room_where_a_configuration_has_an_instance_for_each(
+    least_gpcs: tuple[int, ...], fit: bool
+) -> None:
+    """3 + 3 + 1 are seven, and yet no A100 has them at once."""
+    tenants = [tenant(f"t{n}", rps=10, min_gpcs=each) for n, each in enumerate(least_gpcs)]
+    scenario = cluster(tenants, [{"board": "A100-40GB", "name": "g"}])
+    assert room_for(scenario, [each["name"] for each in tenants], scenario.gpus[0]) == fit
+
+
+def test_an_instance_without_the_memory_it_needs_is_no_room() -> None:
+    tenants = [tenant(name, rps=10, memory_gib=15) for name in "abc"]  # 3g.20gb and above
+    scenario = cluster(tenants, [{"board": "A100-40GB", "name": "g"}])
+    assert room_for(scenario, ["a", "b"], scenario.gpus[0])
+    assert not room_for(scenario, ["a", "b", "c"], scenario.gpus[0])
 
 
 def test_who_is_asked_by_nobody_counts_a_little_so_that_moves_are_never_free() -> None:

@@ -236,6 +236,19 @@ def test_tenants_that_are_away_or_unknown_are_told_apart() -> None:
     run(test)
 
 
+def test_a_tenant_that_two_daemons_have_is_listed_once_by_its_own() -> None:
+    async def test(made: World) -> None:
+        old = made.source.current
+        here, there = made.here.server.url, made.there.server.url
+        homes = {"mail": here, "photos": there}  # each of both still lists photos
+        made.head.found = ClusterMap(1, 2, homes, {}, old.pages)
+        await made.source.refresh()
+        index = await made.client.post(f"{made.url}/v2/repository/index", json={})
+        assert index.json() == [{"name": "photos", "state": "READY"}]
+
+    run(test)
+
+
 def test_bodies_beyond_the_limit_are_refused_before_they_are_sent_on() -> None:
     async def test(made: World) -> None:
         reply = await made.infer(content=bytes(2000))

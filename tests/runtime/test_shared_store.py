@@ -16,7 +16,7 @@ from migrator.core.errors import InputError
 from migrator.runtime import shared_labels
 from migrator.runtime.label_rows import LabelCounts, SampleRow, sample_row
 from migrator.runtime.labels import Labels, NotKeptError
-from migrator.runtime.shared_files import read_bytes
+from migrator.runtime.shared_files import SharedFiles, read_bytes
 from migrator.runtime.shared_store import SharedStore
 from migrator.runtime.shared_versions import NotOursError
 from migrator.runtime.versions import Version, Versions
@@ -236,11 +236,51 @@ def test_labels_of_others_are_brought_once_however_often_they_are_asked_for(
     for url in (str(tmp_path / "store"), "memory://store-of-fresh-labels"):
         first, second = store_at(url, "g1"), store_at(url, "g2")
         first.keep_labels([row("a")])
-        assert [each.request for each in second.fresh_labels("photos")] == ["a"]
-        assert list(second.fresh_labels("photos")) == []
+        assert brought(second) == ["a"]
+        assert brought(second) == []
         first.keep_labels([row("b")])
         second.keep_labels([row("own")])
-        assert [each.request for each in second.fresh_labels("photos")] == ["b"]
+        assert brought(second) == ["b"]
+
+
+def brought(store: SharedStore) -> list[str]:
+    fresh = store.fresh_labels("photos")
+    store.brought_labels(fresh)
+    return [each.request for each in fresh.rows]
+
+
+def test_labels_of_others_are_told_again_until_they_are_brought(
+    tmp_path: Path, store_at: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = [store_at(str(tmp_path), each) for each in ("g1", "g2", "g3")]
+    first, second, ours = stores
+    first.keep_labels([row("a")])
+    assert brought(ours) == ["a"]
+    first.keep_labels([row("b")])
+    second.keep_labels([row("c")])
+    with monkeypatch.context() as away:
+        away.setattr(SharedFiles, "read_many", _fails)
+        with pytest.raises(OSError, match="No space"):
+            ours.fresh_labels("photos")
+    ours.fresh_labels("photos")  # whoever asked could not keep them
+    assert brought(ours) == ["b", "c"]
+
+
+def _fails(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_in_an_object_store_the_labels_of_every_tenant_are_trimmed(
+    store_at: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_labels, "KEPT_BYTES", 400)
+    monkeypatch.setattr(shared_labels, "COMMITS", 10)
+    store = store_at("memory://store-of-many-labels", "g1")
+    for each in range(50):
+        store.keep_labels([row(f"r{each}"), row(f"r{each}", "mail")])
+    for tenant in ("photos", "mail"):
+        assert requests(store, tenant)[-1] == "r49"
+        assert len(requests(store, tenant)) < 20
 
 
 def test_windows_go_on_being_counted_when_a_cluster_is_started_again(

@@ -29,6 +29,8 @@ TAKE_S = 120.0
 STOP_S = 25.0
 HUNG_S = 15.0
 """A daemon that has answered and says nothing for so long is ended, and started again."""
+STARTING_S = 600.0
+"""The same of one that has not answered yet: its tenants may have to be trained first."""
 _AGAIN_S = (0.0, 1.0, 2.0, 5.0, 10.0)
 _EVERYWHERE = ("0.0.0.0", "::")
 
@@ -52,8 +54,10 @@ class GpuAgent:
         self._hearing = threading.Lock()
         self._ending = threading.Event()
         self._status: Mapping[str, Any] | None = None
-        self._answered_s: float | None = None
-        """When its daemon last did; None: not yet in its life."""
+        self._heard_s = time.monotonic()
+        """When its daemon last answered, else when it was started or found."""
+        self._silent = False
+        """Whether it was ended as it did not answer."""
         self._restarts, self._failures, self._words = 0, 0, ""
         self._epoch = self._read_epoch()
         known = self._daemon.found()
@@ -171,6 +175,7 @@ class GpuAgent:
 
     def _start(self) -> None:
         self._daemon.start(self._settings())
+        self._heard_s, self._silent = time.monotonic(), False
 
     def _settings(self) -> Settings:
         lease = str(self._daemon.lease.absolute())
@@ -198,16 +203,20 @@ class GpuAgent:
         self._daemon.renew()
         self._look()
         if self._status is not None:
-            self._failures, self._words, self._answered_s = 0, "", time.monotonic()
-        elif self._answered_s is None:
+            self._failures, self._words, self._heard_s = 0, "", time.monotonic()
+            self._daemon.answers()
+            return
+        if not self._daemon.served:
             self._words = "its daemon is starting"
-        elif time.monotonic() - self._answered_s > HUNG_S:
+        if time.monotonic() - self._heard_s > (HUNG_S if self._daemon.served else STARTING_S):
+            self._silent = True
             self._daemon.kill()
 
     def _again(self) -> None:
         """Start it once more, a little later each time."""
-        self._status = self._answered_s = None
-        self._words = f"its daemon died: {self._daemon.last_words()}"
+        self._status = None
+        how = "did not answer and was ended" if self._silent else "died"
+        self._words = f"its daemon {how}: {self._daemon.last_words()}"
         if self._ending.wait(_AGAIN_S[min(self._failures, len(_AGAIN_S) - 1)]):
             return
         self._failures += 1

@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from migrator.core.cluster import ClusterGpu, ClusterScenario, SparingService
+from migrator.core.catalogue import Board
+from migrator.core.cluster import ClusterGpu, ClusterScenario, ClusterTenant, SparingService
 from migrator.core.errors import InputError
+from migrator.core.scenario import ServedTenant
 from migrator.core.service import Service
 from migrator.files.strict import listed
 from migrator.files.yaml_file import read_yaml_file
 from migrator.scenario.cluster import parse_cluster
-from migrator.scenario.live import LiveScenario, parse_live
+from migrator.scenario.live import Live, LiveScenario, parse_live
+from migrator.scenario.load import highest_rps
 
 _OF_CLUSTERS = ("count", "memory_gib")
 """Keys of a tenant that no single GPU's scenario has."""
@@ -71,30 +74,29 @@ class ClusterRun:
         """A scenario of that tenant alone on that GPU."""
         if not isinstance(entry, dict):
             raise InputError("come: this is no tenant; give it as scenarios have it")
-        kept = {key: value for key, value in entry.items() if key not in _OF_CLUSTERS}
-        base = {key: value for key, value in self.data.items() if key != "cluster"}
-        data = {**base, "gpu": self.gpu(gpu).board.name, "tenants": [kept]}
-        alone = parse_live(data, folder=Path(self.folder), name=f"{self.name}-{gpu}")
-        return _sparing(alone, float(entry.get("memory_gib") or 0.0))
+        board, known = self.gpu(gpu).board, self._known(entry)
+        if known is None or board.name not in known.served:
+            return _sparing(self._parsed(board, entry), float(entry.get("memory_gib") or 0.0))
+        # where it is fastest, as its rate was judged; no slower board may refuse what was placed
+        boards = self.scenario.boards
+        at = max(known.served, key=lambda b: highest_rps(known.served[b].service, boards[b]))
+        return _as_placed(self._parsed(boards[at], entry), known.served[board.name], board)
 
     def live_on(self, gpu: str, tenants: Iterable[str]) -> LiveScenario:
         """What that GPU's daemon begins with; perhaps nobody."""
-        names = [each.name for each in self.scenario.tenants]
         read = [self.read(gpu, self.entry(each)) for each in tenants]
-        first = read[0] if read else self.read(gpu, self.entry(names[0]))
+        first = read[0] if read else self._first
         scenario = replace(
             first.scenario,
             name=f"{quote(self.name, '')}-{quote(gpu, '')}",
+            board=self.gpu(gpu).board,
             tenants=tuple(each.scenario.tenants[0] for each in read),
         )
         return replace(first, scenario=scenario, tenants=tuple(each.tenants[0] for each in read))
 
     def live_on_any(self) -> LiveScenario:
         """All tenants together, as their clients see them; each on some board that serves it."""
-        read = []
-        for each in self.scenario.tenants:
-            able = (gpu.name for gpu in self.scenario.gpus if gpu.board.name in each.served)
-            read.append(self.read(next(able), self.entry(each.name)))
+        read = [self._read_anywhere(each) for each in self.scenario.tenants]
         scenario = replace(
             read[0].scenario,
             name=self.name,
@@ -103,10 +105,40 @@ class ClusterRun:
         return replace(read[0], scenario=scenario, tenants=tuple(e.tenants[0] for e in read))
 
     @property
+    def live(self) -> Live:
+        """Where every daemon's API listens, and who may ask: no board makes a difference."""
+        return self._first.live
+
+    @property
     def models(self) -> tuple[str, ...]:
         """Every model that some tenant has."""
         found = (next(iter(e.served.values())).service.profile.model for e in self.scenario.tenants)
         return tuple(dict.fromkeys(found))
+
+    @property
+    def _first(self) -> LiveScenario:
+        """What all scenarios of its GPUs have in common; not every board serves its tenant."""
+        return self._read_anywhere(self.scenario.tenants[0])
+
+    def _read_anywhere(self, tenant: ClusterTenant) -> LiveScenario:
+        """The tenant alone on the first GPU that serves it; there is one, or it was refused."""
+        able = (each.name for each in self.scenario.gpus if each.board.name in tenant.served)
+        return self.read(next(able), self.entry(tenant.name))
+
+    def _known(self, entry: Mapping[str, Any]) -> ClusterTenant | None:
+        """The tenant of the scenario that this is, to the letter."""
+        for each in self.scenario.tenants:
+            if each.name == entry.get("name"):
+                return each if entry == self.entry(each.name) else None
+        return None
+
+    def _parsed(self, board: Board, entry: Mapping[str, Any]) -> LiveScenario:
+        """The tenant alone on such a board."""
+        kept = {key: value for key, value in entry.items() if key not in _OF_CLUSTERS}
+        base = {key: value for key, value in self.data.items() if key != "cluster"}
+        known = {"gpu": board.name, "windows": self.scenario.windows}
+        data = {**base, **known, "tenants": [kept]}
+        return parse_live(data, folder=Path(self.folder), name=self.name)
 
 
 def read_run(
@@ -132,10 +164,14 @@ def read_run(
 
 def _require_live(run: ClusterRun) -> None:
     """What only running needs: no board makes a difference, as long as it serves the tenant."""
-    for tenant in run.scenario.tenants:
-        able = [each.name for each in run.scenario.gpus if each.board.name in tenant.served]
-        if able:
-            run.read(able[0], run.entry(tenant.name))
+    run.live_on_any()
+
+
+def _as_placed(alone: LiveScenario, served: ServedTenant, board: Board) -> LiveScenario:
+    """With the arrivals that it was placed by: read alone, like tenants would have the same."""
+    scenario = replace(alone.scenario, board=board, tenants=(served,))
+    live = replace(alone.tenants[0], service=served.service)
+    return replace(alone, scenario=scenario, tenants=(live,))
 
 
 def _sparing(alone: LiveScenario, memory_gib: float) -> LiveScenario:

@@ -38,6 +38,8 @@ class DaemonProcess:
         self.log = folder / "daemon.log"
         self._known = folder / "daemon.json"
         self._process: Process | None = None
+        self.served = False
+        """Whether it has answered in its life, to us or to an agent before us."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def found(self) -> Settings | None:
@@ -51,6 +53,7 @@ class DaemonProcess:
         if not process.alive:
             return None
         self._process, self.lease = process, Path(settings.lease)
+        self.served = told.get("served") is True
         return settings
 
     def start(self, settings: Settings) -> None:
@@ -65,15 +68,20 @@ class DaemonProcess:
             start_new_session=True,
             check=True,
         )
-        self._process = Process.of(int(done.stdout))
-        told = {"pid": self._process.pid, "began": self._process.began}
-        with written_whole(self._known) as unfinished:
-            unfinished.write_text(json.dumps(told), encoding="utf-8")
+        self._process, self.served = Process.of(int(done.stdout)), False
+        self._tell()
 
     def keep(self, settings: Settings) -> None:
         """What it does by now, for whoever starts it again or finds it."""
         with written_whole(self._settings) as unfinished:
             unfinished.write_bytes(msgspec.json.encode(settings))
+
+    def answers(self) -> None:
+        """It serves: whoever finds it later need not wait for it as for one that begins."""
+        if not self.served:
+            self.served = True
+            with suppress(MigratorError):  # a full disk: it is waited for longer then
+                self._tell()
 
     @property
     def pid(self) -> int | None:
@@ -109,6 +117,13 @@ class DaemonProcess:
         with suppress(OSError, IndexError):
             return self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-1][:300]
         return ""
+
+    def _tell(self) -> None:
+        """Who it is, for an agent after us."""
+        if self._process is not None:
+            told = {"pid": self._process.pid, "began": self._process.began, "served": self.served}
+            with written_whole(self._known) as unfinished:
+                unfinished.write_text(json.dumps(told), encoding="utf-8")
 
     def _new_lease(self) -> Path:
         """One begun by an agent that died before it could say so ends, as its own is gone."""

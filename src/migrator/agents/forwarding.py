@@ -203,11 +203,11 @@ class Forwarder:
         self.counts.again[tenant] += 1
         return await self._sent(newer, request)
 
-    async def each(self, request: Sending) -> list[Reply]:
-        """What every daemon answers that serves somebody."""
-        urls = dict.fromkeys(self._source.current.homes.values())
+    async def each(self, request: Sending) -> dict[str, Reply]:
+        """Address -> what the daemon there answers, of all that serve somebody."""
+        urls = list(dict.fromkeys(self._source.current.homes.values()))
         found = await asyncio.gather(*(self._sent(each, request) for each in urls))
-        return [each for each in found if each is not None]
+        return {url: each for url, each in zip(urls, found, strict=True) if each is not None}
 
     def close(self) -> None:
         """Let go of every connection."""

@@ -92,11 +92,18 @@ class Head:
         self._consider()
         self._tell()
 
-    async def stop_all(self) -> None:
-        """End every daemon."""
-        orders = [self._links.order(gpu, "stop", self.known.epoch) for gpu in self.watch.heard]
+    async def stop_all(self) -> tuple[str, ...]:
+        """End every daemon; GPUs whose agents did not say that it was done."""
+        gpus = tuple(self.watch.heard)
+        stopped = await asyncio.gather(*map(self._stopped, gpus))
+        return tuple(gpu for gpu, done in zip(gpus, stopped, strict=True) if not done)
+
+    async def _stopped(self, gpu: str) -> bool:
+        order = self._links.order(gpu, "stop", self.known.epoch)
         with suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.gather(*orders), STOP_S)
+            answer = await asyncio.wait_for(order, STOP_S)
+            return answer is not None and answer.done
+        return False
 
     async def _gather(self, least: int) -> None:
         """Hear everybody once, lead with a higher epoch, and know who lives where."""

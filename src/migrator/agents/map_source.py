@@ -132,7 +132,8 @@ class FromFile:
         """Who lives where."""
         try:
             return msgspec.json.decode(self._read(self._path), type=ClusterMap)
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, ValueError, ImportError, msgspec.DecodeError) as error:
+            # ValueError, ImportError: what fsspec has for addresses that it cannot open here
             raise InputError(
                 f"--map: {self._path} is no map ({error}); name the map.json of the shared folder"
             ) from error

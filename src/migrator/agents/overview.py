@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from migrator.agents.head import Head
+    from migrator.agents.reports import Report
 
 
 def overview(head: Head, ended: str | None = None) -> dict[str, Any]:
     """Everything as JSON could hold it."""
+    reports = head.watch.reports  # once: the head goes on meanwhile, and may give up a GPU
     return {
         "scenario": head.cluster.name,
         "epoch": head.known.epoch,
@@ -20,7 +22,7 @@ def overview(head: Head, ended: str | None = None) -> dict[str, Any]:
         "moves": head.known.moves,
         "events": [{"at_s": at_s, "words": words} for at_s, words in list(head.known.events)],
         "gpus": [_gpu(head, each.name) for each in head.scenario.gpus],
-        "tenants": {each.name: _tenant(head, each.name) for each in head.scenario.tenants},
+        "tenants": {each.name: _tenant(head, each.name, reports) for each in head.scenario.tenants},
     }
 
 
@@ -45,9 +47,10 @@ def _gpu(head: Head, name: str) -> dict[str, Any]:
     }
 
 
-def _tenant(head: Head, name: str) -> dict[str, Any]:
+def _tenant(head: Head, name: str, reports: Mapping[str, Report]) -> dict[str, Any]:
     gpu = head.known.homes.get(name)
-    report = head.watch.reports[gpu].tenants.get(name) if gpu in head.watch.reports else None
+    heard = None if gpu is None else reports.get(gpu)
+    report = None if heard is None else heard.tenants.get(name)
     found: dict[str, Any] = {
         "gpu": gpu,
         "url": head.known.map.homes.get(name),

@@ -101,7 +101,7 @@ class RayAgents:
         """InputError where a GPU of the scenario is in no machine."""
         nodes = nodes_of(self._ray)
         require_seats(self._run.scenario.gpus, self._seated(nodes), nodes)
-        host = self._run.live_on(self._run.scenario.gpus[0].name, ()).live.host
+        host = self._run.live.host
         if len({each.address for each in nodes}) > 1 and is_loopback(host):
             raise InputError(
                 f"live.host: gateways cannot reach {host} of other machines; give 0.0.0.0, and "

@@ -49,7 +49,11 @@ class HeadActor:
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._ended: str | None = None
-        self._stopping = self._began_before = False
+        self._stopping = False
+        self._began_before: bool | None = None
+        """Whether agents were there before it; None: nobody could say yet."""
+        self._silent: tuple[str, ...] | None = None
+        """GPUs that did not say that they were stopped; None: they were not told to."""
         self._thread = threading.Thread(target=self._lead, name="head", daemon=True)
         self._thread.start()
 
@@ -88,13 +92,17 @@ class HeadActor:
         doing = asyncio.run_coroutine_threadsafe(self._head.move(tenant, gpu), self._loop)
         return doing.result(MOVE_S)
 
-    def stop(self) -> None:
-        """Drain and end every daemon and agent; returns when that is done."""
+    def stop(self) -> tuple[str, ...]:
+        """Drain and end every daemon and agent; GPUs of which nobody said that it was done.
+
+        One that leads no more leaves agents that serve to whoever ends the cluster.
+        """
         self._stopping = True
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
-        if self._links is not None:
+        if self._links is not None and (self._silent is not None or not self._may_serve):
             self._links.end()
+        return self._silent or ()
 
     def _lead(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -103,6 +111,7 @@ class HeadActor:
         except InputError as error:
             self._ended = str(error)
             _log.error("%s", error)
+            self._begin_anew()
         except Exception as error:
             self._ended = f"{type(error).__name__}: {error}; see the head's log"
             _log.exception("the head leads no more")
@@ -113,18 +122,24 @@ class HeadActor:
 
         Not where nothing was served yet: somebody waits to hear why.
         """
-        led = self._began_before or (self._head is not None and bool(self._head.known.homes))
-        if led and not self._stopping:
+        if self._may_serve and not self._stopping:
             time.sleep(AGAIN_S)
             os._exit(1)
 
+    @property
+    def _may_serve(self) -> bool:
+        """Whether somebody may be served, who needs a head; so, too, where Ray could not say."""
+        leads = self._head is not None and bool(self._head.known.homes)
+        return leads or self._began_before is not False
+
     async def _led(self) -> None:
+        ray = imported()
+        # first of all: whatever goes wrong from here on, those who are served need a head
+        self._began_before = has_agents(ray, self._run.name)
         store = SharedStore(self._run.shared, "head")
         since_s = store.windows_since_s(self._run.began_s, self._run.scenario.window_s)
         run = replace(self._run, began_s=since_s)
-        ray = imported()
         self._links = RayAgents(ray, run, self._variables)
-        self._began_before = has_agents(ray, run.name)
         if not self._began_before:  # else it serves already, perhaps with a machine less
             self._links.require_all()
         published = Published(store)
@@ -132,7 +147,7 @@ class HeadActor:
         head.known.map = ClusterMap(admin=_admin(run))
         self._head = head
         await head.run(self._stop, 1 + published.epoch)
-        await head.stop_all()
+        self._silent = await head.stop_all()
 
 
 class Published:
@@ -183,7 +198,6 @@ async def _in_another_process(question: Question) -> ClusterPlan:
 
 
 def _admin(run: ClusterRun) -> str | None:
-    live = run.live_on(run.scenario.gpus[0].name, ()).live
     names = [each.name for each in run.scenario.tenants]
-    found = (read_tokens(live, names, os.environ) or {}).get(ADMIN)
+    found = (read_tokens(run.live, names, os.environ) or {}).get(ADMIN)
     return None if found is None else digest(found)

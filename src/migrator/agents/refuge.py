@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from migrator.core.catalogue import Board
 from migrator.core.cluster import ClusterGpu, ClusterScenario, ClusterTenant
+from migrator.core.placement import configurations
+from migrator.core.service import Service
 from migrator.scenario.load import highest_rps
 
 
@@ -43,14 +46,28 @@ def _units(scenario: ClusterScenario, names: Sequence[str]) -> list[tuple[str, .
 
 def room_for(scenario: ClusterScenario, names: Sequence[str], gpu: ClusterGpu) -> bool:
     """Whether these may share that GPU, and each has an instance's room on it."""
-    board, least = gpu.board, 0
-    for each in scenario.tenants:
-        if each.name in names:
-            if board.name not in each.served:
-                return False
-            least += each.served[board.name].service.min_gpcs
-    apart = any(len(group.intersection(names)) > 1 for group in scenario.rules.apart)
-    return least <= board.compute_slices and not apart
+    board, here = gpu.board, [each for each in scenario.tenants if each.name in names]
+    if any(len(group.intersection(names)) > 1 for group in scenario.rules.apart):
+        return False
+    if any(board.name not in each.served for each in here):
+        return False
+    return _at_once([_least_gpcs(each.served[board.name].service, board) for each in here], board)
+
+
+def _least_gpcs(service: Service, board: Board) -> int:
+    """The smallest instance that it may have to itself and that serves it."""
+    able = service.capabilities_rps(board)
+    return min(gpcs for gpcs, rps in able.items() if rps > 0 and gpcs >= service.min_gpcs)
+
+
+def _at_once(least_gpcs: Sequence[int], board: Board) -> bool:
+    """Whether a configuration has an instance for each, at least so large."""
+    wanted = sorted(least_gpcs, reverse=True)
+    return any(
+        len(wanted) <= len(sizes)
+        and all(gpcs <= size for gpcs, size in zip(wanted, sizes, strict=False))
+        for sizes in configurations(board)
+    )
 
 
 def _fits(

@@ -16,7 +16,7 @@ import msgspec
 
 from migrator.agents.cluster_run import ClusterRun, read_run
 from migrator.agents.overview import overview_text
-from migrator.agents.ray_connection import connected, head_of, nodes_of
+from migrator.agents.ray_connection import begun, connected, head_of, nodes_of
 from migrator.agents.ray_head import started
 from migrator.agents.ray_stop import end_cluster
 from migrator.agents.reports import ClusterMap
@@ -57,6 +57,7 @@ def serve_cluster(
     with connected(address) as ray:
         if shared is None and len({each.address for each in nodes_of(ray)}) > 1:
             _say(_NOT_SHARED)
+        ours = run.name not in begun(ray)
         head = started(ray, run, variables)
         if not _asked(ray, head, "serves", run, wait_s=HEARD_S):
             raise InputError(
@@ -70,9 +71,8 @@ def serve_cluster(
             _say(f"serving {len(found.homes)} tenants on {homes} GPUs; requests: migrator gateway")
             if not detach:
                 _watched(ray, head)
-        except BaseException:
-            _say("draining every GPU")
-            end_cluster(ray, run.name)
+        except BaseException as error:
+            _left(ray, run.name, drain=ours or isinstance(error, KeyboardInterrupt))
             raise
 
 
@@ -93,6 +93,15 @@ def status_text(told: dict[str, Any]) -> str:
     return overview_text(told)
 
 
+def _left(ray: Any, name: str, *, drain: bool) -> None:
+    """Ended by whoever began it or wants it so; what goes wrong here says nothing of its GPUs."""
+    if not drain:
+        _say(f"{name} was there before and goes on; `migrator cluster stop` ends it")
+        return
+    _say("draining every GPU")
+    _say(end_cluster(ray, name).words)
+
+
 def _served(ray: Any, head: Any, run: ClusterRun) -> ClusterMap:
     """The map once every tenant has a home."""
     wanted = {each.name for each in run.scenario.tenants}
@@ -105,6 +114,7 @@ def _served(ray: Any, head: Any, run: ClusterRun) -> ClusterMap:
         except MigratorError:  # it may be started again, or be busy
             if time.monotonic() - heard_s > HEARD_S:
                 raise
+            time.sleep(_LOOK_S)
             continue
         heard_s = time.monotonic()
         if wanted <= set(found.homes):

@@ -39,8 +39,8 @@ def stop(
         if not yes and not _confirmed(name):
             complain("nothing was done; it was not confirmed")
             raise typer.Exit(FAILED)
-        end_cluster(ray, name)
-    print(f"{name} is served no more: every GPU is drained")
+        ending = end_cluster(ray, name)
+    print(f"{name} is served no more: {ending.words}")
 
 
 def _confirmed(name: str) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 from migrator.core.errors import MigratorError
 from migrator.execute.events import Instruction
 from migrator.execute.executor import Executor
+from migrator.runtime.actions import REFUSAL
 from migrator.runtime.gateway import line_of, offered
 from migrator.runtime.labels import Labels
 from migrator.runtime.learning import Learning
@@ -69,6 +70,8 @@ class Admission:
     followed: Callable[[], int]
     """How many decisions of the policy have been followed."""
     _split_at: list[int] = field(default_factory=list)
+    _going: dict[str, bool] = field(default_factory=dict)
+    """Who was told to go and is here still; whether an operator had drained it before."""
     _one_by_one: dict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     async def admit(self, entry: object) -> str:
@@ -80,6 +83,9 @@ class Admission:
         read = self.serving.reader(entry)
         name = read.tenants[0].name
         async with self._one_by_one[name]:
+            if name in self._going:
+                await self._require_ready()
+                await self._stay(name)
             if name in self.tenants:
                 # others may have served it meanwhile: what they accepted is learned from here
                 await self._bring_labels(name)
@@ -99,6 +105,7 @@ class Admission:
             if name not in self.tenants:
                 return f"{name} was not here"
             await self._require_ready()
+            self._going.setdefault(name, self.tenants[name].drained)
             self.router.refuse(name, GONE)
             await self._until(lambda: not self.router.counts[name].total.open, EMPTY_S)
             await self._leave(name)
@@ -118,12 +125,17 @@ class Admission:
         self.overheads_s[name] = overhead_s
         await self.workers.prepare(name, _PREPARED)
         self.router.add(line_of(self.serving, live))
-        first = not any(each.planned for each in self.tenants.values())
-        unplanned = self._split_at[-1:] == [self.followed()]
         self.tenants[name] = run
         if run.version is not None:
             self.recorder.begin_version(name, run.version)
         self.offered[name] = offered(name, self.workers.inputs[name], spec.classes)
+        await self._plan_with(name)
+        await self.claim(name)
+
+    async def _plan_with(self, name: str) -> None:
+        """Returns once an instance serves it; where none does, it is sent away again."""
+        first = not any(each.planned for each in self.tenants.values() if each.name != name)
+        unplanned = self._split_at[-1:] == [self.followed()]
         if first or unplanned:
             # nobody has a plan that this would upset, so nobody waits for one
             self.split()
@@ -135,7 +147,6 @@ class Admission:
                 f"{name} had no instance within {READY_S:g} s and is not served here; see "
                 f"{self.workers.log} and `migrator status`"
             )
-        await self.claim(name)
 
     async def bring(self, name: str) -> None:
         """What is shared of the tenant, from wherever it lived before."""
@@ -146,12 +157,14 @@ class Admission:
 
     async def _bring_labels(self, name: str) -> None:
         if self.serving.shared is not None:
-            rows = await asyncio.to_thread(list, self.serving.shared.fresh_labels(name))
-            await self.labels.bring(rows)
+            fresh = await asyncio.to_thread(self.serving.shared.fresh_labels, name)
+            await self.labels.bring(fresh.rows)
+            self.serving.shared.brought_labels(fresh)  # not before: they would be lost here
 
     async def _leave(self, name: str) -> None:
         """Its instances to others, then forget it; labels and versions stay where they are."""
         tenant = self.tenants[name]
+        self._going.setdefault(name, tenant.drained)
         self.router.refuse(name, GONE)
         tenant.drained, tenant.retraining = True, None  # else it is planned for until that ends
         self.trainings.cancel(name)
@@ -160,6 +173,17 @@ class Admission:
         await self.workers.prepare(name, 0)
         del self.tenants[name]
         self.offered.pop(name, None)
+        del self._going[name]
+
+    async def _stay(self, name: str) -> None:
+        """It was to go, and that failed: take its requests again, unless an operator drained it."""
+        tenant, drained = self.tenants[name], self._going[name]
+        await self.workers.prepare(name, _PREPARED)
+        tenant.drained = tenant.drained and drained
+        self.router.refuse(name, REFUSAL if tenant.drained else None)
+        del self._going[name]
+        if not tenant.drained:
+            await self._plan_with(name)
 
     def _plan_without(self, why: str) -> None:
         if any(each.planned for each in self.tenants.values()):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 from migrator.core.errors import MigratorError
 from migrator.runtime.decisions import Decisions
 from migrator.runtime.recorder import Recorder
 from migrator.runtime.shared_store import SharedStore
+from migrator.runtime.shared_versions import NotOursError
 from migrator.runtime.tenant_run import TenantRun
 from migrator.runtime.versions import Version, Versions
 from migrator.serve.links import ServingWorker
@@ -32,28 +34,66 @@ class Handover:
         self._tenants, self._workers_of, self._shared = tenants, workers_of, shared
         self._versions_of = versions_of
         self._recorder, self._decisions = recorder, decisions
+        self._one_by_one: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._due: set[str] = set()
+        """Tenants that are served here without the store knowing it yet."""
 
     async def swap(self, tenant: str, version: Version) -> None:
         """Every worker of the tenant serves the new version; requests in flight keep theirs."""
-        # all at once: one that hangs must not keep the others waiting
-        await asyncio.gather(*(self._swap(each, version) for each in self._workers_of(tenant)))
+        await self._swap_all(version)
         await self.share(tenant)
 
     async def share(self, tenant: str, *, claim: bool = False) -> None:
         """What serves it now is what it begins with elsewhere.
 
-        `claim`: it has just begun to be served here, whoever served it before.
+        `claim`: it has just begun to be served here, whoever served it before. A claim that fails
+        is made again with the next version.
         """
-        version, versions = self._tenants[tenant].version, self._versions_of(tenant)
-        if self._shared is None or version is None:
+        async with self._one_by_one[tenant]:
+            run = self._tenants.get(tenant)  # None: it went meanwhile
+            if self._shared is None or run is None:
+                return
+            if claim:
+                self._due.add(tenant)
+            try:
+                await self._kept(self._shared, run)
+            except Exception as error:  # whatever a store may raise
+                if isinstance(error, NotOursError):
+                    self._due.discard(tenant)  # who claimed it after us has it
+                number = run.version.number if run.version else 0
+                words = f"{tenant}: version {number} is not in the shared store: {error}"
+                _log.warning("%s", words)
+                self._recorder.event("model", words, tenant=tenant)
+
+    async def _kept(self, shared: SharedStore, run: TenantRun) -> None:
+        """What serves is in the store; what others shared meanwhile serves before that."""
+        versions, claim = self._versions_of(run.name), run.name in self._due
+        if run.version is None and claim:
+            found = await asyncio.to_thread(shared.bring_version, versions)
+            await self._go_on_from(run, None, found)
+        while (version := run.version) is not None:
+            keep = shared.keep_version
+            newer = await asyncio.to_thread(keep, version, versions, claim=claim)
+            if newer is None:
+                self._due.discard(run.name)
+                return
+            await self._go_on_from(run, version, newer)
+
+    async def _go_on_from(
+        self, run: TenantRun, before: Version | None, version: Version | None
+    ) -> None:
+        """Serve what others shared, unless a retraining has ended here meanwhile."""
+        if version is None or run.version != before:
             return
-        try:
-            keep = self._shared.keep_version
-            await asyncio.to_thread(keep, version, versions, claim=claim)
-        except Exception as error:  # whatever a store may raise
-            words = f"{tenant}: version {version.number} is not in the shared store: {error}"
-            _log.warning("%s", words)
-            self._recorder.event("model", words, tenant=tenant)
+        run.goes_on_from(version)
+        run.estimate = None
+        self._recorder.begin_version(run.name, version, "shared by where it was served before")
+        await self._swap_all(version)
+
+    async def _swap_all(self, version: Version) -> None:
+        # all at once: one that hangs must not keep the others waiting
+        workers = self._workers_of(version.tenant)
+        await asyncio.gather(*(self._swap(each, version) for each in workers))
 
     async def _swap(self, worker: ServingWorker, version: Version) -> None:
         tenant = version.tenant

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ class SharedFiles:
         self.writer = writer
         self.local = "file" in _protocols(self._files)
         """Whether it is a disk: files can be appended to, and have to be flushed."""
+        self._begun = count(1)
 
     def path(self, name: str) -> str:
         """As the file system has it."""
@@ -98,8 +100,10 @@ class SharedFiles:
     def _whole(self, name: str, write: Callable[[Path], object]) -> None:
         whole = Path(self.path(name))
         whole.parent.mkdir(parents=True, exist_ok=True)
-        # process numbers are the same on many machines: the writer's name is not
-        unfinished = whole.with_name(f".{whole.name}.{self.writer}{_UNFINISHED}")
+        # process numbers are the same on many machines: the writer's name is not; two of its
+        # threads may write the same file
+        begun = next(self._begun)
+        unfinished = whole.with_name(f".{whole.name}.{begun}.{self.writer}{_UNFINISHED}")
         try:
             write(unfinished)
             synced(unfinished)

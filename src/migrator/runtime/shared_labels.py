@@ -10,8 +10,10 @@ import io
 import os
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -24,10 +26,18 @@ KEPT_BYTES = 2**30
 """Of a tenant's labels; the oldest files go first."""
 FILE_BYTES = 2**26
 COMMITS = 1000
-"""In an object store, between two looks at how much there is."""
+"""Of a tenant in an object store, between two looks at how much there is."""
 _HEAD = struct.Struct("<II")
 """Of every record: its length and checksum."""
 _ROWS = ".rows"
+
+
+@dataclass(frozen=True)
+class FreshLabels:
+    """What others have written since, and how far their files are read with it."""
+
+    rows: Sequence[SampleRow]
+    ends: Mapping[str, int]
 
 
 class SharedLabels:
@@ -37,9 +47,10 @@ class SharedLabels:
         self._files = files
         self._open: dict[str, IO[bytes]] = {}
         self._written: dict[str, int] = {}
-        self._count = 0
+        self._begun: Counter[str] = Counter()
+        """Files per tenant."""
         self._read: dict[str, int] = {}
-        """How far every file of others has been read."""
+        """Up to where what others wrote, file by file, has been brought."""
 
     def keep(self, rows: Sequence[SampleRow]) -> None:
         """Returns when they are kept; whatever it raises, they may not be."""
@@ -55,16 +66,19 @@ class SharedLabels:
         for _, content in self._files.read_many(self._names(tenant)):
             yield from _parsed(content)[0]
 
-    def fresh(self, tenant: str) -> Iterator[SampleRow]:
-        """What others have written since this was last asked."""
-        sizes = self._sizes(tenant)
-        news = [name for name, size in sizes.items() if size > self._read.get(name, 0)]
-        begun = [each for each in news if each in self._read]
-        for name in begun:
-            content = self._files.read(name, self._read[name])
-            yield from self._gone_through(name, content or b"")
-        for name, content in self._files.read_many([e for e in news if e not in self._read]):
-            yield from self._gone_through(name, content)
+    def fresh(self, tenant: str) -> FreshLabels:
+        """What others have written and was not brought yet: the same again until `brought`."""
+        rows: list[SampleRow] = []
+        ends: dict[str, int] = {}
+        for name, content in self._news(tenant):
+            some, end = _parsed(content)
+            rows += some
+            ends[name] = self._read.get(name, 0) + end
+        return FreshLabels(rows, ends)
+
+    def brought(self, fresh: FreshLabels) -> None:
+        """They are kept here: they are not fresh any more."""
+        self._read |= fresh.ends
 
     def close(self) -> None:
         """Let go of what is open."""
@@ -72,15 +86,19 @@ class SharedLabels:
             each.close()
         self._open.clear()
 
-    def _gone_through(self, name: str, content: bytes) -> list[SampleRow]:
-        rows, end = _parsed(content)
-        self._read[name] = self._read.get(name, 0) + end
-        return rows
+    def _news(self, tenant: str) -> Iterator[tuple[str, bytes]]:
+        """What has come to every file of others."""
+        sizes = self._sizes(tenant)
+        news = [name for name, size in sizes.items() if size > self._read.get(name, 0)]
+        for name in news:
+            if name in self._read:
+                yield name, self._files.read(name, self._read[name]) or b""
+        yield from self._files.read_many([each for each in news if each not in self._read])
 
     def _append(self, tenant: str, records: bytes) -> None:
         if not self._files.local:
             self._files.write(self._next_name(tenant), records)
-            if self._count % COMMITS == 0:
+            if self._begun[tenant] % COMMITS == 1:  # with the first: a life may be short
                 self._drop_old(tenant)
             return
         try:
@@ -108,8 +126,8 @@ class SharedLabels:
         return self._open[tenant]
 
     def _next_name(self, tenant: str) -> str:
-        self._count += 1
-        return f"labels/{tenant}/{self._files.writer}-{self._count:08d}{_ROWS}"
+        self._begun[tenant] += 1
+        return f"labels/{tenant}/{self._files.writer}-{self._begun[tenant]:08d}{_ROWS}"
 
     def _names(self, tenant: str) -> list[str]:
         found = self._files.sizes(f"labels/{tenant}")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from migrator.runtime.label_rows import SampleRow
 from migrator.runtime.shared_files import SharedFiles
-from migrator.runtime.shared_labels import SharedLabels
+from migrator.runtime.shared_labels import FreshLabels, SharedLabels
 from migrator.runtime.shared_versions import SharedVersions
 from migrator.runtime.versions import Version, Versions
 
@@ -36,16 +36,21 @@ class SharedStore:
         """Every label of the tenant, the oldest first."""
         return self._labels.all(tenant)
 
-    def fresh_labels(self, tenant: str) -> Iterator[SampleRow]:
-        """Those that others have kept since this was last asked."""
+    def fresh_labels(self, tenant: str) -> FreshLabels:
+        """Those that others have kept and that were not brought yet: told again until they are."""
         return self._labels.fresh(tenant)
 
-    def keep_version(self, version: Version, versions: Versions, *, claim: bool) -> None:
+    def brought_labels(self, fresh: FreshLabels) -> None:
+        """They are kept here too by now."""
+        self._labels.brought(fresh)
+
+    def keep_version(self, version: Version, versions: Versions, *, claim: bool) -> Version | None:
         """From now on the tenant begins with this version elsewhere, and can go back from it.
 
         `claim`: this daemon has just begun to serve it; otherwise NotOursError where another has.
+        A version instead of None: another shared that one, it has to serve before any is kept.
         """
-        self._versions.keep(version, versions, claim=claim)
+        return self._versions.keep(version, versions, claim=claim)
 
     def bring_version(self, versions: Versions) -> Version | None:
         """What served last, wherever that was, is here too; None: nothing ever did."""

@@ -35,26 +35,35 @@ class SharedVersions:
     def __init__(self, files: SharedFiles) -> None:
         self._files = files
 
-    def keep(self, version: Version, versions: Versions, *, claim: bool) -> None:
+    def keep(self, version: Version, versions: Versions, *, claim: bool) -> Version | None:
         """From now on the tenant begins with this version elsewhere, and can go back from it.
 
         `claim`: this daemon has just begun to serve it; otherwise NotOursError where another has.
+        A version instead of None: another shared that one, it has to serve before any is kept.
         """
         folder = f"versions/{version.tenant}"
         self._own(folder, version.tenant, claim=claim)
+        serving = self._kept(folder, version)
+        # weights take a while: another may have claimed the tenant, or shared its last one
+        self._own(folder, version.tenant, claim=False)
+        known = self._entry(version.tenant)
+        if known is not None and _tells(known, serving, versions.highest, claim=claim):
+            found = self.bring(versions)
+            if found is not None and found != version:
+                return found
         earlier = [each for each in versions.good() if each.number < version.number]
-        serving, *before = [self._kept(folder, e) for e in (version, *earlier[: VERSIONS_KEPT - 1])]
+        before = [self._kept(folder, each) for each in earlier[: VERSIONS_KEPT - 1]]
         entry = {**serving, "earlier": before, "highest": versions.highest}
         self._files.write(f"{folder}/{_SERVING}", json.dumps(entry).encode())
         self._drop_old(folder, version.number, {e["weights"] for e in (serving, *before)})
         self._files.clear_unfinished(folder)
+        return None
 
     def bring(self, versions: Versions) -> Version | None:
         """What served last is here too, with what to go back to; others are withdrawn here too."""
-        content = self._files.read(f"versions/{versions.tenant}/{_SERVING}")
-        if content is None:
+        entry = self._entry(versions.tenant)
+        if entry is None:
             return None
-        entry: dict[str, Any] = json.loads(content)
         listed = [entry, *entry.get("earlier", ())]
         brought = [each for each in listed if self._brought(versions, each)]
         if not brought and versions.newest_good() is None:
@@ -63,9 +72,19 @@ class SharedVersions:
                 f"{folder}: the weights there are damaged; remove {_SERVING} beside them to begin "
                 "without"
             )
-        if brought and "earlier" in entry:
-            versions.withdraw_up_to(entry["highest"], {each["number"] for each in brought})
+        known = {each["number"] for each in brought} if "earlier" in entry else ()
+        highest = _highest(entry)
+        # where that tells nothing those that are here stay; no number is given again in any case
+        versions.withdraw_up_to(highest, known or range(highest + 1))
         return versions.newest_good()
+
+    def _entry(self, tenant: str) -> dict[str, Any] | None:
+        """What the store says of a tenant; None: nobody has shared anything."""
+        content = self._files.read(f"versions/{tenant}/{_SERVING}")
+        if content is None:
+            return None
+        entry: dict[str, Any] = json.loads(content)
+        return entry
 
     def _own(self, folder: str, tenant: str, *, claim: bool) -> None:
         us = self._files.writer.encode()
@@ -119,6 +138,22 @@ class SharedVersions:
             number = name.partition(".")[0].partition("-")[0]
             if name not in named and number.isdecimal() and int(number) <= newest - VERSIONS_KEPT:
                 self._files.remove(path)
+
+
+def _tells(
+    known: Mapping[str, Any], serving: Mapping[str, Any], highest: int, *, claim: bool
+) -> bool:
+    """Whether what the store knows has to be looked at before it is overwritten.
+
+    Who claims has not seen what others did: a newer version, or that they went back from one.
+    """
+    same = (known["number"], known["sha256"]) == (serving["number"], serving["sha256"])
+    return _highest(known) > highest or (claim and not same)
+
+
+def _highest(entry: Mapping[str, Any]) -> int:
+    """Of the numbers that have been given."""
+    return int(max(entry["number"], entry.get("highest", 0)))
 
 
 def _sha256(path: Path) -> str:

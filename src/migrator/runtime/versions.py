@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from migrator.core.errors import InputError
@@ -44,7 +45,7 @@ class Version:
 
 
 class Versions:
-    """The versions of one tenant in `folder`/TENANT; there is one writer, the daemon."""
+    """The versions of one tenant in `folder`/TENANT; there is one writer, the daemon's threads."""
 
     def __init__(
         self,
@@ -56,6 +57,8 @@ class Versions:
     ) -> None:
         self.tenant, self.folder = tenant, folder / tenant
         self._kept, self._warn = max(2, kept), warn
+        self._changing = Lock()
+        """One is added while another is brought: else both might get one number."""
 
     def newest_good(self) -> Version | None:
         """The newest version that is whole; a warning for every damaged one passed over."""
@@ -79,15 +82,17 @@ class Versions:
         """
         if not weights.is_file():
             raise InputError(f"{weights}: there are no weights of {self.tenant}; retrain again")
-        added = self._added(max(self.highest + 1, least), weights, accuracy, about or {})
-        self._drop_old()
+        with self._changing:
+            added = self._added(max(self.highest + 1, least), weights, accuracy, about or {})
+            self._drop_old()
         return added
 
     def restore(
         self, number: int, weights: Path, accuracy: float | None, about: Mapping[str, Any]
     ) -> Version:
         """One that was added where the tenant lived before, under the number it has there."""
-        return self._added(number, weights, accuracy, about)
+        with self._changing:
+            return self._added(number, weights, accuracy, about)
 
     def whole(self, number: int) -> Version | None:
         """That version, if it is here and undamaged."""
@@ -107,7 +112,7 @@ class Versions:
 
     def withdraw_up_to(self, highest: int, kept: Collection[int]) -> None:
         """Withdraw all others up to that number, which is not given again either."""
-        with self._writing():
+        with self._changing, self._writing():
             self.folder.mkdir(parents=True, exist_ok=True)
             for each in self._numbers(_ABOUT):
                 if each <= highest and each not in kept:
@@ -153,7 +158,7 @@ class Versions:
                 f"{self.tenant}: there is no earlier version to go back to; retrain the model or "
                 "give other weights"
             )
-        with self._writing():
+        with self._changing, self._writing():
             for each in sorted(self._numbers(_ABOUT), reverse=True):
                 if each >= number:
                     about = self._path(each, _ABOUT)

@@ -1,0 +1,109 @@
+"""Serving a cluster from a terminal: what becomes of it when that goes wrong. Without Ray."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.agents import cluster_file, cluster_run
+
+from migrator.agents.ray_connection import HEAD, NAMESPACE, agents_of
+from migrator.agents.ray_stop import Ending
+from migrator.cli import cluster_serve
+from migrator.core.errors import InputError, MigratorError
+
+
+class Ray:
+    """A cluster with these actors."""
+
+    def __init__(self, *names: str) -> None:
+        told = [{"name": each, "namespace": NAMESPACE} for each in names]
+        self.util = SimpleNamespace(list_named_actors=lambda **_: told)
+
+    def nodes(self) -> list[Any]:
+        return []
+
+
+Served = Callable[..., list[str]]
+
+
+@pytest.fixture
+def served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Served:
+    """Serves where `error` comes of it: the clusters that were ended."""
+    path = cluster_file(tmp_path, ["a"], [{"name": "g1"}])
+
+    def serve(ray: Ray, error: BaseException) -> list[str]:
+        ended: list[str] = []
+
+        @contextmanager
+        def connected(_: str) -> Iterator[Ray]:
+            yield ray
+
+        def fail(*_: object) -> None:
+            raise error
+
+        def end(_: object, name: str) -> Ending:
+            ended.append(name)
+            return Ending(True, ("g1",))
+
+        monkeypatch.setattr(cluster_serve, "connected", connected)
+        monkeypatch.setattr(cluster_serve, "started", lambda *_: "the head")
+        monkeypatch.setattr(cluster_serve, "_asked", lambda *_, **__: True)
+        monkeypatch.setattr(cluster_serve, "_served", fail)
+        monkeypatch.setattr(cluster_serve, "end_cluster", end)
+        monkeypatch.setattr(signal, "signal", lambda *_: None)
+        with pytest.raises(type(error)):
+            cluster_serve.serve_cluster(
+                path, "auto", driver="emulated", shared=None, state=tmp_path, detach=True
+            )
+        said = capsys.readouterr().err
+        assert ("goes on" in said) == (not ended)
+        assert ("g1 did not answer" in said) == bool(ended)
+        return ended
+
+    return serve
+
+
+@pytest.mark.parametrize("there", [HEAD.format(name="small"), f"{agents_of('small')}g1"])
+def test_a_cluster_that_was_there_is_not_drained_as_its_head_tells_of_trouble(
+    served: Served, there: str
+) -> None:
+    assert served(Ray(there), InputError("the store cannot be used; give another")) == []
+
+
+def test_one_that_could_not_be_begun_is_ended_and_others_are_not(served: Served) -> None:
+    others = Ray(HEAD.format(name="another"), f"{agents_of('another')}g1")
+    assert served(others, InputError("no GPU has room; add one")) == ["small"]
+
+
+def test_whoever_wants_it_ended_ends_it_even_where_it_was_there(served: Served) -> None:
+    assert served(Ray(HEAD.format(name="small")), KeyboardInterrupt()) == ["small"]
+
+
+def test_a_head_that_is_dead_at_once_is_not_asked_without_a_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s, asked = [0.0], []
+
+    def gone(*_: object) -> None:
+        asked.append(now_s[0])
+        if len(asked) > 1000:
+            raise AssertionError("it spins")
+        raise MigratorError("the head does not answer; try again")
+
+    def sleep(seconds: float) -> None:
+        now_s[0] += seconds
+
+    monkeypatch.setattr(cluster_serve, "_asked", gone)
+    clock = SimpleNamespace(monotonic=lambda: now_s[0], sleep=sleep)
+    monkeypatch.setattr(cluster_serve, "time", clock)
+    with pytest.raises(MigratorError, match="does not answer"):
+        cluster_serve._served(None, None, cluster_run(tmp_path, ["a"], [{"name": "g1"}]))
+    assert now_s[0] > cluster_serve.HEARD_S

@@ -54,7 +54,8 @@ def plan_cluster(
         ),
     ] = None,
     seconds: Annotated[
-        float, typer.Option(min=0.1, max=1e6, help="Begin no further planning after so long.")
+        float,
+        typer.Option(min=0.1, max=1e6, help="Answer after about so long, with what is known."),
     ] = 60.0,
     jobs: Jobs = None,
     ray: RayAddress = None,

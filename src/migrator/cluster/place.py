@@ -32,6 +32,8 @@ MOST_PLANNED = 160
 """Sets that the planner is asked about, unless the caller says otherwise."""
 _PART_FOR_LIKES = 0.35
 """Of the budget, where near kinds are placed alike: the rest is for the tenants themselves."""
+_BEGUN = 0.85
+"""Of the time: no plan is begun after it, so that the answer is there when the time is over."""
 
 
 def place(
@@ -43,14 +45,15 @@ def place(
     most_planned: int = MOST_PLANNED,
     told: Callable[[], None] = lambda: None,
 ) -> ClusterPlan:
-    """Who lives where. `current`: tenant -> GPU of now; `seconds`: begin nothing new after them.
+    """Who lives where. `current`: tenant -> GPU of now; `seconds`: to be done by then, about.
 
     Without `seconds` only work is counted, so that the same scenario has the same placement.
     """
     began = perf_counter()
     kinds = _Kinds.of(scenario)
     part = _PART_FOR_LIKES if kinds.merged else 1.0
-    budget = Budget(round(part * most_planned), None if seconds is None else began + part * seconds)
+    until = None if seconds is None else began + part * _BEGUN * seconds
+    budget = Budget(round(part * most_planned), until)
     market = open_market(
         scenario,
         kinds.classes,
@@ -67,7 +70,7 @@ def place(
         for gpu, each in homes.living.items()
     }
     if kinds.merged:
-        budget.until = None if seconds is None else began + seconds
+        budget.until = None if seconds is None else began + _BEGUN * seconds
         worth = planned_themselves(scenario, market, names, homes, kinds.of_tenant)
         bound = pooled_bound(scenario, [kinds.of_tenant[n] for e in names.values() for n in e])
     else:

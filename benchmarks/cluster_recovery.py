@@ -190,9 +190,12 @@ def main() -> None:
     rounds = []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mr")))
-        temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="mr"))
+        # Ray's default folder, for its clusters of tests; in /tmp, as paths of sockets are short
+        temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="mr", dir="/tmp"))
+        Path(temporary, "ray").mkdir()
+        os.environ["RAY_TMPDIR"] = temporary
         cluster: Any = import_module("ray.cluster_utils").Cluster(
-            initialize_head=True, head_node_args={**NODE, "temp_dir": temporary}
+            initialize_head=True, head_node_args=NODE
         )
         stack.callback(cluster.shutdown)
         ray.init(

@@ -93,7 +93,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     rules: dict[str, Any] = {"gpus": boards, "apart": [["photos", "mail"]]}
     with ray_nodes("n1", "n2") as nodes:
         run = cluster_run(folder, TENANTS, gpus, window_s=20, trained=True, cluster=rules)
-        said = _serve(folder / "small.yaml", nodes.address, run)
+        said = _serve(folder / "small.yaml", "auto", run)
         assert f"serving {len(TENANTS)} tenants" in said
         made = World(run, nodes, head_of(nodes.ray, "small"), "", folder)
         try:

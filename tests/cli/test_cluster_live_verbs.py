@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.agents import cluster_file
 from support.live_daemon import scenario_file
+from support.ray_nodes import ray_folder
 from typer.testing import CliRunner
 
 from migrator.agents import ray_connection
@@ -56,6 +57,34 @@ def test_an_address_that_does_not_answer_is_named(cluster: str, tmp_path: Path) 
             assert code
             assert f"no Ray cluster answers at {address!r}" in words
             assert "ray start --head" in words
+
+
+def test_auto_where_no_ray_runs_is_one_sentence(
+    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where Ray never ran, and where a cluster that crashed has left its address behind."""
+    pytest.importorskip("ray", reason="pip install 'migrator[cluster]'")
+    # clusters of other tests run on this machine, and Ray looks through all processes
+    monkeypatch.setattr("ray._private.services._find_address_from_flag", lambda _: set())
+    with ray_folder() as folder, socket.socket() as taken:
+        folder.rmdir()
+        taken.bind(("127.0.0.1", 0))
+        for there in (None, f"127.0.0.1:{taken.getsockname()[1]}"):
+            if there is not None:
+                folder.mkdir()
+                (folder / "ray_current_cluster").write_text(there)
+            for arguments in (
+                ("serve", cluster, "--cluster", "auto", "--state", str(tmp_path)),
+                ("gateway", "--cluster", "auto", "--port", "0"),
+                ("status", "--cluster", "auto"),
+                ("cluster", "stop", "auto", "--yes"),
+                ("cluster", "plan", cluster, "--ray", "auto"),
+            ):
+                code, words = said(*arguments)
+                assert code
+                last = words.splitlines()[-1]
+                assert "no Ray cluster answers at 'auto'" in last
+                assert "start one with `ray start --head`" in last
 
 
 def test_nobody_is_stopped_without_being_asked() -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 from support.clusters import MODELS, cluster, tenant
+from support.ray_nodes import ray_folder
 
 from migrator.cluster.place import place
 from migrator.cluster.simulate import simulate_placed
@@ -69,7 +70,7 @@ def test_an_address_that_does_not_answer_is_one_sentence() -> None:
 def ray() -> Iterator[Workers]:
     if not RAY:
         pytest.skip("needs ray")
-    with open_workers(None, "local") as workers:
+    with ray_folder(), open_workers(None, "local") as workers:
         yield workers
 
 

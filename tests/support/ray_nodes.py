@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from migrator.agents.ray_connection import NAMESPACE, imported
@@ -52,25 +52,37 @@ class RayNodes:
 @contextmanager
 def ray_nodes(*names: str) -> Iterator[RayNodes]:
     """A head node and these; ended whatever happens."""
-    before = dict(os.environ)
-    os.environ.update(VARIABLES)
     ray = imported()
     from ray.cluster_utils import Cluster
 
-    folder = tempfile.mkdtemp(prefix="mr")  # short: sockets lie below it
-    cluster: Any = Cluster(
-        initialize_head=True, head_node_args={**_NODE, "temp_dir": folder, "node_name": "first"}
-    )
-    try:
+    with ray_folder(), ExitStack() as stack:
+        os.environ.update(VARIABLES)
+        cluster: Any = Cluster(initialize_head=True, head_node_args={**_NODE, "node_name": "first"})
+        stack.callback(cluster.shutdown)
+        stack.callback(ray.shutdown)
         ray.init(
             address=cluster.address, namespace=NAMESPACE, logging_level="ERROR", log_to_driver=False
         )
         found = RayNodes(ray, cluster)
         found.restore(names)
         yield found
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
-        os.environ.clear()
-        os.environ.update(before)
-        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def ray_folder() -> Iterator[Path]:
+    """A temporary folder that is Ray's default one until the end, then the environment as before.
+
+    Ray's own test cluster writes its address below the default folder and does not create it. In
+    /tmp, whatever TMPDIR is: paths of sockets have at most 107 characters.
+    """
+    before = dict(os.environ)
+    with tempfile.TemporaryDirectory(prefix="mr", dir="/tmp", ignore_cleanup_errors=True) as made:
+        folder = Path(made, "ray")
+        folder.mkdir()
+        os.environ["RAY_TMPDIR"] = made
+        os.environ.pop("RAY_ADDRESS", None)
+        try:
+            yield folder
+        finally:
+            os.environ.clear()
+            os.environ.update(before)

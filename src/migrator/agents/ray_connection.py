@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -11,9 +10,9 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from migrator.agents.nodes import Node
+from migrator.cluster.workers import is_listening
 from migrator.core.errors import InputError, MigratorError
 
-ANSWERS_WITHIN_S = 5.0
 NAMESPACE = "migrator"
 HEAD = "head of {name}"
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1"}
@@ -36,7 +35,7 @@ def connected(address: str) -> Iterator[Any]:
     """Ray, connected to the cluster there until the end."""
     ray = imported()
     try:
-        listens = _knock(address)
+        listens = is_listening(address)
     except OSError as error:
         raise _nobody_at(address, error) from error
     try:
@@ -137,12 +136,3 @@ def _nobody_at(address: str, error: Exception) -> InputError:
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(".:")[:200] if lines else type(error).__name__
-
-
-def _knock(address: str) -> bool:
-    """Whether somebody listens at HOST:PORT, OSError where not: Ray would try for minutes."""
-    host, colon, port = address.rpartition("://")[2].rpartition(":")
-    if colon and port.isdigit():
-        socket.create_connection((host.strip("[]"), int(port)), ANSWERS_WITHIN_S).close()
-        return True
-    return False

@@ -109,7 +109,7 @@ def _ray(address: str) -> Iterator[RayWorkers]:
             "--ray needs ray, which is not installed: pip install ray, or leave --ray out"
         ) from error
     try:
-        _knock(address)
+        is_listening(address)
         ray.init(address=address, logging_level="ERROR", log_to_driver=False)
     except (OSError, ValueError, RuntimeError) as error:
         if "Version mismatch" in str(error):
@@ -132,8 +132,16 @@ def _first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
 
 
-def _knock(address: str) -> None:
-    """OSError where nobody listens at HOST:PORT: Ray itself would try for minutes."""
+def is_listening(address: str) -> bool:
+    """Whether a process listens at HOST:PORT, or where Ray looks for `auto`; OSError where not.
+
+    Ray itself would try for minutes, also at an address that a crashed cluster left behind.
+    """
+    if address == "auto":
+        services = import_module("ray._private.services")
+        address = services.get_ray_address_from_environment(address, None)
     host, colon, port = address.rpartition("://")[2].rpartition(":")
     if colon and port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), ANSWERS_WITHIN_S).close()
+        return True
+    return False

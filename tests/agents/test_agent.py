@@ -7,10 +7,12 @@ import json
 import os
 import signal
 import sqlite3
+import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -154,16 +156,24 @@ def test_the_last_tenant_goes_while_it_is_retrained_and_one_comes_to_an_empty_gp
     assert infer(pair.second.url, "c").status_code == 200
 
 
+def ordered(agent: GpuAgent, body: object, key: str | None) -> tuple[int, Mapping[str, Any]]:
+    """What a daemon answers to an order that comes without its agent."""
+    path = "/admin/tenants"
+    return asked(agent.url, "POST", path, token=None, body=body, wait_s=30, order_key=key)
+
+
 def test_what_cannot_be_taken_on_is_refused_in_words_and_disturbs_nobody(pair: Pair) -> None:
     entry = {**pair.run.entry("a"), "name": "z", "model": "support.means_model:Nobody"}
-    status, told = asked(
-        pair.second.url, "POST", "/admin/tenants", token=None, body={"come": entry}, wait_s=30
-    )
+    key = pair.second._daemon.order_key
+    status, told = ordered(pair.second, {"come": entry}, key)
     assert status == 400, told
-    status, told = asked(
-        pair.second.url, "POST", "/admin/tenants", token=None, body={"come": {}, "go": "c"}
-    )
+    status, told = ordered(pair.second, {"come": {}, "go": "c"}, key)
     assert (status, told["error"]) == (400, "come, go: give one of both")
+    for wrong in (None, "", "0" * len(key)):
+        status, told = ordered(pair.second, {"go": "c"}, wrong)
+        assert status == 403, told
+        assert "only the cluster's head" in told["error"]
+    assert stat.S_IMODE(pair.second._daemon.lease.stat().st_mode) == 0o600
     assert infer(pair.second.url, "c").status_code == 200
 
 

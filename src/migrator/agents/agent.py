@@ -133,7 +133,13 @@ class GpuAgent:
             return self._deposed()
         try:
             status, told = asked(
-                self.url, "POST", "/admin/tenants", token=self._token, body=body, wait_s=TAKE_S
+                self.url,
+                "POST",
+                "/admin/tenants",
+                token=self._token,
+                body=body,
+                wait_s=TAKE_S,
+                order_key=self._daemon.order_key,
             )
         except MigratorError as error:
             return Answer(False, str(error), self._epoch)

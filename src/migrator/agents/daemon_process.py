@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -22,6 +23,7 @@ from migrator.agents.gpu_daemon import Settings
 from migrator.core.errors import MigratorError
 from migrator.gpu.processes import Process
 from migrator.learn.atomic import written_whole
+from migrator.serve.tenant_routes import ORDER_KEY
 
 _MOST_BYTES = 2**22
 _LOOK_S = 0.05
@@ -84,6 +86,13 @@ class DaemonProcess:
                 self._tell()
 
     @property
+    def order_key(self) -> str:
+        """The key that orders to this daemon must carry; only its user can read the lease."""
+        with suppress(OSError):
+            return self.lease.read_text(encoding="ascii")
+        return ""
+
+    @property
     def pid(self) -> int | None:
         """Its number; None: there is none."""
         return self._process.pid if self._process else None
@@ -130,7 +139,9 @@ class DaemonProcess:
         for each in self.folder.glob(f"{_LEASE}.*"):
             each.unlink(missing_ok=True)
         self.lease = self.folder.absolute() / f"{_LEASE}.{time.time_ns()}"
-        self.renew()
+        handle = os.open(self.lease, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.write(secrets.token_hex())
         return self.lease
 
     @property
@@ -149,11 +160,20 @@ def _environment() -> dict[str, str]:
 
 
 def asked(
-    url: str, method: str, path: str, *, token: str | None, body: object = None, wait_s: float = 2.0
+    url: str,
+    method: str,
+    path: str,
+    *,
+    token: str | None,
+    body: object = None,
+    wait_s: float = 2.0,
+    order_key: str | None = None,
 ) -> tuple[int, Mapping[str, Any]]:
     """Status and answer of a daemon; MigratorError where none comes."""
     parts = urlsplit(url)
     headers = {} if token is None else {"authorization": f"Bearer {token}"}
+    if order_key is not None:
+        headers[ORDER_KEY] = order_key
     sent = None if body is None else json.dumps(body)
     if sent is not None:
         headers["content-type"] = "application/json"

@@ -44,7 +44,7 @@ class Settings(msgspec.Struct, frozen=True):
     port: int
     tenants: tuple[str, ...]
     lease: str
-    """Whoever wants it to live touches this file."""
+    """The agent touches this file to keep the daemon alive; it holds the key of its orders."""
 
 
 def serving_of(settings: Settings) -> Serving:
@@ -62,7 +62,18 @@ def serving_of(settings: Settings) -> Serving:
         shared=SharedStore(run.shared, gpu.replace("/", "_")),
         ahead=run.models,
         windows_since_s=run.began_s,
+        order_key=_order_key(Path(settings.lease)),
     )
+
+
+def _order_key(lease: Path) -> str:
+    try:
+        return lease.read_text(encoding="ascii")
+    except OSError as error:
+        raise MigratorError(
+            f"{lease}: the lease cannot be read ({error.strerror}); its agent has started another "
+            "daemon, or has ended"
+        ) from error
 
 
 def tokens_of(live: Live, run: ClusterRun) -> Tokens:

@@ -29,7 +29,7 @@ from migrator.runtime.window_clock import WindowClock
 from migrator.scenario.live import LiveScenario
 from migrator.serve.assignment import ModelSpec
 from migrator.serve.links import Workers
-from migrator.serve.refusals import ConflictError, NotFoundError
+from migrator.serve.refusals import ConflictError
 from migrator.serve.router import Router
 from migrator.serve.tensors import Offered
 
@@ -76,10 +76,7 @@ class Admission:
 
     async def admit(self, entry: object) -> str:
         """Serve this tenant too, an entry as scenarios have them; returns once it is served."""
-        if self.serving.reader is None:
-            raise NotFoundError(
-                "tenant: none is taken on here; write it into the scenario and start it again"
-            )
+        assert self.serving.reader is not None, "the API takes orders in a cluster only"
         read = self.serving.reader(entry)
         name = read.tenants[0].name
         async with self._one_by_one[name]:

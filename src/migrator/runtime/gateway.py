@@ -19,7 +19,7 @@ from migrator.runtime.window_clock import WindowClock
 from migrator.scenario.live import LiveTenant
 from migrator.serve.api import application
 from migrator.serve.assignment import InputKind
-from migrator.serve.backend import Backend, Feedback
+from migrator.serve.backend import Backend, Feedback, TenantChanges
 from migrator.serve.limits import Limits
 from migrator.serve.line import Served
 from migrator.serve.origin import require_own_page
@@ -51,8 +51,8 @@ def server_of(
     status: Callable[[], Mapping[str, Any]],
     act: Callable[[ActionKind, str | None, str], Awaitable[Acted]],
     collectors: tuple[Collector, ...],
-    admit: Callable[[object], Awaitable[str]] | None = None,
-    dismiss: Callable[[str], Awaitable[str]] | None = None,
+    admit: Callable[[object], Awaitable[str]],
+    dismiss: Callable[[str], Awaitable[str]],
 ) -> ApiServer:
     """The API; not listening yet."""
     live = serving.live.live
@@ -73,8 +73,7 @@ def server_of(
         limits,
         collectors,
         act=act,
-        admit=admit,
-        dismiss=dismiss,
+        tenants=TenantChanges(admit, dismiss, serving.order_key) if serving.reader else None,
     )
     page = _page(serving, backend)
     return ApiServer(

@@ -40,6 +40,8 @@ class Serving:
     """Models that tenants to come will have: imported at the start."""
     windows_since_s: float | None = None
     """When window 0 began, for several daemons that count together; None: it counts by itself."""
+    order_key: str = ""
+    """Requests that add or remove tenants must carry this key; only the agent has it."""
 
     def __post_init__(self) -> None:
         scenario = self.live.scenario

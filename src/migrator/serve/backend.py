@@ -36,6 +36,16 @@ class Feedback:
 
 
 @dataclass(frozen=True, eq=False)
+class TenantChanges:
+    """How tenants are added and removed on a GPU of a cluster, and the key that permits it."""
+
+    admit: Callable[[object], Awaitable[str]]
+    """Add a tenant, given as scenarios have it."""
+    dismiss: Callable[[str], Awaitable[str]]
+    order_key: str
+
+
+@dataclass(frozen=True, eq=False)
 class Backend:
     """What is behind the API."""
 
@@ -54,9 +64,8 @@ class Backend:
     """Metrics beyond the router's."""
     act: Callable[[ActionKind, str | None, str], Awaitable[Acted]] | None = None
     """Do that, for that tenant, asked by page, cli or api; None: nothing can be done here."""
-    admit: Callable[[object], Awaitable[str]] | None = None
-    """Serve a tenant more, given as scenarios have it; None: tenants do not come and go here."""
-    dismiss: Callable[[str], Awaitable[str]] | None = None
+    tenants: TenantChanges | None = None
+    """How tenants are added and removed; None: this daemon is not part of a cluster."""
     access: AccessLog = field(default_factory=AccessLog)
 
     def holder(self, request: Request) -> Holder:

@@ -22,6 +22,7 @@ import msgspec
 from migrator.agents.gpu_daemon import Settings
 from migrator.core.errors import MigratorError
 from migrator.gpu.processes import Process
+from migrator.gpu.state import private_folder
 from migrator.learn.atomic import written_whole
 from migrator.serve.tenant_routes import ORDER_KEY
 
@@ -42,7 +43,7 @@ class DaemonProcess:
         self._process: Process | None = None
         self.served = False
         """Whether it has answered in its life, to us or to an agent before us."""
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(folder)
 
     def found(self) -> Settings | None:
         """The settings of the one that an agent before us has started and that lives still."""

@@ -20,3 +20,18 @@ def state_folder(given: Path | None = None) -> Path:
             "MIGRATOR_STATE"
         ) from error
     return folder
+
+
+def private_folder(folder: Path) -> Path:
+    """The folder, made where it is missing; InputError if other users could have put files there.
+
+    What a daemon finds in its folder it trusts: jobs name code to run, settings name processes.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.stat()
+    if os.geteuid() not in (0, found.st_uid) or found.st_mode & 0o002:
+        raise InputError(
+            f"{folder}: other users can write this folder; make it yours alone (chown, chmod 700), "
+            "or name another state folder in MIGRATOR_STATE"
+        )
+    return folder

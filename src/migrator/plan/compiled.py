@@ -2,13 +2,15 @@
 
 numba looks only at the file of the kernel that is called, not at those of the kernels it
 calls. After an update that could leave old machine code in use, so the cache has one folder
-per state of all kernel sources together.
+per state of all kernel sources together. numba unpickles what it finds there, so a folder is used
+only where no other user can write; without such a folder every process compiles in memory.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import tempfile
 from collections.abc import Callable
 from functools import cache
@@ -22,9 +24,12 @@ _Kernel = TypeVar("_Kernel", bound=Callable[..., object])
 
 def compiled(kernel: _Kernel) -> _Kernel:
     """Compile `kernel` on its first call with new argument types; later processes reuse it."""
+    folder = _cache_folder()
+    if folder is None:
+        return cast(_Kernel, njit(kernel))
     settings = vars(config)  # numba reads the folder once, here; nobody else's kernels move
     before = settings["CACHE_DIR"]
-    settings["CACHE_DIR"] = _cache_folder() or before
+    settings["CACHE_DIR"] = str(folder)
     try:
         return cast(_Kernel, njit(cache=True)(kernel))
     finally:
@@ -32,8 +37,8 @@ def compiled(kernel: _Kernel) -> _Kernel:
 
 
 @cache
-def _cache_folder() -> str:
-    """Beside the sources where that can be written, else in the user's cache."""
+def _cache_folder() -> Path | None:
+    """Beside the sources, else in the user's cache, else a temporary one; None: none is safe."""
     here = Path(__file__).parent
     sources = hashlib.sha256()
     for package in ("exact", "survivors"):
@@ -41,16 +46,39 @@ def _cache_folder() -> str:
             sources.update(path.read_bytes())
     name = f"kernels-{sources.hexdigest()[:16]}"
     homes = [
-        here / "__pycache__",
-        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "migrator",
+        Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "migrator",
         Path(tempfile.gettempdir()) / f"migrator-{os.getuid()}",
     ]
-    return next((str(home / name) for home in homes if _writable(home / name)), "")
+    # who can write the folders above the sources can also change the sources
+    beside = _private(here / "__pycache__" / name)
+    return beside or next(filter(None, (_private(each / name, homes=True) for each in homes)), None)
 
 
-def _writable(folder: Path) -> bool:
+def _private(folder: Path, *, homes: bool = False) -> Path | None:
+    """The folder, made where it is missing, if this user alone can write it; symlinks resolved.
+
+    `homes`: the folders above it must be safe as well: no other user can replace it by another.
+    """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
+        folder = folder.expanduser()
+        if homes:
+            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found, real = folder.lstat(), folder.resolve()
+        if not stat.S_ISDIR(found.st_mode) or folder.parent.is_symlink():
+            return None
+        owned = found.st_uid == os.geteuid() and not found.st_mode & 0o022
+        safe = owned and (not homes or all(_is_safe(each.stat()) for each in real.parents))
+    except (OSError, RuntimeError):  # RuntimeError: there is no home folder
+        return None
+    return real if safe and os.access(real, os.W_OK) else None
+
+
+def _is_safe(found: os.stat_result) -> bool:
+    """Whether no other user but root can rename what lies in that folder."""
+    if found.st_uid not in (0, os.geteuid()):
         return False
-    return os.access(folder, os.W_OK)
+    if found.st_mode & stat.S_ISVTX:
+        return True
+    foreign_group = found.st_mode & 0o020 and found.st_gid not in (0, os.getegid())
+    return not found.st_mode & 0o002 and not foreign_group

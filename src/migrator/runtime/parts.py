@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from migrator.core.errors import InputError
 from migrator.gpu.driver import Gpu
+from migrator.gpu.state import private_folder
 from migrator.observe.records import Records
 from migrator.runtime import leftovers
 from migrator.runtime.gpu_lane import GpuLane
@@ -36,7 +37,7 @@ class Parts:
 @asynccontextmanager
 async def opened(serving: Serving) -> AsyncIterator[Parts]:
     """All of them; processes are started by whoever uses them."""
-    serving.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_folder(serving.folder)
     for each in await asyncio.to_thread(leftovers.clear, serving.folder):
         _log.warning("process %d (%s) of a daemon that was killed is ended", each.pid, each.name)
     leftovers.mark(serving.folder)

@@ -7,13 +7,15 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.mig_views import instances, observation, view
 
-from migrator.policies.aside import REHEARSAL, Aside
+from migrator.policies.aside import REHEARSAL, Aside, _think
 from migrator.policies.policy import Decision, Observation, Policy
 from migrator.policies.registry import policy
 from migrator.policies.static import Static
@@ -181,3 +183,43 @@ def test_closing_does_not_wait_for_an_answer() -> None:
     aside.ask(0, NOW)
     aside.close()
     assert not aside.busy
+
+
+def broken(line: Connection) -> None:
+    """The asker is killed in the middle of a question."""
+    os.write(line.fileno(), b"\0\0")
+
+
+def unread(line: Connection) -> None:
+    """The asker ends without reading the answer, which resets the line."""
+    line.send(NOW)
+    wait(line.poll)
+
+
+@pytest.mark.parametrize("asked", [lambda line: line.send(NOW), broken, unread])
+def test_its_process_ends_quietly_when_the_asker_is_gone(
+    asked: Callable[[Connection], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    context = get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_think, args=(Slow(), theirs))
+    process.start()
+    theirs.close()
+    asked(ours)
+    ours.close()
+    process.join(60)
+    assert process.exitcode == 0
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_closing_while_a_long_question_is_sent_is_quiet(
+    caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
+) -> None:
+    long = observation(view("a", history=[5.0] * 400_000), slots=20)
+    for _ in range(3):
+        aside = Aside(Slow())
+        assert aside.ask(0, long)
+        time.sleep(0.05)  # amid the writing: its process still imports
+        aside.close()
+    assert not [each for each in recwarn if "thread" in str(each.message)]
+    assert not caplog.records

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
+import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from support.serving import alive, assignment, children, pictures, run_on_uvloop
 
 import migrator
 from migrator.core.errors import MigratorError
+from migrator.serve import nursery
 from migrator.serve.links import ModelSpec, ServingWorker, WorkerLostError, Workers
 
 TESTS = Path(__file__).parent.parent
@@ -155,6 +159,7 @@ def test_a_nursery_that_dies_while_building_is_told(tmp_path: Path) -> None:
 
 DAEMON = """
 import asyncio, sys
+from contextlib import suppress
 from pathlib import Path
 from support.served_models import HANG
 from support.serving import assignment, pictures, started
@@ -212,3 +217,54 @@ def test_a_nursery_that_still_imports_ends_with_the_daemon_too(tmp_path: Path) -
         run_on_uvloop(until(lambda: b"migrator.serve.nursery" in command.read_bytes()))
         daemon.kill()
     run_on_uvloop(until(lambda: not alive(nursery), 10.0))
+
+
+def test_a_nursery_at_its_limit_of_open_files_says_so_and_goes_on(tmp_path: Path) -> None:
+    async def life() -> None:
+        async with started(tmp_path / "run") as workers:
+            nursery = workers.nursery.pid or 0
+            used = {int(each.name) for each in Path(f"/proc/{nursery}/fd").iterdir()}
+            before = resource.prlimit(nursery, resource.RLIMIT_NOFILE)
+            least = min(set(range(len(used) + 1)) - used)
+            resource.prlimit(nursery, resource.RLIMIT_NOFILE, (least, before[1]))
+            with pytest.raises(WorkerLostError, match="too many open files"):
+                await workers.take(assignment())
+            resource.prlimit(nursery, resource.RLIMIT_NOFILE, before)
+            worker = await workers.take(assignment())
+            assert (await worker.infer(pictures())).version == 1
+            assert workers.nursery.pid == nursery
+            assert "Traceback" not in workers.log.read_text(encoding="utf-8")
+
+    run_on_uvloop(life())
+
+
+def test_a_daemon_at_its_limit_of_open_files_says_so_and_goes_on(tmp_path: Path) -> None:
+    async def life() -> None:
+        async with started(tmp_path / "run") as workers:
+            before = resource.getrlimit(resource.RLIMIT_NOFILE)
+            most = len(list(Path("/proc/self/fd").iterdir())) + 50
+            taken: list[int] = []
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (most, before[1]))
+                with suppress(OSError):
+                    while True:
+                        taken.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+                for _ in range(3):  # none for a line, one, or a line but no handle on the worker
+                    with pytest.raises(WorkerLostError, match=r"(?i)too many open files"):
+                        await workers.take(assignment())
+                    os.close(taken.pop())
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, before)
+                for each in taken:
+                    os.close(each)
+            worker = await workers.take(assignment())
+            assert (await worker.infer(pictures())).version == 1
+
+    run_on_uvloop(life())
+
+
+def test_a_nursery_whose_daemon_is_gone_before_its_first_message_ends_quietly() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.close()
+    with theirs:
+        assert nursery._built(theirs) is None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -63,6 +64,7 @@ class Aside:
         self._patience_s, self._told = patience_s, told
         self._thinker: _Thinker | None = None
         self._asked: _Question | None = None
+        self._sending: Thread | None = None
         self.unused: Counter[str] = Counter()
         """Questions without an answer that could be used: "dropped" came after their window,
         "lost" ones failed, died or took too long."""
@@ -98,7 +100,9 @@ class Aside:
             self._thinker = _started(self._policy)
         self._asked = _Question(window, observation.slot, time.monotonic())
         # a long history fills the line while the process still starts: let another thread wait
-        Thread(target=_send, args=(self._thinker.line, observation), daemon=True).start()
+        line = self._thinker.line
+        self._sending = Thread(target=_send, args=(line, observation), daemon=True)
+        self._sending.start()
         return True
 
     def answer(self, window: int, slot: int) -> Decision | None:
@@ -140,9 +144,11 @@ class Aside:
         thinker, self._thinker, self._asked = self._thinker, None, None
         if thinker is None:
             return
-        thinker.line.close()
         thinker.process.kill()  # it has nothing to save, and nobody may wait for it
         thinker.process.join(_GRACE_S)
+        if self._sending is not None:  # ended by the broken pipe; it must not use a closed line
+            self._sending.join(_GRACE_S)
+        thinker.line.close()
 
     def _give_up(self, why: str) -> None:
         self.unused["lost"] += 1
@@ -162,17 +168,21 @@ def _started(asked: Policy) -> _Thinker:
 
 def _think(asked: Policy, line: Connection) -> None:
     """The other process: answers until nobody is there to ask."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
     Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     while True:
         try:
             observation: Observation = line.recv()
-        except EOFError:
+        except (EOFError, OSError):  # OSError: the other end was closed in the middle of a message
             return
         try:
             said: Decision | str = asked.decide(observation)
         except Exception as error:  # whatever it is, the next question may be easier
             said = f"{type(error).__name__}: {error}"
-        line.send(said)
+        try:
+            line.send(said)
+        except OSError:
+            return
 
 
 def _end_with(parent: int) -> None:

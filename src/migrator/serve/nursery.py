@@ -49,10 +49,12 @@ def main() -> None:
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     configure(os.environ.get(FORMAT_VARIABLE, "text"))
     control = socket.socket(fileno=int(sys.argv[1]))
-    began = time.perf_counter()
+    began, models = time.perf_counter(), None
     # a model may take long to build; the watching thread is gone before the first fork
-    with ending_with(control):
+    with ending_with(control), suppress(ConnectionError):
         models = _built(control)
+    if models is None:  # the daemon ended before it said what to build
+        return
     _tell_threads()
     gc.collect()
     gc.freeze()  # a collection in a worker would write to every page it inherited
@@ -77,7 +79,10 @@ def _forking(control: socket.socket, models: dict[str, Model]) -> None:
             return
         asked = unpacked(ToNursery, packet)
         if isinstance(asked, Fork):
-            _fork(control, handles[0], models[asked.tenant], asked.worker)
+            if handles:
+                _fork(control, handles[0], models[asked.tenant], asked.worker)
+            else:  # the kernel drops what a process at its limit of open files cannot take
+                _send(control, Fault(0, Kind.PROCESS, "too many open files"))
         elif isinstance(asked, Reap):
             _send(control, Reaped(_how(asked.pid)))
         else:
@@ -101,9 +106,15 @@ def _build_more(control: socket.socket, models: dict[str, Model], asked: Build) 
     _send(control, Built(time.perf_counter() - began, inputs))
 
 
-def _built(control: socket.socket) -> dict[str, Model]:
-    """Every tenant's model; ends here when one cannot be built, after saying so."""
-    asked = unpacked(ToNursery, control.recv(PACKET))
+def _built(control: socket.socket) -> dict[str, Model] | None:
+    """Every tenant's model; ends here when one cannot be built, after saying so.
+
+    None: the daemon is gone.
+    """
+    packet = control.recv(PACKET)
+    if not packet:
+        return None
+    asked = unpacked(ToNursery, packet)
     assert isinstance(asked, Build)
     try:
         for each in asked.ahead:
@@ -165,7 +176,13 @@ def _fork(control: socket.socket, handle: int, model: Model, name: str) -> None:
         control.close()
         _live(end, model, name)
     end.close()
-    process = os.pidfd_open(pid)
+    try:
+        process = os.pidfd_open(pid)
+    except OSError as error:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        _send(control, Fault(0, Kind.PROCESS, in_words(error)))
+        return
     socket.send_fds(control, [packed(Forked(pid))], [process])
     os.close(process)
 

@@ -90,14 +90,19 @@ class Nursery:
 
     async def fork(self, tenant: str, worker: str) -> Forkling:
         """A worker that waits for its assignment; WorkerLostError if there can be none."""
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise WorkerLostError(f"no worker could be forked ({error.strerror})") from error
         try:
             async with asyncio.timeout(self._answer_s):
                 await self._up.wait()
                 said, handles = await self._asked(Fork(tenant, worker), [theirs.fileno()])
             assert isinstance(said, Forked)
+            if not handles:  # the kernel drops it where we are at our limit of open files
+                raise WorkerLostError("no worker could be forked (too many open files)")
         except BaseException as error:
-            ours.close()
+            ours.close()  # a worker without its line ends by itself
             if isinstance(error, TimeoutError):
                 self._kill()
                 raise NurseryGoneError(self._trouble("does not answer")) from error

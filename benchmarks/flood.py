@@ -40,7 +40,7 @@ window_s: 600
 windows: 1
 policy: equal-mig
 forecaster: last-mean
-live: {{port: 0, connections: 8192}}
+live: {{port: 0, connections: {connections}}}
 tenants:
   - name: images
     model: {model}
@@ -101,12 +101,16 @@ def profiles(tenant: Tenant) -> str:
 
 
 @contextmanager
-def daemon(folder: Path, tenant: Tenant) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def daemon(
+    folder: Path, tenant: Tenant, connections: int = 8192
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`migrator serve` and where it listens."""
     (folder / "profiles.json").write_text(profiles(tenant), encoding="utf-8")
     scenario = folder / "flood.yaml"
     slo_ms = 1e3 * tenant.slo_s
-    text = SCENARIO.format(model=tenant.model, slo_ms=slo_ms, batch=tenant.batch)
+    text = SCENARIO.format(
+        model=tenant.model, slo_ms=slo_ms, batch=tenant.batch, connections=connections
+    )
     scenario.write_text(text, encoding="utf-8")
     command = [sys.executable, "-m", "migrator", "serve", str(scenario)]
     command += ["--state", str(folder / "state")]
@@ -204,7 +208,7 @@ async def measured(pid: int, url: str, tenant: Tenant, options: argparse.Namespa
             rate_rps = times * tenant.capacity_rps
             answers = await clients.send(rate_rps, seconds)
             await asyncio.sleep(SETTLE_S)
-            phases.append(phase(name, rate_rps, answers, tenant.slo_s, seconds, rss_mib(pid)))
+            phases.append(phase(name, rate_rps, answers, tenant.slo_s, seconds, memory_mib(pid)))
     return phases
 
 
@@ -224,10 +228,10 @@ def phase(
     return Phase(name, rate_rps, len(in_time) / until_s, late, refused, memory_mib)
 
 
-def rss_mib(pid: int) -> float:
-    """Memory of a process now."""
+def memory_mib(pid: int, field: str = "VmRSS:") -> float:
+    """Resident memory of a process now, or another field of its status."""
     for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(field):
             return int(line.split()[1]) / 1024
     raise SystemExit(f"process {pid} is gone")
 

@@ -281,6 +281,39 @@ def test_the_cluster_is_shown_to_the_administration_alone() -> None:
     run(test, admin=digest(ADMIN))
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [{"origin": "http://example.com"}, {"host": "example.com"}, {"sec-fetch-site": "cross-site"}],
+)
+def test_without_tokens_pages_of_others_neither_see_nor_teach(headers: dict[str, str]) -> None:
+    async def test(made: World) -> None:
+        for path in ("/cluster", "/cluster/map", "/metrics"):
+            assert (await made.client.get(made.url + path)).status_code == 200
+            assert (await made.client.get(made.url + path, headers=headers)).status_code == 403
+        feedback = f"{made.url}/v2/models/photos/feedback"
+        body: dict[str, Any] = {"content": b'{"label": 1}'}
+        assert (await made.client.post(feedback, headers=headers, **body)).status_code == 403
+        assert made.here.asked == 0
+        assert (await made.client.post(feedback, **body)).status_code == 200
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("length", "body"),
+    [("0" * 4999 + "3", b'{"label": 1}'), ("12", b"[" * 100_000), ("", b'{"a":' * 100_000)],
+)
+def test_labels_that_are_none_pass_through_to_be_refused(length: str, body: bytes) -> None:
+    async def test(made: World) -> None:
+        headers = {"inference-header-content-length": length}
+        feedback = f"{made.url}/v2/models/photos/feedback"
+        answer = await made.client.post(feedback, content=body, headers=headers)
+        assert answer.status_code == 200  # this daemon takes everything
+        assert made.here.asked == 1
+
+    run(test)
+
+
 @asynccontextmanager
 async def dropping() -> AsyncIterator[tuple[str, list[bytes]]]:
     """A daemon that reads requests and dies before it answers: its address, what it got."""

@@ -124,7 +124,7 @@ def test_plain_json_is_enough(client: httpx.Client) -> None:
         ({"data": [0.5] * 3 * SIDE**2}, "whole numbers"),
         ({"data": [[True] * 3 * SIDE**2]}, "whole numbers"),
         ({"data": [2**70] * 3 * SIDE**2}, "whole numbers"),
-        ({"data": [[1], [2, 3]]}, "ragged"),
+        ({"data": [[1], [2, 3]]}, "nested as the shape"),
         ({"data": "abc"}, "whole numbers"),
         ({"data": None}, "whole numbers"),
         ({"parameters": {"binary_data_size": 4}}, "0 bytes of binary data"),

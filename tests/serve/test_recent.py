@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tracemalloc
+import weakref
 
 import numpy as np
 import pytest
@@ -13,10 +15,12 @@ from migrator.serve.counts import KEPT_S, Counted, Counts
 from migrator.serve.recent import Recent
 
 LABEL = np.zeros(1, np.int64)
+ENTRY = 40 + LABEL.nbytes + recent.ENTRY_BYTES
+"""What one row of forty bytes takes."""
 
 
 def test_the_oldest_are_forgotten_when_the_bytes_are_full() -> None:
-    kept = Recent(100)
+    kept = Recent(2 * ENTRY)
     for name in "abc":
         kept.keep(name, np.zeros((1, 40), np.uint8), LABEL)
     assert len(kept) == 2
@@ -25,7 +29,7 @@ def test_the_oldest_are_forgotten_when_the_bytes_are_full() -> None:
 
 
 def test_an_id_used_again_is_the_last_request_of_that_id() -> None:
-    kept = Recent(100)
+    kept = Recent(2 * ENTRY)
     for value in range(10):
         kept.keep("same", np.full((1, 40), value, np.uint8), LABEL)
     kept.keep("other", np.zeros((1, 40), np.uint8), LABEL)
@@ -38,6 +42,33 @@ def test_what_is_larger_than_all_room_is_not_kept() -> None:
     kept = Recent(10)
     kept.keep("a", np.zeros((1, 40), np.uint8), LABEL)
     assert len(kept) == 0
+
+
+def test_what_is_kept_is_a_copy_and_what_is_held_is_counted() -> None:
+    kept, bodies = Recent(10 * ENTRY), []
+    for number in range(20):
+        body = np.full(10**5, number, np.uint8)
+        bodies.append(weakref.ref(body))
+        kept.keep(str(number), body[:40].reshape(1, 40), np.zeros(50, np.int64)[:1])
+    del body
+    assert not any(each() is not None for each in bodies)
+    assert len(kept) == 10
+    found = kept.find("15")
+    assert found is not None
+    assert found.inputs.tolist() == [[15] * 40]
+    assert found.predicted.base is None
+
+
+def test_what_entries_take_is_about_what_is_counted() -> None:
+    kept, number = Recent(10**9), 20_000
+    tracemalloc.start()
+    try:
+        for each in range(number):
+            kept.keep(f"{each:032}", np.zeros((1, 40), np.uint8), np.zeros(1, np.int64))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.5 * number * ENTRY < held < 1.2 * number * ENTRY
 
 
 def test_there_are_never_more_than_so_many(monkeypatch: pytest.MonkeyPatch) -> None:

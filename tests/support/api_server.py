@@ -10,11 +10,15 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from starlette.responses import FileResponse
+from starlette.routing import Route
 
 from migrator.core.action import Acted, ActionKind, Outcome
 from migrator.serve.api import Backend, Feedback, application
@@ -27,6 +31,8 @@ from migrator.serve.tokens import Tokens, digest
 from support.stand_in_worker import StandInWorker
 
 SIDE, CLASSES, LENGTH, VOCABULARY = 4, 3, 6, 50
+FILE_BYTES = 12 * 2**20
+"""Of GET /file: more than socket buffers hold."""
 TESTS = Path(__file__).parent.parent
 
 
@@ -71,6 +77,7 @@ def _counted(router: Router) -> dict[str, Any]:
     known = {"version": 7, "back_to": [6]}
     return {
         "pid": os.getpid(),
+        "files": sum(1 for _ in Path("/proc/self/fd").iterdir()),
         "scenario": "stand-in",
         "tenants": {"images": known, "texts": known},
         "waiting": router.waiting("images"),
@@ -85,13 +92,18 @@ async def _main(settings: Mapping[str, Any]) -> None:
     latency_s = settings.get("latency_s", 0.0)
     for tenant in settings.get("ready", ("images", "texts")):
         worker = StandInWorker(tenant, lambda _: latency_s, classes=CLASSES, version=7)
+        worker.unseen = settings.get("unseen", False)
         router.attach(tenant, worker, worker.latency_s)
     behind = backend(settings, router)
-    server = ApiServer(application(behind), tokens=behind.tokens, port=0, limits=behind.limits)
-    await server.start()
-    print(server.url, flush=True)
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-    await server.stop()
+    with tempfile.TemporaryFile() as file:
+        file.truncate(FILE_BYTES)
+        pages = [Route("/file", lambda _: FileResponse(f"/proc/self/fd/{file.fileno()}"))]
+        app = application(behind, pages)
+        server = ApiServer(app, tokens=behind.tokens, port=0, limits=behind.limits)
+        await server.start()
+        print(server.url, flush=True)
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+        await server.stop()
 
 
 @contextmanager

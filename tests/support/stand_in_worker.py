@@ -42,6 +42,8 @@ class StandInWorker:
         """Clear it to keep a batch; set again, the batch goes on."""
         self.held.set()
         self.error: MigratorError | None = None
+        self.unseen = False
+        """Whether the first class was never learned."""
         self._classes = classes
 
     def die(self) -> None:
@@ -65,4 +67,7 @@ class StandInWorker:
             raise ModelFaultError("the model raised ValueError on this batch")
         scores = np.zeros((len(inputs), self._classes), np.float32)
         scores[np.arange(len(inputs)), first % self._classes] = 1.0
+        if self.unseen:  # as our own models have it: no score at all
+            scores -= 3.0
+            scores[:, 0] = -np.inf
         return Answered(scores, version, seconds)

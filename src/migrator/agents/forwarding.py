@@ -88,10 +88,11 @@ class Sending:
 
     def _has_id(self) -> bool:
         length = dict(self.headers).get(_JSON_LENGTH, b"")
-        told = self.body[: int(length)] if length.isdigit() else self.body
+        # beyond some thousand digits int() raises; the daemon refuses such a length
+        told = self.body[: int(length)] if length.isdigit() and len(length) < 19 else self.body
         try:
             return bool(_LABEL.decode(told).id)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, ValueError, RecursionError):
             return True  # it is refused, however often it is sent
 
 

@@ -22,7 +22,8 @@ from migrator.agents.overview import overview_page
 from migrator.core.errors import MigratorError
 from migrator.load.http import Reply
 from migrator.serve.leaving import leaving
-from migrator.serve.limits import Limits
+from migrator.serve.limits import Limits, header_of
+from migrator.serve.origin import require_own_page
 from migrator.serve.refusals import RefusedError
 from migrator.serve.tokens import Tokens
 
@@ -56,11 +57,17 @@ class Gateway:
 
     async def _forward(self, scope: Scope, path: str, body: bytes, send: Send) -> None:
         tenant = path[len(_MODELS) :].partition("/")[0]
+        request = Request(scope)
         try:
-            with leaving(Request(scope)):
+            if path.endswith("/feedback"):  # the daemon does not see the Host that was asked
+                require_own_page(request, self._tokens)
+            with leaving(request):
                 found = await self.forwarder.forward(tenant, _sending(scope, body))
         except ClientDisconnect:
             return  # nobody waits for the answer, here or at the daemon
+        except RefusedError as error:
+            await _refuse(send, error.status, str(error))
+            return
         if isinstance(found, NoHome):
             more = [(b"retry-after", b"1")] if found.status == 503 else []
             await _refuse(send, found.status, found.reason, more)
@@ -154,10 +161,13 @@ class Gateway:
         return metrics_text(told, self.forwarder.counts, self._source)
 
     def _require_admin(self, scope: Scope) -> None:
-        sent = dict(scope["headers"]).get(b"authorization")
-        Tokens(admin=self._source.current.admin).require_admin(
-            None if sent is None else sent.decode("latin-1")
-        )
+        request = Request(scope)
+        require_own_page(request, self._tokens)
+        self._tokens.require_admin(header_of(request, "authorization"))
+
+    @property
+    def _tokens(self) -> Tokens:
+        return Tokens(admin=self._source.current.admin)
 
 
 async def followed(source: MapSource) -> asyncio.Task[None]:

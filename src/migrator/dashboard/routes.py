@@ -29,8 +29,8 @@ _POLICY = (
     "img-src 'self' data: blob:; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
 )
 """plotly.js sets styles, nothing else needs more than this server."""
-_LARGEST = 2**62
-"""Numbers beyond it are none that records could have."""
+_MOST_DIGITS = 18
+"""Numbers with more are none that records could have, and int() raises beyond some thousand."""
 _MOST_FEEDS = 32
 """Runs whose last reading is remembered."""
 _HEADERS = {"content-security-policy": _POLICY, "x-content-type-options": "nosniff"}
@@ -62,7 +62,7 @@ class Dashboard:
 
     def routes(self) -> list[Route]:
         """Everything that a browser asks for."""
-        run = "/dashboard/{source:int}/{run:int}"
+        run = "/dashboard/{source}/{run}"
         return [
             Route("/", self._page),
             Route("/dashboard/static/{name}", self._static),
@@ -72,8 +72,8 @@ class Dashboard:
             Route(run, self._guarded(self._whole)),
             Route(f"{run}/history", self._guarded(self._history)),
             Route(f"{run}/news", self._guarded(self._news)),
-            Route(f"{run}/windows/{{window:int}}", self._guarded(self._window)),
-            Route(f"{run}/windows/{{window:int}}/figures", self._guarded(self._figures)),
+            Route(f"{run}/windows/{{window}}", self._guarded(self._window)),
+            Route(f"{run}/windows/{{window}}/figures", self._guarded(self._figures)),
         ]
 
     def close(self) -> None:
@@ -145,16 +145,14 @@ class Dashboard:
 
     def _named(self, request: Request) -> tuple[Source, int, int]:
         given = request.path_params
-        if given["source"] >= len(self._sources):
+        source = _number(given["source"])
+        if source >= len(self._sources):
             raise InputError("source: there is none of that number; load the page again")
-        run, window = given["run"], given.get("window", 0)
-        if max(run, window) > _LARGEST:
-            raise InputError("run, window: there is none of that number; load the page again")
-        return self._sources[given["source"]], run, window
+        return self._sources[source], _number(given["run"]), _number(given.get("window", "0"))
 
     def _feed(self, request: Request) -> Feed:
         source, run, _ = self._named(request)
-        known_by = (request.path_params["source"], run)
+        known_by = (self._sources.index(source), run)
         if self._closed:
             raise EndingError("this server is ending; ask again in a moment")
         if known_by not in self._feeds:
@@ -163,6 +161,12 @@ class Dashboard:
             self._feeds[known_by] = Feed(source.path, run)
             self._every.add(self._feeds[known_by])
         return self._feeds[known_by]
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or not text.isascii() or len(text) > _MOST_DIGITS:
+        raise InputError("source, run, window: no number of any; load the page again")
+    return int(text)
 
 
 def _sent(request: Request, name: str, headers: dict[str, str] | None = None) -> Response:

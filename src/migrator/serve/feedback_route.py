@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from migrator.serve.backend import Backend, Feedback
+from migrator.serve.origin import require_own_sender
 from migrator.serve.protocol import FeedbackAnswer, FeedbackRequest, decoder
 from migrator.serve.reading import read_message
 from migrator.serve.recent import Recent
@@ -30,6 +31,7 @@ class FeedbackRoute:
     async def feedback(self, request: Request) -> Response:
         """One label."""
         offered = self._backend.model(request)
+        require_own_sender(request, self._backend.tokens)
         message, binary = await read_message(request, self._backend.limits, _READER)
         request_id(request, message.id)
         if message.label >= offered.classes:

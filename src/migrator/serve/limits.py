@@ -22,6 +22,10 @@ class Limits:
     header_s: float = 10.0
     """From the connection, or the first byte of a request, to the end of its headers."""
     keep_alive_s: int = 30
+    write_s: float = 10.0
+    """Within which a client must have read some of what is written to it."""
+    write_bytes_s: float = 1024.0
+    """The least that it must read, on average over that time."""
     connections: int = 1024
     recent_bytes: int = 64 * 2**20
     """Per tenant: inputs of answered requests, kept so that feedback can name them."""

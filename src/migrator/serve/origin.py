@@ -9,11 +9,12 @@ own name point at this machine (DNS rebinding) shows that name as the Host.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from ipaddress import ip_address
 
 from starlette.requests import Request
 
-from migrator.serve.limits import header_of
+from migrator.serve.limits import MEDIA_TYPES, header_of
 from migrator.serve.refusals import ForbiddenError, MediaTypeError
 from migrator.serve.tokens import Tokens
 
@@ -25,9 +26,22 @@ _OWN_SITES = ("same-origin", "none")
 
 def require_json(request: Request) -> None:
     """The body is said to be JSON: a request without a content type may be a foreign page's."""
+    _require_type(request, (JSON,))
+
+
+def require_own_sender(request: Request, tokens: Tokens) -> None:
+    """Refuse a label that another site's page sends: with tensor data its body may be binary."""
+    require_own_page(request, tokens)
+    if not tokens.configured:
+        _require_type(request, MEDIA_TYPES)
+
+
+def _require_type(request: Request, known: Sequence[str]) -> None:
     kind = (header_of(request, "content-type") or "").partition(";")[0].strip().lower()
-    if kind != JSON:
-        raise MediaTypeError(f"content-type: {kind[:80] or 'none'} is not read here; send {JSON}")
+    if kind not in known:
+        raise MediaTypeError(
+            f"content-type: {kind[:80] or 'none'} is not read here; send {' or '.join(known)}"
+        )
 
 
 def require_own_page(request: Request, tokens: Tokens) -> None:

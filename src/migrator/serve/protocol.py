@@ -5,10 +5,10 @@ The OpenAPI description takes its schemas from here, so that both say the same.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from migrator.serve.refusals import MalformedError
 
@@ -16,6 +16,10 @@ Identifier = Annotated[str, Meta(max_length=128)]
 Size = Annotated[int, Meta(ge=0, le=2**31)]
 Shape = Annotated[list[Size], Meta(min_length=1, max_length=8)]
 Parameters = dict[str, Any]
+SentParameters = Annotated[Raw, Meta(extra_json_schema={"type": "object"})] | UnsetType
+"""As they came; see `parameters_of`."""
+PARAMETERS_BYTES = 16 * 2**10
+"""Of the JSON of a request's parameters."""
 
 
 class InputTensor(Struct, kw_only=True):
@@ -24,15 +28,16 @@ class InputTensor(Struct, kw_only=True):
     name: str
     shape: Shape
     datatype: str
-    data: Any | UnsetType = UNSET
-    parameters: Parameters = {}
+    data: Raw | UnsetType = UNSET
+    """As it came: what the model takes decides how it is decoded."""
+    parameters: SentParameters = UNSET
 
 
 class WantedOutput(Struct, kw_only=True):
     """An output to answer with; the parameter `binary_data` asks for bytes after the JSON."""
 
     name: str
-    parameters: Parameters = {}
+    parameters: SentParameters = UNSET
 
 
 class InferRequest(Struct, kw_only=True):
@@ -41,7 +46,7 @@ class InferRequest(Struct, kw_only=True):
     inputs: Annotated[list[InputTensor], Meta(min_length=1, max_length=1)]
     id: Identifier = ""
     outputs: Annotated[list[WantedOutput], Meta(max_length=8)] = []
-    parameters: Parameters = {}
+    parameters: SentParameters = UNSET
 
 
 class OutputTensor(Struct, kw_only=True, omit_defaults=True):
@@ -138,16 +143,30 @@ class Problem(Struct, kw_only=True):
     error: str
 
 
+_PARAMETERS = msgspec.json.Decoder(dict[str, str | int | float | bool | None])
+
+
+def parameters_of(message: InputTensor | WantedOutput | InferRequest) -> Parameters:
+    """Parameters of a message: few, and texts, numbers or booleans each."""
+    if message.parameters is UNSET:
+        return {}
+    if len(message.parameters) > PARAMETERS_BYTES:
+        raise MalformedError(f"parameters: more than {PARAMETERS_BYTES} bytes; send fewer")
+    return cast("Parameters", decoded(_PARAMETERS, message.parameters, "parameters"))
+
+
 def decoder(kind: type[Struct]) -> msgspec.json.Decoder[Any]:
     """Made once per message: making one costs more than decoding."""
     return msgspec.json.Decoder(kind)
 
 
-def decoded(reader: msgspec.json.Decoder[Any], text: bytes | memoryview) -> Any:
+def decoded(
+    reader: msgspec.json.Decoder[Any], text: bytes | memoryview | Raw, part: str = "body"
+) -> Any:
     """A message, or what is wrong with it in one sentence."""
     try:
         return reader.decode(text)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise MalformedError(
-            f"body: {error}; send what /openapi.json describes".replace("`", "")
+            f"{part}: {error}; send what /openapi.json describes".replace("`", "")
         ) from error

@@ -12,6 +12,7 @@ from migrator.serve.protocol import decoded
 from migrator.serve.refusals import MalformedError
 
 HEADER_LENGTH = "inference-header-content-length"
+_MOST_DIGITS = 18
 
 
 async def read_message(
@@ -26,6 +27,7 @@ async def read_message(
 def _json_length(given: str | None, size: int) -> int:
     if given is None:
         return size
-    if not given.isdecimal() or int(given[:18]) > size:
+    # int() raises ValueError beyond some thousand digits
+    if not given.isdecimal() or len(given) > _MOST_DIGITS or int(given) > size:
         raise MalformedError(f"{HEADER_LENGTH}: no number within the body; send the bytes of JSON")
     return int(given)

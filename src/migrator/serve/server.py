@@ -16,6 +16,8 @@ from migrator.serve.limits import Limits
 from migrator.serve.tokens import Tokens, require_safe
 
 GRACE_S = 5
+SEND_BUFFER_BYTES = 256 * 2**10
+"""Per connection in the kernel, which would hold megabytes for a client that does not read."""
 
 
 class _Server(uvicorn.Server):
@@ -93,6 +95,7 @@ def _listening(host: str, port: int) -> socket.socket:
         raise InputError(f"host: {host} is no address here ({error}); name another") from error
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         bound.bind((host, port))
     except OSError as error:
         bound.close()

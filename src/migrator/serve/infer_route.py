@@ -109,8 +109,8 @@ def _number(text: str) -> float | None:
 
 
 def _seconds(key: str, given: object, unit_s: float) -> float:
-    known = isinstance(given, int | float) and not isinstance(given, bool)
+    number = given if isinstance(given, int | float) and not isinstance(given, bool) else 0
     # compared before it is multiplied: an integer may be too large for a float
-    if known and 0 < given <= LONGEST_S / unit_s:
-        return given * unit_s
+    if 0 < number <= LONGEST_S / unit_s:
+        return number * unit_s
     raise MalformedError(f"{key}: no time between 0 and {LONGEST_S:g} s; send a number within")

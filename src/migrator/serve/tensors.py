@@ -175,7 +175,7 @@ def finite(scores: NDArray[np.float32]) -> NDArray[np.float32]:
     """Scores that JSON can carry: -inf, as of classes never learned, is the lowest number."""
     if np.isfinite(scores).all():
         return scores
-    lowest = np.finfo(np.float32).min
+    lowest = float(np.finfo(np.float32).min)
     return np.nan_to_num(scores, nan=lowest, neginf=lowest)
 
 

@@ -186,6 +186,18 @@ def test_those_that_do_not_read_are_let_go(url: str) -> None:
             time.sleep(0.05)
 
 
+def test_those_that_do_not_read_make_room_for_others() -> None:
+    limits = {"connections": 10, "write_s": 30.0}
+    with running_server(limits=limits) as (url, _), ExitStack() as stack:
+        for _ in range(10):
+            held = stack.enter_context(connected(url))
+            held.sendall(b"GET /file HTTP/1.1\r\nhost: a\r\n\r\n")
+        begun_s = time.monotonic()
+        while httpx.get(f"{url}/v2/health/live").status_code != 200:
+            assert time.monotonic() < begun_s + 25
+            time.sleep(0.05)
+
+
 def test_slow_but_steady_readers_get_everything(url: str) -> None:
     """Slower than the write timeout allows for standing still, and longer than it."""
     with connected(url) as connection:

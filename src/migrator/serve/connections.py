@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import math
 import struct
 import termios
+from operator import itemgetter
 from typing import Any, cast
 
 import msgspec
@@ -23,6 +25,9 @@ TOO_LARGE = "431 Request Header Fields Too Large"
 _TOO_LARGE_REASON = "headers too large; send fewer or shorter ones"
 _DISCARDED_BYTES, _ALL = 2**20, 2**62
 """What is taken and thrown away after a refusal: some of what is no HTTP, all of a body."""
+
+_WRITE_BUFFER_BYTES = 16 * 2**10
+"""Beyond it an answer waits for its client to read; the kernel has a buffer of its own."""
 
 
 class _Transport:
@@ -67,7 +72,8 @@ class GuardedConnection(HttpToolsProtocol):
         """Refuse it where there are too many."""
         self._real = cast("asyncio.Transport", transport)
         super().connection_made(cast("asyncio.Transport", _Transport(self, self._real)))
-        if len(self.connections) > self.limits.connections:
+        self._real.set_write_buffer_limits(_WRITE_BUFFER_BYTES)
+        if len(self.connections) > self.limits.connections and not self._make_room():
             self._write_refusal(
                 "503 Service Unavailable", "too many connections; try again later, or use fewer"
             )
@@ -220,6 +226,16 @@ class GuardedConnection(HttpToolsProtocol):
         if self._unread is not None:
             self._unread.cancel()
             self._unread = None
+
+    def _make_room(self) -> bool:
+        """Whether a client that does not read had to leave for this one."""
+        unread = [(each._unread.when(), each) for each in self.connections if each._unread]
+        until_s, oldest = min(unread, key=itemgetter(0), default=(math.inf, self))
+        if until_s - self.limits.write_s > self.loop.time() - min(1.0, self.limits.write_s):
+            return False
+        oldest._stop_waiting_for_reader()
+        oldest._real.abort()
+        return True
 
     def _require_reader(self, before: int) -> None:
         self._unread = None

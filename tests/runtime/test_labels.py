@@ -53,6 +53,13 @@ def filled(path: Path, *windows: tuple[range, int], **kept: Any) -> None:
     asyncio.run(scene())
 
 
+@contextmanager
+def opened(path: Path, **options: Any) -> Iterator[Labels]:
+    labels = Labels(path, **options)
+    yield labels
+    asyncio.run(labels.close())
+
+
 def inputs_of(data: WindowData) -> tuple[set[int], set[int]]:
     """The numbers of what is trained on and of what is held out."""
     trained, judged = data.training.inputs, data.held_out.inputs
@@ -233,37 +240,49 @@ def test_the_odd_sample_of_another_shape_is_left_out(tmp_path: Path) -> None:
     assert data.new.inputs.shape == (20, 3, 2, 2)
 
 
-def test_old_windows_shrink_and_rare_classes_stay(
+def test_learned_windows_shrink_and_rare_classes_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(labels_module, "_TRIM_EVERY", 50)
     path = tmp_path / "labels.db"
     windows = [(range(each * 100, each * 100 + 100), 2) for each in range(6)]
     windows[0] = (range(100), 3)  # its third class never comes again
-    filled(path, *windows, windows_kept=2, per_class_kept=15)
+    filled(path, *windows, windows_kept=2, per_class_kept=15, learned_before=lambda _: 5)
     everything = window_data(path, "a", 9, since=-1, held_out=0.0)
     counts = np.bincount(everything.new.labels)
     assert counts[2] == 15
     assert counts[0] <= 15 + 150
     assert set(everything.new.arrives.tolist()) >= {0, 4, 5}
+    with opened(path) as labels:
+        assert labels.kept("a", 0, 6) == len(everything.new)
+        assert labels.kept("a", 5, 6) == 100
+        assert sum(labels.counts("a", each).labelled for each in range(6)) == 600
 
 
-def test_bytes_are_bounded_within_a_window_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_learned_bytes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(labels_module, "_TRIM_EVERY", 20)
     path = tmp_path / "labels.db"
-    filled(path, (range(1000), 2), bytes_kept=12 * 100)
+    windows = ((range(1000), 2), (range(1000, 1040), 2), (range(1040, 1080), 2))
+    filled(path, *windows, bytes_kept=12 * 100, learned_before=lambda _: 1)
     kept = window_data(path, "a", 0, held_out=0.0).new
-    assert 80 <= len(kept) <= 100 + 20 + 512
-    asyncio.run(_counted(path))
+    assert 80 <= len(kept) <= 100
+    assert len(window_data(path, "a", 2, since=1, held_out=0.0).new) == 80
 
 
-async def _counted(path: Path) -> None:
-    """What was dropped was counted all the same."""
-    labels = Labels(path)
-    assert labels.counts("a", 0).labelled == 1000
-    await labels.close()
+def test_at_most_so_many_are_trained_on_the_newest_of_every_class(tmp_path: Path) -> None:
+    path = tmp_path / "labels.db"
+    filled(path, (range(40), 2), (range(40, 160), 3), (range(160, 164), 4))
+    every = window_data(path, "a", 2, since=1, replay=30, held_out=0.0)
+    assert (len(every.new), len(every.replay)) == (124, 40)
+    some = window_data(path, "a", 2, since=1, replay=30, held_out=0.0, most=31)
+    assert np.bincount(some.training.labels).tolist() == [10, 10, 10, 1]
+    assert set(some.new.inputs[:, 0, 0, 0]) >= {163, 162, 161, 160, 159, 158, 157}
+    assert min(some.new.inputs[:, 0, 0, 0]) > 120
+    # classes that do not come any more are replayed all the same
+    later = window_data(path, "a", 2, since=2, replay=30, held_out=0.0, most=31)
+    assert len(later.new) == 4
+    assert np.bincount(later.training.labels).min() >= 1
+    assert len(later.training) == 31
 
 
 _ADDING = """

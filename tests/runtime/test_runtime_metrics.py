@@ -12,7 +12,7 @@ from migrator.core.plan import Plan
 from migrator.core.share import Holding, Share
 from migrator.execute.events import Created, Ready
 from migrator.policies.policy import Decision
-from migrator.runtime.tenant_run import Phase
+from migrator.runtime.tenant_run import Phase, TrainingRoom
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_tenants(run: Run) -> None:
 
 def test_a_retraining_shows_its_progress_and_what_it_should_bring(run: Run) -> None:
     tenant = run.daemon.tenants["photos"]
-    tenant.begin(1, 100, 0.6)
+    tenant.begin(1, 100, 0.6, TrainingRoom(98, 8))
     assert tenant.retraining is not None
     tenant.retraining.phase, tenant.retraining.progress = Phase.RUNNING, 0.4
     assert run.value("migrator_retraining_progress_ratio", tenant="photos") == 0.4

@@ -15,7 +15,7 @@ from migrator.core.errors import InputError
 from migrator.learn.adoption import decide
 from migrator.learn.checkpoint import Checkpoints
 from migrator.learn.model import Model
-from migrator.learn.samples import Samples, WindowData
+from migrator.learn.samples import NoSamplesError, Samples, WindowData
 from migrator.learn.thrift import Thrift
 from migrator.learn.training import DivergedError, accuracy, judged, steps_of, train_epoch
 
@@ -75,7 +75,7 @@ def retrain(
     numbers any more is stopped, and the model serves on.
     """
     if not len(data.new) or not len(data.held_out):
-        raise InputError("retraining: the window has no samples; give it some of every class")
+        raise NoSamplesError("retraining: the window has no samples; give it some of every class")
     new_before = accuracy(model, data.held_out_new)
     candidate = copy.deepcopy(model)
     run = _Run(candidate, data, settings, checkpoints)

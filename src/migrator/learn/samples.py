@@ -7,7 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from migrator.core.errors import InputError
 from migrator.learn.model import Inputs, Labels
+
+
+class NoSamplesError(InputError):
+    """There is nothing to train on, or nothing to judge with."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,7 +28,7 @@ from migrator.runtime.admission import Admission
 from migrator.runtime.decisions import Decisions
 from migrator.runtime.drained import Drained
 from migrator.runtime.duties import TenantDuties
-from migrator.runtime.estimates import Estimates, unlearned
+from migrator.runtime.estimates import Estimates
 from migrator.runtime.even_split import even_split
 from migrator.runtime.forecast_error import ForecastError
 from migrator.runtime.gateway import offered, router_of, server_of
@@ -44,7 +44,7 @@ from migrator.runtime.serving import Serving
 from migrator.runtime.status import status
 from migrator.runtime.surroundings import Surroundings
 from migrator.runtime.tallies import ADOPTED, REFUSED, Tallies
-from migrator.runtime.tenant_run import FEWEST_LABELS, TenantRun, tenant_run
+from migrator.runtime.tenant_run import TenantRun, tenant_run
 from migrator.runtime.thinking import Thinking
 from migrator.runtime.training_job import TrainingResult
 from migrator.runtime.versions import Version, Versions
@@ -95,7 +95,8 @@ class Daemon:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until told to stop, then drain and free what was made."""
         async with AsyncExitStack() as stack:
-            self.parts = await stack.enter_async_context(parts.opened(self.serving))
+            opening = parts.opened(self.serving, self._learned_before)
+            self.parts = await stack.enter_async_context(opening)
             stack.callback(self.thinking.close)
             self._wire()
             stack.push_async_callback(self.hands.close)
@@ -110,7 +111,8 @@ class Daemon:
         serving, board = self.serving, self.serving.live.scenario.board
         labels, records = self.parts.labels, self.parts.records
         last = records.last_window()
-        self.clock.first = max(0 if last is None else last + 1, self._window_of_all())
+        begun = labels.last_window if last is None else max(last, labels.last_window)
+        self.clock.first = max(begun + 1, self._window_of_all())
         self.recorder = Recorder(
             records, self.router, labels, self.clock, self.tenants, board, self.tallies
         )
@@ -154,6 +156,7 @@ class Daemon:
             labels,
             self.learning,
             None if serving.emulated else self.hands,
+            lambda: self.thinking.board,
         )
         self.actions = Actions(
             self.tenants,
@@ -213,6 +216,9 @@ class Daemon:
         self.thinking.rehearse()
         await asyncio.gather(*map(self.admission.bring, self.tenants))
         await asyncio.gather(workers.start(), self.learning.first_versions(self._whole_gpu))
+        # windows that a version has learned are over, though no label or record of them is left
+        self.clock.first = max([self.clock.first, *(e.since for e in self.tenants.values())])
+        self.clock.start()
         await asyncio.gather(*map(self._claim, self.tenants))
         self._offered |= {
             name: offered(name, workers.inputs[name], spec.classes)
@@ -224,7 +230,7 @@ class Daemon:
             self.tenants,
             self._offered,
             self.clock,
-            partial(stored, self.parts.labels, self.tallies),
+            partial(stored, self.parts.labels, self.tallies, self.recorder.label_refused),
             lambda: status(self),
             self.actions.act,
             collectors(watched(self)),
@@ -313,12 +319,7 @@ class Daemon:
         await self.recorder.flush()
 
     def _begin_window(self) -> None:
-        for tenant in self.tenants.values():
-            last = self.parts.labels.counts(tenant.name, self.clock.number - 1)
-            # a few late labels, perhaps of a version that is gone, say nothing about the model
-            right = 1 - last.wrong / last.judged if last.judged >= FEWEST_LABELS else None
-            more = unlearned(self.parts.labels, tenant, self.clock.number)
-            tenant.begin(self.clock.number, more, right)
+        self._estimates.begin_window()
         # what the retrainings of this window take is ready when they begin
         self._aside(self.parts.trainings.prepare(len(self.tenants)))
         scenario = self.serving.live.scenario
@@ -328,7 +329,12 @@ class Daemon:
         self.thinking.begin_window()
         self._think()
 
+    def _learned_before(self, name: str) -> int | None:
+        tenant = self.tenants.get(name)
+        return None if tenant is None else tenant.learned_before
+
     def _end_window(self) -> None:
+        self._estimates.end_window(paused=self.executor.paused)
         first = int(self.clock.began_s)
         self.recorder.end_window(first, first + round(self.clock.window_s))
         self.goodput.end_window()
@@ -391,8 +397,7 @@ class Daemon:
             self.thinking.completed()
             trained = self.tenants.get(event.tenant)  # None: it went meanwhile
             if trained is not None and trained.outlasted(self.clock.number):
-                more = unlearned(self.parts.labels, trained, self.clock.number)
-                trained.begin(self.clock.number, more, None)
+                self._estimates.begin(trained, None)
                 self._renewed.add(trained.name)
             if trained is not None and trained.drained:
                 self.thinking.changed(f"the retraining of {event.tenant}, which is drained, ended")

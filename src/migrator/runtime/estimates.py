@@ -1,28 +1,24 @@
-"""Before a window ends, what retraining on its labels would bring is tried out."""
+"""The retrainings of a window: planned from the labels that are not learned yet, and estimated
+before that window begins."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
+from migrator.core.catalogue import Board
 from migrator.runtime.hands import Hands
 from migrator.runtime.labels import Labels
 from migrator.runtime.learning import Learning, enough
-from migrator.runtime.tenant_run import TenantRun
+from migrator.runtime.tenant_run import FEWEST_LABELS, TenantRun, TrainingRoom
 from migrator.runtime.window_clock import WindowClock
 
 _AHEAD, _MOST_AHEAD_S = 0.35, 30.0
 """So much of a window before its end the next retraining is estimated, and not sooner."""
 
 
-def unlearned(labels: Labels, tenant: TenantRun, before: int) -> int:
-    """Labels from before a window that the tenant's model has not learned yet."""
-    windows = range(tenant.since, before)
-    return sum(labels.counts(tenant.name, each).labelled for each in windows)
-
-
 class Estimates:
-    """Once in every window, for every tenant."""
+    """Retrainings and their estimates, once in every window for every tenant."""
 
     def __init__(
         self,
@@ -31,11 +27,37 @@ class Estimates:
         labels: Labels,
         learning: Learning,
         hands: Hands | None,
+        board: Callable[[], Board],
     ) -> None:
-        """`hands`: who knows the tenants' instances; None: estimates are made on the host."""
+        """`hands`: who knows the tenants' instances; None: estimates are made on the host.
+
+        `board`: as far as it is ours to divide, which changes.
+        """
         self._tenants, self._clock, self._labels = tenants, clock, labels
-        self._learning, self._hands = learning, hands
+        self._learning, self._hands, self._board = learning, hands, board
         self._made: int | None = None
+
+    def begin_window(self) -> None:
+        """A window begins: plan what every tenant can learn in it."""
+        for tenant in self._tenants.values():
+            last = self._labels.counts(tenant.name, self._clock.number - 1)
+            # a few late labels, perhaps of a version that is gone, say nothing about the model
+            right = 1 - last.wrong / last.judged if last.judged >= FEWEST_LABELS else None
+            self.begin(tenant, right)
+
+    def end_window(self, *, paused: bool) -> None:
+        """A window is over; while paused no retraining could be made."""
+        for tenant in self._tenants.values():
+            if not paused:
+                tenant.end_window()
+
+    def begin(self, tenant: TenantRun, accuracy: float | None) -> None:
+        """Plan what one tenant can learn in this window; `accuracy`: by its last labels."""
+        number = self._clock.number
+        # no window from now on is learned, whatever a version of another machine's windows says
+        tenant.since = min(tenant.since, number)
+        labelled = self._labels.kept(tenant.name, tenant.since, number)
+        tenant.begin(number, labelled, accuracy, self._room())
 
     def due(self) -> Iterator[Coroutine[Any, Any, None]]:
         """Those that are to be made now; late is better than never."""
@@ -45,8 +67,14 @@ class Estimates:
             return
         self._made = clock.number
         for name, tenant in self._tenants.items():
-            if tenant.planned and enough(unlearned(self._labels, tenant, clock.number + 1)):
-                yield self._learning.estimate(name, clock.number, self._beside(name))
+            labelled = self._labels.kept(name, tenant.since, clock.number + 1)
+            if tenant.planned and enough(labelled):
+                most = tenant.most_samples(self._room())
+                yield self._learning.estimate(name, clock.number, self._beside(name), most)
+
+    def _room(self) -> TrainingRoom:
+        planned = [each for each in self._tenants.values() if each.planned]
+        return TrainingRoom.of(self._board(), planned, self._clock.window_s)
 
     def _beside(self, tenant: str) -> Mapping[str, str] | None:
         """An instance of the tenant for its estimate, which takes seconds."""

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from migrator.core.errors import InputError
-from migrator.learn.samples import Samples, WindowData
+from migrator.learn.samples import NoSamplesError, Samples, WindowData
 from migrator.observe.database import joining, reading, transaction
 from migrator.runtime.label_rows import (
     HELD_OUT,
@@ -43,9 +43,13 @@ def window_data(
     replay: int = 200,
     held_out: float = 0.2,
     seed: int = 0,
+    most: int | None = None,
 ) -> WindowData:
     """The labels of windows `since` (by default `window` alone) to `window`, and a memory of those
-    before: `replay` samples of every class, drawn by the seed. InputError: the file is unusable.
+    before: `replay` samples of every class, drawn by the seed.
+
+    At most `most` are trained on: equally many of every class as far as there are, the newest
+    first. NoSamplesError: there are none. InputError: the file is unusable.
     """
     first = window if since is None else since
     with reading(path, LAYOUT) as connection:
@@ -57,17 +61,22 @@ def window_data(
             ).fetchall()
         )
         if not rows:
-            raise InputError(
+            raise NoSamplesError(
                 f"{path}: {tenant} has no labels up to window {window}; send labels for its answers"
             )
         trained = [each for each in rows if each[3] >= held_out]
         judged = _judged([each for each in rows if each[3] < held_out], first)
         new = [each for each in trained if each[1] >= first]
         earlier = _shuffled([each for each in trained if each[1] < first], seed)
+        replayed = _at_most(replay, earlier)
+        if most is not None and most < len(new) + len(replayed):
+            chosen = _balanced(most, [*new, *replayed])
+            new = [each for each in new if each in chosen]
+            replayed = [each for each in replayed if each in chosen]
         known = {label for _, came, label, *_ in rows if came < first}
         return WindowData(
             new=_samples(connection, path, new, rows[0]),
-            replay=_samples(connection, path, _at_most(replay, earlier), rows[0]),
+            replay=_samples(connection, path, replayed, rows[0]),
             held_out=_samples(connection, path, judged, rows[0]),
             new_classes=frozenset(each[2] for each in rows) - known,
         )
@@ -120,6 +129,17 @@ def _at_most(per_class: int, rows: Sequence[_Row]) -> list[_Row]:
         if taken[row[2]] <= per_class:
             kept.append(row)
     return kept
+
+
+def _balanced(most: int, rows: Sequence[_Row]) -> set[_Row]:
+    """So many of them, class by class in turn, each class in the order of the rows."""
+    taken: Counter[int] = Counter()
+    turns = []
+    for row in rows:
+        turns.append(taken[row[2]])
+        taken[row[2]] += 1
+    order = sorted(range(len(rows)), key=turns.__getitem__)
+    return {rows[each] for each in order[:most]}
 
 
 def _samples(

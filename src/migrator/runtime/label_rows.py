@@ -155,27 +155,54 @@ def arrays(rows: Iterable[tuple[str, str, bytes]]) -> NDArray[Any]:
     return np.stack(found)
 
 
-def trim(
-    connection: sqlite3.Connection, tenant: str, *, windows: int, per_class: int, most_bytes: int
-) -> None:
-    """Keep the last windows, and of every class the newest samples, within the bytes.
+def is_kept(connection: sqlite3.Connection, row: SampleRow) -> bool:
+    """Whether a sample of the same request is there."""
+    query = "SELECT 1 FROM sample WHERE tenant = ? AND request = ?"
+    return connection.execute(query, (row.tenant, row.request)).fetchone() is not None
 
-    The bytes are shared out over the classes, so that a rare class is never pushed out by others.
+
+def trim(
+    connection: sqlite3.Connection,
+    tenant: str,
+    *,
+    learned_before: int,
+    windows: int,
+    per_class: int,
+    most_bytes: int,
+) -> None:
+    """Delete samples of windows before `learned_before`; those of later windows all stay.
+
+    Of the learned ones the last windows stay, and of every class the newest samples, within the
+    bytes. The bytes are divided equally among the classes, so that a rare class keeps samples.
     """
+    where = "FROM sample WHERE tenant = :tenant AND window < :learned_before"
+    values = {"tenant": tenant, "learned_before": learned_before}
+    (classes,) = connection.execute(f"SELECT count(DISTINCT label) {where}", values).fetchone()
     last = connection.execute("SELECT max(window) FROM sample WHERE tenant = ?", (tenant,))
-    classes = connection.execute(
-        "SELECT max(1, count(DISTINCT label)) FROM sample WHERE tenant = ?", (tenant,)
-    )
     connection.execute(
         "DELETE FROM sample WHERE id IN (SELECT id FROM (SELECT id, window, "
         "row_number() OVER newest AS number, sum(length(inputs)) OVER newest AS bytes "
-        "FROM sample WHERE tenant = :tenant "
-        "WINDOW newest AS (PARTITION BY label ORDER BY window DESC, id DESC)) "
+        f"{where} WINDOW newest AS (PARTITION BY label ORDER BY window DESC, id DESC)) "
         "WHERE (window <= :old AND number > :per_class) OR bytes > :bytes)",
-        {
-            "tenant": tenant,
+        values
+        | {
             "old": (last.fetchone()[0] or 0) - windows,
             "per_class": per_class,
-            "bytes": most_bytes // classes.fetchone()[0],
+            "bytes": most_bytes // max(1, classes),
         },
     )
+
+
+def kept_by_window(
+    connection: sqlite3.Connection, tenant: str | None = None
+) -> dict[str, dict[int, tuple[int, int]]]:
+    """Tenant -> window -> rows and bytes of inputs that are there; None: of all tenants."""
+    found = connection.execute(
+        "SELECT tenant, window, count(*), sum(length(inputs)) FROM sample "
+        "WHERE tenant = coalesce(?, tenant) GROUP BY tenant, window",
+        (tenant,),
+    )
+    kept: dict[str, dict[int, tuple[int, int]]] = {} if tenant is None else {tenant: {}}
+    for name, window, rows, size in found:
+        kept.setdefault(name, {})[window] = (rows, size)
+    return kept

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from migrator.core.errors import InputError
 from migrator.runtime.labels import Labels, NotKeptError
 from migrator.runtime.tallies import FAILED, REPEATED, STORED, Tallies
@@ -9,8 +11,13 @@ from migrator.serve.backend import Feedback
 from migrator.serve.refusals import MalformedError, NotStoredError
 
 
-async def stored(labels: Labels, tallies: Tallies, feedback: Feedback) -> None:
-    """Returns when it is on disk; otherwise a refusal says why it is not."""
+async def stored(
+    labels: Labels, tallies: Tallies, refused: Callable[[str, str], None], feedback: Feedback
+) -> None:
+    """Returns when it is on disk; otherwise a refusal says why it is not.
+
+    `refused` is called with the tenant and the reason where there is no space for its labels.
+    """
     tenant, outcome = feedback.tenant, FAILED
     try:
         new = await labels.add(
@@ -23,6 +30,7 @@ async def stored(labels: Labels, tallies: Tallies, feedback: Feedback) -> None:
         )
         outcome = STORED if new else REPEATED
     except NotKeptError as error:
+        refused(tenant, str(error))
         raise NotStoredError(f"the label is not stored: {error}") from error
     except InputError as error:
         raise MalformedError(str(error)) from error

@@ -1,7 +1,9 @@
 """Labels that clients send back: durable before they are acknowledged, read by retrainings.
 
 The daemon adds them. A thread of its own writes whatever has come since its last commit in one
-go, so that neither requests nor other labels wait for the disk one by one.
+go, so that neither requests nor other labels wait for the disk one by one. Labels that no
+retraining has learned yet are never deleted: beyond a limit new ones are refused. Learned labels
+are trimmed to a few windows and a number of every class.
 """
 
 from __future__ import annotations
@@ -19,14 +21,25 @@ from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
 from migrator.observe.database import opened, told, transaction
-from migrator.runtime.label_rows import LAYOUT, LabelCounts, SampleRow, inserted, sample_row, trim
+from migrator.runtime.label_rows import (
+    LAYOUT,
+    LabelCounts,
+    SampleRow,
+    inserted,
+    is_kept,
+    kept_by_window,
+    sample_row,
+    trim,
+)
 
 WINDOWS_KEPT = 3
-"""All samples of so many windows stay, within the bytes."""
+"""All learned samples of the last windows stay, within the bytes."""
 PER_CLASS_KEPT = 400
-"""Of every class, from before those windows."""
+"""Learned samples of every class, from before those windows."""
 BYTES_KEPT = 2**30
-"""Of every tenant's inputs."""
+"""Learned inputs of a tenant."""
+UNLEARNED_BYTES, UNLEARNED_ROWS = 2**30, 500_000
+"""Inputs and labels of a tenant that no retraining has learned yet; beyond them it is refused."""
 _MOST_AT_ONCE = 512
 _TRIM_EVERY = 4096
 """Added samples of a tenant between two looks at how much there is."""
@@ -35,8 +48,19 @@ _TRIM_EVERY = 4096
 _log = logging.getLogger(__name__)
 
 
+LearnedBefore = Callable[[str], int | None]
+"""Tenant -> the first window whose labels a retraining may still have to learn.
+
+None: not known, so nothing of the tenant is trimmed or refused.
+"""
+
+
 class NotKeptError(InputError):
-    """The labels' file cannot be written now, as on a full disk: nothing of it was kept."""
+    """The label was not kept: the disk is full, or too many labels are unlearned."""
+
+
+def _unknown(_tenant: str) -> None:
+    """Nothing is known to be learned."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +83,17 @@ class Labels:
         windows_kept: int = WINDOWS_KEPT,
         per_class_kept: int = PER_CLASS_KEPT,
         bytes_kept: int = BYTES_KEPT,
+        unlearned_bytes: int = UNLEARNED_BYTES,
+        unlearned_rows: int = UNLEARNED_ROWS,
+        learned_before: LearnedBefore = _unknown,
         share: Callable[[Sequence[SampleRow]], None] | None = None,
     ) -> None:
         """`share`: keeps new rows where other daemons find them, before anybody is told that they
-        are kept; what it raises is why they are not."""
+        are kept; what it raises is why they are not. `learned_before` is called in the writer's
+        thread."""
         self.path, self._share = path, share
+        self._learned_before = learned_before
+        self._unlearned_limits = (unlearned_rows, unlearned_bytes)
         self._kept = {
             "windows": windows_kept,
             "per_class": per_class_kept,
@@ -72,6 +102,8 @@ class Labels:
         self._connection, self.damaged = opened(path, LAYOUT, "FULL")
         """Where a damaged file was kept aside when this one was opened."""
         self._counts = self._counted()
+        with told(path, LAYOUT):
+            self._rows = kept_by_window(self._connection)
         self._added: dict[str, int] = {}
         self._wishes: SimpleQueue[_Wish | None] = SimpleQueue()
         self._closed = False
@@ -112,6 +144,16 @@ class Labels:
         """Labels of a tenant in a window so far."""
         return self._counts.get((tenant, window), LabelCounts())
 
+    def kept(self, tenant: str, first: int, before: int) -> int:
+        """Labels of the windows from `first` to `before` - 1 that are in the file."""
+        windows = tuple(self._rows.get(tenant, {}).items())  # the writer's thread adds to it
+        return sum(rows for window, (rows, _) in windows if first <= window < before)
+
+    @property
+    def last_window(self) -> int:
+        """The last window that has a label, also of those that were trimmed; -1: there is none."""
+        return max((window for _, window in tuple(self._counts)), default=-1)
+
     async def close(self) -> None:
         """Write what is still waiting and end."""
         self._closed = True
@@ -131,18 +173,19 @@ class Labels:
             if last:
                 return
 
-    def _outcome(self, wishes: Sequence[_Wish]) -> list[bool] | NotKeptError:
-        """Which were new, or why none was kept; whatever happens, the next ones are tried."""
+    def _outcome(self, wishes: Sequence[_Wish]) -> list[bool | NotKeptError]:
+        """Which were new, or why one was not kept; whatever happens, the next ones are tried."""
         try:
             return self._written(wishes)
         except InputError as error:
-            return NotKeptError(str(error))
+            return [NotKeptError(str(error))] * len(wishes)
         except Exception as error:
             _log.exception("labels could not be kept")
-            return NotKeptError(
+            why = NotKeptError(
                 f"{self.path}: labels could not be kept ({type(error).__name__}: {error}); see "
                 "the daemon's log"
             )
+            return [why] * len(wishes)
 
     def _taken(self, first: _Wish) -> tuple[list[_Wish], bool]:
         """Everything that waits by now, and whether it is the last."""
@@ -157,34 +200,66 @@ class Labels:
             wishes.append(wish)
         return wishes, False
 
-    def _written(self, wishes: Sequence[_Wish]) -> list[bool]:
-        """One commit for all of them; which were new."""
-        rows = [each.row for each in wishes]
-        with told(self.path, LAYOUT):
-            with transaction(self._connection):
-                came = [inserted(self._connection, row) for row in rows]
-                for tenant in self._due(rows, came):
-                    trim(self._connection, tenant, **self._kept)
-                own = [e.row for e, new in zip(wishes, came, strict=True) if new and not e.shared]
-                if self._share is not None and own:
-                    self._share(own)
-            self._count([row for row, new in zip(rows, came, strict=True) if new])
+    def _written(self, wishes: Sequence[_Wish]) -> list[bool | NotKeptError]:
+        """One commit for all of them; which were new.
+
+        Trimmed before anything is added: what this transaction adds stays.
+        """
+        tenants = {each.row.tenant for each in wishes}
+        with told(self.path, LAYOUT), transaction(self._connection):
+            trimmed = self._trim(tenants)
+            space = {tenant: self._space(tenant) for tenant in tenants}
+            came = [self._insert(each, space) for each in wishes]
+            new = [e for e, added in zip(wishes, came, strict=True) if added is True]
+            own = [each.row for each in new if not each.shared]
+            if self._share is not None and own:
+                self._share(own)
+        self._rows |= trimmed
+        self._added |= dict.fromkeys(trimmed, 0)
+        self._count([each.row for each in new])
         return came
 
-    def _due(self, rows: Sequence[SampleRow], came: Sequence[bool]) -> list[str]:
-        """Tenants of whom enough has come since the last look; first of all on the first label."""
-        due = []
-        for row, new in zip(rows, came, strict=True):
-            if new:
-                self._added[row.tenant] = self._added.get(row.tenant, _TRIM_EVERY - 1) + 1
-        for tenant, added in self._added.items():
-            if added >= _TRIM_EVERY:
-                due.append(tenant)
-        self._added |= dict.fromkeys(due, 0)
-        return due
+    def _insert(self, wish: _Wish, space: dict[str, tuple[int, int]]) -> bool | NotKeptError:
+        """What another daemon has acknowledged is never refused."""
+        row, size = wish.row, len(wish.row.inputs)
+        rows, left = space[row.tenant]
+        if not wish.shared and (rows < 1 or left < size) and not is_kept(self._connection, row):
+            return NotKeptError(
+                f"{row.tenant} has as many labels that no retraining has learned as are kept; "
+                "send it again after the next retraining, see `migrator status`"
+            )
+        new = inserted(self._connection, row)
+        if new:
+            space[row.tenant] = rows - 1, left - size
+        return new
+
+    def _trim(self, tenants: Iterable[str]) -> dict[str, dict[int, tuple[int, int]]]:
+        """Trim where enough was added since the last time; what is left of those tenants."""
+        left: dict[str, dict[int, tuple[int, int]]] = {}
+        for tenant in tenants:
+            learned_before = self._learned_before(tenant)
+            if learned_before is None or self._added.get(tenant, _TRIM_EVERY) < _TRIM_EVERY:
+                continue
+            trim(self._connection, tenant, learned_before=learned_before, **self._kept)
+            left |= kept_by_window(self._connection, tenant)
+        return left
+
+    def _space(self, tenant: str) -> tuple[int, int]:
+        """Rows and bytes that may be added to what is not learned."""
+        rows, size = self._unlearned_limits
+        learned_before = self._learned_before(tenant)
+        if learned_before is not None:
+            for window, (some, length) in self._rows.get(tenant, {}).items():
+                if window >= learned_before:
+                    rows, size = rows - some, size - length
+        return rows, size
 
     def _count(self, rows: Sequence[SampleRow]) -> None:
         for row in rows:
+            self._added[row.tenant] = self._added.get(row.tenant, _TRIM_EVERY) + 1
+            windows = self._rows.setdefault(row.tenant, {})
+            some, size = windows.get(row.window, (0, 0))
+            windows[row.window] = (some + 1, size + len(row.inputs))
             before = self.counts(row.tenant, row.window)
             judged = row.predicted is not None
             self._counts[row.tenant, row.window] = LabelCounts(
@@ -194,17 +269,17 @@ class Labels:
             )
 
 
-def _tell(wishes: Sequence[_Wish], came: Sequence[bool] | NotKeptError) -> None:
+def _tell(wishes: Sequence[_Wish], came: Sequence[bool | NotKeptError]) -> None:
     """Answer everybody at once, in the loop they wait in."""
 
     def answer() -> None:
-        for number, wish in enumerate(wishes):
+        for wish, outcome in zip(wishes, came, strict=True):
             if wish.done.done():
                 continue
-            if isinstance(came, NotKeptError):
-                wish.done.set_exception(came)
+            if isinstance(outcome, NotKeptError):
+                wish.done.set_exception(outcome)
             else:
-                wish.done.set_result(came[number])
+                wish.done.set_result(outcome)
 
     loop = wishes[0].done.get_loop()
     if not loop.is_closed():

@@ -23,6 +23,7 @@ from migrator.learn.retraining import Settings
 from migrator.runtime.tenant_run import FEWEST_LABELS, Phase, TenantRun
 from migrator.runtime.training_job import (
     JobKind,
+    TrainingEmptyError,
     TrainingJob,
     TrainingLostError,
     TrainingResult,
@@ -36,6 +37,8 @@ PRETRAIN_TRIES = 3
 LEAST_LIMIT_S, SLOWEST = 120.0, 10.0
 """A training that takes longer, and so many times what was planned, hangs and is ended."""
 ESTIMATE_LIMIT_S = 300.0
+TAKE_OVER_LIMIT_S = 120.0
+"""A swap, or a shared store, that takes longer must not hold up the next retraining."""
 
 _log = logging.getLogger(__name__)
 
@@ -125,18 +128,24 @@ class Learning:
         return before
 
     async def estimate(
-        self, name: str, window: int, environment: Mapping[str, str] | None = None
+        self,
+        name: str,
+        window: int,
+        environment: Mapping[str, str] | None = None,
+        most_samples: int | None = None,
     ) -> None:
         """What a retraining on this window's labels would bring; kept for the next plan.
 
-        `environment`: of the instance to try it on; None: on the host.
+        `environment`: of the instance to try it on; None: on the host. `most_samples`: that the
+        retraining may train on; None: all.
         """
         tenant = self._tenants[name]
         if (name, JobKind.ESTIMATE) in self._trainings.running:
             return  # the one before still runs: what it says will do
         try:
             job = self._job(tenant, window, "estimate", environment)
-            said = await self._trainings.estimate(replace(job, limit_s=ESTIMATE_LIMIT_S))
+            job = replace(job, limit_s=ESTIMATE_LIMIT_S, most_samples=most_samples)
+            said = await self._trainings.estimate(job)
         except MigratorError as error:
             _log.warning("%s: no estimate (%s); the usual gain is assumed", name, error)
             return
@@ -150,33 +159,39 @@ class Learning:
         job = tenant.retraining
         if job is None or job.phase is Phase.DONE:
             return "there is nothing to retrain on"
-        job.phase = Phase.RUNNING
-        if isinstance(instance, Instance):
-            instance = replace(instance, task=Task(name, Kind.RETRAINING))
-        job.on = instance
-        planned_s = job.seconds.at(sms_of(self._where.board, instance))
-        pace_s = planned_s if self._where.emulated else None
+        job.phase, job.since = Phase.RUNNING, min(tenant.since, job.window - 1)
         began_s = time.monotonic()
         began_from = tenant.version
-        asked = replace(
-            self._job(tenant, job.window - 1, "retrain", environment, pace_s),
-            limit_s=max(LEAST_LIMIT_S, SLOWEST * planned_s * job.slower),
-        )
 
         def progress(part: float) -> None:
             job.progress = part
 
         try:
+            if isinstance(instance, Instance):
+                instance = replace(instance, task=Task(name, Kind.RETRAINING))
+            job.on = instance
+            planned_s = job.seconds.at(sms_of(self._where.board, instance))
+            pace_s = planned_s if self._where.emulated else None
+            asked = replace(
+                self._job(tenant, job.window - 1, "retrain", environment, pace_s),
+                limit_s=max(LEAST_LIMIT_S, SLOWEST * planned_s * job.slower),
+                most_samples=job.most_samples,
+            )
             result = await self._trainings.retrain(asked, progress)
             tenant.took(planned_s, time.monotonic() - began_s)
             async with self._changing[name]:
                 why = await self._judged(tenant, job.window, result, began_from)
+            job.phase = Phase.DONE
+            return why
+        except TrainingEmptyError as error:
+            tenant.end_without_samples(job)
+            return f"not retrained: {error}"
         except Exception as error:
-            # a model that could not be kept was not learned either: it may be tried again
-            job.phase, job.on = Phase.WAITING, None
             raise _as_ours(name, error) from error
-        job.phase = Phase.DONE
-        return why
+        finally:
+            if job.phase is Phase.RUNNING:
+                # a model that could not be kept was not learned either: it may be tried again
+                job.phase, job.on = Phase.WAITING, None
 
     async def _judged(
         self,
@@ -218,7 +233,11 @@ class Learning:
     ) -> None:
         async with self._changing[tenant.name]:
             if version is not None and tenant.version == version:
-                await self._adopted(tenant.name, version)
+                try:
+                    await asyncio.wait_for(self._adopted(tenant.name, version), TAKE_OVER_LIMIT_S)
+                except TimeoutError:
+                    words = "%s: version %d did not reach every worker and store within %g s"
+                    _log.error(words, tenant.name, version.number, TAKE_OVER_LIMIT_S)
             self._told(tenant.name, result, version)
 
     async def _known(self, tenant: TenantRun) -> Version | None:

@@ -16,6 +16,8 @@ from migrator.scenario.live import LiveTenant
 
 _FOLLOWED = 0.5
 """How fast measured overheads replace what was known before."""
+_LONGEST = 0.5
+"""Of a window: a measured overhead counts as no longer."""
 
 
 def assumed_s(tenants: Iterable[LiveTenant]) -> dict[str, float]:
@@ -54,6 +56,8 @@ class Overheads:
         # what had to go before it counts too, where it could not be prepared ahead
         late_s = self._executor.late_s(self._clock.now_s(), event.instance)
         took_s = max(late_s, parts["create_s"] + parts["warm_s"])
+        # beyond that nothing new would be planned, and so nothing measured again
+        took_s = min(took_s, _LONGEST * self._clock.window_s)
         self._known_s[name] += _FOLLOWED * (took_s - self._known_s[name])
         self._tenants[name].overhead_s = self._known_s[name]
         self._recorder.units(self._executor.units)

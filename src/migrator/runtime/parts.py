@@ -14,7 +14,7 @@ from migrator.gpu.state import private_folder
 from migrator.observe.records import Records
 from migrator.runtime import leftovers
 from migrator.runtime.gpu_lane import GpuLane
-from migrator.runtime.labels import Labels
+from migrator.runtime.labels import Labels, LearnedBefore
 from migrator.runtime.serving import Serving
 from migrator.runtime.trainings import Trainings
 from migrator.serve.links import Workers
@@ -35,7 +35,7 @@ class Parts:
 
 
 @asynccontextmanager
-async def opened(serving: Serving) -> AsyncIterator[Parts]:
+async def opened(serving: Serving, learned_before: LearnedBefore) -> AsyncIterator[Parts]:
     """All of them; processes are started by whoever uses them."""
     private_folder(serving.folder)
     for each in await asyncio.to_thread(leftovers.clear, serving.folder):
@@ -44,7 +44,8 @@ async def opened(serving: Serving) -> AsyncIterator[Parts]:
     async with AsyncExitStack() as stack:
         lane, gpu = await _gpu(serving, stack)
         share = None if serving.shared is None else serving.shared.keep_labels
-        labels = Labels(serving.folder / "labels.db", share=share)
+        path = serving.folder / "labels.db"
+        labels = Labels(path, learned_before=learned_before, share=share)
         stack.push_async_callback(labels.close)
         records = _records(serving)
         stack.callback(records.close)

@@ -65,6 +65,8 @@ class Recorder:
     _warming: set[str] = field(default_factory=set)
     _reason: str = ""
     _trained: dict[str, RetrainingRecord] = field(default_factory=dict)
+    _refused: dict[str, int] = field(default_factory=dict)
+    """The last window in which a tenant's labels were refused."""
 
     def __post_init__(self) -> None:
         self.seconds = SecondRows(self.records, self.router, self.labels, self.clock, self.tenants)
@@ -173,6 +175,12 @@ class Recorder:
         """Something a person may want to know; `fields` go into the log line only."""
         _log.info("%s: %s", kind, words, extra=self._fields(kind) | fields)
         self.records.event(kind, words)
+
+    def label_refused(self, tenant: str, why: str) -> None:
+        """A label had no space; one event per tenant and window."""
+        if self._refused.get(tenant) != self.clock.number:
+            self._refused[tenant] = self.clock.number
+            self.event("labels", f"{tenant}: labels are refused: {why}", tenant=tenant)
 
     def end_window(self, first: int, last: int) -> None:
         """The window is over; `first` and `last` are seconds of the router's clock."""

@@ -22,6 +22,7 @@ from typing import IO, Any
 from migrator.core.errors import InputError
 from migrator.gpu.virtual_board import held
 from migrator.learn.registry import require_torch
+from migrator.learn.samples import NoSamplesError
 from migrator.runtime.training_job import job_from, result_json
 from migrator.runtime.training_steps import Work
 
@@ -42,6 +43,8 @@ def answer(job_file: Path, began_s: float, say: Say) -> None:
         with held(os.environ, f"migrator {kind} {job.tenant}"):
             done = Work(kind, job, began_s, _seldom(say)).done()
             say({"result": result_json(done)})
+    except NoSamplesError as error:
+        say({"failed": str(error), "again": False, "empty": True})
     except InputError as error:
         say({"failed": str(error), "again": False})
     except (OSError, ValueError) as error:

@@ -23,6 +23,10 @@ class TrainingFailedError(MigratorError):
     """It cannot be done, and the same job again would end alike; the message says why."""
 
 
+class TrainingEmptyError(TrainingFailedError):
+    """It has no samples to train on or to judge with: it ends until more labels are there."""
+
+
 class TrainingLostError(MigratorError):
     """Its process died, hung or was ended; the same job again goes on from its checkpoints."""
 
@@ -54,6 +58,8 @@ class TrainingJob:
     settings: Settings = field(default_factory=Settings)
     replay: int = 200
     """Samples of every class kept from earlier windows that are trained on again."""
+    most_samples: int | None = None
+    """At most so many are trained on, balanced over classes, the newest first; None: all."""
     held_out: float = 0.2
     """The part of all samples that is never trained on and judged with."""
     past: tuple[Past, ...] = ()

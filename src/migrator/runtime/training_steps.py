@@ -21,7 +21,7 @@ from migrator.learn.estimation import estimate
 from migrator.learn.model import Model
 from migrator.learn.registry import benchmark, build
 from migrator.learn.retraining import Retrained, retrain
-from migrator.learn.samples import WindowData
+from migrator.learn.samples import NoSamplesError, WindowData
 from migrator.learn.training import accuracy
 from migrator.runtime.label_data import remember, window_data
 from migrator.runtime.pace import Pace
@@ -100,7 +100,7 @@ class Work:
     def _estimated(self) -> EstimateResult:
         job, data, model = self.job, self._window(), self._model()
         if not len(data.new) or not len(data.held_out):
-            raise InputError(
+            raise NoSamplesError(
                 f"{job.tenant}: window {job.window} has no samples to estimate with; send labels "
                 "of every class"
             )
@@ -126,6 +126,7 @@ class Work:
             replay=job.replay,
             held_out=job.held_out,
             seed=job.settings.seed,
+            most=job.most_samples,
         )
         return self._fitting(data)
 

@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from migrator.core.errors import InputError
+from migrator.core.errors import InputError, MigratorError
 from migrator.learn.atomic import written_whole
 from migrator.runtime.retrainer_process import Progress, RetrainerProcess
 from migrator.runtime.training_job import (
     EstimateResult,
     JobKind,
+    TrainingEmptyError,
     TrainingFailedError,
     TrainingJob,
     TrainingLostError,
@@ -122,8 +123,7 @@ class Trainings:
                 result: Mapping[str, Any] = said["result"]
                 return result
             if "failed" in said:
-                error = TrainingLostError if said["again"] else TrainingFailedError
-                raise error(f"{job.tenant}: {said['failed']}")
+                raise _failure(said)(f"{job.tenant}: {said['failed']}")
             raise TrainingLostError(
                 f"{job.tenant}: the {kind} was lost, {await process.gone()}; start it again, it "
                 "goes on from its last epoch"
@@ -167,6 +167,12 @@ class Trainings:
 
     async def _started(self) -> RetrainerProcess:
         return await RetrainerProcess.started(scrubbed(self._environment))
+
+
+def _failure(said: Mapping[str, Any]) -> type[MigratorError]:
+    if said["again"]:
+        return TrainingLostError
+    return TrainingEmptyError if said.get("empty") else TrainingFailedError
 
 
 def _written(kind: JobKind, job: TrainingJob) -> Path:

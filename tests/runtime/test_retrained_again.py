@@ -231,6 +231,11 @@ def teach(daemon: Served, window: int, count: int) -> None:
         assert daemon.feedback("photos", name, int(label)).status_code == 200
 
 
+def next_window(daemon: Served) -> None:
+    window = daemon.status()["window"]
+    daemon.wait_for(lambda now: now["window"] > window, "the next window")
+
+
 def act(daemon: Served, action: str) -> None:
     answer = daemon.client.post(f"{daemon.url}/admin/actions", json={"action": action})
     assert answer.status_code == 200, answer.text
@@ -246,9 +251,8 @@ def test_a_real_daemon_retrains_after_five_paused_windows_and_after_it_lost_its_
         settled(daemon)
         act(daemon, "pause")
         for each in range(5):
-            window = daemon.status()["window"]
             teach(daemon, each, 60)
-            daemon.wait_for(lambda now, window=window: now["window"] > window, "the next window")
+            next_window(daemon)
         assert daemon.status()["tenants"]["photos"]["version"] == 1
         act(daemon, "resume")
         found = daemon.wait_for(

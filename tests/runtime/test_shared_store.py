@@ -83,16 +83,18 @@ def test_after_a_failed_write_labels_go_to_another_file(tmp_path: Path, store_at
     assert requests(store) == ["a", "b"]
 
 
-def test_the_oldest_files_go_when_there_is_too_much(
+def test_the_oldest_learned_files_go_when_there_is_too_much(
     tmp_path: Path, store_at: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_labels, "FILE_BYTES", 1)
     monkeypatch.setattr(shared_labels, "KEPT_BYTES", 400)
     store = store_at(str(tmp_path), "g1")
     for each in range(20):
-        store.keep_labels([row(f"r{each}")])
+        store.keep_labels([row(f"r{each}")], lambda _: 2)
+    assert len(requests(store)) == 20, "window 2 is not learned yet"
+    store.keep_labels([row("last")], lambda _: 3)
     left = requests(store)
-    assert left[-1] == "r19"
+    assert left[-1] == "last"
     assert 2 <= len(left) < 10
 
 
@@ -277,7 +279,7 @@ def test_in_an_object_store_the_labels_of_every_tenant_are_trimmed(
     monkeypatch.setattr(shared_labels, "COMMITS", 10)
     store = store_at("memory://store-of-many-labels", "g1")
     for each in range(50):
-        store.keep_labels([row(f"r{each}"), row(f"r{each}", "mail")])
+        store.keep_labels([row(f"r{each}"), row(f"r{each}", "mail")], lambda _: 3)
     for tenant in ("photos", "mail"):
         assert requests(store, tenant)[-1] == "r49"
         assert len(requests(store, tenant)) < 20

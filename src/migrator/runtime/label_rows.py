@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,12 @@ LAYOUT = Layout(
         "wrong INTEGER, PRIMARY KEY (tenant, window))",
     ),
 )
+
+LearnedBefore = Callable[[str], int | None]
+"""Tenant -> the first window whose labels a retraining may still have to learn.
+
+None: not known, so nothing of the tenant is trimmed or refused.
+"""
 
 _KINDS = "biuf"
 """Of arrays that are numbers; anything else would need more than its bytes."""
@@ -68,6 +74,10 @@ class SampleRow:
     dtype: str
     shape: str
     inputs: bytes
+
+
+def nothing_known(_tenant: str) -> None:
+    """Nothing is known to be learned."""
 
 
 def sample_row(

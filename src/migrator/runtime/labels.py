@@ -24,10 +24,12 @@ from migrator.observe.database import opened, told, transaction
 from migrator.runtime.label_rows import (
     LAYOUT,
     LabelCounts,
+    LearnedBefore,
     SampleRow,
     inserted,
     is_kept,
     kept_by_window,
+    nothing_known,
     sample_row,
     trim,
 )
@@ -48,19 +50,8 @@ _TRIM_EVERY = 4096
 _log = logging.getLogger(__name__)
 
 
-LearnedBefore = Callable[[str], int | None]
-"""Tenant -> the first window whose labels a retraining may still have to learn.
-
-None: not known, so nothing of the tenant is trimmed or refused.
-"""
-
-
 class NotKeptError(InputError):
     """The label was not kept: the disk is full, or too many labels are unlearned."""
-
-
-def _unknown(_tenant: str) -> None:
-    """Nothing is known to be learned."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +76,7 @@ class Labels:
         bytes_kept: int = BYTES_KEPT,
         unlearned_bytes: int = UNLEARNED_BYTES,
         unlearned_rows: int = UNLEARNED_ROWS,
-        learned_before: LearnedBefore = _unknown,
+        learned_before: LearnedBefore = nothing_known,
         share: Callable[[Sequence[SampleRow]], None] | None = None,
     ) -> None:
         """`share`: keeps new rows where other daemons find them, before anybody is told that they

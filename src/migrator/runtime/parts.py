@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from migrator.core.errors import InputError
 from migrator.gpu.driver import Gpu
@@ -14,7 +15,8 @@ from migrator.gpu.state import private_folder
 from migrator.observe.records import Records
 from migrator.runtime import leftovers
 from migrator.runtime.gpu_lane import GpuLane
-from migrator.runtime.labels import Labels, LearnedBefore
+from migrator.runtime.label_rows import LearnedBefore
+from migrator.runtime.labels import Labels
 from migrator.runtime.serving import Serving
 from migrator.runtime.trainings import Trainings
 from migrator.serve.links import Workers
@@ -43,7 +45,9 @@ async def opened(serving: Serving, learned_before: LearnedBefore) -> AsyncIterat
     leftovers.mark(serving.folder)
     async with AsyncExitStack() as stack:
         lane, gpu = await _gpu(serving, stack)
-        share = None if serving.shared is None else serving.shared.keep_labels
+        share = None
+        if serving.shared is not None:
+            share = partial(serving.shared.keep_labels, learned_before=learned_before)
         path = serving.folder / "labels.db"
         labels = Labels(path, learned_before=learned_before, share=share)
         stack.push_async_callback(labels.close)

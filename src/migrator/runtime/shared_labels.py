@@ -19,11 +19,11 @@ from typing import IO
 
 import msgspec
 
-from migrator.runtime.label_rows import SampleRow
+from migrator.runtime.label_rows import LearnedBefore, SampleRow
 from migrator.runtime.shared_files import SharedFiles, synced
 
 KEPT_BYTES = 2**30
-"""Of a tenant's labels; the oldest files go first."""
+"""Of a tenant's labels; beyond it the oldest files go whose labels are all learned."""
 FILE_BYTES = 2**26
 COMMITS = 1000
 """Of a tenant in an object store, between two looks at how much there is."""
@@ -52,11 +52,11 @@ class SharedLabels:
         self._read: dict[str, int] = {}
         """Up to where what others wrote, file by file, has been brought."""
 
-    def keep(self, rows: Sequence[SampleRow]) -> None:
+    def keep(self, rows: Sequence[SampleRow], learned_before: LearnedBefore) -> None:
         """Returns when they are kept; whatever it raises, they may not be."""
         for tenant in dict.fromkeys(each.tenant for each in rows):
             records = b"".join(_record(each) for each in rows if each.tenant == tenant)
-            self._append(tenant, records)
+            self._append(tenant, records, learned_before)
 
     def all(self, tenant: str) -> Iterator[SampleRow]:
         """Every label of the tenant; what a crash cut off is left out, nobody was told it is kept.
@@ -95,14 +95,14 @@ class SharedLabels:
                 yield name, self._files.read(name, self._read[name]) or b""
         yield from self._files.read_many([each for each in news if each not in self._read])
 
-    def _append(self, tenant: str, records: bytes) -> None:
+    def _append(self, tenant: str, records: bytes, learned_before: LearnedBefore) -> None:
         if not self._files.local:
             self._files.write(self._next_name(tenant), records)
             if self._begun[tenant] % COMMITS == 1:  # with the first: a life may be short
-                self._drop_old(tenant)
+                self._drop_old(tenant, learned_before)
             return
         try:
-            file = self._file(tenant)
+            file = self._file(tenant, learned_before)
             file.write(records)
             file.flush()
             os.fsync(file.fileno())
@@ -113,12 +113,12 @@ class SharedLabels:
                 self._open.pop(tenant, io.BytesIO()).close()
             raise
 
-    def _file(self, tenant: str) -> IO[bytes]:
+    def _file(self, tenant: str, learned_before: LearnedBefore) -> IO[bytes]:
         if tenant in self._open and self._written[tenant] < FILE_BYTES:
             return self._open[tenant]
         if tenant in self._open:
             self._open.pop(tenant).close()
-        self._drop_old(tenant)
+        self._drop_old(tenant, learned_before)
         path = Path(self._files.path(self._next_name(tenant)))
         path.parent.mkdir(parents=True, exist_ok=True)
         self._open[tenant], self._written[tenant] = path.open("ab"), 0
@@ -139,11 +139,17 @@ class SharedLabels:
         names = sorted((e for e in found if e.endswith(_ROWS) and ours not in e), key=_age)
         return {name: found[name] for name in names}
 
-    def _drop_old(self, tenant: str) -> None:
-        left, sizes = KEPT_BYTES, self._files.sizes(f"labels/{tenant}")
+    def _drop_old(self, tenant: str, learned_before: LearnedBefore) -> None:
+        learned = learned_before(tenant)
+        if learned is None:
+            return
+        left, sizes, old = KEPT_BYTES, self._files.sizes(f"labels/{tenant}"), []
         for name in sorted((e for e in sizes if e.endswith(_ROWS)), key=_age, reverse=True):
             left -= sizes[name]
             if left < 0:
+                old.append(name)
+        for name, content in self._files.read_many(old):
+            if all(each.window < learned for each in _parsed(content)[0]):
                 self._files.remove(name)
 
 

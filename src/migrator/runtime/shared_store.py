@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 
-from migrator.runtime.label_rows import SampleRow
+from migrator.runtime.label_rows import LearnedBefore, SampleRow, nothing_known
 from migrator.runtime.shared_files import SharedFiles
 from migrator.runtime.shared_labels import FreshLabels, SharedLabels
 from migrator.runtime.shared_versions import SharedVersions
@@ -28,9 +28,14 @@ class SharedStore:
         self._files = SharedFiles(url, f"{writer}-{time.time_ns():020d}")
         self._labels, self._versions = SharedLabels(self._files), SharedVersions(self._files)
 
-    def keep_labels(self, rows: Sequence[SampleRow]) -> None:
-        """Returns when they are kept; whatever it raises, they may not be."""
-        self._labels.keep(rows)
+    def keep_labels(
+        self, rows: Sequence[SampleRow], learned_before: LearnedBefore = nothing_known
+    ) -> None:
+        """Returns when they are kept; whatever it raises, they may not be.
+
+        Old files go where all of their windows are learned.
+        """
+        self._labels.keep(rows, learned_before)
 
     def labels(self, tenant: str) -> Iterator[SampleRow]:
         """Every label of the tenant, the oldest first."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.faults import users
+from support.live_learning import ENVIRONMENT, made_job
 from support.serving import assignment, run_on_uvloop, started, until
 
 from migrator.core.instance import Instance
@@ -18,14 +21,18 @@ from migrator.execute.events import (
     CreateFailed,
     Destroy,
     Destroyed,
+    DestroyFailed,
     Event,
     Train,
     TrainingEnded,
     Warm,
     WorkerLost,
 )
+from migrator.gpu.drivers import opened
 from migrator.runtime.gpu_lane import GpuLane
 from migrator.runtime.hands import Hands
+from migrator.runtime.training_job import JobKind, TrainingLostError
+from migrator.runtime.trainings import Trainings
 from migrator.serve.assignment import Assignment
 from migrator.serve.router import Router, Served
 
@@ -44,6 +51,7 @@ class Duties:
 
     def __init__(self, weights: Path, *, broken: bool = False) -> None:
         self._weights, self._broken, self._asked = weights, broken, 0
+        self.trainings: Trainings | None = None
 
     def assignment(
         self, tenant: str, instance: Holding, environment: Mapping[str, str]
@@ -61,6 +69,10 @@ class Duties:
 
     async def train(self, tenant: str, instance: Holding, environment: Mapping[str, str]) -> str:
         raise ZeroDivisionError(f"{tenant} on {instance} with {len(environment)} variables")
+
+    async def end_estimates(self, environment: Mapping[str, str]) -> None:
+        if self.trainings is not None:
+            await self.trainings.end_estimates(environment)
 
 
 @asynccontextmanager
@@ -114,3 +126,45 @@ def test_whatever_is_raised_is_told_as_what_became_of_the_instruction(tmp_path: 
             assert "is there already" in told[CreateFailed]
 
     run_on_uvloop(life())
+
+
+def test_an_estimate_is_ended_before_its_instance_is_destroyed_and_a_retraining_is_not(
+    tmp_path: Path,
+) -> None:
+    # at this pace neither ends by itself
+    job = replace(made_job(tmp_path / "learning"), pace_s=6000.0)
+    state, trainings, duties = tmp_path / "state", Trainings(ENVIRONMENT), Duties(tmp_path)
+    duties.trainings = trainings
+    other = Instance(1, 1)
+
+    async def life() -> None:
+        async with made(state, duties) as (hands, heard):
+            hands.do(Create(other))
+            await until(lambda: heard[1:] == [Created(other)])
+            jobs = {
+                kind: replace(job, folder=tmp_path / kind, environment=environment)
+                for kind, environment in zip(
+                    ("estimate", "retrain"), _environments(state), strict=True
+                )
+            }
+            estimate = asyncio.create_task(trainings.estimate(jobs["estimate"]))
+            retraining = asyncio.create_task(trainings.retrain(jobs["retrain"]))
+            await until(lambda: len(users(state)) == 2, 60.0)
+            hands.do(Destroy(PLACE))
+            hands.do(Destroy(other))
+            await until(lambda: len(heard) == 4, 60.0)
+            assert Destroyed(PLACE) in heard
+            (kept,) = (each for each in heard if isinstance(each, DestroyFailed))
+            assert kept.instance == other
+            with pytest.raises(TrainingLostError, match="instance is destroyed"):
+                await estimate
+            assert trainings.running == (("vision", JobKind.RETRAIN),)
+            await trainings.close()
+            await asyncio.gather(retraining, return_exceptions=True)
+
+    run_on_uvloop(life())
+
+
+def _environments(state: Path) -> list[Mapping[str, str]]:
+    with opened("emulated", 0, state=state) as driver:
+        return [driver.environment(each) for each in driver.instances()]

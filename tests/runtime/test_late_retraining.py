@@ -54,4 +54,3 @@ def test_an_estimate_is_for_the_window_it_was_made_for(tenant: TenantRun) -> Non
     assert tenant.retraining.expected < 0.95
     tenant.begin(5, LABELLED, 0.6, ROOM)
     assert tenant.retraining.expected == 0.95
-    assert tenant.estimate is None

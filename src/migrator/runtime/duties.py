@@ -62,3 +62,7 @@ class TenantDuties:
     ) -> Awaitable[str]:
         """Retrain there to the end."""
         return self._learning.train(tenant, instance, environment)
+
+    def end_estimates(self, environment: Mapping[str, str]) -> Awaitable[None]:
+        """End estimates on that instance."""
+        return self._learning.end_estimates(environment)

@@ -3,6 +3,8 @@ before that window begins."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
@@ -15,6 +17,11 @@ from migrator.runtime.window_clock import WindowClock
 
 _AHEAD, _MOST_AHEAD_S = 0.35, 30.0
 """So much of a window before its end the next retraining is estimated, and not sooner."""
+_MARGIN_S, _MARGIN = 1.0, 0.25
+"""An estimate on an instance ends this long before the window does, or this part of its time if
+that is less: the next plan may destroy the instance, and CUDA takes a moment to release it."""
+
+_log = logging.getLogger(__name__)
 
 
 class Estimates:
@@ -70,11 +77,26 @@ class Estimates:
             labelled = self._labels.kept(name, tenant.since, clock.number + 1)
             if tenant.planned and enough(labelled):
                 most = tenant.most_samples(self._room())
-                yield self._learning.estimate(name, clock.number, self._beside(name), most)
+                beside = self._beside(name)
+                estimate = self._learning.estimate(name, clock.number, beside, most)
+                yield estimate if beside is None else self._end_before_edge(name, estimate)
 
     def _room(self) -> TrainingRoom:
         planned = [each for each in self._tenants.values() if each.planned]
         return TrainingRoom.of(self._board(), planned, self._clock.window_s)
+
+    async def _end_before_edge(self, tenant: str, estimate: Coroutine[Any, Any, None]) -> None:
+        """Stop an estimate whose instance must be free when the window ends."""
+        left_s = self._clock.window_s - self._clock.into_s
+        try:
+            async with asyncio.timeout(left_s - min(_MARGIN_S, _MARGIN * left_s)):
+                await estimate
+        except TimeoutError:
+            _log.warning(
+                "%s: the estimate took too long and was stopped before the window's end; the one "
+                "before stands until its labels are learned",
+                tenant,
+            )
 
     def _beside(self, tenant: str) -> Mapping[str, str] | None:
         """An instance of the tenant for its estimate, which takes seconds."""

@@ -85,6 +85,11 @@ class GpuLane:
             return found
         return self._driver.narrowed(found, holding.percent)
 
+    def known_environment(self, holding: Holding) -> Mapping[str, str] | None:
+        """The same for an instance that was made here; None for a share or an unknown instance."""
+        known = isinstance(holding, Instance)
+        return self._environments.get(self._place(holding)) if known else None
+
     @asynccontextmanager
     async def whole(self) -> AsyncIterator[Mapping[str, str]]:
         """The environment of an instance as large as the board, while nothing else is there."""

@@ -62,6 +62,10 @@ class Duties(Protocol):
         """Retrain there to the end; why it was adopted or refused. MigratorError: it failed."""
         ...
 
+    def end_estimates(self, environment: Mapping[str, str]) -> Awaitable[None]:
+        """End estimates on the instance with this environment; done when they have released it."""
+        ...
+
 
 @dataclass(frozen=True)
 class Overhead:
@@ -146,6 +150,9 @@ class Hands:
 
     async def _destroy(self, instance: Holding) -> None:
         try:
+            environment = self._lane.known_environment(instance)
+            if environment is not None:
+                await self._duties.end_estimates(environment)
             await self._lane.destroy(instance)
         except Exception as error:
             self._tell(DestroyFailed(instance, _why(error)))

@@ -147,11 +147,17 @@ class Learning:
             job = replace(job, limit_s=ESTIMATE_LIMIT_S, most_samples=most_samples)
             said = await self._trainings.estimate(job)
         except MigratorError as error:
-            _log.warning("%s: no estimate (%s); the usual gain is assumed", name, error)
+            _log.warning(
+                "%s: no estimate (%s); the one before, or the usual gain, is assumed", name, error
+            )
             return
         tenant.estimate, tenant.replayed = said.estimate.accuracy, said.replayed
         tenant.estimated_for = window + 1
         self._estimates[name] = said.estimate
+
+    async def end_estimates(self, environment: Mapping[str, str]) -> None:
+        """End those on the instance with this environment, which is to be destroyed."""
+        await self._trainings.end_estimates(environment)
 
     async def train(self, name: str, instance: Holding, environment: Mapping[str, str]) -> str:
         """Retrain on the instance to the end; what came of it in words."""

@@ -144,6 +144,8 @@ class TenantRun:
         if self.retraining is not None and self.retraining.phase is Phase.RUNNING:
             return  # it goes on; what came meanwhile is learned after it, if that pays then
         self.retraining = None
+        if self.since >= self.estimated_for:
+            self.estimate = None  # its labels are learned
         # one that is made late in a window is about the next one's retraining
         known = self.estimate if self.estimated_for <= window else None
         if labelled >= max(FEWEST_LABELS, self.fruitless + 1):
@@ -158,8 +160,6 @@ class TenantRun:
                 labelled=labelled,
                 most_samples=most,
             )
-        if self.estimated_for <= window:
-            self.estimate = None
 
     def most_samples(self, room: TrainingRoom) -> int:
         """How many a retraining can train on within the room; fewer where it found none before."""

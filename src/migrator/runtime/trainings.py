@@ -41,6 +41,8 @@ class _Running:
     tenant: str
     kind: JobKind
     folder: Path
+    environment: Mapping[str, str]
+    """Of its instance; empty: on the host."""
     process: RetrainerProcess | None = None
     ended: str | None = None
     """Why we ended it."""
@@ -103,6 +105,17 @@ class Trainings:
             if each.tenant == tenant:
                 each.end("it was ended on request")
 
+    async def end_estimates(self, environment: Mapping[str, str]) -> None:
+        """End estimates on the instance with this environment; returns when they are gone."""
+        on_it = [
+            each
+            for each in self._running
+            if each.kind is JobKind.ESTIMATE and each.environment == environment
+        ]
+        for each in on_it:
+            each.end("its instance is destroyed")
+        await asyncio.gather(*(each.gone.wait() for each in on_it))
+
     async def close(self) -> None:
         """End every process and wait until all are gone."""
         self._closed = True
@@ -153,7 +166,7 @@ class Trainings:
             raise InputError(
                 f"{job.folder}: a training uses this folder already; wait for it, or name another"
             )
-        running = _Running(job.tenant, kind, job.folder)
+        running = _Running(job.tenant, kind, job.folder, job.environment)
         self._running.append(running)
         return running
 

@@ -93,6 +93,8 @@ def test_only_what_a_dead_daemon_of_the_folder_left_is_ended(tmp_path: Path) -> 
         _sleeping("nonsense") as of_nobody,
         _sleeping(f"{gone} {tmp_path}") as left,
     ):
-        assert [each.pid for each in leftovers.clear(tmp_path)] == [left]
+        killed = leftovers.kill(tmp_path)
+        assert [each.pid for each in killed] == [left]
+        leftovers.wait_until_gone(killed)
         assert not exists(left)
         assert all(map(exists, (of_the_living, of_another_folder, of_nobody)))

@@ -62,6 +62,7 @@ def test_what_an_earlier_life_left_is_removed(tmp_path: Path) -> None:
     async def again() -> None:
         lane = GpuLane("emulated", 0, tmp_path)
         await lane.open()
+        await lane.cleared()
         assert _there(tmp_path) == []
         await lane.close()
 

@@ -243,6 +243,7 @@ class Daemon:
         self.parts.records.add_about(url=self.url)
         await asyncio.gather(*(workers.prepare(name, PREPARED) for name in self.tenants))
         self._told("creating the first instances")
+        await self.parts.lane.cleared()
         self.clock.start()
         await self.surroundings.look()
         self._split_evenly()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
@@ -22,7 +22,9 @@ from migrator.gpu.drivers import opened
 from migrator.gpu.journal import Journal
 from migrator.gpu.mps import MpsDriver
 from migrator.gpu.partitioner import Partitioner
+from migrator.gpu.processes import Process
 from migrator.gpu.recovery import Recovered
+from migrator.runtime import leftovers
 
 OWNER = "serve"
 _T = TypeVar("_T")
@@ -39,15 +41,27 @@ class GpuLane:
         self._open = ExitStack()
         self._partitioner: Partitioner | None = None
         self._driver: GpuDriver | None = None
+        self._clearing: asyncio.Future[None] | None = None
         self.recovered = Recovered()
         self.numbers: dict[Place, int] = {}
         """The driver's own numbers of the instances that were made."""
         self._environments: dict[Place, Mapping[str, str]] = {}
         """Of those that are there: a worker need not wait until the lane is free."""
 
-    async def open(self) -> Gpu:
-        """Take the GPU, settle what an earlier life left; what is ours and unused is removed."""
-        return await self._run(self._opened)
+    async def open(self, orphans: Sequence[Process] = ()) -> Gpu:
+        """Take the GPU, and begin to remove what an earlier daemon left on it.
+
+        `orphans`: its processes, which have been killed; their instances are free once they end.
+        """
+        gpu = await self._run(self._opened)
+        # later changes of the GPU queue up behind it in the same thread
+        self._clearing = self._submit(lambda: self._clear(orphans))
+        return gpu
+
+    async def cleared(self) -> None:
+        """Wait until nothing unused of ours is left on the GPU; GpuError if that failed."""
+        assert self._clearing is not None, "open first"
+        await asyncio.shield(self._clearing)
 
     async def create(self, holding: Holding) -> None:
         """Make it; GpuError, and then nothing of it is there."""
@@ -87,12 +101,14 @@ class GpuLane:
 
     def known_environment(self, holding: Holding) -> Mapping[str, str] | None:
         """The same for an instance that was made here; None for a share or an unknown instance."""
-        known = isinstance(holding, Instance)
-        return self._environments.get(self._place(holding)) if known else None
+        if not isinstance(holding, Instance):
+            return None
+        return self._environments.get(self._place(holding))
 
     @asynccontextmanager
     async def whole(self) -> AsyncIterator[Mapping[str, str]]:
         """The environment of an instance as large as the board, while nothing else is there."""
+        await self.cleared()
         instance = self._whole()
         await self.create(instance)
         try:
@@ -102,6 +118,8 @@ class GpuLane:
 
     async def close(self) -> None:
         """Remove what is ours and unused, give the GPU back."""
+        if self._clearing is not None:
+            await asyncio.gather(self._clearing, return_exceptions=True)
         if self._partitioner is not None:
             try:
                 await self._run(self._partitioner.clear)
@@ -118,8 +136,6 @@ class GpuLane:
             self._open.callback(journal.close)
             self._partitioner = Partitioner(self._driver, journal, OWNER)
             self._open.enter_context(self._partitioner.locked())
-            self.recovered = self._partitioner.recover()
-            self._partitioner.clear()
         except BaseException:
             self._open.close()
             raise
@@ -131,6 +147,11 @@ class GpuLane:
                 "or share the GPU with --driver mps"
             )
         return gpu
+
+    def _clear(self, orphans: Sequence[Process]) -> None:
+        leftovers.wait_until_gone(orphans)
+        self.recovered = self._hands().recover()
+        self._hands().clear()
 
     def _create(self, holding: Holding) -> None:
         """Shares are parts of one instance as large as the board, made with the first of them."""
@@ -167,4 +188,8 @@ class GpuLane:
         raise GpuError(f"{place} is gone; it is made again")
 
     async def _run(self, doing: Callable[[], _T]) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, doing)
+        return await self._submit(doing)
+
+    def _submit(self, doing: Callable[[], _T]) -> asyncio.Future[_T]:
+        """Queue it for the thread at once, behind everything submitted before."""
+        return asyncio.get_running_loop().run_in_executor(self._thread, doing)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,16 +28,20 @@ def mark(folder: Path) -> None:
     os.environ[MARK] = f"{me.pid} {me.began} {folder.absolute()}"
 
 
-def clear(folder: Path) -> tuple[Process, ...]:
-    """End what daemons of that folder, none of which lives, have left; what that was."""
+def kill(folder: Path) -> tuple[Process, ...]:
+    """Kill what daemons of that folder, none of which lives, have left; what that was."""
     found = tuple(_left(folder.absolute()))
     for each in found:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(each.pid, signal.SIGKILL)
-    until_s = time.monotonic() + GONE_S
-    while any(each.alive for each in found) and time.monotonic() < until_s:
-        time.sleep(_LOOK_S)
     return found
+
+
+def wait_until_gone(processes: Sequence[Process]) -> None:
+    """Wait for killed processes to end: a process on a GPU takes a while to release it."""
+    until_s = time.monotonic() + GONE_S
+    while any(each.alive for each in processes) and time.monotonic() < until_s:
+        time.sleep(_LOOK_S)
 
 
 def _left(folder: Path) -> Iterator[Process]:

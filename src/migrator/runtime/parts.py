@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
 from migrator.core.errors import InputError
 from migrator.gpu.driver import Gpu
+from migrator.gpu.processes import Process
 from migrator.gpu.state import private_folder
 from migrator.observe.records import Records
 from migrator.runtime import leftovers
@@ -38,33 +39,45 @@ class Parts:
 
 @asynccontextmanager
 async def opened(serving: Serving, learned_before: LearnedBefore) -> AsyncIterator[Parts]:
-    """All of them; processes are started by whoever uses them."""
+    """All of them, and the models being built meanwhile.
+
+    Building takes longest. It begins first and nothing waits for the rest before it: what a killed
+    daemon left on the GPU is removed, and the files are checked, at the same time.
+    """
     private_folder(serving.folder)
-    for each in await asyncio.to_thread(leftovers.clear, serving.folder):
+    orphans = await asyncio.to_thread(leftovers.kill, serving.folder)
+    for each in orphans:
         _log.warning("process %d (%s) of a daemon that was killed is ended", each.pid, each.name)
     leftovers.mark(serving.folder)
     async with AsyncExitStack() as stack:
-        lane, gpu = await _gpu(serving, stack)
+        lane, gpu = await _gpu(serving, orphans, stack)
+        workers = Workers(serving.folder / "workers", serving.models, ahead=serving.ahead)
+        stack.push_async_callback(workers.close)  # in case what follows fails
+        workers.begin()
         share = None
         if serving.shared is not None:
             share = partial(serving.shared.keep_labels, learned_before=learned_before)
+        # checking a gigabyte of labels takes seconds
         path = serving.folder / "labels.db"
-        labels = Labels(path, learned_before=learned_before, share=share)
+        labels = await asyncio.to_thread(
+            partial(Labels, path, learned_before=learned_before, share=share)
+        )
         stack.push_async_callback(labels.close)
-        records = _records(serving)
+        records = await asyncio.to_thread(_records, serving)
         stack.callback(records.close)
-        workers = Workers(serving.folder / "workers", serving.models, ahead=serving.ahead)
-        stack.push_async_callback(workers.close)
+        stack.push_async_callback(workers.close)  # before the records that tell how workers ended
         trainings = Trainings()
         stack.push_async_callback(trainings.close)
         yield Parts(lane, gpu, labels, records, workers, trainings)
 
 
-async def _gpu(serving: Serving, stack: AsyncExitStack) -> tuple[GpuLane, Gpu]:
+async def _gpu(
+    serving: Serving, orphans: Sequence[Process], stack: AsyncExitStack
+) -> tuple[GpuLane, Gpu]:
     board = serving.live.scenario.board
     named = board.name if serving.emulated else None
     lane = GpuLane(serving.driver, serving.gpu, serving.state, named)
-    gpu = await lane.open()
+    gpu = await lane.open(orphans)
     stack.push_async_callback(lane.close)
     if (gpu.board.sizes, gpu.board.memory_slices) != (board.sizes, board.memory_slices):
         raise InputError(

@@ -132,24 +132,32 @@ class Workers:
         self._lines: set[WorkerLine] = set()
         self._aside: set[asyncio.Task[None]] = set()
         self._closing = False
+        self._starting: asyncio.Task[None] | None = None
 
     @property
     def inputs(self) -> Mapping[str, InputKind]:
         """What one row of every tenant's inputs looks like, once started."""
         return self.nursery.inputs
 
+    def begin(self) -> asyncio.Task[None]:
+        """Begin to start the nursery; `start` waits for it."""
+        if self._starting is None:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._folder.chmod(0o700)
+            self._starting = asyncio.create_task(self.nursery.start())
+        return self._starting
+
     async def start(self) -> None:
         """The nursery with all models; InputError for a model that cannot be built."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._folder.chmod(0o700)
-        await self.nursery.start()
+        await self.begin()
 
     async def close(self) -> None:
         """Let every worker finish its batch, and end them all."""
         self._closing = True
-        for task in self._aside:
+        aside = [*self._aside, *([self._starting] if self._starting else [])]
+        for task in aside:
             task.cancel()
-        await asyncio.gather(*self._aside, return_exceptions=True)
+        await asyncio.gather(*aside, return_exceptions=True)
         await asyncio.gather(*(each.end(self._hang_s) for each in list(self._lines)))
         await self.nursery.close()
 

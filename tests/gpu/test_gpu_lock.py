@@ -2,6 +2,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,47 @@ def held_elsewhere(folder: Path) -> subprocess.Popen[str]:
 def ended(process: subprocess.Popen[str]) -> None:
     process.send_signal(signal.SIGKILL)
     process.communicate()
+
+
+NOBODY = 65534
+
+
+@contextmanager
+def held_as(user: int) -> Iterator[int]:
+    """The lock is held by a process of that user; its number."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setuid(user)
+        GpuLock(Path(), "GPU-0").take()
+        os.write(writer, b"held")
+        signal.pause()
+    try:
+        assert os.read(reader, 4) == b"held"
+        yield child
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(reader)
+        os.close(writer)
+
+
+def outcome_as(user: int) -> str:
+    """What comes of taking the lock as that user."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setuid(user)
+        try:
+            GpuLock(Path(), "GPU-0").take()
+            os.write(writer, b"taken")
+        except BaseException as error:
+            os.write(writer, str(error).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writer)
+    with os.fdopen(reader) as file:
+        return file.read()
 
 
 def test_one_process_has_it_and_the_other_is_told_who_until_it_is_killed(tmp_path: Path) -> None:
@@ -81,11 +124,42 @@ def test_a_forked_child_that_outlives_its_killed_parent_does_not_keep_it(tmp_pat
         process.stdout.close()
 
 
-def test_words_nobody_can_read_do_not_matter(tmp_path: Path) -> None:
+NONSENSE = {
+    "bytes": b"\xff\xfe nonsense",
+    "empty": b"",
+    "list": b"[1, 2]",
+    "nested": b"[" * 512,
+    "missing": b'{"pid": 1}',
+    **{
+        time: f'{{"pid": {os.getpid()}, "command": "x", "since_s": {time}}}'.encode()
+        for time in ("1e300", "1e999", "-1e17", "9" * 30, "NaN", "null", '"noon"', "1e12", "-1")
+    },
+}
+
+
+@pytest.mark.parametrize("written", NONSENSE.values(), ids=NONSENSE.keys())
+def test_a_signature_that_makes_no_sense_does_not_matter(tmp_path: Path, written: bytes) -> None:
     first = GpuLock(tmp_path, "GPU-0")
     first.take()
-    first.path.write_bytes(b"\xff\xfe nonsense")
-    with pytest.raises(GpuError, match="is being changed by another process"):
+    first.path.write_bytes(written)
+    os.utime(first.path, (-1e9, 1e11))
+    with pytest.raises(GpuError, match=f"is being changed by process {os.getpid()} "):
+        GpuLock(tmp_path, "GPU-0").take()
+    assert str(first.holder()).startswith(f"process {os.getpid()} ")
+    first.give_back()
+    assert first.holder() is None
+
+
+def test_where_the_kernel_does_not_say_who_has_it_the_signature_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = GpuLock(tmp_path, "GPU-0")
+    first.take()
+    monkeypatch.setattr(lock_module, "PROC", tmp_path)
+    with pytest.raises(GpuError, match=rf"by process {os.getpid()} \(.*\) since \d\d:"):
+        GpuLock(tmp_path, "GPU-0").take()
+    first.path.write_bytes(NONSENSE["1e999"])
+    with pytest.raises(GpuError, match="by another process;"):
         GpuLock(tmp_path, "GPU-0").take()
     first.give_back()
 
@@ -133,7 +207,45 @@ def test_a_real_gpu_has_one_lock_for_all_state_folders(shared_place: Path, tmp_p
         other.take()
     one.give_back()
     assert one.path.parent == shared_place
-    assert one.path.stat().st_mode & 0o777 == 0o666, "for the next user too"
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
+def test_only_its_owner_can_write_the_lock_and_everybody_can_take_it(
+    shared_place: Path, tmp_path: Path, mask: int
+) -> None:
+    before = os.umask(mask)
+    try:
+        shared, own = GpuLock(tmp_path, "GPU-0"), GpuLock(tmp_path, "GPU-1", machine_wide=False)
+        shared.take()
+        own.take()
+    finally:
+        os.umask(before)
+    assert shared.path.parent == shared_place
+    assert shared.path.stat().st_mode & 0o777 == 0o644
+    assert own.path.stat().st_mode & 0o777 == 0o644 & ~mask
+    shared.give_back()
+    shared.path.chmod(0o666)  # as earlier versions made it
+    shared.take()
+    assert shared.path.stat().st_mode & 0o777 == 0o644
+    shared.give_back()
+    own.give_back()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize(("first", "second"), [(0, NOBODY), (NOBODY, 0), (NOBODY, NOBODY + 1)])
+def test_users_share_the_lock_of_a_gpu_and_are_told_who_has_it(
+    shared_place: Path, monkeypatch: pytest.MonkeyPatch, first: int, second: int
+) -> None:
+    shared_place.chmod(0o1777)
+    monkeypatch.chdir(shared_place)  # other users cannot reach it by its path
+    monkeypatch.setattr(lock_module, "MACHINE_WIDE", (Path(),))
+    monkeypatch.setattr(lock_module, "NVIDIA_DEVICE", Path())
+    assert outcome_as(first) == "taken"
+    assert outcome_as(second) == "taken"
+    with held_as(second) as holder:
+        for user in (first, second):
+            assert f"is being changed by process {holder} " in outcome_as(user)
+    assert outcome_as(first) == "taken"
 
 
 @pytest.mark.usefixtures("shared_place")

@@ -20,6 +20,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,14 @@ from support.gpu_worlds import EmulatedWorld, MigWorld, World
 WORLDS: dict[str, Callable[[Path, str], World]] = {"mig": MigWorld, "emulated": EmulatedWorld}
 
 
+@dataclass
+class Boot:
+    """What was done between two reboots."""
+
+    succeeded: int = 0
+    created: int = 0
+
+
 class Campaign:
     """One machine, many lives."""
 
@@ -42,6 +51,8 @@ class Campaign:
         self.diary = Diary(folder / "diary")
         self.foreign: dict[int, Place] = {}
         self.told: Counter[str] = Counter()
+        self.boots = [Boot()]
+        self._begun: dict[str, Any] | None = None
 
     def life(
         self, lived: Callable[[Life], object], points: int | None, *, interrupts: bool = False
@@ -105,15 +116,29 @@ class Campaign:
                 self.foreign.pop(each["identity"], None)
                 last = None
             elif kind == "reboot":
-                self.foreign.clear()
+                self._rebooted()
                 last = {"event": "reboot"}
             elif kind in ("begin", "end"):
                 last = each
+                self._count(each)
                 self.told["failed"] += bool(each.get("failed"))
                 self.told["stubborn"] += bool(each.get("stubborn"))
             elif kind == "trap":
                 self.told[f"at {each['at']}"] += 1
         return last, operations
+
+    def _rebooted(self) -> None:
+        self.foreign.clear()
+        self.boots.append(Boot())
+
+    def _count(self, event: dict[str, Any]) -> None:
+        """Operations that ended without an error, and those among them that made an instance."""
+        if event["event"] == "begin":
+            self._begun = event
+        elif self._begun and not event.get("failed"):
+            before, now = _holdings(self._begun["before"]), _holdings(event["holdings"])
+            self.boots[-1].succeeded += 1
+            self.boots[-1].created += any(now[owner] - before[owner] for owner in OWNERS)
 
     def _meanwhile(self) -> bool:
         """Between the crash and the recovery others go on; whether that can block us."""
@@ -124,7 +149,7 @@ class Campaign:
         self.told[f"meanwhile {kind}"] += 1
         if kind == "reboot":
             self.world.reboot()
-            self.foreign.clear()
+            self._rebooted()
         elif kind == "foreign":
             place = self.draw.choice(open_places)
             before = {each.identity for each in self.world.seen()}
@@ -203,6 +228,8 @@ def _recover_with_faults(life: Life) -> None:
 
 
 COURSE_BOARD = "A100-40GB"
+LONG_BOOT = 10
+"""Operations that succeeded after a reboot, of which some must have made instances."""
 
 
 def course(life: Life) -> None:
@@ -263,6 +290,10 @@ def random_campaign(campaign: Campaign, operations: int) -> None:
     while campaign.told["operations"] < operations:
         campaign.told["operations"] += campaign.random_life(16)
         campaign.told["lives"] += 1
+    long = [each for each in campaign.boots[1:] if each.succeeded >= LONG_BOOT]
+    campaign.told["reboots"] = len(campaign.boots) - 1
+    campaign.told["long boots"] = len(long)
+    campaign.told["fewest creates"] = min((each.created for each in long), default=0)
 
 
 def main() -> None:

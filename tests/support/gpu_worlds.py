@@ -151,8 +151,12 @@ class MigWorld:
         self._fake.release()
 
     def reboot(self) -> None:
-        """An A100 keeps its MIG mode."""
+        """Ampere keeps MIG mode; elsewhere the operator switches it on again (nvidia-smi -mig 1).
+
+        The driver itself never does.
+        """
         self._fake.reboot()
+        self._fake.mig(True)
 
     def fault(self, draw: random.Random) -> None:
         """One that strikes creates or destroys, some more often than anybody retries."""

@@ -19,7 +19,7 @@ from weakref import WeakSet
 from migrator.core.errors import GpuError
 from migrator.gpu.driver import Gpu
 from migrator.gpu.names import Driver
-from migrator.gpu.processes import PROC
+from migrator.gpu.processes import PROC, called
 
 SIGNATURE_BYTES = 512
 """Always as long, so that a shorter one leaves nothing of the one before."""
@@ -27,6 +27,8 @@ MACHINE_WIDE = (Path("/run/lock"), Path("/var/lock"))
 """Where every user of a machine looks; the first one that can be written."""
 NVIDIA_DEVICE = Path("/dev/nvidiactl")
 """There where the machine has a GPU that several users could mean."""
+MODE = 0o644
+"""Everybody may take the lock, which reading rights suffice for; only the owner writes into it."""
 SIGNED_AFTER_S = 0.02
 """A new holder has the lock a moment before its name is in the file."""
 
@@ -52,35 +54,34 @@ class GpuLock:
         try:
             file = self._opened()
         except OSError as error:
-            raise GpuError(
-                f"{self.path}: the lock cannot be made ({error.strerror}) and nothing was "
-                "changed; make it writable, or name another state folder in MIGRATOR_STATE"
-            ) from error
+            raise self._unusable(error) from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             time.sleep(SIGNED_AFTER_S)
-            holder = _in_words(os.pread(file, SIGNATURE_BYTES, 0))
+            inode, signature = os.fstat(file).st_ino, os.pread(file, SIGNATURE_BYTES, 0)
             os.close(file)
             raise GpuError(
-                f"GPU {self._gpu_uuid} is being changed by {holder}; try again when it has ended"
+                f"GPU {self._gpu_uuid} is being changed by {_in_words(_pid(inode), signature)}; "
+                "try again when it has ended"
             ) from error
+        except OSError as error:
+            os.close(file)
+            raise self._unusable(error) from error
         self._file = file
         _held.add(self)
-        # for whoever finds it taken; the lock holds without it, on a full disk too
+        # for messages only: the lock holds without it, on a full disk and in another user's file
         with contextlib.suppress(OSError):
             os.pwrite(file, _signature(), 0)
 
     def holder(self) -> str | None:
         """Who has it, asked without taking it; None where nobody has, or nobody can tell."""
         try:
-            number = self.path.stat().st_ino
-            locks = (PROC / "locks").read_text("ascii", errors="replace").splitlines()
-            signature = self.path.read_bytes()
+            pid = _pid(self.path.stat().st_ino)
+            signature = self.path.read_bytes()[:SIGNATURE_BYTES]
         except OSError:
             return None
-        taken = any(_is_about(line.split(), number) for line in locks)
-        return _in_words(signature[:SIGNATURE_BYTES]) if taken else None
+        return None if pid is None else _in_words(pid, signature)
 
     def give_back(self) -> None:
         """Lets others have it."""
@@ -96,15 +97,32 @@ class GpuLock:
             self._file = None
 
     def _opened(self) -> int:
-        how = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+        how = os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             # without O_CREAT first: the kernel refuses it on other users' files in such folders
-            return os.open(self.path, how)
+            return self._existing(how)
         except FileNotFoundError:
-            file = os.open(self.path, how | os.O_CREAT, 0o600)
-        if self._for_all:
-            os.fchmod(file, 0o666)
+            file = os.open(self.path, how | os.O_RDWR | os.O_CREAT, MODE)
+        if self._for_all and os.fstat(file).st_uid == os.geteuid():
+            os.fchmod(file, MODE)
         return file
+
+    def _existing(self, how: int) -> int:
+        try:
+            file = os.open(self.path, how | os.O_RDWR)
+        except PermissionError:
+            return os.open(self.path, how | os.O_RDONLY)
+        status = os.fstat(file)
+        if status.st_mode & 0o022 and status.st_uid == os.geteuid():
+            os.fchmod(file, status.st_mode & 0o755)  # earlier versions made it writable for all
+        return file
+
+    def _unusable(self, error: OSError) -> GpuError:
+        return GpuError(
+            f"{self.path}: the lock cannot be made ({error.strerror}) and nothing was changed; "
+            "make it readable and its folder writable, or name another state folder in "
+            "MIGRATOR_STATE"
+        )
 
 
 _held: WeakSet[GpuLock] = WeakSet()
@@ -127,9 +145,17 @@ def _machine_wide() -> Path | None:
     return next(writable, None)
 
 
-def _is_about(lock: list[str], number: int) -> bool:
-    """Whether a line of /proc/locks is of a whole-file lock on that inode."""
-    return len(lock) > 5 and lock[1] == "FLOCK" and lock[5].rpartition(":")[2] == str(number)
+def _pid(inode: int) -> int | None:
+    """The process that has a whole-file lock on that inode, as the kernel says."""
+    try:
+        lines = (PROC / "locks").read_text("ascii", errors="replace").splitlines()
+    except OSError:
+        return None
+    for _, kind, _, _, pid, where, *_ in (each.split() for each in lines if " FLOCK " in each):
+        # a line of a process that waits has one word more and is skipped
+        if kind == "FLOCK" and where.rpartition(":")[2] == str(inode):
+            return int(pid)
+    return None
 
 
 def _signature() -> bytes:
@@ -138,10 +164,13 @@ def _signature() -> bytes:
     return json.dumps(words).encode()[:SIGNATURE_BYTES].ljust(SIGNATURE_BYTES)
 
 
-def _in_words(signature: bytes) -> str:
+def _in_words(pid: int | None, signature: bytes) -> str:
+    """The holder by its signature; by the kernel's word where the file has another's or none."""
     try:
         words = json.loads(signature)
-        since = datetime.fromtimestamp(words["since_s"]).strftime("%H:%M:%S")
-        return f"process {words['pid']} ({words['command']}) since {since}"
-    except (ValueError, KeyError, TypeError):
-        return "another process"
+        if pid is None or words["pid"] == pid:
+            since = datetime.fromtimestamp(words["since_s"]).strftime("%H:%M:%S")
+            return f"process {words['pid']} ({words['command']}) since {since}"
+    except (ValueError, KeyError, TypeError, OverflowError, OSError, RecursionError):
+        pass  # any user may have written the file: it need not make sense
+    return "another process" if pid is None else f"process {pid} ({called(pid)})"

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -26,6 +27,7 @@ from migrator.agents.cluster_run import ClusterRun
 from migrator.agents.daemon_process import DaemonProcess, asked
 from migrator.agents.gpu_daemon import Settings
 from migrator.agents.reports import Report
+from migrator.core.errors import MigratorError
 from migrator.gpu.processes import Process
 from migrator.runtime.shared_store import SharedStore
 from migrator.runtime.versions import Versions
@@ -187,6 +189,89 @@ def test_a_daemon_that_hangs_is_ended_and_started_again_with_whom_it_had(
     report = pair.served(pair.second, "c")
     assert report.restarts == 1
     assert infer(pair.second.url, "c").status_code == 200
+
+
+def test_an_agent_that_was_paused_does_not_blame_its_daemon(
+    mute: ClusterRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its question failed after far more than the limit, the next one is answered at once."""
+    asked_at: list[float] = []
+    now_s = [0.0]
+
+    def paused(*_: object, **__: object) -> tuple[int, dict[str, Any]]:
+        asked_at.append(now_s[0])
+        if len(asked_at) == 2:
+            now_s[0] += 60.0  # as SIGSTOP, and then SIGCONT
+            raise MigratorError("timed out")
+        return 200, {"pid": None, "tenants": {}, "window": 0}
+
+    monkeypatch.setattr(agents, "asked", paused)
+    monkeypatch.setattr(agents, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr(Mute, "before", Settings(mute, "g1", 0, 1, ("a",), str(tmp_path / "l")))
+    monkeypatch.setattr(Mute, "served_before", True)
+    agent = GpuAgent(mute, "g1", 0, "here", "127.0.0.1")
+    try:
+        until(lambda: len(asked_at) > 4, lambda: asked_at)
+        assert (daemon_of(agent).kills, agent.report(1).silent_s) == (0, 0.0)
+    finally:
+        agent.close()
+
+
+def test_a_tenant_of_a_daemon_that_hangs_is_released_at_once_and_for_good(
+    mute: ClusterRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Mute, "before", Settings(mute, "g1", 0, 1, ("a", "b"), str(tmp_path / "l")))
+    monkeypatch.setattr(Mute, "served_before", True)
+    agent = GpuAgent(mute, "g1", 0, "here", "127.0.0.1")
+    try:
+        until(lambda: agent.report(1).silent_s >= 0.1, lambda: agent.report(1))
+        assert agent.release(1, "a").done
+        assert agent.report(1).assigned == ("b",)
+        assert not agent.release(0, "b").done  # an older head's order
+    finally:
+        agent.close()
+
+
+def test_that_a_gpu_is_drained_is_remembered(tmp_path: Path) -> None:
+    run = cluster_run(tmp_path, ["a"], [{"name": "g1"}])
+    for drained in (True, False):
+        agent = GpuAgent(run, "g1", 0, "here", "127.0.0.1")
+        assert agent.drain(3, drained).done
+        assert not agent.drain(2, not drained).done
+        agent.close()
+        after = GpuAgent(run, "g1", 0, "here", "127.0.0.1")
+        after.close()
+        assert (agent.report(3).drained, after.report(3).drained) == (drained, drained)
+
+
+def test_a_daemon_started_while_the_store_hangs_serves_and_has_the_rest_once_it_is_back(
+    pair: Pair,
+) -> None:
+    store = Path(pair.run.shared)
+    versions, owner = (store / "versions/c" / each for each in ("serving.json", "owner"))
+    known = versions.read_bytes()
+    versions.unlink()
+    os.mkfifo(versions)  # reading it hangs, as a mount whose server is away
+    before = owner.read_bytes()
+    pid = json.loads((pair.run.state_of("g2") / "daemon.json").read_bytes())["pid"]
+    try:
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: infer_status(pair.second.url) == 200, lambda: pair.second.report(5))
+        until(lambda: "does not answer" in pair.second.report(5).words, lambda: "not told")
+        assert owner.read_bytes() == before
+    finally:
+        with os.fdopen(os.open(versions, os.O_RDWR | os.O_NONBLOCK), "wb"):
+            (store / "versions/c/restored").write_bytes(known)
+            (store / "versions/c/restored").replace(versions)
+    until(lambda: owner.read_bytes() != before, lambda: pair.second.report(5))
+    until(lambda: not pair.second.report(5).words, lambda: pair.second.report(5))
+
+
+def infer_status(url: str) -> int:
+    try:
+        return infer(url, "c").status_code
+    except httpx.TransportError:
+        return 0
 
 
 def test_a_daemon_that_cannot_serve_says_why_in_one_sentence(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ class Daemon:
     """A server that says what it got; or that it does not have the tenant."""
 
     def __init__(self) -> None:
-        self.status = 200
+        self.status, self.unknown = 200, False
         self.asked = 0
         self.hold: asyncio.Event | None = None
         self.left = asyncio.Event()
@@ -68,6 +68,8 @@ class Daemon:
             await asyncio.sleep(0.01)
         if self.status != 200:
             return JSONResponse({"error": "not here"}, self.status)
+        if self.unknown:
+            return JSONResponse({"error": "id: send its inputs"}, 404)
         body = await request.body()
         return Response(
             body[::-1],
@@ -82,6 +84,8 @@ class Daemon:
         )
 
     async def _model(self, _: Request) -> Response:
+        if self.status != 200:
+            return JSONResponse({"error": "not here"}, self.status)
         return JSONResponse({"name": "photos"})
 
     async def _index(self, _: Request) -> Response:
@@ -159,7 +163,7 @@ def test_bodies_tokens_queries_and_headers_pass_through_untouched() -> None:
 def test_a_stale_map_heals_itself_where_the_daemon_has_let_go_of_the_tenant(status: int) -> None:
     async def test(made: World) -> None:
         made.here.status = status
-        assert (await made.infer()).status_code == status  # nobody knows anything better
+        assert (await made.infer()).status_code == 503  # wherever it is by now, ask again
         assert made.here.asked == 1
         made.move()
         reply = await made.infer()
@@ -167,6 +171,16 @@ def test_a_stale_map_heals_itself_where_the_daemon_has_let_go_of_the_tenant(stat
         assert (made.here.asked, made.there.asked) == (2, 1)
         assert (await made.infer()).status_code == 200
         assert made.here.asked == 2
+
+    run(test)
+
+
+def test_a_label_of_a_request_that_its_daemon_does_not_know_is_refused_as_that_says() -> None:
+    async def test(made: World) -> None:
+        made.here.unknown = True
+        path = f"{made.url}/v2/models/photos/feedback"
+        reply = await made.client.post(path, json={"id": "r1", "label": 1})
+        assert (reply.status_code, reply.json()["error"]) == (404, "id: send its inputs")
 
     run(test)
 

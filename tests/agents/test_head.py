@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 from support.agents import cluster_run
 
-from migrator.agents import errands, moving
+from migrator.agents import errands, moving, watch
 from migrator.agents import head as heads
 from migrator.agents.cluster_run import ClusterRun
 from migrator.agents.head import Head
 from migrator.agents.links import DeposedError
+from migrator.agents.overview import overview, overview_text
 from migrator.agents.placer import Placer, Question, in_a_thread
 from migrator.agents.reports import Answer, ClusterMap, Report, TenantReport
 from migrator.core.cluster import ClusterPlan
-from migrator.core.errors import MigratorError
+from migrator.core.errors import InputError, MigratorError
 
 TENANTS = ("a", "b", "c")
 
@@ -35,6 +36,10 @@ class Agents:
         self.orders: list[tuple[Any, ...]] = []
         self.received: dict[str, int] = {}
         self.epoch = 0
+        self.hangs: set[str] = set()
+        self.drained: set[str] = set()
+        self.agentless: set[str] = set()
+        self.began_s = 0.0
         self.trouble = ""
 
     async def known(self) -> tuple[str, ...]:
@@ -42,7 +47,7 @@ class Agents:
 
     async def report(self, gpu: str, epoch: int) -> Report | None:
         self.epoch = max(self.epoch, epoch)
-        if gpu in self.gone:
+        if gpu in self.gone | self.agentless:
             return None
         here = self.tenants[gpu]
         told = {
@@ -50,9 +55,22 @@ class Agents:
             for each in here or ()
             if each not in self.silent_of
         }
-        begun = here is not None
-        url = f"http://{gpu}"
-        return Report(gpu, gpu, 0, 1, url, self.epoch, begun=begun, up=begun, tenants=told)
+        begun, hangs = here is not None, gpu in self.hangs
+        return Report(
+            gpu,
+            gpu,
+            0,
+            1,
+            f"http://{gpu}",
+            self.epoch,
+            begun=begun,
+            up=begun and not hangs,
+            tenants={} if hangs else told,
+            silent_s=3.0 if hangs else 0.0,
+            assigned=here or (),
+            drained=gpu in self.drained,
+            began_s=self.began_s,
+        )
 
     async def answers(self, url: str) -> bool:
         return url.removeprefix("http://") not in self.gone
@@ -71,6 +89,8 @@ class Agents:
                 self.tenants[gpu] = what[0]
             case "take":
                 self.tenants[gpu] = tuple(dict.fromkeys((*here, what[0])))
+            case "drain":
+                self.drained = self.drained | {gpu} if what[0] else self.drained - {gpu}
             case "release":
                 self.tenants[gpu] = tuple(each for each in here if each != what[0])
         return Answer(True, "done", self.epoch)
@@ -344,3 +364,121 @@ def test_whom_an_operator_has_drained_is_not_moved(run: ClusterRun) -> None:
             assert head._may_move("c") is so
 
     led(run, agents, test)
+
+
+def test_tenants_of_a_daemon_that_hangs_are_served_elsewhere_and_it_lets_go_of_them(
+    run: ClusterRun,
+) -> None:
+    agents = Agents()
+    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+
+    async def test(head: Head) -> None:
+        await until(lambda: everybody(head))
+        agents.hangs.add("g1")
+        await until(lambda: everybody(head) and head.known.homes["a"] == "g3")
+        assert "g1" not in head.known.map.pages  # gateways have closed their connections to it
+        # before it comes back, or is ended and started with whom it had
+        await until(lambda: not agents.tenants["g1"])
+        assert agents.hangs
+
+    head = led(run, agents, test)
+    words = [each for _, each in head.known.events]
+    assert "g1 is given up: its daemon has not answered for 3 s" in words
+
+
+def test_while_only_the_agent_is_gone_its_tenants_are_never_away(
+    run: ClusterRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "ALONE_S", 0.2)
+    agents = Agents()
+    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+    away: set[str] = set()
+
+    async def test(head: Head) -> None:
+        await until(lambda: everybody(head))
+        agents.agentless.add("g1")
+
+        def moved() -> bool:
+            away.update(head.known.map.away)
+            return "http://g1" not in head.known.map.homes.values()
+
+        await until(moved)
+
+    led(run, agents, test)
+    assert not away
+
+
+def test_a_drained_gpu_is_emptied_and_gets_no_tenant_until_it_is_undrained(
+    run: ClusterRun,
+) -> None:
+    agents = Agents()
+    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+    seen: list[int] = []
+
+    async def test(head: Head) -> None:
+        await until(lambda: everybody(head))
+        assert await head.drain("g1", True) == "g1 is drained"
+        entry = next(each for each in overview(head)["gpus"] if each["gpu"] == "g1")
+        assert (entry["state"], entry["words"]) == ("drained", "its tenants are being moved")
+
+        def empty() -> bool:
+            seen.append(len(head.known.map.homes))
+            return not agents.tenants["g1"]
+
+        await until(empty)
+        await until(lambda: not next(iter(overview(head)["gpus"]))["holds"])
+        assert next(iter(overview(head)["gpus"]))["words"] == "it can be removed"
+        with pytest.raises(InputError, match="drained"):
+            await head.move("a", "g1")
+        with pytest.raises(InputError, match="no other GPU has room for a"):
+            await head.drain(head.known.homes["a"], True)  # only b's is left
+        await head.drain("g1", False)
+        await until(lambda: "g1" in head.watch.open)
+
+    led(run, agents, test)
+    assert set(seen) == {3}
+    for name in ("a", "c"):
+        taken = next(n for n, e in enumerate(agents.orders) if e[0] == "take" and e[2] == name)
+        assert taken < agents.orders.index(("release", "g1", name))
+
+
+def test_a_new_head_goes_on_with_a_drain(run: ClusterRun) -> None:
+    agents = Agents()
+    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+    agents.drained = {"g1"}
+
+    async def test(head: Head) -> None:
+        await until(lambda: not agents.tenants["g1"])
+        await until(lambda: everybody(head))
+
+    led(run, agents, test)
+
+
+def test_a_head_counts_windows_as_its_agents_do(run: ClusterRun) -> None:
+    agents = Agents()
+    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+    agents.began_s = run.began_s - 1000
+
+    async def test(head: Head) -> None:
+        await until(lambda: everybody(head))
+
+    assert led(run, agents, test).cluster.began_s == agents.began_s
+
+
+def test_a_store_that_does_not_take_the_map_is_named_until_it_does(run: ClusterRun) -> None:
+    agents = Agents()
+    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+    broken = [True]
+
+    def publish(_: ClusterMap) -> None:
+        if broken:
+            raise MigratorError("the shared store does not answer")
+
+    async def test(head: Head) -> None:
+        await until(lambda: everybody(head) and head.store_trouble)
+        assert "the shared store does not answer" in overview_text(overview(head))
+        broken.clear()
+        await until(lambda: not head.store_trouble)
+        assert "in trouble" not in overview_text(overview(head))
+
+    led(run, agents, test, publish=publish)

@@ -33,6 +33,17 @@ def test_a_daemon_lets_go_of_a_tenant_only_once_its_home_serves_it() -> None:
     assert not strays({}, told(report("g2", "a")))
 
 
+def test_a_daemon_that_hangs_does_not_begin_again_with_whom_another_serves() -> None:
+    hangs = Report("g1", "n", 0, 1, "http://g1", begun=True, assigned=("a", "b"))
+    alive = told(report("g2", "a"))
+    assert strays({"a": "g2", "b": "g1"}, alive, {"g1": hangs, **alive}) == [("g1", "a")]
+
+
+def test_a_new_head_knows_whom_a_daemon_has_that_is_being_started() -> None:
+    starts = Report("g1", "n", 0, 1, "http://g1", begun=True, assigned=("a", "b"))
+    assert homes_from({"g1": starts, **told(report("g2", "b"))}) == {"a": "g1", "b": "g2"}
+
+
 def test_a_tenant_that_its_home_does_not_know_is_missing_but_not_while_that_starts() -> None:
     assert missing({"a": "g1"}, told(report("g1"))) == ["a"]
     assert not missing({"a": "g1"}, told(report("g1", up=False)))

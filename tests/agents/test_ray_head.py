@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from migrator.agents.ray_agents import RayAgents
 from migrator.agents.ray_connection import NAMESPACE, agents_of
 from migrator.agents.ray_head import HeadActor
 from migrator.core.errors import InputError
+from migrator.runtime import shared_files
 from migrator.runtime.shared_store import SharedStore
 
 
@@ -85,6 +87,31 @@ def test_a_store_that_goes_away_after_it_was_opened_does_not_end_it_either(
     monkeypatch.setattr(SharedStore, "windows_since_s", gone)
     led(Ray(f"{agents_of(run.name)}g1"))
     assert exits == [1]
+
+
+@pytest.mark.parametrize("serving", [True, False])
+def test_a_store_that_hangs_keeps_no_head_from_leading_agents_that_serve(
+    run: ClusterRun, exits: list[int], led: Led, monkeypatch: pytest.MonkeyPatch, serving: bool
+) -> None:
+    leads: list[str] = []
+
+    async def lead(head: Head, _: object, least: int) -> None:
+        assert least == 1  # above it by what agents have heard
+        leads.append(head.store_trouble)
+
+    monkeypatch.setattr(Head, "run", lead)
+    monkeypatch.setattr(shared_files, "READ_S", 0.2)
+    Path(run.shared).mkdir()
+    os.mkfifo(Path(run.shared) / "windows.json")
+    head = led(Ray(*([f"{agents_of(run.name)}g1"] if serving else [])))
+    assert exits == []
+    if serving:
+        assert (leads, head.ended()) == (
+            [f"the shared store {run.shared} does not answer within 0.2 s"],
+            None,
+        )
+    else:
+        assert "does not answer" in str(head.ended())
 
 
 def test_where_nothing_is_served_yet_it_says_why_and_stays(

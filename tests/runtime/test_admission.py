@@ -97,8 +97,9 @@ class Bench:
     async def _none(self, *_: object) -> None:
         pass
 
-    async def _claim(self, tenant: str) -> None:
+    async def _claim(self, tenant: str) -> bool:
         self.claimed.append(tenant)
+        return True
 
     async def fails_to_go(self) -> None:
         self.workers.failing = True

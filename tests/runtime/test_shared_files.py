@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Thread
 
 import pytest
 
-from migrator.runtime.shared_files import SharedFiles
+from migrator.runtime import shared_files
+from migrator.runtime.shared_files import SharedFiles, StoreHangsError
 
 pytest.importorskip("fsspec", reason="pip install 'migrator[cluster]'")
 
@@ -45,3 +48,26 @@ def test_only_what_earlier_lives_could_not_finish_is_cleared(tmp_path: Path) -> 
 def noted(begun: list[Path], unfinished: Path) -> None:
     begun.append(unfinished)
     unfinished.touch()
+
+
+def test_a_store_that_hangs_is_waited_for_no_longer_than_its_limit_and_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_files, "READ_S", 0.2)
+    monkeypatch.setattr(shared_files, "AGAIN_S", 0.0)
+    files = SharedFiles(str(tmp_path), "w-1")
+    os.mkfifo(tmp_path / "hangs")
+    (tmp_path / "there").write_bytes(b"content")
+    for _ in range(shared_files.MOST_HANGING):
+        with pytest.raises(StoreHangsError, match=str(tmp_path)):
+            files.read("hangs")
+    with pytest.raises(StoreHangsError):
+        files.read("there")  # it is not asked again before a call returns
+    with os.fdopen(os.open(tmp_path / "hangs", os.O_RDWR | os.O_NONBLOCK), "wb"):
+        pass
+    found = None
+    while found is None:
+        with suppress(StoreHangsError):
+            found = files.read("there")
+    assert found == b"content"
+    assert files.read("not there") is None

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from migrator.agents.cluster_run import ClusterRun
-from migrator.agents.daemon_process import DaemonProcess, asked, free_port
+from migrator.agents.daemon_process import DaemonProcess, asked, free_port, restore_priority
 from migrator.agents.gpu_daemon import Settings
 from migrator.agents.reports import Answer, Report, TenantReport
 from migrator.core.errors import MigratorError
@@ -27,6 +27,12 @@ LOOK_S = 0.25
 TAKE_S = 120.0
 """A model may be large, a plan may take its time."""
 STOP_S = 25.0
+ANSWER_S = 3.0
+"""A daemon that has not answered for so long does not serve. Its event loop answers: it is late
+only where it has no CPU at all."""
+PAUSED_S = ANSWER_S + 2.0
+"""A question that took longer says that this agent was paused, and nothing of the daemon: it is
+asked again."""
 HUNG_S = 15.0
 """A daemon that has answered and says nothing for so long is ended, and started again."""
 STARTING_S = 600.0
@@ -42,6 +48,7 @@ class GpuAgent:
 
     def __init__(self, run: ClusterRun, gpu: str, number: int, node: str, address: str) -> None:
         """`number`: of the GPU in its machine; `address`: where others reach the machine."""
+        restore_priority()
         self._run, self._gpu, self._number, self._node = run, gpu, number, node
         live = run.live_on(gpu, ()).live
         names = [each.name for each in run.scenario.tenants]
@@ -54,12 +61,12 @@ class GpuAgent:
         self._hearing = threading.Lock()
         self._ending = threading.Event()
         self._status: Mapping[str, Any] | None = None
-        self._heard_s = time.monotonic()
-        """When its daemon last answered, else when it was started or found."""
+        self._unanswered_s = 0.0
+        """How long it has been asked since its daemon last answered, was started or was found."""
         self._silent = False
         """Whether it was ended as it did not answer."""
         self._restarts, self._failures, self._words = 0, 0, ""
-        self._epoch = self._read_epoch()
+        self._epoch, self._drained = self._read_file()
         known = self._daemon.found()
         self._tenants: tuple[str, ...] | None = None if known is None else known.tenants
         self._port = free_port(self._host) if known is None else known.port
@@ -91,6 +98,10 @@ class GpuAgent:
             restarts=self._restarts,
             failures=self._failures,
             words=self._words,
+            silent_s=self._unanswered_s if self._daemon.served else 0.0,
+            assigned=self._tenants or (),
+            drained=self._drained,
+            began_s=self._run.began_s,
         )
 
     def begin(self, epoch: int, tenants: tuple[str, ...]) -> Answer:
@@ -110,8 +121,24 @@ class GpuAgent:
         return self._ordered(epoch, {"come": self._run.entry(tenant)}, (tenant,), ())
 
     def release(self, epoch: int, tenant: str) -> Answer:
-        """Serve that tenant no more; returns once its requests are answered."""
+        """Serve that tenant no more; returns once its requests are answered.
+
+        A daemon that hangs is not waited for: it does not begin with the tenant any more where it
+        is started again, and is told to let go of it when it comes back.
+        """
+        if self._status is None and self._hear(epoch):
+            self._assign((), (tenant,))
+            return Answer(True, f"{tenant} is not started here again", self._epoch)
         return self._ordered(epoch, {"go": tenant}, (), (tenant,))
+
+    def drain(self, epoch: int, drained: bool) -> Answer:
+        """Remember that no tenant is to be placed here, or that tenants may be."""
+        if not self._hear(epoch):
+            return self._deposed()
+        with self._hearing:
+            self._drained = drained
+            self._write_file()
+        return Answer(True, "drained" if drained else "not drained", self._epoch)
 
     def stop(self, epoch: int) -> Answer:
         """Drain and end the daemon, for good."""
@@ -145,43 +172,50 @@ class GpuAgent:
             return Answer(False, str(error), self._epoch)
         if status != 200:
             return Answer(False, str(told.get("error", status)), self._epoch)
+        self._assign(come, gone)
+        self._look()
+        return Answer(True, str(told.get("words", "")), self._epoch)
+
+    def _assign(self, come: tuple[str, ...], gone: tuple[str, ...]) -> None:
+        """What the daemon has from now on, also where it is started again."""
         with self._lock:
             left = [each for each in self._tenants or () if each not in gone]
             self._tenants = tuple(dict.fromkeys((*left, *come)))
             self._daemon.keep(self._settings())
-        self._look()
-        return Answer(True, str(told.get("words", "")), self._epoch)
 
     def _hear(self, epoch: int) -> bool:
         """Whether that head may give orders; a newer one is remembered across restarts."""
         # one at a time: of two heads that ask at once the older must not be written last
         with self._hearing:
             # another agent of this folder may have heard of a newer one
-            self._epoch = max(self._epoch, self._read_epoch())
+            self._epoch = max(self._epoch, self._read_file()[0])
             if epoch > self._epoch:
                 self._epoch = epoch
-                self._write_epoch()
+                self._write_file()
             return epoch == self._epoch
 
-    def _write_epoch(self) -> None:
+    def _write_file(self) -> None:
+        told = {"epoch": self._epoch, "drained": self._drained}
         try:
             with written_whole(self._file) as unfinished:
-                unfinished.write_text(json.dumps({"epoch": self._epoch}), encoding="utf-8")
+                unfinished.write_text(json.dumps(told), encoding="utf-8")
         except MigratorError as error:  # a full disk must not make it look dead
             _log.warning("%s", error)
 
     def _deposed(self) -> Answer:
         return Answer(False, f"a newer head leads {self._gpu}; this one ends", self._epoch)
 
-    def _read_epoch(self) -> int:
+    def _read_file(self) -> tuple[int, bool]:
+        """The newest epoch that was heard of, and whether the GPU is drained."""
         try:
-            return int(json.loads(self._file.read_bytes())["epoch"])
+            told = json.loads(self._file.read_bytes())
+            return int(told["epoch"]), told.get("drained") is True
         except (OSError, ValueError, KeyError, TypeError):
-            return 0
+            return 0, False
 
     def _start(self) -> None:
         self._daemon.start(self._settings())
-        self._heard_s, self._silent = time.monotonic(), False
+        self._unanswered_s, self._silent = 0.0, False
 
     def _settings(self) -> Settings:
         lease = str(self._daemon.lease.absolute())
@@ -207,14 +241,16 @@ class GpuAgent:
             self._again()
             return
         self._daemon.renew()
+        asked_s = time.monotonic()
         self._look()
         if self._status is not None:
-            self._failures, self._words, self._heard_s = 0, "", time.monotonic()
+            self._failures, self._words, self._unanswered_s = 0, self._status.get("store", ""), 0.0
             self._daemon.answers()
             return
-        if not self._daemon.served:
-            self._words = "its daemon is starting"
-        if time.monotonic() - self._heard_s > (HUNG_S if self._daemon.served else STARTING_S):
+        self._unanswered_s += min(PAUSED_S, LOOK_S + time.monotonic() - asked_s)
+        served = self._daemon.served
+        self._words = "its daemon does not answer" if served else "its daemon is starting"
+        if self._unanswered_s > (HUNG_S if served else STARTING_S):
             self._silent = True
             self._daemon.kill()
 
@@ -238,9 +274,14 @@ class GpuAgent:
             self._status = self._looked()
 
     def _looked(self) -> Mapping[str, Any] | None:
+        asked_s = time.monotonic()
         try:
-            status, told = asked(self.url, "GET", "/admin/status", token=self._token)
+            status, told = asked(
+                self.url, "GET", "/admin/status", token=self._token, wait_s=ANSWER_S
+            )
         except MigratorError:
+            if time.monotonic() - asked_s > PAUSED_S and not self._ending.is_set():
+                return self._looked()
             return None
         return told if status == 200 and told.get("pid") == self._daemon.pid else None
 

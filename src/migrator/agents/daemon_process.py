@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import logging
 import os
 import secrets
 import signal
@@ -25,6 +26,8 @@ from migrator.gpu.processes import Process
 from migrator.gpu.state import private_folder
 from migrator.learn.atomic import written_whole
 from migrator.serve.tenant_routes import ORDER_KEY
+
+_log = logging.getLogger(__name__)
 
 _MOST_BYTES = 2**22
 _LOOK_S = 0.05
@@ -158,6 +161,24 @@ class DaemonProcess:
 def _environment() -> dict[str, str]:
     """Ours; Ray hides the GPUs from actors that asked it for none, as ours do."""
     return {k: v for k, v in os.environ.items() if (k, v) != ("CUDA_VISIBLE_DEVICES", "")}
+
+
+def restore_priority() -> None:
+    """Undo the nice level that Ray gives its workers: daemons inherit it from their agent.
+
+    A worker's parent is Ray's own process, which has the level that Ray was started with.
+    """
+    wanted, ours = (os.getpriority(os.PRIO_PROCESS, each) for each in (os.getppid(), 0))
+    if ours <= wanted:
+        return
+    try:
+        for thread in Path("/proc/self/task").iterdir():
+            with suppress(ProcessLookupError):
+                os.setpriority(os.PRIO_PROCESS, int(thread.name), wanted)
+    except OSError as error:
+        _log.warning(
+            "requests are served at nice %d (%s); start Ray with RAY_worker_niceness=0", ours, error
+        )
 
 
 def asked(

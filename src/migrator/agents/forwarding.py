@@ -188,6 +188,8 @@ class Forwarder:
             found = None if url is None else await self._sent(url, request)
             if found is None or found.status in _STALE:
                 found = await self._healed(tenant, url, request) or found
+                if found and found.status == 404 and not await self._has(tenant, request):
+                    found = None
         except MaybeDoneError:
             found = NoHome(503, _MAYBE_KEPT)
         current, status = self._source.current, found.status if isinstance(found, Reply) else 0
@@ -203,6 +205,15 @@ class Forwarder:
             return None
         self.counts.again[tenant] += 1
         return await self._sent(newer, request)
+
+    async def _has(self, tenant: str, request: Sending) -> bool:
+        """Whether the daemon that the map names has the tenant: 404 may be about a label's id."""
+        url = self._source.current.homes.get(tenant)
+        if url is None:
+            return False
+        model = b"/".join(request.target.partition(b"?")[0].split(b"/")[:4])
+        found = await self._sent(url, Sending("GET", model, request.headers, b""))
+        return found is not None and found.status != 404
 
     async def each(self, request: Sending) -> dict[str, Reply]:
         """Address -> what the daemon there answers, of all that serve somebody."""
@@ -230,7 +241,9 @@ class Forwarder:
         if tenant in found.away:
             return NoHome(503, f"{tenant}: {found.away[tenant]}; try again in some seconds")
         if tenant in found.homes:
-            return NoHome(503, f"{tenant}: its GPU does not answer; try again in some seconds")
+            return NoHome(
+                503, f"{tenant}: its GPU does not answer for it; try again in some seconds"
+            )
         known = ", ".join([*found.homes, *found.away]) or "nobody yet"
         return NoHome(404, f"model: there is no {tenant[:80]}; ask for one of {known}")
 

@@ -13,6 +13,8 @@ from migrator.agents.forwarding import Forwarded
 from migrator.agents.map_source import MapSource
 from migrator.serve.families import counter, gauge
 
+_UP = ("up", "drained")
+
 
 class ClusterMetrics(Collector):
     """Families about the gateway and the cluster."""
@@ -61,7 +63,7 @@ class ClusterMetrics(Collector):
             "migrator_cluster_gpu_up",
             "1 while the GPU's daemon serves, else 0.",
             ["gpu", "node"],
-            {(e["gpu"], e.get("node", "")): e["state"] == "up" for e in gpus},
+            {(e["gpu"], e.get("node", "")): e["state"] in _UP for e in gpus},
         )
         yield counter(
             "migrator_cluster_daemon_restarts",

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from migrator.agents.cluster_run import ClusterRun
 from migrator.agents.errands import Errands
@@ -21,7 +22,7 @@ from migrator.agents.placer import NEVER, Aside, Placer, in_a_thread
 from migrator.agents.reports import ClusterMap, Report
 from migrator.agents.watch import Watch
 from migrator.cluster.simulate import require_all_placed
-from migrator.core.errors import MigratorError
+from migrator.core.errors import InputError, MigratorError
 
 BEAT_S = 0.5
 """Between two looks at the agents."""
@@ -29,10 +30,13 @@ FIRST_S, GATHER_S = 60.0, 4.0
 """A head waits so long for agents that say nothing: before anything is served, and after."""
 TOLD_S = 2.0
 """A store that does not take the map holds nobody up for longer."""
+STORE_S = 10.0
+"""A store that takes longer to take the map is named as the trouble."""
 NO_ROOM_S = 20.0
 """Who has no room is placed again so often; at once where a GPU comes."""
 STOP_S = 40.0
 _PUBLISHING, _PLACING, _BRINGING = "the map", "placing", "bringing back"
+_EMPTYING = "emptying drained GPUs"
 """Errands that are nobody's own; no tenant's name has a blank."""
 
 
@@ -63,6 +67,10 @@ class Head:
         )
         self.move = self._moving.move
         self._published = self.known.map.order
+        self._publishing_s: float | None = None
+        """Since when a map is being written."""
+        self.store_trouble = ""
+        """Why the shared store cannot be used now, if it cannot."""
         self._window = 0
 
     async def run(self, stop: asyncio.Event, least: int = 1) -> None:
@@ -88,9 +96,36 @@ class Head:
             self._errands.at_once()
         self._begin_those_that_wait()
         self._bring_back()
+        self._empty_drained()
         self._tidy()
         self._consider()
         self._tell()
+
+    async def drain(self, gpu: str, drained: bool) -> str:
+        """Move every tenant off that GPU, or let tenants be placed on it again.
+
+        Its agent remembers it, so that the next head goes on with it. Returns at once; InputError
+        where a tenant would have no room elsewhere.
+        """
+        if gpu not in self.watch.alive:
+            raise InputError(f"{gpu} is not there; see `migrator status --cluster`")
+        if drained:
+            others = [each for each in self.watch.open if each != gpu]
+            names = self._to_move({gpu})
+            found = self._room_at_once(names, others)
+            found |= await self._room_searched([e for e in names if e not in found], others)
+            if without := [each for each in names if each not in found]:
+                raise InputError(
+                    f"no other GPU has room for {', '.join(without)}; add one, or undrain another"
+                )
+        answer = await self._moving.order(gpu, "drain", drained)
+        if not answer.done:
+            raise MigratorError(f"{gpu} cannot be drained now: {answer.words}")
+        await self._look()
+        self._errands.at_once()
+        words = f"{gpu} is drained" if drained else f"{gpu} takes tenants again"
+        self.known.note(words)
+        return words
 
     async def stop_all(self) -> tuple[str, ...]:
         """End every daemon; GPUs whose agents did not say that it was done."""
@@ -111,10 +146,14 @@ class Head:
         reports = self._heard()
         self.known.epoch = max(least, 1 + max(each.epoch for each in reports.values()))
         await self._look()
+        # as agents were told: the store may not have been there to say it
+        since_s = next((e.began_s for e in self._heard().values() if e.begun and e.began_s), None)
+        if since_s is not None:
+            self.cluster = replace(self.cluster, began_s=since_s)
         self._window = self._window_now()
         self.known.homes = homes_from(self._heard())
         if not self.known.homes and not any(each.begun for each in reports.values()):
-            plan = await self._placer.placed(self.watch.alive, {})
+            plan = await self._placer.placed(self.watch.open, {})
             require_all_placed(plan)
             self.known.homes = dict(plan.placement)
         self.known.note(f"epoch {self.known.epoch} leads {len(reports)} GPUs")
@@ -155,9 +194,31 @@ class Head:
         if wanting:
             self._errands.begin(_BRINGING, self._rehome(wanting))
 
+    def _empty_drained(self) -> None:
+        """Tenants leave GPUs that an operator has drained: make before break."""
+        drained = set(self.watch.alive).difference(self.watch.open)
+        names = [each for each in self._to_move(drained) if self._errands.may(each)]
+        if names and self._errands.may(_EMPTYING):
+            self._errands.begin(_EMPTYING, self._move_off(names))
+
+    def _to_move(self, gpus: Collection[str]) -> list[str]:
+        """Tenants that live there, but those that an operator has drained: they are not served."""
+        reports = self.watch.reports
+        here = [(name, reports[gpu]) for name, gpu in self.known.homes.items() if gpu in gpus]
+        return [n for n, r in here if n not in r.tenants or not r.tenants[n].drained]
+
+    async def _move_off(self, names: list[str]) -> None:
+        found = self._room_at_once(names, self.watch.open)
+        left = [each for each in names if each not in found]
+        found |= await self._room_searched(left, self.watch.open)
+        for name, gpu in found.items():
+            if gpu in self.watch.open:
+                await self._moved(name, gpu)
+        self._errands.later(_EMPTYING)
+
     def _tidy(self) -> None:
         reports, homes = self.watch.reports, self.known.homes
-        for gpu, name in strays(homes, reports):
+        for gpu, name in strays(homes, reports, self.watch.answering):
             if self._errands.may(name):
                 self._errands.begin(name, self._moving.let_go(name, gpu))
         for name in missing(homes, reports):
@@ -167,32 +228,37 @@ class Head:
     def _consider(self) -> None:
         """Once a window, where nothing else is going on: does another placement pay?"""
         reports, homes, window = self.watch.reports, self.known.homes, self._window_now()
-        if self._errands.any or not set(homes.values()) <= set(reports):
+        if self._errands.any or not set(homes.values()) <= set(self.watch.open):
             return
         if all(each.up for each in reports.values()):
             if window > self._window:
                 self._window = window
                 self._errands.begin(_PLACING, self._moves_that_pay())
-            elif not self._placer.knows(homes, self.watch.alive):
-                self._errands.begin(_PLACING, self._placer.look_ahead(homes, self.watch.alive))
+            elif not self._placer.knows(homes, self.watch.open):
+                self._errands.begin(_PLACING, self._placer.look_ahead(homes, self.watch.open))
 
     def _window_now(self) -> int:
         return int((time.time() - self.cluster.began_s) / self.scenario.window_s)
 
     def _tell(self) -> None:
         """A new map where something in it has changed."""
-        self.known.renew_map(self.watch.reports)
+        self.known.renew_map(self.watch.serving)
+        if self._publishing_s is not None and self._clock() - self._publishing_s > STORE_S:
+            self.store_trouble = f"no map was written for {STORE_S:g} s"
         if self.known.map.order != self._published and self._errands.may(_PUBLISHING):
             self._errands.begin(_PUBLISHING, self._publish_newest())
 
     async def _publish_newest(self) -> None:
-        newest = self.known.map
+        newest, self._publishing_s = self.known.map, self._clock()
         try:
             await asyncio.to_thread(self._publish, newest)
-        except BaseException:
+        except BaseException as error:
             self._errands.later(_PUBLISHING)
+            self.store_trouble = str(error) or type(error).__name__
             raise
-        self._published = newest.order
+        finally:
+            self._publishing_s = None
+        self._published, self.store_trouble = newest.order, ""
 
     async def _told_all(self) -> None:
         """Gateways can have the newest map, wherever they get it from; or cannot for a while."""
@@ -205,31 +271,41 @@ class Head:
 
     async def _rehome(self, names: list[str]) -> None:
         """Elsewhere: as was thought out before, or at once wherever there is room."""
-        alive, homes = self.watch.alive, self.known.homes
-        kept = {name: gpu for name, gpu in homes.items() if gpu in alive}
-        planned = self._placer.thought_out(names, homes, alive)
+        found = self._room_at_once(names, self.watch.open)
+        for name, gpu in found.items():
+            self._errands.begin(name, self._moving.take(name, gpu))
+        left = [each for each in names if each not in found]
+        for name, gpu in (await self._room_searched(left, self.watch.open)).items():
+            self._errands.begin(name, self._moving.take(name, gpu))
+
+    def _room_at_once(self, names: list[str], gpus: Sequence[str]) -> dict[str, str]:
+        """Tenant -> one of these GPUs, for those that find room; the others stay where they are."""
+        homes, alive = self.known.homes, self.watch.alive
+        planned = self._placer.thought_out(names, homes, gpus)
         if planned is None:
-            planned = self._placer.refuge(names, kept, alive)
+            kept = {n: gpu for n, gpu in homes.items() if gpu in alive and n not in names}
+            planned = self._placer.refuge(names, kept, gpus)
+        return {name: planned[name] for name in names if name in planned}
+
+    async def _room_searched(self, names: list[str], gpus: Sequence[str]) -> dict[str, str]:
+        """The same by a placement of all, which takes seconds; why a tenant has no room is kept."""
+        if not names:
+            return {}
+        kept = {n: g for n, g in self.known.homes.items() if g in gpus and n not in names}
+        plan = await self._placer.placed(gpus, kept, NEVER)
+        self.known.words |= {each.tenant: each.why for each in plan.unplaced}
         for name in names:
-            if name in planned:
-                self._errands.begin(name, self._moving.take(name, planned[name]))
-        left = [each for each in names if each not in planned]
-        if left:
-            plan = await self._placer.placed(alive, kept, NEVER)
-            self.known.words |= {each.tenant: each.why for each in plan.unplaced}
-            for name in left:
-                self._errands.later(name, NO_ROOM_S)
-                if name in plan.placement and not plan.moved:
-                    self._errands.begin(name, self._moving.take(name, plan.placement[name]))
+            self._errands.later(name, NO_ROOM_S)
+        return {} if plan.moved else {n: plan.placement[n] for n in names if n in plan.placement}
 
     async def _moves_that_pay(self) -> None:
-        plan = await self._placer.placed(self.watch.alive, self.known.homes)
+        plan = await self._placer.placed(self.watch.open, self.known.homes)
         if plan.unplaced:
             return
         wanted = {name: plan.placement[name] for name in plan.moved if self._may_move(name)}
         while (move := self._placer.next_move(wanted, self.known.homes)) is not None:
             del wanted[move[0]]
-            if move[1] in self.watch.alive:
+            if move[1] in self.watch.open:
                 await self._moved(*move)
 
     def _may_move(self, name: str) -> bool:

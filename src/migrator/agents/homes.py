@@ -15,7 +15,9 @@ def homes_from(reports: Mapping[str, Report]) -> dict[str, str]:
             known = found.get(name)
             if known is None or (each.ready and not known[0]):
                 found[name] = each.ready, gpu
-    return {name: gpu for name, (_, gpu) in found.items()}
+    # a daemon that is being started, or hangs, has not said what it has
+    assigned = {name: gpu for gpu, each in reports.items() for name in each.assigned}
+    return assigned | {name: gpu for name, (_, gpu) in found.items()}
 
 
 def homeless(
@@ -25,11 +27,19 @@ def homeless(
     return [each for each in tenants if homes.get(each) not in alive]
 
 
-def strays(homes: Mapping[str, str], reports: Mapping[str, Report]) -> list[tuple[str, str]]:
-    """(GPU, tenant) of daemons that serve somebody who lives elsewhere, and is served there."""
+def strays(
+    homes: Mapping[str, str],
+    reports: Mapping[str, Report],
+    answering: Mapping[str, Report] | None = None,
+) -> list[tuple[str, str]]:
+    """(GPU, tenant) of daemons that have a tenant which lives elsewhere, and is served there.
+
+    `answering`: of all GPUs whose agents take orders, also where a daemon hangs that must not
+    begin with the tenant when it is started again; by default the `reports`.
+    """
     found = []
-    for gpu, report in reports.items():
-        for name in report.tenants:
+    for gpu, report in (reports if answering is None else answering).items():
+        for name in dict.fromkeys((*report.tenants, *report.assigned)):
             home = homes.get(name)
             if home is None or home == gpu or home not in reports:
                 continue
@@ -57,6 +67,8 @@ def next_map(
     words: Mapping[str, str],
 ) -> ClusterMap | None:
     """The map as it should be now; None: it is as it was. `words`: why somebody is away.
+
+    `reports`: of every daemon that takes requests, also of those that their tenants are to leave.
 
     Who is in the map stays while its instances change; who comes is in it once it is ready.
     """

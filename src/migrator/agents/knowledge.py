@@ -41,7 +41,7 @@ class Knowledge:
         self.events.append((time.time(), words))
 
     def renew_map(self, reports: Mapping[str, Report]) -> None:
-        """Another map where something in it has changed."""
+        """Another map where something in it has changed; `reports` of all that take requests."""
         found = next_map(self.map, self.epoch, self.tenants, self.homes, reports, self.words)
         if found is not None:
             self.map = found

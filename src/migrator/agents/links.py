@@ -36,7 +36,7 @@ class Links(Ears, Protocol):
     """The way to the agents."""
 
     async def order(self, gpu: str, name: str, epoch: int, *what: object) -> Answer | None:
-        """begin, take, release or stop; None: it does not answer."""
+        """begin, take, release, drain or stop; None: it does not answer."""
         ...
 
 
@@ -48,3 +48,5 @@ class Heard:
     at_s: float
     alone_s: float | None = None
     """Since when its daemon has answered without an agent."""
+    unanswered_s: float | None = None
+    """When the first of its daemon's health checks that failed in a row was sent."""

@@ -41,8 +41,11 @@ class Moving:
     async def move(self, tenant: str, gpu: str) -> str:
         """Serve it there, send requests there, then let it go here."""
         source = self._known.homes.get(tenant)
-        if source is None or gpu not in self._watch.alive:
-            raise InputError(f"{tenant} cannot move to {gpu}: one of them is not there; see status")
+        if source is None or gpu not in self._watch.open:
+            raise InputError(
+                f"{tenant} cannot move to {gpu}: one of them is not there, or {gpu} is drained; "
+                "see status"
+            )
         if source == gpu:
             return f"{tenant} is on {gpu} already"
         return await self._errands.alone(tenant, self._make_then_break(tenant, source, gpu))

@@ -20,6 +20,7 @@ def overview(head: Head, ended: str | None = None) -> dict[str, Any]:
         "map": head.known.map.version,
         "ended": ended,
         "moves": head.known.moves,
+        "store": {"address": head.cluster.shared, "words": head.store_trouble},
         "events": [{"at_s": at_s, "words": words} for at_s, words in list(head.known.events)],
         "gpus": [_gpu(head, each.name) for each in head.scenario.gpus],
         "tenants": {each.name: _tenant(head, each.name, reports) for each in head.scenario.tenants},
@@ -33,17 +34,26 @@ def _gpu(head: Head, name: str) -> dict[str, Any]:
         return {"gpu": name, "board": board, "state": "missing", "words": "no agent has been heard"}
     report = heard.report
     state = "gone" if name in head.watch.dead else "up" if report.up else "starting"
+    here = [each for each, home in list(head.known.homes.items()) if home == name]
+    words = head.watch.dead.get(name, report.words)
+    holds = sorted({*here, *(() if state == "gone" else (*report.tenants, *report.assigned))})
+    # a tenant that an operator has drained is not served, and stays
+    holds = [e for e in holds if e not in report.tenants or not report.tenants[e].drained]
+    if report.drained and state == "up":
+        state = "drained"
+        words = words or ("its tenants are being moved" if holds else "it can be removed")
     return {
         "gpu": name,
         "board": board,
         "node": report.node,
         "pid": report.pid,
         "state": state,
-        "words": head.watch.dead.get(name, report.words),
+        "words": words,
         "url": report.url,
         "window": report.window,
         "restarts": report.restarts,
-        "tenants": [each for each, home in list(head.known.homes.items()) if home == name],
+        "tenants": here,
+        "holds": holds,
     }
 
 
@@ -76,6 +86,9 @@ def overview_text(told: Mapping[str, Any]) -> str:
     lines = [f"{told['scenario']}: epoch {told['epoch']}, {told['moves']} moves"]
     if told["ended"]:
         lines.append(f"its head has ended: {told['ended']}")
+    store = told.get("store", {})
+    if store.get("words"):
+        lines.append(f"the shared store {store['address']} is in trouble: {store['words']}")
     lines += ["", f"{'GPU':16} {'board':12} {'state':9} {'window':>6} {'address':28} {'tenants'}"]
     for each in told["gpus"]:
         here = ", ".join(each.get("tenants", ())) or "-"

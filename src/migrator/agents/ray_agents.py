@@ -10,24 +10,30 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 from migrator.agents.agent import TAKE_S, GpuAgent
 from migrator.agents.cluster_run import ClusterRun
-from migrator.agents.daemon_process import asked
 from migrator.agents.nodes import Node, Seat, require_seats, seats_of
 from migrator.agents.ray_connection import NAMESPACE, agents_of, nodes_of
 from migrator.agents.reports import Answer, Report
-from migrator.core.errors import InputError, MigratorError
+from migrator.core.errors import InputError
 from migrator.runtime.serving import EMULATED
 from migrator.serve.tokens import is_loopback
 
-REPORT_S = 1.0
+REPORT_S, LATE_REPORT_S = 1.0, 0.05
+"""How long a report is waited for, and one that was late before."""
+ANSWER_S = 2.0
+"""How long a daemon that is asked without its agent may take."""
 ORDER_S = TAKE_S + 10.0
 LOOK_S = 2.0
 """Between two looks at which machines are there."""
 AGAIN_S = 10.0
 """An agent that is gone for good is made again so often."""
+
+_LIVE = "GET /v2/health/live HTTP/1.1\r\nconnection: close"
 
 _log = logging.getLogger(__name__)
 
@@ -60,26 +66,32 @@ class RayAgents:
         return tuple(self._handles)
 
     async def report(self, gpu: str, epoch: int) -> Report | None:
-        """How it is; None: it does not answer. A question that hangs is not asked again."""
-        future = self._asking.get(gpu)
-        if future is None or future.done():
-            future = _future(self._handles[gpu].report.remote(epoch))
-            self._asking[gpu] = future
+        """How it is; None: it does not answer.
+
+        A question that hangs is not asked again: its answer counts whenever it comes, and until
+        then no look at the other agents waits for it.
+        """
+        late = self._asking.pop(gpu, None)
+        future = late or _future(self._handles[gpu].report.remote(epoch))
+        limit_s = REPORT_S if late is None else LATE_REPORT_S
         try:
-            report: Report = await asyncio.wait_for(asyncio.shield(future), REPORT_S)
+            report: Report = await asyncio.wait_for(asyncio.shield(future), limit_s)
         except TimeoutError:
+            self._asking[gpu] = future
             return None
         except Exception as error:  # whatever Ray has for an actor that is not there
             self.trouble = f"{gpu}: {_cause(error)}"
             if isinstance(error, self._ray.exceptions.ActorDiedError):
                 self._ended(gpu)
             return None
+        if report.begun and report.began_s:
+            self._run = replace(self._run, began_s=report.began_s)
         if report.node in self._nodes:  # an agent of a head before us sits where that one put it
             self._seats[gpu] = Seat(self._nodes[report.node], report.number)
         return report
 
     async def order(self, gpu: str, name: str, epoch: int, *what: object) -> Answer | None:
-        """begin, take, release or stop."""
+        """begin, take, release, drain or stop."""
         try:
             method = getattr(self._handles[gpu], name)
             answer: Answer = await asyncio.wait_for(_future(method.remote(epoch, *what)), ORDER_S)
@@ -91,11 +103,17 @@ class RayAgents:
 
     async def answers(self, url: str) -> bool:
         """Whether a daemon lives, asked without its agent."""
+        parts = urlsplit(url)
         try:
-            status, _ = await asyncio.to_thread(asked, url, "GET", "/v2/health/live", token=None)
-        except MigratorError:
+            async with asyncio.timeout(ANSWER_S):
+                reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+                try:
+                    writer.write(f"{_LIVE}\r\nhost: {parts.netloc}\r\n\r\n".encode())
+                    return b" 200 " in await reader.readline()
+                finally:
+                    writer.close()
+        except (OSError, ValueError):
             return False
-        return status == 200
 
     def require_all(self) -> None:
         """InputError where a GPU of the scenario is in no machine."""
@@ -136,6 +154,7 @@ class RayAgents:
         before = self._handles.get(gpu)
         if before is not None:
             self._ray.kill(before)  # of a machine that has gone
+            self._asking.pop(gpu, None)
         self._made_s[gpu] = time.monotonic()
         strategies = self._ray.util.scheduling_strategies
         options = {

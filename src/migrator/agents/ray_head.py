@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from migrator.agents.cluster_run import ClusterRun
+from migrator.agents.daemon_process import restore_priority
 from migrator.agents.head import Head
 from migrator.agents.map_source import plain_overview
 from migrator.agents.overview import overview
@@ -23,6 +24,7 @@ from migrator.agents.ray_connection import HEAD, NAMESPACE, has_agents, imported
 from migrator.agents.reports import ClusterMap
 from migrator.core.cluster import ClusterPlan
 from migrator.core.errors import InputError, MigratorError
+from migrator.runtime.shared_files import StoreHangsError
 from migrator.runtime.shared_store import SharedStore
 from migrator.scenario.live import ADMIN
 from migrator.scenario.tokens import read_tokens
@@ -43,6 +45,7 @@ class HeadActor:
 
     def __init__(self, run: ClusterRun, variables: Mapping[str, str]) -> None:
         logging.basicConfig(level=logging.INFO)
+        restore_priority()
         self._run, self._variables = run, variables
         self._head: Head | None = None
         self._links: RayAgents | None = None
@@ -92,6 +95,13 @@ class HeadActor:
         doing = asyncio.run_coroutine_threadsafe(self._head.move(tenant, gpu), self._loop)
         return doing.result(MOVE_S)
 
+    def drain(self, gpu: str, drained: bool) -> str:
+        """Begin to move every tenant off that GPU, or let tenants come to it again."""
+        if self._head is None:
+            raise MigratorError("the head has not begun to lead; try again in some seconds")
+        doing = asyncio.run_coroutine_threadsafe(self._head.drain(gpu, drained), self._loop)
+        return doing.result(MOVE_S)
+
     def stop(self) -> tuple[str, ...]:
         """Drain and end every daemon and agent; GPUs of which nobody said that it was done.
 
@@ -137,16 +147,23 @@ class HeadActor:
         # first of all: whatever goes wrong from here on, those who are served need a head
         self._began_before = has_agents(ray, self._run.name)
         store = SharedStore(self._run.shared, "head")
-        since_s = store.windows_since_s(self._run.began_s, self._run.scenario.window_s)
-        run = replace(self._run, began_s=since_s)
+        published, run, least, trouble = Published(store), self._run, 1, ""
+        try:
+            since_s = store.windows_since_s(run.began_s, run.scenario.window_s)
+            run, least = replace(run, began_s=since_s), 1 + published.epoch
+        except StoreHangsError as error:
+            if not self._began_before:
+                raise
+            # agents know both: they were told when windows began, and the epoch that led them
+            trouble = str(error)
         self._links = RayAgents(ray, run, self._variables)
         if not self._began_before:  # else it serves already, perhaps with a machine less
             self._links.require_all()
-        published = Published(store)
         head = Head(run, self._links, publish=published.write, aside=_in_another_process)
         head.known.map = ClusterMap(admin=_admin(run))
+        head.store_trouble = trouble
         self._head = head
-        await head.run(self._stop, 1 + published.epoch)
+        await head.run(self._stop, least)
         self._silent = await head.stop_all()
 
 

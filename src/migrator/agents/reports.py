@@ -49,6 +49,14 @@ class Report(msgspec.Struct, frozen=True):
     """In a row, before it served."""
     words: str = ""
     """What is wrong, if anything."""
+    silent_s: float = 0.0
+    """How long its daemon, which has served, has not answered its agent."""
+    assigned: tuple[str, ...] = ()
+    """Tenants that its daemon has, or begins with when it is started again."""
+    drained: bool = False
+    """An operator has drained the GPU: no tenant is placed on it."""
+    began_s: float = 0.0
+    """When window 0 of the cluster began, as its agent was told."""
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -59,7 +59,7 @@ def serve_cluster(
             _say(_NOT_SHARED)
         ours = run.name not in begun(ray)
         head = started(ray, run, variables)
-        if not _asked(ray, head, "serves", run, wait_s=HEARD_S):
+        if not ask_head(ray, head, "serves", run, wait_s=HEARD_S):
             raise InputError(
                 f"{run.name} is served there already, with another scenario, driver or store; end "
                 "it first with `migrator cluster stop`, or give this one another name"
@@ -84,7 +84,7 @@ def store_address(given: str) -> str:
 def cluster_status(address: str, scenario: str | None) -> dict[str, Any]:
     """How the cluster there is."""
     with connected(address) as ray:
-        told: dict[str, Any] = _asked(ray, head_of(ray, scenario), "overview")
+        told: dict[str, Any] = ask_head(ray, head_of(ray, scenario), "overview")
         return told
 
 
@@ -109,8 +109,8 @@ def _served(ray: Any, head: Any, run: ClusterRun) -> ClusterMap:
     heard_s = time.monotonic()
     while True:
         try:
-            found = msgspec.json.decode(_asked(ray, head, "map"), type=ClusterMap)
-            ended, gpus = _asked(ray, head, "ended"), _asked(ray, head, "overview")["gpus"]
+            found = msgspec.json.decode(ask_head(ray, head, "map"), type=ClusterMap)
+            ended, gpus = ask_head(ray, head, "ended"), ask_head(ray, head, "overview")["gpus"]
         except MigratorError:  # it may be started again, or be busy
             if time.monotonic() - heard_s > HEARD_S:
                 raise
@@ -133,7 +133,7 @@ def _watched(ray: Any, head: Any) -> None:
     before: dict[str, str] = {}
     while True:
         with suppress(MigratorError):  # it is being started again
-            told = _asked(ray, head, "overview")
+            told = ask_head(ray, head, "overview")
             now = {each["gpu"]: f"{each['state']} {each['words']}".strip() for each in told["gpus"]}
             now |= {
                 name: f"on {each['gpu']}" if each["state"] == "served" else each["words"]
@@ -151,7 +151,8 @@ def _terminated(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _asked(ray: Any, head: Any, method: str, *what: object, wait_s: float = _ANSWER_S) -> Any:
+def ask_head(ray: Any, head: Any, method: str, *what: object, wait_s: float = _ANSWER_S) -> Any:
+    """What a method of the head returns; MigratorError where it does not answer."""
     try:
         return ray.get(getattr(head, method).remote(*what), timeout=wait_s)
     except Exception as error:  # whatever Ray has for a head that is gone

@@ -22,6 +22,7 @@ from migrator.runtime.labels import Labels
 from migrator.runtime.learning import Learning
 from migrator.runtime.recorder import Recorder
 from migrator.runtime.serving import Serving, model_spec
+from migrator.runtime.shared_files import StoreHangsError
 from migrator.runtime.tenant_run import TenantRun, tenant_run
 from migrator.runtime.thinking import Thinking
 from migrator.runtime.trainings import Trainings
@@ -36,6 +37,8 @@ from migrator.serve.tensors import Offered
 READY_S = 60.0
 """A tenant that has no instance so long after it came is sent away again."""
 EMPTY_S = 30.0
+STORE_S = 2.0
+"""Between two looks whether the store is back."""
 GONE = "it is served elsewhere; ask there"
 _LOOK_S = 0.02
 _PREPARED = 2
@@ -65,14 +68,21 @@ class Admission:
     """Share the board out evenly, for when there is no plan yet."""
     planning: Callable[[], bool]
     """Whether windows are planned by now."""
-    claim: Callable[[str], Awaitable[None]]
+    claim: Callable[[str], Awaitable[bool]]
     """It is served here from now on: keep what serves it where other machines find it."""
     followed: Callable[[], int]
     """How many decisions of the policy have been followed."""
     _split_at: list[int] = field(default_factory=list)
     _going: dict[str, bool] = field(default_factory=dict)
     """Who was told to go and is here still; whether an operator had drained it before."""
+    _late: dict[str, str] = field(default_factory=dict)
+    """Tenants that began without what is shared of them, and why."""
     _one_by_one: dict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
+
+    @property
+    def store_trouble(self) -> str:
+        """Why tenants are served without what is shared of them; empty: none is."""
+        return next(iter(self._late.values()), "")
 
     async def admit(self, entry: object) -> str:
         """Serve this tenant too, an entry as scenarios have them; returns once it is served."""
@@ -151,6 +161,40 @@ class Admission:
         if self.serving.shared is not None:
             versions = self.learning.versions_of(name)
             await asyncio.to_thread(self.serving.shared.bring_version, versions)
+
+    async def begin(self, name: str) -> None:
+        """The same when the daemon starts: without the store it begins with what is on this disk,
+        or anew, and `catch_up` brings the rest."""
+        try:
+            await self.bring(name)
+        except (StoreHangsError, OSError) as error:
+            self._late[name] = str(error)
+            self.recorder.event("store", f"{name} begins without it: {error}", tenant=name)
+
+    async def claim_first(self, name: str) -> None:
+        """Claim it when the daemon starts; where the store does not answer, once it does."""
+        if name not in self._late and not await self.claim(name):
+            self._late[name] = "the shared store did not take its version"
+
+    async def catch_up(self) -> None:
+        """Bring what is shared of tenants that began without it once the store is back."""
+        while True:
+            await asyncio.sleep(STORE_S)
+            for name in list(self._late):
+                if name not in self.tenants or await self._caught_up(name):
+                    del self._late[name]
+
+    async def _caught_up(self, name: str) -> bool:
+        try:
+            await self._bring_labels(name)
+        except (StoreHangsError, OSError) as error:
+            self._late[name] = str(error)
+            return False
+        # what others shared serves from then on
+        done = await self.claim(name)
+        if done:
+            self.recorder.event("store", f"{name} has what is shared of it", tenant=name)
+        return done
 
     async def _bring_labels(self, name: str) -> None:
         if self.serving.shared is not None:

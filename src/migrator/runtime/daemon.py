@@ -200,8 +200,8 @@ class Daemon:
     def _versions_of(self, tenant: str) -> Versions:
         return self.learning.versions_of(tenant)
 
-    async def _claim(self, tenant: str) -> None:
-        await self.handover.share(tenant, claim=True)
+    async def _claim(self, tenant: str) -> bool:
+        return await self.handover.share(tenant, claim=True)
 
     def _window_of_all(self) -> int:
         """Which one it is where several daemons count together."""
@@ -214,12 +214,13 @@ class Daemon:
         self._told("importing and building the models")
         self.clock.start()
         self.thinking.rehearse()
-        await asyncio.gather(*map(self.admission.bring, self.tenants))
+        await asyncio.gather(*map(self.admission.begin, self.tenants))
         await asyncio.gather(workers.start(), self.learning.first_versions(self._whole_gpu))
         # windows that a version has learned are over, though no label or record of them is left
         self.clock.first = max([self.clock.first, *(e.since for e in self.tenants.values())])
         self.clock.start()
-        await asyncio.gather(*map(self._claim, self.tenants))
+        await asyncio.gather(*map(self.admission.claim_first, self.tenants))
+        self._aside(self.admission.catch_up())
         self._offered |= {
             name: offered(name, workers.inputs[name], spec.classes)
             for name, spec in self._models.items()

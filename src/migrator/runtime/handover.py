@@ -43,8 +43,8 @@ class Handover:
         await self._swap_all(version)
         await self.share(tenant)
 
-    async def share(self, tenant: str, *, claim: bool = False) -> None:
-        """What serves it now is what it begins with elsewhere.
+    async def share(self, tenant: str, *, claim: bool = False) -> bool:
+        """What serves it now is what it begins with elsewhere; False: the store did not take it.
 
         `claim`: it has just begun to be served here, whoever served it before. A claim that fails
         is made again with the next version.
@@ -52,7 +52,7 @@ class Handover:
         async with self._one_by_one[tenant]:
             run = self._tenants.get(tenant)  # None: it went meanwhile
             if self._shared is None or run is None:
-                return
+                return True
             if claim:
                 self._due.add(tenant)
             try:
@@ -64,6 +64,8 @@ class Handover:
                 words = f"{tenant}: version {number} is not in the shared store: {error}"
                 _log.warning("%s", words)
                 self._recorder.event("model", words, tenant=tenant)
+                return tenant not in self._due
+            return True
 
     async def _kept(self, shared: SharedStore, run: TenantRun) -> None:
         """What serves is in the store; what others shared meanwhile serves before that."""

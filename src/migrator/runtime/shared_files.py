@@ -6,19 +6,81 @@ write it at once; an object store does that by itself.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from migrator.core.errors import InputError, MigratorError
 
+READ_S, MANY_S = 5.0, 300.0
+"""How long the store may take for a small file or a folder's names, and for large or many files."""
+AGAIN_S = 2.0
+"""A store that hangs is not asked again sooner."""
+MOST_HANGING = 16
+"""Calls that may hang at a time; until one of them returns the store is not asked again."""
 _AT_ONCE = 256
 _UNFINISHED = ".unfinished"
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class StoreHangsError(MigratorError):
+    """The shared store did not answer in time."""
+
+
+class Limited:
+    """Calls that may hang, each in a thread of its own that is left behind if it does."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._lock = name, threading.Lock()
+        self._hanging, self._asked_s = 0, 0.0
+
+    def call(self, limit_s: float, do: Callable[[], T]) -> T:
+        """What it returns; StoreHangsError where it takes too long, or earlier calls still hang."""
+        with self._lock:
+            now_s = time.monotonic()
+            soon = now_s - self._asked_s < AGAIN_S
+            if self._hanging and (soon or self._hanging >= MOST_HANGING):
+                raise StoreHangsError(f"the shared store {self._name} does not answer")
+            self._asked_s = now_s
+        done: Future[T] = Future()
+        threading.Thread(target=_run, args=(do, done), name="shared store", daemon=True).start()
+        try:
+            return done.result(limit_s)
+        except TimeoutError:
+            if done.done():  # the store's own error, or an answer in the last moment
+                return done.result()
+        with self._lock:
+            self._hanging += 1
+        done.add_done_callback(self._returned)
+        raise StoreHangsError(f"the shared store {self._name} does not answer within {limit_s:g} s")
+
+    def _returned(self, _: object) -> None:
+        with self._lock:
+            self._hanging -= 1
+
+
+_BY_PATH: dict[str, Limited] = {}
+"""Of files that are read without a store, over and over."""
+
+
+def _run(do: Callable[[], T], done: Future[T]) -> None:
+    try:
+        done.set_result(do())
+    except BaseException as error:
+        done.set_exception(error)
 
 
 class SharedFiles:
@@ -26,7 +88,8 @@ class SharedFiles:
 
     def __init__(self, url: str, writer: str) -> None:
         """`writer`: of one life of one process, unlike any other's."""
-        self._files, self._root = _opened(url)
+        self._limited = Limited(url)
+        self._files, self._root = _opened(url, self._limited)
         self.writer = writer
         self.local = "file" in _protocols(self._files)
         """Whether it is a disk: files can be appended to, and have to be flushed."""
@@ -52,12 +115,17 @@ class SharedFiles:
 
     def get(self, name: str, target: Path) -> None:
         """A copy of it on this machine; OSError where it is not there."""
-        self._files.get_file(self.path(name), str(target))
+        path = self.path(name)
+        self._limited.call(MANY_S, lambda: self._files.get_file(path, str(target)))
 
     def read(self, name: str, start: int = 0) -> bytes | None:
         """Its content from there on; None: there is no such file."""
+        path = self.path(name)
         try:
-            content: bytes = self._files.cat_file(self.path(name), start=start or None)
+            content: bytes = self._limited.call(
+                MANY_S if start else READ_S,
+                lambda: self._files.cat_file(path, start=start or None),
+            )
         except FileNotFoundError:
             return None
         return content
@@ -67,7 +135,8 @@ class SharedFiles:
         for at in range(0, len(names), _AT_ONCE):
             some = names[at : at + _AT_ONCE]
             paths = [self.path(each) for each in some]
-            found = self._files.cat_ranges(paths, None, None, on_error="return")
+            cat = partial(self._files.cat_ranges, paths, None, None, on_error="return")
+            found: Sequence[Any] = self._limited.call(MANY_S, cat)
             for name, content in zip(some, found, strict=True):
                 if isinstance(content, bytes):
                     yield name, content
@@ -77,8 +146,9 @@ class SharedFiles:
     def sizes(self, folder: str) -> dict[str, int]:
         """Every file below, with its bytes; none where there is no such folder."""
         self._files.invalidate_cache()  # other machines write here too
+        path = self.path(folder)
         try:
-            found = self._files.find(self.path(folder), detail=True)
+            found = self._limited.call(READ_S, lambda: self._files.find(path, detail=True))
         except FileNotFoundError:
             return {}
         begin = len(self._root) + 1
@@ -130,11 +200,13 @@ def read_bytes(path: str) -> bytes:
     except ModuleNotFoundError:
         return Path(path).read_bytes()
     files, root = fsspec.url_to_fs(folder or ("/" if path.startswith("/") else "."))
-    found: bytes = files.cat_file(f"{root.rstrip('/')}/{name}")
+    whole = f"{root.rstrip('/')}/{name}"
+    limited = _BY_PATH.setdefault(path, Limited(path))
+    found: bytes = limited.call(READ_S, lambda: files.cat_file(whole))
     return found
 
 
-def _opened(url: str) -> tuple[Any, str]:
+def _opened(url: str, limited: Limited) -> tuple[Any, str]:
     try:
         fsspec: Any = import_module("fsspec.core")
     except ModuleNotFoundError as error:
@@ -143,7 +215,9 @@ def _opened(url: str) -> tuple[Any, str]:
         ) from error
     try:
         files, root = fsspec.url_to_fs(url)
-        files.makedirs(root, exist_ok=True)
+        limited.call(READ_S, lambda: files.makedirs(root, exist_ok=True))
+    except StoreHangsError as error:  # what serves goes on without it until it is back
+        _log.warning("%s", error)
     except (OSError, ValueError, ImportError) as error:
         raise InputError(
             f"--shared: {url} cannot be used ({error}); give a folder or an address of fsspec"

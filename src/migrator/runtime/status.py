@@ -29,6 +29,7 @@ def status(daemon: Daemon) -> Mapping[str, Any]:
         "window_s": clock.window_s,
         "into_s": round(clock.into_s, 3),
         "paused": daemon.executor.paused,
+        "store": daemon.admission.store_trouble,
         "drained": [name for name, each in daemon.tenants.items() if each.drained],
         "tenants": {name: _tenant(daemon, name) for name in daemon.tenants},
         "pids": {each.name: each.pid for each in daemon.hands.serving.values()},

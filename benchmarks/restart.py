@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,9 @@ class Daemon:
     def end(self, how: signal.Signals) -> None:
         self.process.send_signal(how)
         self.process.wait(LIMIT_S)
+
+    def serves(self) -> bool:
+        return any(words.startswith("serving at") for _, words in self.said)
 
     def stages(self) -> dict[str, float]:
         """Seconds from its start to each step that it reports."""
@@ -163,8 +167,8 @@ def run(state: Path, times: int) -> list[dict[str, Any]]:
                         daemon.end(WAYS[way])
                         gone_s = time.monotonic() - ended_s
                         daemon = Daemon(state, port)
-                        gap_s = max(until(lambda c=c, e=ended_s: c.gap_s(e)) for c in clients)
-                        until(lambda d=daemon: any("serving" in words for _, words in d.said))
+                        gap_s = max(until(partial(each.gap_s, ended_s)) for each in clients)
+                        until(daemon.serves)
                         rows.append(
                             {
                                 "way": way,

@@ -438,5 +438,5 @@ def test_gurobi_refuses_what_its_licence_does_not_allow() -> None:
 
 def test_gurobi_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gurobipy", None)
-    with pytest.raises(SolverError, match="not installed; use --backend highs"):
+    with pytest.raises(InputError, match="not installed; use --backend highs"):
         solve_ilp(a_problem(a_tenant()), backend="gurobi")

@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 
 from migrator.agents.nodes import Node
 from migrator.cluster.workers import is_listening
-from migrator.core.errors import InputError, MigratorError
+from migrator.core.errors import InputError
 
 NAMESPACE = "migrator"
 HEAD = "head of {name}"
@@ -19,13 +19,13 @@ _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1"}
 
 
 def imported() -> Any:
-    """The ray module; MigratorError where it is not installed."""
+    """The ray module; InputError where it is not installed."""
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     try:
         return import_module("ray")
     except ModuleNotFoundError as error:
-        raise MigratorError(
+        raise InputError(
             "--cluster needs ray, which is not installed: pip install 'migrator[cluster]'"
         ) from error
 

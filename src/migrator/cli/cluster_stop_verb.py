@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from migrator.cli.cluster_verbs import group
-from migrator.cli.printing import FAILED, complain
+from migrator.cli.printing import FAILED, complain, require_extra
 from migrator.core.errors import InputError, MigratorError
 
 _LOOK_S = 0.5
@@ -33,6 +33,7 @@ def stop(address: Address = "auto", scenario: Scenario = None, yes: Yes = False)
 
     Example:  migrator cluster stop auto --yes
     """
+    require_extra("cluster", "migrator cluster stop")
     from migrator.agents.ray_connection import begun, connected, the_only
     from migrator.agents.ray_stop import end_cluster
 
@@ -62,6 +63,7 @@ def drain(
 
     Example:  migrator cluster drain rack-a-1 --yes
     """
+    require_extra("cluster", "migrator cluster drain")
     from migrator.agents.ray_connection import connected, head_of
 
     _require_terminal(yes)
@@ -87,6 +89,7 @@ def undrain(gpu: Gpu, address: Address = "auto", scenario: Scenario = None) -> N
 
     Example:  migrator cluster undrain rack-a-1
     """
+    require_extra("cluster", "migrator cluster undrain")
     from migrator.agents.ray_connection import connected, head_of
 
     with connected(address) as ray:

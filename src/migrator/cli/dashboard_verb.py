@@ -10,8 +10,8 @@ import typer
 from migrator.cli.app import app
 from migrator.cli.live_verbs import State
 from migrator.cli.plan_verbs import AsJson
-from migrator.cli.printing import print_json
-from migrator.core.errors import InputError, MigratorError
+from migrator.cli.printing import print_json, require_extra
+from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
     from migrator.dashboard.source import Source
@@ -46,6 +46,7 @@ def dashboard(
 
     It only reads, and listens on this machine alone; Ctrl-C ends it.
     """
+    require_extra("serve", "migrator dashboard")
     sources = [_source(each, state) for each in records or [""]]
     _show(sources, port, opens, as_json)
 
@@ -87,12 +88,7 @@ def _show(sources: list[Source], port: int, opens: bool, as_json: bool) -> None:
     import asyncio
     import signal
 
-    try:
-        from migrator.dashboard.server import show
-    except ModuleNotFoundError as error:
-        raise MigratorError(
-            f"dashboard needs {error.name}, which is not installed: pip install 'migrator[serve]'"
-        ) from error
+    from migrator.dashboard.server import show
 
     def listening(url: str) -> None:
         if as_json:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from migrator.cli.app import app
+from migrator.cli.printing import require_extra
 from migrator.core.errors import InputError
 
 
@@ -41,6 +42,9 @@ def gateway(
     """
     import gc
 
+    if cluster is not None:
+        require_extra("cluster", "migrator gateway --cluster")
+    require_extra("serve", "migrator gateway")
     from migrator.cli.gateway_loop import gateway_served
     from migrator.serve.limits import Limits
 

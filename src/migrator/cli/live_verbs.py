@@ -10,7 +10,7 @@ import typer
 
 from migrator.cli.app import app
 from migrator.cli.plan_verbs import AsJson
-from migrator.cli.printing import print_json
+from migrator.cli.printing import print_json, require_extra
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -152,6 +152,7 @@ def report(
 
 
 def _print_cluster(address: str, scenario: str | None, *, as_json: bool) -> None:
+    require_extra("cluster", "migrator status --cluster")
     from migrator.cli.cluster_serve import cluster_status, status_text
 
     told = cluster_status(address, scenario)

@@ -15,7 +15,7 @@ import typer
 
 from migrator.cli.app import INTERRUPTED, app
 from migrator.cli.plan_verbs import AsJson
-from migrator.cli.printing import FAILED, complain, print_json
+from migrator.cli.printing import FAILED, complain, print_json, require_extra
 from migrator.cli.simulate_verbs import ScenarioFile
 from migrator.core.errors import InputError
 
@@ -75,6 +75,7 @@ def load(
 
     Open loop: requests go out when they are due, whatever became of those before them.
     """
+    require_extra("serve", "migrator load")
     from migrator.load.run import LoadSettings
 
     if report is not None:

@@ -1,4 +1,4 @@
-"""What all verbs say alike: JSON, errors, progress, and the wait for the first compilation."""
+"""What all verbs share: JSON, errors, extras, progress, and the wait for the first compilation."""
 
 from __future__ import annotations
 
@@ -8,11 +8,23 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
+from migrator.core.errors import InputError
 from migrator.core.problem import Charge
 
 BAD_INPUT, FAILED, REFUSED = 2, 1, 3
 """Exit codes; the last: a GPU refused, or is not as it should be."""
+
+_SERVE = ("httptools", "msgspec", "prometheus_client", "starlette", "uvicorn")
+_EXTRAS = {"serve": _SERVE, "cluster": (*_SERVE, "fsspec", "ray")}
+"""Modules that verbs import at once; what only some scenarios need is checked where it is used."""
+
+
+def require_extra(extra: str, what: str) -> None:
+    """Raise InputError where a module of the extra is not installed; imports nothing."""
+    if any(find_spec(each) is None for each in _EXTRAS[extra]):
+        raise InputError(f"{what} needs the extra '{extra}': pip install 'migrator[{extra}]'")
 
 
 def complain(sentence: str) -> None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from migrator.cli.app import app
+from migrator.cli.printing import require_extra
 from migrator.core.errors import InputError
-
-if TYPE_CHECKING:
-    pass
 
 
 @app.command()
@@ -94,6 +92,9 @@ def serve(
     import gc
     from dataclasses import replace
 
+    if cluster is not None:
+        require_extra("cluster", "migrator serve --cluster")
+    require_extra("serve", "migrator serve")
     from migrator.cli.serve_loop import served
     from migrator.gpu.state import state_folder
     from migrator.runtime.daemon import Daemon

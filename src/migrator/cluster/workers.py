@@ -105,8 +105,9 @@ def _ray(address: str) -> Iterator[RayWorkers]:
     try:
         ray: Any = import_module("ray")
     except ModuleNotFoundError as error:
-        raise MigratorError(
-            "--ray needs ray, which is not installed: pip install ray, or leave --ray out"
+        raise InputError(
+            "--ray needs ray, which is not installed: pip install 'migrator[cluster]', or leave "
+            "--ray out"
         ) from error
     try:
         is_listening(address)

@@ -6,14 +6,17 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-from migrator.core.errors import InputError, MigratorError
+from migrator.core.errors import InputError
+
+_LIBRARIES = {".html": "plotly", ".png": "matplotlib"}
 
 
 def check_path(path: Path, suffixes: Iterable[str], option: str) -> None:
-    """InputError where nothing can be written to `path`; `option` is what the user typed."""
+    """InputError where `path` cannot be written or drawn; `option` is what the user typed."""
     suffixes = tuple(suffixes)
     if path.suffix.lower() not in suffixes:
         name = path.name or str(path)
@@ -24,6 +27,9 @@ def check_path(path: Path, suffixes: Iterable[str], option: str) -> None:
         raise InputError(f"{option}: cannot write {path} (it is a directory); name another file")
     if not os.access(path.parent, os.W_OK):
         raise InputError(f"{option}: cannot write into {path.parent}; name another directory")
+    library = _LIBRARIES.get(path.suffix.lower())
+    if library is not None and find_spec(library) is None:
+        raise _missing(library, option)
 
 
 @contextmanager
@@ -43,10 +49,14 @@ def written_whole(path: Path, option: str) -> Iterator[Path]:
 
 
 def drawing_module(name: str, option: str) -> ModuleType:
-    """A module that draws, loaded only now; MigratorError says how to get what it needs."""
+    """A module that draws, loaded only now; InputError says how to get what it needs."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
-        raise MigratorError(
-            f"{option} needs {error.name}, which is not installed: pip install 'migrator[figures]'"
-        ) from error
+        raise _missing(error.name, option) from error
+
+
+def _missing(library: str | None, option: str) -> InputError:
+    return InputError(
+        f"{option} needs {library}, which is not installed: pip install 'migrator[figures]'"
+    )

@@ -20,7 +20,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
-from migrator.core.errors import InputError, MigratorError
+from migrator.core.errors import InputError
 
 READ_S, MANY_S = 5.0, 300.0
 """How long the store may take for a small file or a folder's names, and for large or many files."""
@@ -210,7 +210,7 @@ def _opened(url: str, limited: Limited) -> tuple[Any, str]:
     try:
         fsspec: Any = import_module("fsspec.core")
     except ModuleNotFoundError as error:
-        raise MigratorError(
+        raise InputError(
             "a shared store needs fsspec, which is not installed: pip install 'migrator[cluster]'"
         ) from error
     try:

@@ -193,11 +193,11 @@ def saved(path: Path) -> SavedInformer:
 
 
 def require_torch(who: str) -> None:
-    """MigratorError with what to do where torch is not installed."""
+    """InputError with what to do where torch is not installed."""
     try:
         import torch
     except ModuleNotFoundError as error:
-        raise MigratorError(
+        raise InputError(
             f"{who} needs torch, which is not installed: pip install 'migrator[forecast]'"
         ) from error
     _log.debug("torch %s", torch.__version__)

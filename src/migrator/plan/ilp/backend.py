@@ -126,7 +126,7 @@ def _solve_gurobi(model: Model, limits: Limits, start: FloatArray | None) -> Sol
     try:
         import gurobipy
     except ImportError as missing:
-        raise SolverError(
+        raise InputError(
             "gurobipy is not installed; use --backend highs, or pip install 'migrator[gurobi]'"
         ) from missing
     try:

@@ -223,8 +223,8 @@ def picture(number: int) -> NDArray[np.uint8]:
     return np.full((3, 16, 16), [[[number % 256]], [[number // 256]], [[0]]], np.uint8)
 
 
-def teach(daemon: Served, window: int, count: int) -> None:
-    pictures, classes = samples(1, count)
+def teach(daemon: Served, window: int, count: int, scenario: int = 1) -> None:
+    pictures, classes = samples(scenario, count)
     for number, (each, label) in enumerate(zip(pictures, classes, strict=True)):
         name = f"{window}-{number}"
         assert daemon.infer("photos", each, name).status_code == 200
@@ -266,7 +266,7 @@ def test_a_real_daemon_retrains_after_five_paused_windows_and_after_it_lost_its_
     with served(path, state) as again:
         now = again.status()
         assert now["window"] > found["window"]
-        teach(again, 9, 60)
+        teach(again, 9, 60, scenario=2)  # classes that are new to it
         version = now["tenants"]["photos"]["version"]
         again.wait_for(
             lambda now: now["tenants"]["photos"]["version"] > version, "it is retrained again"

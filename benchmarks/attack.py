@@ -116,6 +116,9 @@ def endless(target: Target, start: bytes, part: bytes, most: int = 64 * MIB) -> 
                 connection.settimeout(LONGEST_S)
             return answer(connection, b"")[0] + f" after {sent // MIB} MiB"
         except (ConnectionError, TimeoutError):
+            with suppress(OSError):  # what was answered before the reset can still be read
+                if head := connection.recv(64):
+                    return head.split(b" ", 2)[1].decode()
             return f"reset after {sent // MIB} MiB"
 
 

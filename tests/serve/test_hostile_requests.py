@@ -377,7 +377,7 @@ def test_hostile_requests_are_refused_and_never_an_error(url: str) -> None:
 
     with httpx.Client(base_url=url, timeout=60) as client:
 
-        @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
         @given(
             method=mostly(st.just("POST"), st.sampled_from(["GET", "HEAD", "PUT"])),
             path=mostly(st.sampled_from([INFER, FEEDBACK]), st.sampled_from(PATHS)),

@@ -20,6 +20,7 @@ from typing import Any
 from starlette.responses import FileResponse
 from starlette.routing import Route
 
+from migrator.cli.loops import loop
 from migrator.core.action import Acted, ActionKind, Outcome
 from migrator.serve.api import Backend, Feedback, application
 from migrator.serve.limits import Limits
@@ -133,4 +134,5 @@ def running_server(**settings: Any) -> Iterator[tuple[str, subprocess.Popen[str]
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(json.loads(sys.argv[1])))
+    with asyncio.Runner(loop_factory=loop) as runner:  # as the daemon has it
+        runner.run(_main(json.loads(sys.argv[1])))

@@ -248,12 +248,10 @@ class GuardedConnection(HttpToolsProtocol):
     def _unsent_bytes(self) -> int:
         """What waits here and in the kernel; the client has acknowledged the rest."""
         waits = self._real.get_write_buffer_size()
-        try:
-            number = self._real.get_extra_info("socket").fileno()
-            queued = fcntl.ioctl(number, termios.TIOCOUTQ, bytes(4))
-        except OSError:  # it is closed
+        number = self._real.get_extra_info("socket").fileno()
+        if number < 0:  # closed
             return waits
-        return waits + int(struct.unpack("i", queued)[0])
+        return waits + int(struct.unpack("i", fcntl.ioctl(number, termios.TIOCOUTQ, bytes(4)))[0])
 
 
 def guarded(limits: Limits) -> type[asyncio.Protocol]:

@@ -50,7 +50,7 @@ def _asset(data: bytes, kind: str) -> Asset:
 class Plotly:
     """plotly.js as the installed package has it."""
 
-    path: Path
+    data: bytes
     version: str
 
     @property
@@ -69,5 +69,5 @@ def plotly() -> Plotly | None:
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         path = Path(folder) / "package_data" / "plotly.min.js"
         if path.is_file():
-            return Plotly(path, number)
+            return Plotly(path.read_bytes(), number)
     return None

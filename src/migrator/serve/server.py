@@ -16,7 +16,7 @@ from migrator.serve.limits import Limits
 from migrator.serve.tokens import Tokens, require_safe
 
 GRACE_S = 5
-SEND_BUFFER_BYTES = 256 * 2**10
+SEND_BUFFER_BYTES = 64 * 2**10
 """Per connection in the kernel, which would hold megabytes for a client that does not read."""
 
 

@@ -1,8 +1,13 @@
-"""Seconds until tenants of a dead machine answer again: python benchmarks/cluster_recovery.py
+"""Seconds until tenants of a lost machine answer again: python benchmarks/cluster_recovery.py
 
 Three nodes of a Ray cluster on this machine, an emulated A100 each, four tenants with small models
-that really serve. A node is killed with its daemon, as if its power had gone, while clients ask
-through a gateway; then it comes back and another is killed. [--times 5] [--out FILE]
+that really serve. While clients ask through a gateway a node is lost, comes back, and another is:
+
+killed   its Ray, agent and daemon are killed: connections are refused
+stopped  all its processes are stopped: nothing is refused and nothing answers, as at a power loss
+hung     its daemon alone is stopped
+
+[--cases killed stopped hung] [--times 5] [--out FILE]
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -44,6 +49,9 @@ NODE: dict[str, Any] = {
     "object_store_memory": 80 * 2**20,
     "include_dashboard": False,
 }
+CASES = ("killed", "stopped", "hung")
+SLOW_S = 1.0
+"""An answer that takes longer counts as none."""
 BODY = {
     "inputs": [
         {"name": "input", "datatype": "UINT8", "shape": [1, 3, 16, 16], "data": [0] * (3 * 16 * 16)}
@@ -110,7 +118,8 @@ class Client:
 
     def __init__(self, url: str, tenant: str) -> None:
         self.tenant, self._url = tenant, f"{url}/v2/models/{tenant}/infer"
-        self.answers: list[tuple[float, int]] = []
+        self.answers: list[tuple[float, float, int]] = []
+        """When it was asked and answered, and the status; 0: no answer in 20 s."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._ask, daemon=True)
         self._thread.start()
@@ -119,27 +128,50 @@ class Client:
         with httpx.Client(timeout=20) as client:
             while not self._stop.wait(0.05):
                 asked_s = time.monotonic()
-                status = client.post(self._url, json=BODY).status_code
-                self.answers.append((asked_s, status))
+                try:
+                    status = client.post(self._url, json=BODY).status_code
+                except httpx.HTTPError:
+                    status = 0
+                self.answers.append((asked_s, time.monotonic(), status))
 
     def stop(self) -> None:
         self._stop.set()
         self._thread.join()
 
     def back_s(self, killed_s: float) -> float:
-        """From the kill to the first answer after the last refusal; 0: nobody was refused."""
-        refused = [at for at, status in self.answers if status != 200 and at > killed_s]
-        if not refused:
+        """From the loss until answers came in time again; 0: they always did."""
+        after = [each for each in self.answers if each[1] > killed_s]
+        bad = [n for n, (asked, told, s) in enumerate(after) if s != 200 or told - asked > SLOW_S]
+        if not bad:
             return 0.0
-        return (
-            min(at for at, status in self.answers if status == 200 and at > refused[-1]) - killed_s
-        )
+        _, told_s, status = after[bad[-1]]
+        if status != 200:
+            told_s = after[bad[-1] + 1][1]
+        return told_s - killed_s
+
+
+def family(pids: list[int]) -> list[int]:
+    """These processes and all that they have started."""
+    found = list(pids)
+    parents: dict[int, int] = {}
+    for each in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parents[int(each.parent.name)] = int(each.read_text().rpartition(")")[2].split()[1])
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found
 
 
 def round_of(
-    ray: Any, cluster: Any, nodes: dict[str, Any], run: ClusterRun, head: Any, url: str
+    case: str,
+    ray: Any,
+    cluster: Any,
+    nodes: dict[str, Any],
+    run: ClusterRun,
+    head: Any,
+    url: str,
 ) -> dict[str, Any]:
-    """Kill the node that serves most, wait until everybody answers, bring it back."""
+    """Lose the node that serves most, wait until everybody answers, bring it back."""
 
     def overview() -> Any:
         return ray.get(head.overview.remote(), timeout=30)
@@ -151,9 +183,13 @@ def round_of(
     clients = [Client(url, each) for each in TENANTS]
     time.sleep(3)
     killed_s, killed_at_s = time.monotonic(), time.time()
-    for each in (gpu["pid"], pid):  # its agent and its daemon, as its Ray below
-        os.kill(each, signal.SIGKILL)
-    cluster.remove_node(nodes.pop(NODES[gpu["gpu"]]), allow_graceful=False)
+    name, node = NODES[gpu["gpu"]], nodes[NODES[gpu["gpu"]]]
+    its_ray = [each[0].process.pid for each in node.all_processes.values()]
+    every = {"killed": [gpu["pid"], pid], "stopped": family([*its_ray, pid]), "hung": [pid]}[case]
+    for each in every:
+        os.kill(each, signal.SIGKILL if case == "killed" else signal.SIGSTOP)
+    if case == "killed":
+        cluster.remove_node(nodes.pop(name), allow_graceful=False)
     before = {each: told["tenants"][each]["url"] for each in lost}
 
     def moved() -> bool:
@@ -165,15 +201,24 @@ def round_of(
     for each in clients:
         each.stop()
     given_up = [e for e in overview()["events"] if "given up" in e["words"]]
+    if case == "stopped":
+        for each in every:
+            os.kill(each, signal.SIGKILL)
+        cluster.remove_node(nodes.pop(name), allow_graceful=False)
+    elif case == "hung":
+        with suppress(ProcessLookupError):  # its agent may have ended it
+            os.kill(pid, signal.SIGCONT)
     found = {
+        "case": case,
         "tenants": lost,
         "noticed_s": round(given_up[-1]["at_s"] - killed_at_s, 2),
         "back_s": {e.tenant: round(e.back_s(killed_s), 2) for e in clients if e.tenant in lost},
         "others_refused": sum(
-            status != 200 for e in clients if e.tenant not in lost for _, status in e.answers
+            status != 200 for e in clients if e.tenant not in lost for *_, status in e.answers
         ),
     }
-    nodes[NODES[gpu["gpu"]]] = cluster.add_node(**NODE, node_name=NODES[gpu["gpu"]])
+    if name not in nodes:
+        nodes[name] = cluster.add_node(**NODE, node_name=name)
     until(lambda: all(each["state"] == "up" for each in overview()["gpus"]))
     time.sleep(8)  # what to do the next time is thought out
     return found
@@ -181,6 +226,7 @@ def round_of(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=CASES)
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -209,11 +255,12 @@ def main() -> None:
         until(lambda: len(msgspec.json.decode(ray.get(head.map.remote()))["homes"]) == len(TENANTS))
         url = stack.enter_context(gateway(run, folder))
         time.sleep(8)
-        for number in range(options.times):
-            rounds.append(round_of(ray, cluster, nodes, run, head, url))
-            print(number + 1, rounds[-1], flush=True)
-    worst = [max(each["back_s"].values()) for each in rounds]
-    print(f"all answer again after {min(worst):.1f} to {max(worst):.1f} s")
+        for case in options.cases * options.times:
+            rounds.append(round_of(case, ray, cluster, nodes, run, head, url))
+            print(rounds[-1], flush=True)
+    for case in options.cases:
+        worst = [max(each["back_s"].values()) for each in rounds if each["case"] == case]
+        print(f"{case}: all answer again after {min(worst):.1f} to {max(worst):.1f} s")
     if options.out:
         result = {"machine": describe_machine(), "load_average": round(load_average, 2)}
         options.out.write_text(json.dumps({**result, "rounds": rounds}, indent=1) + "\n")

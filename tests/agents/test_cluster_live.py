@@ -201,7 +201,7 @@ def test_a_gateway_with_a_stale_map_finds_the_tenant_again(world: World) -> None
     target = next(each for each in GPUS if each != source)
     with gateway(world.folder / "stale.log", "--map", str(copy)) as url:
         world.asked("move", "maps", target)
-        assert infer(url, "maps").status_code == 404  # nobody has told it anything newer
+        assert infer(url, "maps").status_code == 503  # nobody has told it anything newer
         copy.write_bytes(msgspec.json.encode(world.map()))
         reply = infer(url, "maps")
         assert reply.status_code == 200, (reply.text, world.words())
@@ -260,6 +260,51 @@ def test_a_new_head_knows_what_the_old_one_knew_and_the_old_one_is_refused(world
     assert "newer head" in answer.words
 
 
+def test_a_gpu_is_drained_under_load_without_a_failed_request_and_undrained(world: World) -> None:
+    gpu = world.home("maps")
+    daemon = world.daemon(gpu)
+    # Ray's workers are nicer than Ray, which daemons are not
+    assert os.getpriority(os.PRIO_PROCESS, daemon) == os.getpriority(os.PRIO_PROCESS, 0)
+    with Asking(world.url, TENANTS) as asking:
+        done = _cluster_verb(world, "drain", gpu, world.nodes.address, "--yes")
+        before = asking.answers["maps", 200]
+        until(lambda: asking.answers["maps", 200] > before + 5, lambda: asking.reasons)
+    assert f"{gpu} is drained" in done
+    assert not asking.refused, asking.reasons
+    assert httpx.get(f"{world.map().pages[gpu]}/admin/status").json()["tenants"] == {}
+    assert world.states() == {"up", "drained"}
+    assert "takes tenants again" in _cluster_verb(world, "undrain", gpu, world.nodes.address)
+    until(lambda: world.states() == {"up"}, world.words)
+
+
+def _cluster_verb(world: World, *words: str) -> str:
+    done = subprocess.run(
+        [*MIGRATOR, "cluster", *words], capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert done.returncode == 0, (done.stderr, world.words())
+    return done.stdout
+
+
+def test_tenants_of_a_daemon_that_hangs_are_served_elsewhere_and_it_comes_back_without_them(
+    world: World,
+) -> None:
+    gpu = world.home("photos")
+    lost = [each for each in TENANTS if world.home(each) == gpu]
+    os.kill(world.daemon(gpu), signal.SIGSTOP)
+    until(lambda: all(world.home(each) != gpu for each in lost), world.words)
+    until(lambda: infer(world.url, "photos").status_code == 200, world.words)
+    said = [each["words"] for each in world.asked("overview")["events"]]
+    assert f"{gpu} is given up: its daemon has not answered for 3 s" in said
+    with suppress(ProcessLookupError):  # its agent may have ended it by now
+        os.kill(world.daemon(gpu), signal.SIGCONT)
+
+    def back() -> bool:
+        found = next(each for each in world.asked("overview")["gpus"] if each["gpu"] == gpu)
+        return found["state"] == "up" and not set(lost).intersection(found["holds"])
+
+    until(back, world.words)
+
+
 def test_tenants_of_a_node_that_dies_come_back_elsewhere_with_their_weights(world: World) -> None:
     gpu = world.home("mail")
     if GPUS[gpu] == "first":  # Ray's own head is there
@@ -267,7 +312,7 @@ def test_tenants_of_a_node_that_dies_come_back_elsewhere_with_their_weights(worl
         gpu = world.home("mail")
     lost = [each for each in TENANTS if world.home(each) == gpu]
     urls = world.map().homes
-    version = infer(world.url, "mail").json()["model_version"]
+    version = infer(world.url, "mail", "asked there").json()["model_version"]
     with Asking(world.url, TENANTS) as asking:
         agent = next(e["pid"] for e in world.asked("overview")["gpus"] if e["gpu"] == gpu)
         world.nodes.kill(GPUS[gpu], [agent, world.daemon(gpu)])
@@ -279,7 +324,7 @@ def test_tenants_of_a_node_that_dies_come_back_elsewhere_with_their_weights(worl
     assert {status for _, status in asking.answers} <= {200, 503}
     assert world.home("mail") not in (gpu, world.home("photos"))
     assert infer(world.url, "mail").json()["model_version"] == version
-    again = feedback(world.url, "mail", "to be labelled", 3)
+    again = feedback(world.url, "mail", "asked there", 3)
     assert again.status_code == 404  # whose inputs only the dead machine had
     overview = world.asked("overview")
     gone = next(each for each in overview["gpus"] if each["gpu"] == gpu)

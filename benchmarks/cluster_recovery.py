@@ -6,8 +6,9 @@ that really serve. While clients ask through a gateway a node is lost, comes bac
 killed   its Ray, agent and daemon are killed: connections are refused
 stopped  all its processes are stopped: nothing is refused and nothing answers, as at a power loss
 hung     its daemon alone is stopped
+removed  its Ray is ended gracefully: its daemon has no agent any more and serves on
 
-[--cases killed stopped hung] [--times 5] [--out FILE]
+[--cases killed stopped hung removed] [--times 5] [--out FILE]
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ NODE: dict[str, Any] = {
     "object_store_memory": 80 * 2**20,
     "include_dashboard": False,
 }
-CASES = ("killed", "stopped", "hung")
+CASES = ("killed", "stopped", "hung", "removed")
 SLOW_S = 1.0
 """An answer that takes longer counts as none."""
 BODY = {
@@ -185,11 +186,12 @@ def round_of(
     killed_s, killed_at_s = time.monotonic(), time.time()
     name, node = NODES[gpu["gpu"]], nodes[NODES[gpu["gpu"]]]
     its_ray = [each[0].process.pid for each in node.all_processes.values()]
-    every = {"killed": [gpu["pid"], pid], "stopped": family([*its_ray, pid]), "hung": [pid]}[case]
+    of_case = {"killed": [gpu["pid"], pid], "stopped": family([*its_ray, pid]), "hung": [pid]}
+    every = of_case.get(case, [])
     for each in every:
         os.kill(each, signal.SIGKILL if case == "killed" else signal.SIGSTOP)
-    if case == "killed":
-        cluster.remove_node(nodes.pop(name), allow_graceful=False)
+    if case in ("killed", "removed"):
+        cluster.remove_node(nodes.pop(name), allow_graceful=case == "removed")
     before = {each: told["tenants"][each]["url"] for each in lost}
 
     def moved() -> bool:
@@ -213,8 +215,9 @@ def round_of(
         "tenants": lost,
         "noticed_s": round(given_up[-1]["at_s"] - killed_at_s, 2),
         "back_s": {e.tenant: round(e.back_s(killed_s), 2) for e in clients if e.tenant in lost},
+        "refused": sum(s != 200 for e in clients if e.tenant in lost for *_, s in e.answers),
         "others_refused": sum(
-            status != 200 for e in clients if e.tenant not in lost for *_, status in e.answers
+            s != 200 for e in clients if e.tenant not in lost for *_, s in e.answers
         ),
     }
     if name not in nodes:

@@ -212,7 +212,8 @@ def test_an_agent_that_was_paused_does_not_blame_its_daemon(
     agent = GpuAgent(mute, "g1", 0, "here", "127.0.0.1")
     try:
         until(lambda: len(asked_at) > 4, lambda: asked_at)
-        assert (daemon_of(agent).kills, agent.report(1).silent_s) == (0, 0.0)
+        assert daemon_of(agent).kills == 0
+        assert agent.report(1).up
     finally:
         agent.close()
 

@@ -147,8 +147,9 @@ class Head:
         self.known.epoch = max(least, 1 + max(each.epoch for each in reports.values()))
         await self._look()
         # as agents were told: the store may not have been there to say it
-        since_s = next((e.began_s for e in self._heard().values() if e.begun and e.began_s), None)
-        if since_s is not None:
+        told = (e.began_s for e in self._heard().values() if e.begun and e.began_s)
+        since_s = next(told, self.cluster.began_s)
+        if since_s != self.cluster.began_s:
             self.cluster = replace(self.cluster, began_s=since_s)
         self._window = self._window_now()
         self.known.homes = homes_from(self._heard())

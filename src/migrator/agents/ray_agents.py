@@ -84,7 +84,7 @@ class RayAgents:
             if isinstance(error, self._ray.exceptions.ActorDiedError):
                 self._ended(gpu)
             return None
-        if report.begun and report.began_s:
+        if report.begun and report.began_s not in (0.0, self._run.began_s):
             self._run = replace(self._run, began_s=report.began_s)
         if report.node in self._nodes:  # an agent of a head before us sits where that one put it
             self._seats[gpu] = Seat(self._nodes[report.node], report.number)

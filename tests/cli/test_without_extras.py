@@ -36,6 +36,8 @@ NEEDS = {
     "serve live_cluster.yaml --cluster auto": "cluster",
     "status --cluster auto": "cluster",
     "cluster stop --yes": "cluster",
+    "cluster drain g0 --yes": "cluster",
+    "cluster undrain g0": "cluster",
     "cluster plan live_cluster.yaml --ray auto": "cluster",
     "models": "learn",
     "retrain nc-synthetic --model small-cnn": "learn",

@@ -229,7 +229,8 @@ class GuardedConnection(HttpToolsProtocol):
 
     def _make_room(self) -> bool:
         """Whether a client that does not read had to leave for this one."""
-        unread = [(each._unread.when(), each) for each in self.connections if each._unread]
+        every = cast("set[GuardedConnection]", self.connections)
+        unread = [(each._unread.when(), each) for each in every if each._unread]
         until_s, oldest = min(unread, key=itemgetter(0), default=(math.inf, self))
         if until_s - self.limits.write_s > self.loop.time() - min(1.0, self.limits.write_s):
             return False

@@ -20,7 +20,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
-from migrator.core.errors import InputError
+from migrator.core.errors import InputError, MigratorError
 
 READ_S, MANY_S = 5.0, 300.0
 """How long the store may take for a small file or a folder's names, and for large or many files."""

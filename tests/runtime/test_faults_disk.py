@@ -47,3 +47,29 @@ def test_nothing_half_is_left_and_nothing_is_promised_that_is_not_kept(tmp_path:
         assert daemon.feedback("photos", "unlucky", int(label[0])).status_code == 200
         assert "unlucky" in labels_of(state)
         assert daemon.stop() == 0, daemon.said()
+
+
+def test_a_daemon_starts_and_serves_on_a_full_disk_and_goes_on_once_there_is_room(
+    tmp_path: Path,
+) -> None:
+    disk = FullDisk(tmp_path)
+    path, state = scenario_file(tmp_path, "photos", window_s=3), tmp_path / "state"
+    home, (picture, label) = state / "live" / "small", samples(1, 1)
+    with served(path, state, LD_PRELOAD=str(disk.library)) as daemon:
+        teach(daemon, "photos", 1, 5, "before")
+        assert daemon.stop() == 0, daemon.said()
+    with disk.below(home), served(path, state, LD_PRELOAD=str(disk.library)) as daemon:
+        assert daemon.infer("photos", picture[0], "asked").status_code == 200
+        assert daemon.feedback("photos", "asked", int(label[0])).status_code == 507
+        drained = daemon.client.post(
+            f"{daemon.url}/admin/actions", json={"action": "drain", "tenant": "photos"}
+        )
+        assert drained.status_code == 507, drained.text
+        assert "cannot be written" in drained.json()["error"]
+        settled(daemon)
+        disk.empty()
+        assert daemon.feedback("photos", "asked", int(label[0])).status_code == 200
+        assert "asked" in labels_of(state)
+        said(state, "asked for a plan")
+        with disk.below(home):
+            assert daemon.stop() == 0, daemon.said()

@@ -34,4 +34,8 @@ class FullDisk:
         try:
             yield
         finally:
-            self._flag.unlink()
+            self.empty()
+
+    def empty(self) -> None:
+        """From now on there is room again."""
+        self._flag.unlink(missing_ok=True)

@@ -41,3 +41,5 @@ class Acted:
 
     outcome: Outcome
     words: str
+    unwritten: bool = False
+    """Whether it failed as the disk took nothing; it can be tried again."""

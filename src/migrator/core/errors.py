@@ -2,7 +2,8 @@
 
 MigratorError
 ├── InputError          what the user gave is malformed; the CLI exits with 2
-│   └── InfeasibleError well formed, but some rule can never be met
+│   ├── InfeasibleError well formed, but some rule can never be met
+│   └── NotWrittenError a file cannot be written, as on a full disk; nothing was changed
 ├── PlanError           a plan breaks a rule of its problem
 ├── SolverError         a solver could not give a plan (limit too small, no licence, ...)
 └── GpuError            a GPU refused, or is not as wanted; the CLI exits with 3
@@ -19,6 +20,10 @@ class InputError(MigratorError):
 
 class InfeasibleError(InputError):
     """No plan can satisfy the problem; the message names the rule."""
+
+
+class NotWrittenError(InputError):
+    """A file cannot be written, as on a full disk; it is as it was."""
 
 
 class PlanError(MigratorError):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from migrator.core.errors import InputError
+from migrator.core.errors import NotWrittenError
 
 _UNFINISHED = ".unfinished"
 
@@ -46,7 +46,7 @@ def _said_of(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(
+        raise NotWrittenError(
             f"{path}: cannot be written ({error.strerror or error}); name another place"
         ) from error
 

@@ -7,6 +7,7 @@ but a damaged one. Writers keep a damaged file aside and begin anew; readers say
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from migrator.core.errors import InputError
+from migrator.core.errors import InputError, NotWrittenError
 
 WAIT_S = 10.0
 """For another process that writes."""
@@ -49,7 +50,10 @@ class _ForeignError(_DamagedError):
 def opened(
     path: Path, layout: Layout, synchronous: Synchronous
 ) -> tuple[sqlite3.Connection, Path | None]:
-    """A connection to write with, and where a damaged file was kept aside; InputError."""
+    """A connection to write with, and where a damaged file was kept aside; InputError.
+
+    NotWrittenError where the disk is full, which opening a whole file needs room on, too.
+    """
     with told(path, layout):
         path.parent.mkdir(parents=True, exist_ok=True)
         damaged = None
@@ -63,6 +67,20 @@ def opened(
         connection.execute(f"PRAGMA synchronous={synchronous}")
         connection.execute(f"PRAGMA journal_size_limit={_WAL_BYTES}")
         return connection, damaged
+
+
+def opened_as_is(path: Path, layout: Layout) -> sqlite3.Connection:
+    """What the file holds, for its owner while the disk is full; without a file, nothing.
+
+    It needs no room, sees no changes and can be closed for a connection that writes.
+    """
+    with told(path, layout):
+        if path.exists():
+            return _connected(path, "ro", "&immutable=1")
+        connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        for statement in layout.statements:
+            connection.execute(statement)
+        return connection
 
 
 @contextlib.contextmanager
@@ -101,7 +119,8 @@ def told(path: Path, layout: Layout) -> Iterator[None]:
             what, then = "is damaged", "start the daemon again, which keeps it aside"
         else:
             what, then = "cannot be used", "make room or rights there"
-        raise InputError(
+        kind = NotWrittenError if _is_full(error) else InputError
+        raise kind(
             f"{path}: the file of {layout.holds} {what} ({error}); {then}, or name another folder"
         ) from error
 
@@ -181,10 +200,10 @@ def _checked(path: Path, layout: Layout) -> sqlite3.Connection:
     return connection
 
 
-def _connected(path: Path, mode: Literal["ro", "rw"]) -> sqlite3.Connection:
+def _connected(path: Path, mode: Literal["ro", "rw"], more: str = "") -> sqlite3.Connection:
     # never rwc: a file that SQLite makes would pass as a damaged one
     return sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode={mode}",
+        f"{path.absolute().as_uri()}?mode={mode}{more}",
         uri=True,
         timeout=WAIT_S,
         isolation_level=None,
@@ -221,6 +240,14 @@ def _is_damage(error: BaseException) -> bool:
     if isinstance(error, sqlite3.OperationalError):
         return False
     return isinstance(error, sqlite3.DatabaseError | _DamagedError)
+
+
+def _is_full(error: BaseException) -> bool:
+    """Whether the disk took nothing more; for the shared memory of a file that is an I/O error."""
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is not None:
+        return code & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _is_no_database(error: BaseException) -> bool:

@@ -7,6 +7,7 @@ in a thread. A killed daemon loses what it had not flushed, and never more.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Mapping
@@ -15,8 +16,8 @@ from threading import Lock
 from types import TracebackType
 from typing import Any, Self
 
-from migrator.core.errors import InputError
-from migrator.observe.database import opened, reading, told, transaction
+from migrator.core.errors import InputError, NotWrittenError
+from migrator.observe.database import opened, opened_as_is, reading, told, transaction
 from migrator.observe.record_rows import (
     KEYS,
     ActionRecord,
@@ -48,6 +49,8 @@ _THIN_EVERY = 300
 """Flushes between two thinnings."""
 _MOST_WAITING = 100_000
 """Rows remembered while they cannot be written; then the oldest are given up."""
+
+_log = logging.getLogger(__name__)
 _EVENTS_KEPT, _UNITS_KEPT, _PLANS_KEPT = 20_000, 50_000, 5_000
 
 
@@ -69,21 +72,22 @@ class Records:
         pid: int | None = None,
     ) -> None:
         self.path, self._seconds_kept_s = path, seconds_kept_s
-        self._connection, self.damaged = opened(path, LAYOUT, "NORMAL")
+        self.damaged: Path | None = None
         """Where a damaged file was kept aside when this one was opened."""
         self._file, self._hand, self._flushes = Lock(), Lock(), 0
         self._waiting: dict[object, Record] = {}
         self._about = dict(about or {})
         writer = os.getpid() if pid is None else pid
-        values = (scenario, board, driver, policy, seed, writer, json.dumps(self._about))
-        with told(path, LAYOUT):
-            self.run = int(
-                self._connection.execute(
-                    "INSERT INTO run VALUES (NULL, ?, NULL, ?, ?, ?, ?, ?, ?, ?)",
-                    (time.time() if began_s is None else began_s, *values),
-                ).lastrowid
-                or 0
-            )
+        began_s = time.time() if began_s is None else began_s
+        self._begun = (began_s, scenario, board, driver, policy, seed, writer)
+        self.run = 0
+        """Its number in the file; 0 until there is room to write it down."""
+        try:
+            self._connection, self.damaged = opened(path, LAYOUT, "NORMAL")
+            self._begin()
+        except NotWrittenError as error:
+            _log.warning("records are given up until there is room: %s", error)
+            self._connection = opened_as_is(path, LAYOUT)
 
     def __enter__(self) -> Self:
         return self
@@ -95,6 +99,23 @@ class Records:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _begin(self) -> None:
+        """Write down the run, once; where the disk was full, in a file that is opened anew."""
+        if self.run:
+            return
+        with told(self.path, LAYOUT):
+            values = (*self._begun, json.dumps(self._about))
+            query = "INSERT INTO run VALUES (NULL, ?, NULL, ?, ?, ?, ?, ?, ?, ?)"
+            self.run = int(self._connection.execute(query, values).lastrowid or 0)
+
+    def _reopen(self) -> None:
+        """Try again to write a file that could not be written when it was opened."""
+        if not self.run:
+            as_is = self._connection
+            self._connection, self.damaged = opened(self.path, LAYOUT, "NORMAL")
+            as_is.close()
+            self._begin()
 
     def put(self, record: Record) -> None:
         """Remember a row for the next flush; a later one of the same key takes its place."""
@@ -113,6 +134,7 @@ class Records:
             with self._hand:
                 taken, self._waiting = self._waiting, {}
             try:
+                self._reopen()
                 with told(self.path, LAYOUT), transaction(self._connection):
                     self._write(list(taken.values()))
                     if self._flushes % _THIN_EVERY == 0:
@@ -127,6 +149,8 @@ class Records:
     def add_about(self, **more: object) -> None:
         """Something about the run that was not known when it began."""
         self._about |= more
+        if not self.run:  # it is written down with the run
+            return
         with self._file, told(self.path, LAYOUT):
             renewed = "UPDATE run SET about = ? WHERE run = ?"
             self._connection.execute(renewed, (json.dumps(self._about), self.run))
@@ -138,7 +162,7 @@ class Records:
         return None if found is None else int(found)
 
     def close(self, ended_s: float | None = None) -> None:
-        """Flush and say that the run has ended; the file is closed even where that fails."""
+        """Flush and say that the run has ended; on a full disk that is given up."""
         try:
             self.flush()
             with self._file, told(self.path, LAYOUT):
@@ -146,6 +170,8 @@ class Records:
                 self._connection.execute(
                     ended, (time.time() if ended_s is None else ended_s, self.run)
                 )
+        except NotWrittenError as error:
+            _log.warning("the last records are given up: %s", error)
         finally:
             self._connection.close()
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from migrator.core.action import Acted, ActionKind, Outcome
-from migrator.core.errors import MigratorError
+from migrator.core.errors import MigratorError, NotWrittenError
 from migrator.execute.events import Instruction
 from migrator.execute.executor import Executor
 from migrator.observe.record_rows import ActionRecord
@@ -69,7 +69,8 @@ class Actions:
         except ActionRefusedError as error:
             acted = Acted(Outcome.REFUSED, str(error))
         except MigratorError as error:
-            acted = Acted(Outcome.FAILED, str(error))
+            unwritten = isinstance(error, NotWrittenError)
+            acted = Acted(Outcome.FAILED, str(error), unwritten)
         except Exception as error:  # an operator's step is written down whatever becomes of it
             _log.exception("%s could not be done", kind)
             acted = Acted(Outcome.FAILED, f"an error of the daemon ({error!r}); look into its log")

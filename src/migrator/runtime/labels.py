@@ -19,8 +19,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from migrator.core.errors import InputError
-from migrator.observe.database import opened, told, transaction
+from migrator.core.errors import InputError, NotWrittenError
+from migrator.observe.database import opened, opened_as_is, told, transaction
 from migrator.runtime.label_rows import (
     LAYOUT,
     LabelCounts,
@@ -90,8 +90,14 @@ class Labels:
             "per_class": per_class_kept,
             "most_bytes": bytes_kept,
         }
-        self._connection, self.damaged = opened(path, LAYOUT, "FULL")
+        self.damaged: Path | None = None
         """Where a damaged file was kept aside when this one was opened."""
+        self._writable = True
+        try:
+            self._connection, self.damaged = opened(path, LAYOUT, "FULL")
+        except NotWrittenError as error:
+            _log.warning("labels are refused until there is room: %s", error)
+            self._connection, self._writable = opened_as_is(path, LAYOUT), False
         self._counts = self._counted()
         with told(path, LAYOUT):
             self._rows = kept_by_window(self._connection)
@@ -196,6 +202,11 @@ class Labels:
 
         Trimmed before anything is added: what this transaction adds stays.
         """
+        if not self._writable:
+            as_is = self._connection
+            self._connection, self.damaged = opened(self.path, LAYOUT, "FULL")
+            self._writable = True
+            as_is.close()
         tenants = {each.row.tenant for each in wishes}
         with told(self.path, LAYOUT), transaction(self._connection):
             trimmed = self._trim(tenants)

@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from migrator.core.errors import InputError
+from migrator.core.errors import InputError, NotWrittenError
 from migrator.learn.atomic import written_whole
 
 KEPT = 3
@@ -231,7 +231,7 @@ class Versions:
         try:
             yield
         except OSError as error:
-            raise InputError(
+            raise NotWrittenError(
                 f"{self.folder}: model versions cannot be kept there ({error.strerror or error}); "
                 "make room or rights, or name another folder"
             ) from error

@@ -12,7 +12,13 @@ from migrator.serve.limits import header_of, read_body
 from migrator.serve.model_routes import json_response
 from migrator.serve.origin import require_json, require_own_page
 from migrator.serve.protocol import Identifier, decoded, decoder
-from migrator.serve.refusals import ConflictError, MalformedError, NotFoundError, RefusedError
+from migrator.serve.refusals import (
+    ConflictError,
+    MalformedError,
+    NotFoundError,
+    NotStoredError,
+    RefusedError,
+)
 
 CLI_AGENT = "migrator-cli"
 """How our own command line calls itself; only for the record."""
@@ -56,7 +62,7 @@ class ActionRoute:
         if acted.outcome is Outcome.REFUSED:
             raise ConflictError(acted.words)
         if acted.outcome is Outcome.FAILED:
-            raise RefusedError(acted.words)
+            raise NotStoredError(acted.words) if acted.unwritten else RefusedError(acted.words)
         return json_response(ActionAnswer(outcome=acted.outcome, words=acted.words))
 
     def _require_tenant(self, kind: ActionKind, tenant: str | None) -> None:

@@ -183,7 +183,7 @@ def _administration(backend: Backend) -> list[Operation]:
             answer=ActionAnswer,
             body=ActionRequest,
             binary=False,
-            statuses=(403, 404, 409),
+            statuses=(403, 404, 409, 507),
         ),
         Operation(
             "POST",
@@ -194,7 +194,7 @@ def _administration(backend: Backend) -> list[Operation]:
             answer=ActionAnswer,
             body=TenantRequest,
             binary=False,
-            statuses=(403, 404, 409),
+            statuses=(403, 404, 409, 507),
         ),
     ]
 

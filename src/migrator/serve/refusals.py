@@ -81,7 +81,7 @@ class DrainedError(RefusedError):
 
 
 class NotStoredError(RefusedError):
-    """A label that could not be written to the disk; it is not kept."""
+    """Something that could not be written to the disk, as a label; nothing was changed."""
 
     status = 507
 

@@ -10,14 +10,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from migrator.core.action import Outcome
-from migrator.core.errors import InputError, MigratorError
+from migrator.core.errors import InputError, MigratorError, NotWrittenError
 from migrator.serve.admin_routes import ActionAnswer
 from migrator.serve.backend import Backend, TenantChanges
 from migrator.serve.limits import header_of, read_body
 from migrator.serve.model_routes import json_response
 from migrator.serve.origin import require_json, require_own_page
 from migrator.serve.protocol import Identifier, decoded, decoder
-from migrator.serve.refusals import ForbiddenError, MalformedError, RefusedError
+from migrator.serve.refusals import (
+    ForbiddenError,
+    MalformedError,
+    NotStoredError,
+    RefusedError,
+)
 
 ORDER_KEY = "migrator-order-key"
 """The header with the key that an agent shares with its daemon."""
@@ -56,6 +61,8 @@ class TenantRoute:
                 words = await tenants.admit(asked.come)
         except RefusedError:
             raise
+        except NotWrittenError as error:
+            raise NotStoredError(str(error)) from error
         except InputError as error:
             raise MalformedError(str(error)) from error
         except MigratorError as error:

@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
@@ -40,6 +41,8 @@ def answer(job_file: Path, began_s: float, say: Say) -> None:
     """Do the job and say how it goes; every fault is said too."""
     try:
         kind, job = job_from(json.loads(job_file.read_text(encoding="utf-8")))
+        with suppress(OSError):  # so that `ps` shows what each of them does
+            Path("/proc/self/comm").write_text(f"{kind} {job.tenant}"[:15], encoding="utf-8")
         with held(os.environ, f"migrator {kind} {job.tenant}"):
             done = Work(kind, job, began_s, _seldom(say)).done()
             say({"result": result_json(done)})

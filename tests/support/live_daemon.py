@@ -165,11 +165,18 @@ def started(
 
 
 @contextmanager
-def served(path: Path, state: Path, *options: str, **variables: str) -> Iterator[Served]:
-    """The daemon, serving; ended whatever happens."""
-    log, client = log_of(state), httpx.Client(timeout=20)
+def served(
+    path: Path,
+    state: Path,
+    *options: str,
+    token: str = "",
+    **variables: str,
+) -> Iterator[Served]:
+    """The daemon, serving; ended whatever happens. `token`: for administration."""
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    log, client = log_of(state), httpx.Client(timeout=20, headers=headers)
     with started(path, state, *options, **variables) as process, client:
-        yield Served(process, _url(process, log), log, client)
+        yield Served(process, _url(process, log, client), log, client)
 
 
 def log_of(state: Path) -> Path:
@@ -191,7 +198,7 @@ def samples(scenario: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     return every.inputs[rows], every.labels[rows]
 
 
-def _url(process: subprocess.Popen[str], log: Path) -> str:
+def _url(process: subprocess.Popen[str], log: Path, client: httpx.Client) -> str:
     until_s = time.monotonic() + LIMIT_S
     begun = log.stat().st_size if process.poll() is not None else 0
     while time.monotonic() < until_s and process.poll() is None:
@@ -200,7 +207,7 @@ def _url(process: subprocess.Popen[str], log: Path) -> str:
         if said:
             url = str(said[-1])
             try:
-                if httpx.get(f"{url}/admin/status", timeout=5).json()["pid"] == process.pid:
+                if client.get(f"{url}/admin/status", timeout=5).json()["pid"] == process.pid:
                     return url
             except (httpx.HTTPError, ValueError):
                 pass  # the line is of the life before

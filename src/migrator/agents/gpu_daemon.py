@@ -25,7 +25,7 @@ from migrator.runtime.daemon import Daemon
 from migrator.runtime.serving import EMULATED, Serving
 from migrator.runtime.shared_store import SharedStore
 from migrator.scenario.live import ADMIN, Live
-from migrator.scenario.tokens import read_tokens
+from migrator.scenario.tokens import drop_token_variables, read_tokens
 from migrator.serve.logs import configure
 from migrator.serve.tokens import Tokens, digest
 
@@ -80,6 +80,7 @@ def tokens_of(live: Live, run: ClusterRun) -> Tokens:
     """Every machine knows the tokens of all tenants, whoever lives on it."""
     names = [each.name for each in run.scenario.tenants]
     found = read_tokens(live, names, os.environ) or {}
+    drop_token_variables(live, os.environ)
     digests = {name: digest(token) for name, token in found.items()}
     return Tokens({k: v for k, v in digests.items() if k != ADMIN}, digests.get(ADMIN))
 

@@ -17,8 +17,8 @@ from migrator.cli.live_runs import records_file
 from migrator.core.errors import InputError, MigratorError
 from migrator.observe.live_standing import Life, address
 from migrator.observe.records import read_runs
+from migrator.scenario.tokens import CLIENT_VARIABLES
 
-TOKEN_VARIABLES = ("MIGRATOR_ADMIN_TOKEN", "MIGRATOR_TOKEN")
 _AGENT = f"migrator-cli/{__version__}"
 _MOST_BYTES = 2**22
 _ANSWER_S = 5.0
@@ -86,7 +86,7 @@ class Daemon:
         if status == 401 and self.token is None:
             raise InputError(
                 f"{self.url} wants the token for administration; put it into "
-                f"{TOKEN_VARIABLES[0]}, or name a file with --token-file"
+                f"{CLIENT_VARIABLES[0]}, or name a file with --token-file"
             )
         if status == 401 or (status == 403 and self.token is not None):
             raise InputError(
@@ -120,7 +120,7 @@ def daemon(
 def token_of(path: Path | None) -> str | None:
     """The token in the file, else in the environment."""
     if path is None:
-        found = next((os.environ[each] for each in TOKEN_VARIABLES if os.environ.get(each)), None)
+        found = next((os.environ[each] for each in CLIENT_VARIABLES if os.environ.get(each)), None)
     else:
         try:
             found = path.read_text(encoding="utf-8").strip()

@@ -16,7 +16,7 @@ from migrator.cli.loops import loop
 from migrator.core.errors import InputError
 from migrator.runtime.shared_files import read_bytes
 from migrator.serve.limits import Limits
-from migrator.serve.server import ApiServer
+from migrator.serve.server import ApiServer, affordable
 from migrator.serve.tokens import Tokens
 
 
@@ -59,6 +59,7 @@ async def _serve(source: MapSource, host: str, port: int, limits: Limits) -> Non
         raise InputError(
             f"--cluster, --map: there is no map yet{why}; start the cluster, then a gateway"
         )
+    limits = affordable(limits, files_each=2)  # the client's connection and the daemon's
     app = Gateway(source, limits)
     tokens = Tokens(admin=source.current.admin)
     server = ApiServer(app, tokens=tokens, host=host, port=port, limits=limits)

@@ -101,7 +101,7 @@ def serve(
     from migrator.runtime.serving import Serving
     from migrator.scenario.cluster import is_cluster
     from migrator.scenario.live import ADMIN, read_live
-    from migrator.scenario.tokens import read_tokens
+    from migrator.scenario.tokens import drop_token_variables, read_tokens
     from migrator.serve.logs import FORMAT_VARIABLE, FORMATS, LEVELS, configure
     from migrator.serve.tokens import Tokens, digest
 
@@ -128,6 +128,7 @@ def serve(
     if port is not None:
         live = replace(live, live=replace(live.live, port=port))
     found = read_tokens(live.live, [each.name for each in live.tenants], os.environ) or {}
+    drop_token_variables(live.live, os.environ)
     digests = {name: digest(token) for name, token in found.items()}
     tokens = Tokens({k: v for k, v in digests.items() if k != ADMIN}, digests.get(ADMIN))
     serving = Serving(live, state_folder(state), driver, gpu, tokens, windows, from_first_request)

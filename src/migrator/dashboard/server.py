@@ -9,8 +9,9 @@ from starlette.applications import Starlette
 
 from migrator.dashboard.routes import Dashboard
 from migrator.dashboard.source import Source
+from migrator.serve.limits import Limits
 from migrator.serve.origin import require_own_page
-from migrator.serve.server import ApiServer
+from migrator.serve.server import ApiServer, affordable
 from migrator.serve.tokens import Tokens
 
 
@@ -21,7 +22,11 @@ async def show(
     tokens = Tokens()
     page = Dashboard(sources, allow=lambda request: require_own_page(request, tokens))
     server = ApiServer(
-        Starlette(routes=page.routes()), tokens=tokens, port=port, closing=page.close
+        Starlette(routes=page.routes()),
+        tokens=tokens,
+        port=port,
+        limits=affordable(Limits()),
+        closing=page.close,
     )
     await server.start()
     try:

@@ -31,7 +31,7 @@ from migrator.runtime.duties import TenantDuties
 from migrator.runtime.estimates import Estimates
 from migrator.runtime.even_split import even_split
 from migrator.runtime.forecast_error import ForecastError
-from migrator.runtime.gateway import offered, router_of, server_of
+from migrator.runtime.gateway import limits_of, offered, router_of, server_of
 from migrator.runtime.goodput import Goodput
 from migrator.runtime.handover import Handover
 from migrator.runtime.hands import Hands
@@ -94,6 +94,7 @@ class Daemon:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until told to stop, then drain and free what was made."""
+        self._limits = limits_of(self.serving)
         async with AsyncExitStack() as stack:
             opening = parts.opened(self.serving, self._learned_before)
             self.parts = await stack.enter_async_context(opening)
@@ -227,6 +228,7 @@ class Daemon:
         }
         self._server = server = server_of(
             self.serving,
+            self._limits,
             self.router,
             self.tenants,
             self._offered,

@@ -25,7 +25,7 @@ from migrator.serve.line import Served
 from migrator.serve.origin import require_own_page
 from migrator.serve.protocol import WindowNow
 from migrator.serve.router import Router
-from migrator.serve.server import ApiServer
+from migrator.serve.server import ApiServer, affordable
 from migrator.serve.tensors import Offered
 
 
@@ -41,8 +41,17 @@ def line_of(serving: Serving, tenant: LiveTenant) -> Served:
     return Served(tenant.name, service.slo_s, service.batch, limit, thrifty)
 
 
+def limits_of(serving: Serving) -> Limits:
+    """What clients may ask of it, within the open files this process may have."""
+    live = serving.live.live
+    return affordable(
+        Limits(body_bytes=round(live.max_body_mib * 2**20), connections=live.connections)
+    )
+
+
 def server_of(
     serving: Serving,
+    limits: Limits,
     router: Router,
     tenants: Mapping[str, TenantRun],
     models: Mapping[str, Offered],
@@ -61,7 +70,6 @@ def server_of(
         known = tenants[name].version
         return known.number if known else 0
 
-    limits = Limits(body_bytes=round(live.max_body_mib * 2**20), connections=live.connections)
     backend = Backend(
         router,
         models,

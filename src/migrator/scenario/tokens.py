@@ -5,7 +5,7 @@ A scenario never holds a token itself, so that it can be shown to anybody.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 
 from migrator.core.errors import InputError
@@ -15,6 +15,8 @@ from migrator.scenario.live import ADMIN, Live
 
 LEAST_LENGTH = 16
 """Characters of a token; shorter ones can be guessed."""
+CLIENT_VARIABLES = ("MIGRATOR_ADMIN_TOKEN", "MIGRATOR_TOKEN")
+"""Where the verbs that call a daemon find their token."""
 _FILE, _VARIABLES = ("live", "tokens"), ("live", "token_variables")
 
 
@@ -36,6 +38,12 @@ def read_tokens(
     }
     _require_safe(found, _VARIABLES)
     return found
+
+
+def drop_token_variables(live: Live, environment: MutableMapping[str, str]) -> None:
+    """Remove tokens that were read, so that no process this one starts inherits them."""
+    for variable in (*CLIENT_VARIABLES, *(live.token_variables or {}).values()):
+        environment.pop(variable, None)
 
 
 def _from_file(path: Path, tenants: Sequence[str]) -> dict[str, str]:

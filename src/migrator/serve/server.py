@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import resource
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -18,6 +21,10 @@ from migrator.serve.tokens import Tokens, require_safe
 GRACE_S = 5
 SEND_BUFFER_BYTES = 64 * 2**10
 """Per connection in the kernel, which would hold megabytes for a client that does not read."""
+FILES_RESERVED = 128
+"""Open files beside connections: databases, lines to workers, what they hold of each other."""
+
+_log = logging.getLogger(__name__)
 
 
 class _Server(uvicorn.Server):
@@ -84,6 +91,38 @@ class ApiServer:
         if self._task is not None:
             await self._task
         self._socket.close()
+
+
+def affordable(limits: Limits, files_each: int = 1) -> Limits:
+    """The limits with no more connections than this process may open files.
+
+    Raises the soft limit of open files as far as needed and permitted. `files_each`: open files
+    per connection. InputError where too few are left for any.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = limits.connections * files_each + FILES_RESERVED
+    if 0 <= soft < wanted:
+        with suppress(OSError, ValueError):
+            raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if not 0 <= soft < wanted:
+        return limits
+    connections = (soft - FILES_RESERVED) // files_each
+    if connections < 1:
+        raise InputError(
+            f"open files: the limit of this process is {soft}, too low to serve; raise it to "
+            f"{wanted} (`ulimit -n {wanted}`, LimitNOFILE= of systemd)"
+        )
+    _log.warning(
+        "the limit of open files is %d: %d connections are served at a time instead of %d; raise "
+        "it to %d (`ulimit -n`), or set connections lower",
+        soft,
+        connections,
+        limits.connections,
+        wanted,
+    )
+    return replace(limits, connections=connections)
 
 
 def _listening(host: str, port: int) -> socket.socket:

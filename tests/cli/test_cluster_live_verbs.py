@@ -52,6 +52,8 @@ def test_an_address_that_does_not_answer_is_named(cluster: str, tmp_path: Path) 
             ("gateway", "--cluster", address, "--port", "0"),
             ("status", "--cluster", address),
             ("cluster", "stop", address, "--yes"),
+            ("cluster", "drain", "g1", address, "--yes"),
+            ("cluster", "undrain", "g1", address),
         ):
             code, words = said(*arguments)
             assert code
@@ -87,10 +89,11 @@ def test_auto_where_no_ray_runs_is_one_sentence(
                 assert "start one with `ray start --head`" in last
 
 
-def test_nobody_is_stopped_without_being_asked() -> None:
-    code, words = said("cluster", "stop", "127.0.0.1:1")
+@pytest.mark.parametrize("verb", [("stop",), ("drain", "g1")])
+def test_a_verb_that_acts_asks_first(verb: tuple[str, ...]) -> None:
+    code, words = said("cluster", *verb, "127.0.0.1:1")
     assert code
-    assert "add --yes" in words
+    assert "pass --yes" in words
 
 
 def test_a_store_is_the_same_from_wherever_it_is_looked_at(

@@ -55,7 +55,7 @@ def served(
 
         monkeypatch.setattr(cluster_serve, "connected", connected)
         monkeypatch.setattr(cluster_serve, "started", lambda *_: "the head")
-        monkeypatch.setattr(cluster_serve, "_asked", lambda *_, **__: True)
+        monkeypatch.setattr(cluster_serve, "ask_head", lambda *_, **__: True)
         monkeypatch.setattr(cluster_serve, "_served", fail)
         monkeypatch.setattr(cluster_serve, "end_cluster", end)
         monkeypatch.setattr(signal, "signal", lambda *_: None)
@@ -101,7 +101,7 @@ def test_a_head_that_is_dead_at_once_is_not_asked_without_a_pause(
     def sleep(seconds: float) -> None:
         now_s[0] += seconds
 
-    monkeypatch.setattr(cluster_serve, "_asked", gone)
+    monkeypatch.setattr(cluster_serve, "ask_head", gone)
     clock = SimpleNamespace(monotonic=lambda: now_s[0], sleep=sleep)
     monkeypatch.setattr(cluster_serve, "time", clock)
     with pytest.raises(MigratorError, match="does not answer"):

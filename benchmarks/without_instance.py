@@ -1,7 +1,7 @@
 """Time that tenants have no instance at all: python benchmarks/without_instance.py [--seeds N]
 
 Random decisions on three boards, followed by the executor in the virtual time of its tests, with
-and without the last instance of a tenant serving on until its heir does (execute/lasting.py).
+and without an order of steps that keeps one ready instance per tenant (execute/transition.py).
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from support.executor_world import World
 
 from migrator.core.catalogue import board
 from migrator.core.instance import Kind
-from migrator.execute import situation
+from migrator.execute import transition
 from migrator.execute.executor import Executor
+from migrator.execute.transition import Order
 
 BOARDS = ("A100-40GB", "A30-24GB", "H200-141GB")
 BEGUN_S, RUN_S = 5.0, 130.0
@@ -59,16 +60,16 @@ def followed(seeds: Iterable[int]) -> tuple[float, float]:
     return without_s, late_s
 
 
-def nobody(*_: Any) -> frozenset[Any]:
-    """As it was before: whoever is in the way goes."""
-    return frozenset()
+def no_order(*_: Any) -> Order:
+    """No instance is kept until it is replaced: what is in the way leaves at once."""
+    return Order((), ())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--seeds", type=int, default=300)
     seeds = range(parser.parse_args().seeds)
-    with patch.object(situation, "lasting", nobody):
+    with patch.object(transition, "find_order", no_order):
         before = followed(seeds)
     after = followed(seeds)
     for words, old, new in zip(("no instance", "not as planned"), before, after, strict=True):

@@ -27,7 +27,7 @@ def test_another_percentage_is_another_process_and_the_old_one_serves_until_then
     stage = Stage()
     stage.follow(0.0, (serves("a", 60), serves("b", 40)))
     stage.held_back = {"warm 80% a"}
-    assert stage.follow(5.0, (serves("a", 80), serves("b", 20)))[:2] == ["create 20%", "create 80%"]
+    assert stage.follow(5.0, (serves("a", 80), serves("b", 20)))[:2] == ["create 80%", "create 20%"]
     assert "60% of a/inference" in stage.states()
     said = stage.on(6.0, Ready(serves("a", 80), 1.0))
     assert said == ["drain 60% a", "stopworker 60%", "destroy 60%"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from migrator.core.catalogue import board
+from migrator.core.catalogue import Board, board
 from migrator.core.instance import Instance, Kind, Task
 from migrator.core.share import Holding
 from migrator.execute import events as ev
@@ -24,8 +24,13 @@ def trains(tenant: str, gpcs: int, start: int) -> Instance:
 class Stage:
     """Says what was said, in words such as "warm 3g@4 b"."""
 
-    def __init__(self, lead_s: float = 0.0, overheads_s: dict[str, float] | None = None) -> None:
-        self.executor = Executor(A100, lead_s, overheads_s)
+    def __init__(
+        self,
+        lead_s: float = 0.0,
+        overheads_s: dict[str, float] | None = None,
+        on: Board = A100,
+    ) -> None:
+        self.executor = Executor(on, lead_s, overheads_s)
         self.held_back: set[str] = set()
         """Instructions, in words, that are left unanswered."""
 

@@ -91,12 +91,22 @@ class World:
         self._without: set[str] = set()
         self._wanted: dict[Placement, Task | None] = {}
 
-    def follow(self, slots: Slots, *, slot_s: float = 1.0, window: int | None = None) -> None:
+    def follow(
+        self,
+        slots: Slots,
+        *,
+        slot_s: float = 1.0,
+        window: int | None = None,
+        available: Board | None = None,
+    ) -> None:
         self.slots, self.slot_s, self.begun_s = slots, slot_s, self.now_s
         if window is None:
             self.done.clear()
             self.failed.clear()
-        self._obey(self.executor.follow(self.now_s, list(slots), slot_s, window=window))
+        said = self.executor.follow(
+            self.now_s, list(slots), slot_s, window=window, available=available
+        )
+        self._obey(said)
 
     def pause(self) -> None:
         self.served = {
@@ -260,7 +270,8 @@ class World:
                 self._later(self.times.drain_s, place, lost if bad else ev.Drained(instance))
             case ev.StopWorker():
                 assert body.state in ("warming", "drained", "idle"), f"{said} while {body}"
-                assert body.state != "warming" or not self._is_wanted(place, body.tenant)
+                if body.state == "warming" and self._is_wanted(place, body.tenant):
+                    self._check_temporary(place, body)
                 body.state = "stopping"
                 self._later(self.times.stop_s, place, ev.Stopped(instance))
             case ev.Train(tenant=tenant):
@@ -302,9 +313,11 @@ class World:
         return self.wanted().get(place) == Task(tenant, Kind.INFERENCE)
 
     def _check_may_go(self, place: Placement, body: Body, tenant: str) -> None:
-        """What stays with its tenant is never touched; the last one goes only where it must."""
+        """What stays with its tenant leaves only for a temporary instance of another tenant; the
+        last one goes only where it must."""
         assert (body.state, body.tenant) == ("ready", tenant)
-        assert not self._is_wanted(place, tenant)
+        if self._is_wanted(place, tenant):
+            self._check_temporary(place, body)
         if self.leaving or self.serving(tenant) != [place]:
             return
         needed = any(
@@ -312,6 +325,19 @@ class World:
             for other, task in self.wanted().items()
         )
         assert needed, f"{tenant} lost its last instance {place} for nobody"
+
+    def _check_temporary(self, place: Placement, body: Body) -> None:
+        """Another tenant serves, and nowhere where the decision wants it. One that serves is never
+        left without an instance for that; one that does not yet serve may have to wait."""
+        tenant = body.tenant
+        assert tenant is not None
+        assert body.state == "warming" or len(self.serving(tenant)) > 1
+        others = {each.tenant for each in self.bodies.values() if each.state == "ready"} - {tenant}
+        assert any(
+            not any(self._is_wanted(each, other) for each in self.serving(other))
+            for other in others
+            if other is not None
+        ), f"{place} leaves {tenant} for nobody"
 
     def _agree(self) -> None:
         """The executor knows what is there."""

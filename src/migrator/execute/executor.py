@@ -59,6 +59,7 @@ class Executor:
         self._late_since: dict[Site, tuple[Task | None, float]] = {}
         self._told_s: dict[str, float] = {}
         self._leaving = False
+        self._available = board
         self._still: Mapping[Site, Task] | None = None
         self._said: list[Instruction] = []
 
@@ -86,17 +87,20 @@ class Executor:
         *,
         window: int | None = None,
         since_s: float | None = None,
+        available: Board | None = None,
     ) -> list[Instruction]:
         """A decision from now on, slot by slot; the last slot goes on.
 
         `window`: the one it is for; a retraining that ended in it is not begun again by a
         decision made before that was known. None: every decision is taken at its word.
-        `since_s`: when its first slot began, where that was before now.
+        `since_s`: when its first slot began, where that was before now. `available`: the board
+        without the places of foreign instances, where temporary instances may be.
         """
         begin_s = now_s if since_s is None else min(now_s, since_s)
         self._timeline = Timeline(self._board, begin_s, slots, slot_s)
         self._trials.begin(window)
         self._leaving = False
+        self._available = available or self._board
         return self.tick(now_s)
 
     def renew(self, tenant: str) -> None:
@@ -165,12 +169,13 @@ class Executor:
     def _step(self, timeline: Timeline, now_s: float) -> None:
         outlook = Outlook(timeline, now_s, self._units.values(), self._trials.done)
         fixed = [each.site for each in self._units.values() if self._is_fixed(each, now_s)]
-        situation = Situation(self._board, self._units, outlook, fixed)
+        resting = self._troubles.resting(now_s)
+        situation = Situation(self._board, self._units, outlook, fixed, self._available, resting)
         longest_s = max(map(self._lead_of, self._overheads_s), default=self._lead_s)
         soon = outlook.soon(self._lead_of, longest_s)
         for unit in self.units:
             self._go_on(unit, situation, soon, now_s)
-        self._create(situation.wanted, soon, now_s)
+        self._create(situation, soon, now_s)
         self._tell_late(situation, now_s)
 
     def _stand(self, still: Mapping[Site, Task], now_s: float) -> None:
@@ -216,11 +221,13 @@ class Executor:
         self, unit: Unit, situation: Situation, soon: Mapping[Site, Task], now_s: float
     ) -> None:
         """An idle unit: to its task, kept as a spare, or away."""
-        now, then = situation.wanted.get(unit.site), soon.get(unit.site)
+        now, then = situation.begun.get(unit.site), soon.get(unit.site)
         if unit.broken or self._leaving:
             self._destroy(unit, now_s)
         elif now is not None:
             self._begin(unit, now, now_s)
+        elif situation.in_the_way(unit.site):
+            self._destroy(unit, now_s)
         elif then is not None and then.kind is Kind.INFERENCE:
             self._begin(unit, then, now_s)
         elif not situation.spare(unit.site):
@@ -254,12 +261,13 @@ class Executor:
             reason = f"{unit.task} still runs on {unit.bare}, which the plan has for something else"
             self._replan(f"training at {unit.site}", reason, now_s)
 
-    def _create(self, wanted: Wanted, soon: Mapping[Site, Task], now_s: float) -> None:
-        """What is wanted now, then what is soon, where there is room beside all that is there."""
-        for site in wanted:
+    def _create(self, situation: Situation, soon: Mapping[Site, Task], now_s: float) -> None:
+        """What is begun now, then what is wanted soon, beside everything that is there."""
+        for site in situation.begun:
             self._create_one(site, self._units, now_s)
         for site in soon:
-            self._create_one(site, (*self._units, *(wanted.keys() - self._units.keys())), now_s)
+            if not situation.reserved(site):
+                self._create_one(site, self._units, now_s)
 
     def _create_one(self, site: Site, beside: Iterable[Site], now_s: float) -> None:
         if site in self._units or self._troubles.rests(site, now_s):

@@ -5,17 +5,14 @@ The plan is followed where that is possible; where it is not, what serves goes o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import cached_property
+from collections.abc import Collection, Iterable, Mapping
 
 from migrator.core.catalogue import Board
 from migrator.core.instance import Task
-from migrator.execute.lasting import lasting
 from migrator.execute.outlook import Outlook
 from migrator.execute.timeline import Wanted
+from migrator.execute.transition import Transition, layouts_of
 from migrator.execute.units import Site, State, Unit, fits
-
-_COMING = (State.CREATING, State.IDLE, State.WARMING)
 
 
 class Situation:
@@ -27,22 +24,35 @@ class Situation:
         units: Mapping[Site, Unit],
         outlook: Outlook,
         fixed: Iterable[Site],
+        available: Board,
+        resting: Collection[Site] = (),
     ) -> None:
-        """`fixed`: units that stay where they are whatever the plan says."""
+        """`fixed`: units that stay where they are whatever the plan says; `available`: the board
+        without the places of foreign instances; `resting`: where nothing is tried yet."""
         self._board, self._units, self._outlook = board, units, outlook
-        self._before = tuple(units.values())
         self.asked = outlook.asked
-        self.wanted = self._to_be_had(list(fixed))
+        self._fixed = set(fixed)
+        ready: dict[Task, list[Site]] = {}
+        for unit in units.values():
+            if unit.state is State.READY and unit.task is not None:
+                ready.setdefault(unit.task, []).append(unit.site)
+        self.wanted = self._possible(ready)
         """What is asked for, less what has to wait for something that must not be touched."""
+        layouts = layouts_of(board, units.values(), self.wanted, self._fixed, available, resting)
+        self._transition = Transition(layouts)
+        self.begun: Wanted = self._transition.begun
+        """What to create and use now: of what is wanted all that has room beside the instances
+        that serve until they are replaced, and temporary replacements of these."""
 
     def stays(self, unit: Unit, task: Task) -> bool:
         """Whether a unit that serves or warms for `task` goes on with it now."""
         site, serving = unit.site, unit.state is State.READY
-        if self.wanted.get(site) == task:
+        if (serving and site in self._fixed) or self._transition.kept.get(task) == site:
             return True
-        if self._in_the_way(site, task):
-            heir = self._heir_comes(task) or self._heirs_wait(task) or site in self._lasting
-            return serving and self._last(unit, task) and heir
+        if self._transition.is_in_the_way(site, task):
+            return False
+        if task in (self.wanted.get(site), self.begun.get(site)):
+            return True
         if self._outlook.next_use(site) == (task,) or self._waited_for(site):
             return True
         # harmless: it may go once what replaces it is there
@@ -56,63 +66,68 @@ class Situation:
             return True
         return fits(self._board, site, self.wanted) and self._outlook.next_use(site) is not None
 
+    def in_the_way(self, site: Site) -> bool:
+        """Whether an idle unit there has to leave for what begins now."""
+        return self._transition.is_in_the_way(site, None)
+
     def late(self, site: Site) -> bool:
         """Whether what is asked for that place is not done there."""
         task, unit = self.asked[site], self._units.get(site)
         return unit is None or (task is not None and not unit.does(task))
 
-    def _to_be_had(self, taken: list[Site]) -> Wanted:
-        if not taken:
+    def reserved(self, site: Site) -> bool:
+        """Whether something wanted, or a temporary replacement, is to have the slices first."""
+        coming = {*self.wanted, *self.begun} - self._units.keys()
+        return self._transition.is_reserved(site) or not fits(
+            self._board, site, (*self._units, *coming)
+        )
+
+    def _possible(self, ready: Mapping[Task, list[Site]]) -> Wanted:
+        """What is asked for and has room beside the fixed units.
+
+        A retraining that lasts longer than planned must not leave a tenant without an instance:
+        where it takes all the places that a task is to have, one of its ready units is fixed too.
+        """
+        wanted = self._beside_fixed()
+        while len(wanted) < len(self.asked) or wanted != self.asked:
+            there = set(wanted.values())
+            deprived = [
+                task
+                for task in ready
+                if task in self.asked.values()
+                and task not in there
+                and not self._fixed.intersection(ready[task])
+            ]
+            if not deprived:
+                break
+            self._fixed.add(max(ready[deprived[0]]))
+            wanted = self._beside_fixed()
+        return wanted
+
+    def _beside_fixed(self) -> Wanted:
+        if not self._fixed:
             return self.asked
+        taken = list(self._fixed)
         wanted: dict[Site, Task | None] = {}
         for site, task in self.asked.items():
             there = self._units.get(site)
-            if there is not None and there.state is State.TRAINING:
+            if there is not None and site in self._fixed and there.task is not None:
                 wanted[site] = there.task
             elif site in taken or fits(self._board, site, taken):
                 wanted[site] = task
                 taken.append(site)
         return wanted
 
-    @cached_property
-    def _lasting(self) -> frozenset[Site]:
-        """As things stood before anybody made room: those who leave now are in nobody's way."""
-        return lasting(self._board, self._before, self.wanted, self._in_the_way)
-
-    def _in_the_way(self, site: Site, task: Task) -> bool:
-        """Whether something wanted now cannot be had beside it."""
-        if site in self.wanted:
-            return self.wanted[site] not in (None, task)
-        return not fits(self._board, site, self.wanted)
-
     def _waited_for(self, site: Site) -> bool:
-        """Whether who is to have the slices cannot come now anyway."""
+        """Whether what is to have the slices cannot be created now anyway."""
         return any(
-            other not in self.wanted and (other == site or other.mask & site.mask)
+            other not in self.begun and (other == site or other.mask & site.mask)
             for other in self.asked
         )
 
     def _last(self, unit: Unit, task: Task) -> bool:
-        """Whether nobody else serves the task."""
+        """Whether no other unit serves the task."""
         return not any(each.does(task) for each in self._units.values() if each != unit)
-
-    def _heir_comes(self, task: Task) -> bool:
-        """Whether something that replaces it is on its way and needs nobody to leave."""
-        return any(
-            self._comes(site, task) for site, wanted in self.wanted.items() if wanted == task
-        )
-
-    def _heirs_wait(self, task: Task) -> bool:
-        """Whether all that is to replace it waits for what must not be touched: a retraining that
-        lasts longer than planned must not leave its tenant without anything that serves."""
-        asked = [site for site, wanted in self.asked.items() if wanted == task]
-        return bool(asked) and all(self.wanted.get(site) != task for site in asked)
-
-    def _comes(self, site: Site, task: Task) -> bool:
-        unit = self._units.get(site)
-        if unit is not None:
-            return unit.state in _COMING and unit.task in (None, task)
-        return fits(self._board, site, self._units)
 
     def _all_ready(self, task: Task) -> bool:
         return not any(asked == task and self.late(site) for site, asked in self.asked.items())

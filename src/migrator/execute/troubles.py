@@ -50,6 +50,10 @@ class Troubles:
         """Whether nothing may be tried there yet."""
         return site in self._at and now_s < self._at[site].until_s
 
+    def resting(self, now_s: float) -> set[Site]:
+        """Where nothing may be tried yet."""
+        return {site for site, here in self._at.items() if now_s < here.until_s}
+
     def stuck(self, site: Site, now_s: float) -> bool:
         """Whether what is there cannot be removed yet; it may well be used."""
         return site in self._at and now_s < self._at[site].stuck_s

@@ -367,7 +367,12 @@ class Daemon:
             # its slots are the clock's: one that begins late does not make the others late
             since_s = self.clock.slot_began_s
             told = self.executor.follow(
-                now_s, decision.slots, slot_s, window=window, since_s=since_s
+                now_s,
+                decision.slots,
+                slot_s,
+                window=window,
+                since_s=since_s,
+                available=self.thinking.board,
             )
         except Exception as error:  # a policy may be anybody's, and answer anything
             self.thinking.refuse(f"{type(error).__name__}: {error}")

@@ -1,9 +1,10 @@
 """A daemon under load and kills for 20 minutes: python benchmarks/soak.py [--out FOLDER]
 
 `migrator serve` on the emulated driver with three small tenants and short windows. Clients send
-requests and their labels all the time; the meaning of the labels changes every two windows, so
-that every retraining can gain. Processes of every kind are killed in turn, the daemon itself only
-in the first quarter: afterwards its memory is watched. At the end it is checked that
+requests and their labels all the time; the looks of every class change every two windows, so that
+every retraining can gain. Processes of every kind are killed in turn, the daemon itself only at
+first; then its store of recent inputs is filled to its limit, as hours of requests would do. After
+the first quarter its memory is watched. At the end it is checked that
 
 - every tenant was retrained in the last five windows,
 - every acknowledged label is kept, or was learned and then trimmed by the documented rule,
@@ -43,17 +44,18 @@ from machine import describe_machine
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from migrator.learn.benchmarks.benchmark import Origin
 from migrator.learn.registry import benchmark
 from migrator.observe.record_rows import RunRecords
 from migrator.observe.records import read_records, read_runs
 from migrator.runtime.labels import PER_CLASS_KEPT, WINDOWS_KEPT
 from migrator.runtime.versions import Versions
+from migrator.serve.limits import Limits
 
 TENANTS = ("photos", "cameras", "scans")
 BENCHMARK = "nc-synthetic"
-WINDOW_S, RATE, SIDE = 10, 10.0, 16
-"""Seconds of a window; requests a second of every tenant; pixels of a picture."""
+WINDOW_S, RATE, SIDE, ROWS = 10, 10.0, 16, 32
+"""Seconds of a window; requests a second of every tenant; pixels of a picture; rows of a request
+that fills the store of recent inputs."""
 PLANS, KILLS, LABELS, MINUTES = 100, 50, 20_000, 20.0
 """What a run of so many minutes must reach."""
 KINDS = ("worker", "retrainer", "fork server", "estimator", "policy process")
@@ -122,7 +124,7 @@ def scenario(port: int) -> Mapping[str, Any]:
             "model": "soak:Forgetful",
             "profile": "profiles.json",
             "slo_ms": 2000,
-            "batch": 4,
+            "batch": 32,
             "arrivals": {"generator": "azure", "mean_rps": RATE},
             "live": learning,
         }
@@ -136,8 +138,8 @@ def scenario(port: int) -> Mapping[str, Any]:
 PROFILE = {
     "model": "soak:Forgetful",
     "board": "A100-40GB",
-    "latency_ms": {"1": {"14": 10, "98": 4}, "4": {"14": 20, "98": 8}},
-    "training_ratio": 1.0,
+    "latency_ms": {"1": {"14": 10, "98": 4}, "32": {"14": 20, "98": 8}},
+    "training_ratio": 0.06,
     "interference": 0.1,
     "contention": 1.0,
     "overhead": {"create_s": 0.1, "start_s": 1.0, "load_s": 0.1},
@@ -184,10 +186,8 @@ class Client(threading.Thread):
     def __init__(self, tenant: str, port: int, seen: Seen, stop: threading.Event) -> None:
         super().__init__(name=tenant, daemon=True)
         self.tenant, self._port, self._seen, self._stopped = tenant, port, seen, stop
-        material = benchmark(BENCHMARK).load(Origin(seed=0)).train
-        self._pictures = [each.reshape(-1).tolist() for each in material.inputs[:500]]
-        self._shape = [1, *material.inputs.shape[1:]]
-        self._labels, self._classes = material.labels[:500], benchmark(BENCHMARK).classes
+        self._classes = benchmark(BENCHMARK).classes
+        self._noise = np.random.default_rng(time.time_ns())
         self._connection: http.client.HTTPConnection | None = None
 
     def run(self) -> None:
@@ -198,24 +198,43 @@ class Client(threading.Thread):
             if self._stopped.wait(max(0.0, due_s - time.monotonic())):
                 return
             began_s = max(began_s, time.monotonic() - number / RATE - 1.0)  # no bursts after a gap
-            phase = int(time.time() / (2 * WINDOW_S))
-            at = number % len(self._pictures)
-            label = (int(self._labels[at]) + phase) % self._classes
-            self._ask(f"{life}-{number}", at, label)
+            self._ask(f"{life}-{number}", number % self._classes)
 
-    def _ask(self, request: str, at: int, label: int) -> None:
-        tensor = {"name": "input", "datatype": "UINT8", "shape": self._shape}
-        body = {"id": request, "inputs": [{**tensor, "data": self._pictures[at]}]}
+    def fill(self, size: int) -> None:
+        """Requests of many rows, until so many bytes were answered."""
+        for number in range(-(-size // (ROWS * 3 * SIDE * SIDE))):
+            if self._stopped.is_set():
+                return
+            rows = self._noise.integers(0, 256, (ROWS, 3, SIDE, SIDE), np.uint8)
+            self._infer(f"{self.tenant}-fill-{number}", rows)
+
+    def _ask(self, request: str, label: int) -> None:
         self._seen.requests += 1
-        if self._sent("infer", body) and self._sent("feedback", {"id": request, "label": label}):
+        labelled = {"id": request, "label": label}
+        if self._infer(request, self._picture(label)) and self._sent("feedback", labelled):
             self._seen.labels.append(Label(self.tenant, request, label, time.time()))
 
-    def _sent(self, verb: str, body: Mapping[str, Any]) -> bool:
-        path, headers = f"/v2/models/{self.tenant}/{verb}", {"content-type": "application/json"}
+    def _picture(self, label: int) -> NDArray[np.uint8]:
+        """The pattern that this class has at the moment, under noise."""
+        phase = int(time.time() / (2 * WINDOW_S))
+        pattern = np.random.default_rng([phase, label]).integers(0, 256, (1, 3, SIDE, SIDE))
+        noise = self._noise.integers(-60, 60, pattern.shape)
+        return np.clip(pattern + noise, 0, 255).astype(np.uint8)
+
+    def _infer(self, request: str, rows: NDArray[np.uint8]) -> bool:
+        kind = {"name": "input", "datatype": "UINT8", "shape": list(rows.shape)}
+        tensor = {**kind, "parameters": {"binary_data_size": rows.nbytes}}
+        return self._sent("infer", {"id": request, "inputs": [tensor]}, rows.tobytes())
+
+    def _sent(self, verb: str, body: Mapping[str, Any], binary: bytes = b"") -> bool:
+        path, text = f"/v2/models/{self.tenant}/{verb}", json.dumps(body).encode()
+        headers = {"content-type": "application/octet-stream" if binary else "application/json"}
+        if binary:
+            headers["inference-header-content-length"] = str(len(text))
         try:
             if self._connection is None:
                 self._connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=20)
-            self._connection.request("POST", path, json.dumps(body), headers)
+            self._connection.request("POST", path, text + binary, headers)
             reply = self._connection.getresponse()
             said = reply.read()
         except (OSError, http.client.HTTPException) as error:
@@ -354,19 +373,26 @@ def run(folder: Path, minutes: float) -> Mapping[str, Any]:
     every_s = minutes * 60 / (1.3 * KILLS * minutes / MINUTES + 5)
     kinds = itertools.cycle(KINDS)
     daemon_due_s = began_s + every_s
+    filling: list[threading.Thread] = []
     for number in itertools.count(1):
         if time.monotonic() > ends_s - 2 * WINDOW_S:
             break
-        if daemon_due_s < time.monotonic() < began_s + minutes * 60 / 4 - every_s:
+        if daemon_due_s < time.monotonic() < began_s + minutes * 60 / 8:
             daemon.kill()
-            daemon_due_s = time.monotonic() + max(60.0, minutes * 60 / 24)
+            daemon_due_s = time.monotonic() + minutes * 60 / 40
+        elif not filling and time.monotonic() >= began_s + minutes * 60 / 8:
+            size = round(Limits().recent_bytes * min(1.0, minutes / MINUTES))
+            fillers = [Client(name, daemon.port, seen, stop) for name in TENANTS]
+            filling = [threading.Thread(target=e.fill, args=(size,), daemon=True) for e in fillers]
+            for each in filling:
+                each.start()
         else:
             daemon.kill_one(next(kinds))
         time.sleep(max(0.0, began_s + number * every_s - time.monotonic()))
         _say(seen, ends_s)
     time.sleep(max(0.0, ends_s - time.monotonic()))
     stop.set()
-    for thread in (*clients, watching):
+    for thread in (*clients, *filling, watching):
         thread.join(END_S)
     last_window = int(daemon.status()["window"])
     daemon.stop()

@@ -139,7 +139,7 @@ PROFILE = {
     "model": "soak:Forgetful",
     "board": "A100-40GB",
     "latency_ms": {"1": {"14": 10, "98": 4}, "32": {"14": 20, "98": 8}},
-    "training_ratio": 0.06,
+    "training_ratio": 15.0,
     "interference": 0.1,
     "contention": 1.0,
     "overhead": {"create_s": 0.1, "start_s": 1.0, "load_s": 0.1},

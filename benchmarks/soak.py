@@ -384,8 +384,8 @@ def run(folder: Path, minutes: float) -> Mapping[str, Any]:
             size = round(Limits().recent_bytes * min(1.0, minutes / MINUTES))
             fillers = [Client(name, daemon.port, seen, stop) for name in TENANTS]
             filling = [threading.Thread(target=e.fill, args=(size,), daemon=True) for e in fillers]
-            for each in filling:
-                each.start()
+            for filler in filling:
+                filler.start()
         else:
             daemon.kill_one(next(kinds))
         time.sleep(max(0.0, began_s + number * every_s - time.monotonic()))

@@ -219,7 +219,8 @@ class Client(threading.Thread):
         phase = int(time.time() / (2 * WINDOW_S))
         pattern = np.random.default_rng([phase, label]).integers(0, 256, (1, 3, SIDE, SIDE))
         noise = self._noise.integers(-60, 60, pattern.shape)
-        return np.clip(pattern + noise, 0, 255).astype(np.uint8)
+        picture: NDArray[np.uint8] = np.clip(pattern + noise, 0, 255).astype(np.uint8)
+        return picture
 
     def _infer(self, request: str, rows: NDArray[np.uint8]) -> bool:
         kind = {"name": "input", "datatype": "UINT8", "shape": list(rows.shape)}

@@ -387,9 +387,13 @@ def test_a_state_folder_that_cannot_be_made(tmp_path: Path) -> None:
         assert "the state folder cannot be made" in done.refusal
 
 
-def test_a_damaged_journal_is_kept_aside_and_told(state: Path) -> None:
+@pytest.mark.parametrize("flipped", [False, True])
+def test_a_damaged_journal_is_kept_aside_and_told(state: Path, flipped: bool) -> None:
     emulated("apply", BOTH)
-    (state / "journal.db").write_bytes(b"not a database at all" * 100)
+    journal = state / "journal.db"
+    text = journal.read_bytes()
+    damaged = text.replace(b"migrator", b"\xedigrator") if flipped else b"no database" * 100
+    journal.write_bytes(damaged)
     done = emulated("clear", "--json")
     assert done.json == {"steps": []}
     assert "the journal was damaged and is kept as" in done.err

@@ -3,6 +3,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,21 @@ def a_letter(path: Path) -> None:
     path.write_bytes(text.replace(b"3g.20gb", b"3g.40gb"))
 
 
+def not_utf8(path: Path) -> None:
+    text = path.read_bytes()
+    path.write_bytes(text.replace(b"migrator", b"\xedigrator"))
+
+
+def the_version(path: Path) -> None:
+    text = path.read_bytes()
+    path.write_bytes(text[:60] + b"\x80" + text[61:])
+
+
+def the_write_version(path: Path) -> None:
+    text = path.read_bytes()
+    path.write_bytes(text[:18] + b"\x82" + text[19:])
+
+
 def a_page(path: Path) -> None:
     text = bytearray(path.read_bytes())
     text[4096 : 4096 + 64] = b"\xff" * 64
@@ -157,7 +173,19 @@ def a_page(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", [garbage, empty, half, another_database, another_table, a_letter, a_page]
+    "damage",
+    [
+        garbage,
+        empty,
+        half,
+        another_database,
+        another_table,
+        a_letter,
+        not_utf8,
+        the_version,
+        the_write_version,
+        a_page,
+    ],
 )
 def test_a_damaged_file_is_kept_aside_and_a_new_one_begun(
     path: Path, damage: Callable[[Path], None]
@@ -216,9 +244,10 @@ def test_several_processes_at_once_make_one_new_file(
 def test_a_newer_journal_is_refused_and_left_as_it_is(path: Path) -> None:
     opened(path).close()
     with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 3")
+        connection.execute("PRAGMA user_version = 4")
+        connection.execute("CREATE TABLE later (what TEXT)")
     connection.close()
-    with pytest.raises(InputError, match="this journal has version 3 and this MIGRator knows 2"):
+    with pytest.raises(InputError, match="the journal has version 4 and this MIGRator knows 3"):
         opened(path)
     assert [each.name for each in path.parent.glob("*damaged*")] == []
 
@@ -227,6 +256,7 @@ def test_an_older_journal_is_kept_aside_and_told(path: Path) -> None:
     opened(path).close()
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 1")
+        connection.execute("DROP TABLE change")
     connection.close()
     with opened(path) as journal:
         assert journal.damaged
@@ -234,6 +264,29 @@ def test_an_older_journal_is_kept_aside_and_told(path: Path) -> None:
         assert journal.damaged.exists()
         assert "is of an older MIGRator and is kept as" in journal_file.in_words(journal.damaged)
         created(journal)
+
+
+def test_a_journal_of_version_2_is_upgraded(path: Path) -> None:
+    opened(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        for table, columns in journal_file.COLUMNS.items():
+            connection.execute(f"DROP TABLE {table}")
+            named = ", ".join(columns)
+            connection.execute(f"CREATE TABLE {table} (id INTEGER PRIMARY KEY, {named}, checksum)")
+        connection.execute(
+            "INSERT INTO deed VALUES (7, 'mig', 'GPU-0', 'boot-1', 'migrator', 4, '3g.20gb', 1, "
+            "'create', 'done', 2, 'MIG-a', NULL, 1, 5.0, 6.0, 1234)"
+        )
+        connection.execute("PRAGMA user_version = 2")
+        connection.commit()
+    with Journal(path, looking=True) as journal:
+        assert [each.id for each in journal.deeds(gpu())] == [7]
+    with opened(path) as journal:
+        assert journal.damaged is None
+        assert [(each.id, each.place) for each in journal.deeds(gpu())] == [(7, PLACE)]
+        created(journal, Place(0, "1g.5gb"))
+    with opened(path) as journal:
+        assert [each.id for each in journal.deeds(gpu())] == [7, 8]
 
 
 def test_drivers_do_not_know_of_each_others_deeds_on_one_gpu(path: Path) -> None:

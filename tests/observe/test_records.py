@@ -278,6 +278,7 @@ def test_a_file_of_a_version_to_come_is_left_alone(tmp_path: Path) -> None:
     begun(path).close()
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA user_version={LAYOUT.version + 1}")
+        connection.execute("CREATE TABLE later (what)")
     with pytest.raises(InputError, match="use the newer MIGRator"):
         read_records(path)
     with pytest.raises(InputError, match="use the newer MIGRator"):

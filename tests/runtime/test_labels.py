@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
@@ -18,8 +19,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
+from migrator.files.database import transaction
 from migrator.learn.samples import WindowData
-from migrator.observe.database import transaction
 from migrator.runtime import labels as labels_module
 from migrator.runtime.label_data import HELD_OUT_PER_CLASS, window_data
 from migrator.runtime.label_rows import LabelCounts, lot_of
@@ -382,11 +383,41 @@ def test_a_damaged_file_is_kept_aside_and_readers_say_so(tmp_path: Path, damage:
     assert len(window_data(path, "a", 0, held_out=0.0).new) == 1
 
 
+def test_labels_of_version_1_are_upgraded(tmp_path: Path) -> None:
+    path = tmp_path / "labels.db"
+    filled(path, (range(8), 2))
+    before = window_data(path, "a", 0)
+    kept = "id, tenant, request, window, label, predicted, lot, dtype, shape, inputs"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("CREATE TABLE old AS SELECT * FROM sample")
+        connection.execute("DROP TABLE sample")
+        connection.execute(
+            f"CREATE TABLE sample ({kept.replace('id,', 'id INTEGER PRIMARY KEY,', 1)}, "
+            "UNIQUE (tenant, request))"
+        )
+        connection.execute(f"INSERT INTO sample SELECT {kept} FROM old")
+        connection.execute("CREATE INDEX by_class ON sample (tenant, label, window)")
+        connection.execute("DROP TABLE old")
+        connection.execute("PRAGMA user_version = 1")
+
+    async def scene() -> None:
+        labels = Labels(path)
+        assert labels.damaged is None
+        assert labels.counts("a", 0).labelled == len(before.new) + len(before.held_out)
+        await labels.close()
+
+    asyncio.run(scene())
+    after = window_data(path, "a", 0)
+    assert (after.new.inputs == before.new.inputs).all()
+    assert (after.new.labels == before.new.labels).all()
+
+
 def test_a_newer_file_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "labels.db"
     filled(path, (range(3), 2))
-    whole = path.read_bytes()
-    path.write_bytes(whole[:60] + b"\0\0\0\x63" + whole[64:])
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+        connection.execute("CREATE TABLE later (what)")
     with pytest.raises(InputError, match="newer MIGRator"):
         Labels(path)
     with pytest.raises(InputError, match="newer MIGRator"):

@@ -17,7 +17,7 @@ from typing import Any
 from migrator.core.errors import InputError
 from migrator.dashboard.columns import seconds_json
 from migrator.dashboard.marker import Marker
-from migrator.observe.database import reading
+from migrator.files.database import reading
 from migrator.observe.held_blocks import planned_blocks
 from migrator.observe.record_rows import (
     ActionRecord,
@@ -31,7 +31,7 @@ from migrator.observe.record_rows import (
     VersionRecord,
     WindowRecord,
 )
-from migrator.observe.record_tables import LAYOUT, R, columns_of, read_rows, read_run
+from migrator.observe.record_tables import LAYOUT, RUNS, R, columns_of, read_rows, read_run
 
 HISTORY_S = 3600
 """Seconds, units and plans of so long are given to a page; older windows when opened."""
@@ -120,7 +120,7 @@ def news(path: Path, run: int, after: Marker, until: Marker | None = None) -> Up
 
 def run_row(connection: sqlite3.Connection, path: Path, run: int) -> RunRow:
     """The row of a run; InputError where there is none."""
-    found = connection.execute("SELECT * FROM run WHERE run = ?", (run,)).fetchone()
+    found = connection.execute(f"{RUNS} WHERE run = ?", (run,)).fetchone()
     if found is None:
         raise InputError(f"{path.name}: there is no run {run}; load the page again")
     return read_run(found)

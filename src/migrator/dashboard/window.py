@@ -13,7 +13,7 @@ from migrator.core.catalogue import board
 from migrator.core.errors import InputError
 from migrator.dashboard.columns import seconds_json
 from migrator.dashboard.news import facts_of, read_windows, run_row
-from migrator.observe.database import reading
+from migrator.files.database import reading
 from migrator.observe.live_charts import arrivals_chart, seconds_chart, shown_seconds, starts_chart
 from migrator.observe.live_held import held_chart, planned_chart
 from migrator.observe.live_views import LiveRun, live_run, overheads_s

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Literal
 
 from migrator.core.errors import GpuError
+from migrator.files.database import is_damage
 from migrator.gpu import journal_file
 from migrator.gpu.change import Op
 from migrator.gpu.deed import Change, Deed, State, alive
 from migrator.gpu.driver import Gpu, GpuInstance, Place
-from migrator.gpu.journal_file import COLUMNS, checksum
+from migrator.gpu.journal_file import COLUMNS
 from migrator.gpu.journal_rows import Row, change_of, change_values, deed_of, deed_values
 
 KEPT = 200
@@ -194,12 +195,12 @@ class Journal:
     def _write(self, table: str, values: Row, row: int | None = None) -> int:
         """Inserts a row, or replaces the one that has this id; its id."""
         ordered = [values[column] for column in COLUMNS[table]]
-        marks = ", ".join("?" * (len(ordered) + 2))
+        marks = ", ".join("?" * (len(ordered) + 1))
         with self._told():
             self._check_still_there()
             cursor = self._connection.execute(
                 f"INSERT OR REPLACE INTO {table} VALUES ({marks})",
-                (row, *ordered, checksum(ordered)),
+                (row, *ordered),
             )
         return row or int(cursor.lastrowid or 0)
 
@@ -216,9 +217,10 @@ class Journal:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
+            advice = "" if is_damage(error) else "make room or rights there, then "
             raise GpuError(
                 f"{self.path}: the journal cannot be used ({error}), and without it the GPU is "
-                "not touched; make room or rights there, then run the command again"
+                f"not touched; {advice}run the command again"
             ) from error
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from migrator.observe.database import Layout
+from migrator.files.database import Layout, rebuilt, table
 from migrator.observe.record_rows import (
     KEYS,
     ActionRecord,
@@ -60,28 +60,34 @@ def names_of(kind: type[Record] | type[RunRow]) -> tuple[str, ...]:
     return tuple(each.name for each in fields(kind))
 
 
-def _table(kind: type[Record]) -> str:
-    """SQLite needs no types; the rows are checked by whoever makes them."""
-    key = ", ".join(("run", *KEYS[kind]))
-    unique = f", PRIMARY KEY ({key})" if KEYS[kind] else ""
-    return f"CREATE TABLE {TABLES[kind]} (run INTEGER, {', '.join(names_of(kind))}{unique})"
+_Definition = tuple[str, list[str], *tuple[str, ...]]
+"""Name, columns and constraints; SQLite needs no types: the rows are checked by their maker."""
 
+
+def _definition(kind: type[Record]) -> _Definition:
+    keys = KEYS[kind]
+    unique = (f"PRIMARY KEY ({', '.join(('run', *keys))})",) if keys else ()
+    return TABLES[kind], ["run INTEGER", *names_of(kind)], *unique
+
+
+_EVERY: tuple[_Definition, ...] = (
+    ("run", ["run INTEGER PRIMARY KEY", *names_of(RunRow)[1:]]),
+    *map(_definition, TABLES),
+)
 
 LAYOUT = Layout(
     holds="records",
     application_id=0x4D495245,
-    version=2,
-    statements=(
-        "CREATE TABLE run (run INTEGER PRIMARY KEY, " + ", ".join(names_of(RunRow)[1:]) + ")",
-        *map(_table, TABLES),
-    ),
+    version=3,
+    statements=tuple(table(*each) for each in _EVERY),
     upgrades={
         1: (
             "ALTER TABLE second ADD COLUMN failed DEFAULT 0",
             "ALTER TABLE second ADD COLUMN wrong",
             "ALTER TABLE second ADD COLUMN reconfiguring DEFAULT 0",
-            *map(_table, (PlanRecord, ActionRecord, RetrainingRecord)),
-        )
+            *(table(*_definition(each)) for each in (PlanRecord, ActionRecord, RetrainingRecord)),
+        ),
+        2: tuple(statement for each in _EVERY for statement in rebuilt(*each)),
     },
 )
 
@@ -130,6 +136,10 @@ def columns_of(connection: sqlite3.Connection, kind: type[Record]) -> tuple[str,
     found = connection.execute(f"PRAGMA table_info({TABLES[kind]})")
     there = {name for _, name, *_ in found}
     return tuple(each for each in names_of(kind) if each in there)
+
+
+RUNS = f"SELECT {', '.join(names_of(RunRow))} FROM run"
+"""What finds rows for `read_run`."""
 
 
 def read_run(row: tuple[Any, ...]) -> RunRow:

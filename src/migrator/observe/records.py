@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from migrator.core.errors import InputError, NotWrittenError
-from migrator.observe.database import opened, opened_as_is, reading, told, transaction
+from migrator.files.database import opened, opened_as_is, reading, told, transaction
 from migrator.observe.record_rows import (
     KEYS,
     ActionRecord,
@@ -35,6 +35,7 @@ from migrator.observe.record_rows import (
 )
 from migrator.observe.record_tables import (
     LAYOUT,
+    RUNS,
     TABLES,
     insert_into,
     read_rows,
@@ -212,14 +213,14 @@ GROUP BY run, tenant, first
 def read_runs(path: Path) -> tuple[RunRow, ...]:
     """Every run in the file, oldest first."""
     with reading(path, LAYOUT) as connection:
-        return tuple(map(read_run, connection.execute("SELECT * FROM run ORDER BY run")))
+        return tuple(map(read_run, connection.execute(f"{RUNS} ORDER BY run")))
 
 
 def read_records(path: Path, run: int | None = None) -> RunRecords:
     """Everything about a run, by default the last one; also while it is being written."""
     with reading(path, LAYOUT) as connection:
         chosen = "run = ?" if run is not None else "? IS NULL"
-        query = f"SELECT * FROM run WHERE {chosen} ORDER BY run DESC LIMIT 1"
+        query = f"{RUNS} WHERE {chosen} ORDER BY run DESC LIMIT 1"
         found = connection.execute(query, (run,)).fetchone()
         if found is None:
             known = [each for (each,) in connection.execute("SELECT run FROM run ORDER BY run")]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from migrator.core.errors import InputError
-from migrator.observe.database import reading
+from migrator.files.database import reading
 from migrator.observe.record_rows import (
     ActionRecord,
     EventRecord,
@@ -19,7 +19,7 @@ from migrator.observe.record_rows import (
     VersionRecord,
     WindowRecord,
 )
-from migrator.observe.record_tables import LAYOUT, read_rows, read_run
+from migrator.observe.record_tables import LAYOUT, RUNS, read_rows, read_run
 
 RATE_S = 10
 """Rates are of so many seconds."""
@@ -50,7 +50,7 @@ class TopRows:
 def read_top(path: Path) -> TopRows:
     """The newest run of the file, also while it is being written."""
     with reading(path, LAYOUT) as connection:
-        found = connection.execute("SELECT * FROM run ORDER BY run DESC LIMIT 1").fetchone()
+        found = connection.execute(f"{RUNS} ORDER BY run DESC LIMIT 1").fetchone()
         if found is None:
             raise InputError(f"{path}: no run is in it yet; start `migrator serve SCENARIO`")
         row = read_run(found)

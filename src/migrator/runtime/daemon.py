@@ -117,6 +117,7 @@ class Daemon:
         self.recorder = Recorder(
             records, self.router, labels, self.clock, self.tenants, board, self.tallies
         )
+        self.recorder.report_damaged(self.parts.lane.damaged, labels.damaged, records.damaged)
         self.goodput = Goodput(self.router.counts, self.tenants, self.clock, labels.counts)
         self._models = models = serving.models
         self.handover = Handover(

@@ -43,6 +43,8 @@ class GpuLane:
         self._driver: GpuDriver | None = None
         self._clearing: asyncio.Future[None] | None = None
         self.recovered = Recovered()
+        self.damaged: Path | None = None
+        """Where a damaged or older journal was kept aside."""
         self.numbers: dict[Place, int] = {}
         """The driver's own numbers of the instances that were made."""
         self._environments: dict[Place, Mapping[str, str]] = {}
@@ -134,6 +136,7 @@ class GpuLane:
             self._driver = self._open.enter_context(opened(name, index, state=state, board=board))
             journal = Journal(state / "journal.db")
             self._open.callback(journal.close)
+            self.damaged = journal.damaged
             self._partitioner = Partitioner(self._driver, journal, OWNER)
             self._open.enter_context(self._partitioner.locked())
         except BaseException:

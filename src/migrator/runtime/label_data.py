@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from migrator.core.errors import InputError
+from migrator.files.database import joining, reading, transaction
 from migrator.learn.samples import NoSamplesError, Samples, WindowData
-from migrator.observe.database import joining, reading, transaction
 from migrator.runtime.label_rows import (
     HELD_OUT,
     LAYOUT,

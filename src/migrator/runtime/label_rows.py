@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
-from migrator.observe.database import Layout
+from migrator.files.database import Layout, rebuilt, table
 
 PRETRAINED = -1
 """The window of what a model was pre-trained on."""
@@ -24,18 +24,35 @@ PRETRAINED = -1
 HELD_OUT, TRAINED = -1.0, 2.0
 """Lots of samples that are certainly held out, or trained on."""
 
+_SAMPLE = (
+    "sample",
+    (
+        "id INTEGER PRIMARY KEY",
+        "tenant TEXT",
+        "request TEXT",
+        "window INTEGER",
+        "label INTEGER",
+        "predicted INTEGER",
+        "lot REAL",
+        "dtype TEXT",
+        "shape TEXT",
+        "inputs BLOB",
+    ),
+    "UNIQUE (tenant, request)",
+)
+_BY_CLASS = "CREATE INDEX by_class ON sample (tenant, label, window)"
+_TALLY = (
+    "tally",
+    ("tenant TEXT", "window INTEGER", "labelled INTEGER", "judged INTEGER", "wrong INTEGER"),
+    "PRIMARY KEY (tenant, window)",
+)
+
 LAYOUT = Layout(
     holds="labels",
     application_id=0x4D494C41,
-    version=1,
-    statements=(
-        "CREATE TABLE sample (id INTEGER PRIMARY KEY, tenant TEXT, request TEXT, window INTEGER, "
-        "label INTEGER, predicted INTEGER, lot REAL, dtype TEXT, shape TEXT, inputs BLOB, "
-        "UNIQUE (tenant, request))",
-        "CREATE INDEX by_class ON sample (tenant, label, window)",
-        "CREATE TABLE tally (tenant TEXT, window INTEGER, labelled INTEGER, judged INTEGER, "
-        "wrong INTEGER, PRIMARY KEY (tenant, window))",
-    ),
+    version=2,
+    statements=(table(*_SAMPLE), _BY_CLASS, table(*_TALLY)),
+    upgrades={1: (*rebuilt(*_SAMPLE), _BY_CLASS, *rebuilt(*_TALLY))},
 )
 
 LearnedBefore = Callable[[str], int | None]

@@ -20,7 +20,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from migrator.core.errors import InputError, NotWrittenError
-from migrator.observe.database import opened, opened_as_is, told, transaction
+from migrator.files.database import opened, opened_as_is, told, transaction
 from migrator.runtime.label_rows import (
     LAYOUT,
     LabelCounts,
@@ -160,7 +160,9 @@ class Labels:
 
     def _counted(self) -> dict[tuple[str, int], LabelCounts]:
         with told(self.path, LAYOUT):
-            rows = self._connection.execute("SELECT * FROM tally").fetchall()
+            rows = self._connection.execute(
+                "SELECT tenant, window, labelled, judged, wrong FROM tally"
+            ).fetchall()
         return {(tenant, window): LabelCounts(*counts) for tenant, window, *counts in rows}
 
     def _write_all(self) -> None:

@@ -25,6 +25,8 @@ from migrator.runtime.tenant_metrics import TenantMetrics
 from migrator.runtime.watched import Watched
 from migrator.serve.families import counter, gauge, info
 
+_FILES = ("journal.db", "labels.db", "records.db")
+
 
 def collectors(watched: Watched) -> tuple[Collector, ...]:
     """All of them, and what the process itself takes."""
@@ -141,6 +143,13 @@ class RunMetrics(Collector):
             "Times that records could not be written; service goes on, reports have a gap.",
             [],
             {(): self._watched.tallies.unwritten},
+        )
+        damaged = self._watched.tallies.damaged
+        yield counter(
+            "migrator_damaged_files",
+            "Files that could not be read when the daemon started: set aside, and begun anew.",
+            ["file"],
+            {(each,): damaged[each] for each in (*_FILES, *(damaged.keys() - _FILES))},
         )
 
     def _actions(self) -> Metric:

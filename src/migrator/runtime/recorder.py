@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TypedDict
 
 from migrator.core.catalogue import Board
@@ -171,9 +172,21 @@ class Recorder:
         words = f"{row.kind} from the {row.who}, {row.outcome}: {row.words}"
         self.event("action", words, **fields)
 
+    def report_damaged(self, *kept: Path | None) -> None:
+        """Files that were damaged when they were opened, by where they are kept now."""
+        for path in kept:
+            if path is not None:
+                name = f"{path.name.partition('.db.')[0]}.db"
+                words = f"{name} could not be read and is kept as {path}; a new one was begun"
+                self.tallies.damaged[name] += 1
+                self._log_and_put(logging.ERROR, "damaged", words, {"file": name})
+
     def event(self, kind: str, words: str, **fields: object) -> None:
         """Something a person may want to know; `fields` go into the log line only."""
-        _log.info("%s: %s", kind, words, extra=self._fields(kind) | fields)
+        self._log_and_put(logging.INFO, kind, words, fields)
+
+    def _log_and_put(self, level: int, kind: str, words: str, fields: Mapping[str, object]) -> None:
+        _log.log(level, "%s: %s", kind, words, extra={**self._fields(kind), **fields})
         self.records.event(kind, words)
 
     def label_refused(self, tenant: str, why: str) -> None:

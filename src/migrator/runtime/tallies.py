@@ -61,5 +61,7 @@ class Tallies:
     labels: Counter[tuple[str, str]] = field(default_factory=Counter)
     unwritten: int = 0
     """Times that records could not be written."""
+    damaged: Counter[str] = field(default_factory=Counter)
+    """Files that were damaged when they were opened, by name."""
     actions: Counter[tuple[str, str]] = field(default_factory=Counter)
     """What operators did, and its outcome."""

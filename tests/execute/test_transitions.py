@@ -134,6 +134,24 @@ def test_a_tenant_that_must_have_a_gap_serves_until_its_own_next_instance_can_be
     assert stage.states() == {"2g@0": "warming a", "1g@2": "ready b", "1g@3": "ready c"}
 
 
+def test_a_tenant_that_the_plan_leaves_as_it_is_has_no_gap_for_others() -> None:
+    """Slices 0 and 1 would do for a temporary 2g of a, but d would be without an instance."""
+    stage = Stage()
+    foreign = board_beside(board("A100-40GB"), [Place(6, "1g.5gb")])
+    d = serves("d", 1, 0)
+    stage.follow(0.0, (d, serves("a", 2, 2), serves("b", 1, 4), serves("c", 1, 5)))
+    after = (d, serves("a", 2, 4), serves("b", 1, 2), serves("c", 1, 3), serves("c", 1, 1))
+    said = stage.carry_out(5.0, stage.executor.follow(5.0, [after], 1.0, available=foreign))
+    assert "drain 1g@0 d" not in said
+    assert stage.states() == {
+        "1g@0": "ready d",
+        "1g@1": "ready c",
+        "1g@2": "ready b",
+        "1g@3": "ready c",
+        "2g@4": "ready a",
+    }
+
+
 class Watched(World):
     """A world that looks at every call of the executor: if there was an order before, there is
     one after it. So no call loses the last ready instance of a tenant without need."""

@@ -160,15 +160,22 @@ def _has_short_gaps(layouts: Layouts, order: Order) -> bool:
 
 
 def _choices(layouts: Layouts) -> Iterator[list[tuple[tuple[Task, Sites], ...]]]:
-    """Which tasks to keep: as many as possible, choices of equal number together."""
+    """Which tasks to keep: as many as possible, choices of equal number together. A task that
+    has an instance of the target already is always kept: no plan charges it for a gap."""
     ready, warming = (
         sorted(each, key=lambda entry: (max(entry[1]), entry[0]), reverse=True)
         for each in (layouts.ready, layouts.warming)
     )
-    for count in range(len(ready), -1, -1):
+    settled = [
+        (task, sites)
+        for task, sites in ready
+        if any((site, task) in layouts.target for site in sites)
+    ]
+    others = [entry for entry in ready if entry not in settled]
+    for count in range(len(others), -1, -1):
         for more in range(len(warming), -1, -1):
-            both = product(combinations(ready, count), combinations(warming, more))
-            yield [(*one, *other) for one, other in both]
+            both = product(combinations(others, count), combinations(warming, more))
+            yield [(*settled, *one, *other) for one, other in both]
 
 
 def _find_order_of(layouts: Layouts, ready: Sequence[tuple[Task, Sites]]) -> Order | None:

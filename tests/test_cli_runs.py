@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -275,9 +276,20 @@ def test_ctrl_c_leaves_no_report(tmp_path: Path) -> None:
         env=environment(),
         text=True,
     )
-    time.sleep(2.5)  # somewhere in its planning
+    _wait_for_cpu_time(running.pid, 2.0)  # somewhere in its planning
     running.send_signal(signal.SIGINT)
     _, said = running.communicate(timeout=60)
     assert running.returncode == 130
     assert said.strip().endswith("error: interrupted")
     assert list(tmp_path.iterdir()) == []
+
+
+def _wait_for_cpu_time(pid: int, seconds: float) -> None:
+    """Wait until a process has computed for so long, however busy the machine is."""
+    until_s = time.monotonic() + 60
+    spent_s = 0.0
+    while spent_s < seconds:
+        assert time.monotonic() < until_s, f"process {pid} computed for {spent_s} s only"
+        time.sleep(0.05)
+        fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+        spent_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -97,7 +97,7 @@ class World:
 
     def __init__(self, here: Daemon, there: Daemon, head: Told, source: MapSource) -> None:
         self.here, self.there, self.head, self.source = here, there, head, source
-        self.client = httpx.AsyncClient(timeout=10)
+        self.client = httpx.AsyncClient(timeout=60)
         self.url = ""
 
     def move(self) -> None:
@@ -402,7 +402,7 @@ def test_a_client_that_leaves_frees_the_daemon_too() -> None:
         while not made.here.asked:
             await asyncio.sleep(0.01)
         waiting.cancel()
-        await asyncio.wait_for(made.here.left.wait(), 10)
+        await asyncio.wait_for(made.here.left.wait(), 60)
         made.here.hold.set()
 
     run(test)

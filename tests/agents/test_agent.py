@@ -218,6 +218,31 @@ def test_an_agent_that_was_paused_does_not_blame_its_daemon(
         agent.close()
 
 
+def test_a_daemon_that_answers_with_an_error_does_not_hang(
+    mute: ClusterRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As at its limit of connections: it is neither left by its tenants nor killed."""
+    answers: list[int] = []
+    now_s = [0.0]
+
+    def busy(*_: object, **__: object) -> tuple[int, dict[str, Any]]:
+        now_s[0] += 10.0
+        answers.append(503)
+        return 503, {"error": "too many connections"}
+
+    monkeypatch.setattr(agents, "asked", busy)
+    monkeypatch.setattr(agents, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr(Mute, "before", Settings(mute, "g1", 0, 1, ("a",), str(tmp_path / "l")))
+    monkeypatch.setattr(Mute, "served_before", True)
+    agent = GpuAgent(mute, "g1", 0, "here", "127.0.0.1")
+    try:
+        until(lambda: len(answers) > 5, lambda: answers)
+        assert daemon_of(agent).kills == 0
+        assert agent.report(1).silent_s == 0
+    finally:
+        agent.close()
+
+
 def test_a_tenant_of_a_daemon_that_hangs_is_released_at_once_and_for_good(
     mute: ClusterRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,22 @@ def test_a_log_from_before_this_boot_may_end_in_what_a_power_cut_left(tmp_path: 
     assert not victim.is_set_aside()
 
 
+def test_a_broken_end_of_the_log_costs_only_what_is_in_it(tmp_path: Path) -> None:
+    """A process that is killed while it commits leaves such an end."""
+    victim = Victim(KINDS["labels"], tmp_path / "labels.db", log=True)
+    victim.flip(len(victim.original) - 100, 3)
+    assert victim.is_noticed()
+    layout = KINDS["labels"].layout
+    connection, aside = opened(victim.path, layout, "OFF")
+    with closing(connection):
+        left = rows_of(connection, layout)["sample"]
+    assert aside is not None
+    assert Path(f"{aside}-wal").exists()
+    whole = victim.rows["sample"]
+    assert left == whole[: len(left)]
+    assert len(left) == len(whole) - 1
+
+
 def test_a_commit_whose_mark_is_lost_is_noticed(tmp_path: Path) -> None:
     """The mark is the number of pages, one bit where that is a power of two."""
     victim = Victim(KINDS["labels"], tmp_path / "labels.db", log=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from support.faults import labels_of, said, serves, settled, teach
+from support.faults import labels_of, said, serves, settled, teach, until
 from support.full_disk import FullDisk
 from support.live_daemon import samples, scenario_file, served
 
@@ -68,7 +68,10 @@ def test_a_daemon_starts_and_serves_on_a_full_disk_and_goes_on_once_there_is_roo
         assert "cannot be written" in drained.json()["error"]
         settled(daemon)
         disk.empty()
-        assert daemon.feedback("photos", "asked", int(label[0])).status_code == 200
+        until(
+            lambda: daemon.feedback("photos", "asked", int(label[0])).status_code == 200,
+            "labels are kept again",
+        )
         assert "asked" in labels_of(state)
         said(state, "asked for a plan")
         with disk.below(home):

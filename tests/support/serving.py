@@ -64,7 +64,7 @@ def pictures(first: int = 0, batch: int = 2) -> NDArray[np.uint8]:
     return made
 
 
-async def until(holds: Callable[[], object], limit_s: float = 20.0) -> None:
+async def until(holds: Callable[[], object], limit_s: float = 60.0) -> None:
     """Wait until that holds; fail if it does not."""
     end_s = time.monotonic() + limit_s
     while not holds():

@@ -61,7 +61,7 @@ class GpuAgent:
         self._hearing = threading.Lock()
         self._ending = threading.Event()
         self._status: Mapping[str, Any] | None = None
-        self._unanswered_s = 0.0
+        self._unanswered_s, self._answered = 0.0, False
         """How long it has been asked since its daemon last answered, was started or was found."""
         self._silent = False
         """Whether it was ended as it did not answer."""
@@ -247,6 +247,9 @@ class GpuAgent:
             self._failures, self._words, self._unanswered_s = 0, self._status.get("store", ""), 0.0
             self._daemon.answers()
             return
+        if self._answered:  # with an error, as at its limit of connections
+            self._unanswered_s, self._words = 0.0, "its daemon answers with an error"
+            return
         self._unanswered_s += min(PAUSED_S, LOOK_S + time.monotonic() - asked_s)
         served = self._daemon.served
         self._words = "its daemon does not answer" if served else "its daemon is starting"
@@ -275,6 +278,7 @@ class GpuAgent:
 
     def _looked(self) -> Mapping[str, Any] | None:
         asked_s = time.monotonic()
+        self._answered = False
         try:
             status, told = asked(
                 self.url, "GET", "/admin/status", token=self._token, wait_s=ANSWER_S
@@ -283,6 +287,8 @@ class GpuAgent:
             if time.monotonic() - asked_s > PAUSED_S and not self._ending.is_set():
                 return self._looked()
             return None
+        # before it serves, another process may have its port
+        self._answered = status != 200 and self._daemon.served
         return told if status == 200 and told.get("pid") == self._daemon.pid else None
 
 

@@ -78,7 +78,8 @@ class Moving:
         asked = asyncio.ensure_future(self._links.order(gpu, order, epoch, *what))
         while not asked.done():
             await asyncio.wait([asked], timeout=_LOOK_S)
-            if gpu in self._watch.dead:  # a machine without power answers nothing at all
+            # a machine without power answers nothing at all
+            if not asked.done() and gpu in self._watch.dead and gpu not in self._watch.answering:
                 asked.cancel()
                 return Answer(False, f"{gpu} went meanwhile", epoch)
         answer = asked.result()

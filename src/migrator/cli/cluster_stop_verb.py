@@ -115,11 +115,14 @@ def _served_on(ray: Any, head: Any, gpu: str) -> Sequence[str]:
     """Tenants that the GPU's daemon still has."""
     from migrator.cli.cluster_serve import ask_head
 
+    unknown = ["its tenants"]
     try:
         told = ask_head(ray, head, "overview")
     except MigratorError:  # Ray starts the head again, and it goes on draining
-        return ["its tenants"]
-    held: Sequence[str] = next(e["holds"] for e in told["gpus"] if e["gpu"] == gpu)
+        return unknown
+    held: Sequence[str] = next(
+        (e.get("holds", unknown) for e in told["gpus"] if e["gpu"] == gpu), unknown
+    )
     return held
 
 

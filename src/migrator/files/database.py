@@ -12,6 +12,7 @@ import errno
 import fcntl
 import functools
 import os
+import shutil
 import sqlite3
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,8 @@ from migrator.files.write_ahead_log import BrokenLogError, is_lost, last_commit
 
 WAIT_S = 10.0
 """For another process that writes."""
+AGAIN_S = 10.0
+"""A file that could not be written is opened again this much later, at the earliest."""
 _WAL_BYTES = 16 * 2**20
 """What the write-ahead log may keep once its content is in the file."""
 _NOT_NOW = {
@@ -95,6 +98,10 @@ class OlderError(DamagedError):
     aside = "older"
 
 
+class _LostTailError(DamagedError):
+    """The end of the write-ahead log cannot be read; all before it can."""
+
+
 class _ForeignError(DamagedError):
     """A file of something else, whole as far as one can tell."""
 
@@ -137,12 +144,18 @@ def opened_or_replaced(
 def opened_as_is(path: Path, layout: Layout) -> sqlite3.Connection:
     """What the file holds, for its owner while the disk is full; without a file, nothing.
 
-    It needs no room, sees no changes and can be closed for a connection that writes.
+    It needs no room; where there is none at all it does not see the write-ahead log.
     """
     with told(path, layout):
-        if path.exists():
-            return _connected(path, "mode=ro&immutable=1")
-        return empty(layout.statements)
+        if not path.exists():
+            return empty(layout.statements)
+        connection = _connected(path, "mode=ro")
+        try:
+            _check_kind(path, layout, connection)
+        except sqlite3.Error:  # no room to read the write-ahead log with
+            connection.close()
+            connection = _connected(path, "mode=ro&immutable=1")
+        return connection
 
 
 def checked(path: Path, layout: Layout) -> sqlite3.Connection:
@@ -165,7 +178,7 @@ def checked(path: Path, layout: Layout) -> sqlite3.Connection:
             if _pragma(connection, "integrity_check") != "ok":
                 raise DamagedError("pages are missing or broken")
             if last is not None and is_lost(path, last):
-                raise DamagedError("transactions in its write-ahead log cannot be read")
+                raise _LostTailError("the last transactions in its write-ahead log are broken")
         except BaseException:
             connection.close()
             raise
@@ -259,10 +272,28 @@ def _replaced(path: Path, layout: Layout, synchronous: Synchronous) -> Path | No
         _move_beside(path, path.with_name(f"{path.name}.lost-{stamp}"))
     except DamagedError as error:
         aside = path.with_name(f"{path.name}.{error.aside}-{stamp}")
+        if isinstance(error, _LostTailError) and _recovered(path, aside, layout, synchronous):
+            return aside
         path.rename(aside)
         _move_beside(path, aside)
     _make(path, layout)
     return aside
+
+
+def _recovered(path: Path, copy: Path, layout: Layout, synchronous: Synchronous) -> bool:
+    """Whether the file is sound up to the broken end of its log, which only the copy has then.
+
+    A process that is killed while it commits can leave such an end, too.
+    """
+    for suffix in ("", "-wal"):
+        shutil.copy2(f"{path}{suffix}", f"{copy}{suffix}")
+    try:
+        with contextlib.closing(_connected(path, "mode=rw")) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        _usable(path, layout, synchronous).close()
+    except (DamagedError, sqlite3.Error):
+        return False
+    return True
 
 
 def _move_beside(path: Path, aside: Path) -> None:

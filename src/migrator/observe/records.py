@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from migrator.core.errors import InputError, NotWrittenError
-from migrator.files.database import opened, opened_as_is, reading, told, transaction
+from migrator.files.database import AGAIN_S, opened, opened_as_is, reading, told, transaction
 from migrator.observe.record_rows import (
     KEYS,
     ActionRecord,
@@ -81,7 +81,7 @@ class Records:
         writer = os.getpid() if pid is None else pid
         began_s = time.time() if began_s is None else began_s
         self._begun = (began_s, scenario, board, driver, policy, seed, writer)
-        self.run = 0
+        self.run, self._again_s = 0, 0.0
         """Its number in the file; 0 until there is room to write it down."""
         try:
             self._connection, self.damaged = opened(path, LAYOUT, "NORMAL")
@@ -113,6 +113,9 @@ class Records:
     def _reopen(self) -> None:
         """Try again to write a file that could not be written when it was opened."""
         if not self.run:
+            if time.monotonic() < self._again_s:  # opening checks the whole file
+                raise NotWrittenError(f"{self.path}: records wait until the disk has room")
+            self._again_s = time.monotonic() + AGAIN_S
             as_is = self._connection
             self._connection, self.damaged = opened(self.path, LAYOUT, "NORMAL")
             as_is.close()

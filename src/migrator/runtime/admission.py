@@ -7,6 +7,7 @@ planned for like the others; one that goes is drained first.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -22,7 +23,6 @@ from migrator.runtime.labels import Labels
 from migrator.runtime.learning import Learning
 from migrator.runtime.recorder import Recorder
 from migrator.runtime.serving import Serving, model_spec
-from migrator.runtime.shared_files import StoreHangsError
 from migrator.runtime.tenant_run import TenantRun, tenant_run
 from migrator.runtime.thinking import Thinking
 from migrator.runtime.trainings import Trainings
@@ -42,6 +42,8 @@ STORE_S = 2.0
 GONE = "it is served elsewhere; ask there"
 _LOOK_S = 0.02
 _PREPARED = 2
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +169,7 @@ class Admission:
         or anew, and `catch_up` brings the rest."""
         try:
             await self.bring(name)
-        except (StoreHangsError, OSError) as error:
+        except (MigratorError, OSError) as error:  # also a full disk
             self._late[name] = str(error)
             self.recorder.event("store", f"{name} begins without it: {error}", tenant=name)
 
@@ -181,13 +183,16 @@ class Admission:
         while True:
             await asyncio.sleep(STORE_S)
             for name in list(self._late):
-                if name not in self.tenants or await self._caught_up(name):
-                    del self._late[name]
+                try:
+                    if name not in self.tenants or await self._caught_up(name):
+                        del self._late[name]
+                except Exception:
+                    _log.exception("%s could not be brought from the shared store", name)
 
     async def _caught_up(self, name: str) -> bool:
         try:
             await self._bring_labels(name)
-        except (StoreHangsError, OSError) as error:
+        except (MigratorError, OSError) as error:  # also a full disk
             self._late[name] = str(error)
             return False
         # what others shared serves from then on

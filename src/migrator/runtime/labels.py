@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from migrator.core.errors import InputError, NotWrittenError
-from migrator.files.database import opened, opened_as_is, told, transaction
+from migrator.files.database import AGAIN_S, opened, opened_as_is, told, transaction
 from migrator.runtime.label_rows import (
     LAYOUT,
     LabelCounts,
@@ -92,7 +93,7 @@ class Labels:
         }
         self.damaged: Path | None = None
         """Where a damaged file was kept aside when this one was opened."""
-        self._writable = True
+        self._writable, self._again_s = True, 0.0
         try:
             self._connection, self.damaged = opened(path, LAYOUT, "FULL")
         except NotWrittenError as error:
@@ -205,10 +206,7 @@ class Labels:
         Trimmed before anything is added: what this transaction adds stays.
         """
         if not self._writable:
-            as_is = self._connection
-            self._connection, self.damaged = opened(self.path, LAYOUT, "FULL")
-            self._writable = True
-            as_is.close()
+            self._reopen()
         tenants = {each.row.tenant for each in wishes}
         with told(self.path, LAYOUT), transaction(self._connection):
             trimmed = self._trim(tenants)
@@ -222,6 +220,20 @@ class Labels:
         self._added |= dict.fromkeys(trimmed, 0)
         self._count([each.row for each in new])
         return came
+
+    def _reopen(self) -> None:
+        """Try again to write a file that could not be written when it was opened."""
+        if time.monotonic() < self._again_s:  # opening checks the whole file
+            raise NotWrittenError(f"{self.path}: labels are refused until the disk has room")
+        self._again_s = time.monotonic() + AGAIN_S
+        as_is = self._connection
+        self._connection, self.damaged = opened(self.path, LAYOUT, "FULL")
+        if self.damaged is not None:
+            _log.error("%s was damaged and is kept as %s", self.path, self.damaged)
+        as_is.close()
+        self._counts, self._writable = self._counted(), True
+        with told(self.path, LAYOUT):
+            self._rows = kept_by_window(self._connection)
 
     def _insert(self, wish: _Wish, space: dict[str, tuple[int, int]]) -> bool | NotKeptError:
         """What another daemon has acknowledged is never refused."""

@@ -57,6 +57,8 @@ async def opened(serving: Serving, learned_before: LearnedBefore) -> AsyncIterat
         share = None
         if serving.shared is not None:
             share = partial(serving.shared.keep_labels, learned_before=learned_before)
+        # one that is still writing labels would be taken for damage
+        await asyncio.to_thread(leftovers.wait_until_gone, orphans)
         # checking a gigabyte of labels takes seconds
         path = serving.folder / "labels.db"
         labels = await asyncio.to_thread(

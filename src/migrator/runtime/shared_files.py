@@ -148,7 +148,10 @@ class SharedFiles:
         self._files.invalidate_cache()  # other machines write here too
         path = self.path(folder)
         try:
-            found = self._limited.call(READ_S, lambda: self._files.find(path, detail=True))
+            # a store that hangs is noticed soon; many names may take long
+            if not self._limited.call(READ_S, lambda: self._files.exists(path)):
+                return {}
+            found = self._limited.call(MANY_S, lambda: self._files.find(path, detail=True))
         except FileNotFoundError:
             return {}
         begin = len(self._root) + 1

@@ -7,6 +7,7 @@ commit is an object of its own. Whoever serves the tenant next reads what all ha
 from __future__ import annotations
 
 import io
+import logging
 import os
 import struct
 import zlib
@@ -19,6 +20,7 @@ from typing import IO
 
 import msgspec
 
+from migrator.core.errors import MigratorError
 from migrator.runtime.label_rows import LearnedBefore, SampleRow
 from migrator.runtime.shared_files import SharedFiles, synced
 
@@ -30,6 +32,8 @@ COMMITS = 1000
 _HEAD = struct.Struct("<II")
 """Of every record: its length and checksum."""
 _ROWS = ".rows"
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -140,17 +144,20 @@ class SharedLabels:
         return {name: found[name] for name in names}
 
     def _drop_old(self, tenant: str, learned_before: LearnedBefore) -> None:
+        """Remove files beyond the limit whose labels are all learned; one at a time in memory."""
         learned = learned_before(tenant)
         if learned is None:
             return
-        left, sizes, old = KEPT_BYTES, self._files.sizes(f"labels/{tenant}"), []
-        for name in sorted((e for e in sizes if e.endswith(_ROWS)), key=_age, reverse=True):
-            left -= sizes[name]
-            if left < 0:
-                old.append(name)
-        for name, content in self._files.read_many(old):
-            if all(each.window < learned for each in _parsed(content)[0]):
-                self._files.remove(name)
+        left = KEPT_BYTES
+        try:
+            sizes = self._files.sizes(f"labels/{tenant}")
+            for name in sorted((e for e in sizes if e.endswith(_ROWS)), key=_age, reverse=True):
+                left -= sizes[name]
+                for _, content in self._files.read_many([name] if left < 0 else []):
+                    if all(each.window < learned for each in _parsed(content)[0]):
+                        self._files.remove(name)
+        except (MigratorError, OSError) as error:  # labels are kept all the same
+            _log.warning("old labels of %s stay in the shared store: %s", tenant, error)
 
 
 def _age(name: str) -> tuple[str, str]:

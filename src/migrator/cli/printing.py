@@ -34,7 +34,7 @@ def complain(sentence: str) -> None:
 
 def print_json(value: object) -> None:
     """The answer as JSON on one line."""
-    print(json.dumps(value, allow_nan=False))
+    print(json.dumps(value, allow_nan=False), flush=True)  # also where a process reads it
 
 
 def compile_first(charge: Charge) -> None:

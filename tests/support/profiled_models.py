@@ -61,6 +61,6 @@ class Fatal(Tiny):
 
     def logits(self, inputs: Tensor) -> Tensor:
         if Path(os.environ["MIGRATOR_TEST_FATAL"]).exists():
-            print("the sky is falling")
+            print("the sky is falling", flush=True)
             os._exit(3)
         return super().logits(inputs)

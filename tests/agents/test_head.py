@@ -214,6 +214,17 @@ def test_who_stays_keeps_those_apart_that_must_be_when_a_gpu_goes(tmp_path: Path
         assert now["c"] != now["d"]
 
 
+def test_a_fallback_from_before_another_tenant_moved_is_not_used(run: ClusterRun) -> None:
+    """a and b must be apart; a would go to the GPU that b has moved to since."""
+    placer, homes = Placer(run.scenario), {"a": "g1", "b": "g2", "c": "g2"}
+    gpus = ["g1", "g2", "g3"]
+    asyncio.run(placer.look_ahead(homes, gpus))
+    planned = placer.thought_out(["a"], homes, ["g2", "g3"])
+    assert planned is not None
+    assert planned["a"] == "g3"
+    assert placer.thought_out(["a"], homes | {"b": "g3"}, ["g2", "g3"]) is None
+
+
 def test_a_gpu_that_refuses_a_tenant_is_asked_again_and_the_reason_told(run: ClusterRun) -> None:
     agents = Agents()
     agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -63,12 +64,14 @@ def test_mps_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     programs.smi()
     programs.mps()
     programs.on_path(monkeypatch)
-    with opened("mps", 0, state=tmp_path) as driver:
-        assert (driver.name, driver.gpu().board.name) == ("mps", "H200-141GB")
-    with opened("mps", 0, state=tmp_path, limit_memory=True) as driver:
-        share = driver.create(Place(0, "1g.18gb"))
-        assert driver.environment(share)["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=16384M"
-        driver.destroy(share)
+    with tempfile.TemporaryDirectory(prefix="mps") as folder:  # sockets need a short path
+        state = Path(folder)
+        with opened("mps", 0, state=state) as driver:
+            assert (driver.name, driver.gpu().board.name) == ("mps", "H200-141GB")
+        with opened("mps", 0, state=state, limit_memory=True) as driver:
+            share = driver.create(Place(0, "1g.18gb"))
+            assert driver.environment(share)["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=16384M"
+            driver.destroy(share)
 
 
 def test_mig_is_found_through_nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,12 +106,16 @@ class Placer:
     def thought_out(
         self, names: Sequence[str], homes: Mapping[str, str], alive: Collection[str]
     ) -> dict[str, str] | None:
-        """Where these go, all of whom lived on one GPU that went; None: it has to be found."""
+        """Where these go, all of which lived on one GPU that failed; None: it must be searched.
+
+        A fallback that was computed before another tenant moved could break a rule: it is not used.
+        """
         gone = {homes.get(each) for each in names}
         planned = self._fallbacks.get(gone.pop() or "") if len(gone) == 1 else None
         if planned is None or any(planned.get(each) not in alive for each in names):
             return None
-        return planned
+        unchanged = all(planned.get(each) == homes[each] for each in homes if each not in names)
+        return planned if unchanged else None
 
 
 def _situation(homes: Mapping[str, str], alive: Collection[str]) -> object:

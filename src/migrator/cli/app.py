@@ -59,12 +59,16 @@ def main() -> NoReturn:
     try:
         sys.stdout.flush()
     except OSError as error:
-        # Nothing more can be written there; keep the interpreter from trying again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = FAILED
-        if not isinstance(error, BrokenPipeError):
-            complain(f"the answer could not be written: {error.strerror}; free some space")
+        code = _report_write_error(error)
     sys.exit(code)
+
+
+def _report_write_error(error: OSError) -> int:
+    """Say once why standard output cannot be written, and drop what is left to write."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if not isinstance(error, BrokenPipeError):  # a reader such as head or less has seen enough
+        complain(f"the answer could not be written: {error.strerror}; free some space")
+    return FAILED
 
 
 def _interrupt(_number: int, frame: FrameType | None) -> None:
@@ -94,9 +98,6 @@ def _run() -> int:
     except KeyboardInterrupt:
         complain("interrupted")
         return INTERRUPTED
-    except BrokenPipeError:
-        return FAILED  # the reader (head, less) has seen enough
     except OSError as error:
-        complain(f"the answer could not be written: {error.strerror}; free some space")
-        return FAILED
+        return _report_write_error(error)
     return 0

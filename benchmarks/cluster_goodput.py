@@ -18,11 +18,11 @@ from time import perf_counter
 from machine import describe_machine
 from placement import GPU, entry
 
-from migrator.cluster.place import place
-from migrator.cluster.simulate import simulate_placed
-from migrator.cluster.workers import open_workers
+from migrator.cluster.placement.place import place
+from migrator.cluster.placement.simulate import simulate_placed
+from migrator.cluster.placement.workers import open_workers
 from migrator.core.cluster import ClusterScenario
-from migrator.scenario.cluster import parse_cluster
+from migrator.workload.cluster import parse_cluster
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 KINDS = (0, 4)

@@ -35,10 +35,10 @@ import msgspec
 import yaml
 from machine import describe_machine
 
-from migrator.agents.cluster_run import ClusterRun, read_run
-from migrator.agents.ray_connection import NAMESPACE, imported
-from migrator.agents.ray_head import started
-from migrator.agents.reports import ClusterMap
+from migrator.cluster.fleet.cluster_run import ClusterRun, read_run
+from migrator.cluster.fleet.ray_connection import NAMESPACE, imported
+from migrator.cluster.fleet.ray_head import started
+from migrator.cluster.fleet.reports import ClusterMap
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 NODES = {"g1": "n1", "g2": "n2", "g3": "n3"}

@@ -20,8 +20,8 @@ from migrator.core.catalogue import board
 from migrator.gpu.driver import Place
 from migrator.gpu.emulated import EmulatedDriver
 from migrator.learn.registry import build
-from migrator.scenario.live import LiveTenant
 from migrator.serve.worker import loaded, warmed
+from migrator.workload.live import LiveTenant
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,12 @@ from migrator.core.instance import Kind
 from migrator.core.profile import Overhead
 from migrator.core.scenario import Drift, Scenario, ServedTenant
 from migrator.core.share import Holding
-from migrator.observe.record_rows import RunRecords, UnitRecord, VersionRecord, WindowRecord
+from migrator.live.tenant_run import FEWEST_LABELS
 from migrator.policies.equal_mig import equal_allocation
 from migrator.policies.policy import Observation, Policy, TenantView
-from migrator.runtime.tenant_run import FEWEST_LABELS
-from migrator.scenario.live import LiveScenario, LiveTenant
+from migrator.records.rows import RunRecords, UnitRecord, VersionRecord, WindowRecord
 from migrator.simulate.run import overheads_s
+from migrator.workload.live import LiveScenario, LiveTenant
 
 Sent = Mapping[str, Any]
 """What `migrator load --json` says."""

@@ -11,11 +11,11 @@ import argparse
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.traces.formats import load_trace
-from migrator.traces.generator import generate
-from migrator.traces.kinds import KINDS, Kind
-from migrator.traces.real import real_file
-from migrator.traces.statistics import LAGS_S, Statistics, statistics_of
+from migrator.workload.traces.formats import load_trace
+from migrator.workload.traces.generator import generate
+from migrator.workload.traces.kinds import KINDS, Kind
+from migrator.workload.traces.real import real_file
+from migrator.workload.traces.statistics import LAGS_S, Statistics, statistics_of
 
 WINDOW_S = 200
 

@@ -15,8 +15,8 @@ from visible import Room, asked_for
 from migrator.core.instance import Instance
 from migrator.forecast.registry import forecaster
 from migrator.policies.registry import policy
-from migrator.scenario.file import read_scenario
 from migrator.simulate.run import run
+from migrator.workload.file import read_scenario
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 FILES = ("live.yaml", "quickstart.yaml", "workloads/w*.yaml")

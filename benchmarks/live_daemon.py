@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from migrator.observe.record_rows import RunRecords
-from migrator.observe.records import read_records
+from migrator.records.rows import RunRecords
+from migrator.records.store import read_records
 
 MIGRATOR = (sys.executable, "-m", "migrator")
 HERE = Path(__file__).parent

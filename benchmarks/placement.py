@@ -22,16 +22,16 @@ from typing import Any
 from machine import describe_machine
 from matplotlib.figure import Figure
 
-from migrator.cluster.place import place
-from migrator.cluster.workers import open_workers
+from migrator.cluster.placement.place import place
+from migrator.cluster.placement.workers import open_workers
 from migrator.core.catalogue import board
 from migrator.core.cluster import ClusterScenario
 from migrator.core.problem import Charge
 from migrator.core.profiles import profile
 from migrator.core.service import Service
 from migrator.plan.solve import ready
-from migrator.scenario.cluster import parse_cluster
-from migrator.scenario.load import highest_rps
+from migrator.workload.cluster import parse_cluster
+from migrator.workload.load import highest_rps
 
 SIZES = (10, 30, 100, 300, 1000)
 GPU = "H200-141GB"

@@ -29,8 +29,8 @@ from visible import Asked, Decided, Room, Visible, asked_for, followed, visible
 
 from migrator.core.catalogue import board
 from migrator.learn.registry import benchmark, build
-from migrator.observe.record_rows import RunRecords
-from migrator.scenario.live import read_live
+from migrator.records.rows import RunRecords
+from migrator.workload.live import read_live
 
 GPU, SLO_MS, BATCH, PIXELS = "A100-40GB", 400, 4, 16
 RATES_RPS = {"photos": 24, "cameras": 10}

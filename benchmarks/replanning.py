@@ -24,8 +24,8 @@ from migrator.reproduce.windows_apart import (
     pair_name,
 )
 from migrator.simulate.compare import run_all
-from migrator.traces.kinds import KINDS
-from migrator.traces.real import VARIABLE
+from migrator.workload.traces.kinds import KINDS
+from migrator.workload.traces.real import VARIABLE
 
 PROCESSES = 2
 

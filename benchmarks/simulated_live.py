@@ -23,11 +23,11 @@ from live_daemon import HERE, MIGRATOR, environment, served, write_scenario
 from machine import describe_machine
 
 from migrator.core.outcome import RunOutcome, Tally
-from migrator.files.yaml_file import load_yaml
 from migrator.forecast.registry import forecaster
+from migrator.io.yaml_file import load_yaml
 from migrator.policies.registry import policy
-from migrator.scenario.live import read_live
 from migrator.simulate.run import run
+from migrator.workload.live import read_live
 
 POLICIES = ("migrator", "static-4-3", "paris")
 WINDOW_S = 30

@@ -19,9 +19,9 @@ from time import perf_counter
 
 from migrator.forecast.registry import forecaster
 from migrator.policies.registry import policy
-from migrator.scenario.workloads import workload
 from migrator.simulate.compare import prepare
 from migrator.simulate.run import run
+from migrator.workload.workloads import workload
 
 LOADS = (0.3, 0.5, 0.7, 0.9)
 WORKLOADS = ("W1", "W3", "W8")

@@ -45,10 +45,10 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from migrator.learn.registry import benchmark
-from migrator.observe.record_rows import RunRecords
-from migrator.observe.records import read_records, read_runs
-from migrator.runtime.labels import PER_CLASS_KEPT, WINDOWS_KEPT
-from migrator.runtime.versions import Versions
+from migrator.live.labels import PER_CLASS_KEPT, WINDOWS_KEPT
+from migrator.live.versions import Versions
+from migrator.records.rows import RunRecords
+from migrator.records.store import read_records, read_runs
 from migrator.serve.limits import Limits
 
 TENANTS = ("photos", "cameras", "scans")

@@ -14,7 +14,7 @@ from enum import StrEnum
 from migrator.core.catalogue import Board
 from migrator.core.instance import Instance, Kind, Task
 from migrator.core.placement import find_placement
-from migrator.observe.record_rows import UnitRecord
+from migrator.records.rows import UnitRecord
 
 READY, WARMING = "ready", "warming"
 

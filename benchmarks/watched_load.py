@@ -22,7 +22,7 @@ from migrator.load.run import questions_of
 from migrator.load.samples import Questions
 from migrator.load.schedule import schedule
 from migrator.load.server import Server
-from migrator.scenario.live import LiveScenario, read_live
+from migrator.workload.live import LiveScenario, read_live
 
 NO_ANSWER = -1
 LABELS_RPS = 8.0

@@ -19,11 +19,11 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from support.executor_plans import random_slots
 from support.executor_world import World
 
+from migrator.control import transition
+from migrator.control.executor import Executor
+from migrator.control.transition import Order
 from migrator.core.catalogue import board
 from migrator.core.instance import Kind
-from migrator.execute import transition
-from migrator.execute.executor import Executor
-from migrator.execute.transition import Order
 
 BOARDS = ("A100-40GB", "A30-24GB", "H200-141GB")
 BEGUN_S, RUN_S = 5.0, 130.0

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from migrator.scenario.workloads import quickstart_yaml, workload_yaml, workloads
+from migrator.workload.workloads import quickstart_yaml, workload_yaml, workloads
 
 
 def main() -> None:

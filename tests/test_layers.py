@@ -12,28 +12,28 @@ SOURCE = Path(__file__).parent.parent / "src" / "migrator"
 
 MAY_IMPORT = {
     "core": set(),
-    "files": {"core"},
-    "traces": {"core"},
-    "scenario": {"core", "files", "traces"},
+    "io": {"core"},
+    "workload": {"core", "io"},
     "forecast": {"core"},
-    "plan": {"core", "files"},
-    "execute": {"core"},
+    "plan": {"core", "io"},
+    "control": {"core"},
     "learn": {"core"},
-    "gpu": {"core", "files"},
+    "gpu": {"core", "io"},
     "profiling": {"core", "gpu", "learn"},
-    "observe": {"core", "files"},
+    "records": {"core", "io"},
+    "report": {"core", "io", "records"},
     "serve": {"core", "gpu", "learn"},
-    "dashboard": {"core", "files", "observe", "serve"},
-    "load": {"core", "learn", "scenario", "traces"},
+    "dashboard": {"core", "io", "records", "report", "serve"},
+    "load": {"core", "learn", "workload"},
     "policies": {"core", "plan", "forecast"},
-    "cluster": {"core", "files", "forecast", "plan", "policies", "scenario", "simulate", "traces"},
+    "cluster.placement": {"core", "io", "forecast", "plan", "policies", "workload", "simulate"},
 }
-"""Packages not named here (simulate, runtime, agents, cli) compose the others."""
+"""Packages not named here (simulate, live, cluster.fleet, cli) compose the others."""
 
 APART = [
-    ("simulate", "runtime"),
-    ("runtime", "simulate"),
-    *((below, "agents") for below in ("simulate", "runtime", "reproduce")),
+    ("simulate", "live"),
+    ("live", "simulate"),
+    *((below, "cluster.fleet") for below in ("simulate", "live", "reproduce")),
 ]
 
 
@@ -42,7 +42,12 @@ def _modules() -> list[Path]:
 
 
 def _package(path: Path) -> str:
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    return _unit(path.relative_to(SOURCE).with_suffix("").parts)
+
+
+def _unit(parts: tuple[str, ...]) -> str:
+    """The package, and of `cluster` which half of it."""
+    return ".".join(parts[:2]) if parts[0] == "cluster" and len(parts) > 1 else parts[0]
 
 
 def _imported(path: Path) -> Iterator[str]:
@@ -56,7 +61,7 @@ def _imported(path: Path) -> Iterator[str]:
 
 def _ours(path: Path) -> set[str]:
     names = [name.split(".") for name in _imported(path) if name.split(".")[0] == "migrator"]
-    return {parts[1] for parts in names if len(parts) > 1}
+    return {_unit(tuple(parts[1:])) for parts in names if len(parts) > 1}
 
 
 @pytest.mark.parametrize("path", _modules(), ids=lambda p: str(p.relative_to(SOURCE)))
@@ -91,7 +96,7 @@ def test_profiling_runs_there_too_and_loads_torch_in_its_workers_only() -> None:
     assert not {"torch", "numba", "pydantic", "typer"} & set(done.stdout.split())
 
 
-@pytest.mark.parametrize("package", ["core", "plan", "policies", "simulate", "scenario", "cli"])
+@pytest.mark.parametrize("package", ["core", "plan", "policies", "simulate", "workload", "cli"])
 def test_nothing_else_loads_what_models_are_made_of(package: str) -> None:
     heavy = {"torch", "transformers", "safetensors", "PIL", "torchvision"}
     for path in (SOURCE / package).rglob("*.py"):

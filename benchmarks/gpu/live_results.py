@@ -21,11 +21,11 @@ from found_live import as_found, even_split
 
 from migrator.core.outcome import RunOutcome
 from migrator.forecast.registry import forecaster
-from migrator.observe.record_rows import RunRecords
-from migrator.observe.records import read_records
 from migrator.policies.registry import policy
-from migrator.scenario.live import read_live
+from migrator.records.rows import RunRecords
+from migrator.records.store import read_records
 from migrator.simulate.run import run
+from migrator.workload.live import read_live
 
 PARTS = ("create_s", "load_s", "context_s", "copy_s", "first_s", "warm_s")
 

@@ -7,7 +7,7 @@ from visible import Decided, Room, asked_for, followed, visible
 
 from migrator.core.catalogue import board
 from migrator.core.instance import Instance, Kind, Task
-from migrator.observe.record_rows import UnitRecord
+from migrator.records.rows import UnitRecord
 
 A100 = board("A100-40GB")
 

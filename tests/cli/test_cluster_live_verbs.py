@@ -12,10 +12,10 @@ from support.live_daemon import scenario_file
 from support.ray_nodes import ray_folder
 from typer.testing import CliRunner
 
-from migrator.agents import ray_connection
-from migrator.agents.cluster_run import read_run
 from migrator.cli import app
 from migrator.cli.cluster_serve import store_address
+from migrator.cluster.fleet import ray_connection
+from migrator.cluster.fleet.cluster_run import read_run
 
 
 def said(*arguments: str) -> tuple[int, str]:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from support.agents import cluster_file, cluster_run
 
-from migrator.agents.ray_connection import HEAD, NAMESPACE, agents_of
-from migrator.agents.ray_stop import Ending
 from migrator.cli import cluster_serve
+from migrator.cluster.fleet.ray_connection import HEAD, NAMESPACE, agents_of
+from migrator.cluster.fleet.ray_stop import Ending
 from migrator.core.errors import InputError, MigratorError
 
 

@@ -12,7 +12,7 @@ from support.live_records import Made, write_run
 from support.live_scenarios import live_file
 from support.page_server import shown
 
-from migrator.observe.records import read_records, read_runs
+from migrator.records.store import read_records, read_runs
 
 
 def said(*arguments: str) -> tuple[int, str, str]:

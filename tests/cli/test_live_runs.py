@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 from migrator.cli import app
 from migrator.cli.live_runs import asked, beside_file, found, is_there, records_file
 from migrator.core.errors import InputError
-from migrator.observe.live_standing import Life
-from migrator.observe.record_rows import RunRow
+from migrator.records.rows import RunRow
+from migrator.records.standing import Life
 
 RUN = RunRow(1, time.time(), None, "live", "A100-40GB", "emulated", "migrator", 0, os.getpid())
 

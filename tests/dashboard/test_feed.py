@@ -14,8 +14,8 @@ from migrator.dashboard import feed as feed_module
 from migrator.dashboard.feed import Feed
 from migrator.dashboard.marker import Marker
 from migrator.dashboard.news import Update, news
-from migrator.observe.record_rows import SecondRecord
-from migrator.observe.records import Records
+from migrator.records.rows import SecondRecord
+from migrator.records.store import Records
 
 EVERY_S = 0.02
 Frames = AsyncGenerator[bytes, None]

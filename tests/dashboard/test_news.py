@@ -15,7 +15,7 @@ from migrator.dashboard import news as news_module
 from migrator.dashboard.columns import COLUMNS
 from migrator.dashboard.marker import Marker
 from migrator.dashboard.news import HISTORY_S, news, whole
-from migrator.observe.record_rows import (
+from migrator.records.rows import (
     ActionRecord,
     PlanRecord,
     SecondRecord,
@@ -24,7 +24,7 @@ from migrator.observe.record_rows import (
     VersionRecord,
     WindowRecord,
 )
-from migrator.observe.records import Records, read_records
+from migrator.records.store import Records, read_records
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from support.live_records import Made, write_run
 from support.page_server import shown
 from support.scenarios import Fixed, Flat, scenario, serves, tenant
 
-from migrator.observe.simulation_records import Simulated, write_simulations
+from migrator.records.simulated import Simulated, write_simulations
 from migrator.simulate.run import overheads_s, run
 
 ADMIN, PHOTOS, CAMERAS = "admin-token-of-the-test", "photos-token-of-the-test", "cameras-token-x-1"

@@ -6,8 +6,8 @@ import json
 from functools import partial
 from pathlib import Path
 
-from migrator.scenario.file import read_scenario
 from migrator.simulate.compare import Job
+from migrator.workload.file import read_scenario
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent.parent / "examples"

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from migrator.core.catalogue import board, boards
 from migrator.core.errors import InputError
 from migrator.core.placement import maximal_placement_sets
-from migrator.files.yaml_file import load_yaml
 from migrator.gpu.driver import Gpu, Place
 from migrator.gpu.layout import Layout
 from migrator.gpu.layout_file import (
@@ -25,6 +24,7 @@ from migrator.gpu.layout_file import (
     parse_layout,
     read_layout,
 )
+from migrator.io.yaml_file import load_yaml
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "layouts"
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from migrator.core.errors import InputError
 from migrator.core.instance import Instance, Kind, Task
 from migrator.core.plan import Allocation, Plan, Retraining
-from migrator.files.strict import key_path
+from migrator.io.strict import key_path
 from migrator.plan.plan_file import parse_plan, plan_to_json, read_plan
 
 Keys = tuple[str | int, ...]

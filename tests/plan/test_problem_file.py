@@ -17,7 +17,7 @@ from migrator.core.errors import InputError
 from migrator.core.instance import Instance, Kind, Task
 from migrator.core.placement import placement_sets
 from migrator.core.problem import Charge, Initial, Problem, RunningRetraining, Tenant
-from migrator.files.strict import key_path
+from migrator.io.strict import key_path
 from migrator.plan.problem_file import parse_problem, problem_to_json, read_problem
 
 DELETED = object()

@@ -18,7 +18,7 @@ from migrator.gpu.mig import FAKE_NVML
 from migrator.profiling import measurements as listed
 from migrator.profiling import run as profiling_run
 from migrator.profiling.__main__ import main
-from migrator.scenario.file import read_scenario
+from migrator.workload.file import read_scenario
 
 TINY = "support.tiny_model:Tiny"
 

@@ -7,7 +7,7 @@ import pytest
 from support.reproduction import outcomes_of
 
 from migrator.core.profiles import profile
-from migrator.observe.page import Bars, HeatMap, Lines, Note, Section, Table
+from migrator.report.page import Bars, HeatMap, Lines, Note, Section, Table
 from migrator.reproduce.evaluation import PAPERS_PEERS
 from migrator.reproduce.experiment import Setting
 from migrator.reproduce.overhead import PassJob, PassOutcome, hidden_in

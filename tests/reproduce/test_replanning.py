@@ -9,7 +9,7 @@ from support.outcomes import run
 from support.reproduction import outcomes_of
 
 from migrator.core.outcome import RunOutcome
-from migrator.observe.page import Bars, Note, Section, Table
+from migrator.report.page import Bars, Note, Section, Table
 from migrator.reproduce.experiment import Outcomes, Setting
 from migrator.reproduce.registry import experiment
 from migrator.reproduce.replanning import NAMES, PAIRS

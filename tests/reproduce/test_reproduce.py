@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from migrator.cli import app
 from migrator.core.errors import InputError
-from migrator.observe.page_html import write_page
+from migrator.report.page_html import write_page
 from migrator.reproduce.experiment import Setting
 from migrator.reproduce.registry import experiment, experiments
 from migrator.reproduce.reproduce import (

@@ -15,8 +15,8 @@ from migrator.reproduce.sources import (
     Supposing,
     WorkloadSource,
 )
-from migrator.scenario.load import highest_rps
-from migrator.scenario.workloads import workload
+from migrator.workload.load import highest_rps
+from migrator.workload.workloads import workload
 
 
 def _mean_rps(scenario: Scenario, at: int) -> float:

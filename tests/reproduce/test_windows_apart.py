@@ -22,9 +22,9 @@ from migrator.reproduce.windows_apart import (
     lead_of,
     offset,
 )
-from migrator.scenario.load import highest_rps
 from migrator.simulate.compare import Job
-from migrator.traces.kinds import KINDS
+from migrator.workload.load import highest_rps
+from migrator.workload.traces.kinds import KINDS
 
 PAIR = ("azure", "azure-bursty")
 

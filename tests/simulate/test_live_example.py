@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from migrator.core.outcome import RunOutcome
-from migrator.scenario.file import read_scenario
 from migrator.simulate.compare import Job
+from migrator.workload.file import read_scenario
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "live.yaml"
 

@@ -12,7 +12,7 @@ import httpx
 import numpy as np
 import yaml
 
-from migrator.agents.cluster_run import ClusterRun, read_run
+from migrator.cluster.fleet.cluster_run import ClusterRun, read_run
 from migrator.learn.registry import benchmark
 from support.live_daemon import LIMIT_S, MODEL, PROFILES
 from support.means_model import Means

@@ -23,18 +23,18 @@ from typing import Any
 import numpy as np
 
 from migrator.core.catalogue import boards
-from migrator.files import database
-from migrator.files.database import DamagedError, Layout
 from migrator.gpu import journal_file
 from migrator.gpu.change import Op
 from migrator.gpu.deed import State
 from migrator.gpu.driver import Gpu, GpuInstance, Place
 from migrator.gpu.journal import Journal
-from migrator.observe import record_tables
-from migrator.observe.record_rows import EventRecord, SecondRecord, WindowRecord
-from migrator.observe.records import Records
-from migrator.runtime import label_rows
-from migrator.runtime.labels import Labels
+from migrator.io import database
+from migrator.io.database import DamagedError, Layout
+from migrator.live import label_rows
+from migrator.live.labels import Labels
+from migrator.records import tables
+from migrator.records.rows import EventRecord, SecondRecord, WindowRecord
+from migrator.records.store import Records
 
 GPU = Gpu(0, "GPU-0", "a GPU", boards()["A100-40GB"], "boot-1", "1", True, "mig")
 Rows = dict[str, list[tuple[Any, ...]]]
@@ -111,7 +111,7 @@ _ONE_MORE_LABEL = (
 )
 KINDS = {
     "journal": Kind(journal_file.LAYOUT, _write_journal, _ONE_MORE_DEED, _open_journal),
-    "records": Kind(record_tables.LAYOUT, _write_records, _ONE_MORE_EVENT, _open_records),
+    "records": Kind(tables.LAYOUT, _write_records, _ONE_MORE_EVENT, _open_records),
     "labels": Kind(label_rows.LAYOUT, _write_labels, _ONE_MORE_LABEL, _open_labels),
 }
 

@@ -7,11 +7,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from migrator.cluster.demand import kinds_of
-from migrator.cluster.measure import Question, goodput
+from migrator.cluster.placement.demand import kinds_of
+from migrator.cluster.placement.measure import Question, goodput
 from migrator.core.cluster import ClusterScenario
 from migrator.core.errors import InfeasibleError
-from migrator.scenario.cluster import parse_cluster
+from migrator.workload.cluster import parse_cluster
 
 MODELS = ("resnet-50", "bert-base", "mobilenet-v2", "vit-b-16", "inception-v3")
 

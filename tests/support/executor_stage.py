@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from migrator.control import events as ev
+from migrator.control.executor import Executor
 from migrator.core.catalogue import Board, board
 from migrator.core.instance import Instance, Kind, Task
 from migrator.core.share import Holding
-from migrator.execute import events as ev
-from migrator.execute.executor import Executor
 
 A100 = board("A100-40GB")
 

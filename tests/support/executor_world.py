@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from migrator.control import events as ev
+from migrator.control.executor import Executor
+from migrator.control.trials import RESUMED
+from migrator.control.units import State
 from migrator.core.catalogue import Board
 from migrator.core.instance import Instance, Kind, Task
 from migrator.core.placement import Placement, find_placement
-from migrator.execute import events as ev
-from migrator.execute.executor import Executor
-from migrator.execute.trials import RESUMED
-from migrator.execute.units import State
 
 Slots = Sequence[tuple[Instance, ...]]
 

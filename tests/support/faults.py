@@ -11,7 +11,7 @@ from typing import Any
 from migrator.gpu.driver import GpuInstance
 from migrator.gpu.drivers import opened
 from migrator.gpu.processes import exists
-from migrator.observe.records import read_records
+from migrator.records.store import read_records
 from support.live_daemon import LIMIT_S, Served, samples
 from support.serving import children
 

@@ -12,9 +12,9 @@ from migrator.learn.model import Inputs, Labels
 from migrator.learn.registry import benchmark
 from migrator.learn.retraining import Settings, retrain
 from migrator.learn.samples import Samples, WindowData
-from migrator.runtime import labels as kept
-from migrator.runtime.label_data import remember
-from migrator.runtime.training_job import TrainingJob
+from migrator.live import labels as kept
+from migrator.live.label_data import remember
+from migrator.live.training_job import TrainingJob
 from migrator.serve.assignment import ModelSpec
 from support.tiny_model import Tiny
 

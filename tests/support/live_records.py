@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
-from migrator.observe.record_rows import (
+from migrator.records.rows import (
     Record,
     SecondRecord,
     TenantWindowRecord,
@@ -21,7 +21,7 @@ from migrator.observe.record_rows import (
     VersionRecord,
     WindowRecord,
 )
-from migrator.observe.records import Records
+from migrator.records.store import Records
 
 WINDOW_S, SLOTS, WINDOWS = 20.0, 20, 3
 TENANTS = ("photos", "cameras")

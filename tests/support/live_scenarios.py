@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from migrator.scenario.live import LiveScenario, read_live
+from migrator.workload.live import LiveScenario, read_live
 
 PROFILES = Path(__file__).parents[2] / "examples" / "live.profiles.json"
 

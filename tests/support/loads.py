@@ -9,7 +9,7 @@ from typing import Any
 from migrator.core.load_outcome import ClientTally, LoadOutcome
 from migrator.load.run import LoadSettings, load, questions_of
 from migrator.load.schedule import schedule
-from migrator.scenario.live import LiveScenario
+from migrator.workload.live import LiveScenario
 
 
 def loaded(live: LiveScenario, url: str, **keys: Any) -> LoadOutcome:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from migrator.agents.ray_connection import NAMESPACE, imported
+from migrator.cluster.fleet.ray_connection import NAMESPACE, imported
 from support.agents import VARIABLES
 
 _NODE: dict[str, Any] = {

@@ -8,23 +8,23 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from migrator.control.events import Created, Ready
 from migrator.core.instance import Instance, Kind, Task
 from migrator.core.plan import Plan
 from migrator.core.problem import Charge, Problem, Tenant
 from migrator.core.share import Holding
-from migrator.execute.events import Created, Ready
 from migrator.gpu.driver import Place
 from migrator.gpu.drivers import opened
+from migrator.live.daemon import Daemon
+from migrator.live.goodput import Goodput
+from migrator.live.label_rows import LabelCounts
+from migrator.live.metrics import collectors
+from migrator.live.serving import Serving
+from migrator.live.watched import Watched
 from migrator.policies.policy import Decision
-from migrator.runtime.daemon import Daemon
-from migrator.runtime.goodput import Goodput
-from migrator.runtime.label_rows import LabelCounts
-from migrator.runtime.metrics import collectors
-from migrator.runtime.serving import Serving
-from migrator.runtime.watched import Watched
-from migrator.scenario.live import read_live
 from migrator.serve.backend import Backend
 from migrator.serve.metrics import metrics_parts
+from migrator.workload.live import read_live
 from support.api_server import backend
 from support.live_daemon import scenario_file
 

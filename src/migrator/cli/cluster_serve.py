@@ -14,12 +14,12 @@ from typing import Any
 
 import msgspec
 
-from migrator.agents.cluster_run import ClusterRun, read_run
-from migrator.agents.overview import overview_text
-from migrator.agents.ray_connection import begun, connected, head_of, nodes_of
-from migrator.agents.ray_head import started
-from migrator.agents.ray_stop import end_cluster
-from migrator.agents.reports import ClusterMap
+from migrator.cluster.fleet.cluster_run import ClusterRun, read_run
+from migrator.cluster.fleet.overview import overview_text
+from migrator.cluster.fleet.ray_connection import begun, connected, head_of, nodes_of
+from migrator.cluster.fleet.ray_head import started
+from migrator.cluster.fleet.ray_stop import end_cluster
+from migrator.cluster.fleet.reports import ClusterMap
 from migrator.core.errors import InputError, MigratorError
 from migrator.gpu.state import state_folder
 

@@ -34,8 +34,8 @@ def stop(address: Address = "auto", scenario: Scenario = None, yes: Yes = False)
     Example:  migrator cluster stop auto --yes
     """
     require_extra("cluster", "migrator cluster stop")
-    from migrator.agents.ray_connection import begun, connected, the_only
-    from migrator.agents.ray_stop import end_cluster
+    from migrator.cluster.fleet.ray_connection import begun, connected, the_only
+    from migrator.cluster.fleet.ray_stop import end_cluster
 
     _require_terminal(yes)
     with connected(address) as ray:
@@ -64,7 +64,7 @@ def drain(
     Example:  migrator cluster drain rack-a-1 --yes
     """
     require_extra("cluster", "migrator cluster drain")
-    from migrator.agents.ray_connection import connected, head_of
+    from migrator.cluster.fleet.ray_connection import connected, head_of
 
     _require_terminal(yes)
     with connected(address) as ray:
@@ -90,7 +90,7 @@ def undrain(gpu: Gpu, address: Address = "auto", scenario: Scenario = None) -> N
     Example:  migrator cluster undrain rack-a-1
     """
     require_extra("cluster", "migrator cluster undrain")
-    from migrator.agents.ray_connection import connected, head_of
+    from migrator.cluster.fleet.ray_connection import connected, head_of
 
     with connected(address) as ray:
         print(_order(ray, head_of(ray, scenario), gpu, drained=False))

@@ -17,7 +17,7 @@ from migrator.cli.printing import BAD_INPUT, complain, print_json, progress, war
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
-    from migrator.cluster.workers import Workers
+    from migrator.cluster.placement.workers import Workers
     from migrator.core.cluster import ClusterOutcome, ClusterPlan, ClusterScenario
 
 group = typer.Typer(
@@ -70,13 +70,13 @@ def plan_cluster(
 
     Example:  migrator cluster plan examples/cluster.yaml --json > placement.json
     """
-    from migrator.cluster.current import read_current
-    from migrator.cluster.place import MOST_PLANNED, place
-    from migrator.cluster.workers import open_workers
-    from migrator.observe.cluster_json import plan_json
-    from migrator.observe.cluster_report import check_placement_path, draw_placement
-    from migrator.observe.cluster_text import plan_table
-    from migrator.scenario.cluster import read_cluster
+    from migrator.cluster.placement.current import read_current
+    from migrator.cluster.placement.place import MOST_PLANNED, place
+    from migrator.cluster.placement.workers import open_workers
+    from migrator.report.cluster_json import plan_json
+    from migrator.report.cluster_report import check_placement_path, draw_placement
+    from migrator.report.cluster_text import plan_table
+    from migrator.workload.cluster import read_cluster
 
     if out is not None:
         check_placement_path(out)
@@ -113,12 +113,12 @@ def simulate_cluster(
     as_json: bool,
 ) -> None:
     """Place a cluster's tenants, run every GPU, and print what became of every request."""
-    from migrator.cluster.workers import open_workers
+    from migrator.cluster.placement.workers import open_workers
     from migrator.core.comparison import leads, summarise
-    from migrator.observe.cluster_json import outcome_json
-    from migrator.observe.cluster_text import outcome_table
-    from migrator.observe.run_json import runs_json
-    from migrator.observe.run_text import comparison_table
+    from migrator.report.cluster_json import outcome_json
+    from migrator.report.cluster_text import outcome_table
+    from migrator.report.run_json import runs_json
+    from migrator.report.run_text import comparison_table
 
     read = read_run(scenario, seed, windows, forecaster)
     warm({each or read.policy for each in policies} | {"migrator"})
@@ -140,7 +140,7 @@ def read_run(
     """A cluster scenario to be run, with what the options say in its place."""
     from migrator.core.scenario import HIGHEST_SEED, MOST_WINDOWS
     from migrator.forecast.registry import forecaster as forecaster_named
-    from migrator.scenario.cluster import read_cluster
+    from migrator.workload.cluster import read_cluster
 
     for option, value, least, most in (
         ("--windows", windows, 1, MOST_WINDOWS),
@@ -157,8 +157,8 @@ def cluster_outcomes(
     scenario: ClusterScenario, policies: Sequence[str | None], workers: Workers, *, drawn: bool
 ) -> list[ClusterOutcome]:
     """One placement, run under every policy: they differ in nothing but what each GPU does."""
-    from migrator.cluster.place import place
-    from migrator.cluster.simulate import require_all_placed, simulate_placed
+    from migrator.cluster.placement.place import place
+    from migrator.cluster.placement.simulate import require_all_placed, simulate_placed
 
     plan = place(scenario, workers)
     require_all_placed(plan)

@@ -64,11 +64,11 @@ def compare(
     A cluster's tenants are placed once per seed; every policy then runs that placement.
     """
     from migrator.core.comparison import summarise
-    from migrator.observe.run_text import comparison_table
     from migrator.policies.registry import policies as known
+    from migrator.report.run_text import comparison_table
 
     if figure is not None:
-        from migrator.observe.comparison_figure import check_comparison_path, draw_comparison
+        from migrator.report.comparison_figure import check_comparison_path, draw_comparison
 
         check_comparison_path(figure)
     every = [each for each in known() if not each.startswith("static-")]
@@ -116,8 +116,8 @@ class _Given:
 
 def _given(paths: Sequence[Path], seeds: int) -> list[_Given]:
     """Every scenario once; all of them are read before anything runs."""
-    from migrator.scenario.cluster import is_cluster, read_cluster
-    from migrator.scenario.file import read_scenario
+    from migrator.workload.cluster import is_cluster, read_cluster
+    from migrator.workload.file import read_scenario
 
     clusters = {path: is_cluster(path) for path in dict.fromkeys(paths)}
     read = {
@@ -157,8 +157,8 @@ def _jobs(
     *,
     drawn: bool,
 ) -> list[Job]:
-    from migrator.scenario.file import read_scenario
     from migrator.simulate.compare import Job
+    from migrator.workload.file import read_scenario
 
     return [
         Job(partial(read_scenario, each.path), name, forecaster, seed, windows, drawn, each.called)
@@ -190,7 +190,7 @@ def _compared_clusters(
 ) -> list[ClusterOutcome]:
     if not many:
         return []
-    from migrator.cluster.workers import open_workers
+    from migrator.cluster.placement.workers import open_workers
 
     warm({*names, "migrator"})
     found: list[ClusterOutcome] = []
@@ -213,8 +213,8 @@ def _answer(
     rows: Sequence[Row], runs: Sequence[RunOutcome], placed: Sequence[ClusterOutcome]
 ) -> dict[str, object]:
     from migrator.core.comparison import leads
-    from migrator.observe.cluster_json import outcome_json
-    from migrator.observe.run_json import lead_json, run_json
+    from migrator.report.cluster_json import outcome_json
+    from migrator.report.run_json import lead_json, run_json
 
     return {
         "rows": [asdict(each) for each in rows],

@@ -15,9 +15,9 @@ from migrator import __version__
 from migrator.cli.live_runs import found as found_of
 from migrator.cli.live_runs import records_file
 from migrator.core.errors import InputError, MigratorError
-from migrator.observe.live_standing import Life, address
-from migrator.observe.records import read_runs
-from migrator.scenario.tokens import CLIENT_VARIABLES
+from migrator.records.standing import Life, address
+from migrator.records.store import read_runs
+from migrator.workload.tokens import CLIENT_VARIABLES
 
 _AGENT = f"migrator-cli/{__version__}"
 _MOST_BYTES = 2**22

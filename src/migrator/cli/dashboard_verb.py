@@ -55,7 +55,7 @@ def _source(given: str, state: Path | None) -> Source:
     """What was named: a file, a folder, or a scenario of the state folder."""
     from migrator.cli.live_runs import RECORDS, records_file
     from migrator.dashboard.source import Source
-    from migrator.observe.records import read_runs
+    from migrator.records.store import read_runs
 
     path = Path(given)
     if not given:

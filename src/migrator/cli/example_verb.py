@@ -29,7 +29,7 @@ def example(
 
         print_json(example_problem())
         return
-    from migrator.scenario.workloads import quickstart_yaml, workload_yaml, workloads
+    from migrator.workload.workloads import quickstart_yaml, workload_yaml, workloads
 
     if name == _QUICKSTART:
         print(quickstart_yaml(), end="")

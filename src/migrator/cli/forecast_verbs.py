@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from migrator.forecast.evaluation import Figures
     from migrator.forecast.forecaster import Counts, Forecaster
     from migrator.forecast.informer.trained import TrainedInformer
-    from migrator.observe.forecast_report import ForecastRow
+    from migrator.report.forecast_report import ForecastRow
 
 WINDOW_S = 200
 TRAINING_PART = 0.6
@@ -50,7 +50,7 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train the Informer on a trace; use the model as `--forecaster informer:MODEL`."""
-    from migrator.traces.formats import load_trace
+    from migrator.workload.traces.formats import load_trace
 
     if not out.parent.is_dir() or out.is_dir():
         raise InputError(f"--out: {out} cannot be written; name a file in a directory that exists")
@@ -104,8 +104,8 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Walk traces window by window and hold forecasters to what came; none sees the future."""
-    from migrator.observe.forecast_report import check_forecast_path, draw_forecasts
-    from migrator.traces.formats import load_trace
+    from migrator.report.forecast_report import check_forecast_path, draw_forecasts
+    from migrator.workload.traces.formats import load_trace
 
     if figure is not None:
         check_forecast_path(figure)
@@ -230,7 +230,7 @@ def _own_slots(model: TrainedInformer, counts: Counts) -> int:
 
 def _slots(trace: Trace, slot_s: float) -> Counts:
     """Requests per slot; what is shorter than a second is split as the simulator does."""
-    from migrator.traces.requests import Arrivals
+    from migrator.workload.traces.requests import Arrivals
 
     grains = slot_s if slot_s >= 1 else 1 / slot_s if slot_s > 0 else 0.0
     if not 0.5 <= slot_s <= 10 or abs(grains - round(grains)) > 1e-9:
@@ -268,7 +268,7 @@ def _measured(
 
 
 def _row(trace: str, name: str, found: Figures, note: str) -> ForecastRow:
-    from migrator.observe.forecast_report import ForecastRow
+    from migrator.report.forecast_report import ForecastRow
 
     return ForecastRow(
         trace,
@@ -300,7 +300,7 @@ def _ready(name: str, each: Forecaster, job: _Job, trains: bool) -> tuple[Foreca
 
 
 def _print_table(rows: Sequence[ForecastRow]) -> None:
-    from migrator.observe.forecast_report import HEADERS, cells
+    from migrator.report.forecast_report import HEADERS, cells
 
     lines = [HEADERS, *map(cells, rows)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(HEADERS))]

@@ -8,13 +8,13 @@ import sys
 from contextlib import ExitStack
 from typing import Any
 
-from migrator.agents.gateway import Gateway, followed
-from migrator.agents.map_source import Asked, FromFile, FromGateway, FromHead, MapSource
-from migrator.agents.ray_connection import connected, head_of
 from migrator.cli.daemon_calls import token_of
 from migrator.cli.loops import loop
+from migrator.cluster.fleet.gateway import Gateway, followed
+from migrator.cluster.fleet.map_source import Asked, FromFile, FromGateway, FromHead, MapSource
+from migrator.cluster.fleet.ray_connection import connected, head_of
 from migrator.core.errors import InputError
-from migrator.runtime.shared_files import read_bytes
+from migrator.live.shared_files import read_bytes
 from migrator.serve.limits import Limits
 from migrator.serve.server import ApiServer, affordable
 from migrator.serve.tokens import Tokens

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from migrator.core.errors import InputError
 from migrator.gpu.state import state_folder
-from migrator.observe.live_standing import Found, Life, address
-from migrator.observe.record_rows import RunRow
+from migrator.records.rows import RunRow
+from migrator.records.standing import Found, Life, address
 
 RECORDS = "records.db"
 ANSWER_S = 2.0

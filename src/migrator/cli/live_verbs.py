@@ -14,7 +14,7 @@ from migrator.cli.printing import print_json, require_extra
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
-    from migrator.observe.live_views import LiveRun, LiveWindow
+    from migrator.records.views import LiveRun, LiveWindow
 
 State = Annotated[
     Path | None,
@@ -61,10 +61,10 @@ def status(
     """
     from migrator.cli.live_runs import found, records_file
     from migrator.core.catalogue import board
-    from migrator.observe.live_json import status_json
-    from migrator.observe.live_standing import standing
-    from migrator.observe.live_text import status_text
-    from migrator.observe.records import read_runs
+    from migrator.records.standing import standing
+    from migrator.records.store import read_runs
+    from migrator.report.live_json import status_json
+    from migrator.report.live_text import status_text
 
     if cluster is not None:
         _print_cluster(cluster, scenario, as_json=as_json)
@@ -96,8 +96,8 @@ def windows(
     """
     from migrator.cli.live_runs import records_file
     from migrator.core.catalogue import board
-    from migrator.observe.live_json import window_json, windows_json
-    from migrator.observe.live_text import window_text, windows_text
+    from migrator.report.live_json import window_json, windows_json
+    from migrator.report.live_text import window_text, windows_text
 
     live = _read(records_file(state, scenario), run)
     if number is None:
@@ -135,9 +135,9 @@ def report(
     """
     from migrator.cli.live_runs import beside_file, records_file
     from migrator.core.catalogue import board
-    from migrator.observe.live_json import windows_json
-    from migrator.observe.live_report import live_page
-    from migrator.observe.page_html import check_page_path, write_page
+    from migrator.report.live_json import windows_json
+    from migrator.report.live_report import live_page
+    from migrator.report.page_html import check_page_path, write_page
 
     check_page_path(out, "--out")
     path = records_file(state, scenario)
@@ -163,8 +163,8 @@ def _print_cluster(address: str, scenario: str | None, *, as_json: bool) -> None
 
 
 def _read(path: Path, run: int | None) -> LiveRun:
-    from migrator.observe.live_views import live_run
-    from migrator.observe.records import read_records
+    from migrator.records.store import read_records
+    from migrator.records.views import live_run
 
     return live_run(read_records(path, run))
 

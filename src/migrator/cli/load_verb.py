@@ -22,7 +22,7 @@ from migrator.core.errors import InputError
 if TYPE_CHECKING:
     from migrator.core.load_outcome import LoadOutcome
     from migrator.load.run import LoadSettings, Standing
-    from migrator.scenario.live import LiveScenario
+    from migrator.workload.live import LiveScenario
 
 
 @app.command()
@@ -79,7 +79,7 @@ def load(
     from migrator.load.run import LoadSettings
 
     if report is not None:
-        from migrator.observe.page_html import check_page_path
+        from migrator.report.page_html import check_page_path
 
         check_page_path(report)
     live, count = _read(scenario, seed, windows, speed)
@@ -103,8 +103,8 @@ def _read(
     path: Path, seed: int | None, windows: int | None, speed: float
 ) -> tuple[LiveScenario, int]:
     """The scenario, long enough for so many windows at this speed, and their number."""
-    from migrator.scenario.cluster import is_cluster
-    from migrator.scenario.live import read_live
+    from migrator.workload.cluster import is_cluster
+    from migrator.workload.live import read_live
 
     read = _read_cluster if is_cluster(path) else read_live
     live = read(path, seed, windows)
@@ -118,7 +118,7 @@ def _read_cluster(path: Path, seed: int | None, windows: int | None) -> LiveScen
     """All tenants of a cluster, whose requests go to one gateway."""
     from dataclasses import replace
 
-    from migrator.agents.cluster_run import read_run
+    from migrator.cluster.fleet.cluster_run import read_run
 
     run = read_run(path, driver="emulated", shared=None, state=path.parent, began_s=0.0)
     given = {"seed": seed, "windows": windows}
@@ -132,8 +132,8 @@ def _own_url(live: LiveScenario) -> str:
 
 
 def _tokens(live: LiveScenario, token: str | None) -> dict[str, str]:
-    from migrator.scenario.live import ADMIN
-    from migrator.scenario.tokens import read_tokens
+    from migrator.workload.live import ADMIN
+    from migrator.workload.tokens import read_tokens
 
     names = [each.name for each in live.tenants]
     if token is None:
@@ -183,16 +183,16 @@ def _watched() -> Iterator[Callable[[Standing], None]]:
 
 def _tell(outcome: LoadOutcome, report: Path | None, as_json: bool) -> None:
     if report is not None:
-        from migrator.observe.load_report import load_page
-        from migrator.observe.page_html import write_page
+        from migrator.report.load_report import load_page
+        from migrator.report.page_html import write_page
 
         write_page(load_page(outcome), report)
     if as_json:
-        from migrator.observe.load_json import load_json
+        from migrator.report.load_json import load_json
 
         print_json(load_json(outcome))
         return
-    from migrator.observe.load_text import load_table
+    from migrator.report.load_text import load_table
 
     print(load_table(outcome))
     if report is not None:

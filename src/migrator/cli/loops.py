@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from migrator.core.load_outcome import LoadOutcome
 from migrator.load.run import LoadSettings, Standing, load
-from migrator.scenario.live import LiveScenario
+from migrator.workload.live import LiveScenario
 
 
 def loop() -> asyncio.AbstractEventLoop:

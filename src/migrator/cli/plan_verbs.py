@@ -64,7 +64,7 @@ def plan(
 
     require_time_limit(time_limit)
     if figure is not None:
-        from migrator.observe.plan_figure import check_figure_path
+        from migrator.report.plan_figure import check_figure_path
 
         check_figure_path(figure)
     window = read_problem(problem)
@@ -77,7 +77,7 @@ def plan(
         window, solver=solver, backend=backend, time_limit_s=time_limit, warm_start=warm_start
     )
     if figure is not None:
-        from migrator.observe.plan_figure import draw_plan
+        from migrator.report.plan_figure import draw_plan
 
         draw_plan(window, made, figure)
     if as_json:
@@ -155,7 +155,7 @@ def _plan_json(problem: Problem, made: Plan) -> dict[str, object]:
 
 
 def _print_plan(problem: Problem, made: Plan) -> None:
-    from migrator.observe.plan_text import tenant_letters, timeline
+    from migrator.report.plan_text import tenant_letters, timeline
 
     received = sum(
         sum(map(sum, tenant.received)) / len(tenant.received) for tenant in problem.tenants

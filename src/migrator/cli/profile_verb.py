@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from migrator.core.catalogue import Board
     from migrator.profiling.measurements import Measurement
     from migrator.profiling.run import Profiled
-    from migrator.scenario.models import ServedModel
+    from migrator.workload.models import ServedModel
 
 _MOST_BATCH = 1024
 
@@ -78,7 +78,7 @@ def profile_models(
     from migrator.core.registry import pick
     from migrator.profiling.drivers import DRIVERS
     from migrator.profiling.measurements import measurements, on_instances
-    from migrator.scenario.models import read_models
+    from migrator.workload.models import read_models
 
     board, served = read_models(scenario)
     todo = measurements(
@@ -109,7 +109,7 @@ def profiles(
 
     found = list(packaged().values())
     if file is not None:
-        from migrator.scenario.profile_file import read_profiles
+        from migrator.workload.profile_file import read_profiles
 
         found = list(read_profiles(file))
     if as_json:
@@ -249,7 +249,7 @@ def _compare(first: Path, second: Path, *, as_json: bool) -> None:
     from dataclasses import asdict
 
     from migrator.profiling.comparison import compare
-    from migrator.scenario.profile_file import read_profiles
+    from migrator.workload.profile_file import read_profiles
 
     found = compare(read_profiles(first), read_profiles(second))
     if as_json:

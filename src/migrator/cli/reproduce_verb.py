@@ -39,7 +39,7 @@ def reproduce(
     as_json: AsJson = False,
 ) -> None:
     """Redo the paper's evaluation: one page with figures, tables and what the paper reports."""
-    from migrator.observe.page_html import check_page_path, write_page
+    from migrator.report.page_html import check_page_path, write_page
     from migrator.reproduce.reproduce import ALL, figures_of, jobs_of, page_of, run_jobs
 
     if listing:
@@ -74,8 +74,8 @@ def _list(as_json: bool) -> None:
 def _setting(seeds: int) -> Setting:
     """Real traces where MIGRATOR_DATA names a folder that has them, else generated ones."""
     from migrator.reproduce.experiment import Setting
-    from migrator.scenario.workloads import workload, workloads
-    from migrator.traces.real import VARIABLE
+    from migrator.workload.traces.real import VARIABLE
+    from migrator.workload.workloads import workload, workloads
 
     folder = os.environ.get(VARIABLE)
     if not folder:

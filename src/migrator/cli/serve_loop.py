@@ -6,7 +6,7 @@ import asyncio
 import signal
 
 from migrator.cli.loops import loop
-from migrator.runtime.daemon import Daemon
+from migrator.live.daemon import Daemon
 
 
 def served(daemon: Daemon) -> None:

@@ -97,13 +97,13 @@ def serve(
     require_extra("serve", "migrator serve")
     from migrator.cli.serve_loop import served
     from migrator.gpu.state import state_folder
-    from migrator.runtime.daemon import Daemon
-    from migrator.runtime.serving import Serving
-    from migrator.scenario.cluster import is_cluster
-    from migrator.scenario.live import ADMIN, read_live
-    from migrator.scenario.tokens import drop_token_variables, read_tokens
+    from migrator.live.daemon import Daemon
+    from migrator.live.serving import Serving
     from migrator.serve.logs import FORMAT_VARIABLE, FORMATS, LEVELS, configure
     from migrator.serve.tokens import Tokens, digest
+    from migrator.workload.cluster import is_cluster
+    from migrator.workload.live import ADMIN, read_live
+    from migrator.workload.tokens import drop_token_variables, read_tokens
 
     gc.enable()
     if cluster is not None:

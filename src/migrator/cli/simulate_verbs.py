@@ -73,11 +73,11 @@ def simulate(
     Of a cluster scenario the tenants are placed first, then every GPU is run (--jobs, --ray).
     """
     from migrator.core.comparison import leads, summarise
-    from migrator.observe.run_json import run_json, runs_json
-    from migrator.observe.run_text import comparison_table, run_table
-    from migrator.scenario.cluster import is_cluster
-    from migrator.scenario.file import read_scenario
+    from migrator.report.run_json import run_json, runs_json
+    from migrator.report.run_text import comparison_table, run_table
     from migrator.simulate.compare import Job
+    from migrator.workload.cluster import is_cluster
+    from migrator.workload.file import read_scenario
 
     names = _asked(policy, side_by_side)
     if is_cluster(scenario):
@@ -97,7 +97,7 @@ def simulate(
         return
     require_no_workers(at_once, ray)
     if report is not None:
-        from migrator.observe.page_html import check_page_path
+        from migrator.report.page_html import check_page_path
 
         check_page_path(report)
     if records is not None:
@@ -164,7 +164,7 @@ def schema(
 ) -> None:
     """Print the JSON schema of scenario files, for editors and checks."""
     assert as_json
-    from migrator.scenario.schema import scenario_schema
+    from migrator.workload.schema import scenario_schema
 
     print_json(scenario_schema())
 
@@ -236,9 +236,9 @@ def _simulated(jobs: Sequence[Job]) -> Iterator[RunOutcome]:
 
 
 def _write_report(job: Job, outcomes: Sequence[RunOutcome], path: Path) -> None:
-    from migrator.observe.page_html import write_page
-    from migrator.observe.run_report import run_page
     from migrator.policies.registry import policy
+    from migrator.report.page_html import write_page
+    from migrator.report.run_report import run_page
     from migrator.simulate.run import overheads_s
 
     this = job.scenario()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from migrator.core.errors import InputError
 from migrator.core.outcome import RunOutcome
-from migrator.observe.simulation_records import Simulated, check_records_path, write_simulations
 from migrator.policies.registry import policy
+from migrator.records.simulated import Simulated, check_records_path, write_simulations
 from migrator.simulate.compare import Job
 from migrator.simulate.run import overheads_s
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from migrator.cli.top_watch import Watch
     from migrator.core.catalogue import Board
-    from migrator.observe.top_view import TopView
+    from migrator.report.top_view import TopView
 
 _PIPED_COLUMNS = 100
 _FIRST_LOOKS_S = 1.0
@@ -82,7 +82,7 @@ def _name(scenario: str | None) -> str | None:
 def _print(view: TopView, board: Board | None, as_json: bool) -> None:
     from rich.console import Console
 
-    from migrator.observe.top_screen import Screen
+    from migrator.report.top_screen import Screen
 
     if as_json:
         print_json(asdict(view))
@@ -95,7 +95,7 @@ def _live(watch: Watch, console: Console, every_s: float) -> None:
     """Until q or Ctrl-C."""
     from rich.live import Live
 
-    from migrator.observe.top_screen import Screen
+    from migrator.report.top_screen import Screen
 
     with _keys() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
         try:

@@ -10,10 +10,10 @@ from migrator.cli.daemon_calls import Daemon, daemon, token_of
 from migrator.cli.live_runs import found, records_file
 from migrator.core.catalogue import Board, board
 from migrator.core.errors import InputError, MigratorError
-from migrator.observe.live_standing import Found, Life
-from migrator.observe.top_pace import Pace
-from migrator.observe.top_reading import TopRows, read_top
-from migrator.observe.top_view import TopView, top_view
+from migrator.records.standing import Found, Life
+from migrator.report.top_pace import Pace
+from migrator.report.top_reading import TopRows, read_top
+from migrator.report.top_view import TopView, top_view
 
 
 class Watch:

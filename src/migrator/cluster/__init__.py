@@ -1,4 +1,1 @@
-"""Many GPUs: who lives where, planned and simulated; each GPU then runs as one alone would.
-
-What makes it so on real ones is in `agents`.
-"""
+"""Many GPUs: `placement` decides which tenant runs on which GPU, `fleet` carries it out on Ray."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sqlite3
 
-from migrator.observe.record_rows import SecondRecord
-from migrator.observe.record_tables import columns_of
+from migrator.records.rows import SecondRecord
+from migrator.records.tables import columns_of
 
 COLUMNS = (
     "second",

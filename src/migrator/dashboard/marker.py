@@ -9,8 +9,8 @@ import sqlite3
 from dataclasses import dataclass
 
 from migrator.core.errors import InputError
-from migrator.observe.record_rows import Record
-from migrator.observe.record_tables import TABLES, columns_of
+from migrator.records.rows import Record
+from migrator.records.tables import TABLES, columns_of
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from typing import Any
 from migrator.core.errors import InputError
 from migrator.dashboard.columns import seconds_json
 from migrator.dashboard.marker import Marker
-from migrator.files.database import reading
-from migrator.observe.held_blocks import planned_blocks
-from migrator.observe.record_rows import (
+from migrator.io.database import reading
+from migrator.records.held_blocks import planned_blocks
+from migrator.records.rows import (
     ActionRecord,
     EventRecord,
     PlanRecord,
@@ -31,7 +31,7 @@ from migrator.observe.record_rows import (
     VersionRecord,
     WindowRecord,
 )
-from migrator.observe.record_tables import LAYOUT, RUNS, R, columns_of, read_rows, read_run
+from migrator.records.tables import LAYOUT, RUNS, R, columns_of, read_rows, read_run
 
 HISTORY_S = 3600
 """Seconds, units and plans of so long are given to a page; older windows when opened."""

@@ -9,9 +9,9 @@ from typing import Any
 
 from migrator.core.catalogue import Board, board
 from migrator.core.errors import MigratorError
-from migrator.observe.plan_palette import shades
-from migrator.observe.record_rows import RunRow
-from migrator.observe.records import read_runs
+from migrator.records.rows import RunRow
+from migrator.records.store import read_runs
+from migrator.report.plan_palette import shades
 
 _MOST_RUNS = 50
 

@@ -13,14 +13,8 @@ from migrator.core.catalogue import board
 from migrator.core.errors import InputError
 from migrator.dashboard.columns import seconds_json
 from migrator.dashboard.news import facts_of, read_windows, run_row
-from migrator.files.database import reading
-from migrator.observe.live_charts import arrivals_chart, seconds_chart, shown_seconds, starts_chart
-from migrator.observe.live_held import held_chart, planned_chart
-from migrator.observe.live_views import LiveRun, live_run, overheads_s
-from migrator.observe.page import Chart, Paint
-from migrator.observe.page_charts import figure_of, height_of, legend_of, shade_of, upright_title
-from migrator.observe.page_numbers import summary_of
-from migrator.observe.record_rows import (
+from migrator.io.database import reading
+from migrator.records.rows import (
     EventRecord,
     PlanRecord,
     RunRecords,
@@ -30,7 +24,13 @@ from migrator.observe.record_rows import (
     VersionRecord,
     WindowRecord,
 )
-from migrator.observe.record_tables import LAYOUT, read_rows
+from migrator.records.tables import LAYOUT, read_rows
+from migrator.records.views import LiveRun, live_run, overheads_s
+from migrator.report.live_charts import arrivals_chart, seconds_chart, shown_seconds, starts_chart
+from migrator.report.live_held import held_chart, planned_chart
+from migrator.report.page import Chart, Paint
+from migrator.report.page_charts import figure_of, height_of, legend_of, shade_of, upright_title
+from migrator.report.page_numbers import summary_of
 
 _LAST_S = 1e12
 """Until when a window lasts that is not over."""

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Literal
 
 from migrator.core.errors import GpuError
-from migrator.files.database import is_damage
 from migrator.gpu import journal_file
 from migrator.gpu.change import Op
 from migrator.gpu.deed import Change, Deed, State, alive
 from migrator.gpu.driver import Gpu, GpuInstance, Place
 from migrator.gpu.journal_file import COLUMNS
 from migrator.gpu.journal_rows import Row, change_of, change_values, deed_of, deed_values
+from migrator.io.database import is_damage
 
 KEPT = 200
 """Finished rows that stay for people to look at."""

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from migrator.core.errors import GpuError
-from migrator.files import database
-from migrator.files.database import DamagedError, OlderError, Synchronous, rebuilt, table
+from migrator.io import database
+from migrator.io.database import DamagedError, OlderError, Synchronous, rebuilt, table
 
 _COLUMNS = {
     "deed": (

@@ -19,7 +19,10 @@ from pydantic import Field
 
 from migrator.core.catalogue import Board, MigProfile, boards
 from migrator.core.errors import InputError
-from migrator.files.strict import (
+from migrator.gpu.driver import Gpu, Place
+from migrator.gpu.layout import Layout, laid
+from migrator.gpu.mig_parted import chosen, is_mig_parted
+from migrator.io.strict import (
     Count,
     Entry,
     Location,
@@ -32,10 +35,7 @@ from migrator.files.strict import (
     shown,
     validated,
 )
-from migrator.files.yaml_file import read_yaml_file
-from migrator.gpu.driver import Gpu, Place
-from migrator.gpu.layout import Layout, laid
-from migrator.gpu.mig_parted import chosen, is_mig_parted
+from migrator.io.yaml_file import read_yaml_file
 
 VERSION = 1
 NEVER_OFF = (

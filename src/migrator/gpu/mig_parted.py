@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
-from migrator.files.strict import Location, listed, nearest, refuse, shown
 from migrator.gpu.driver import Gpu
+from migrator.io.strict import Location, listed, nearest, refuse, shown
 
 VERSION = "v1"
 _CONFIGS = "mig-configs"

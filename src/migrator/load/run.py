@@ -22,7 +22,7 @@ from migrator.load.samples import Questions
 from migrator.load.schedule import Schedule, schedule
 from migrator.load.sender import Asked, Sender
 from migrator.load.server import Server, ServerWindow
-from migrator.scenario.live import LiveScenario, LiveTenant
+from migrator.workload.live import LiveScenario, LiveTenant
 
 CONNECTIONS, LABEL_CONNECTIONS = 512, 64
 _AT_ONCE = 0.02

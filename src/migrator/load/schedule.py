@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from migrator.core.scenario import Scenario
 from migrator.load.samples import Questions
-from migrator.traces.requests import Arrivals
+from migrator.workload.traces.requests import Arrivals
 
 
 @dataclass(frozen=True, eq=False)

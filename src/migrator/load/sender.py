@@ -12,7 +12,7 @@ from migrator.load.messages import Taken, feedback, problem, question, said
 from migrator.load.samples import Questions
 from migrator.load.schedule import Schedule
 from migrator.load.server import Server
-from migrator.scenario.live import LiveTenant
+from migrator.workload.live import LiveTenant
 
 _LONGEST_SLEEP_S = 0.2
 """So that a stop is noticed soon."""

@@ -13,7 +13,7 @@ import msgspec
 from migrator.core.errors import InputError
 from migrator.load.http import HttpPool, NoAnswerError, Reply
 from migrator.load.messages import Taken, problem, taken_by
-from migrator.scenario.live import ADMIN
+from migrator.workload.live import ADMIN
 
 READY_S = 60.0
 """How long a model may take until it has an instance."""

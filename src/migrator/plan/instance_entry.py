@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from migrator.core.instance import Instance, Task
-from migrator.files.strict import Count, Entry, Location, Position, refuse, shown
+from migrator.io.strict import Count, Entry, Location, Position, refuse, shown
 
 
 class InstanceEntry(Entry):

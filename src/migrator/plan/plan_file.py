@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from migrator.core.plan import Allocation, Plan, Retraining
-from migrator.files.json_file import read_json_file
-from migrator.files.strict import Count, Entry, Number, Parts, Position, validated
+from migrator.io.json_file import read_json_file
+from migrator.io.strict import Count, Entry, Number, Parts, Position, validated
 from migrator.plan.instance_entry import InstanceEntry, instance_to_json
 
 # A charge longer than a slot can push goodput below zero, so these may be negative.

@@ -17,8 +17,8 @@ from migrator.core.catalogue import Board
 from migrator.core.instance import Instance, Kind
 from migrator.core.placement import Placement, find_placement, placements
 from migrator.core.problem import Charge, Initial, Problem, RunningRetraining, Tenant
-from migrator.files.json_file import read_json_file
-from migrator.files.strict import (
+from migrator.io.json_file import read_json_file
+from migrator.io.strict import (
     MAX_NUMBER,
     Count,
     Entry,
@@ -32,7 +32,7 @@ from migrator.files.strict import (
     shown,
     validated,
 )
-from migrator.files.tenants import by_size, no_such_size, require_names, sizes_remedy
+from migrator.io.tenants import by_size, no_such_size, require_names, sizes_remedy
 from migrator.plan.instance_entry import InstanceEntry, instance_to_json
 
 VERSION = 1

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from migrator.core.outcome import Tally
-from migrator.observe.page import Axis, HeatMap, Note, Section, Table
+from migrator.report.page import Axis, HeatMap, Note, Section, Table
 from migrator.reproduce.experiment import Figures, Outcomes, Setting
 from migrator.reproduce.sources import AZURE, RESNET, Arriving, MotivationSource
 from migrator.reproduce.words import DIFFERS, PAPER, listed, mean, percent, points

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from migrator.observe.page import Note, Section
+from migrator.report.page import Note, Section
 from migrator.reproduce.charts import grouped_bars, shares_table
 from migrator.reproduce.evaluation import PAPERS_PEERS, Evaluation, Measured
 from migrator.reproduce.experiment import Figures, Outcomes, Setting

@@ -15,7 +15,7 @@ from migrator.core.catalogue import Board
 from migrator.core.placement import Multiset, multisets
 from migrator.core.scenario import Scenario
 from migrator.core.service import Service
-from migrator.observe.page import Axis, Bars, Lines, Note, Section, Series, Table
+from migrator.report.page import Axis, Bars, Lines, Note, Section, Series, Table
 from migrator.reproduce.experiment import Figures, Outcomes, Setting
 from migrator.reproduce.sources import (
     ALIBABA,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from migrator.core.comparison import Estimate, Row
-from migrator.observe.page import Axis, Bars, Series, Table, paint_of
+from migrator.report.page import Axis, Bars, Series, Table, paint_of
 from migrator.reproduce.evaluation import Measured
 from migrator.reproduce.words import cell
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from migrator.core.catalogue import board
 from migrator.core.profiles import profile
 from migrator.core.service import Service
-from migrator.observe.page import Table
 from migrator.policies.mps import capability_rps, sms_of
+from migrator.report.page import Table
 from migrator.reproduce.evaluation import PAPERS_PEERS, SHORT, Evaluation, Measured
 from migrator.reproduce.experiment import Figures, Outcomes, Setting
 from migrator.reproduce.sources import Supposing
 from migrator.reproduce.words import points, signed
-from migrator.scenario.workloads import GPU, LOAD, SLO_MS, workloads
 from migrator.simulate.compare import Job
+from migrator.workload.workloads import GPU, LOAD, SLO_MS, workloads
 
 LOADS = (0.4, LOAD, 0.8)
 PLANNED = "migrator-paper"

@@ -9,8 +9,8 @@ from migrator.core.comparison import ALL_SCENARIOS, Row, summarise
 from migrator.policies.policy import Policy
 from migrator.reproduce.experiment import Outcomes, Setting
 from migrator.reproduce.sources import Supposing, WorkloadSource
-from migrator.scenario.workloads import LOAD, workloads
 from migrator.simulate.compare import Job
+from migrator.workload.workloads import LOAD, workloads
 
 PAPERS_PEERS = ("ekya", "astraea", "paris")
 """Whom the paper compares itself with."""

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from migrator.core.outcome import RunOutcome
-from migrator.observe.page import Section
-from migrator.scenario.workloads import workloads
+from migrator.report.page import Section
 from migrator.simulate.compare import Job
+from migrator.workload.workloads import workloads
 
 Outcomes = Mapping[Job, RunOutcome]
 Figures = dict[str, Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from migrator.observe.page import Bars, Note, Section, Table
+from migrator.report.page import Bars, Note, Section, Table
 from migrator.reproduce import conditions
 from migrator.reproduce.charts import grouped_bars, shares_table
 from migrator.reproduce.evaluation import PAPERS_PEERS, Evaluation, Measured

@@ -10,16 +10,16 @@ from migrator.core.outcome import RunOutcome, Tally
 from migrator.core.problem import Charge
 from migrator.core.profile import Overhead
 from migrator.core.profiles import profile
-from migrator.observe.page import Axis, Bars, Note, Section, Series, Table, paint_of
 from migrator.plan.preinit import Preinitialization, preinitialize
 from migrator.policies.migrator import Migrator
 from migrator.policies.policy import Decision, Observation, Sight
+from migrator.report.page import Axis, Bars, Note, Section, Series, Table, paint_of
 from migrator.reproduce.evaluation import SHORT, Evaluation, Measured
 from migrator.reproduce.experiment import Figures, Outcomes, Setting
 from migrator.reproduce.variants import PAPER_WITHOUT_PASS
 from migrator.reproduce.words import DIFFERS, PAPER, percent, points
-from migrator.scenario.workloads import GPU, workloads
 from migrator.simulate.compare import Job
+from migrator.workload.workloads import GPU, workloads
 
 REPORTED = 0.83
 WORKERS = {"cold": False, "prepared": True}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from migrator.core.comparison import LEAST_LEAD, ORACLE, REPLANNED, WINDOW_PLAN, Lead
 from migrator.core.outcome import RunOutcome
-from migrator.observe.page import Axis, Bars, Note, Section, Series, Table, paint_of
+from migrator.report.page import Axis, Bars, Note, Section, Series, Table, paint_of
 from migrator.reproduce.experiment import Figures, Outcomes, Setting
 from migrator.reproduce.windows_apart import (
     LOAD,

@@ -7,13 +7,13 @@ from functools import cache
 
 from migrator.core.catalogue import board
 from migrator.core.outcome import WindowOutcome
-from migrator.observe.page import Axis, HeatMap, Note, Section, Table
+from migrator.report.page import Axis, HeatMap, Note, Section, Table
 from migrator.reproduce.experiment import Figures, Outcomes, Setting
 from migrator.reproduce.sources import AZURE, INCEPTION, RESNET, Arriving, MotivationSource
 from migrator.reproduce.variants import fits, serving_and_training
 from migrator.reproduce.words import DIFFERS, PAPER, listed, mean, points
-from migrator.scenario.workloads import GPU
 from migrator.simulate.compare import Job
+from migrator.workload.workloads import GPU
 
 LOAD = 0.1
 """Of the whole board: seven tenths of the one GPC that each model serves on."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from migrator.observe.page import Block, Note, Section, Table
+from migrator.report.page import Block, Note, Section, Table
 from migrator.reproduce.charts import MEASURES, grouped_bars, shares_table
 from migrator.reproduce.conditions import PLANNED, at_loads, loads_jobs
 from migrator.reproduce.evaluation import PAPERS_PEERS, Evaluation, Measured

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from migrator.core.outcome import RunOutcome
-from migrator.observe.page import Axis, Bars, Note, Section, Series, Table, paint_of
+from migrator.report.page import Axis, Bars, Note, Section, Series, Table, paint_of
 from migrator.reproduce.evaluation import SHORT, Evaluation, Measured
 from migrator.reproduce.experiment import Figures, Outcomes, Setting
 from migrator.reproduce.variants import PAPER_WITH_TRUTH

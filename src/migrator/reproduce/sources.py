@@ -12,8 +12,8 @@ from pathlib import Path
 
 from migrator.core.catalogue import Board
 from migrator.core.scenario import Scenario, ServedTenant
-from migrator.scenario.load import highest_rps
-from migrator.scenario.workloads import LOAD, TRACES, workload
+from migrator.workload.load import highest_rps
+from migrator.workload.workloads import LOAD, TRACES, workload
 
 INCEPTION, RESNET = "inception-v3", "resnet-50"
 ALIBABA, AZURE = TRACES

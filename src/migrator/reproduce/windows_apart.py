@@ -19,15 +19,15 @@ from migrator.core.profiles import profile
 from migrator.core.scenario import Drift, Scenario, ServedTenant
 from migrator.core.service import Service
 from migrator.core.trace import Trace
-from migrator.scenario.arrivals import HISTORY_S
-from migrator.scenario.drifts import drifts
-from migrator.scenario.load import highest_rps
-from migrator.scenario.workloads import GPU, SLO_MS, WINDOW_S
 from migrator.simulate.compare import Job
-from migrator.traces.formats import load_trace
-from migrator.traces.generator import generate
-from migrator.traces.kinds import KINDS
-from migrator.traces.real import real_file
+from migrator.workload.arrivals import HISTORY_S
+from migrator.workload.drifts import drifts
+from migrator.workload.load import highest_rps
+from migrator.workload.traces.formats import load_trace
+from migrator.workload.traces.generator import generate
+from migrator.workload.traces.kinds import KINDS
+from migrator.workload.traces.real import real_file
+from migrator.workload.workloads import GPU, SLO_MS, WINDOW_S
 
 MODELS = ("resnet-50", "vit-b-16")
 DATASET = "nc-cifar-10"

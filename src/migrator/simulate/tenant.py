@@ -14,7 +14,7 @@ from migrator.core.scenario import ServedTenant
 from migrator.simulate import serving
 from migrator.simulate.learning import Learner
 from migrator.simulate.lives import Life
-from migrator.traces.requests import Arrivals
+from migrator.workload.traces.requests import Arrivals
 
 
 class RunningTenant:

@@ -1,1 +1,0 @@
-"""Many GPUs, live: an agent per GPU, a head that knows who lives where, gateways in front."""

@@ -1,0 +1,1 @@
+"""A live cluster: one agent per GPU, a head that places tenants, gateways in front."""

@@ -1,0 +1,310 @@
+"""One GPU's agent: keeps its daemon alive, tells how it is, and does what the newest head says.
+
+Every order carries the epoch of the head that gives it. An agent that has heard a newer head
+refuses the older one, so that two never act at once.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from migrator.cluster.fleet.cluster_run import ClusterRun
+from migrator.cluster.fleet.daemon_process import DaemonProcess, asked, free_port, restore_priority
+from migrator.cluster.fleet.gpu_daemon import Settings
+from migrator.cluster.fleet.reports import Answer, Report, TenantReport
+from migrator.core.errors import MigratorError
+from migrator.learn.atomic import written_whole
+from migrator.workload.live import ADMIN
+from migrator.workload.tokens import read_tokens
+
+LOOK_S = 0.25
+TAKE_S = 120.0
+"""A model may be large, a plan may take its time."""
+STOP_S = 25.0
+ANSWER_S = 3.0
+"""A daemon that has not answered for so long does not serve. Its event loop answers: it is late
+only where it has no CPU at all."""
+PAUSED_S = ANSWER_S + 2.0
+"""A question that took longer says that this agent was paused, and nothing of the daemon: it is
+asked again."""
+HUNG_S = 15.0
+"""A daemon that has answered and says nothing for so long is ended, and started again."""
+STARTING_S = 600.0
+"""The same of one that has not answered yet: its tenants may have to be trained first."""
+_AGAIN_S = (0.0, 1.0, 2.0, 5.0, 10.0)
+_EVERYWHERE = ("0.0.0.0", "::")
+
+_log = logging.getLogger(__name__)
+
+
+class GpuAgent:
+    """The agent of one GPU; its methods may be called from several threads."""
+
+    def __init__(self, run: ClusterRun, gpu: str, number: int, node: str, address: str) -> None:
+        """`number`: of the GPU in its machine; `address`: where others reach the machine."""
+        restore_priority()
+        self._run, self._gpu, self._number, self._node = run, gpu, number, node
+        live = run.live_on(gpu, ()).live
+        names = [each.name for each in run.scenario.tenants]
+        self._token = (read_tokens(live, names, os.environ) or {}).get(ADMIN)
+        self._host = live.host
+        self._reached = address if live.host in _EVERYWHERE else live.host
+        self._daemon = DaemonProcess(run.state_of(gpu))
+        self._file = run.state_of(gpu) / "agent.json"
+        self._lock, self._looking = threading.Lock(), threading.Lock()
+        self._hearing = threading.Lock()
+        self._ending = threading.Event()
+        self._status: Mapping[str, Any] | None = None
+        self._unanswered_s, self._answered = 0.0, False
+        """How long it has been asked since its daemon last answered, was started or was found."""
+        self._silent = False
+        """Whether it was ended as it did not answer."""
+        self._restarts, self._failures, self._words = 0, 0, ""
+        self._epoch, self._drained = self._read_file()
+        known = self._daemon.found()
+        self._tenants: tuple[str, ...] | None = None if known is None else known.tenants
+        self._port = free_port(self._host) if known is None else known.port
+        self._watching = threading.Thread(target=self._watch, name=f"agent of {gpu}", daemon=True)
+        self._watching.start()
+
+    @property
+    def url(self) -> str:
+        """Where its daemon listens."""
+        host = f"[{self._reached}]" if ":" in self._reached else self._reached
+        return f"http://{host}:{self._port}"
+
+    def report(self, epoch: int) -> Report:
+        """How it is; whoever asks with a newer epoch leads from now on."""
+        self._hear(epoch)
+        status = self._status
+        told = {} if status is None else status["tenants"]
+        return Report(
+            gpu=self._gpu,
+            node=self._node,
+            number=self._number,
+            pid=os.getpid(),
+            url=self.url,
+            epoch=self._epoch,
+            begun=self._tenants is not None,
+            up=status is not None,
+            tenants={name: _tenant(each) for name, each in told.items()},
+            window=0 if status is None else status["window"],
+            restarts=self._restarts,
+            failures=self._failures,
+            words=self._words,
+            silent_s=self._unanswered_s if self._daemon.served else 0.0,
+            assigned=self._tenants or (),
+            drained=self._drained,
+            began_s=self._run.began_s,
+        )
+
+    def begin(self, epoch: int, tenants: tuple[str, ...]) -> Answer:
+        """Start the daemon with these tenants, where it has not been started yet."""
+        with self._lock:
+            if not self._hear(epoch):
+                return self._deposed()
+            if self._ending.is_set():
+                return Answer(False, f"{self._gpu} is being stopped", self._epoch)
+            if self._tenants is None:
+                self._tenants = tenants
+                self._start()
+            return Answer(True, "begun", self._epoch)
+
+    def take(self, epoch: int, tenant: str) -> Answer:
+        """Serve that tenant too; returns once it is served, or is not."""
+        return self._ordered(epoch, {"come": self._run.entry(tenant)}, (tenant,), ())
+
+    def release(self, epoch: int, tenant: str) -> Answer:
+        """Serve that tenant no more; returns once its requests are answered.
+
+        A daemon that hangs is not waited for: it does not begin with the tenant any more where it
+        is started again, and is told to let go of it when it comes back.
+        """
+        if self._status is None and self._hear(epoch):
+            self._assign((), (tenant,))
+            return Answer(True, f"{tenant} is not started here again", self._epoch)
+        return self._ordered(epoch, {"go": tenant}, (), (tenant,))
+
+    def drain(self, epoch: int, drained: bool) -> Answer:
+        """Remember that no tenant is to be placed here, or that tenants may be."""
+        if not self._hear(epoch):
+            return self._deposed()
+        with self._hearing:
+            self._drained = drained
+            self._write_file()
+        return Answer(True, "drained" if drained else "not drained", self._epoch)
+
+    def stop(self, epoch: int) -> Answer:
+        """Drain and end the daemon, for good."""
+        if not self._hear(epoch):
+            return self._deposed()
+        self.close()
+        return Answer(True, "stopped", self._epoch)
+
+    def close(self) -> None:
+        """The same without being told to."""
+        self._ending.set()
+        self._watching.join()
+        self._daemon.stop(STOP_S)
+
+    def _ordered(
+        self, epoch: int, body: object, come: tuple[str, ...], gone: tuple[str, ...]
+    ) -> Answer:
+        if not self._hear(epoch):
+            return self._deposed()
+        try:
+            status, told = asked(
+                self.url,
+                "POST",
+                "/admin/tenants",
+                token=self._token,
+                body=body,
+                wait_s=TAKE_S,
+                order_key=self._daemon.order_key,
+            )
+        except MigratorError as error:
+            return Answer(False, str(error), self._epoch)
+        if status != 200:
+            return Answer(False, str(told.get("error", status)), self._epoch)
+        self._assign(come, gone)
+        self._look()
+        return Answer(True, str(told.get("words", "")), self._epoch)
+
+    def _assign(self, come: tuple[str, ...], gone: tuple[str, ...]) -> None:
+        """What the daemon has from now on, also where it is started again."""
+        with self._lock:
+            left = [each for each in self._tenants or () if each not in gone]
+            self._tenants = tuple(dict.fromkeys((*left, *come)))
+            self._daemon.keep(self._settings())
+
+    def _hear(self, epoch: int) -> bool:
+        """Whether that head may give orders; a newer one is remembered across restarts."""
+        # one at a time: of two heads that ask at once the older must not be written last
+        with self._hearing:
+            # another agent of this folder may have heard of a newer one
+            self._epoch = max(self._epoch, self._read_file()[0])
+            if epoch > self._epoch:
+                self._epoch = epoch
+                self._write_file()
+            return epoch == self._epoch
+
+    def _write_file(self) -> None:
+        told = {"epoch": self._epoch, "drained": self._drained}
+        try:
+            with written_whole(self._file) as unfinished:
+                unfinished.write_text(json.dumps(told), encoding="utf-8")
+        except MigratorError as error:  # a full disk must not make it look dead
+            _log.warning("%s", error)
+
+    def _deposed(self) -> Answer:
+        return Answer(False, f"a newer head leads {self._gpu}; this one ends", self._epoch)
+
+    def _read_file(self) -> tuple[int, bool]:
+        """The newest epoch that was heard of, and whether the GPU is drained."""
+        try:
+            told = json.loads(self._file.read_bytes())
+            return int(told["epoch"]), told.get("drained") is True
+        except (OSError, ValueError, KeyError, TypeError):
+            return 0, False
+
+    def _start(self) -> None:
+        self._daemon.start(self._settings())
+        self._unanswered_s, self._silent = 0.0, False
+
+    def _settings(self) -> Settings:
+        lease = str(self._daemon.lease.absolute())
+        return Settings(self._run, self._gpu, self._number, self._port, self._tenants or (), lease)
+
+    def _watch(self) -> None:
+        """Look after the daemon until told to stop."""
+        while not self._ending.wait(LOOK_S):
+            try:
+                self._watched()
+            except Exception as error:
+                # as on a full disk: who is not watched any more would be thought alive for ever
+                _log.exception("%s could not be looked after", self._gpu)
+                self._status = None
+                self._words = f"its daemon cannot be looked after: {error}"
+
+    def _watched(self) -> None:
+        with self._lock:  # whoever begins it has it in hand
+            begun, alive = self._tenants is not None, self._daemon.alive
+        if not begun:
+            return
+        if not alive:
+            self._again()
+            return
+        self._daemon.renew()
+        asked_s = time.monotonic()
+        self._look()
+        if self._status is not None:
+            self._failures, self._words, self._unanswered_s = 0, self._status.get("store", ""), 0.0
+            self._daemon.answers()
+            return
+        if self._answered:  # with an error, as at its limit of connections
+            self._unanswered_s, self._words = 0.0, "its daemon answers with an error"
+            return
+        self._unanswered_s += min(PAUSED_S, LOOK_S + time.monotonic() - asked_s)
+        served = self._daemon.served
+        self._words = "its daemon does not answer" if served else "its daemon is starting"
+        if self._unanswered_s > (HUNG_S if served else STARTING_S):
+            self._silent = True
+            self._daemon.kill()
+
+    def _again(self) -> None:
+        """Start it once more, a little later each time."""
+        self._status = None
+        how = "did not answer and was ended" if self._silent else "died"
+        self._words = f"its daemon {how}: {self._daemon.last_words()}"
+        if self._ending.wait(_AGAIN_S[min(self._failures, len(_AGAIN_S) - 1)]):
+            return
+        self._failures += 1
+        with self._lock:
+            self._restarts += 1
+            if self._failures > 1:  # it never served: somebody else may have its port by now
+                self._port = free_port(self._host)
+            self._start()
+
+    def _look(self) -> None:
+        # one at a time: an older answer must not come after a newer one
+        with self._looking:
+            self._status = self._looked()
+
+    def _looked(self) -> Mapping[str, Any] | None:
+        asked_s = time.monotonic()
+        self._answered = False
+        try:
+            status, told = asked(
+                self.url, "GET", "/admin/status", token=self._token, wait_s=ANSWER_S
+            )
+        except MigratorError:
+            if time.monotonic() - asked_s > PAUSED_S and not self._ending.is_set():
+                return self._looked()
+            return None
+        # before it serves, another process may have its port
+        self._answered = status != 200 and self._daemon.served
+        return told if status == 200 and told.get("pid") == self._daemon.pid else None
+
+
+def _tenant(told: Mapping[str, Any]) -> TenantReport:
+    states = told["workers"].values()
+    return TenantReport(
+        # one that is about to let go of it has workers still, and takes nothing new
+        ready=any(each != "draining" for each in states)
+        and not told.get("refused", told["drained"]),
+        drained=told["drained"],
+        received=told["received"],
+        in_time=told["in_time"],
+        late=told["late"],
+        dropped=told["dropped"],
+        failed=told["failed"],
+        accuracy=told["accuracy"],
+        version=told["version"],
+        retraining=told["retraining"] == "running",
+    )

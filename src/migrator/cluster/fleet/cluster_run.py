@@ -1,0 +1,190 @@
+"""What a cluster serves, as its head and every agent know it: one scenario, many GPUs.
+
+Plain data that travels: an agent makes from it what its own GPU has to serve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from migrator.core.catalogue import Board
+from migrator.core.cluster import ClusterGpu, ClusterScenario, ClusterTenant, SparingService
+from migrator.core.errors import InputError
+from migrator.core.scenario import ServedTenant
+from migrator.core.service import Service
+from migrator.io.strict import listed
+from migrator.io.yaml_file import read_yaml_file
+from migrator.workload.cluster import parse_cluster
+from migrator.workload.live import Live, LiveScenario, parse_live
+from migrator.workload.load import highest_rps
+
+_OF_CLUSTERS = ("count", "memory_gib")
+"""Keys of a tenant that no single GPU's scenario has."""
+
+
+@dataclass(frozen=True)
+class ClusterRun:
+    """One cluster that is served."""
+
+    name: str
+    data: Mapping[str, Any]
+    """The scenario's YAML, read already."""
+    folder: str
+    """Where its paths begin, on every machine."""
+    driver: str
+    shared: str
+    """Where weights and labels outlive a machine: a folder all can reach, or an address."""
+    state: str
+    """The state folder of every machine."""
+    began_s: float
+    """When window 0 began."""
+
+    @cached_property
+    def scenario(self) -> ClusterScenario:
+        """As placing needs it."""
+        return parse_cluster(self.data, folder=Path(self.folder), name=self.name)
+
+    def gpu(self, name: str) -> ClusterGpu:
+        """The GPU called so."""
+        for each in self.scenario.gpus:
+            if each.name == name:
+                return each
+        known = listed([each.name for each in self.scenario.gpus])
+        raise InputError(f"gpu: {self.name} has no {name}; name {known}")
+
+    def state_of(self, gpu: str) -> Path:
+        """Where the daemon of that GPU keeps everything."""
+        return Path(self.state) / "cluster" / quote(self.name, "") / quote(gpu, "")
+
+    def entry(self, tenant: str) -> dict[str, Any]:
+        """The tenant as a single GPU's daemon takes it on."""
+        at = [each.name for each in self.scenario.tenants].index(tenant)
+        found = dict(self.data["tenants"][self.scenario.tenants[at].entry])
+        live = dict(found.get("live") or {})
+        live.setdefault("seed", self.scenario.seed + at)
+        found.pop("count", None)
+        return {**found, "name": tenant, "live": live}
+
+    def read(self, gpu: str, entry: object) -> LiveScenario:
+        """A scenario of that tenant alone on that GPU."""
+        if not isinstance(entry, dict):
+            raise InputError("come: this is no tenant; give it as scenarios have it")
+        board, known = self.gpu(gpu).board, self._known(entry)
+        if known is None or board.name not in known.served:
+            return _sparing(self._parsed(board, entry), float(entry.get("memory_gib") or 0.0))
+        # where it is fastest, as its rate was judged; no slower board may refuse what was placed
+        boards = self.scenario.boards
+        at = max(known.served, key=lambda b: highest_rps(known.served[b].service, boards[b]))
+        return _as_placed(self._parsed(boards[at], entry), known.served[board.name], board)
+
+    def live_on(self, gpu: str, tenants: Iterable[str]) -> LiveScenario:
+        """What that GPU's daemon begins with; perhaps nobody."""
+        read = [self.read(gpu, self.entry(each)) for each in tenants]
+        first = read[0] if read else self._first
+        scenario = replace(
+            first.scenario,
+            name=f"{quote(self.name, '')}-{quote(gpu, '')}",
+            board=self.gpu(gpu).board,
+            tenants=tuple(each.scenario.tenants[0] for each in read),
+        )
+        return replace(first, scenario=scenario, tenants=tuple(each.tenants[0] for each in read))
+
+    def live_on_any(self) -> LiveScenario:
+        """All tenants together, as their clients see them; each on some board that serves it."""
+        read = [self._read_anywhere(each) for each in self.scenario.tenants]
+        scenario = replace(
+            read[0].scenario,
+            name=self.name,
+            tenants=tuple(each.scenario.tenants[0] for each in read),
+        )
+        return replace(read[0], scenario=scenario, tenants=tuple(e.tenants[0] for e in read))
+
+    @property
+    def live(self) -> Live:
+        """Where every daemon's API listens, and who may ask: no board makes a difference."""
+        return self._first.live
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Every model that some tenant has."""
+        found = (next(iter(e.served.values())).service.profile.model for e in self.scenario.tenants)
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def _first(self) -> LiveScenario:
+        """What all scenarios of its GPUs have in common; not every board serves its tenant."""
+        return self._read_anywhere(self.scenario.tenants[0])
+
+    def _read_anywhere(self, tenant: ClusterTenant) -> LiveScenario:
+        """The tenant alone on the first GPU that serves it; there is one, or it was refused."""
+        able = (each.name for each in self.scenario.gpus if each.board.name in tenant.served)
+        return self.read(next(able), self.entry(tenant.name))
+
+    def _known(self, entry: Mapping[str, Any]) -> ClusterTenant | None:
+        """The tenant of the scenario that this is, to the letter."""
+        for each in self.scenario.tenants:
+            if each.name == entry.get("name"):
+                return each if entry == self.entry(each.name) else None
+        return None
+
+    def _parsed(self, board: Board, entry: Mapping[str, Any]) -> LiveScenario:
+        """The tenant alone on such a board."""
+        kept = {key: value for key, value in entry.items() if key not in _OF_CLUSTERS}
+        base = {key: value for key, value in self.data.items() if key != "cluster"}
+        known = {"gpu": board.name, "windows": self.scenario.windows}
+        data = {**base, **known, "tenants": [kept]}
+        return parse_live(data, folder=Path(self.folder), name=self.name)
+
+
+def read_run(
+    path: Path, *, driver: str, shared: str | None, state: Path, began_s: float
+) -> ClusterRun:
+    """The cluster in a scenario file; InputError names the file, the key and the remedy.
+
+    `shared`: None for a folder of this machine.
+    """
+
+    def parse(data: object) -> ClusterRun:
+        parse_cluster(data, folder=path.parent, name=path.stem)
+        assert isinstance(data, dict)
+        name = data.get("name") or path.stem
+        folder, kept = str(path.parent.absolute()), state.absolute()
+        store = shared or str(kept / "cluster" / quote(name, "") / "shared")
+        run = ClusterRun(name, data, folder, driver, store, str(kept), began_s)
+        _require_live(run)
+        return run
+
+    return read_yaml_file(path, parse)
+
+
+def _require_live(run: ClusterRun) -> None:
+    """What only running needs: no board makes a difference, as long as it serves the tenant."""
+    run.live_on_any()
+
+
+def _as_placed(alone: LiveScenario, served: ServedTenant, board: Board) -> LiveScenario:
+    """With the arrivals that it was placed by: read alone, like tenants would have the same."""
+    scenario = replace(alone.scenario, board=board, tenants=(served,))
+    live = replace(alone.tenants[0], service=served.service)
+    return replace(alone, scenario=scenario, tenants=(live,))
+
+
+def _sparing(alone: LiveScenario, memory_gib: float) -> LiveScenario:
+    """With the memory its worker needs, which leaves small instances out."""
+    served, live = alone.scenario.tenants[0], alone.tenants[0]
+    plain = served.service
+    service: Service = SparingService(
+        plain.tenant,
+        plain.profile,
+        plain.slo_s,
+        plain.batch,
+        plain.min_gpcs,
+        memory_gib=memory_gib,
+    )
+    scenario = replace(alone.scenario, tenants=(replace(served, service=service),))
+    return replace(alone, scenario=scenario, tenants=(replace(live, service=service),))

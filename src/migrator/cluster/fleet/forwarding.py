@@ -1,0 +1,254 @@
+"""Requests on their way to the daemon that serves their tenant, over connections that stay open.
+
+A daemon that is not there, or does not have the tenant any more, means that the map is stale: it
+is asked for again, and the request goes once more where that names another place. Inference has no
+effect but its answer, and a label with an id counts once however often it is sent; one without
+might be kept twice, and is sent once more only where nobody can have it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from migrator.cluster.fleet.map_source import MapSource
+from migrator.cluster.fleet.reports import ClusterMap
+from migrator.core.errors import MigratorError
+from migrator.load.http import Connection, HttpPool, NoAnswerError, Reply
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+UPSTREAM_S = 620.0
+"""Longer than any request may wait for its answer; who leaves the map is not waited for."""
+CONNECT_S = 2.0
+"""A machine without power does not say that nobody listens there."""
+_MAYBE_KEPT = (
+    "its GPU went before it answered, and the label may be kept; send it again with an id, then it "
+    "counts once"
+)
+_STALE = (404, 503)
+"""What a daemon answers that does not have the tenant, or lets go of it."""
+_OURS = frozenset(
+    (
+        b"host",
+        b"connection",
+        b"keep-alive",
+        b"content-length",
+        b"transfer-encoding",
+        b"te",
+        b"trailer",
+        b"upgrade",
+        b"expect",
+        b"proxy-connection",
+        b"proxy-authorization",
+    )
+)
+"""Headers of one connection, not of the request."""
+_FEEDBACK, _JSON_LENGTH = b"/feedback", b"inference-header-content-length"
+
+
+class _Label(msgspec.Struct):
+    id: str = ""
+
+
+_LABEL = msgspec.json.Decoder(_Label)
+
+
+class MaybeDoneError(MigratorError):
+    """It was sent and not answered: whether it was done, nobody knows."""
+
+
+@dataclass(frozen=True)
+class Sending:
+    """One request on its way."""
+
+    method: str
+    target: bytes
+    headers: Headers
+    body: bytes
+
+    def written(self, head: bytes) -> bytes:
+        """As a daemon reads it; `head`: from its host on."""
+        # an answer to HEAD says how long a body is that never comes: nobody could tell its end
+        method = "GET" if self.method == "HEAD" else self.method
+        parts = [method.encode(), b" ", self.target, b" HTTP/1.1", head, b"%d" % len(self.body)]
+        for name, value in self.headers:
+            if name not in _OURS:
+                parts += (b"\r\n", name, b": ", value)
+        return b"".join((*parts, b"\r\n\r\n", self.body))
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether doing it twice is doing it once."""
+        return not self.target.partition(b"?")[0].endswith(_FEEDBACK) or self._has_id()
+
+    def _has_id(self) -> bool:
+        length = dict(self.headers).get(_JSON_LENGTH, b"")
+        # beyond some thousand digits int() raises; the daemon refuses such a length
+        told = self.body[: int(length)] if length.isdigit() and len(length) < 19 else self.body
+        try:
+            return bool(_LABEL.decode(told).id)
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            return True  # it is refused, however often it is sent
+
+
+class Upstream(HttpPool):
+    """Connections to one daemon."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, timeout_s=UPSTREAM_S)
+        self._head = f"\r\nhost: {self._address.authority}\r\ncontent-length: ".encode()
+        self._busy: set[Connection] = set()
+        self._closed = False
+
+    async def forward(self, request: Sending) -> Reply:
+        """The daemon's answer; NoAnswerError where there is none, MaybeDoneError where it may have
+        done what was asked."""
+        written = request.written(self._head)
+        try:
+            async with asyncio.timeout(self._timeout_s), self._places:
+                if request.repeatable:
+                    return await self._asked(written)
+                return await self._once(written)
+        except TimeoutError:
+            late = NoAnswerError if request.repeatable else MaybeDoneError
+            raise late("no answer in time") from None
+        except OSError as error:
+            raise NoAnswerError("no connection") from error
+
+    def close(self) -> None:
+        """Nobody waits any longer for a daemon that is gone."""
+        self._closed = True
+        super().close()
+        for each in list(self._busy):
+            each.close()
+
+    async def _once(self, written: bytes) -> Reply:
+        """Over a connection of its own: an old one may be closed just as it is used."""
+        connection = await self._opened()
+        try:
+            return await self._over(connection, written)
+        except NoAnswerError as error:
+            raise MaybeDoneError(str(error)) from error
+
+    async def _opened(self) -> Connection:
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                return await super()._opened()
+        except TimeoutError:
+            raise NoAnswerError("no connection in time") from None
+
+    async def _over(self, connection: Connection, request: bytes) -> Reply:
+        if self._closed:
+            connection.close()
+            raise NoAnswerError("the daemon is gone")
+        self._busy.add(connection)
+        try:
+            return await super()._over(connection, request)
+        finally:
+            self._busy.discard(connection)
+
+
+@dataclass(frozen=True)
+class NoHome:
+    """Nobody serves the tenant now."""
+
+    status: int
+    reason: str
+
+
+@dataclass
+class Forwarded:
+    """What became of requests, for metrics."""
+
+    answers: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """By tenant and status; 0: nobody answered."""
+    again: Counter[str] = field(default_factory=Counter)
+    """By tenant: sent once more as the map was stale."""
+
+
+class Forwarder:
+    """Knows the map and holds the connections."""
+
+    def __init__(self, source: MapSource) -> None:
+        self._source = source
+        self._upstreams: dict[str, Upstream] = {}
+        self.counts = Forwarded()
+        source.changed = self._renew
+
+    async def forward(self, tenant: str, request: Sending) -> Reply | NoHome:
+        """The answer of whoever serves the tenant."""
+        url = self._source.current.homes.get(tenant)
+        found: Reply | NoHome | None = None
+        try:
+            found = None if url is None else await self._sent(url, request)
+            if found is None or found.status in _STALE:
+                found = await self._healed(tenant, url, request) or found
+                if found and found.status == 404 and not await self._has(tenant, request):
+                    found = None
+        except MaybeDoneError:
+            found = NoHome(503, _MAYBE_KEPT)
+        current, status = self._source.current, found.status if isinstance(found, Reply) else 0
+        known = tenant in current.homes or tenant in current.away
+        self.counts.answers[tenant if known else "", status] += 1
+        return self._nobody(tenant) if found is None else found
+
+    async def _healed(self, tenant: str, url: str | None, request: Sending) -> Reply | None:
+        """Once more, where a newer map names another place."""
+        await self._source.refresh()
+        newer = self._source.current.homes.get(tenant)
+        if newer is None or newer == url:
+            return None
+        self.counts.again[tenant] += 1
+        return await self._sent(newer, request)
+
+    async def _has(self, tenant: str, request: Sending) -> bool:
+        """Whether the daemon that the map names has the tenant: 404 may be about a label's id."""
+        url = self._source.current.homes.get(tenant)
+        if url is None:
+            return False
+        model = b"/".join(request.target.partition(b"?")[0].split(b"/")[:4])
+        found = await self._sent(url, Sending("GET", model, request.headers, b""))
+        return found is not None and found.status != 404
+
+    async def each(self, request: Sending) -> dict[str, Reply]:
+        """Address -> what the daemon there answers, of all that serve somebody."""
+        urls = list(dict.fromkeys(self._source.current.homes.values()))
+        found = await asyncio.gather(*(self._sent(each, request) for each in urls))
+        return {url: each for url, each in zip(urls, found, strict=True) if each is not None}
+
+    def close(self) -> None:
+        """Let go of every connection."""
+        for each in self._upstreams.values():
+            each.close()
+        self._upstreams.clear()
+
+    async def _sent(self, url: str, request: Sending) -> Reply | None:
+        upstream = self._upstreams.get(url)
+        if upstream is None:
+            upstream = self._upstreams[url] = Upstream(url)
+        try:
+            return await upstream.forward(request)
+        except NoAnswerError:
+            return None
+
+    def _nobody(self, tenant: str) -> NoHome:
+        found = self._source.current
+        if tenant in found.away:
+            return NoHome(503, f"{tenant}: {found.away[tenant]}; try again in some seconds")
+        if tenant in found.homes:
+            return NoHome(
+                503, f"{tenant}: its GPU does not answer for it; try again in some seconds"
+            )
+        known = ", ".join([*found.homes, *found.away]) or "nobody yet"
+        return NoHome(404, f"model: there is no {tenant[:80]}; ask for one of {known}")
+
+    def _renew(self, found: ClusterMap) -> None:
+        """Daemons that have gone keep nobody waiting; those that let a tenant go answer still."""
+        there = {*found.homes.values(), *found.pages.values()}
+        for url in [each for each in self._upstreams if each not in there]:
+            self._upstreams.pop(url).close()

@@ -1,0 +1,140 @@
+"""The daemon of one GPU of a cluster: `python -m migrator.cluster.fleet.gpu_daemon SETTINGS`.
+
+It is the daemon of `migrator serve`, with tenants that come and go and a store that outlives the
+machine. It belongs to its agent: when no agent has renewed its lease for long, it drains and ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+
+from migrator.cluster.fleet.cluster_run import ClusterRun
+from migrator.core.errors import MigratorError
+from migrator.live.daemon import Daemon
+from migrator.live.serving import EMULATED, Serving
+from migrator.live.shared_store import SharedStore
+from migrator.serve.logs import configure
+from migrator.serve.tokens import Tokens, digest
+from migrator.workload.live import ADMIN, Live
+from migrator.workload.tokens import drop_token_variables, read_tokens
+
+LEASE_S = 20.0
+"""An agent that was restarted has taken over by then."""
+_LOOK_S = 0.5
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What its agent wants it to do."""
+
+    run: ClusterRun
+    gpu: str
+    number: int
+    """Of the GPU in its machine."""
+    port: int
+    tenants: tuple[str, ...]
+    lease: str
+    """The agent touches this file to keep the daemon alive; it holds the key of its orders."""
+
+
+def serving_of(settings: Settings) -> Serving:
+    """How it serves; InputError where it cannot."""
+    run, gpu = settings.run, settings.gpu
+    live = run.live_on(gpu, settings.tenants)
+    live = replace(live, live=replace(live.live, port=settings.port))
+    return Serving(
+        live,
+        run.state_of(gpu),
+        run.driver,
+        0 if run.driver == EMULATED else settings.number,
+        tokens_of(live.live, run),
+        reader=partial(run.read, gpu),
+        shared=SharedStore(run.shared, gpu.replace("/", "_")),
+        ahead=run.models,
+        windows_since_s=run.began_s,
+        order_key=_order_key(Path(settings.lease)),
+    )
+
+
+def _order_key(lease: Path) -> str:
+    try:
+        return lease.read_text(encoding="ascii")
+    except OSError as error:
+        raise MigratorError(
+            f"{lease}: the lease cannot be read ({error.strerror}); its agent has started another "
+            "daemon, or has ended"
+        ) from error
+
+
+def tokens_of(live: Live, run: ClusterRun) -> Tokens:
+    """Every machine knows the tokens of all tenants, whoever lives on it."""
+    names = [each.name for each in run.scenario.tenants]
+    found = read_tokens(live, names, os.environ) or {}
+    drop_token_variables(live, os.environ)
+    digests = {name: digest(token) for name, token in found.items()}
+    return Tokens({k: v for k, v in digests.items() if k != ADMIN}, digests.get(ADMIN))
+
+
+async def _serve(settings: Settings) -> None:
+    stop, running = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        running.add_signal_handler(number, stop.set)
+    leased = asyncio.create_task(_leased(Path(settings.lease), stop))
+    serving = serving_of(settings)
+    try:
+        await Daemon(serving).run(stop)
+    finally:
+        leased.cancel()
+        if serving.shared is not None:
+            serving.shared.close()
+
+
+async def _leased(lease: Path, stop: asyncio.Event) -> None:
+    """Until nobody renews it any more, or it is gone as another daemon was begun."""
+    seen, since_s = 0, time.monotonic()
+    while not stop.is_set():
+        await asyncio.sleep(_LOOK_S)
+        try:
+            now = lease.stat().st_mtime_ns
+        except OSError:
+            break
+        if now != seen:  # the machine's clock may jump: only that it changes counts
+            seen, since_s = now, time.monotonic()
+        elif time.monotonic() - since_s > LEASE_S:
+            break
+    stop.set()
+
+
+def main() -> int:
+    """Serve until told to stop, or given up."""
+    configure("text", "info")
+    settings = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Settings)
+    try:
+        with asyncio.Runner(loop_factory=_loop) as runner:
+            runner.run(_serve(settings))
+    except MigratorError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return 2
+    return 0
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    """The fast one where it is installed."""
+    if find_spec("uvloop") is None:
+        return asyncio.new_event_loop()
+    made: asyncio.AbstractEventLoop = import_module("uvloop").new_event_loop()
+    return made
+
+
+if __name__ == "__main__":
+    sys.exit(main())

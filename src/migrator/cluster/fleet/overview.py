@@ -1,0 +1,140 @@
+"""The cluster for people: GPUs, tenants, what is wrong; as data, as text, as a small page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from migrator.cluster.fleet.head import Head
+    from migrator.cluster.fleet.reports import Report
+
+
+def overview(head: Head, ended: str | None = None) -> dict[str, Any]:
+    """Everything as JSON could hold it."""
+    reports = head.watch.reports  # once: the head goes on meanwhile, and may give up a GPU
+    return {
+        "scenario": head.cluster.name,
+        "epoch": head.known.epoch,
+        "map": head.known.map.version,
+        "ended": ended,
+        "moves": head.known.moves,
+        "store": {"address": head.cluster.shared, "words": head.store_trouble},
+        "events": [{"at_s": at_s, "words": words} for at_s, words in list(head.known.events)],
+        "gpus": [_gpu(head, each.name) for each in head.scenario.gpus],
+        "tenants": {each.name: _tenant(head, each.name, reports) for each in head.scenario.tenants},
+    }
+
+
+def _gpu(head: Head, name: str) -> dict[str, Any]:
+    heard = head.watch.heard.get(name)
+    board = head.cluster.gpu(name).board.name
+    if heard is None:
+        return {"gpu": name, "board": board, "state": "missing", "words": "no agent has been heard"}
+    report = heard.report
+    state = "gone" if name in head.watch.dead else "up" if report.up else "starting"
+    here = [each for each, home in list(head.known.homes.items()) if home == name]
+    words = head.watch.dead.get(name, report.words)
+    holds = sorted({*here, *(() if state == "gone" else (*report.tenants, *report.assigned))})
+    # a tenant that an operator has drained is not served, and stays
+    holds = [e for e in holds if e not in report.tenants or not report.tenants[e].drained]
+    if report.drained and state == "up":
+        state = "drained"
+        words = words or ("its tenants are being moved" if holds else "it can be removed")
+    return {
+        "gpu": name,
+        "board": board,
+        "node": report.node,
+        "pid": report.pid,
+        "state": state,
+        "words": words,
+        "url": report.url,
+        "window": report.window,
+        "restarts": report.restarts,
+        "tenants": here,
+        "holds": holds,
+    }
+
+
+def _tenant(head: Head, name: str, reports: Mapping[str, Report]) -> dict[str, Any]:
+    gpu = head.known.homes.get(name)
+    heard = None if gpu is None else reports.get(gpu)
+    report = None if heard is None else heard.tenants.get(name)
+    found: dict[str, Any] = {
+        "gpu": gpu,
+        "url": head.known.map.homes.get(name),
+        "state": "served" if name in head.known.map.homes else "away",
+        "words": head.known.map.away.get(name, ""),
+    }
+    if report is not None:
+        found |= {
+            "received": report.received,
+            "in_time": report.in_time,
+            "late": report.late,
+            "dropped": report.dropped,
+            "failed": report.failed,
+            "accuracy": report.accuracy,
+            "goodput": round(report.in_time * report.accuracy, 1),
+            "version": report.version,
+        }
+    return found
+
+
+def overview_text(told: Mapping[str, Any]) -> str:
+    """For a terminal."""
+    lines = [f"{told['scenario']}: epoch {told['epoch']}, {told['moves']} moves"]
+    if told["ended"]:
+        lines.append(f"its head has ended: {told['ended']}")
+    store = told.get("store", {})
+    if store.get("words"):
+        lines.append(f"the shared store {store['address']} is in trouble: {store['words']}")
+    lines += ["", f"{'GPU':16} {'board':12} {'state':9} {'window':>6} {'address':28} {'tenants'}"]
+    for each in told["gpus"]:
+        here = ", ".join(each.get("tenants", ())) or "-"
+        lines.append(
+            f"{each['gpu']:16} {each['board']:12} {each['state']:9} {each.get('window', '-'):>6} "
+            f"{each.get('url', '-'):28} {here}{'  ' + each['words'] if each['words'] else ''}"
+        )
+    lines += ["", f"{'tenant':16} {'GPU':16} {'received':>9} {'in time':>9} {'accuracy':>8}"]
+    for name, each in told["tenants"].items():
+        counts = f"{each.get('received', '-'):>9} {each.get('in_time', '-'):>9}"
+        accuracy = f"{each['accuracy']:8.3f}" if "accuracy" in each else f"{'-':>8}"
+        lines.append(
+            f"{name:16} {each['gpu'] or '-':16} {counts} {accuracy} {each['words']}".rstrip()
+        )
+    return "\n".join(lines)
+
+
+def overview_page(told: Mapping[str, Any]) -> str:
+    """A page without scripts; every GPU's own live page is one step away."""
+    gpus = "".join(_gpu_row(each) for each in told["gpus"])
+    tenants = "".join(_tenant_row(name, each) for name, each in told["tenants"].items())
+    return (
+        "<!doctype html><html lang=en><meta charset=utf-8><meta http-equiv=refresh content=5>"
+        f"<title>{escape(told['scenario'])}</title>"
+        "<style>body{font:14px system-ui;margin:2em}table{border-collapse:collapse;margin:1em 0}"
+        "td,th{border-bottom:1px solid #ccc;padding:.3em .8em;text-align:left}</style>"
+        f"<h1>{escape(told['scenario'])}</h1>"
+        "<table><tr><th>GPU<th>board<th>state<th>tenants<th></tr>"
+        f"{gpus}</table>"
+        "<table><tr><th>tenant<th>GPU<th>received<th>in time<th>goodput<th>accuracy<th></tr>"
+        f"{tenants}</table></html>"
+    )
+
+
+def _gpu_row(each: Mapping[str, Any]) -> str:
+    name = escape(each["gpu"])
+    if each.get("url") and each["state"] != "gone":
+        name = f'<a href="{escape(each["url"])}/">{name}</a>'
+    cells = (name, escape(each["board"]), each["state"], escape(", ".join(each.get("tenants", ()))))
+    return _row(*cells, escape(each["words"]))
+
+
+def _tenant_row(name: str, each: Mapping[str, Any]) -> str:
+    counts = (str(each.get(key, "")) for key in ("received", "in_time", "goodput", "accuracy"))
+    return _row(escape(name), escape(each["gpu"] or ""), *counts, escape(each["words"]))
+
+
+def _row(*cells: str) -> str:
+    return f"<tr>{''.join(f'<td>{each}</td>' for each in cells)}</tr>"

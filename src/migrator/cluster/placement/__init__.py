@@ -1,0 +1,1 @@
+"""Placement of tenants on GPUs, and simulated runs of a whole cluster."""

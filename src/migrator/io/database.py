@@ -1,0 +1,484 @@
+"""SQLite files that outlive their process (journal, records, labels): made, checked, replaced.
+
+A file is made under another name and renamed, so an empty or half one is damaged, not new. Whoever
+opens a file to write checks all of it first: pages, tables, the checksum of every row and the
+write-ahead log. A damaged file is set aside under another name and a new one is begun.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import functools
+import os
+import shutil
+import sqlite3
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from migrator.core.errors import InputError, NotWrittenError
+from migrator.io.write_ahead_log import BrokenLogError, is_lost, last_commit
+
+WAIT_S = 10.0
+"""For another process that writes."""
+AGAIN_S = 10.0
+"""A file that could not be written is opened again this much later, at the earliest."""
+_WAL_BYTES = 16 * 2**20
+"""What the write-ahead log may keep once its content is in the file."""
+_NOT_NOW = {
+    sqlite3.SQLITE_ABORT,
+    sqlite3.SQLITE_AUTH,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_INTERRUPT,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOLFS,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_READONLY,
+}
+"""Error codes that say nothing about the content: the file cannot be used now."""
+
+Synchronous = Literal["FULL", "NORMAL", "OFF"]
+"""FULL: what is committed survives a power cut; NORMAL: a killed process only; OFF: for tests."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which file it is: what it holds in words, its mark, its version, how its tables are made."""
+
+    holds: str
+    application_id: int
+    version: int
+    """Each has other tables: a number that does not fit the tables is damage."""
+    statements: tuple[str, ...]
+    upgrades: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """By an older version: what makes it the next one. Writers do it, readers read it as it is.
+    The last one must leave exactly the tables that `statements` make (`rebuilt`)."""
+
+
+def table(name: str, columns: Sequence[str], *constraints: str) -> str:
+    """The statement that makes a table whose rows carry a checksum of their values.
+
+    SQLite computes it whenever a row is written; SQLite itself has none for its pages.
+    """
+    names = ", ".join(each.split()[0] for each in columns)
+    checksum = f"checksum INTEGER GENERATED ALWAYS AS (row_checksum({names})) STORED"
+    return f"CREATE TABLE {name} ({', '.join((*columns, checksum, *constraints))})"
+
+
+def rebuilt(name: str, columns: Sequence[str], *constraints: str) -> tuple[str, ...]:
+    """The statements that make a table anew with its rows, for upgrades; its indexes are lost."""
+    names = ", ".join(each.split()[0] for each in columns)
+    return (
+        f"ALTER TABLE {name} RENAME TO old_{name}",
+        table(name, columns, *constraints),
+        f"INSERT INTO {name} ({names}) SELECT {names} FROM old_{name} ORDER BY rowid",
+        f"DROP TABLE old_{name}",
+    )
+
+
+class DamagedError(Exception):
+    """No file of this layout, or not all of it is there."""
+
+    aside = "damaged"
+
+
+class OlderError(DamagedError):
+    """A file of an older version that cannot be upgraded."""
+
+    aside = "older"
+
+
+class _LostTailError(DamagedError):
+    """The end of the write-ahead log cannot be read; all before it can."""
+
+
+class _ForeignError(DamagedError):
+    """A file of something else, whole as far as one can tell."""
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether the content of the file is at fault, and not rights, space, locks or the device."""
+    if isinstance(error, DamagedError | UnicodeDecodeError):
+        return True
+    if not isinstance(error, sqlite3.DatabaseError) or isinstance(error, sqlite3.ProgrammingError):
+        return False
+    # text that is no UTF-8 is an OperationalError of the binding, without a code
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is None or code & 0xFF not in _NOT_NOW
+
+
+def opened(
+    path: Path, layout: Layout, synchronous: Synchronous
+) -> tuple[sqlite3.Connection, Path | None]:
+    """A connection to write with, and where a damaged file was kept aside; InputError.
+
+    NotWrittenError where the disk is full, which opening a whole file needs room on, too.
+    """
+    with told(path, layout):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return opened_or_replaced(path, layout, synchronous)
+
+
+def opened_or_replaced(
+    path: Path, layout: Layout, synchronous: Synchronous
+) -> tuple[sqlite3.Connection, Path | None]:
+    """As `opened`, with errors as they come; DamagedError where the new file is damaged too."""
+    try:
+        return _usable(path, layout, synchronous), None
+    except (FileNotFoundError, DamagedError):
+        with _alone(path.parent):
+            aside = _replaced(path, layout, synchronous)
+        return _usable(path, layout, synchronous), aside
+
+
+def opened_as_is(path: Path, layout: Layout) -> sqlite3.Connection:
+    """What the file holds, for its owner while the disk is full; without a file, nothing.
+
+    It needs no room; where there is none at all it does not see the write-ahead log.
+    """
+    with told(path, layout):
+        if not path.exists():
+            return empty(layout.statements)
+        connection = _connected(path, "mode=ro")
+        try:
+            _check_kind(path, layout, connection)
+        except sqlite3.Error:  # no room to read the write-ahead log with
+            connection.close()
+            connection = _connected(path, "mode=ro&immutable=1")
+        return connection
+
+
+def checked(path: Path, layout: Layout) -> sqlite3.Connection:
+    """A connection to read with, all of the file checked and nothing changed.
+
+    FileNotFoundError, DamagedError, InputError (a newer file), sqlite3.Error and OSError.
+    """
+    _check_header(path)
+    try:
+        last = last_commit(path)
+    except BrokenLogError as error:
+        raise DamagedError(str(error)) from error
+    # without a log no process is writing, and SQLite need not put its own files beside it
+    log = path.with_name(f"{path.name}-wal")
+    with _noticing_damage():
+        connection = _connected(path, "mode=ro" if log.exists() else "mode=ro&immutable=1")
+        try:
+            if _check_kind(path, layout, connection):
+                _check_rows(layout, connection)
+            if _pragma(connection, "integrity_check") != "ok":
+                raise DamagedError("pages are missing or broken")
+            if last is not None and is_lost(path, last):
+                raise _LostTailError("the last transactions in its write-ahead log are broken")
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def empty(statements: tuple[str, ...]) -> sqlite3.Connection:
+    """A connection to a database in memory with these tables."""
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    _allow_checksums(connection)
+    for statement in statements:
+        connection.execute(statement)
+    return connection
+
+
+@contextlib.contextmanager
+def reading(path: Path, layout: Layout) -> Iterator[sqlite3.Connection]:
+    """A connection that sees one moment of the file, also while another process writes it."""
+    with joining(path, layout, "ro") as connection:
+        connection.execute("BEGIN")
+        yield connection
+
+
+@contextlib.contextmanager
+def joining(
+    path: Path, layout: Layout, mode: Literal["ro", "rw"] = "rw"
+) -> Iterator[sqlite3.Connection]:
+    """A connection beside that of the file's owner, who alone may make it or keep it aside."""
+    if not path.exists():
+        raise InputError(f"{path}: there is no such file; name the folder of a run")
+    with told(path, layout), contextlib.closing(_connected(path, f"mode={mode}")) as connection:
+        _check_kind(path, layout, connection)
+        yield connection
+
+
+@contextlib.contextmanager
+def told(path: Path, layout: Layout) -> Iterator[None]:
+    """Faults of the file as one sentence."""
+    try:
+        yield
+    except (DamagedError, sqlite3.Error, UnicodeDecodeError, OSError) as error:
+        if isinstance(error, _ForeignError):
+            raise InputError(
+                f"{path}: this is no file of {layout.holds} ({error}); name that of a run"
+            ) from error
+        if _is_no_database(error):
+            what, then = "is damaged or none", "start the daemon again, which keeps it aside"
+        elif is_damage(error):
+            what, then = "is damaged", "start the daemon again, which keeps it aside"
+        else:
+            what, then = "cannot be used", "make room or rights there"
+        kind = NotWrittenError if _is_full(error) else InputError
+        raise kind(
+            f"{path}: the file of {layout.holds} {what} ({error}); {then}, or name another folder"
+        ) from error
+
+
+@contextlib.contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All of it or nothing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # a full disk ends the transaction by itself
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keeps two processes from making, or setting aside, the same file at once."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _replaced(path: Path, layout: Layout, synchronous: Synchronous) -> Path | None:
+    """A new file, unless another process has just made one; where the damaged one is kept."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    aside = None
+    try:
+        _usable(path, layout, synchronous).close()
+        return None
+    except FileNotFoundError:
+        _move_beside(path, path.with_name(f"{path.name}.lost-{stamp}"))
+    except DamagedError as error:
+        aside = path.with_name(f"{path.name}.{error.aside}-{stamp}")
+        if isinstance(error, _LostTailError) and _recovered(path, aside, layout, synchronous):
+            return aside
+        path.rename(aside)
+        _move_beside(path, aside)
+    _make(path, layout)
+    return aside
+
+
+def _recovered(path: Path, copy: Path, layout: Layout, synchronous: Synchronous) -> bool:
+    """Whether the file is sound up to the broken end of its log, which only the copy has then.
+
+    A process that is killed while it commits can leave such an end, too.
+    """
+    for suffix in ("", "-wal"):
+        shutil.copy2(f"{path}{suffix}", f"{copy}{suffix}")
+    try:
+        with contextlib.closing(_connected(path, "mode=rw")) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        _usable(path, layout, synchronous).close()
+    except (DamagedError, sqlite3.Error):
+        return False
+    return True
+
+
+def _move_beside(path: Path, aside: Path) -> None:
+    """The write-ahead log goes with its file: it would be replayed into the next one."""
+    for suffix in ("-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
+
+
+def _make(path: Path, layout: Layout) -> None:
+    draft = path.with_name(f"{path.name}.new-{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    connection = _connected(draft, "mode=rwc")
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+        with transaction(connection):
+            connection.execute(f"PRAGMA application_id={layout.application_id}")
+            connection.execute(f"PRAGMA user_version={layout.version}")
+            for statement in layout.statements:
+                connection.execute(statement)
+    finally:
+        connection.close()
+        for suffix in ("-wal", "-shm"):
+            draft.with_name(draft.name + suffix).unlink(missing_ok=True)
+    with draft.open("rb") as file:
+        os.fsync(file.fileno())
+    draft.rename(path)
+    _sync_folder(path.parent)
+
+
+def _usable(path: Path, layout: Layout, synchronous: Synchronous) -> sqlite3.Connection:
+    """A connection to write with, to a file that was checked and has this version."""
+    # read-only at first: closing a writer would remove the log of a damaged file
+    checked(path, layout).close()
+    with _noticing_damage():
+        connection = _connected(path, "mode=rw")
+        try:
+            if _pragma(connection, "journal_mode=WAL") != "wal":
+                raise OSError("its folder does not allow a write-ahead log")
+            _upgrade(path, layout, connection)
+            connection.execute(f"PRAGMA synchronous={synchronous}")
+            connection.execute(f"PRAGMA journal_size_limit={_WAL_BYTES}")
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+@contextlib.contextmanager
+def _noticing_damage() -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        if is_damage(error):
+            raise DamagedError(str(error)) from error
+        raise
+
+
+def _connected(path: Path, how: str) -> sqlite3.Connection:
+    """`how`: SQLite's words for what it may do; only `_make` lets it make a file."""
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?{how}",
+        uri=True,
+        timeout=WAIT_S,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    _allow_checksums(connection)
+    return connection
+
+
+def _allow_checksums(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA trusted_schema=ON")
+    connection.create_function("row_checksum", -1, _row_checksum, deterministic=True)
+
+
+def _row_checksum(*values: object) -> int:
+    """Of a row's values; whole numbers count the same whether SQLite has them as floats or not."""
+    found = 0
+    for each in values:
+        value = int(each) if isinstance(each, float) and each.is_integer() else each
+        content = value if isinstance(value, bytes) else repr(value).encode()
+        found = zlib.crc32(content, zlib.crc32(b"%d:" % len(content), found))
+    return found
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """What `Layout.statements` make."""
+
+    schema: frozenset[tuple[str, str, str, str | None]]
+    checksummed: Mapping[str, Sequence[str]]
+    """Table -> the columns that its checksum covers."""
+
+
+@functools.cache
+def _tables(statements: tuple[str, ...]) -> _Tables:
+    with contextlib.closing(empty(statements)) as connection:
+        schema = _schema(connection)
+        names = [name for kind, name, *_, sql in schema if kind == "table" and "row_" in str(sql)]
+        columns = {each: connection.execute(f"PRAGMA table_info({each})") for each in names}
+        return _Tables(schema, {each: [row[1] for row in columns[each]] for each in names})
+
+
+def _schema(connection: sqlite3.Connection) -> frozenset[tuple[str, str, str, str | None]]:
+    return frozenset(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema"))
+
+
+def _check_header(path: Path) -> None:
+    """What SQLite would take for a file that may not be written."""
+    with path.open("rb") as file:
+        header = file.read(20)
+    if len(header) < 20:
+        raise DamagedError("it is empty" if not header else "it is cut off")
+    if not set(header[18:20]) <= {1, 2}:
+        raise DamagedError("its header is broken")
+
+
+def _check_kind(path: Path, layout: Layout, connection: sqlite3.Connection) -> bool:
+    """Whether it has this version and its tables; False: an older one that can be upgraded."""
+    if _pragma(connection, "application_id") != layout.application_id:
+        raise _ForeignError("it is a database of something else")
+    version = _pragma(connection, "user_version")
+    assert isinstance(version, int)
+    if _schema(connection) == _tables(layout.statements).schema:
+        if version != layout.version:
+            raise DamagedError("its version is not that of its tables")
+        return True
+    if version > layout.version:
+        raise InputError(
+            f"{path}: this file of {layout.holds} has version {version} and this MIGRator knows "
+            f"{layout.version}; use the newer MIGRator that wrote it, or name another folder"
+        )
+    if 0 < version < layout.version and version not in layout.upgrades:
+        raise OlderError(f"it has version {version}")
+    if version not in layout.upgrades:
+        raise DamagedError("tables are missing or others")
+    return False
+
+
+def _check_rows(layout: Layout, connection: sqlite3.Connection) -> None:
+    for name, columns in _tables(layout.statements).checksummed.items():
+        wrong = f"checksum IS NOT row_checksum({', '.join(columns)})"
+        if connection.execute(f"SELECT 1 FROM {name} WHERE {wrong} LIMIT 1").fetchone():
+            raise DamagedError(f"a row of {name} is not as it was written")
+
+
+def _upgrade(path: Path, layout: Layout, connection: sqlite3.Connection) -> None:
+    """From an older version to this one, all of it or nothing."""
+    if _pragma(connection, "user_version") == layout.version:
+        return
+    with transaction(connection):
+        version = _pragma(connection, "user_version")
+        while isinstance(version, int) and version < layout.version:
+            for statement in layout.upgrades[version]:
+                connection.execute(statement)
+            version += 1
+            connection.execute(f"PRAGMA user_version={version}")
+        if not _check_kind(path, layout, connection):
+            raise DamagedError("its tables are not those of its version")
+
+
+def _is_full(error: BaseException) -> bool:
+    """Whether the disk took nothing more; for the shared memory of a file that is an I/O error."""
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is not None:
+        return code & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _is_no_database(error: BaseException) -> bool:
+    return (
+        isinstance(error, sqlite3.DatabaseError)
+        and getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB
+    )
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> object:
+    (value,) = connection.execute(f"PRAGMA {name}").fetchone()
+    return value
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

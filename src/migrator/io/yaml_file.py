@@ -1,0 +1,162 @@
+"""YAML files, read strictly: what JSON could hold, with comments and aliases.
+
+Plain words follow YAML 1.2 (as in JSON: true, null, 1.5e3), not 1.1: `no`, `12:30`, `010` and
+`2026-11-15` stay text, so that a wrong value is refused by its key and never turned into another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
+
+from migrator.core.errors import InputError
+from migrator.io.strict import Location, refuse, shown
+from migrator.io.text_file import integer, read_file
+
+_Parsed = TypeVar("_Parsed")
+
+MAX_VALUES = 200_000
+"""Values of a file, aliases written out: a few lines of aliases can stand for billions."""
+
+_TAG = "tag:yaml.org,2002:"
+_WORDS = {
+    "null": (re.compile(r"~|null|Null|NULL|"), ["~", "n", "N", ""]),
+    "bool": (re.compile(r"true|True|TRUE|false|False|FALSE"), list("tTfF")),
+    "int": (re.compile(r"[-+]?(0|[1-9][0-9]*)"), list("-+0123456789")),
+    "float": (
+        re.compile(
+            r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.inf|\.nan"
+        ),
+        list("-+.0123456789"),
+    ),
+}
+"""Kind of scalar -> what it looks like, and the characters it can begin with."""
+
+
+def read_yaml_file(path: Path, parse: Callable[[object], _Parsed]) -> _Parsed:
+    """What `parse` makes of the file's YAML; every fault names the file first."""
+    return read_file(path, "YAML", load_yaml, parse)
+
+
+def load_yaml(text: str) -> object:
+    """The one document in `text`: objects with text as keys, lists, text, numbers, true, null."""
+    try:
+        node = yaml.compose(text, Loader=_Loader)
+        return None if node is None else _Values().value(node, ())
+    except yaml.MarkedYAMLError as error:
+        raise InputError(_malformed(error)) from error
+    except yaml.reader.ReaderError as error:
+        raise InputError(
+            f"malformed YAML: character {error.position + 1} may not stand in it; remove it"
+        ) from error
+    except RecursionError:
+        raise InputError("lists or objects are nested too deeply; flatten the file") from None
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader with the plain words of YAML 1.2."""
+
+
+_Loader.yaml_implicit_resolvers = {}
+for _kind, (_looks, _begins) in _WORDS.items():
+    _Loader.add_implicit_resolver(_TAG + _kind, re.compile(f"(?:{_looks.pattern})$"), _begins)
+
+
+def _malformed(error: yaml.MarkedYAMLError) -> str:
+    mark = error.problem_mark or error.context_mark
+    where = f" at line {mark.line + 1} column {mark.column + 1}" if mark else ""
+    told = ", ".join(each for each in (error.context, error.problem) if each)
+    # what YAML quotes from the file may have line breaks in it
+    return f"malformed YAML{where} ({' '.join(told.split())}); correct it there"
+
+
+class _Values:
+    """From YAML's nodes to plain values, counting them."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._open: set[int] = set()
+
+    def value(self, node: yaml.Node, location: Location) -> object:
+        """What `node` stands for; `location` is where it stands."""
+        self._count += 1
+        if self._count > MAX_VALUES:
+            raise InputError(
+                f"the file holds more than {MAX_VALUES} values, aliases written out; shorten it"
+            )
+        if isinstance(node, yaml.ScalarNode):
+            return _scalar(node, location)
+        if id(node) in self._open:
+            refuse(location, "the alias stands for what contains it", "write the value out")
+        self._open.add(id(node))
+        found = self._collection(node, location)
+        self._open.remove(id(node))
+        return found
+
+    def _collection(self, node: yaml.Node, location: Location) -> object:
+        if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
+            return [self.value(each, (*location, at)) for at, each in enumerate(node.value)]
+        if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
+            return self._object(node, location)
+        return _refuse_tag(node, location)
+
+    def _object(self, node: yaml.MappingNode, location: Location) -> dict[str, object]:
+        nodes = _by_key(node, location)
+        merge = nodes.pop("<<", None)
+        merged = {} if merge is None else self._merged(merge, (*location, "<<"))
+        return merged | {key: self.value(each, (*location, key)) for key, each in nodes.items()}
+
+    def _merged(self, node: yaml.Node, location: Location) -> dict[str, object]:
+        """What `<<` brings in; of several objects the first is the strongest."""
+        merged: dict[str, object] = {}
+        for each in node.value if isinstance(node, yaml.SequenceNode) else [node]:
+            value = self.value(each, location)
+            if not isinstance(value, dict):
+                refuse(location, f"{shown(value)} is not an object", "merge objects only")
+            merged = {**value, **merged}
+        return merged
+
+
+def _by_key(node: yaml.MappingNode, location: Location) -> dict[str, yaml.Node]:
+    found: dict[str, yaml.Node] = {}
+    for key_node, value_node in node.value:
+        key = _key(key_node, location)
+        if key in found:
+            refuse((*location, key), "the key appears more than once", "keep one of them")
+        found[key] = value_node
+    return found
+
+
+def _key(node: yaml.Node, location: Location) -> str:
+    """A key as text: sizes such as 1 may be written without quotes."""
+    if not isinstance(node, yaml.ScalarNode):
+        refuse(location, "a list or an object is no key", "use text as keys")
+    if node.tag not in (f"{_TAG}str", f"{_TAG}int"):
+        refuse(location, f"the key {shown(node.value)} is not text", "put it in double quotes")
+    return str(node.value)
+
+
+def _scalar(node: yaml.ScalarNode, location: Location) -> object:
+    kind, text = node.tag.removeprefix(_TAG), str(node.value)
+    if kind == "str":
+        return text
+    if kind not in _WORDS or not _WORDS[kind][0].fullmatch(text):
+        return _refuse_tag(node, location)
+    if kind == "null":
+        return None
+    if kind == "bool":
+        return text.lower() == "true"
+    return (
+        integer(text)
+        if kind == "int"
+        else float(text.replace(".inf", "inf").replace(".nan", "nan"))
+    )
+
+
+def _refuse_tag(node: yaml.Node, location: Location) -> object:
+    kind = node.tag.removeprefix(_TAG)
+    refuse(location, f"the tag {shown(kind)} is not allowed here", "leave it out")

@@ -1,0 +1,1 @@
+"""Records of a run: what happened, whether simulated or live, in one SQLite file."""

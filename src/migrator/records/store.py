@@ -1,0 +1,245 @@
+"""The records of a live run: written by the daemon every slot, read by anybody at any time.
+
+`put` only remembers; `flush` writes everything remembered in one transaction and may be called
+in a thread. A killed daemon loses what it had not flushed, and never more.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Any, Self
+
+from migrator.core.errors import InputError, NotWrittenError
+from migrator.io.database import AGAIN_S, opened, opened_as_is, reading, told, transaction
+from migrator.records.rows import (
+    KEYS,
+    ActionRecord,
+    EventRecord,
+    PlanRecord,
+    Record,
+    RetrainingRecord,
+    RunRecords,
+    RunRow,
+    SecondRecord,
+    TenantWindowRecord,
+    UnitRecord,
+    VersionRecord,
+    WindowRecord,
+)
+from migrator.records.tables import (
+    LAYOUT,
+    RUNS,
+    TABLES,
+    insert_into,
+    read_rows,
+    read_run,
+    values_of,
+)
+
+SECONDS_KEPT_S = 3600
+"""Seconds older than this are counted together, `_THINNED_S` of them in a row."""
+_THINNED_S = 10
+_THIN_EVERY = 300
+"""Flushes between two thinnings."""
+_MOST_WAITING = 100_000
+"""Rows remembered while they cannot be written; then the oldest are given up."""
+
+_log = logging.getLogger(__name__)
+_EVENTS_KEPT, _UNITS_KEPT, _PLANS_KEPT = 20_000, 50_000, 5_000
+
+
+class Records:
+    """The writer of one run; there is one per file."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        scenario: str,
+        board: str,
+        driver: str,
+        policy: str,
+        seed: int,
+        about: Mapping[str, Any] | None = None,
+        seconds_kept_s: int | None = SECONDS_KEPT_S,
+        began_s: float | None = None,
+        pid: int | None = None,
+    ) -> None:
+        self.path, self._seconds_kept_s = path, seconds_kept_s
+        self.damaged: Path | None = None
+        """Where a damaged file was kept aside when this one was opened."""
+        self._file, self._hand, self._flushes = Lock(), Lock(), 0
+        self._waiting: dict[object, Record] = {}
+        self._about = dict(about or {})
+        writer = os.getpid() if pid is None else pid
+        began_s = time.time() if began_s is None else began_s
+        self._begun = (began_s, scenario, board, driver, policy, seed, writer)
+        self.run, self._again_s = 0, 0.0
+        """Its number in the file; 0 until there is room to write it down."""
+        try:
+            self._connection, self.damaged = opened(path, LAYOUT, "NORMAL")
+            self._begin()
+        except NotWrittenError as error:
+            _log.warning("records are given up until there is room: %s", error)
+            self._connection = opened_as_is(path, LAYOUT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _begin(self) -> None:
+        """Write down the run, once; where the disk was full, in a file that is opened anew."""
+        if self.run:
+            return
+        with told(self.path, LAYOUT):
+            values = (*self._begun, json.dumps(self._about))
+            query = "INSERT INTO run VALUES (NULL, ?, NULL, ?, ?, ?, ?, ?, ?, ?)"
+            self.run = int(self._connection.execute(query, values).lastrowid or 0)
+
+    def _reopen(self) -> None:
+        """Try again to write a file that could not be written when it was opened."""
+        if not self.run:
+            if time.monotonic() < self._again_s:  # opening checks the whole file
+                raise NotWrittenError(f"{self.path}: records wait until the disk has room")
+            self._again_s = time.monotonic() + AGAIN_S
+            as_is = self._connection
+            self._connection, self.damaged = opened(self.path, LAYOUT, "NORMAL")
+            as_is.close()
+            self._begin()
+
+    def put(self, record: Record) -> None:
+        """Remember a row for the next flush; a later one of the same key takes its place."""
+        keys = KEYS[type(record)]
+        known_by = (type(record), *(getattr(record, each) for each in keys))
+        with self._hand:
+            self._waiting[known_by if keys else object()] = record
+
+    def event(self, kind: str, words: str) -> None:
+        """Something happened now."""
+        self.put(EventRecord(time.time(), kind, words))
+
+    def flush(self) -> None:
+        """Write what has been remembered; after an InputError the next flush tries again."""
+        with self._file:
+            with self._hand:
+                taken, self._waiting = self._waiting, {}
+            try:
+                self._reopen()
+                with told(self.path, LAYOUT), transaction(self._connection):
+                    self._write(list(taken.values()))
+                    if self._flushes % _THIN_EVERY == 0:
+                        self._thin()
+            except BaseException:
+                with self._hand:
+                    kept = list((taken | self._waiting).items())[-_MOST_WAITING:]
+                    self._waiting = dict(kept)
+                raise
+            self._flushes += 1
+
+    def add_about(self, **more: object) -> None:
+        """Something about the run that was not known when it began."""
+        self._about |= more
+        if not self.run:  # it is written down with the run
+            return
+        with self._file, told(self.path, LAYOUT):
+            renewed = "UPDATE run SET about = ? WHERE run = ?"
+            self._connection.execute(renewed, (json.dumps(self._about), self.run))
+
+    def last_window(self) -> int | None:
+        """The highest number of a window in any run so far."""
+        with self._file, told(self.path, LAYOUT):
+            found = self._connection.execute("SELECT max(window) FROM window").fetchone()[0]
+        return None if found is None else int(found)
+
+    def close(self, ended_s: float | None = None) -> None:
+        """Flush and say that the run has ended; on a full disk that is given up."""
+        try:
+            self.flush()
+            with self._file, told(self.path, LAYOUT):
+                ended = "UPDATE run SET ended_s = ? WHERE run = ?"
+                self._connection.execute(
+                    ended, (time.time() if ended_s is None else ended_s, self.run)
+                )
+        except NotWrittenError as error:
+            _log.warning("the last records are given up: %s", error)
+        finally:
+            self._connection.close()
+
+    def _write(self, records: list[Record]) -> None:
+        for kind in TABLES:
+            rows = [(self.run, *values_of(each)) for each in records if type(each) is kind]
+            self._connection.executemany(insert_into(kind), rows)
+
+    def _thin(self) -> None:
+        """Old seconds are counted together; of events and units the newest are kept."""
+        newest = "SELECT max(second) FROM second WHERE run = ?"
+        last = self._connection.execute(newest, (self.run,)).fetchone()[0]
+        if last is not None and self._seconds_kept_s is not None:
+            until = (last - self._seconds_kept_s) // _THINNED_S * _THINNED_S
+            self._connection.execute(_THINNED, {"run": self.run, "until": until})
+            self._connection.execute(
+                "DELETE FROM second WHERE span_s = 1 AND (run < :run OR second < :until)",
+                {"run": self.run, "until": until},
+            )
+        kept_of = {"event": _EVENTS_KEPT, "unit": _UNITS_KEPT, "plan": _PLANS_KEPT}
+        for table, kept in kept_of.items():
+            self._connection.execute(
+                f"DELETE FROM {table} WHERE rowid <= (SELECT max(rowid) FROM {table}) - {kept}"
+            )
+
+
+_THINNED = f"""
+INSERT OR REPLACE INTO second (run, tenant, second, received, in_time, late, dropped, failed,
+    wrong, reconfiguring, forecast_mean, forecast_low, forecast_high, span_s)
+SELECT run, tenant, second / {_THINNED_S} * {_THINNED_S} AS first, sum(received), sum(in_time),
+    sum(late), sum(dropped), sum(failed), sum(wrong), sum(reconfiguring), avg(forecast_mean),
+    avg(forecast_low), avg(forecast_high), {_THINNED_S}
+FROM second WHERE span_s = 1 AND (run < :run OR second < :until)
+GROUP BY run, tenant, first
+"""
+
+
+def read_runs(path: Path) -> tuple[RunRow, ...]:
+    """Every run in the file, oldest first."""
+    with reading(path, LAYOUT) as connection:
+        return tuple(map(read_run, connection.execute(f"{RUNS} ORDER BY run")))
+
+
+def read_records(path: Path, run: int | None = None) -> RunRecords:
+    """Everything about a run, by default the last one; also while it is being written."""
+    with reading(path, LAYOUT) as connection:
+        chosen = "run = ?" if run is not None else "? IS NULL"
+        query = f"{RUNS} WHERE {chosen} ORDER BY run DESC LIMIT 1"
+        found = connection.execute(query, (run,)).fetchone()
+        if found is None:
+            known = [each for (each,) in connection.execute("SELECT run FROM run ORDER BY run")]
+            raise InputError(
+                f"{path}: there is no run {run}; give one of {', '.join(map(str, known)) or 'none'}"
+            )
+        row = read_run(found)
+        return RunRecords(
+            row,
+            read_rows(connection, row.run, WindowRecord),
+            read_rows(connection, row.run, TenantWindowRecord),
+            read_rows(connection, row.run, SecondRecord),
+            read_rows(connection, row.run, UnitRecord),
+            read_rows(connection, row.run, VersionRecord),
+            read_rows(connection, row.run, EventRecord),
+            read_rows(connection, row.run, PlanRecord),
+            read_rows(connection, row.run, ActionRecord),
+            read_rows(connection, row.run, RetrainingRecord),
+        )

@@ -1,0 +1,1 @@
+"""What people look at: pages, figures and terminal views."""

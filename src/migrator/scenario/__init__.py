@@ -1,1 +1,0 @@
-"""Scenarios: their files, the packaged models, drifts and the paper's workloads."""

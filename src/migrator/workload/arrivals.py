@@ -1,0 +1,184 @@
+"""A tenant's arrivals in a scenario: loaded or generated, long enough, at a rate one can serve."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from migrator.core.catalogue import Board
+from migrator.core.errors import InputError
+from migrator.core.service import Service
+from migrator.core.trace import Trace
+from migrator.io.strict import Location, key_path, refuse
+from migrator.io.text_file import beside
+from migrator.workload.entries import ArrivalsEntry
+from migrator.workload.load import highest_rps
+from migrator.workload.traces.formats import load_trace
+from migrator.workload.traces.generator import generate
+
+HISTORY_S = 600
+"""What comes before the run unless offset_s is given, where the trace has room for it."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where arrivals come from, before the number of windows is known."""
+
+    location: Location
+    entry: ArrivalsEntry
+    loaded: Trace | None
+    """As it is in its file; None: generated, as long as need be."""
+
+    def windows(self, window_s: int) -> int | None:
+        """How many windows there is room for after some history; None: any number."""
+        if self.loaded is None:
+            return None
+        if self.entry.offset_s is not None:
+            return max(0, self.loaded.seconds - self.entry.offset_s) // window_s
+        fit = self.loaded.seconds // window_s
+        return fit if fit <= 1 else fit - 1
+
+    def offset_s(self, windows: int, window_s: int) -> int:
+        """When the run begins: as given, else after as much history as is useful and there."""
+        if self.entry.offset_s is not None:
+            return self.entry.offset_s
+        useful = max(HISTORY_S, window_s)
+        if self.loaded is None:
+            return useful
+        return max(0, min(useful, self.loaded.seconds - windows * window_s))
+
+
+def source(entry: ArrivalsEntry, location: Location, folder: Path) -> Source:
+    """The arrivals of an entry; paths start from `folder`."""
+    if entry.trace is None:
+        _require_generator(entry, location)
+        return Source(location, entry, None)
+    _require_trace(entry, location)
+    return Source(location, entry, _loaded(entry.trace, (*location, "trace"), folder))
+
+
+def arrivals(
+    source: Source, service: Service, board: Board, window_s: int, windows: int, seed: Sequence[int]
+) -> tuple[Trace, int]:
+    """The scaled trace and the second at which the run begins.
+
+    `seed` is for generated arrivals; whoever gives every tenant another one keeps them apart.
+    """
+    offset_s = source.offset_s(windows, window_s)
+    run = slice(offset_s, offset_s + windows * window_s)
+    if source.loaded is None:
+        return _generated(source, service, board, run, seed), offset_s
+    if source.loaded.seconds < run.stop:
+        _refuse_short(source, source.loaded, window_s, windows)
+    return _scaled(source, source.loaded, service, board, run), offset_s
+
+
+def _require_generator(entry: ArrivalsEntry, location: Location) -> None:
+    if entry.generator is None:
+        refuse(location, "neither trace nor generator is given", "give one of them")
+    if entry.mean_rps is None:
+        refuse(
+            (*location, "mean_rps"),
+            "the key is missing beside generator",
+            "give the mean in requests per second, a number above 0",
+        )
+    if "scale" in entry.model_fields_set:
+        refuse((*location, "scale"), "this goes with trace", "raise or lower mean_rps")
+
+
+def _require_trace(entry: ArrivalsEntry, location: Location) -> None:
+    if entry.generator is not None:
+        refuse((*location, "generator"), "trace is given as well", "keep one of them")
+    if entry.mean_rps is not None:
+        refuse((*location, "mean_rps"), "this goes with generator", "give scale beside trace")
+
+
+def _loaded(path: str, location: Location, folder: Path) -> Trace:
+    file = beside(folder, path, location)
+    try:
+        state = file.stat() if file.is_file() else None
+        return _loaded_once(file, state.st_mtime_ns if state else 0, state.st_size if state else 0)
+    except InputError as error:
+        raise InputError(f"{key_path(location)}: {error}") from error
+
+
+@lru_cache(maxsize=8)
+def _loaded_once(file: Path, _changed_ns: int, _size: int) -> Trace:
+    """A trace may be large, and a comparison reads its scenario many times."""
+    return load_trace(file)
+
+
+def _generated(
+    source: Source, service: Service, board: Board, run: slice, seed: Sequence[int]
+) -> Trace:
+    kind, mean_rps = source.entry.generator, source.entry.mean_rps
+    assert kind is not None
+    assert mean_rps is not None
+    most = highest_rps(service, board)
+    if mean_rps > most:
+        _refuse_rate((*source.location, "mean_rps"), mean_rps, most, board, most)
+    number = int(np.random.SeedSequence(seed).generate_state(1)[0])
+    try:
+        trace = generate(kind, mean_rps=mean_rps, seconds=run.stop, seed=number)
+    except InputError as error:
+        told = str(error).removeprefix("arrivals: ")
+        raise InputError(f"{key_path((*source.location, 'generator'))}: {told}") from error
+    return _at_mean(trace, run, mean_rps)
+
+
+def _at_mean(trace: Trace, run: slice, mean_rps: float) -> Trace:
+    """The trace with the mean asked for in the run itself, which slow swells lift or lower.
+
+    A run that is nearly empty by chance stays so: to multiply a few bursts would invent others.
+    """
+    factor = mean_rps / max(float(trace.counts[run].mean()), 1e-9)
+    return trace.scaled(min(max(factor, 0.5), 2.0))
+
+
+def _scaled(source: Source, trace: Trace, service: Service, board: Board, run: slice) -> Trace:
+    scale, location = source.entry.scale, (*source.location, "scale")
+    mean_rps = float(trace.counts[run].mean())
+    most = highest_rps(service, board)
+    if mean_rps * scale > most:
+        _refuse_rate(location, mean_rps * scale, most, board, most / mean_rps)
+    scaled = trace.scaled(scale)
+    if not scaled.counts[run].any():
+        refuse(
+            location,
+            f"at {scale:g} no request comes from second {run.start} to {run.stop}",
+            "raise it or begin elsewhere with offset_s",
+        )
+    return scaled
+
+
+def _refuse_rate(
+    location: Location, mean_rps: float, most_rps: float, board: Board, largest: float
+) -> NoReturn:
+    refuse(
+        location,
+        f"{mean_rps:.6g} requests per second on average are more than the {most_rps:.6g} that all "
+        f"of {board.name} can answer in time for this tenant",
+        f"give at most {_rounded_down(largest):.4g}",
+    )
+
+
+def _rounded_down(value: float) -> float:
+    digit = 10.0 ** (math.floor(math.log10(value)) - 3)
+    return math.floor(value / digit) * digit
+
+
+def _refuse_short(source: Source, trace: Trace, window_s: int, windows: int) -> NoReturn:
+    offset_s = source.entry.offset_s or 0
+    fit = max(0, trace.seconds - offset_s) // window_s
+    after = f" after offset_s {offset_s}" if offset_s else ""
+    refuse(
+        (*source.location, "trace"),
+        f"its {trace.seconds} s have no room for {windows} windows of {window_s} s{after}",
+        f"ask for at most {fit} windows" if fit else "give a longer trace or a shorter window_s",
+    )

@@ -1,0 +1,185 @@
+"""The paper's 16 workloads, from one table: two tenants each, by model, data set and trace.
+
+The paper does not say how high its traces were scaled. Here each tenant's mean rate is half of
+`load` of what the whole board could answer for it, so that inference alone would keep the part
+`load` of the board busy on average, and retraining competes for the rest.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from migrator.core.catalogue import board
+from migrator.core.errors import InputError
+from migrator.core.profiles import profile
+from migrator.core.registry import pick
+from migrator.core.scenario import Scenario
+from migrator.core.service import Service
+from migrator.workload.arrivals import HISTORY_S
+from migrator.workload.drifts import datasets
+from migrator.workload.entries import VERSION
+from migrator.workload.file import parse_scenario
+from migrator.workload.load import highest_rps
+from migrator.workload.traces.formats import load_trace
+from migrator.workload.traces.kinds import KINDS
+from migrator.workload.traces.real import real_file
+
+GPU = "H200-141GB"
+WINDOW_S = 200
+SLO_MS = 100
+LOAD = 0.6
+TRACES = ("alibaba", "azure")
+"""Of the first and of the second tenant: kinds of the generator, each with its real trace."""
+
+_BERT, _VIT, _CONVNEXT = "bert-base", "vit-b-16", "convnext-b"
+_INCEPTION, _RESNET, _MOBILENET = "inception-v3", "resnet-50", "mobilenet-v2"
+_CIFAR, _CORE50 = "nc-cifar-10", "nc-core50"
+
+_PAIRS = (
+    (_BERT, _VIT),
+    (_BERT, _CONVNEXT),
+    (_VIT, _CONVNEXT),
+    (_BERT, _INCEPTION),
+    (_VIT, _RESNET),
+    (_CONVNEXT, _MOBILENET),
+    (_INCEPTION, _RESNET),
+    (_RESNET, _MOBILENET),
+)
+"""W1 to W8, and the same again with the other vision data set as W9 to W16."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A row of the paper's table."""
+
+    name: str
+    models: tuple[str, str]
+    datasets: tuple[str, str]
+
+    @property
+    def windows(self) -> int:
+        """As many as both tenants' data drifts in."""
+        return min(datasets()[each].windows for each in self.datasets)
+
+    @property
+    def file_name(self) -> str:
+        """What it is called among the examples."""
+        return f"w{int(self.name[1:]):02}.yaml"
+
+
+def workloads() -> dict[str, Workload]:
+    """W1 to W16 by name."""
+    rows = [(pair, vision) for vision in (_CIFAR, _CORE50) for pair in _PAIRS]
+    return {
+        name: Workload(name, pair, (_dataset(pair[0], vision), _dataset(pair[1], vision)))
+        for name, (pair, vision) in ((f"W{n}", row) for n, row in enumerate(rows, start=1))
+    }
+
+
+def workload(
+    name: str, *, batch: int = 1, data: Path | None = None, load: float = LOAD, seed: int = 0
+) -> Scenario:
+    """The workload as a scenario, on the real traces in the folder `data` where it is given."""
+    known = _known(name)
+    means = _means_rps(known, batch, load)
+    arrivals = [
+        _generated(kind, mean) if data is None else _real(kind, mean, data, known.windows)
+        for kind, mean in zip(TRACES, means, strict=True)
+    ]
+    entry = {
+        "version": VERSION,
+        "gpu": GPU,
+        "window_s": WINDOW_S,
+        "windows": known.windows,
+        "seed": seed,
+        "tenants": [
+            {
+                "model": model,
+                "slo_ms": SLO_MS,
+                "batch": batch,
+                "arrivals": come,
+                "retraining": {"dataset": dataset},
+            }
+            for model, come, dataset in zip(known.models, arrivals, known.datasets, strict=True)
+        ],
+    }
+    return parse_scenario(entry, folder=Path(), name=known.name)
+
+
+def quickstart_yaml() -> str:
+    """A small scenario whose comments explain every key."""
+    return files("migrator.workload").joinpath("quickstart.yaml").read_text(encoding="utf-8")
+
+
+def workload_yaml(name: str) -> str:
+    """The workload as a scenario file, with generated arrivals."""
+    known = _known(name)
+    means = _means_rps(known, 1, LOAD)
+    head = f"""\
+# {known.name} of the paper's evaluation: {" and ".join(known.models)}.
+# Written by examples/make_workloads.py; a change there is a change for all sixteen.
+# Each tenant's mean rate is {LOAD / 2:g} of what the whole board could answer for it.
+version: {VERSION}
+name: {known.name}
+gpu: {GPU}
+window_s: {WINDOW_S}
+windows: {known.windows}
+tenants:
+"""
+    return head + "".join(
+        f"""\
+  - model: {model}
+    slo_ms: {SLO_MS}
+    batch: 1
+    arrivals: {{generator: {kind}, mean_rps: {mean:g}}}
+    retraining: {{dataset: {dataset}}}
+"""
+        for model, kind, mean, dataset in zip(
+            known.models, TRACES, means, known.datasets, strict=True
+        )
+    )
+
+
+def _dataset(model: str, vision: str) -> str:
+    return "nc-20-newsgroups" if model == _BERT else vision
+
+
+def _known(name: str) -> Workload:
+    written = re.fullmatch(r"[wW]0*([0-9]+)", name)
+    return pick("workload", f"W{written[1]}" if written else name, workloads())
+
+
+def _means_rps(known: Workload, batch: int, load: float) -> list[float]:
+    gpu = board(GPU)
+    served = [Service(each, profile(each, GPU), SLO_MS / 1e3, batch) for each in known.models]
+    return [round(load / 2 * highest_rps(each, gpu), 1) for each in served]
+
+
+def _generated(kind: str, mean_rps: float) -> dict[str, object]:
+    return {"generator": kind, "mean_rps": mean_rps}
+
+
+def _real(kind: str, mean_rps: float, data: Path, windows: int) -> dict[str, object]:
+    """The real trace, scaled so that the mean of the run is the one asked for."""
+    path = _file(kind, data)
+    run = load_trace(path).counts[HISTORY_S : HISTORY_S + windows * WINDOW_S]
+    if not run.any():
+        raise InputError(f"{path}: nothing comes in {windows} windows; give the whole trace")
+    return {
+        "trace": str(path.absolute()),
+        "scale": mean_rps / float(run.mean()),
+        "offset_s": HISTORY_S,
+    }
+
+
+def _file(kind: str, data: Path) -> Path:
+    found = real_file(kind, data)
+    if found is None:
+        raise InputError(
+            f"{data}: there is no {KINDS[kind].file_name} in it, nor in its traces/; "
+            "fetch it or leave the folder out"
+        )
+    return found

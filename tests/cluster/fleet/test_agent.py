@@ -1,0 +1,508 @@
+"""Two agents without Ray: tenants come and go while others are served, and daemons come back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sqlite3
+import stat
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+from support.agents import VARIABLES, cluster_run, feedback, infer, until
+from support.gateways import Asking
+
+from migrator.cluster.fleet import agent as agents
+from migrator.cluster.fleet import gpu_daemon
+from migrator.cluster.fleet.agent import GpuAgent
+from migrator.cluster.fleet.cluster_run import ClusterRun
+from migrator.cluster.fleet.daemon_process import DaemonProcess, asked
+from migrator.cluster.fleet.gpu_daemon import Settings
+from migrator.cluster.fleet.reports import Report
+from migrator.core.errors import MigratorError
+from migrator.gpu.processes import Process
+from migrator.live.shared_store import SharedStore
+from migrator.live.versions import Versions
+
+
+class Pair:
+    """Two GPUs of one cluster."""
+
+    def __init__(self, run: ClusterRun) -> None:
+        self.run = run
+        self.first, self.second = (GpuAgent(run, g, 0, "here", "127.0.0.1") for g in ("g1", "g2"))
+
+    def served(self, agent: GpuAgent, *tenants: str) -> Report:
+        def look() -> Report | None:
+            report = agent.report(1)
+            ready = all(each.ready for each in report.tenants.values())
+            return report if report.up and ready and set(report.tenants) == set(tenants) else None
+
+        def words() -> tuple[Report, str]:
+            log = self.run.state_of(agent.report(1).gpu) / "daemon.log"
+            return agent.report(1), log.read_text(encoding="utf-8")[-3000:]
+
+        found = until(look, words)
+        assert isinstance(found, Report)
+        return found
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    pytest.importorskip("fsspec", reason="weights and labels are shared through fsspec")
+    before = dict(os.environ)
+    os.environ.update(VARIABLES)
+    folder = tmp_path_factory.mktemp("agents")
+    made = Pair(cluster_run(folder, ["a", "b", "c"], [{"name": "g1"}, {"name": "g2"}]))
+    try:
+        made.first.begin(1, ("a", "b"))
+        made.second.begin(1, ())
+        made.served(made.first, "a", "b")
+        made.served(made.second)
+        yield made
+    finally:
+        made.first.close()
+        made.second.close()
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def test_a_tenant_takes_its_weights_and_labels_along_and_nobody_else_notices(pair: Pair) -> None:
+    for number in range(30):
+        assert infer(pair.first.url, "a", f"r{number}").status_code == 200
+        assert feedback(pair.first.url, "a", f"r{number}", number % 3).status_code == 200
+    version = infer(pair.first.url, "a").json()["model_version"]
+    with Asking(pair.first.url, ["b"]) as asking:
+        came = pair.second.take(1, "a")
+        assert came.done, came
+        gone = pair.first.release(1, "a")
+        assert gone.done, gone
+        until(lambda: asking.answers["b", 200] > 5, lambda: asking.reasons)
+    assert not asking.refused, asking.reasons
+    assert infer(pair.first.url, "a").status_code == 404
+    reply = infer(pair.second.url, "a")
+    assert (reply.status_code, reply.json()["model_version"]) == (200, version)
+    _, told = asked(pair.second.url, "GET", "/admin/status", token=None)
+    assert list(told["tenants"]) == ["a"]
+    rows = pair.run.state_of("g2").glob("live/*/labels.db")
+    assert next(rows).stat().st_size > 30 * 3 * 16 * 16
+
+
+def test_a_model_goes_back_where_its_tenant_has_moved_and_labels_follow_it(
+    pair: Pair, tmp_path: Path
+) -> None:
+    store = SharedStore(pair.run.shared, "test")
+    versions = Versions(tmp_path, "a")
+    first = store.bring_version(versions)
+    assert first is not None
+    store.keep_version(versions.add(first.weights, 0.9), versions, claim=True)
+    assert pair.first.take(1, "a").done
+    assert infer(pair.first.url, "a").json()["model_version"] == "2"
+    assert infer(pair.second.url, "a", "late").status_code == 200
+    assert feedback(pair.second.url, "a", "late", 1).status_code == 200
+    assert "late" not in labels_of(pair.run, "g1")
+    assert pair.first.take(1, "a").done
+    assert "late" in labels_of(pair.run, "g1")
+    body = {"action": "roll-back", "tenant": "a"}
+    reply = httpx.post(f"{pair.first.url}/admin/actions", json=body, timeout=20)
+    assert reply.status_code == 200, reply.text
+    assert infer(pair.first.url, "a").json()["model_version"] == "1"
+    assert pair.second.release(1, "a").done
+    assert pair.second.take(1, "a").done
+    assert infer(pair.second.url, "a").json()["model_version"] == "1"
+    assert pair.first.release(1, "a").done
+
+
+def labels_of(run: ClusterRun, gpu: str) -> set[str]:
+    """The requests whose labels the daemon of that GPU learns from."""
+    (path,) = run.state_of(gpu).glob("live/*/labels.db")
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        return {request for (request,) in database.execute("SELECT request FROM sample")}
+
+
+def test_orders_are_idempotent_and_those_of_an_older_head_are_refused(pair: Pair) -> None:
+    again = pair.second.take(1, "a")
+    assert again.done
+    assert "was here already" in again.words
+    assert pair.first.release(1, "a").words == "a was not here"
+    assert pair.second.begin(1, ("c",)).done
+    pair.served(pair.second, "a")
+    pair.second.report(5)
+    refused = pair.second.take(4, "c")
+    assert (refused.done, refused.epoch) == (False, 5)
+    assert not pair.second.begin(4, ()).done
+    assert not pair.second.stop(4).done
+    assert "c" not in pair.second.report(5).tenants
+
+
+def test_the_last_tenant_goes_while_it_is_retrained_and_one_comes_to_an_empty_gpu(
+    pair: Pair,
+) -> None:
+    for number in range(30):
+        assert infer(pair.second.url, "a", f"s{number}").status_code == 200
+        assert feedback(pair.second.url, "a", f"s{number}", number % 3).status_code == 200
+    until(lambda: pair.second.report(5).tenants["a"].retraining, lambda: pair.second.report(5))
+    assert pair.second.release(5, "a").done
+    assert pair.second.report(5).tenants == {}
+    units = asked(pair.second.url, "GET", "/admin/status", token=None)[1]["units"]
+    assert not [each for each in units if each["task"]]
+    assert pair.second.take(5, "c").done
+    assert infer(pair.second.url, "c").status_code == 200
+
+
+def ordered(agent: GpuAgent, body: object, key: str | None) -> tuple[int, Mapping[str, Any]]:
+    """What a daemon answers to an order that comes without its agent."""
+    path = "/admin/tenants"
+    return asked(agent.url, "POST", path, token=None, body=body, wait_s=30, order_key=key)
+
+
+def test_what_cannot_be_taken_on_is_refused_in_words_and_disturbs_nobody(pair: Pair) -> None:
+    entry = {**pair.run.entry("a"), "name": "z", "model": "support.means_model:Nobody"}
+    key = pair.second._daemon.order_key
+    status, told = ordered(pair.second, {"come": entry}, key)
+    assert status == 400, told
+    status, told = ordered(pair.second, {"come": {}, "go": "c"}, key)
+    assert (status, told["error"]) == (400, "come, go: give one of both")
+    for wrong in (None, "", "0" * len(key)):
+        status, told = ordered(pair.second, {"go": "c"}, wrong)
+        assert status == 403, told
+        assert "only the cluster's head" in told["error"]
+    assert stat.S_IMODE(pair.second._daemon.lease.stat().st_mode) == 0o600
+    assert infer(pair.second.url, "c").status_code == 200
+
+
+def test_a_daemon_that_hangs_is_ended_and_started_again_with_whom_it_had(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents, "HUNG_S", 1.0)
+    pid = json.loads((pair.run.state_of("g2") / "daemon.json").read_bytes())["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: not pair.second.report(5).up, lambda: "it was not noticed")
+    report = pair.served(pair.second, "c")
+    assert report.restarts == 1
+    assert infer(pair.second.url, "c").status_code == 200
+
+
+def test_an_agent_that_was_paused_does_not_blame_its_daemon(
+    mute: ClusterRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its question failed after far more than the limit, the next one is answered at once."""
+    asked_at: list[float] = []
+    now_s = [0.0]
+
+    def paused(*_: object, **__: object) -> tuple[int, dict[str, Any]]:
+        asked_at.append(now_s[0])
+        if len(asked_at) == 2:
+            now_s[0] += 60.0  # as SIGSTOP, and then SIGCONT
+            raise MigratorError("timed out")
+        return 200, {"pid": None, "tenants": {}, "window": 0}
+
+    monkeypatch.setattr(agents, "asked", paused)
+    monkeypatch.setattr(agents, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr(Mute, "before", Settings(mute, "g1", 0, 1, ("a",), str(tmp_path / "l")))
+    monkeypatch.setattr(Mute, "served_before", True)
+    agent = GpuAgent(mute, "g1", 0, "here", "127.0.0.1")
+    try:
+        until(lambda: len(asked_at) > 4, lambda: asked_at)
+        assert daemon_of(agent).kills == 0
+        assert agent.report(1).up
+    finally:
+        agent.close()
+
+
+def test_a_daemon_that_answers_with_an_error_does_not_hang(
+    mute: ClusterRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As at its limit of connections: it is neither left by its tenants nor killed."""
+    answers: list[int] = []
+    now_s = [0.0]
+
+    def busy(*_: object, **__: object) -> tuple[int, dict[str, Any]]:
+        now_s[0] += 10.0
+        answers.append(503)
+        return 503, {"error": "too many connections"}
+
+    monkeypatch.setattr(agents, "asked", busy)
+    monkeypatch.setattr(agents, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr(Mute, "before", Settings(mute, "g1", 0, 1, ("a",), str(tmp_path / "l")))
+    monkeypatch.setattr(Mute, "served_before", True)
+    agent = GpuAgent(mute, "g1", 0, "here", "127.0.0.1")
+    try:
+        until(lambda: len(answers) > 5, lambda: answers)
+        assert daemon_of(agent).kills == 0
+        assert agent.report(1).silent_s == 0
+    finally:
+        agent.close()
+
+
+def test_a_tenant_of_a_daemon_that_hangs_is_released_at_once_and_for_good(
+    mute: ClusterRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Mute, "before", Settings(mute, "g1", 0, 1, ("a", "b"), str(tmp_path / "l")))
+    monkeypatch.setattr(Mute, "served_before", True)
+    agent = GpuAgent(mute, "g1", 0, "here", "127.0.0.1")
+    try:
+        until(lambda: agent.report(1).silent_s >= 0.1, lambda: agent.report(1))
+        assert agent.release(1, "a").done
+        assert agent.report(1).assigned == ("b",)
+        assert not agent.release(0, "b").done  # an older head's order
+    finally:
+        agent.close()
+
+
+def test_that_a_gpu_is_drained_is_remembered(tmp_path: Path) -> None:
+    run = cluster_run(tmp_path, ["a"], [{"name": "g1"}])
+    for drained in (True, False):
+        agent = GpuAgent(run, "g1", 0, "here", "127.0.0.1")
+        assert agent.drain(3, drained).done
+        assert not agent.drain(2, not drained).done
+        agent.close()
+        after = GpuAgent(run, "g1", 0, "here", "127.0.0.1")
+        after.close()
+        assert (agent.report(3).drained, after.report(3).drained) == (drained, drained)
+
+
+def test_a_daemon_started_while_the_store_hangs_serves_and_has_the_rest_once_it_is_back(
+    pair: Pair,
+) -> None:
+    store = Path(pair.run.shared)
+    versions, owner = (store / "versions/c" / each for each in ("serving.json", "owner"))
+    known = versions.read_bytes()
+    versions.unlink()
+    os.mkfifo(versions)  # reading it hangs, as a mount whose server is away
+    before = owner.read_bytes()
+    pid = json.loads((pair.run.state_of("g2") / "daemon.json").read_bytes())["pid"]
+    try:
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: infer_status(pair.second.url) == 200, lambda: pair.second.report(5))
+        until(lambda: "does not answer" in pair.second.report(5).words, lambda: "not told")
+        assert owner.read_bytes() == before
+    finally:
+        with os.fdopen(os.open(versions, os.O_RDWR | os.O_NONBLOCK), "wb"):
+            (store / "versions/c/restored").write_bytes(known)
+            (store / "versions/c/restored").replace(versions)
+    until(lambda: owner.read_bytes() != before, lambda: pair.second.report(5))
+    until(lambda: not pair.second.report(5).words, lambda: pair.second.report(5))
+
+
+def infer_status(url: str) -> int:
+    try:
+        return infer(url, "c").status_code
+    except httpx.TransportError:
+        return 0
+
+
+def test_a_daemon_that_cannot_serve_says_why_in_one_sentence(tmp_path: Path) -> None:
+    run = cluster_run(tmp_path, ["a"], [{"name": "g1"}])
+    process = DaemonProcess(run.state_of("g1"))
+    process.start(Settings(run, "no such GPU", 0, 0, (), str(process.lease)))
+    until(lambda: not process.alive, process.last_words)
+    assert "error: gpu: small has no no such GPU" in process.last_words()
+    assert process.found() is None
+    (lease,) = process.folder.glob("lease.*")
+    process.start(Settings(run, "no such GPU", 0, 0, (), str(process.lease)))
+    assert not lease.exists()  # one begun by an agent that died before it could say so ends
+    until(lambda: not process.alive, process.last_words)
+
+
+def test_a_lease_counts_by_its_renewals_whatever_the_clock_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_daemon, "LEASE_S", 0.3)
+    monkeypatch.setattr(gpu_daemon, "_LOOK_S", 0.01)
+    lease = tmp_path / "lease"
+    lease.touch()
+
+    async def leased() -> None:
+        stop = asyncio.Event()
+        watching = asyncio.create_task(gpu_daemon._leased(lease, stop))
+        for hours in range(50):
+            os.utime(lease, (3600 * hours, 3600 * hours))
+            await asyncio.sleep(0.02)
+        assert not stop.is_set()
+        await asyncio.wait_for(stop.wait(), 10)  # nobody renews it any more
+        await watching
+
+    asyncio.run(leased())
+
+
+def test_a_daemon_that_cannot_even_be_started_is_tried_again_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full disk: an agent that stopped looking would say for ever that all is well."""
+    tried: list[int] = []
+
+    def start(*_: object) -> None:
+        tried.append(1)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(DaemonProcess, "start", start)
+    monkeypatch.setattr(agents, "_AGAIN_S", (0.0,))
+    agent = GpuAgent(cluster_run(tmp_path, ["a"], [{"name": "g1"}]), "g1", 0, "here", "127.0.0.1")
+    try:
+        with pytest.raises(OSError, match="No space left"):
+            agent.begin(1, ())
+        port = agent.url
+        until(lambda: len(tried) >= 4, lambda: agent.report(1))
+        report = agent.report(1)
+        assert not report.up
+        assert report.failures >= 2
+        assert "No space left" in report.words
+        assert agent.url != port  # whoever has its port by now keeps it
+    finally:
+        agent.close()
+
+
+class Mute(DaemonProcess):
+    """A daemon that lives and says nothing."""
+
+    before: Settings | None = None
+    served_before = False
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.lives, self.starts, self.kills, self.looks = False, 0, 0, 0
+
+    def found(self) -> Settings | None:
+        self.lives, self.served = self.before is not None, self.served_before
+        return self.before
+
+    def start(self, settings: Settings) -> None:
+        del settings
+        self.starts += 1
+        self.lives, self.served = True, False
+
+    @property
+    def alive(self) -> bool:
+        return self.lives
+
+    def renew(self) -> None:
+        self.looks += 1
+
+    def kill(self) -> None:
+        self.kills += 1
+        self.lives = False
+
+
+@pytest.fixture
+def mute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterRun:
+    monkeypatch.setattr(agents, "DaemonProcess", Mute)
+    monkeypatch.setattr(agents, "LOOK_S", 0.01)
+    monkeypatch.setattr(agents, "_AGAIN_S", (0.0,))
+    return cluster_run(tmp_path, ["a"], [{"name": "g1"}])
+
+
+def daemon_of(agent: GpuAgent) -> Mute:
+    assert isinstance(agent._daemon, Mute)
+    return agent._daemon
+
+
+def test_a_daemon_that_hangs_before_its_first_answer_is_ended_and_counts_as_failed(
+    mute: ClusterRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents, "STARTING_S", 0.05)
+    agent = GpuAgent(mute, "g1", 0, "here", "127.0.0.1")
+    try:
+        agent.begin(1, ())
+        until(lambda: agent.report(1).failures >= 3, lambda: agent.report(1))
+        assert daemon_of(agent).kills >= 3
+        until(lambda: "did not answer and was ended" in agent.report(1).words, lambda: "not told")
+    finally:
+        agent.close()
+
+
+def test_one_that_begins_has_longer_than_one_that_has_served(
+    mute: ClusterRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents, "HUNG_S", 0.0)
+    agent = GpuAgent(mute, "g1", 0, "here", "127.0.0.1")
+    try:
+        agent.begin(1, ())
+        until(lambda: daemon_of(agent).looks > 5, lambda: agent.report(1))
+        assert daemon_of(agent).kills == 0
+        assert agent.report(1).words == "its daemon is starting"
+    finally:
+        agent.close()
+
+
+def test_one_that_was_found_and_had_served_is_not_waited_for_as_if_it_began(
+    mute: ClusterRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents, "HUNG_S", 0.05)
+    monkeypatch.setattr(Mute, "before", Settings(mute, "g1", 0, 1, ("a",), str(tmp_path / "l")))
+    monkeypatch.setattr(Mute, "served_before", True)
+    agent = GpuAgent(mute, "g1", 0, "here", "127.0.0.1")
+    try:
+        until(lambda: daemon_of(agent).starts, lambda: agent.report(1))
+        assert daemon_of(agent).kills == 1  # the next one begins, and has time
+    finally:
+        agent.close()
+
+
+def test_whether_a_daemon_has_served_is_known_to_whoever_finds_it(tmp_path: Path) -> None:
+    run = cluster_run(tmp_path, ["a"], [{"name": "g1"}])
+    process = DaemonProcess(run.state_of("g1"))
+    process.keep(Settings(run, "g1", 0, 0, (), str(process.lease)))
+    process._process = Process.of(os.getpid())  # one that lives
+    process._tell()
+    for served in (False, True):
+        other = DaemonProcess(run.state_of("g1"))
+        assert other.found() is not None
+        assert other.served is served
+        process.answers()
+
+
+def test_of_two_heads_that_ask_at_once_the_newer_is_remembered(tmp_path: Path) -> None:
+    run = cluster_run(tmp_path, ["a"], [{"name": "g1"}])
+    agent, other = (GpuAgent(run, "g1", 0, "here", "127.0.0.1") for _ in range(2))
+    try:
+        for newest in range(10, 200, 10):
+            asking = [
+                threading.Thread(target=agent.report, args=(newest - each,)) for each in range(8)
+            ]
+            for each in asking:
+                each.start()
+            for each in asking:
+                each.join()
+            assert agent.report(0).epoch == newest
+        assert other.report(0).epoch == newest  # of the same folder
+        assert not other.begin(newest - 1, ()).done
+    finally:
+        agent.close()
+        other.close()
+
+
+def test_where_tokens_are_asked_for_the_agent_has_the_administrations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("fsspec", reason="weights and labels are shared through fsspec")
+    names = {"admin": "ADMIN_TOKEN", "a": "A_TOKEN"}
+    for name, value in {**VARIABLES, "ADMIN_TOKEN": "admin " * 9, "A_TOKEN": "a" * 40}.items():
+        monkeypatch.setenv(name, value.replace(" ", "-"))
+    live = {"port": 0, "token_variables": names}
+    run = cluster_run(tmp_path, ["a"], [{"name": "g1"}], live=live)
+    agent = GpuAgent(run, "g1", 0, "here", "127.0.0.1")
+    try:
+        agent.begin(1, ())
+        until(lambda: agent.report(1).up, lambda: agent.report(1))
+        assert httpx.get(f"{agent.url}/admin/status").status_code == 401
+        come = {"come": run.entry("a")}
+        tenant = {"authorization": f"Bearer {'a' * 40}"}
+        reply = httpx.post(f"{agent.url}/admin/tenants", json=come, headers=tenant)
+        assert reply.status_code == 403
+        assert agent.report(1).tenants == {}
+        assert agent.take(1, "a").done
+        tokened = httpx.get(f"{agent.url}/v2/models/a/ready", headers=tenant)
+        assert tokened.status_code == 200
+    finally:
+        agent.close()
+    settings = (run.state_of("g1") / "settings.json").read_text(encoding="utf-8")
+    assert "a" * 40 not in settings

@@ -1,0 +1,426 @@
+"""A cluster of three nodes on this machine: placed, moved, killed piece by piece, always served."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from support.agents import cluster_run, feedback, infer, until
+from support.gateways import Asking, gateway, gateway_process
+from support.live_daemon import LIMIT_S
+
+from migrator.cluster.fleet.cluster_run import ClusterRun
+from migrator.cluster.fleet.ray_agents import agent_name
+from migrator.cluster.fleet.ray_connection import NAMESPACE, actors, head_of
+from migrator.cluster.fleet.ray_head import started
+from migrator.cluster.fleet.reports import Answer, ClusterMap
+from migrator.gpu.processes import exists
+from migrator.live.shared_store import SharedStore
+
+pytest.importorskip("ray", reason="agents run on Ray: pip install 'migrator[cluster]'")
+
+from support.ray_nodes import RayNodes, ray_nodes
+
+MIGRATOR = (sys.executable, "-m", "migrator")
+TENANTS = ("photos", "mail", "maps")
+GPUS = {"g0": "first", "g1": "n1", "g2": "n2"}
+
+
+@dataclass
+class World:
+    """A cluster that serves, and a gateway before it."""
+
+    run: ClusterRun
+    nodes: RayNodes
+    head: Any
+    url: str
+    folder: Path
+
+    def asked(self, method: str, *what: object) -> Any:
+        return self.nodes.ray.get(getattr(self.head, method).remote(*what), timeout=60)
+
+    def map(self) -> ClusterMap:
+        return msgspec.json.decode(self.asked("map"), type=ClusterMap)
+
+    def home(self, tenant: str) -> str:
+        return str(self.asked("overview")["tenants"][tenant]["gpu"])
+
+    def states(self) -> set[str]:
+        return {each["state"] for each in self.asked("overview")["gpus"]}
+
+    def daemon(self, gpu: str) -> int:
+        return int(json.loads((self.run.state_of(gpu) / "daemon.json").read_bytes())["pid"])
+
+    def until_served(self) -> ClusterMap:
+        found = until(lambda: set(self.map().homes) == set(TENANTS) and self.map(), self.words)
+        assert isinstance(found, ClusterMap)
+        return found
+
+    def map_file(self) -> ClusterMap:
+        content = (Path(self.run.shared) / "map.json").read_bytes()
+        return msgspec.json.decode(content, type=ClusterMap)
+
+    def led_after(self, before: ClusterMap) -> ClusterMap | None:
+        """The map of a newer head, once it has one."""
+        try:
+            found = self.map()
+        except Exception:  # whatever Ray has for an actor that is not there
+            return None
+        return found if found.epoch > before.epoch and found.homes else None
+
+    def words(self) -> str:
+        logs = [self.run.state_of(gpu) / "daemon.log" for gpu in GPUS]
+        said = [each.read_text(encoding="utf-8")[-1500:] for each in logs if each.exists()]
+        return "\n".join([json.dumps(self.asked("overview")), *said])
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("cluster")
+    gpus = [{"name": gpu, "node": node} for gpu, node in GPUS.items()]
+    boards = [{"board": "A100-40GB", **each} for each in gpus]
+    rules: dict[str, Any] = {"gpus": boards, "apart": [["photos", "mail"]]}
+    with ray_nodes("n1", "n2") as nodes:
+        run = cluster_run(folder, TENANTS, gpus, window_s=20, trained=True, cluster=rules)
+        said = _serve(folder / "small.yaml", "auto", run)
+        assert f"serving {len(TENANTS)} tenants" in said
+        made = World(run, nodes, head_of(nodes.ray, "small"), "", folder)
+        try:
+            until(lambda: made.states() == {"up"}, made.words)
+            with gateway(folder / "gateway.log", "--cluster", nodes.address) as url:
+                made.url = url
+                yield made
+        finally:
+            with suppress(Exception):  # the last test has ended it
+                nodes.ray.get(made.head.stop.remote(), timeout=60)
+                nodes.ray.kill(made.head)
+
+
+def _serve(path: Path, address: str, run: ClusterRun) -> str:
+    folders = ("--state", run.state, "--shared", run.shared)
+    done = subprocess.run(
+        [*MIGRATOR, "serve", str(path), "--cluster", address, "--detach", *folders],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_tenants_are_placed_as_the_rules_want_it_and_served_through_the_gateway(
+    world: World,
+) -> None:
+    assert world.home("photos") != world.home("mail")
+    for each in TENANTS:
+        reply = infer(world.url, each, f"first of {each}")
+        assert reply.status_code == 200, reply.text
+        assert reply.json()["id"] == f"first of {each}"
+    assert httpx.get(f"{world.url}/v2/health/ready").status_code == 200
+    index = httpx.post(f"{world.url}/v2/repository/index", json={}).json()
+    assert {each["name"] for each in index if each["state"] == "READY"} == set(TENANTS)
+    assert infer(world.url, "nobody").status_code == 404
+
+
+def test_status_tells_of_every_gpu_and_tenant(world: World) -> None:
+    done = subprocess.run(
+        [*MIGRATOR, "status", "--cluster", world.nodes.address],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=True,
+    )
+    for gpu in GPUS:
+        assert f"{gpu:16} A100-40GB    up" in done.stdout
+    for tenant in TENANTS:
+        assert f"{tenant:16} {world.home(tenant)}" in done.stdout
+    metrics = httpx.get(f"{world.url}/metrics").text
+    labels = f'{{gpu="{world.home("maps")}",tenant="maps"}}'
+    assert f"migrator_cluster_tenant_served{labels} 1.0" in metrics
+    page = httpx.get(f"{world.url}/cluster", headers={"accept": "text/html"}).text
+    assert all(url in page for url in world.map().pages.values())
+
+
+def test_without_room_for_everybody_nothing_is_begun_and_the_reason_told(world: World) -> None:
+    folder = world.folder / "full"
+    folder.mkdir()
+    names = [f"t{number}" for number in range(9)]
+    run = replace(cluster_run(folder, names, [{"name": "full", "node": "n1"}]), name="full")
+    head = started(world.nodes.ray, run, {})
+    try:
+        ended = until(lambda: world.nodes.ray.get(head.ended.remote(), timeout=30), lambda: "")
+    finally:
+        world.nodes.ray.get(head.stop.remote(), timeout=60)
+        world.nodes.ray.kill(head)
+    assert "no GPU has room for" in ended
+    assert set(world.map().homes) == set(TENANTS)
+
+
+def test_a_tenant_moves_under_load_without_a_failed_request(world: World) -> None:
+    """Through gateways that hear of it from the head, and from the file that it writes."""
+    source = world.home("maps")
+    target = next(each for each in GPUS if each != source)
+    options = ("--map", f"{world.run.shared}/map.json")
+    with (
+        gateway(world.folder / "file.log", *options) as url,
+        Asking(world.url, TENANTS) as asking,
+        Asking(url, ["maps"]) as by_file,
+    ):
+        both = (asking, by_file)
+        until(lambda: all(e.answers["maps", 200] > 5 for e in both), lambda: asking.reasons)
+        assert world.asked("move", "maps", target) == f"maps moved from {source} to {target}"
+        before = [each.answers["maps", 200] for each in both]
+        until(
+            lambda: all(e.answers["maps", 200] > n + 5 for e, n in zip(both, before, strict=True)),
+            lambda: asking.reasons,
+        )
+    assert not asking.refused, asking.reasons
+    assert not by_file.refused, by_file.reasons
+    assert world.home("maps") == target
+    left = httpx.get(f"{world.map().pages[source]}/admin/status").json()["tenants"]
+    assert "maps" not in left
+
+
+def test_a_gateway_with_a_stale_map_finds_the_tenant_again(world: World) -> None:
+    """Its file is a copy from before the move, and is renewed only after it has sent a request."""
+    copy = world.folder / "copy.json"
+    copy.write_bytes(msgspec.json.encode(world.map()))
+    source = world.home("maps")
+    target = next(each for each in GPUS if each != source)
+    with gateway(world.folder / "stale.log", "--map", str(copy)) as url:
+        world.asked("move", "maps", target)
+        assert infer(url, "maps").status_code == 503  # nobody has told it anything newer
+        copy.write_bytes(msgspec.json.encode(world.map()))
+        reply = infer(url, "maps")
+        assert reply.status_code == 200, (reply.text, world.words())
+
+
+def test_a_gateway_that_dies_is_replaced_by_any_other(world: World) -> None:
+    log = world.folder / "of-another.log"
+    with gateway_process(log, "--map", world.url) as (url, process):
+        assert infer(url, "maps").status_code == 200
+        process.kill()
+        process.wait()
+        with pytest.raises(httpx.ConnectError):
+            infer(url, "maps")
+    assert infer(world.url, "maps").status_code == 200
+
+
+def test_labels_outlive_the_daemon_that_took_them(world: World) -> None:
+    assert infer(world.url, "mail", "to be labelled").status_code == 200
+    assert feedback(world.url, "mail", "to be labelled", 3).json()["stored"] is True
+    rows = list(SharedStore(world.run.shared, "test").labels("mail"))
+    assert ("to be labelled", 3) in [(each.request, each.label) for each in rows]
+
+
+def test_an_agent_that_dies_leaves_its_daemon_serving(world: World) -> None:
+    gpu = world.home("mail")
+    daemon = world.daemon(gpu)
+    name = agent_name(world.run, gpu)
+    with Asking(world.url, ["mail"]) as asking:
+        actor = world.nodes.ray.get_actor(name, namespace=NAMESPACE)
+        world.nodes.ray.kill(actor, no_restart=False)
+        until(lambda: asking.answers["mail", 200] > 20, lambda: asking.reasons)
+        until(
+            lambda: (
+                next(e for e in world.asked("overview")["gpus"] if e["gpu"] == gpu)["state"] == "up"
+            ),
+            world.words,
+        )
+    assert not asking.refused, asking.reasons
+    assert world.daemon(gpu) == daemon
+    assert world.home("mail") == gpu
+
+
+def test_a_new_head_knows_what_the_old_one_knew_and_the_old_one_is_refused(world: World) -> None:
+    before = world.map()
+    with Asking(world.url, TENANTS) as asking:
+        os.kill(world.asked("pid"), signal.SIGKILL)
+        after = until(lambda: world.led_after(before), lambda: "no head")
+    assert not asking.refused, asking.reasons
+    assert after.homes == before.homes
+    name = agent_name(world.run, world.home("mail"))
+    actor = world.nodes.ray.get_actor(name, namespace=NAMESPACE)
+    order = actor.take.remote(before.epoch, "photos")
+    answer: Answer = world.nodes.ray.get(order, timeout=30)
+    assert not answer.done
+    assert answer.epoch == after.epoch
+    assert "newer head" in answer.words
+
+
+def test_a_gpu_is_drained_under_load_without_a_failed_request_and_undrained(world: World) -> None:
+    gpu = world.home("maps")
+    daemon = world.daemon(gpu)
+    # Ray's workers are nicer than Ray, which daemons are not
+    assert os.getpriority(os.PRIO_PROCESS, daemon) == os.getpriority(os.PRIO_PROCESS, 0)
+    with Asking(world.url, TENANTS) as asking:
+        done = _cluster_verb(world, "drain", gpu, world.nodes.address, "--yes")
+        before = asking.answers["maps", 200]
+        until(lambda: asking.answers["maps", 200] > before + 5, lambda: asking.reasons)
+    assert f"{gpu} is drained" in done
+    assert not asking.refused, asking.reasons
+    assert httpx.get(f"{world.map().pages[gpu]}/admin/status").json()["tenants"] == {}
+    assert world.states() == {"up", "drained"}
+    assert "takes tenants again" in _cluster_verb(world, "undrain", gpu, world.nodes.address)
+    until(lambda: world.states() == {"up"}, world.words)
+
+
+def _cluster_verb(world: World, *words: str) -> str:
+    done = subprocess.run(
+        [*MIGRATOR, "cluster", *words], capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert done.returncode == 0, (done.stderr, world.words())
+    return done.stdout
+
+
+def test_tenants_of_a_daemon_that_hangs_are_served_elsewhere_and_it_comes_back_without_them(
+    world: World,
+) -> None:
+    gpu = world.home("photos")
+    lost = [each for each in TENANTS if world.home(each) == gpu]
+    os.kill(world.daemon(gpu), signal.SIGSTOP)
+    until(lambda: all(world.home(each) != gpu for each in lost), world.words)
+    until(lambda: infer(world.url, "photos").status_code == 200, world.words)
+    said = [each["words"] for each in world.asked("overview")["events"]]
+    assert f"{gpu} is given up: its daemon has not answered for 3 s" in said
+    with suppress(ProcessLookupError):  # its agent may have ended it by now
+        os.kill(world.daemon(gpu), signal.SIGCONT)
+
+    def back() -> bool:
+        found = next(each for each in world.asked("overview")["gpus"] if each["gpu"] == gpu)
+        return found["state"] == "up" and not set(lost).intersection(found["holds"])
+
+    until(back, world.words)
+
+
+def test_tenants_of_a_node_that_dies_come_back_elsewhere_with_their_weights(world: World) -> None:
+    gpu = world.home("mail")
+    if GPUS[gpu] == "first":  # Ray's own head is there
+        world.asked("move", "mail", next(e for e in GPUS if e not in (gpu, world.home("photos"))))
+        gpu = world.home("mail")
+    lost = [each for each in TENANTS if world.home(each) == gpu]
+    urls = world.map().homes
+    version = infer(world.url, "mail", "asked there").json()["model_version"]
+    with Asking(world.url, TENANTS) as asking:
+        agent = next(e["pid"] for e in world.asked("overview")["gpus"] if e["gpu"] == gpu)
+        world.nodes.kill(GPUS[gpu], [agent, world.daemon(gpu)])
+        until(lambda: all(world.map().homes.get(e, urls[e]) != urls[e] for e in lost), world.words)
+        before = asking.answers["mail", 200]
+        until(lambda: asking.answers["mail", 200] > before + 5, lambda: asking.reasons)
+    kept = [each for each in TENANTS if each not in lost]
+    assert not sum(n for (e, s), n in asking.answers.items() if e in kept and s != 200)
+    assert {status for _, status in asking.answers} <= {200, 503}
+    assert world.home("mail") not in (gpu, world.home("photos"))
+    assert infer(world.url, "mail").json()["model_version"] == version
+    again = feedback(world.url, "mail", "asked there", 3)
+    assert again.status_code == 404  # whose inputs only the dead machine had
+    overview = world.asked("overview")
+    gone = next(each for each in overview["gpus"] if each["gpu"] == gpu)
+    assert gone["state"] == "gone"
+    assert "neither its agent nor its daemon answers" in gone["words"]
+
+
+def test_a_head_that_hears_of_a_newer_one_ends_and_one_leads_although_a_machine_is_gone(
+    world: World,
+) -> None:
+    """No other has come, and not every GPU is there: no reasons to leave the rest alone."""
+    before = world.map()
+    assert "gone" in world.states()
+    agent = world.nodes.ray.get_actor(
+        agent_name(world.run, world.home("mail")), namespace=NAMESPACE
+    )
+    world.nodes.ray.get(agent.report.remote(before.epoch + 3), timeout=30)
+    after = until(lambda: world.led_after(before), lambda: "no head")
+    assert after.epoch > before.epoch + 3
+    assert after.homes == before.homes
+    assert world.asked("ended") is None
+
+
+def test_an_agent_that_is_gone_for_good_is_made_again(world: World) -> None:
+    gpu = world.home("mail")
+
+    def agent() -> int:
+        return int(next(e["pid"] for e in world.asked("overview")["gpus"] if e["gpu"] == gpu))
+
+    before = agent()
+    world.nodes.ray.kill(world.nodes.ray.get_actor(agent_name(world.run, gpu), namespace=NAMESPACE))
+    until(lambda: agent() != before, world.words)
+    # by the same daemon where that was soon, else by another
+    until(lambda: infer(world.url, "mail").status_code == 200, world.words)
+
+
+def test_another_scenario_of_the_same_name_is_refused_while_it_is_served(world: World) -> None:
+    folders = ("--state", world.run.state, "--shared", str(world.folder / "elsewhere"))
+    path = str(world.folder / "small.yaml")
+    done = subprocess.run(
+        [*MIGRATOR, "serve", path, "--cluster", world.nodes.address, *folders],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "is served there already" in done.stderr
+    assert infer(world.url, "mail").status_code == 200
+
+
+def test_whoever_attaches_again_and_ends_it_drains_every_gpu(world: World) -> None:
+    pids = [world.daemon(gpu) for gpu in GPUS if gpu in world.map().pages]
+    folders = ("--state", world.run.state, "--shared", world.run.shared)
+    command = [*MIGRATOR, "serve", str(world.folder / "small.yaml")]
+    log = world.folder / "serve.log"
+    with log.open("w", encoding="utf-8") as errors:
+        process = subprocess.Popen(
+            [*command, "--cluster", world.nodes.address, *folders], stderr=errors
+        )
+    try:
+        until(lambda: "serving 3 tenants" in log.read_text(), log.read_text)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(LIMIT_S) != 0
+    finally:
+        process.kill()
+        process.wait()
+    assert "draining every GPU" in log.read_text()
+    assert not [pid for pid in pids if exists(pid)]
+    assert actors(world.nodes.ray) == []
+    assert httpx.get(f"{world.url}/v2/health/live").status_code == 200
+    assert infer(world.url, "mail").status_code == 503
+
+
+def test_a_cluster_started_again_is_found_by_gateways_and_ended_without_its_head(
+    world: World,
+) -> None:
+    """Its windows are counted on, its epoch is higher: whoever knew it before knows it again."""
+    world.nodes.restore([each for each in GPUS.values() if each != "first"])
+    epoch = world.map_file().epoch
+    _serve(world.folder / "small.yaml", world.nodes.address, world.run)
+    world.head = head_of(world.nodes.ray, "small")
+    assert world.map().epoch > epoch
+    until(lambda: infer(world.url, "mail").status_code == 200, world.words)
+    rows = list(SharedStore(world.run.shared, "test").labels("mail"))
+    assert ("to be labelled", 3) in [(each.request, each.label) for each in rows]
+    pids = [world.daemon(gpu) for gpu in GPUS]
+    world.nodes.ray.kill(world.head)
+    done = subprocess.run(
+        [*MIGRATOR, "cluster", "stop", world.nodes.address, "--yes"],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "small is served no more" in done.stdout
+    assert not [pid for pid in pids if exists(pid)]
+    assert actors(world.nodes.ray) == []

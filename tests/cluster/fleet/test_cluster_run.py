@@ -1,0 +1,85 @@
+"""What one GPU has of a cluster: boards that not everybody fits, the arrivals of placing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from support.agents import cluster_file
+
+from migrator.cluster.fleet.agent import GpuAgent
+from migrator.cluster.fleet.cluster_run import ClusterRun, read_run
+from migrator.cluster.fleet.ray_head import _admin
+from migrator.core.errors import InputError
+from migrator.workload.load import highest_rps
+
+SMALL, LARGE = "A30-24GB", "A100-40GB"
+MIXED = {"gpus": [{"board": SMALL, "name": "s"}, {"board": LARGE, "name": "l"}]}
+
+
+def changed(folder: Path, *changes: dict[str, Any], **keys: Any) -> ClusterRun:
+    """A cluster of so many tenants, each with something of its own."""
+    names = [f"t{number}" for number in range(len(changes))]
+    path = cluster_file(folder, names, [{"name": "g1"}], **{"cluster": MIXED, **keys})
+    data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    data["tenants"] = [a | b for a, b in zip(data["tenants"], changes, strict=True)]
+    path.write_text(yaml.safe_dump(data), encoding="utf-8")
+    return read_run(path, driver="emulated", shared=None, state=folder / "state", began_s=0.0)
+
+
+@pytest.mark.parametrize("tenants", [({"min_gpcs": 7}, {}), ({"min_gpcs": 7},)])
+def test_a_board_that_the_first_tenant_or_nobody_fits_begins_with_nobody(
+    tmp_path: Path, tenants: tuple[dict[str, Any], ...]
+) -> None:
+    run = changed(tmp_path, *tenants)
+    assert set(run.scenario.tenants[0].served) == {LARGE}
+    for gpu, board in (("s", SMALL), ("l", LARGE)):
+        live = run.live_on(gpu, ())
+        assert (live.scenario.board.name, live.tenants, live.scenario.tenants) == (board, (), ())
+    assert run.live.port == 0
+    assert _admin(run) is None
+    agent = GpuAgent(run, "s", 0, "here", "127.0.0.1")
+    agent.close()
+    with pytest.raises(InputError, match="min_gpcs"):
+        run.live_on("s", ("t0",))
+
+
+def test_tenants_have_the_arrivals_that_they_were_placed_by_on_every_board(tmp_path: Path) -> None:
+    run = changed(tmp_path, {}, {"count": 2, "name": "like"})
+    names = [each.name for each in run.scenario.tenants]
+    assert names == ["t0", "like-001", "like-002"]
+    everybody = run.live_on_any().scenario.tenants
+    for at, placed in enumerate(run.scenario.tenants):
+        for gpu, board in (("s", SMALL), ("l", LARGE)):
+            come = json.loads(json.dumps(run.entry(placed.name)))  # as a daemon is told
+            for served in (run.read(gpu, come).scenario.tenants[0], everybody[at]):
+                wanted = placed.served[board]
+                assert served.trace == wanted.trace
+                assert served.offset_s == wanted.offset_s
+            assert run.read(gpu, come).tenants[0].service == wanted.service
+    traces = [each.trace.counts for each in everybody]
+    for at, one in enumerate(traces):
+        assert not any(np.array_equal(one, other) for other in traces[:at])
+
+
+def test_a_tenant_that_the_scenario_does_not_have_arrives_as_it_says(tmp_path: Path) -> None:
+    run = changed(tmp_path, {})
+    come = run.entry("t0") | {"arrivals": {"generator": "azure", "mean_rps": 50}}
+    trace = run.read("l", come).scenario.tenants[0].trace
+    assert trace.mean_rps > 5 * run.scenario.tenants[0].served[LARGE].trace.mean_rps
+
+
+def test_what_a_large_board_can_answer_is_not_refused_on_a_smaller_one(tmp_path: Path) -> None:
+    """Placing may put a tenant there as a last resort; it must be able to start."""
+    served = changed(tmp_path, {}).scenario.tenants[0].served
+    boards = changed(tmp_path, {}).scenario.boards
+    small, large = (highest_rps(served[each].service, boards[each]) for each in (SMALL, LARGE))
+    arrivals = {"generator": "azure", "mean_rps": (small + large) / 2}
+    run = changed(tmp_path, {"arrivals": arrivals})
+    live = run.live_on("s", ("t0",))
+    assert live.scenario.board.name == SMALL
+    assert live.tenants[0].service == run.scenario.tenants[0].served[SMALL].service

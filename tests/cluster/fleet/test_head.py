@@ -1,0 +1,495 @@
+"""What the head decides, with agents that do as they are told at once; placements are real."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.agents import cluster_run
+
+from migrator.cluster.fleet import errands, moving, watch
+from migrator.cluster.fleet import head as heads
+from migrator.cluster.fleet.cluster_run import ClusterRun
+from migrator.cluster.fleet.head import Head
+from migrator.cluster.fleet.links import DeposedError
+from migrator.cluster.fleet.overview import overview, overview_text
+from migrator.cluster.fleet.placer import Placer, Question, in_a_thread
+from migrator.cluster.fleet.reports import Answer, ClusterMap, Report, TenantReport
+from migrator.core.cluster import ClusterPlan
+from migrator.core.errors import InputError, MigratorError
+
+TENANTS = ("a", "b", "c")
+
+
+class Agents:
+    """Three agents that keep nothing but who is with them; each order is written down."""
+
+    def __init__(self) -> None:
+        self.tenants: dict[str, tuple[str, ...] | None] = dict.fromkeys(("g1", "g2", "g3"))
+        self.gone: set[str] = set()
+        self.refuse: dict[str, str] = {}
+        self.silent_of: set[str] = set()
+        self.orders: list[tuple[Any, ...]] = []
+        self.received: dict[str, int] = {}
+        self.epoch = 0
+        self.hangs: set[str] = set()
+        self.drained: set[str] = set()
+        self.agentless: set[str] = set()
+        self.began_s = 0.0
+        self.trouble = ""
+
+    async def known(self) -> tuple[str, ...]:
+        return tuple(self.tenants)
+
+    async def report(self, gpu: str, epoch: int) -> Report | None:
+        self.epoch = max(self.epoch, epoch)
+        if gpu in self.gone | self.agentless:
+            return None
+        here = self.tenants[gpu]
+        told = {
+            each: TenantReport(ready=True, received=self.received.get(each, 0))
+            for each in here or ()
+            if each not in self.silent_of
+        }
+        begun, hangs = here is not None, gpu in self.hangs
+        return Report(
+            gpu,
+            gpu,
+            0,
+            1,
+            f"http://{gpu}",
+            self.epoch,
+            begun=begun,
+            up=begun and not hangs,
+            tenants={} if hangs else told,
+            silent_s=3.0 if hangs else 0.0,
+            assigned=here or (),
+            drained=gpu in self.drained,
+            began_s=self.began_s,
+        )
+
+    async def answers(self, url: str) -> bool:
+        return url.removeprefix("http://") not in self.gone
+
+    async def order(self, gpu: str, name: str, epoch: int, *what: Any) -> Answer | None:
+        self.orders.append((name, gpu, *what))
+        if gpu in self.gone:
+            return None
+        if epoch < self.epoch:
+            return Answer(False, "a newer head leads", self.epoch)
+        if gpu in self.refuse:
+            return Answer(False, self.refuse[gpu], self.epoch)
+        here = self.tenants[gpu] or ()
+        match name:
+            case "begin":
+                self.tenants[gpu] = what[0]
+            case "take":
+                self.tenants[gpu] = tuple(dict.fromkeys((*here, what[0])))
+            case "drain":
+                self.drained = self.drained | {gpu} if what[0] else self.drained - {gpu}
+            case "release":
+                self.tenants[gpu] = tuple(each for each in here if each != what[0])
+        return Answer(True, "done", self.epoch)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterRun:
+    for module, name in ((heads, "BEAT_S"), (errands, "AGAIN_S"), (moving, "ROUTED_S")):
+        monkeypatch.setattr(module, name, 0.01)
+    gpus = [{"name": each} for each in ("g1", "g2", "g3")]
+    boards = [{"board": "A100-40GB", **each} for each in gpus]
+    rules = {"gpus": boards, "apart": [["a", "b"]], "move_s": 1.0}
+    return cluster_run(tmp_path, TENANTS, gpus, window_s=4, cluster=rules)
+
+
+def led(
+    run: ClusterRun, agents: Agents, test: Callable[[Head], Awaitable[None]], **keys: Any
+) -> Head:
+    """The head while the test looks at it."""
+
+    async def inside() -> Head:
+        head, stop = Head(run, agents, **keys), asyncio.Event()
+        leading = asyncio.create_task(head.run(stop))
+        waiting = asyncio.ensure_future(test(head))
+        await asyncio.wait([leading, waiting], return_when=asyncio.FIRST_COMPLETED)
+        stop.set()
+        if not waiting.done():
+            waiting.cancel()
+        await leading
+        await waiting
+        return head
+
+    return asyncio.run(inside())
+
+
+async def until(so: Callable[[], object]) -> None:
+    async with asyncio.timeout(60):
+        while not so():
+            await asyncio.sleep(0.01)
+
+
+def everybody(head: Head) -> bool:
+    return set(head.known.map.homes) == set(TENANTS)
+
+
+def test_it_places_everybody_once_and_begins_every_gpu(run: ClusterRun) -> None:
+    agents = Agents()
+
+    async def test(head: Head) -> None:
+        await until(lambda: everybody(head))
+
+    head = led(run, agents, test)
+    assert head.known.epoch == 1
+    begun = [each for each in agents.orders if each[0] == "begin"]
+    assert sorted(each[1] for each in begun) == ["g1", "g2", "g3"]
+    assert head.known.homes["a"] != head.known.homes["b"]
+    assert sorted(name for _, _, names in begun for name in names) == list(TENANTS)
+
+
+def test_a_new_head_changes_nothing_and_has_a_higher_epoch(run: ClusterRun) -> None:
+    agents = Agents()
+    agents.epoch = 4
+    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+
+    async def test(head: Head) -> None:
+        await until(lambda: everybody(head))
+
+    head = led(run, agents, test)
+    assert (head.known.epoch, agents.epoch) == (5, 5)
+    assert head.known.homes == {"a": "g1", "b": "g2", "c": "g1"}
+    assert not [each for each in agents.orders if each[0] != "stop"]
+
+
+def test_an_older_head_ends_as_soon_as_it_hears_of_a_newer(run: ClusterRun) -> None:
+    agents = Agents()
+    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+
+    async def test(head: Head) -> None:
+        await until(lambda: everybody(head))
+        agents.epoch = 9
+        await asyncio.sleep(30)
+
+    with pytest.raises(DeposedError):
+        led(run, agents, test)
+
+
+def test_who_lived_on_a_gpu_that_went_is_taken_by_others_as_the_rules_want(run: ClusterRun) -> None:
+    agents = Agents()
+    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+
+    async def test(head: Head) -> None:
+        await until(lambda: everybody(head))
+        agents.gone.add("g1")
+        await until(lambda: "g1" in head.watch.dead)
+        await until(lambda: everybody(head) and head.known.homes["a"] == "g3")
+        agents.gone.clear()  # it is back, and still has whom others serve by now
+        await until(lambda: not agents.tenants["g1"])
+
+    head = led(run, agents, test)
+    assert head.known.homes["b"] == "g2"
+    assert head.known.homes["c"] in ("g2", "g3")
+    assert ("release", "g1", "a") in agents.orders
+    assert "g1 is there again" in [words for _, words in head.known.events]
+
+
+def test_who_stays_keeps_those_apart_that_must_be_when_a_gpu_goes(tmp_path: Path) -> None:
+    """Whatever the best placement of all would be: only who has lost its home is moved."""
+    gpus = [{"name": each} for each in ("g1", "g2", "g3")]
+    boards = [{"board": "A100-40GB", **each} for each in gpus]
+    rules = {"gpus": boards, "apart": [["a", "b"], ["c", "d"]]}
+    run = cluster_run(tmp_path, [*TENANTS, "d"], gpus, window_s=20, cluster=rules)
+    placer, homes = Placer(run.scenario), {"b": "g1", "c": "g1", "a": "g2", "d": "g2"}
+    asyncio.run(placer.look_ahead(homes, ["g1", "g2", "g3"]))
+    for gone, lost in (("g1", ["b", "c"]), ("g2", ["a", "d"])):
+        left = [each for each in ("g1", "g2", "g3") if each != gone]
+        planned = placer.thought_out(lost, homes, left)
+        assert planned is not None
+        now = {**homes, **{each: planned[each] for each in lost}}
+        assert gone not in now.values()
+        assert now["a"] != now["b"]
+        assert now["c"] != now["d"]
+
+
+def test_a_fallback_from_before_another_tenant_moved_is_not_used(run: ClusterRun) -> None:
+    """a and b must be apart; a would go to the GPU that b has moved to since."""
+    placer, homes = Placer(run.scenario), {"a": "g1", "b": "g2", "c": "g2"}
+    gpus = ["g1", "g2", "g3"]
+    asyncio.run(placer.look_ahead(homes, gpus))
+    planned = placer.thought_out(["a"], homes, ["g2", "g3"])
+    assert planned is not None
+    assert planned["a"] == "g3"
+    assert placer.thought_out(["a"], homes | {"b": "g3"}, ["g2", "g3"]) is None
+
+
+def test_a_gpu_that_refuses_a_tenant_is_asked_again_and_the_reason_told(run: ClusterRun) -> None:
+    agents = Agents()
+    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+    agents.refuse = {"g3": "its disk is full", "g2": "its disk is full"}
+
+    async def test(head: Head) -> None:
+        await until(lambda: everybody(head))
+        agents.gone.add("g1")
+        await until(lambda: head.known.map.away.get("a") == "its disk is full")
+        agents.refuse.clear()
+        await until(lambda: everybody(head))
+
+    led(run, agents, test)
+
+
+def test_a_tenant_moves_at_a_windows_edge_when_it_pays_and_is_served_throughout(
+    run: ClusterRun,
+) -> None:
+    """b and c share a GPU and both get far more than it can answer, while another is empty."""
+    agents = Agents()
+    agents.tenants = {"g1": ("a",), "g2": ("b", "c"), "g3": ()}
+    seen: list[int] = []
+
+    async def flood(head: Head) -> None:
+        while True:
+            agents.received["b"] = agents.received.get("b", 0) + 250
+            agents.received["c"] = agents.received.get("c", 0) + 250
+            seen.append(len(head.known.map.homes))
+            await asyncio.sleep(0.1)
+
+    async def test(head: Head) -> None:
+        await until(lambda: everybody(head))
+        flooding = asyncio.create_task(flood(head))
+        await until(lambda: head.known.moves)
+        await until(lambda: not head.watch.heard["g2"].report.tenants.keys() >= {"b", "c"})
+        flooding.cancel()
+
+    head = led(replace(run), agents, test)
+    assert head.known.homes["b"] != head.known.homes["c"]
+    assert set(seen) == {3}
+    take = next(number for number, each in enumerate(agents.orders) if each[0] == "take")
+    release = next(number for number, each in enumerate(agents.orders) if each[0] == "release")
+    assert take < release
+
+
+def test_a_tenant_is_let_go_only_once_the_new_map_is_out_and_its_labels_follow(
+    run: ClusterRun,
+) -> None:
+    agents = Agents()
+    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+
+    def publish(found: ClusterMap) -> None:
+        agents.orders.append(("publish", found.homes.get("c")))
+
+    async def test(head: Head) -> None:
+        await until(lambda: everybody(head))
+        assert await head.move("c", "g3") == "c moved from g1 to g3"
+        assert await head.move("c", "g3") == "c is on g3 already"
+
+    led(run, agents, test, publish=publish)
+    steps = [each for each in agents.orders if "c" in each or each == ("publish", "http://g3")]
+    assert steps == [
+        ("take", "g3", "c"),
+        ("publish", "http://g3"),
+        ("release", "g1", "c"),
+        ("take", "g3", "c"),  # what g1 accepted meanwhile is brought
+    ]
+
+
+def test_a_tenant_stays_where_nobody_says_that_it_is_served_elsewhere(
+    run: ClusterRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moving, "SEEN_S", 0.1)
+    agents = Agents()
+    agents.tenants = {"g1": ("a",), "g2": ("b",), "g3": ()}
+
+    async def test(head: Head) -> None:
+        await until(lambda: {"a", "b"} <= set(head.known.map.homes))
+        agents.silent_of.add("a")
+        with pytest.raises(MigratorError, match="a stays on g1"):
+            await head.move("a", "g3")
+        assert head.known.homes["a"] == "g1"
+        assert ("release", "g1", "a") not in agents.orders
+
+    led(run, agents, test)
+
+
+def test_a_map_that_could_not_be_written_is_written_again(run: ClusterRun) -> None:
+    agents = Agents()
+    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+    tried: list[tuple[int, int]] = []
+
+    def publish(found: ClusterMap) -> None:
+        tried.append(found.order)
+        if len(tried) < 3:
+            raise OSError(28, "No space left on device")
+
+    async def test(head: Head) -> None:
+        await until(lambda: everybody(head))
+        await until(lambda: len(tried) == 3)
+        assert tried[-1] == head.known.map.order
+
+    led(run, agents, test, publish=publish)
+
+
+def test_a_head_that_begins_inside_a_window_moves_nobody_before_its_edge(run: ClusterRun) -> None:
+    """Nothing is measured yet, and nobody may move in the middle of a window."""
+    agents = Agents()
+    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+    asked: list[int] = []
+
+    async def aside(question: Question) -> ClusterPlan:
+        asked.append(len(question[0].gpus))
+        return await in_a_thread(question)
+
+    async def test(_: Head) -> None:
+        await until(lambda: len(asked) >= 2)
+
+    began_s = run.began_s - 100.5 * run.scenario.window_s
+    slow = replace(run, began_s=began_s, data={**run.data, "window_s": 200})
+    led(slow, agents, test, aside=aside)
+    assert set(asked) == {2}  # only where everybody would go if a GPU went
+
+
+def test_its_epoch_is_above_what_gateways_may_know(run: ClusterRun) -> None:
+    agents = Agents()
+    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+
+    async def inside() -> int:
+        head, stop = Head(run, agents), asyncio.Event()
+        stop.set()
+        await head.run(stop, 8)
+        return head.known.epoch
+
+    assert asyncio.run(inside()) == 8
+
+
+def test_whom_an_operator_has_drained_is_not_moved(run: ClusterRun) -> None:
+    agents = Agents()
+    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+
+    async def test(head: Head) -> None:
+        await until(lambda: everybody(head))
+        here = head.watch.heard["g1"]
+        told = here.report.tenants
+        for each, so in ((TenantReport(True), True), (TenantReport(True, drained=True), False)):
+            told["c"] = each
+            assert head._may_move("c") is so
+
+    led(run, agents, test)
+
+
+def test_tenants_of_a_daemon_that_hangs_are_served_elsewhere_and_it_lets_go_of_them(
+    run: ClusterRun,
+) -> None:
+    agents = Agents()
+    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+
+    async def test(head: Head) -> None:
+        await until(lambda: everybody(head))
+        agents.hangs.add("g1")
+        await until(lambda: everybody(head) and head.known.homes["a"] == "g3")
+        assert "g1" not in head.known.map.pages  # gateways have closed their connections to it
+        # before it comes back, or is ended and started with whom it had
+        await until(lambda: not agents.tenants["g1"])
+        assert agents.hangs
+
+    head = led(run, agents, test)
+    words = [each for _, each in head.known.events]
+    assert "g1 is given up: its daemon has not answered for 3 s" in words
+
+
+def test_while_only_the_agent_is_gone_its_tenants_are_never_away(
+    run: ClusterRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "ALONE_S", 0.2)
+    agents = Agents()
+    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+    away: set[str] = set()
+
+    async def test(head: Head) -> None:
+        await until(lambda: everybody(head))
+        agents.agentless.add("g1")
+
+        def moved() -> bool:
+            away.update(head.known.map.away)
+            return "http://g1" not in head.known.map.homes.values()
+
+        await until(moved)
+
+    led(run, agents, test)
+    assert not away
+
+
+def test_a_drained_gpu_is_emptied_and_gets_no_tenant_until_it_is_undrained(
+    run: ClusterRun,
+) -> None:
+    agents = Agents()
+    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+    seen: list[int] = []
+
+    async def test(head: Head) -> None:
+        await until(lambda: everybody(head))
+        assert await head.drain("g1", True) == "g1 is drained"
+        entry = next(each for each in overview(head)["gpus"] if each["gpu"] == "g1")
+        assert (entry["state"], entry["words"]) == ("drained", "its tenants are being moved")
+
+        def empty() -> bool:
+            seen.append(len(head.known.map.homes))
+            return not agents.tenants["g1"]
+
+        await until(empty)
+        await until(lambda: not next(iter(overview(head)["gpus"]))["holds"])
+        assert next(iter(overview(head)["gpus"]))["words"] == "it can be removed"
+        with pytest.raises(InputError, match="drained"):
+            await head.move("a", "g1")
+        with pytest.raises(InputError, match="no other GPU has room for a"):
+            await head.drain(head.known.homes["a"], True)  # only b's is left
+        await head.drain("g1", False)
+        await until(lambda: "g1" in head.watch.open)
+
+    led(run, agents, test)
+    assert set(seen) == {3}
+    for name in ("a", "c"):
+        taken = next(n for n, e in enumerate(agents.orders) if e[0] == "take" and e[2] == name)
+        assert taken < agents.orders.index(("release", "g1", name))
+
+
+def test_a_new_head_goes_on_with_a_drain(run: ClusterRun) -> None:
+    agents = Agents()
+    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+    agents.drained = {"g1"}
+
+    async def test(head: Head) -> None:
+        await until(lambda: not agents.tenants["g1"])
+        await until(lambda: everybody(head))
+
+    led(run, agents, test)
+
+
+def test_a_head_counts_windows_as_its_agents_do(run: ClusterRun) -> None:
+    agents = Agents()
+    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+    agents.began_s = run.began_s - 1000
+
+    async def test(head: Head) -> None:
+        await until(lambda: everybody(head))
+
+    assert led(run, agents, test).cluster.began_s == agents.began_s
+
+
+def test_a_store_that_does_not_take_the_map_is_named_until_it_does(run: ClusterRun) -> None:
+    agents = Agents()
+    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+    broken = [True]
+
+    def publish(_: ClusterMap) -> None:
+        if broken:
+            raise MigratorError("the shared store does not answer")
+
+    async def test(head: Head) -> None:
+        await until(lambda: everybody(head) and head.store_trouble)
+        assert "the shared store does not answer" in overview_text(overview(head))
+        broken.clear()
+        await until(lambda: not head.store_trouble)
+        assert "in trouble" not in overview_text(overview(head))
+
+    led(run, agents, test, publish=publish)

@@ -1,0 +1,81 @@
+"""Who is to live where, from what agents say."""
+
+from __future__ import annotations
+
+from migrator.cluster.fleet.homes import homeless, homes_from, missing, next_map, strays
+from migrator.cluster.fleet.reports import ClusterMap, Report, TenantReport
+
+
+def report(gpu: str, *ready: str, waiting: tuple[str, ...] = (), up: bool = True) -> Report:
+    tenants = {each: TenantReport(ready=True) for each in ready}
+    tenants |= {each: TenantReport(ready=False) for each in waiting}
+    return Report(gpu, f"node of {gpu}", 0, 1, f"http://{gpu}", begun=True, up=up, tenants=tenants)
+
+
+def told(*reports: Report) -> dict[str, Report]:
+    return {each.gpu: each for each in reports}
+
+
+def test_a_new_head_learns_from_agents_and_believes_whoever_takes_requests() -> None:
+    both = told(report("g1", "a", waiting=("b",)), report("g2", "b"))
+    assert homes_from(both) == {"a": "g1", "b": "g2"}
+
+
+def test_homeless_are_those_of_gpus_that_are_gone_and_of_none() -> None:
+    assert homeless(["a", "b", "c"], {"a": "g1", "b": "g2"}, ["g1"]) == ["b", "c"]
+
+
+def test_a_daemon_lets_go_of_a_tenant_only_once_its_home_serves_it() -> None:
+    homes = {"a": "g1"}
+    assert strays(homes, told(report("g1", "a"), report("g2", "a"))) == [("g2", "a")]
+    assert not strays(homes, told(report("g1", waiting=("a",)), report("g2", "a")))
+    assert not strays(homes, told(report("g2", "a")))
+    assert not strays({}, told(report("g2", "a")))
+
+
+def test_a_daemon_that_hangs_does_not_begin_again_with_whom_another_serves() -> None:
+    hangs = Report("g1", "n", 0, 1, "http://g1", begun=True, assigned=("a", "b"))
+    alive = told(report("g2", "a"))
+    assert strays({"a": "g2", "b": "g1"}, alive, {"g1": hangs, **alive}) == [("g1", "a")]
+
+
+def test_a_new_head_knows_whom_a_daemon_has_that_is_being_started() -> None:
+    starts = Report("g1", "n", 0, 1, "http://g1", begun=True, assigned=("a", "b"))
+    assert homes_from({"g1": starts, **told(report("g2", "b"))}) == {"a": "g1", "b": "g2"}
+
+
+def test_a_tenant_that_its_home_does_not_know_is_missing_but_not_while_that_starts() -> None:
+    assert missing({"a": "g1"}, told(report("g1"))) == ["a"]
+    assert not missing({"a": "g1"}, told(report("g1", up=False)))
+    assert not missing({"a": "g1"}, {})
+
+
+def test_a_map_names_who_is_ready_and_says_why_others_are_away() -> None:
+    reports = told(report("g1", "a", waiting=("b",)))
+    found = next_map(
+        ClusterMap(), 3, ["a", "b", "c"], {"a": "g1", "b": "g1"}, reports, {"c": "full"}
+    )
+    assert found is not None
+    assert (found.epoch, found.version) == (3, 1)
+    assert found.homes == {"a": "http://g1"}
+    assert found.away["c"] == "full"
+    assert "no instance" in found.away["b"]
+    assert found.pages == {"g1": "http://g1"}
+
+
+def test_who_is_in_the_map_stays_in_it_while_its_instances_change() -> None:
+    known = ClusterMap(1, 4, {"a": "http://g1"}, {}, {"g1": "http://g1"})
+    now = told(report("g1", waiting=("a",)))
+    assert next_map(known, 1, ["a"], {"a": "g1"}, now, {}) is None
+
+
+def test_a_later_head_and_a_later_map_come_first() -> None:
+    assert ClusterMap(2, 1).order > ClusterMap(1, 9).order > ClusterMap(1, 8).order
+
+
+def test_a_tenant_that_is_drained_is_away_for_that_reason() -> None:
+    drained = TenantReport(ready=False, drained=True)
+    reports = {"g1": Report("g1", "n", 0, 1, "http://g1", up=True, tenants={"a": drained})}
+    found = next_map(ClusterMap(), 1, ["a"], {"a": "g1"}, reports, {})
+    assert found is not None
+    assert found.away == {"a": "it is drained"}

@@ -1,0 +1,53 @@
+"""The cluster for people, told while its head goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.agents import cluster_run
+
+from migrator.cluster.fleet.head import Head
+from migrator.cluster.fleet.links import Heard
+from migrator.cluster.fleet.overview import overview
+from migrator.cluster.fleet.reports import Answer, Report, TenantReport
+from migrator.cluster.fleet.watch import Watch
+
+
+class Nobody:
+    """Agents that are not asked."""
+
+    trouble = ""
+
+    async def known(self) -> tuple[str, ...]:
+        return ()
+
+    async def report(self, _gpu: str, _epoch: int) -> Report | None:
+        return None
+
+    async def answers(self, _url: str) -> bool:
+        return False
+
+    async def order(self, _gpu: str, _name: str, _epoch: int, *_what: object) -> Answer | None:
+        return None
+
+
+def test_a_gpu_that_is_given_up_meanwhile_is_told_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked for from another thread than the head's."""
+    head = Head(cluster_run(tmp_path, ["a", "b"], [{"name": "g1"}]), Nobody())
+    tenants = {"a": TenantReport(ready=True, received=7)}
+    head.watch.heard["g1"] = Heard(Report("g1", "n", 0, 1, "http://g1", tenants=tenants), 0.0)
+    head.known.homes = {"a": "g1"}
+
+    def and_then_it_is_gone(watch: Watch) -> dict[str, Report]:
+        found = {gpu: watch.heard[gpu].report for gpu in watch.alive}
+        watch.dead["g1"] = "it is gone"
+        return found
+
+    monkeypatch.setattr(Watch, "reports", property(and_then_it_is_gone))
+    told = overview(head)
+    assert told["tenants"]["a"]["received"] == 7
+    assert "received" not in told["tenants"]["b"]
+    assert "received" not in overview(head)["tenants"]["a"]

@@ -1,0 +1,148 @@
+"""A head that cannot lead: whether it begins anew, and what it leaves behind. Without Ray."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from support.agents import cluster_run
+
+from migrator.cluster.fleet import ray_head
+from migrator.cluster.fleet.cluster_run import ClusterRun
+from migrator.cluster.fleet.head import Head
+from migrator.cluster.fleet.ray_agents import RayAgents
+from migrator.cluster.fleet.ray_connection import NAMESPACE, agents_of
+from migrator.cluster.fleet.ray_head import HeadActor
+from migrator.core.errors import InputError
+from migrator.live import shared_files
+from migrator.live.shared_store import SharedStore
+
+
+class Ray:
+    """Knows which actors there are, if it answers at all."""
+
+    def __init__(self, *names: str, answers: bool = True) -> None:
+        self._names, self._answers = names, answers
+        self.util = SimpleNamespace(list_named_actors=self._list)
+
+    def _list(self, **_: object) -> list[dict[str, str]]:
+        if not self._answers:
+            raise ConnectionError("Ray is busy")
+        return [{"name": each, "namespace": NAMESPACE} for each in self._names]
+
+
+Led = Callable[[Ray], HeadActor]
+
+
+@pytest.fixture
+def exits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    found: list[int] = []
+    monkeypatch.setattr(ray_head, "os", SimpleNamespace(_exit=found.append, environ={}))
+    monkeypatch.setattr(ray_head, "AGAIN_S", 0.0)
+    return found
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> ClusterRun:
+    pytest.importorskip("fsspec", reason="the store is reached through fsspec")
+    return cluster_run(tmp_path, ["a"], [{"name": "g1"}])
+
+
+@pytest.fixture
+def led(run: ClusterRun, monkeypatch: pytest.MonkeyPatch) -> Iterator[Led]:
+    """A head after its life."""
+    made: list[HeadActor] = []
+
+    def led(ray: Ray) -> HeadActor:
+        monkeypatch.setattr(ray_head, "imported", lambda: ray)
+        made.append(HeadActor(run, {}))
+        made[-1]._thread.join(60)
+        assert not made[-1]._thread.is_alive()
+        return made[-1]
+
+    yield led
+    for each in made:
+        each._loop.close()
+
+
+def test_a_head_without_its_store_begins_anew_where_agents_serve(
+    run: ClusterRun, exits: list[int], led: Led
+) -> None:
+    Path(run.shared).write_text("this is no folder")
+    serving = Ray(f"{agents_of(run.name)}g1")
+    head = led(serving)
+    assert "cannot be used" in str(head.ended())
+    assert exits == [1]
+
+
+def test_a_store_that_goes_away_after_it_was_opened_does_not_end_it_either(
+    run: ClusterRun, exits: list[int], led: Led, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object) -> float:
+        raise OSError("the store is away")
+
+    monkeypatch.setattr(SharedStore, "windows_since_s", gone)
+    led(Ray(f"{agents_of(run.name)}g1"))
+    assert exits == [1]
+
+
+@pytest.mark.parametrize("serving", [True, False])
+def test_a_store_that_hangs_keeps_no_head_from_leading_agents_that_serve(
+    run: ClusterRun, exits: list[int], led: Led, monkeypatch: pytest.MonkeyPatch, serving: bool
+) -> None:
+    leads: list[str] = []
+
+    async def lead(head: Head, _: object, least: int) -> None:
+        assert least == 1  # above it by what agents have heard
+        leads.append(head.store_trouble)
+
+    monkeypatch.setattr(Head, "run", lead)
+    monkeypatch.setattr(shared_files, "READ_S", 0.2)
+    Path(run.shared).mkdir()
+    os.mkfifo(Path(run.shared) / "windows.json")
+    head = led(Ray(*([f"{agents_of(run.name)}g1"] if serving else [])))
+    assert exits == []
+    if serving:
+        assert (leads, head.ended()) == (
+            [f"the shared store {run.shared} does not answer within 0.2 s"],
+            None,
+        )
+    else:
+        assert "does not answer" in str(head.ended())
+
+
+def test_where_nothing_is_served_yet_it_says_why_and_stays(
+    run: ClusterRun, exits: list[int], led: Led
+) -> None:
+    Path(run.shared).write_text("this is no folder")
+    head = led(Ray(f"{agents_of('another')}g1"))
+    assert "cannot be used" in str(head.ended())
+    assert exits == []
+    assert head.stop() == ()  # it has told nobody to stop
+
+
+def test_where_ray_cannot_say_who_serves_it_begins_anew(exits: list[int], led: Led) -> None:
+    head = led(Ray(answers=False))
+    assert "Ray is busy" in str(head.ended())
+    assert exits == [1]
+
+
+@pytest.mark.parametrize("serving", [True, False])
+def test_agents_are_ended_with_a_head_that_leads_no_more_only_where_they_serve_nobody(
+    run: ClusterRun, exits: list[int], led: Led, monkeypatch: pytest.MonkeyPatch, serving: bool
+) -> None:
+    """Others are drained one by one by whoever ends the cluster: it must find them."""
+    ended: list[int] = []
+
+    def gone(*_: object) -> None:
+        raise InputError("no GPU has room; add one")
+
+    monkeypatch.setattr(RayAgents, "require_all", lambda _: None)
+    monkeypatch.setattr(RayAgents, "end", lambda _: ended.append(1))
+    monkeypatch.setattr(Head, "run", gone)
+    head = led(Ray(*([f"{agents_of(run.name)}g1"] if serving else [])))
+    assert head.stop() == ()
+    assert (ended, exits) == (([], [1]) if serving else ([1], []))

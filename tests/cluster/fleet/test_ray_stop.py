@@ -1,0 +1,95 @@
+"""A cluster that is ended says what is true of its GPUs. Without Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from migrator.cluster.fleet.ray_connection import HEAD, NAMESPACE, agents_of
+from migrator.cluster.fleet.ray_stop import end_cluster
+from migrator.cluster.fleet.reports import Answer, Report
+
+
+class Ray:
+    """Actors by name; what a method gives is called when it is asked for."""
+
+    def __init__(self, **actors: Any) -> None:
+        self.actors = {
+            HEAD.format(name="shop") if k == "head" else f"{agents_of('shop')}{k}": v
+            for k, v in actors.items()
+        }
+        self.killed: list[Any] = []
+        self.util = SimpleNamespace(list_named_actors=self._list)
+
+    def _list(self, **_: object) -> list[dict[str, str]]:
+        there = [name for name, each in self.actors.items() if each not in self.killed]
+        return [{"name": each, "namespace": NAMESPACE} for each in there]
+
+    def get_actor(self, name: str, namespace: str) -> Any:
+        assert namespace == NAMESPACE
+        if name not in self.actors:
+            raise ValueError(name)
+        return self.actors[name]
+
+    def get(self, asked: Callable[[], Any], timeout: float) -> Any:
+        del timeout
+        return asked()
+
+    def wait(self, asked: list[Any], num_returns: int, timeout: float) -> None:
+        assert num_returns == len(asked)
+        del timeout
+
+    def kill(self, actor: Any) -> None:
+        self.killed.append(actor)
+
+
+def method(answer: Any) -> Any:
+    def given(*_: object) -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return SimpleNamespace(remote=lambda *what: lambda: given(*what))
+
+
+def head(answer: Any) -> Any:
+    return SimpleNamespace(stop=method(answer))
+
+
+def agent(gpu: str, *, hears: bool = True, done: bool = True) -> Any:
+    report = Report(gpu, "n", 0, 1, "", 4) if hears else TimeoutError()
+    return SimpleNamespace(report=method(report), stop=method(Answer(done, "", 5)))
+
+
+def test_every_gpu_is_drained_where_head_and_agents_say_so() -> None:
+    assert end_cluster(Ray(head=head(())), "shop").words == "every GPU is drained"
+    ray = Ray(head=head(()), g1=agent("g1"))  # of a head that led no more
+    assert end_cluster(ray, "shop").words == "every GPU is drained"
+    assert len(ray.killed) == 2
+
+
+def test_gpus_that_did_not_answer_the_head_are_named() -> None:
+    ending = end_cluster(Ray(head=head(("g2",)), g1=agent("g1")), "shop")
+    assert (ending.led, ending.silent) == (True, ("g2",))
+    assert ending.words.startswith("g2 did not answer; ")
+    assert "ends by itself within 20 s" in ending.words
+
+
+def test_agents_that_do_not_answer_and_those_that_refuse_are_named_too() -> None:
+    ray = Ray(
+        head=head(ConnectionError("the head is gone")),
+        g1=agent("g1"),
+        g2=agent("g2", hears=False),
+        g3=agent("g3", done=False),
+    )
+    ending = end_cluster(ray, "shop")
+    assert (ending.led, ending.silent) == (False, ("g2", "g3"))
+    assert ending.words.startswith("its head, g2, g3 did not answer; ")
+    assert len(ray.killed) == 4
+
+
+def test_without_a_head_nobody_knows_of_gpus_whose_agents_are_gone() -> None:
+    ending = end_cluster(Ray(g1=agent("g1")), "shop")
+    assert ending.silent == ()
+    assert ending.words.startswith("its head did not answer; every other agent has drained")

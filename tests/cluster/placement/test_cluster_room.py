@@ -1,0 +1,58 @@
+"""Where not every set can be listed, nobody is without a GPU who has room on one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.clusters import MODELS, Tried, cluster, tenant
+
+from migrator.cluster.placement.place import place
+from migrator.cluster.placement.sets import list_sets
+from migrator.core.cluster import ClusterScenario
+
+
+@pytest.fixture
+def few_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only sets of one unit."""
+    monkeypatch.setattr(list_sets, "__defaults__", (6,))
+
+
+def crowded(count: int, **rules: Any) -> ClusterScenario:
+    tenants = [
+        tenant(f"t{index}", MODELS[index], 300 + 100 * index, retraining=None) for index in range(4)
+    ]
+    tenants[0]["count"] = count - 3
+    return cluster(tenants, [{"board": "A30-24GB", "name": "gpu", "count": 2}], **rules)
+
+
+@pytest.mark.usefixtures("few_sets")
+def test_everybody_has_a_gpu_who_fits_on_one() -> None:
+    scenario = crowded(8)
+    plan, tried = place(scenario), Tried(scenario)
+    assert not plan.unplaced
+    assert [len(each.tenants) for each in plan.gpus] == [4, 4]
+    assert all(each.planned for each in plan.gpus)
+    assert plan.goodput_rps == pytest.approx(tried.value(plan.placement))
+    best = max(value for _, value in tried.placements())
+    assert best <= plan.upper_bound_rps * (1 + 1e-9)
+    assert len(place(crowded(9)).unplaced) == 1
+
+
+@pytest.mark.usefixtures("few_sets")
+def test_rules_are_kept_and_a_rerun_moves_nobody() -> None:
+    scenario = crowded(6, apart=[["t1", "t2"], ["t1", "t3"]])
+    plan = place(scenario)
+    assert not plan.unplaced
+    homes = plan.placement
+    assert homes["t1"] not in (homes["t2"], homes["t3"])
+    again = place(scenario, current=homes)
+    assert again.placement == homes
+
+
+@pytest.mark.usefixtures("few_sets")
+def test_what_could_not_be_planned_in_time_is_said_to_be_estimated() -> None:
+    plan = place(crowded(8), seconds=0.0)
+    assert not plan.unplaced
+    assert not all(each.planned for each in plan.gpus)
+    assert plan.goodput_rps <= plan.upper_bound_rps

@@ -1,0 +1,94 @@
+"""The same results from this process, from several, and from Ray where it is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from support.clusters import MODELS, cluster, tenant
+from support.ray_nodes import ray_folder
+
+from migrator.cluster.placement.place import place
+from migrator.cluster.placement.simulate import simulate_placed
+from migrator.cluster.placement.workers import Here, Workers, open_workers
+from migrator.core.catalogue import board
+from migrator.core.cluster import ClusterOutcome, ClusterPlan
+from migrator.core.errors import InputError, MigratorError
+from migrator.core.outcome import RunOutcome
+
+RAY = importlib.util.find_spec("ray") is not None
+SMALL = cluster(
+    [tenant("a", MODELS[0], 700, count=2), tenant("b", MODELS[1], 900)],
+    [{"board": "A30-24GB", "name": "gpu", "count": 2}],
+)
+
+
+def untimed_plan(plan: ClusterPlan) -> ClusterPlan:
+    return replace(plan, place_s=0.0)
+
+
+def untimed_run(run: RunOutcome) -> RunOutcome:
+    return replace(run, windows=tuple(replace(each, plan_s=0.0) for each in run.windows))
+
+
+def untimed(outcome: ClusterOutcome) -> ClusterOutcome:
+    return ClusterOutcome(untimed_plan(outcome.plan), tuple(map(untimed_run, outcome.runs)))
+
+
+def test_results_come_in_the_order_of_the_tasks() -> None:
+    tasks = [float(number) for number in range(20, 0, -1)]
+    with open_workers(2) as workers:
+        assert list(workers.map(math.sqrt, tasks)) == list(Here().map(math.sqrt, tasks))
+
+
+def test_processes_place_and_simulate_as_one_does() -> None:
+    with open_workers(1) as alone:
+        first = simulate_placed(SMALL, place(SMALL, alone), alone)
+    with open_workers(2) as several:
+        second = simulate_placed(SMALL, place(SMALL, several), several)
+    assert untimed(first) == untimed(second)
+    assert first.tally.received > 0
+
+
+@pytest.mark.skipif(RAY, reason="says how to get ray where it is not")
+def test_without_ray_it_says_how_to_get_it() -> None:
+    with (
+        pytest.raises(InputError, match=r"pip install 'migrator\[cluster\]'"),
+        open_workers(None, "auto"),
+    ):
+        pass
+
+
+@pytest.mark.skipif(not RAY, reason="needs ray")
+def test_an_address_that_does_not_answer_is_one_sentence() -> None:
+    with pytest.raises(InputError, match="no Ray cluster"), open_workers(None, "127.0.0.1:1"):
+        pass
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[Workers]:
+    if not RAY:
+        pytest.skip("needs ray")
+    with ray_folder(), open_workers(None, "local") as workers:
+        yield workers
+
+
+def test_an_error_on_the_ray_cluster_is_one_sentence(ray: Workers) -> None:
+    with pytest.raises(InputError) as here:
+        board("A1000")
+    with pytest.raises(InputError) as there:
+        list(ray.map(board, ["A1000"]))
+    assert str(there.value) == str(here.value)
+    with pytest.raises(MigratorError, match="a task failed on the Ray cluster") as other:
+        list(ray.map(json.loads, ["{"]))
+    assert "\n" not in str(other.value)
+
+
+def test_ray_places_and_simulates_as_one_process_does(ray: Workers) -> None:
+    alone = simulate_placed(SMALL, place(SMALL), Here())
+    there = simulate_placed(SMALL, place(SMALL, ray), ray)
+    assert untimed(alone) == untimed(there)

@@ -1,0 +1,87 @@
+"""Random tiny clusters against every placement of them: the bound holds, and so does the gap."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from support.clusters import MODELS, Tried, cluster, tenant
+
+from migrator.cluster.placement.place import place
+from migrator.cluster.placement.solve import ENOUGH
+from migrator.core.cluster import ClusterPlan, ClusterScenario
+from migrator.core.errors import InputError
+
+NAMES = "abcd"
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> ClusterScenario:
+    """Up to four tenants, up to three GPUs of two boards, all rules."""
+    names = NAMES[: draw(st.integers(1, 4))]
+    tenants = [
+        tenant(
+            name,
+            draw(st.sampled_from(MODELS)),
+            draw(st.sampled_from([0.5, 40.0, 500.0, 1400.0])),
+            min_gpcs=draw(st.sampled_from([1, 1, 2, 4])),
+            memory_gib=draw(st.sampled_from([0.0, 0.0, 8.0, 20.0])),
+            **draw(st.sampled_from([{}, {"retraining": None}])),
+        )
+        for name in names
+    ]
+    gpus = [{"board": "A30-24GB", "name": "gpu", "count": draw(st.integers(1, 2))}]
+    if draw(st.booleans()):
+        gpus.append({"board": "A100-40GB", "name": "big"})
+    pairs = [list(each) for each in combinations(names, 2)]
+    rules: dict[str, Any] = {"spare": draw(st.sampled_from([0.0, 0.3]))}
+    if pairs:
+        rules["apart"] = draw(st.lists(st.sampled_from(pairs), max_size=2))
+        rules["together"] = draw(st.lists(st.sampled_from(pairs), max_size=2))
+    try:
+        return cluster(tenants, gpus, **rules)
+    except InputError:
+        assume(False)
+        raise
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(clusters())
+def test_no_placement_is_above_the_bound_or_further_above_than_the_gap(
+    scenario: ClusterScenario,
+) -> None:
+    tried, plan = Tried(scenario), place(scenario)
+    every = list(tried.placements())
+    assert bool(plan.unplaced) == (not every)
+    if not every:
+        return
+    best = max(value for _, value in every)
+    assert plan.placement in [placement for placement, _ in every]
+    assert plan.goodput_rps == pytest.approx(tried.value(plan.placement))
+    assert best <= plan.upper_bound_rps * (1 + 1e-9)
+    assert plan.goodput_rps >= best * (1 - ENOUGH) * (1 - 1e-4)
+    assert plan.gap < 0.05
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(clusters(), st.data())
+def test_dear_moves_are_made_only_where_nobody_could_stay(
+    scenario: ClusterScenario, data: st.DataObject
+) -> None:
+    """From any placement of some of the tenants, at a price that no move can bring in."""
+    every = [placement for placement, _ in Tried(scenario).placements()]
+    assume(every)
+    start = data.draw(st.sampled_from(every))
+    current = {n: gpu for n, gpu in start.items() if data.draw(st.booleans(), label=n)}
+    plan = dear(scenario, current)
+    assert plan.moved == ()
+    assert not plan.unplaced
+
+
+def dear(scenario: ClusterScenario, current: dict[str, str]) -> ClusterPlan:
+    rules = replace(scenario.rules, move_s=1e6)
+    return place(replace(scenario, rules=rules), current=current)

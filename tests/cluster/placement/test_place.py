@@ -1,0 +1,194 @@
+"""Placing tenants: against every placement of small clusters, each GPU planned exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from support.clusters import MODELS, Tried, cluster, tenant
+
+from migrator.cluster.placement.alike import representatives
+from migrator.cluster.placement.place import place
+from migrator.core.cluster import ClusterPlan, ClusterScenario
+
+A30 = {"board": "A30-24GB"}
+FIVE = [
+    tenant("a", MODELS[0], 900),
+    tenant("b", MODELS[1], 1500),
+    tenant("c", MODELS[2], 700),
+    tenant("d", MODELS[3], 400),
+    tenant("e", MODELS[4], 500, retraining=None),
+]
+
+CLUSTERS: dict[str, Mapping[str, Any]] = {
+    "two alike": {"tenants": FIVE[:4], "gpus": [{**A30, "count": 2}]},
+    "five on two": {"tenants": FIVE, "gpus": [{**A30, "count": 2}]},
+    "three, unequal": {
+        "tenants": FIVE[:4],
+        "gpus": [{**A30, "count": 2}, {"board": "A100-40GB", "name": "big"}],
+    },
+    "apart and together": {
+        "tenants": FIVE,
+        "gpus": [{**A30, "count": 3}],
+        "apart": [["a", "b", "c"]],
+        "together": [["d", "e"]],
+    },
+    "minimum sizes": {
+        "tenants": [
+            tenant("a", MODELS[0], 800, min_gpcs=2),
+            tenant("b", MODELS[1], 900, min_gpcs=2),
+            tenant("c", MODELS[2], 600, memory_gib=8),
+            *FIVE[3:],
+        ],
+        "gpus": [{**A30, "count": 2}],
+    },
+    "spare": {"tenants": FIVE[:4], "gpus": [{**A30, "count": 2}], "spare": 0.3},
+    "replicas": {
+        "tenants": [tenant("a", MODELS[0], 900, count=3), tenant("b", MODELS[1], 700, count=2)],
+        "gpus": [{**A30, "count": 2}],
+    },
+}
+
+
+@pytest.fixture(params=list(CLUSTERS.values()), ids=list(CLUSTERS))
+def scenario(request: pytest.FixtureRequest) -> ClusterScenario:
+    return cluster(**request.param)
+
+
+def require_whole(scenario: ClusterScenario, plan: ClusterPlan) -> None:
+    """Every tenant once, on a GPU that is there."""
+    placed = [name for each in plan.gpus for name in each.tenants]
+    left = [each.tenant for each in plan.unplaced]
+    assert sorted(placed + left) == sorted(each.name for each in scenario.tenants)
+    assert [each.gpu for each in plan.gpus] == list(scenario.gpus)
+
+
+def test_no_placement_is_better_and_none_is_above_the_bound(scenario: ClusterScenario) -> None:
+    tried = Tried(scenario)
+    every = list(tried.placements())
+    best = max(value for _, value in every)
+    plan = place(scenario)
+    require_whole(scenario, plan)
+    assert not plan.unplaced
+    assert plan.placement in [placement for placement, _ in every]
+    assert plan.goodput_rps == pytest.approx(tried.value(plan.placement))
+    assert best <= plan.upper_bound_rps * (1 + 1e-9)
+    assert plan.goodput_rps >= best * (1 - 0.002)
+
+
+def test_the_same_scenario_has_the_same_placement() -> None:
+    first, second = (place(cluster(**CLUSTERS["replicas"])) for _ in range(2))
+    assert first.placement == second.placement
+    assert first.upper_bound_rps == second.upper_bound_rps
+
+
+def test_fewest_tenants_stay_without_a_gpu_and_the_answer_says_why() -> None:
+    scenario = cluster(
+        [tenant("wide", rps=800, min_gpcs=4, count=2), tenant("small", rps=200, count=3)],
+        [{"board": "A30-24GB", "count": 2}],
+    )
+    plan = place(scenario)
+    require_whole(scenario, plan)
+    # a wide one needs a whole GPU: one of them and the three small ones fit
+    assert [each.tenant for each in plan.unplaced] in (["wide-001"], ["wide-002"])
+    assert "add a GPU, lower min_gpcs" in plan.unplaced[0].why
+    assert plan.one_more_rps["A30-24GB"] > 0
+    placed = cluster(
+        [tenant("wide", rps=800, min_gpcs=4, count=2), tenant("small", rps=200, count=3)],
+        [{"board": "A30-24GB", "count": 3}],
+    )
+    assert not place(placed).unplaced
+
+
+def test_few_tenants_are_left_out_rather_than_few_units() -> None:
+    """One of the two singles goes, though the three that are together bring less than either."""
+    scenario = cluster(
+        [
+            tenant("a", rps=20, count=3),
+            tenant("b", MODELS[1], rps=900),
+            tenant("c", MODELS[2], rps=900),
+        ],
+        [{"board": "A30-24GB"}],
+        together=[["a"]],
+    )
+    plan = place(scenario)
+    assert len(plan.unplaced) == 1
+    assert plan.unplaced[0].tenant in "bc"
+
+
+def test_who_is_served_now_is_not_left_out_for_who_is_not() -> None:
+    tenants = [tenant("low", rps=20, min_gpcs=4), tenant("high", MODELS[1], rps=900, count=4)]
+    scenario = cluster(tenants, [{"board": "A30-24GB"}])
+    assert [each.tenant for each in place(scenario).unplaced] == ["low"]
+    served = place(scenario, current={"low": "A30-24GB"})
+    assert served.placement == {"low": "A30-24GB"}
+    gone = place(scenario, current={"low": "burnt", "high-002": "A30-24GB"})
+    assert [each.tenant for each in gone.unplaced] == ["low"]
+
+
+def test_a_served_replica_keeps_its_place_among_its_likes() -> None:
+    scenario = cluster([tenant("a", rps=300, count=6)], [{"board": "A30-24GB"}])
+    plan = place(scenario, current={"a-005": "A30-24GB", "a-006": "A30-24GB"})
+    assert {"a-005", "a-006"} <= set(plan.placement)
+    assert len(plan.unplaced) == 2
+
+
+def test_together_that_never_fit_are_not_told_to_add_a_gpu() -> None:
+    scenario = cluster(
+        [tenant("a", rps=200, count=5), tenant("b", rps=300)],
+        [{"board": "A30-24GB", "count": 3}],
+        together=[["a"]],
+    )
+    plan = place(scenario)
+    assert {each.tenant for each in plan.unplaced} == {f"a-00{n}" for n in range(1, 6)}
+    assert "do not fit on one A30-24GB; take a tenant out" in plan.unplaced[0].why
+    assert list(plan.placement) == ["b"]
+
+
+def test_apart_leaves_out_who_has_no_gpu_of_their_own() -> None:
+    scenario = cluster(
+        [tenant("a", rps=200, count=3)], [{"board": "A30-24GB", "count": 2}], apart=[["a"]]
+    )
+    plan = place(scenario)
+    assert [len(each.tenants) for each in plan.gpus] == [1, 1]
+    assert "must be apart" in plan.unplaced[0].why
+
+
+def test_spare_room_costs_goodput_only_where_it_is_needed() -> None:
+    def goodput(spare: float, rps: float) -> float:
+        tenants = [tenant("a", rps=rps), tenant("b", MODELS[1], rps=rps)]
+        return place(cluster(tenants, [{"board": "A30-24GB"}], spare=spare)).goodput_rps
+
+    assert goodput(0.3, 1500) < 0.95 * goodput(0.0, 1500)
+    assert goodput(0.3, 100) == pytest.approx(goodput(0.0, 100), rel=0.02)
+
+
+def test_one_more_gpu_is_worth_most_where_there_is_least() -> None:
+    tenants = [tenant("a", rps=1000, count=4), tenant("b", MODELS[1], rps=1200, count=4)]
+    gains = [
+        place(cluster(tenants, [{"board": "A30-24GB", "count": count}])).one_more_rps["A30-24GB"]
+        for count in (2, 5)
+    ]
+    assert gains[0] > gains[1] >= 0
+
+
+def test_many_kinds_are_placed_by_their_likes_and_bounded_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(representatives, "__defaults__", (3,))
+    tenants = [
+        tenant(f"t{index}", MODELS[index % 3], 300 + 60 * index, min_gpcs=1 + index % 2)
+        for index in range(8)
+    ]
+    scenario = cluster(tenants, [{"board": "A30-24GB", "count": 4}])
+    plan = place(scenario)
+    require_whole(scenario, plan)
+    assert not plan.unplaced
+    assert all(each.planned for each in plan.gpus)
+    assert plan.goodput_rps == pytest.approx(Tried(scenario).value(plan.placement))
+    assert plan.goodput_rps < plan.upper_bound_rps
+    assert plan.gap < 0.25
+    assert any("placed alike" in note for note in plan.notes)
+    early = place(scenario, seconds=0.0)
+    assert not any(each.planned for each in early.gpus)

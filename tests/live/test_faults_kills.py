@@ -1,0 +1,182 @@
+"""The daemon killed with -9 at one moment after the other, and started again each time.
+
+Whatever it was at: every acknowledged label is there, the last good model serves, and nothing of
+an earlier life is left, neither process nor instance.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import threading
+from contextlib import suppress
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from support.faults import all_gone, family, instances, labels_of, serves, until, users
+from support.live_daemon import Served, log_of, samples, scenario_file, served, started
+
+from migrator.core.instance import Instance
+from migrator.live.gpu_lane import GpuLane
+
+PACE = {"MIGRATOR_EMULATED_PACE": "0.5"}
+"""Half as long as a real GPU takes to create an instance: there is a middle."""
+
+
+class Lives:
+    """The daemons of one state folder, one after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        model = "support.slow_model:Slow"
+        self.path = scenario_file(folder, "photos", window_s=3, model=model)
+        self.state = folder / "state"
+        self.acknowledged: set[str] = set()
+        self.version = 1
+        self.left: set[int] = set()
+        """Processes of the lives before."""
+
+    @property
+    def home(self) -> Path:
+        return self.state / "live" / "small"
+
+    def newest(self) -> Path:
+        """What is there once the next version is kept."""
+        return self.home / "models" / "photos" / f"{self.version + 1:06d}.json"
+
+    def kill(self, process: subprocess.Popen[str]) -> None:
+        """At once, with whatever it is at."""
+        self.left |= family(process.pid)
+        process.kill()
+        process.wait()
+
+    def check(self, daemon: Served) -> None:
+        """After a restart."""
+        mine = family(daemon.process.pid)
+        until(lambda: all_gone(self.left - mine), "the processes of earlier lives are gone")
+        assert labels_of(self.state) >= self.acknowledged
+        good = {int(each.stem) for each in (self.home / "models" / "photos").glob("*.json")}
+        assert serves(daemon, self.version) in good
+        until(lambda: self._all_held_by_us(daemon), "every instance is of this life")
+
+    def _all_held_by_us(self, daemon: Served) -> bool:
+        known = {(each["start"], each["gpcs"]) for each in daemon.status()["units"]}
+        there = {(each.place.start, int(each.place.profile[0])) for each in instances(self.state)}
+        return there <= known and set(users(self.state)) <= family(daemon.process.pid)
+
+
+class Storm(threading.Thread):
+    """Labels without end, with their inputs; what was acknowledged is known."""
+
+    def __init__(self, daemon: Served) -> None:
+        super().__init__()
+        self._url = f"{daemon.url}/v2/models/photos/feedback"
+        self._name = f"storm-{daemon.process.pid}"
+        self.acknowledged: set[str] = set()
+        self.start()
+
+    def run(self) -> None:
+        """Until nobody answers any more."""
+        with suppress(httpx.HTTPError), httpx.Client(timeout=20) as client:
+            for number, (picture, label) in enumerate(cycle(zip(*samples(1, 60), strict=True))):
+                message = _labelled(f"{self._name}-{number}", picture, int(label))
+                if client.post(self._url, json=message).status_code == 200:
+                    self.acknowledged.add(message["id"])
+
+
+def _labelled(request: str, picture: NDArray[np.uint8], label: int) -> dict[str, Any]:
+    tensor = {"name": "input", "datatype": "UINT8", "shape": [1, *picture.shape]}
+    data = picture.reshape(-1).tolist()
+    return {"id": request, "label": label, "inputs": [{**tensor, "data": data}]}
+
+
+def _while_retraining_and_writing_labels(lives: Lives) -> None:
+    with served(lives.path, lives.state, **PACE) as daemon:
+        storm = Storm(daemon)
+        epoch = lives.home / "trainings" / "photos" / "retrain" / "epochs" / "000000.json"
+        until(epoch.exists, "an epoch of the retraining is done", 0.01)
+        assert not lives.newest().exists()
+        lives.kill(daemon.process)
+        storm.join()
+        assert storm.acknowledged
+        lives.acknowledged |= storm.acknowledged
+
+
+def _while_creating(lives: Lives) -> None:
+    with started(lives.path, lives.state, **PACE) as process:
+
+        def half_made() -> bool:
+            return any(each.uuid is None for each in instances(lives.state))
+
+        until(half_made, "an instance is half made", 0.005)
+        lives.kill(process)
+
+
+def _while_warming(lives: Lives) -> None:
+    """And one of its workers cannot even notice that it is gone."""
+    with started(lives.path, lives.state, **PACE) as process:
+        warming = until(lambda: users(lives.state), "a worker warms", 0.005)
+        os.kill(next(iter(warming)), signal.SIGSTOP)
+        lives.kill(process)
+
+
+def _while_swapping(lives: Lives) -> None:
+    with served(lives.path, lives.state, **PACE) as daemon:
+        lives.check(daemon)
+        until(lives.newest().exists, "a new version is kept, and workers load it", 0.005)
+        lives.kill(daemon.process)
+    lives.version += 1
+
+
+MOMENTS = (
+    _while_retraining_and_writing_labels,
+    _while_creating,
+    _while_warming,
+    _while_swapping,
+)
+
+
+def test_killed_at_any_moment_it_goes_on_from_what_it_had_promised(tmp_path: Path) -> None:
+    lives = Lives(tmp_path)
+    for moment in MOMENTS:
+        moment(lives)
+        assert labels_of(lives.state) >= lives.acknowledged, moment.__name__
+    with served(lives.path, lives.state, **PACE) as daemon:
+        lives.check(daemon)
+        everybody = family(daemon.process.pid)
+        assert daemon.stop() == 0, daemon.said()
+    assert not instances(lives.state)
+    until(lambda: all_gone(everybody | lives.left), "nobody is left")
+
+
+def test_the_models_are_built_while_instances_of_a_killed_daemon_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, state = scenario_file(tmp_path, "photos"), tmp_path / "state"
+    state.mkdir()
+    monkeypatch.setenv("MIGRATOR_EMULATED_PACE", "0")
+    asyncio.run(_leave_instances(state))
+    assert len(instances(state)) == 7
+
+    def everything_but_instances_is_ready() -> bool:
+        return "creating the first instances" in log_of(state).read_text("utf-8")
+
+    # at this pace the removal of all of them takes minutes
+    with started(path, state, MIGRATOR_EMULATED_PACE="100"):
+        until(everything_but_instances_is_ready, "it waits for nothing but the GPU")
+        assert instances(state), "they are still being removed"
+
+
+async def _leave_instances(state: Path) -> None:
+    """As a daemon that was killed."""
+    lane = GpuLane("emulated", 0, state, "A100-40GB")
+    await lane.open()
+    for start in range(7):
+        await lane.create(Instance(start, 1))
+    await lane._run(lane._open.close)

@@ -1,0 +1,100 @@
+"""Faults of single parts of the daemon, each with the part itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.serving import assignment, pictures, run_on_uvloop, started, until
+
+from migrator.core.errors import InputError
+from migrator.gpu.processes import Process, exists
+from migrator.live import labels as kept
+from migrator.live import leftovers
+from migrator.live.retrainer_process import RetrainerProcess
+
+TESTS = Path(__file__).parent.parent
+PICTURE = np.zeros((3, 2, 2), np.uint8)
+
+
+def test_labels_go_on_after_a_fault_that_nobody_thought_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> bool:
+        raise RuntimeError("out of luck")
+
+    async def scene() -> None:
+        labels = kept.Labels(tmp_path / "labels.db")
+        with monkeypatch.context() as patched:
+            patched.setattr(kept, "inserted", failing)
+            with pytest.raises(kept.NotKeptError, match="RuntimeError: out of luck"):
+                await labels.add("a", 0, PICTURE, 1, None, "one")
+        assert await labels.add("a", 0, PICTURE, 1, None, "one")
+        await labels.close()
+
+    asyncio.run(asyncio.wait_for(scene(), 20))
+
+
+def test_without_room_for_its_log_no_retrainer_is_started_and_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    with pytest.raises(InputError, match="no process for a training can be started"):
+        asyncio.run(RetrainerProcess.started(os.environ))
+
+
+def test_the_nursery_comes_back_once_it_can_be_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    folder, away = tmp_path / "run", tmp_path / "away"
+
+    async def life() -> None:
+        async with started(folder) as workers:
+            before = workers.nursery.pid or 0
+            folder.rename(away)  # there is nowhere to write its log to
+            os.kill(before, 9)
+            await until(lambda: workers.nursery.pid is None)
+            await asyncio.sleep(0.2)
+            away.rename(folder)
+            worker = await workers.take(assignment())
+            assert (await worker.infer(pictures())).version == 1
+            assert workers.nursery.pid not in (before, None)
+
+    run_on_uvloop(life())
+
+
+@contextmanager
+def _sleeping(mark: str) -> Iterator[int]:
+    program = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with subprocess.Popen(program, env={**os.environ, leftovers.MARK: mark}) as process:
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+def test_only_what_a_dead_daemon_of_the_folder_left_is_ended(tmp_path: Path) -> None:
+    me = Process.of(os.getpid())
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    gone = f"{dead.pid} {Process.of(dead.pid).began}"
+    dead.wait()
+    with (
+        _sleeping(f"{me.pid} {me.began} {tmp_path}") as of_the_living,
+        _sleeping(f"{gone} {tmp_path / 'other'}") as of_another_folder,
+        _sleeping("nonsense") as of_nobody,
+        _sleeping(f"{gone} {tmp_path}") as left,
+    ):
+        killed = leftovers.kill(tmp_path)
+        assert [each.pid for each in killed] == [left]
+        leftovers.wait_until_gone(killed)
+        assert not exists(left)
+        assert all(map(exists, (of_the_living, of_another_folder, of_nobody)))

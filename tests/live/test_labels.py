@@ -1,0 +1,433 @@
+"""Labels: on the disk when acknowledged, counted once, bounded, never trained on if held out."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from sqlite3 import Connection
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from migrator.core.errors import InputError
+from migrator.io.database import transaction
+from migrator.learn.samples import WindowData
+from migrator.live import labels as labels_module
+from migrator.live.label_data import HELD_OUT_PER_CLASS, window_data
+from migrator.live.label_rows import LabelCounts, lot_of
+from migrator.live.labels import Labels
+
+
+def sample(number: int) -> NDArray[np.uint8]:
+    return np.full((3, 2, 2), number % 256, np.uint8)
+
+
+async def add_some(
+    labels: Labels, numbers: range, *, window: int = 0, classes: int = 2, tenant: str = "a"
+) -> list[bool]:
+    return await asyncio.gather(
+        *(
+            labels.add(tenant, window, sample(each), each % classes, 0, f"r{each}")
+            for each in numbers
+        )
+    )
+
+
+def filled(path: Path, *windows: tuple[range, int], **kept: Any) -> None:
+    """So many labels of so many classes, window by window."""
+
+    async def scene() -> None:
+        labels = Labels(path, **kept)
+        for window, (numbers, classes) in enumerate(windows):
+            await add_some(labels, numbers, window=window, classes=classes)
+        await labels.close()
+
+    asyncio.run(scene())
+
+
+@contextmanager
+def opened(path: Path, **options: Any) -> Iterator[Labels]:
+    labels = Labels(path, **options)
+    yield labels
+    asyncio.run(labels.close())
+
+
+def inputs_of(data: WindowData) -> tuple[set[int], set[int]]:
+    """The numbers of what is trained on and of what is held out."""
+    trained, judged = data.training.inputs, data.held_out.inputs
+    return set(trained[:, 0, 0, 0].tolist()), set(judged[:, 0, 0, 0].tolist())
+
+
+def test_a_request_counts_once_and_counts_outlive_the_daemon(tmp_path: Path) -> None:
+    path = tmp_path / "labels.db"
+
+    async def first() -> None:
+        labels = Labels(path)
+        assert all(await add_some(labels, range(10)))
+        assert not any(await add_some(labels, range(10)))
+        assert all(await add_some(labels, range(4), tenant="b"))
+        assert await labels.add("a", 1, sample(3), 1, None, "later")
+        await labels.close()
+        with pytest.raises(InputError, match="closed"):
+            await labels.add("a", 1, sample(3), 1, None, "too late")
+
+    async def second() -> None:
+        labels = Labels(path)
+        assert labels.damaged is None
+        assert labels.counts("a", 0) == LabelCounts(labelled=10, judged=10, wrong=5)
+        assert labels.counts("a", 1) == LabelCounts(labelled=1)
+        assert labels.counts("b", 0) == LabelCounts(4, 4, 2)
+        assert labels.counts("b", 7) == LabelCounts()
+        assert not await labels.add("a", 3, sample(0), 0, 0, "r0")
+        await labels.close()
+
+    asyncio.run(first())
+    asyncio.run(second())
+
+
+def test_labels_that_come_together_share_a_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits = []
+
+    @contextmanager
+    def counted(connection: Connection) -> Iterator[None]:
+        with transaction(connection):
+            yield
+        commits.append(1)
+
+    monkeypatch.setattr(labels_module, "transaction", counted)
+    filled(tmp_path / "labels.db", (range(500), 2))
+    assert 1 <= len(commits) < 100
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        np.arange(12, dtype=np.uint8).reshape(3, 2, 2),
+        np.arange(-4, 4, dtype=np.int32),
+        np.linspace(0, 1, 6, dtype=np.float32).reshape(2, 3),
+        np.arange(4, dtype=">i4"),
+        np.arange(12, dtype=np.int64).reshape(3, 4).T,
+        np.array(7, dtype=np.uint8),
+    ],
+    ids=lambda array: array.dtype.str,
+)
+def test_arrays_come_back_as_they_were(tmp_path: Path, inputs: NDArray[Any]) -> None:
+    async def scene() -> None:
+        labels = Labels(tmp_path / "labels.db")
+        await labels.add("a", 0, inputs, 1, None, "r1")
+        await labels.close()
+
+    asyncio.run(scene())
+    data = window_data(tmp_path / "labels.db", "a", 0, held_out=0.0)
+    np.testing.assert_array_equal(data.new.inputs, inputs[None])
+    assert data.new.inputs.dtype == inputs.dtype.newbyteorder("=")
+    assert data.new.labels.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "label", "request_id"),
+    [
+        (np.array(["words"]), 0, "r"),
+        (np.array([object()], dtype=object), 0, "r"),
+        (np.zeros((0, 3), np.uint8), 0, "r"),
+        (sample(1), -1, "r"),
+        (sample(1), 2**40, "r"),
+        (sample(1), 0, ""),
+        (sample(1), 0, "r" * 201),
+        (sample(1), 0, "\ud800"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_and_the_rest_goes_on(
+    tmp_path: Path, inputs: NDArray[Any], label: int, request_id: str
+) -> None:
+    async def scene() -> None:
+        labels = Labels(tmp_path / "labels.db")
+        with pytest.raises(InputError, match="label of a"):
+            await labels.add("a", 0, inputs, label, None, request_id)
+        assert await labels.add("a", 0, sample(1), 0, None, "fine")
+        await labels.close()
+
+    asyncio.run(scene())
+
+
+def test_the_same_inputs_are_always_on_one_side(tmp_path: Path) -> None:
+    async def scene() -> None:
+        labels = Labels(tmp_path / "labels.db")
+        for window in range(2):
+            await asyncio.gather(
+                *(
+                    labels.add("a", window, sample(each % 30), 0, 0, f"{window}-{each}")
+                    for each in range(300)
+                )
+            )
+        await labels.close()
+
+    asyncio.run(scene())
+    trained, judged = inputs_of(window_data(tmp_path / "labels.db", "a", 1, held_out=0.4))
+    assert trained
+    assert judged
+    assert not trained & judged
+    assert trained | judged == set(range(30))
+
+
+@given(st.binary(max_size=20))
+def test_lots_lie_between_0_and_1(inputs: bytes) -> None:
+    assert 0 <= lot_of(inputs) < 1
+
+
+def test_held_out_samples_are_never_trained_on_in_any_window(tmp_path: Path) -> None:
+    path = tmp_path / "labels.db"
+    filled(path, (range(80), 2), (range(80, 160), 4), (range(160, 240), 4))
+    trained: set[int] = set()
+    judged: set[int] = set()
+    for window in range(3):
+        now_trained, now_judged = inputs_of(window_data(path, "a", window, replay=40))
+        trained, judged = trained | now_trained, judged | now_judged
+    assert not trained & judged
+    assert 0.1 < len(judged) / 240 < 0.3
+    assert {each for each in range(240) if lot_of(sample(each).tobytes()) < 0.2} >= judged
+
+
+def test_a_window_brings_new_classes_and_replays_old_ones(tmp_path: Path) -> None:
+    path = tmp_path / "labels.db"
+    filled(path, (range(100), 2), (range(100, 200), 4))
+    data = window_data(path, "a", 1, replay=10, held_out=0.2, seed=3)
+    assert data.new_classes == {2, 3}
+    assert set(data.new.inputs[:, 0, 0, 0]) <= set(range(100, 200))
+    assert np.bincount(data.replay.labels).tolist() == [10, 10]
+    assert set(data.held_out.labels) == {0, 1, 2, 3}
+    again = window_data(path, "a", 1, replay=10, held_out=0.2, seed=3)
+    np.testing.assert_array_equal(again.replay.inputs, data.replay.inputs)
+    other = window_data(path, "a", 1, replay=10, held_out=0.2, seed=4)
+    assert inputs_of(other) != inputs_of(data)
+    # a model that was not retrained in between has both windows to learn
+    both = window_data(path, "a", 1, since=0)
+    assert len(both.new) > 140
+    assert len(both.replay) == 0
+    assert both.new_classes == {0, 1, 2, 3}
+    # and what comes later is not known yet
+    assert window_data(path, "a", 0).new_classes == {0, 1}
+
+
+def test_old_classes_do_not_outvote_the_window(tmp_path: Path) -> None:
+    path = tmp_path / "labels.db"
+    filled(path, (range(3000), 1), (range(3000, 3600), 2), per_class_kept=2000)
+    held_out = window_data(path, "a", 1).held_out
+    counts = np.bincount(held_out.labels)
+    assert counts.max() <= HELD_OUT_PER_CLASS
+    assert counts[0] <= counts[1]
+
+
+def test_the_odd_sample_of_another_shape_is_left_out(tmp_path: Path) -> None:
+    async def scene() -> None:
+        labels = Labels(tmp_path / "labels.db")
+        await add_some(labels, range(20))
+        await labels.add("a", 0, np.zeros((3, 9, 9), np.uint8), 0, None, "odd")
+        await labels.close()
+
+    asyncio.run(scene())
+    data = window_data(tmp_path / "labels.db", "a", 0, held_out=0.0)
+    assert data.new.inputs.shape == (20, 3, 2, 2)
+
+
+def test_learned_windows_shrink_and_rare_classes_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(labels_module, "_TRIM_EVERY", 50)
+    path = tmp_path / "labels.db"
+    windows = [(range(each * 100, each * 100 + 100), 2) for each in range(6)]
+    windows[0] = (range(100), 3)  # its third class never comes again
+    filled(path, *windows, windows_kept=2, per_class_kept=15, learned_before=lambda _: 5)
+    everything = window_data(path, "a", 9, since=-1, held_out=0.0)
+    counts = np.bincount(everything.new.labels)
+    assert counts[2] == 15
+    assert counts[0] <= 15 + 150
+    assert set(everything.new.arrives.tolist()) >= {0, 4, 5}
+    with opened(path) as labels:
+        assert labels.kept("a", 0, 6) == len(everything.new)
+        assert labels.kept("a", 5, 6) == 100
+        assert sum(labels.counts("a", each).labelled for each in range(6)) == 600
+
+
+def test_learned_bytes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(labels_module, "_TRIM_EVERY", 20)
+    path = tmp_path / "labels.db"
+    windows = ((range(1000), 2), (range(1000, 1040), 2), (range(1040, 1080), 2))
+    filled(path, *windows, bytes_kept=12 * 100, learned_before=lambda _: 1)
+    kept = window_data(path, "a", 0, held_out=0.0).new
+    assert 80 <= len(kept) <= 100
+    assert len(window_data(path, "a", 2, since=1, held_out=0.0).new) == 80
+
+
+def test_at_most_so_many_are_trained_on_the_newest_of_every_class(tmp_path: Path) -> None:
+    path = tmp_path / "labels.db"
+    filled(path, (range(40), 2), (range(40, 160), 3), (range(160, 164), 4))
+    every = window_data(path, "a", 2, since=1, replay=30, held_out=0.0)
+    assert (len(every.new), len(every.replay)) == (124, 40)
+    some = window_data(path, "a", 2, since=1, replay=30, held_out=0.0, most=31)
+    assert np.bincount(some.training.labels).tolist() == [10, 10, 10, 1]
+    assert set(some.new.inputs[:, 0, 0, 0]) >= {163, 162, 161, 160, 159, 158, 157}
+    assert min(some.new.inputs[:, 0, 0, 0]) > 120
+    # classes that do not come any more are replayed all the same
+    later = window_data(path, "a", 2, since=2, replay=30, held_out=0.0, most=31)
+    assert len(later.new) == 4
+    assert np.bincount(later.training.labels).min() >= 1
+    assert len(later.training) == 31
+
+
+_ADDING = """
+import asyncio, sys
+from pathlib import Path
+import numpy as np
+from migrator.core.errors import InputError
+from migrator.live.labels import Labels
+
+async def main():
+    if len(sys.argv) > 2:
+        import resource
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
+    labels = Labels(Path(sys.argv[1]))
+    async def one(number):
+        try:
+            inputs = np.full((3, 16, 16), number % 256, np.uint8)
+            await labels.add("a", 0, inputs, 0, None, f"r{number}")
+        except InputError as error:
+            print("refused", error, flush=True)
+        else:
+            print(f"r{number}", flush=True)
+    for first in range(0, 100000, 20):
+        await asyncio.gather(*map(one, range(first, first + 20)))
+
+asyncio.run(main())
+"""
+
+
+def test_a_killed_daemon_loses_no_acknowledged_label(tmp_path: Path) -> None:
+    path = tmp_path / "labels.db"
+    command = [sys.executable, "-c", _ADDING, str(path)]
+    acknowledged: list[str] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as daemon:
+        assert daemon.stdout is not None
+        for line in daemon.stdout:
+            acknowledged.append(line.strip())
+            if len(acknowledged) == 211:
+                daemon.kill()
+    assert len(acknowledged) >= 211
+    assert not [each for each in acknowledged if not each.startswith("r")]
+
+    async def again() -> None:
+        labels = Labels(path)
+        assert labels.damaged is None
+        for each in acknowledged:
+            assert not await labels.add("a", 0, sample(0), 0, None, each)
+        assert labels.counts("a", 0).labelled >= len(acknowledged)
+        await labels.close()
+
+    asyncio.run(again())
+
+
+def test_a_full_disk_refuses_labels_and_keeps_the_acknowledged_ones(tmp_path: Path) -> None:
+    path = tmp_path / "labels.db"
+    command = [sys.executable, "-c", _ADDING, str(path), "200000"]
+    acknowledged, refused = [], ""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as daemon:
+        assert daemon.stdout is not None
+        for line in daemon.stdout:
+            if line.startswith("refused"):
+                refused = line
+                break
+            acknowledged.append(line.strip())
+        daemon.kill()
+    assert "make room" in refused
+    assert acknowledged
+    everything = window_data(path, "a", 0, held_out=0.0)
+    assert len(everything.new) >= len(acknowledged)
+
+
+@pytest.mark.parametrize("damage", ["empty", "garbage", "half", "other"])
+def test_a_damaged_file_is_kept_aside_and_readers_say_so(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "labels.db"
+    filled(path, (range(400), 2))
+    whole = path.read_bytes()
+    other = whole[:68] + b"\0\0\0\1" + whole[72:]
+    broken = {
+        "empty": b"",
+        "garbage": b"\x07" * len(whole),
+        "half": whole[: len(whole) // 2],
+        "other": other,
+    }
+    path.write_bytes(broken[damage])
+    with pytest.raises(InputError, match="damaged"):
+        window_data(path, "a", 0)
+
+    async def scene() -> None:
+        labels = Labels(path)
+        assert labels.damaged is not None
+        assert labels.damaged.read_bytes() == broken[damage]
+        assert labels.counts("a", 0) == LabelCounts()
+        assert await labels.add("a", 0, sample(1), 0, None, "r1")
+        await labels.close()
+
+    asyncio.run(scene())
+    assert len(window_data(path, "a", 0, held_out=0.0).new) == 1
+
+
+def test_labels_of_version_1_are_upgraded(tmp_path: Path) -> None:
+    path = tmp_path / "labels.db"
+    filled(path, (range(8), 2))
+    before = window_data(path, "a", 0)
+    kept = "id, tenant, request, window, label, predicted, lot, dtype, shape, inputs"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("CREATE TABLE old AS SELECT * FROM sample")
+        connection.execute("DROP TABLE sample")
+        connection.execute(
+            f"CREATE TABLE sample ({kept.replace('id,', 'id INTEGER PRIMARY KEY,', 1)}, "
+            "UNIQUE (tenant, request))"
+        )
+        connection.execute(f"INSERT INTO sample SELECT {kept} FROM old")
+        connection.execute("CREATE INDEX by_class ON sample (tenant, label, window)")
+        connection.execute("DROP TABLE old")
+        connection.execute("PRAGMA user_version = 1")
+
+    async def scene() -> None:
+        labels = Labels(path)
+        assert labels.damaged is None
+        assert labels.counts("a", 0).labelled == len(before.new) + len(before.held_out)
+        await labels.close()
+
+    asyncio.run(scene())
+    after = window_data(path, "a", 0)
+    assert (after.new.inputs == before.new.inputs).all()
+    assert (after.new.labels == before.new.labels).all()
+
+
+def test_a_newer_file_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "labels.db"
+    filled(path, (range(3), 2))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+        connection.execute("CREATE TABLE later (what)")
+    with pytest.raises(InputError, match="newer MIGRator"):
+        Labels(path)
+    with pytest.raises(InputError, match="newer MIGRator"):
+        window_data(path, "a", 0)
+
+
+def test_no_labels_and_no_file_are_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "labels.db"
+    with pytest.raises(InputError, match="no such file"):
+        window_data(path, "a", 0)
+    filled(path, (range(3), 2))
+    with pytest.raises(InputError, match="b has no labels up to window 0"):
+        window_data(path, "b", 0)

@@ -1,0 +1,275 @@
+"""A tenant that missed retrainings is retrained again, whatever kept it from them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from support.faults import labels_of, settled
+from support.live_daemon import TESTS, Served, samples, scenario_file, served
+
+from migrator.core.catalogue import board
+from migrator.core.errors import MigratorError
+from migrator.core.instance import Instance
+from migrator.core.problem import Charge
+from migrator.live.label_rows import lot_of
+from migrator.live.labels import Labels
+from migrator.live.learning import Learning, Where
+from migrator.live.tenant_run import Phase, Retraining, TenantRun, TrainingRoom, tenant_run
+from migrator.live.training_job import TrainingJob, TrainingLostError, TrainingResult
+from migrator.live.trainings import Trainings
+from migrator.policies.planning import problem_of
+from migrator.policies.policy import Observation
+from migrator.serve.assignment import ModelSpec
+from migrator.workload.live import read_live
+
+BOARD = board("A100-40GB")
+WINDOW_S, PER_WINDOW, HELD_OUT = 20, 6000, 0.25
+
+
+@pytest.fixture
+def tenant(tmp_path: Path) -> TenantRun:
+    live = read_live(scenario_file(tmp_path, "photos", window_s=WINDOW_S))
+    (served_,), (own,) = live.scenario.tenants, live.tenants
+    return tenant_run(served_, own, live.scenario.slot_s, 1.0)
+
+
+def plans_retraining(tenant: TenantRun, late: int = 0) -> bool:
+    """Whether a planner that answers so many slots late finds a size that ends in the window."""
+    view = replace(tenant.view(), ahead=np.full((1, WINDOW_S - late), 5.0))
+    seen = Observation(BOARD, 1.0, WINDOW_S, late, (view,), ())
+    return problem_of(seen, Charge.SURVIVORS).tenants[0].retraining_slots is not None
+
+
+def run_windows(
+    tenant: TenantRun,
+    windows: range,
+    can_run: Callable[[int], bool] = lambda _: True,
+    late: int = 0,
+    paused: bool = False,
+) -> list[int]:
+    """Virtual windows with labels in each; those in which the tenant was retrained."""
+    room, done = TrainingRoom.of(BOARD, [tenant], WINDOW_S), []
+    for window in windows:
+        tenant.begin(window, PER_WINDOW * (window - tenant.since), 0.1, room)
+        job = tenant.retraining
+        if job is not None and can_run(window) and plans_retraining(tenant, late):
+            planned_s = job.seconds.at(98)
+            tenant.took(planned_s, planned_s)
+            tenant.since, job.phase = window, Phase.DONE
+            done.append(window)
+        if not paused:
+            tenant.end_window()
+    return done
+
+
+def test_a_retraining_takes_as_long_as_what_fits_not_as_all_that_came(tenant: TenantRun) -> None:
+    room = TrainingRoom.of(BOARD, [tenant], WINDOW_S)
+    tenant.begin(60, 60 * PER_WINDOW, 0.1, room)
+    job = tenant.retraining
+    assert job is not None
+    assert job.most_samples is not None
+    assert job.seconds.at(room.sms) <= room.seconds
+    # and few labels are all learned
+    tenant.begin(61, 100, 0.1, room)
+    assert tenant.retraining is not None
+    few = tenant.live.training_s(round(100 * (1 - HELD_OUT)))
+    assert tenant.retraining.seconds.at(98) == few.at(98)
+
+
+def test_sixty_windows_with_pauses_failures_and_a_duration_measured_far_too_long(
+    tenant: TenantRun,
+) -> None:
+    assert len(run_windows(tenant, range(1, 10))) >= 8
+    run_windows(tenant, range(10, 15), lambda _: False, paused=True)
+    assert run_windows(tenant, range(15, 18)), "after a pause"
+    run_windows(tenant, range(18, 25), lambda _: False)
+    assert run_windows(tenant, range(25, 28)), "after failures"
+    for _ in range(5):
+        tenant.took(1.0, 10.0)
+    assert tenant.slower > 9
+    assert run_windows(tenant, range(28, 32)), "after durations measured too long"
+    assert run_windows(tenant, range(40, 43)), "after windows without anything"
+    tenant.overhead_s = WINDOW_S / 2
+    assert run_windows(tenant, range(43, 46)), "with an overhead as long as is believed"
+    tenant.overhead_s = 1.0
+    last = run_windows(tenant, range(46, 60))
+    assert len(last) == 14
+    assert tenant.slower < 1.1
+
+
+def test_a_planner_that_is_always_late_finds_time_for_a_smaller_one(tenant: TenantRun) -> None:
+    done = run_windows(tenant, range(1, 30), late=15)
+    assert len(done) >= 5
+    assert max(np.diff(done)) <= 10
+
+
+def test_an_estimate_without_gain_is_doubted_after_some_windows(tenant: TenantRun) -> None:
+    room, expected = TrainingRoom.of(BOARD, [tenant], WINDOW_S), []
+    for window in range(1, 7):
+        tenant.estimate, tenant.estimated_for = 0.1, window
+        tenant.begin(window, 100, 0.1, room)
+        assert tenant.retraining is not None
+        expected.append(tenant.retraining.expected)
+        tenant.end_window()
+    assert expected[:3] == [0.1] * 3
+    assert min(expected[3:]) > 0.3
+
+
+def test_a_share_of_the_window_is_left_for_every_tenant(tmp_path: Path) -> None:
+    live = read_live(scenario_file(tmp_path, "photos", "cameras", "news", window_s=WINDOW_S))
+    both = zip(live.scenario.tenants, live.tenants, strict=True)
+    tenants = [tenant_run(one, own, 1.0, 1.0) for one, own in both]
+    room = TrainingRoom.of(BOARD, tenants, WINDOW_S)
+    assert room.sms == BOARD.sms_of(4)
+    assert room.seconds * 3 < WINDOW_S
+
+
+class _Ending(Trainings):
+    """Ends with an error instead of training."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error, self.jobs = error, list[TrainingJob]()
+
+    async def retrain(
+        self, job: TrainingJob, progress: Callable[[float], None] = lambda _: None
+    ) -> TrainingResult:
+        del progress
+        self.jobs.append(job)
+        raise self.error
+
+
+def learning(tmp_path: Path, tenant: TenantRun, trainings: Trainings) -> Learning:
+    async def adopted(*_: object) -> None:
+        raise AssertionError("nothing is adopted")
+
+    return Learning(
+        Where(tmp_path, tmp_path / "labels.db", BOARD, "cpu", emulated=True),
+        {tenant.name: tenant},
+        {tenant.name: ModelSpec(tenant.live.model, 10)},
+        trainings,
+        adopted,
+        lambda *_: None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (TrainingLostError("lost"), TrainingLostError),
+        (KeyError("unexpected"), TrainingLostError),
+        (asyncio.CancelledError(), asyncio.CancelledError),
+    ],
+)
+def test_a_job_that_ends_in_any_way_does_not_stay_running(
+    tmp_path: Path, tenant: TenantRun, error: BaseException, raised: type[BaseException]
+) -> None:
+    job = tenant.retraining = Retraining(3, tenant.live.training_s(100), 1.0, 0.9, most_samples=70)
+    trainings = _Ending(error)
+    with pytest.raises(raised):
+        asyncio.run(learning(tmp_path, tenant, trainings).train("photos", Instance(0, 4), {}))
+    assert job.phase is Phase.WAITING
+    assert trainings.jobs[0].most_samples == 70
+
+
+def test_a_job_that_cannot_even_be_begun_does_not_stay_running(
+    tmp_path: Path, tenant: TenantRun
+) -> None:
+    job = tenant.retraining = Retraining(3, tenant.live.training_s(100), 1.0, 0.9)
+    made = learning(tmp_path, tenant, Trainings())
+    with pytest.raises(MigratorError):
+        asyncio.run(made.train("photos", Instance(0, 5), {}))  # no size of this board
+    assert job.phase is Phase.WAITING
+
+
+def test_a_retraining_without_samples_ends_and_waits_for_more_labels(
+    tmp_path: Path, tenant: TenantRun
+) -> None:
+    """With the real process: all labels are of inputs that are held out."""
+    held_out = [each for each in range(2000) if lot_of(picture(each).tobytes()) < HELD_OUT][:30]
+
+    async def life() -> None:
+        labels = Labels(tmp_path / "labels.db", learned_before=lambda _: tenant.since)
+        for number in held_out:
+            await labels.add("photos", 0, picture(number), 1, 0, f"r{number}")
+        room = TrainingRoom.of(BOARD, [tenant], WINDOW_S)
+        tenant.begin(1, labels.kept("photos", 0, 1), 0.1, room)
+        assert tenant.retraining is not None
+        trainings = Trainings({**os.environ, "PYTHONPATH": str(TESTS)})
+        try:
+            why = await learning(tmp_path, tenant, trainings).train("photos", Instance(0, 7), {})
+        finally:
+            await trainings.close()
+        assert "no samples" in why
+        assert tenant.retraining.phase is Phase.DONE
+        tenant.begin(2, 30, 0.1, room)
+        assert tenant.retraining is None, "the same labels would end alike"
+        tenant.begin(3, 31, 0.1, room)
+        assert tenant.retraining is not None
+        assert labels.kept("photos", 0, 1) == 30
+        await labels.close()
+
+    asyncio.run(asyncio.wait_for(life(), 60))
+
+
+def picture(number: int) -> NDArray[np.uint8]:
+    return np.full((3, 16, 16), [[[number % 256]], [[number // 256]], [[0]]], np.uint8)
+
+
+def teach(daemon: Served, window: int, count: int, scenario: int = 1) -> None:
+    pictures, classes = samples(scenario, count)
+    for number, (each, label) in enumerate(zip(pictures, classes, strict=True)):
+        name = f"{window}-{number}"
+        assert daemon.infer("photos", each, name).status_code == 200
+        assert daemon.feedback("photos", name, int(label)).status_code == 200
+
+
+def next_window(daemon: Served) -> None:
+    window = daemon.status()["window"]
+    daemon.wait_for(lambda now: now["window"] > window, "the next window")
+
+
+def act(daemon: Served, action: str) -> None:
+    answer = daemon.client.post(f"{daemon.url}/admin/actions", json={"action": action})
+    assert answer.status_code == 200, answer.text
+
+
+def test_a_real_daemon_retrains_after_five_paused_windows_and_after_it_lost_its_records(
+    tmp_path: Path,
+) -> None:
+    """Sixty labels are learned within a window; three hundred would take two."""
+    path = scenario_file(tmp_path, "photos", window_s=4, policy="migrator", training_ratio=10.0)
+    state = tmp_path / "state"
+    with served(path, state) as daemon:
+        settled(daemon)
+        act(daemon, "pause")
+        for each in range(5):
+            teach(daemon, each, 60)
+            next_window(daemon)
+        assert daemon.status()["tenants"]["photos"]["version"] == 1
+        act(daemon, "resume")
+        found = daemon.wait_for(
+            lambda now: now["tenants"]["photos"]["version"] >= 2, "it is retrained"
+        )
+        teach(daemon, 8, 1)
+        assert len(labels_of(state)) >= 301
+        assert daemon.stop() == 0, daemon.said()
+    for file in (state / "live" / "small").glob("records.db*"):
+        file.unlink()
+    with served(path, state) as again:
+        now = again.status()
+        assert now["window"] > found["window"]
+        teach(again, 9, 60, scenario=2)  # classes that are new to it
+        version = now["tenants"]["photos"]["version"]
+        again.wait_for(
+            lambda now: now["tenants"]["photos"]["version"] > version, "it is retrained again"
+        )
+        assert {f"9-{number}" for number in range(60)} <= set(labels_of(state))
+        assert again.stop() == 0, again.said()

@@ -1,0 +1,114 @@
+"""Seconds of a live run: written when they are over, and again when their last answers came."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.live_scenarios import live_scenario
+from support.scenarios import H200
+
+from migrator.core.problem import Charge, Problem, Tenant
+from migrator.live.labels import Labels
+from migrator.live.second_rows import SecondRows
+from migrator.live.tenant_run import FEWEST_LABELS, tenant_run
+from migrator.live.window_clock import WindowClock
+from migrator.records.rows import SecondRecord
+from migrator.records.store import Records, read_records
+from migrator.serve.line import Served
+from migrator.serve.router import Router
+
+START = 1000
+"""The router's clock when the first window began."""
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Iterator[SecondRows]:
+    live = live_scenario(tmp_path)
+    clock = WindowClock(20.0, 1.0, now_s=lambda: START + 5.0)
+    clock.started_s = clock.began_s = float(START)
+    tenants = {
+        told.name: tenant_run(served, told, 1.0, 0.5)
+        for served, told in zip(live.scenario.tenants, live.tenants, strict=True)
+    }
+    tenants["a"].accuracy = 0.8
+    records = Records(
+        tmp_path / "records.db", scenario="s", board="b", driver="d", policy="p", seed=0
+    )
+    router = Router({name: Served(name, 0.1, 4, 100) for name in tenants})
+    labels = Labels(tmp_path / "labels.db")
+    yield SecondRows(records, router, labels, clock, tenants)
+    asyncio.run(labels.close())
+    records.close()
+
+
+def put(rows: SecondRows, second: int, *, warming: bool = False) -> None:
+    (each,) = rows.router.counts["a"].seconds(START + second, START + second + 1)
+    rows.put("a", each, warming=warming)
+
+
+def written(rows: SecondRows) -> list[SecondRecord]:
+    rows.records.flush()
+    return list(read_records(rows.records.path).seconds)
+
+
+def test_a_second_is_written_again_once_its_requests_are_answered(rows: SecondRows) -> None:
+    counts = rows.router.counts["a"]
+    came = counts.receive(START + 0.9, 3)
+    counts.answer(came, 1, 0.01, late=False)
+    put(rows, 0)
+    assert written(rows) == [SecondRecord("a", 0, 3, 1, wrong=0.2)]
+    counts.answer(came, 1, 0.2, late=True)
+    counts.fail(came, 1)
+    rows.settle(START + 1)
+    assert written(rows) == [SecondRecord("a", 0, 3, 1, 1, failed=1, wrong=0.2)]
+    assert not rows._unsettled
+
+
+def test_what_was_lost_while_an_instance_was_cold_is_counted_once(rows: SecondRows) -> None:
+    rows.begin_window()
+    counts = rows.router.counts["a"]
+    came = counts.receive(START + 0.5, 4)
+    counts.drop(came, 2)
+    put(rows, 0, warming=True)
+    assert rows.reconfiguring["a"] == 2
+    counts.answer(came, 2, 0.2, late=True)
+    rows.settle(START + 1)
+    assert rows.reconfiguring["a"] == 4
+    assert written(rows)[0].reconfiguring == 4
+    counts.drop(counts.receive(START + 1.5, 1), 1)
+    put(rows, 1)
+    assert rows.reconfiguring["a"] == 4
+
+
+def test_nobody_waits_for_ever(rows: SecondRows) -> None:
+    rows.router.counts["a"].receive(START + 0.5, 1)
+    put(rows, 0)
+    rows.settle(START + 11)
+    assert not rows._unsettled
+
+
+def test_labels_of_this_window_say_how_many_are_wrong(rows: SecondRows) -> None:
+    async def told() -> None:
+        for number in range(FEWEST_LABELS):
+            picture = np.zeros((3, 16, 16), np.uint8)
+            await rows.labels.add("a", 0, picture, 1, number % 2, f"r{number}")
+
+    asyncio.run(told())
+    counts = rows.router.counts["a"]
+    counts.answer(counts.receive(START + 0.5, 10), 10, 0.01, late=False)
+    put(rows, 0)
+    assert written(rows)[0].wrong == 5.0
+
+
+def test_what_the_plan_expected_stands_beside_what_came(rows: SecondRows) -> None:
+    expected = tuple(tuple([float(scenario)] * 20) for scenario in range(11))
+    tenant = Tenant("a", expected, {1: 5.0}, 0.5, 0.5, None, 0.5, 1)
+    rows.foretold(Problem(H200, 1.0, 20, Charge.SURVIVORS, (tenant,)))
+    put(rows, 3)
+    row = written(rows)[0]
+    assert row == replace(row, forecast_mean=5.0, forecast_low=1.0, forecast_high=9.0)

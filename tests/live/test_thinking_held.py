@@ -1,0 +1,101 @@
+"""What a retraining leaves is its own until the policy decides anew: the next one in line gets it.
+
+With the real policy in its process, on a clock that is set by hand.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.live_daemon import scenario_file
+
+from migrator.control.units import Site, State, Unit
+from migrator.core.curve import Curve
+from migrator.core.instance import Instance, Kind, Task
+from migrator.live.daemon import Daemon
+from migrator.live.serving import Serving
+from migrator.live.tenant_run import Phase, Retraining
+from migrator.policies.policy import Decision
+from migrator.workload.live import read_live
+
+ANSWERED_S = 60.0
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    """Two tenants with a retraining each; the clock stands."""
+    path = scenario_file(tmp_path, "photos", "cameras", window_s=20, policy="static-4-3")
+    made = Daemon(Serving(read_live(path), tmp_path))
+    made.clock.now_s = lambda: 100.0
+    made.clock.start()
+    for name, seconds in (("photos", 20.0), ("cameras", 30.0)):
+        curve = Curve(((14.0, seconds), (98.0, seconds / 5)))
+        made.tenants[name].retraining = Retraining(1, curve, 1.0, 0.9)
+    yield made
+    made.thinking.close()
+
+
+def decided(daemon: Daemon, units: list[Unit]) -> Decision:
+    """What the policy says to what is there now."""
+    assert daemon.thinking.ask(units, {}) is not None
+    until_s = time.monotonic() + ANSWERED_S
+    while time.monotonic() < until_s:
+        if (found := daemon.thinking.answer()) is not None:
+            return found[0]
+        time.sleep(0.02)
+    raise AssertionError("the policy did not answer")
+
+
+def retrained(decision: Decision) -> dict[str, Instance]:
+    """Tenant to the instance that its retraining has now."""
+    return {
+        each.task.tenant: each
+        for each in decision.slots[0]
+        if isinstance(each, Instance) and each.task and each.task.kind is Kind.RETRAINING
+    }
+
+
+def serving(daemon: Daemon, decision: Decision) -> list[Unit]:
+    """The units that serve as decided."""
+    board = daemon.thinking.board
+    return [
+        Unit(Site.of(board, each), State.READY, 100.0, each.task)
+        for each in decision.slots[0]
+        if each.task and each.task.kind is Kind.INFERENCE
+    ]
+
+
+def test_the_next_retraining_gets_what_an_ended_one_left(daemon: Daemon) -> None:
+    daemon.thinking.begin_window()
+    first = decided(daemon, [])
+    assert list(retrained(first)) == ["photos"], "one after the other, the shorter first"
+    # it ran and has ended; nobody uses its instance any more
+    job = daemon.tenants["photos"].retraining
+    assert job is not None
+    job.phase = Phase.DONE
+    daemon.clock.now_s = lambda: 108.0
+    daemon.thinking.completed()
+    daemon.thinking.at_once("so that the test need not wait")
+    second = decided(daemon, serving(daemon, first))
+    place = retrained(first)["photos"]
+    assert retrained(second) == {
+        "cameras": Instance(place.start, place.gpcs, Task("cameras", Kind.RETRAINING))
+    }
+
+
+def test_what_others_use_by_now_is_not_its_own_any_more(daemon: Daemon) -> None:
+    daemon.thinking.begin_window()
+    first = decided(daemon, [])
+    place = retrained(first)["photos"]
+    job = daemon.tenants["photos"].retraining
+    assert job is not None
+    job.phase = Phase.DONE
+    daemon.clock.now_s = lambda: 108.0
+    daemon.thinking.at_once("so that the test need not wait")
+    site = Site.of(daemon.thinking.board, place)
+    taken = Unit(site, State.READY, 100.0, Task("cameras", Kind.INFERENCE))
+    second = decided(daemon, [*serving(daemon, first), taken])
+    assert not retrained(second)

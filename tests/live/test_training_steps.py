@@ -1,0 +1,190 @@
+"""What a retrainer does, in this process: judged on what it never saw, refused where worse."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.live_learning import MODEL, SETTINGS, SPOILED, made_job
+from support.tiny_model import Tiny
+
+from migrator.core.errors import InputError
+from migrator.learn.estimation import Past
+from migrator.learn.training import accuracy
+from migrator.live.label_data import window_data
+from migrator.live.labels import Labels
+from migrator.live.pace import Pace
+from migrator.live.training_job import (
+    EstimateResult,
+    JobKind,
+    TrainingJob,
+    TrainingResult,
+    estimate_result,
+    job_from,
+    job_json,
+    result_json,
+    training_result,
+)
+from migrator.live.training_steps import EPOCHS, Work
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> TrainingJob:
+    return made_job(tmp_path_factory.mktemp("learning"))
+
+
+def done(kind: JobKind, job: TrainingJob) -> TrainingResult | EstimateResult:
+    job.folder.mkdir(parents=True, exist_ok=True)
+    return Work(kind, job, time.monotonic(), lambda _part: None).done()
+
+
+def retrained(job: TrainingJob) -> TrainingResult:
+    came = done(JobKind.RETRAIN, job)
+    assert isinstance(came, TrainingResult)
+    return came
+
+
+def model_of(path: Path) -> Tiny:
+    model = Tiny.build(MODEL.classes, 0)
+    model.load(path)
+    return model
+
+
+def test_new_classes_are_learned_from_labels_and_old_ones_kept(
+    job: TrainingJob, tmp_path: Path
+) -> None:
+    came = retrained(replace(job, folder=tmp_path))
+    assert came.new_classes == (2, 3)
+    assert came.accuracy_new_before == 0
+    assert came.accuracy_new_after > 0.6
+    assert came.adopted
+    assert came.accuracy_after > came.accuracy_before + 0.2
+    assert came.weights is not None
+    assert job.labels is not None
+    data = window_data(job.labels, job.tenant, 0, replay=job.replay)
+    assert came.samples == len(data.training)
+    assert accuracy(model_of(came.weights), data.held_out) == came.accuracy_after
+    assert training_result(result_json(came)) == came
+
+
+def test_a_worse_model_is_refused_with_the_reason(job: TrainingJob, tmp_path: Path) -> None:
+    spoiled = replace(job, folder=tmp_path, model=SPOILED)
+    came = retrained(spoiled)
+    assert not came.adopted
+    assert came.weights is None
+    assert "worse than" in came.why
+    assert not list(spoiled.folder.glob("*.safetensors"))
+
+
+def test_a_job_of_another_window_never_goes_on_from_these_checkpoints(
+    job: TrainingJob, tmp_path: Path
+) -> None:
+    here = replace(job, folder=tmp_path)
+    retrained(here)
+    assert retrained(here).epochs_resumed == SETTINGS.epochs
+    # where it runs and how fast is nothing its checkpoints depend on
+    assert retrained(replace(here, pace_s=0.01)).epochs_resumed == SETTINGS.epochs
+    for other in (replace(here, replay=10), replace(here, weights=None)):
+        assert retrained(other).epochs_resumed == 0
+
+
+def test_an_estimate_says_what_a_retraining_brings(job: TrainingJob, tmp_path: Path) -> None:
+    past = (Past(limit=0.6, before=0.0, came=0.95, new_part=1.0),)
+    came = done(JobKind.ESTIMATE, replace(job, folder=tmp_path, past=past))
+    assert isinstance(came, EstimateResult)
+    truth = retrained(replace(job, folder=tmp_path))
+    assert came.estimate.before == truth.accuracy_before
+    assert came.estimate.accuracy == pytest.approx(truth.accuracy_after, abs=0.25)
+    assert came.new_classes == (2, 3)
+    assert not (tmp_path / "estimate" / EPOCHS).exists()
+    assert estimate_result(result_json(came)) == came
+
+
+def test_pre_training_leaves_a_memory_for_the_first_retraining(tmp_path: Path) -> None:
+    path = tmp_path / "labels.db"
+    asyncio.run(Labels(path).close())
+    job = TrainingJob(
+        "vision",
+        MODEL,
+        tmp_path / "training",
+        labels=path,
+        benchmark="nc-synthetic",
+        per_class=50,
+        replay=20,
+        settings=SETTINGS,
+    )
+    came = done(JobKind.PRETRAIN, job)
+    assert isinstance(came, TrainingResult)
+    assert came.accuracy_after > 0.8
+    data = window_data(path, "vision", 0, replay=20)
+    assert len(data.new) == 0
+    assert sorted(data.replay.labels) == [0] * 20 + [1] * 20
+    assert set(data.held_out.labels) == {0, 1}
+    assert data.new_classes == frozenset()
+    with pytest.raises(InputError, match="no samples"):
+        retrained(replace(job, benchmark=None))
+    # a pre-training that is repeated leaves the same memory
+    done(JobKind.PRETRAIN, job)
+    assert len(window_data(path, "vision", 0).replay) == 40
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        (lambda job: replace(job, labels=None), "names no file of labels"),
+        (lambda job: replace(job, labels=Path("nowhere.db")), "no such file"),
+        (lambda job: replace(job, tenant="somebody"), "has no labels"),
+        (lambda job: replace(job, window=-5), "has no labels"),
+        (lambda job: replace(job, weights=Path("nowhere.safetensors")), "no such file"),
+        (lambda job: replace(job, model=replace(MODEL, classes=3)), "a sample is of class 3"),
+        (lambda job: replace(job, model=replace(MODEL, model="unknown")), "unknown"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(
+    job: TrainingJob, tmp_path: Path, changed: Callable[[TrainingJob], TrainingJob], says: str
+) -> None:
+    with pytest.raises(InputError, match=says):
+        retrained(changed(replace(job, folder=tmp_path)))
+
+
+def test_a_job_passes_through_json(job: TrainingJob) -> None:
+    full = replace(job, past=(Past(0.5, 0.4, 0.6, 0.5),), data=Path("data"), pace_s=3.0, since=0)
+    assert job_from(job_json(JobKind.RETRAIN, full)) == (JobKind.RETRAIN, full)
+    with pytest.raises(InputError, match="not one of a retrainer"):
+        job_from({"kind": "juggle"})
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+def test_a_pace_spreads_its_seconds_over_the_steps_and_counts_the_start_in() -> None:
+    clock = FakeClock()
+    pace = Pace(10.0, 4, 98.0, clock=lambda: clock.now_s, sleep=clock.sleep)
+    moments = []
+    for _ in range(4):
+        clock.now_s += 0.5
+        pace.step()
+        moments.append(clock.now_s)
+    assert moments == pytest.approx([102, 104, 106, 108])
+    assert pace.part == 1
+
+
+def test_a_pace_never_waits_for_what_is_late_and_goes_on_where_it_was() -> None:
+    clock = FakeClock()
+    pace = Pace(8.0, 4, 100.0, done=2, clock=lambda: clock.now_s, sleep=clock.sleep)
+    assert pace.part == 0.5
+    clock.now_s += 7
+    pace.step()
+    assert clock.now_s == 107
+    free = Pace(None, 4, 0.0, clock=lambda: clock.now_s, sleep=clock.sleep)
+    free.step()
+    assert clock.now_s == 107

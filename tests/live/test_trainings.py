@@ -1,0 +1,261 @@
+"""Trainings with real processes: followed, killed, resumed, out of disk, orphaned, closed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.live_learning import ENVIRONMENT, SETTINGS, made_job
+
+from migrator.core.errors import InputError
+from migrator.gpu.driver import Place
+from migrator.gpu.emulated import EmulatedDriver
+from migrator.gpu.processes import exists
+from migrator.live.labels import Labels
+from migrator.live.training_job import (
+    JobKind,
+    TrainingFailedError,
+    TrainingJob,
+    TrainingLostError,
+    TrainingResult,
+    job_json,
+)
+from migrator.live.training_steps import EPOCHS, RETRAINED, Work
+from migrator.live.trainings import Trainings
+
+LIMIT_S = 60.0
+SLOW_S = 6000.0
+"""A pace at which nothing ends by itself in a test."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> TrainingJob:
+    return made_job(tmp_path_factory.mktemp("learning"))
+
+
+@pytest.fixture
+def job(made: TrainingJob, tmp_path: Path) -> TrainingJob:
+    return replace(made, folder=tmp_path / "training")
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        while not happened():
+            await asyncio.sleep(0.02)
+
+
+def epochs_of(job: TrainingJob) -> list[Path]:
+    return list((job.folder / EPOCHS).glob("*.json"))
+
+
+def running_environment(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/environ").read_bytes()
+
+
+def test_a_retraining_holds_its_instance_tells_its_progress_and_knows_no_secret(
+    job: TrainingJob, tmp_path: Path
+) -> None:
+    driver = EmulatedDriver(tmp_path / "board", pace=0)
+    instance = driver.create(Place(0, "3g.20gb"))
+    here = replace(job, environment=driver.environment(instance), pace_s=1.0)
+    progress: list[float] = []
+    seen: list[tuple[bytes, tuple[str, ...]]] = []
+
+    def follow(part: float) -> None:
+        progress.append(part)
+        holders = tuple(str(each) for each in driver.instances()[0].holders)
+        seen.append((running_environment(trainings.pids[0]), holders))
+
+    trainings = Trainings(ENVIRONMENT)
+
+    async def scene() -> TrainingResult:
+        came = await trainings.retrain(here, follow)
+        assert trainings.running == ()
+        assert trainings.pids == ()
+        return came
+
+    came = asyncio.run(scene())
+    assert came.adopted
+    assert came.weights == job.folder / RETRAINED
+    assert came.seconds >= 1.0
+    assert progress == sorted(progress)
+    assert progress[-1] == 1
+    environment, holders = seen[0]
+    assert b"secret" not in environment
+    assert holders
+    assert holders[0].startswith("migrator retrain vision")
+    assert driver.instances()[0].holders == ()
+
+
+def test_a_killed_retraining_goes_on_and_ends_with_the_same_model(
+    job: TrainingJob, tmp_path: Path
+) -> None:
+    job = replace(job, settings=replace(SETTINGS, epochs=8))
+
+    async def scene() -> TrainingResult:
+        trainings = Trainings(ENVIRONMENT)
+        await trainings.prepare(2)
+        # so slow that seven epochs are still to come when the first is seen
+        lost = asyncio.create_task(trainings.retrain(replace(job, pace_s=30.0)))
+        await until(lambda: bool(epochs_of(job)) or lost.done())
+        os.kill(trainings.pids[0], signal.SIGKILL)
+        with pytest.raises(TrainingLostError, match="goes on from its last epoch"):
+            await lost
+        came = await trainings.retrain(job)
+        await trainings.close()
+        return came
+
+    came = asyncio.run(scene())
+    straight = replace(job, folder=tmp_path)
+    whole = Work(JobKind.RETRAIN, straight, time.monotonic(), lambda _part: None).done()
+    assert isinstance(whole, TrainingResult)
+    assert 1 <= came.epochs_resumed < 8
+    assert whole.epochs_resumed == 0
+    assert came.curve == whole.curve
+    assert came.weights is not None
+    assert whole.weights is not None
+    assert came.weights.read_bytes() == whole.weights.read_bytes()
+
+
+def test_a_full_disk_is_told_and_leaves_nothing_half_written(job: TrainingJob) -> None:
+    assert job.labels is not None
+    labels = Labels(job.labels)  # as beside a daemon: what reading needs is there already
+
+    async def scene() -> None:
+        trainings = Trainings(ENVIRONMENT)
+        await trainings.prepare(1)
+        (pid,) = trainings.pids
+        # less than a checkpoint, more than the small files before it
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (20_000, 20_000))
+        with pytest.raises(TrainingFailedError, match="cannot be written"):
+            await trainings.retrain(job)
+        await trainings.close()
+        await labels.close()
+
+    asyncio.run(scene())
+    assert not (job.folder / RETRAINED).exists()
+    assert not epochs_of(job)
+    assert not list(job.folder.rglob("*.unfinished"))
+
+
+_DAEMON = """
+import asyncio, json, sys
+from pathlib import Path
+from migrator.live.training_job import job_from
+from migrator.live.trainings import Trainings
+
+async def main():
+    trainings = Trainings()
+    await trainings.prepare(2)
+    _, job = job_from(json.loads(Path(sys.argv[1]).read_text()))
+    asked = asyncio.create_task(trainings.retrain(job, lambda part: print("busy", flush=True)))
+    await asyncio.sleep(0)
+    while len(trainings.pids) < 2 or not trainings.running:
+        await asyncio.sleep(0.01)
+    print(*trainings.pids, flush=True)
+    await asked
+
+asyncio.run(main())
+"""
+
+
+def test_the_processes_of_a_killed_daemon_end_by_themselves(
+    job: TrainingJob, tmp_path: Path
+) -> None:
+    path = tmp_path / "job.json"
+    slow = replace(job, pace_s=SLOW_S)
+    path.write_text(json.dumps(job_json(JobKind.RETRAIN, slow)), encoding="utf-8")
+    with subprocess.Popen(
+        [sys.executable, "-c", _DAEMON, str(path)],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as daemon:
+        assert daemon.stdout is not None
+        pids = [int(each) for each in daemon.stdout.readline().split()]
+        assert len(pids) == 2
+        assert daemon.stdout.readline() == "busy\n"
+        daemon.kill()
+    until_s = time.monotonic() + LIMIT_S
+    try:
+        while any(map(exists, pids)) and time.monotonic() < until_s:
+            time.sleep(0.05)
+        assert not any(map(exists, pids))
+    finally:
+        for each in pids:
+            with suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
+
+
+def test_one_past_its_limit_cancelled_or_there_at_the_end_is_ended(
+    job: TrainingJob, tmp_path: Path
+) -> None:
+    async def scene() -> None:
+        trainings = Trainings(ENVIRONMENT)
+        with pytest.raises(TrainingLostError, match=r"longer than 0\.05 s"):
+            await trainings.retrain(replace(job, limit_s=0.05))
+        jobs = [replace(job, tenant=tenant, folder=tmp_path / tenant) for tenant in ("one", "two")]
+        asked = [asyncio.create_task(trainings.retrain(each)) for each in jobs]
+        await until(lambda: len(trainings.pids) == 2)
+        with pytest.raises(InputError, match="uses this folder already"):
+            await trainings.retrain(jobs[0])
+        pids = trainings.pids
+        trainings.cancel("one")
+        with pytest.raises(TrainingLostError, match="ended on request"):
+            await asked[0]
+        assert trainings.running == (("two", JobKind.RETRAIN),)
+        await trainings.prepare(1)
+        pids = (*pids, *trainings.pids)
+        await trainings.close()
+        with pytest.raises(TrainingLostError, match="the daemon stops"):
+            await asked[1]
+        with pytest.raises(TrainingLostError, match="while the daemon stops"):
+            await trainings.retrain(job)
+        assert not any(map(exists, pids))
+
+    asyncio.run(scene())
+
+
+def test_whoever_stops_waiting_ends_the_process(job: TrainingJob) -> None:
+    async def scene() -> None:
+        trainings = Trainings(ENVIRONMENT)
+        asked = asyncio.create_task(trainings.retrain(job))
+        await until(lambda: bool(trainings.pids))
+        (pid,) = trainings.pids
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        assert not exists(pid)
+        assert trainings.running == ()
+
+    asyncio.run(scene())
+
+
+def test_a_folder_that_cannot_be_written_is_told(job: TrainingJob, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+
+    async def scene() -> None:
+        trainings = Trainings(ENVIRONMENT)
+        with pytest.raises(TrainingFailedError, match="cannot be written"):
+            await trainings.retrain(replace(job, folder=tmp_path / "file" / "training"))
+
+    asyncio.run(scene())
+
+
+def test_the_daemons_side_never_loads_torch() -> None:
+    parts = ("trainings", "labels", "label_data", "versions")
+    code = "".join(f"import migrator.live.{each}\n" for each in parts)
+    code += "import migrator.records.store, sys\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"torch", "transformers", "safetensors", "numba"} & set(done.stdout.split())

@@ -1,0 +1,166 @@
+"""Comparisons drawn: what the page says, what the picture shows, and the files they become."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.html import ParsedPage
+from support.outcomes import run
+
+from migrator.core.comparison import Row, summarise
+from migrator.core.errors import InputError, MigratorError
+from migrator.report.comparison_figure import check_comparison_path, draw_comparison
+from migrator.report.comparison_report import comparison_page
+from migrator.report.page import Bars, HeatMap, Page, Table
+from migrator.report.plan_palette import shades
+
+
+def compared(policies: int = 2, scenarios: int = 2, seeds: int = 2) -> tuple[Row, ...]:
+    names = ["migrator", *(f"peer {n}" for n in range(1, policies))]
+    return summarise(
+        run(policy, f"w{number}", seed, windows=1, late=10 + 10 * index + seed)
+        for number in range(scenarios)
+        for index, policy in enumerate(names)
+        for seed in range(seeds)
+    )
+
+
+def blocks(page: Page, anchor: str) -> tuple[object, ...]:
+    return next(each.blocks for each in page.sections if each.anchor == anchor)
+
+
+def test_policies_are_grouped_by_scenario_with_intervals() -> None:
+    rows = compared()
+    goodput, *_ = blocks(comparison_page(rows), "measures")
+    assert isinstance(goodput, Bars)
+    assert goodput.categories == ("w0", "w1")
+    migrator, peer = goodput.series
+    assert (migrator.name, peer.name) == ("migrator", "peer 1")
+    assert migrator.values == (rows[0].goodput_share.mean, rows[2].goodput_share.mean)
+    assert peer.half_widths is not None
+    assert peer.half_widths[0] == rows[1].goodput_share.half_width
+    assert migrator.paint != peer.paint
+
+
+def test_one_seed_has_no_intervals() -> None:
+    goodput, *_ = blocks(comparison_page(compared(seeds=1)), "measures")
+    assert isinstance(goodput, Bars)
+    assert all(each.half_widths is None for each in goodput.series)
+
+
+def test_too_many_bars_become_a_heat_map() -> None:
+    goodput, *_ = blocks(comparison_page(compared(policies=8, scenarios=8, seeds=1)), "measures")
+    assert isinstance(goodput, HeatMap)
+    assert (len(goodput.rows), len(goodput.columns)) == (8, 8)
+    assert goodput.values[0][0] is not None
+    assert goodput.values[0][0] > (goodput.values[0][1] or 1)
+
+
+def test_a_scenario_ranks_its_policies_with_gains() -> None:
+    ranking, table = blocks(comparison_page(compared(policies=3)), "in-all-scenarios")
+    assert isinstance(ranking, Bars)
+    assert isinstance(table, Table)
+    assert ranking.categories == ("migrator", "peer 1", "peer 2")
+    assert [row[0] for row in table.rows] == ["migrator", "peer 1", "peer 2"]
+    assert table.rows[0][-2].startswith("+")
+    assert [row[-1][0] for row in table.rows] == ["-", "-", "-"]
+    assert table.rows[0][-1] == "-"
+    assert table.highlights == {(0, 2)}
+
+
+def test_what_replanning_regains_is_told_per_scenario() -> None:
+    rows = summarise(
+        run(policy, name, late=late)
+        for name in ("a", "b")
+        for policy, late in (("migrator", 80), ("migrator-replanned", 60), ("oracle", 40))
+    )
+    told = {each.anchor: each.paragraphs for each in comparison_page(rows).sections}
+    assert [anchor for anchor, words in told.items() if words] == [
+        "in-all-scenarios",
+        "in-a",
+        "in-b",
+    ]
+    assert told["in-a"][0].endswith("replanning regains 50% of the oracle's lead.")
+    assert not any(each.paragraphs for each in comparison_page(compared()).sections)
+
+
+def test_a_missing_run_leaves_a_gap() -> None:
+    rows = summarise([run("migrator", "a"), run("ekya", "a"), run("ekya", "b")])
+    goodput, *_ = blocks(comparison_page(rows), "measures")
+    assert isinstance(goodput, Bars)
+    assert goodput.series[0].values[1] is None
+
+
+def test_html_is_a_page(tmp_path: Path) -> None:
+    draw_comparison(compared(), tmp_path / "out.html")
+    found = ParsedPage((tmp_path / "out.html").read_text(encoding="utf-8"))
+    assert found.tags["figure"] == 6
+    assert [each.name for each in tmp_path.iterdir()] == ["out.html"]
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_png_shows_every_policy(tmp_path: Path, seeds: int) -> None:
+    from matplotlib.image import imread
+
+    draw_comparison(compared(3, seeds=seeds), tmp_path / "out.png")
+    content = (tmp_path / "out.png").read_bytes()
+    width, height = struct.unpack(">II", content[16:24])
+    assert (width, height > 1000) == (1600, True)
+    pixels = np.rint(imread(tmp_path / "out.png")[..., :3] * 255).astype(int)
+    for shade in shades(3):
+        colour = [int(shade.fill[at : at + 2], 16) for at in (1, 3, 5)]
+        assert (pixels == colour).all(axis=2).sum() > 20_000
+    assert [each.name for each in tmp_path.iterdir()] == ["out.png"]
+
+
+def test_png_grows_with_what_it_shows_and_takes_any_name(tmp_path: Path) -> None:
+    rows = summarise(
+        run(f"$\\frac{{ {n}", f"a rather long $name$ of scenario {s}", windows=1)
+        for s in range(12)
+        for n in range(12)
+    )
+    draw_comparison(rows, tmp_path / "out.png")
+    width, _ = struct.unpack(">II", (tmp_path / "out.png").read_bytes()[16:24])
+    assert 1600 < width <= 4000
+
+
+@pytest.mark.parametrize("name", ["out.pdf", "out"])
+def test_another_suffix_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match=r"--figure.*\.html or \.png"):
+        check_comparison_path(tmp_path / name)
+    with pytest.raises(InputError, match=r"--out.*\.html or \.png"):
+        draw_comparison(compared(), tmp_path / name, "--out")
+
+
+def test_nothing_to_draw_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nothing to draw"):
+        draw_comparison((), tmp_path / "out.png")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_off(_rows: object, path: Path) -> None:
+        path.write_bytes(b"half a figure")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("migrator.report.comparison_png.write", break_off)
+    with pytest.raises(KeyboardInterrupt):
+        draw_comparison(compared(), tmp_path / "out.png")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_missing_matplotlib_is_named_with_its_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("comparison_png", "plan_png"):
+        monkeypatch.delitem(sys.modules, f"migrator.report.{module}", raising=False)
+    for name in {"matplotlib", *sys.modules}:
+        if name.partition(".")[0] == "matplotlib":
+            monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MigratorError, match=r"matplotlib.*pip install 'migrator\[figures\]'"):
+        draw_comparison(compared(), tmp_path / "out.png")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,252 @@
+"""The page of a live run: what it says of records that the real writer wrote."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from support.html import ParsedPage
+from support.live_records import PARTS_S, RETRAINED_S, WINDOW_S, Made, write_run
+
+from migrator.core.catalogue import board
+from migrator.records.store import read_records
+from migrator.records.views import LiveRun, live_run
+from migrator.report.live_charts import MOST_STARTS, starts_chart, version_chart
+from migrator.report.live_report import MOST_WINDOWS, live_page
+from migrator.report.page import Areas, Bars, Block, Lines, Page, Paint, Slices, Table
+from migrator.report.page_charts import figure_of, legend_of
+from migrator.report.page_html import page_text
+
+A100 = board("A100-40GB")
+B = TypeVar("B", Bars, Lines, Areas, Slices, Table)
+
+
+def made(folder: Path, how: Made | None = None) -> LiveRun:
+    path = folder / "quick" / "records.db"
+    return live_run(read_records(path, write_run(path, how or Made(began_s=1000.0))))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> LiveRun:
+    return made(tmp_path)
+
+
+def blocks(page: Page, kind: type[B], title: str = "") -> list[B]:
+    found: list[Block] = [block for section in page.sections for block in section.blocks]
+    named = [each for each in found if isinstance(each, kind)]
+    return [e for e in named if (e.caption if isinstance(e, Table) else e.title).startswith(title)]
+
+
+def test_the_page_has_all_its_parts(run: LiveRun) -> None:
+    page = live_page(run, A100)
+    assert [each.title for each in page.sections] == [
+        *("Result", "Windows", "Planned and held", "Requests", "Models", "Starts", "Events")
+    ]
+    assert page.title == "MIGRator, live: quick under migrator"
+    # 2,661 good of 3,600 in the two windows that ended
+    assert page.sections[0].paragraphs[0].startswith("2,661 of 3,600 requests")
+
+
+def test_planned_and_held_stand_one_above_the_other(run: LiveRun) -> None:
+    titles = [each.title for each in blocks(live_page(run, A100), Slices)]
+    assert titles == [
+        *("Window 0: planned at its beginning", "Window 0: held"),
+        *("Window 1: planned at its beginning", "Window 1: held"),
+        *("Window 2: planned at its beginning", "Window 2: held"),
+    ]
+
+
+def test_what_was_held_is_drawn_state_by_state(run: LiveRun) -> None:
+    (held,) = blocks(live_page(run, A100), Slices, "Window 1: held")
+    slabs = {
+        (held.keys[each.key][0], each.from_s, each.until_s)
+        for each in held.slabs
+        if each.start == 4
+    }
+    assert slabs == {
+        ("cameras", 0.0, 2.0),
+        ("cameras, draining", 2.0, 3.0),
+        ("photos, retraining", 3.0, RETRAINED_S),
+        ("cameras, warming", RETRAINED_S, RETRAINED_S + 1),
+        ("cameras", RETRAINED_S + 1, WINDOW_S),
+    }
+    looks = dict(held.keys)
+    hue = run.tenants.index("photos")
+    assert looks["photos, retraining"] == Paint(hue, hatched=True)
+    assert looks["photos"] == Paint(hue)
+    assert looks["cameras, warming"].light
+    assert looks["unused"] == Paint(None, light=True)
+    assert {each.width for each in held.slabs if each.start == 0} == {4}
+    first = blocks(live_page(run, A100), Slices, "Window 0: held")[0]
+    assert "being created" in dict(first.keys)
+
+
+def test_the_plan_is_drawn_with_its_retraining_and_cold_starts(run: LiveRun) -> None:
+    (plan,) = blocks(live_page(run, A100), Slices, "Window 1: planned")
+    spans = {plan.keys[e.key][0]: (e.from_s, e.until_s) for e in plan.slabs if e.start == 4}
+    assert spans["photos, retraining"] == (2.0, 12.0)
+    # cameras is cold for as long as a start took: created and warmed
+    cold_s = PARTS_S["create_s"] + PARTS_S["warm_s"]
+    assert list(spans["cameras, cold start"]) == pytest.approx([12.0, 12.0 + cold_s])
+
+
+def test_a_policy_without_plans_has_only_what_was_held(tmp_path: Path) -> None:
+    page = live_page(made(tmp_path, Made(policy="static-4-3", began_s=0.0)), A100)
+    assert all(each.title.endswith("held") for each in blocks(page, Slices))
+    assert not blocks(page, Bars, "Goodput promised")
+
+
+def test_requests_are_split_by_what_became_of_them(run: LiveRun) -> None:
+    page = live_page(run, A100)
+    (photos,) = blocks(page, Bars, "photos: what became")
+    parts = {each.name: each.values for each in photos.series}
+    assert list(parts["goodput"]) == pytest.approx([816.9, 1050.3, 0.0])
+    assert parts["wrong"][0] == pytest.approx(350.1)
+    assert parts["late"] == (10.0, 10.0, 10.0)
+    assert parts["dropped"] == (20.0, 20.0, 10.0)
+    assert parts["failed"] == (3.0, 3.0, 0.0)
+    assert parts["in time, not judged yet"] == (0.0, 0.0, 580.0)
+    sums = [sum(each or 0.0 for each in column) for column in zip(*parts.values(), strict=True)]
+    assert sums == [pytest.approx(1200), pytest.approx(1200), pytest.approx(600)]
+
+
+def test_arrivals_stand_against_the_forecast_and_its_band(run: LiveRun) -> None:
+    page = live_page(run, A100)
+    (lines,) = blocks(page, Lines, "photos: arrivals")
+    values = {each.name: each.values for each in lines.series}
+    assert values["received"] == (60.0,) * 50
+    assert values["forecast, mean"][2:4] == (None, 60.0)
+    assert values["forecast, 10% quantile"][3] == 48.0
+    assert values["forecast, 90% quantile"][3] == 72.0
+    (areas,) = blocks(page, Areas, "photos: in time")
+    assert [each.values[0] for each in areas.series] == [57.0, 2.0, 1.0]
+
+
+def test_the_forecast_is_drawn_as_a_band_with_one_key(run: LiveRun) -> None:
+    (lines,) = blocks(live_page(run, A100), Lines, "photos: arrivals")
+    low, high, received, mean = figure_of(lines)["data"]
+    assert (high["fill"], low["line"]["width"], high["line"]["width"]) == ("tonexty", 0, 0)
+    assert all("fill" not in each for each in (low, received, mean))
+    names = [name for name, _, _ in legend_of(lines)]
+    assert names == ["forecast, 10% to 90%", "received", "forecast, mean"]
+
+
+def test_seconds_that_nobody_judged_are_not_drawn_as_lost(run: LiveRun) -> None:
+    unknown = tuple(replace(each, in_time=None) for each in run.records.seconds)
+    page = live_page(live_run(replace(run.records, seconds=unknown)), A100)
+    assert not blocks(page, Areas, "photos: in time")
+    assert blocks(page, Lines, "photos: arrivals")
+
+
+def test_wrong_and_failed_answers_of_a_second_are_drawn(run: LiveRun) -> None:
+    first, *rest = run.records.seconds
+    first = replace(first, wrong=7.0, failed=4)
+    page = live_page(live_run(replace(run.records, seconds=(first, *rest))), A100)
+    (areas,) = blocks(page, Areas, f"{first.tenant}: in time")
+    parts = {each.name: each.values[0] for each in areas.series}
+    assert parts["in time, expected to be wrong"] == 7.0
+    assert parts["failed"] == 4.0
+    assert parts["in time"] == (first.in_time or 0) - 7.0
+
+
+def test_old_seconds_that_are_counted_together_are_drawn_per_second(run: LiveRun) -> None:
+    first = next(each for each in run.records.seconds if each.tenant == "photos")
+    thinned = replace(first, received=600, span_s=10)
+    rest = tuple(e for e in run.records.seconds if e.tenant != "photos" or e.second >= 10)
+    records = replace(run.records, seconds=(thinned, *rest))
+    (lines,) = blocks(live_page(live_run(records), A100), Lines, "photos: arrivals")
+    assert lines.at[:2] == (0.0, 10.0)
+    (received,) = [each for each in lines.series if each.name == "received"]
+    assert received.values[:2] == (60.0, 60.0)
+
+
+def test_accuracy_jumps_where_a_model_takes_over(run: LiveRun) -> None:
+    page = live_page(run, A100)
+    (accuracy,) = blocks(page, Lines, "Accuracy")
+    assert accuracy.at == (0.0, WINDOW_S, WINDOW_S + RETRAINED_S)
+    values = {each.name: each.values for each in accuracy.series}
+    # the model that was refused changes nothing
+    assert values == {"photos": (0.7, 0.7, 0.9), "cameras": (0.7, 0.7, 0.7)}
+    (versions,) = blocks(page, Lines, "Version")
+    assert {e.name: e.values[-1] for e in versions.series}["photos"] == 2.0
+    (table,) = blocks(page, Table, "Retrained")
+    assert [row[1:5] for row in table.rows] == [
+        ("photos", "2", "90.0%", "adopted"),
+        ("cameras", "-", "50.0%", "refused"),
+    ]
+    assert version_chart(live_run(replace(run.records, versions=()))) is None
+
+
+def test_every_start_is_told_by_its_parts(run: LiveRun) -> None:
+    page = live_page(run, A100)
+    (bars,) = blocks(page, Bars, "What every start")
+    assert bars.categories == (
+        "before: cameras 2g@4",
+        "before: photos 3g@0",
+        "32.0 s: cameras 2g@4",
+    )
+    whole = [sum(e.values[0] or 0.0 for e in bars.series)]
+    assert whole == [pytest.approx(0.9)]
+    parts = {each.name: each.values[0] for each in bars.series}
+    assert parts["instance created"] == 0.4
+    assert parts["everything else"] == pytest.approx(0.12)
+    many = replace(run.records, units=run.records.units * MOST_STARTS)
+    drawn = starts_chart(live_run(many))
+    assert drawn is not None
+    assert len(drawn.categories) == MOST_STARTS
+
+
+def test_only_the_last_windows_are_drawn(run: LiveRun) -> None:
+    last = run.records.windows[-1]
+    more = tuple(replace(last, window=n, began_s=1000 + 20.0 * n) for n in range(3, 14))
+    page = live_page(live_run(replace(run.records, windows=(*run.records.windows, *more))), A100)
+    held = [each.title for each in blocks(page, Slices) if each.title.endswith("held")]
+    assert held == [f"Window {number}: held" for number in range(2, 14)]
+    assert f"The last {MOST_WINDOWS} of 14 windows are drawn." in page.sections[2].paragraphs
+
+
+def test_two_runs_stand_side_by_side(tmp_path: Path) -> None:
+    ours = made(tmp_path, Made(began_s=0.0))
+    theirs = made(tmp_path, Made(policy="static-4-3", late=40, ended_windows=1, began_s=0.0))
+    page = live_page(ours, A100, theirs)
+    assert page.sections[1].title == "Side by side"
+    (goodput,) = blocks(page, Bars, "Goodput by window")
+    assert [each.name for each in goodput.series] == ["migrator", "static-4-3"]
+    # 1,800 received, 46 dropped or failed and 5 * 40 late of each tenant, 70% correct
+    first, second = goodput.series[1].values
+    assert first == pytest.approx(0.7 * (1800 - 46 - 400))
+    assert second is None
+    totals = blocks(page, Table, "All windows that have ended")[1]
+    assert [row[:3] for row in totals.rows] == [
+        ("migrator", "2", "3,600"),
+        ("static-4-3", "1", "1,800"),
+    ]
+    assert totals.highlights == {(0, 4)}
+    assert blocks(page, Bars, "Goodput share by window")[0].categories == ("0", "1")
+    assert "static-4-3 948 of 1,800" in page.sections[1].paragraphs[0]
+
+
+def test_runs_of_one_policy_are_told_apart(tmp_path: Path) -> None:
+    first, second = made(tmp_path), made(tmp_path)
+    (goodput,) = blocks(live_page(second, A100, first), Bars, "Goodput by window")
+    assert [each.name for each in goodput.series] == ["migrator, run 2", "migrator, run 1"]
+
+
+def test_a_run_of_nothing_is_still_a_page(run: LiveRun) -> None:
+    nothing = replace(
+        run.records, windows=(), tenant_windows=(), seconds=(), units=(), versions=(), events=()
+    )
+    empty = live_run(nothing)
+    for page in (live_page(empty, A100), live_page(empty, A100, empty)):
+        assert "No request came" in page.sections[0].paragraphs[0]
+        assert ParsedPage(page_text(page, "")).tags["h1"] == 1
+
+
+def test_the_page_is_well_formed_whatever_is_said(run: LiveRun) -> None:
+    event = replace(run.records.events[0], words="<b>& </script>")
+    records = replace(run.records, events=(event,))
+    found = ParsedPage(page_text(live_page(live_run(records), A100), "/* plotly */"))
+    assert found.tags["figure"] == found.tags["details"]
+    assert "<b>& </script>" in found.words

@@ -1,0 +1,182 @@
+"""A live run on the terminal: how it stands, with and without an answer of its daemon."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.live_records import Made, write_run
+
+from migrator.core.catalogue import board
+from migrator.records.rows import ActionRecord, EventRecord
+from migrator.records.standing import (
+    Found,
+    Life,
+    Standing,
+    UnitStanding,
+    address,
+    standing,
+)
+from migrator.records.store import read_records
+from migrator.records.views import NOTHING, Counted, LiveRun, live_run
+from migrator.report.live_json import status_json
+from migrator.report.live_slices import drawn_units
+from migrator.report.live_text import status_text, windows_text
+
+A100 = board("A100-40GB")
+TOLD = {
+    "received": 5000,
+    "in_time": 4000,
+    "late": 500,
+    "dropped": 400,
+    "failed": 60,
+    "waiting": 40,
+    "workers": {"w1": "idle", "w4": "busy"},
+    "prepared": 2,
+    "version": 3,
+    "accuracy": 0.88,
+    "retraining": "running",
+    "progress": 0.43,
+    "overhead_s": 1.0,
+}
+ANSWER = {
+    "window": 7,
+    "slot": 4,
+    "slots": 20,
+    "tenants": {"photos": TOLD},
+    "units": [
+        {"start": 4, "gpcs": 3, "state": "training", "task": "photos/retraining"},
+        {"start": 0, "gpcs": 3, "state": "ready", "task": "photos/inference"},
+    ],
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> LiveRun:
+    path = tmp_path / "quick" / "records.db"
+    write_run(path, Made(began_s=1000.0, url="http://127.0.0.1:8600"))
+    return live_run(read_records(path))
+
+
+def stands(run: LiveRun, life: Life, answer: dict[str, object] | None = None) -> Standing:
+    return standing(run, Found(life, "it is silent", answer), now_s=1047.5)
+
+
+def test_a_daemons_own_words_come_first(run: LiveRun) -> None:
+    text = status_text(stands(run, Life.RUNNING, ANSWER), A100)
+    assert "at http://127.0.0.1:8600" in text
+    assert "window 7, slot 5 of 20" in text
+    lines = [line.split() for line in text.splitlines()]
+    assert ["photos", "5,000", "4,000", "500", "400", "60", "40", "2", "88.0%", "3", "43%"] in lines
+    # a tenant it says nothing of is told from the records
+    assert any(each[:2] == ["cameras", "1,500"] for each in lines)
+    (drawn,) = [line for line in text.splitlines() if "[" in line]
+    assert drawn.index("photos 3g") < drawn.index("///photos 3g///")
+
+
+@pytest.mark.parametrize(
+    ("about", "url"),
+    [
+        ({"url": "http://h:1", "host": "h", "port": 2}, "http://h:1"),
+        ({"host": "127.0.0.1", "port": 8600}, "http://127.0.0.1:8600"),
+        ({"host": "0.0.0.0", "port": 8600}, "http://127.0.0.1:8600"),
+        ({"host": "::1", "port": 8600}, "http://[::1]:8600"),
+        ({"host": "127.0.0.1", "port": 0}, None),
+        ({}, None),
+    ],
+)
+def test_where_a_daemon_listens(run: LiveRun, about: dict[str, object], url: str | None) -> None:
+    assert address(replace(run.records.run, about=about)) == url
+
+
+def test_a_silent_daemon_is_told_from_its_records(run: LiveRun) -> None:
+    text = status_text(stands(run, Life.SILENT), A100)
+    assert "is there, but it is silent" in text
+    assert "window 2, slot 8 of 20" in text
+
+
+def test_what_an_operator_did_is_told_as_the_daemon_has_it(run: LiveRun) -> None:
+    drained = {"tenants": {"photos": TOLD | {"drained": True}}, "paused": True}
+    text = status_text(stands(run, Life.RUNNING, ANSWER | drained), A100)
+    assert "paused: nothing is changed for a plan; `migrator admin resume`" in text
+    assert "drained: photos; `migrator admin undrain TENANT`" in text
+    told = status_json(stands(run, Life.RUNNING, ANSWER | drained))
+    assert told["paused"] is True
+    plain = status_text(stands(run, Life.RUNNING, ANSWER), A100)
+    assert "paused" not in plain
+    assert "drained" not in plain
+
+
+@pytest.mark.parametrize(
+    ("life", "paused"), [(Life.SILENT, True), (Life.ENDED, False), (Life.KILLED, False)]
+)
+def test_what_an_operator_did_is_known_from_the_records(
+    run: LiveRun, life: Life, paused: bool
+) -> None:
+    actions = (
+        ActionRecord(1010.0, "drain", "cameras", "cli", "done", ""),
+        ActionRecord(1011.0, "pause", None, "page", "done", ""),
+        ActionRecord(1012.0, "undrain", "cameras", "cli", "refused", ""),
+        ActionRecord(1013.0, "drain", "photos", "cli", "done", ""),
+        ActionRecord(1014.0, "undrain", "photos", "cli", "done", ""),
+    )
+    stood = stands(live_run(replace(run.records, actions=actions)), life)
+    assert stood.paused is paused
+    assert [each.name for each in stood.tenants if each.drained] == ["cameras"]
+
+
+def test_events_cannot_command_the_terminal(run: LiveRun) -> None:
+    event = EventRecord(1047.0, "model", "photos: it raised\x1b]0;mine\x07\x9b2J\nand more")
+    odd = live_run(replace(run.records, events=(event,)))
+    text = status_text(stands(odd, Life.SILENT), A100)
+    assert "photos: it raised?]0;mine??2J and more" in text
+
+
+def test_a_daemon_without_any_window_is_starting(run: LiveRun) -> None:
+    early = live_run(replace(run.records, windows=(), tenant_windows=(), seconds=(), units=()))
+    assert "is starting; it is silent" in status_text(stands(early, Life.SILENT), A100)
+
+
+def test_what_a_killed_daemon_left_has_no_slot(run: LiveRun) -> None:
+    stood = stands(run, Life.KILLED)
+    assert (stood.window, stood.slot) == (2, None)
+    assert "what was last written down" in status_text(stood, A100)
+
+
+def test_a_retraining_is_known_from_the_units_too(run: LiveRun) -> None:
+    trains = replace(run.records.units[0], tenant="cameras", state="training", to_s=None)
+    records = replace(run.records, units=(*run.records.units, trains))
+    cameras = standing(live_run(records), Found(Life.SILENT), 1047.5).tenants[0]
+    assert (cameras.name, cameras.retraining, cameras.progress) == ("cameras", "running", None)
+
+
+@pytest.mark.parametrize("tenant", ["t", "a-tenant-with-quite-a-long-name"])
+def test_the_drawing_fits_every_size_and_name(tenant: str) -> None:
+    units = [
+        UnitStanding(0, 4, "ready", f"{tenant}/inference", None),
+        UnitStanding(4, 2, "warming", f"{tenant}/inference", None),
+        UnitStanding(6, 1, "idle", None, None),
+    ]
+    numbers, row = drawn_units(A100, units).splitlines()
+    assert len(row) <= 100
+    assert numbers.split() == ["slice", *map(str, range(8))]
+    columns = (len(row) - 6) // 8
+    assert [at for at, sign in enumerate(row) if sign == "["] == [
+        6 + start * columns for start in (0, 4, 6)
+    ]
+    assert row.endswith("." * columns)
+    assert all(size in row for size in (" 4g", " 2g", " 1g"))
+
+
+def test_a_run_without_windows_says_so(run: LiveRun) -> None:
+    records = replace(run.records, windows=(), tenant_windows=())
+    assert "no window yet" in windows_text(live_run(records))
+
+
+def test_sums_know_what_nobody_has_judged() -> None:
+    judged = Counted(10, 8, 1, 1, 0, 6.0, 1)
+    assert (judged + NOTHING) == judged
+    whole = judged + Counted(5, 5)
+    assert (whole.received, whole.goodput, whole.wrong, whole.share) == (15, None, None, None)
+    assert Counted(10, 7, 1, 0, 1).unanswered == 1

@@ -1,0 +1,63 @@
+"""A load as table, JSON and page."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from support.load_outcomes import load_outcome
+
+from migrator.report.load_json import load_json
+from migrator.report.load_report import load_page
+from migrator.report.load_text import load_table, versions_text
+from migrator.report.page_html import write_page
+from migrator.report.run_text import COLUMNS
+
+
+def test_the_table_has_a_line_for_every_window_and_tenant() -> None:
+    text = load_table(load_outcome())
+    lines = text.splitlines()
+    assert lines[0] == "small at http://127.0.0.1:8600 (seed 0)"
+    assert max(map(len, lines)) <= COLUMNS
+    found = [" ".join(line.split()) for line in lines]
+    assert "3 busy 50 25 50.0% 70.0% 71.4% 0 5 5 5 26 47 49 1" in found
+    assert "quiet 1 0 0.0% 0.0% 0.0% 0 0 0 1 - - -" in found
+    assert "10 queue full" in lines
+    assert "70 of 70 labels stored" in lines
+    assert "ended early" not in text
+
+
+def test_an_early_end_and_another_speed_are_told() -> None:
+    text = load_table(replace(load_outcome("the server answered nothing for 10 s"), speed=2.5))
+    assert "ended early: the server answered nothing for 10 s" in text
+    assert "2.5 times as fast" in text
+
+
+def test_versions() -> None:
+    assert versions_text({}) == ""
+    assert versions_text({"2": 5, "10": 1}) == "2,10"
+    assert versions_text({str(each): 1 for each in range(1, 13)}) == "1..12"
+
+
+def test_as_json_it_says_the_same() -> None:
+    found = json.loads(json.dumps(load_json(load_outcome()), allow_nan=False))
+    assert (found["sent"], found["goodput"], found["in_time"]) == (101, 50, 70)
+    assert found["tenants"]["busy"]["slo_attainment"] == 0.7
+    assert [each["window"] for each in found["windows"]] == [3, 4]
+    assert found["windows"][1]["tenants"]["quiet"]["failed"] == {"nobody listens": 1}
+    assert found["tenants"]["quiet"]["latencies"] is None
+    assert len(found["seconds"]["busy"]["sent"]) == 4
+    assert found["ended"] is None
+
+
+def test_the_page_shows_every_window_and_second(tmp_path: Path) -> None:
+    page = load_page(load_outcome("interrupted"))
+    words = " ".join(page.sections[0].paragraphs)
+    assert "Ended early: interrupted." in words
+    assert "50 (49.5%)" in page.lead
+    path = tmp_path / "load.html"
+    write_page(page, path)
+    text = path.read_text(encoding="utf-8")
+    for word in ("busy, second by second", "quiet", "SLO attainment", "queue full"):
+        assert word in text

@@ -1,0 +1,283 @@
+"""Report pages: one file, nothing fetched, everything said without the charts too."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.html import ParsedPage
+
+from migrator.core.errors import InputError, MigratorError
+from migrator.report.page import (
+    Areas,
+    Axis,
+    Bars,
+    Chart,
+    HeatMap,
+    Lines,
+    Note,
+    Page,
+    Paint,
+    Section,
+    Series,
+    Slab,
+    Slices,
+    Table,
+    anchor_of,
+    paint_of,
+)
+from migrator.report.page_charts import figure_of, height_of, legend_of
+from migrator.report.page_html import check_page_path, page_text, write_page
+
+SHARE = Axis("goodput share", share=True)
+EVIL = "</script><b>%{x} & `co`"
+
+BARS = Bars(
+    "Bars",
+    ("a", "b"),
+    (Series("migrator", (0.8, 0.7), (0.01, None)), Series("ekya", (0.6, None))),
+    Axis("scenario"),
+    SHARE,
+)
+RANKING = Bars("Ranking", ("a",), (Series("x", (0.5,)),), Axis("p"), SHARE, horizontal=True)
+STACK = Bars("Stack", ("0",), (Series("late", (3.0,)),), Axis("w"), Axis("n"), True)
+LINES = Lines(
+    "Lines", (0.5, 1.0), (Series("a", (1.0, 2.0), (0.1, 0.2)),), Axis("x", "s"), Axis("y")
+)
+STEPS = Lines(
+    "Steps",
+    (0.0, 1.0),
+    (Series("expected", (1.0, 2.0), dashed=True), Series("came", (1.5, 1.0))),
+    Axis("time", "s"),
+    Axis("requests"),
+    until=2.0,
+)
+AREAS = Areas(
+    "Areas",
+    (0.0, 1.0, 2.0),
+    3.0,
+    (Series("a", (40.0, 40.0, 60.0)), Series("b", (20.0, 20.0, 0.0), paint=Paint(0, hatched=True))),
+    Axis("time", "s"),
+    Axis("share", "%"),
+)
+HEAT = HeatMap("Heat", ("c", "d"), ("r",), ((0.1, None),), Axis("x"), Axis("y"), SHARE)
+SLICES = Slices(
+    "Slices",
+    8,
+    10.0,
+    (
+        ("bert", Paint(0)),
+        ("bert, retraining", Paint(0, hatched=True)),
+        ("unused", Paint(None, True)),
+    ),
+    (Slab(0, "3g", 0, 4, 0.0, 5.5), Slab(1, "1g", 4, 1, 5.5, 10.0)),
+    ((5.5, 4.5),),
+)
+CHARTS: tuple[Chart, ...] = (BARS, RANKING, STACK, LINES, STEPS, AREAS, HEAT, SLICES)
+TABLE = Table("Totals", ("policy", "n"), (("migrator", "12"),), frozenset({1}), frozenset({(0, 1)}))
+NOTES = (Note("What the paper reports", ("+17%",)), Note("Why ours differs", ("Traces.",)))
+
+
+def page(*blocks: Chart | Table | Note, title: str = "Report") -> Page:
+    sections = (Section("First", "first", ("Words.",), blocks), Section("Second", "second"))
+    return Page(title, "Lead.", sections)
+
+
+def parsed(given: Page) -> ParsedPage:
+    return ParsedPage(page_text(given, "/* plotly */"))
+
+
+def test_one_file_that_fetches_nothing(tmp_path: Path) -> None:
+    write_page(page(*CHARTS), tmp_path / "out.HTML")
+    text = (tmp_path / "out.HTML").read_text(encoding="utf-8")
+    found = ParsedPage(text)
+    assert found.addresses == ["#first", "#second"]
+    figures, library, _ = found.scripts
+    assert "plotly.js" in library[:200]
+    assert text.count(library) == 1
+    assert len(json.loads(figures)) == len(CHARTS)
+    assert "://" not in figures
+    assert [each.name for each in tmp_path.iterdir()] == ["out.HTML"]
+
+
+def test_without_charts_there_is_no_script() -> None:
+    assert parsed(page(TABLE, *NOTES)).scripts == []
+
+
+def test_the_page_says_its_language_and_fits_a_phone() -> None:
+    found = parsed(page(TABLE))
+    assert found.all("html") == [{"lang": "en"}]
+    assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in found.all(
+        "meta"
+    )
+    assert found.tags["h1"] == found.tags["main"] == found.tags["nav"] == 1
+    assert [each["id"] for each in found.all("section")] == ["first", "second"]
+
+
+def test_every_table_has_caption_scopes_and_a_box_to_scroll_in() -> None:
+    found = parsed(page(TABLE, *CHARTS))
+    assert found.tags["table"] == found.tags["caption"] == 1 + len(CHARTS)
+    assert {each["scope"] for each in found.all("th")} == {"col", "row"}
+    boxes = [each for each in found.all("div") if each.get("class") == "box"]
+    assert len(boxes) == found.tags["table"]
+    assert all(each["tabindex"] == "0" and each["aria-label"] for each in boxes)
+
+
+def test_every_chart_has_words_and_its_numbers_without_javascript() -> None:
+    found = parsed(page(*CHARTS))
+    plots = [each for each in found.all("div") if each.get("class") == "plot"]
+    assert [each["role"] for each in plots] == ["img"] * len(CHARTS)
+    assert plots[0]["aria-label"] == (
+        "Bars: bars of goodput share by scenario. migrator: 70.0% to 80.0%; ekya: 60.0%."
+    )
+    assert found.tags["details"] == len(CHARTS)
+    for number in ("80.0%\u00a0±\u00a01.0%", "60.0%", "10.0%", "5.5", "0 to 2"):
+        assert number in found.words
+
+
+def test_numbers_are_to_the_right_and_highlights_stand_out() -> None:
+    cells = parsed(page(TABLE)).all("td")
+    assert cells == [{"class": "number best"}]
+
+
+def test_a_folded_table_is_shown_when_asked_for() -> None:
+    found = parsed(page(Table("Long", ("a",), (("x",),), folded=True)))
+    assert found.tags["details"] == found.tags["summary"] == 1
+
+
+def test_neighbouring_notes_share_a_row() -> None:
+    found = parsed(page(NOTES[0], NOTES[1], TABLE, NOTES[0]))
+    assert [each.get("class") for each in found.all("div")] == ["notes", "box", "notes"]
+    assert found.tags["aside"] == 3
+
+
+def test_text_is_escaped_but_code_and_addresses_are_set() -> None:
+    lead = "Run `migrator <x>`, see https://example.org/a?b=1&c=2."
+    found = parsed(Page(EVIL, lead, (Section(EVIL, "first", (EVIL,), (Note(EVIL, (EVIL,)),)),)))
+    assert found.tags["b"] == 0
+    assert found.words.count("</script><b>") == 6
+    assert "migrator <x>" in found.words
+    assert found.tags["code"] == 3
+    assert found.addresses == ["https://example.org/a?b=1&c=2"]
+
+
+@pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.title)
+def test_any_name_can_be_drawn(chart: Chart) -> None:
+    renamed: dict[str, Any] = dict(vars(chart))
+    renamed["title"] = EVIL
+    if "series" in renamed:
+        renamed["series"] = tuple(
+            Series(EVIL, each.values, each.half_widths) for each in renamed["series"]
+        )
+    for name in ("categories", "columns", "rows"):
+        if name in renamed:
+            renamed[name] = tuple(f"{EVIL}{at}" for at, _ in enumerate(renamed[name]))
+    found = parsed(page(type(chart)(**renamed)))
+    assert found.tags["b"] == 0
+    assert len(found.scripts) == 3
+    json.loads(found.scripts[0])
+    assert "<b>%{x}" not in json.dumps(figure_of(type(chart)(**renamed)))
+
+
+@pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.title)
+def test_figures_follow_plotlys_schema(chart: Chart) -> None:
+    import plotly.graph_objects as go
+
+    figure = figure_of(chart)
+    made = go.Figure(data=figure["data"], layout=figure["layout"])
+    assert len(made.data) >= 1
+    assert made.layout.height == height_of(chart)
+
+
+def test_nothing_that_json_cannot_say_gets_into_a_figure() -> None:
+    odd = Series("odd", (float("nan"), float("inf")), (float("nan"), None))
+    chart = Bars("Odd", ("a", "b"), (odd,), Axis("x"), SHARE)
+    text = json.dumps(figure_of(chart), allow_nan=False)
+    assert '"y": [null, null]' in text
+    assert parsed(page(chart)).words.count("-") >= 2
+
+
+def test_steps_hold_until_the_end_and_expectations_lie_on_top() -> None:
+    came, expected = figure_of(STEPS)["data"]
+    assert (expected["name"], expected["x"], expected["y"]) == (
+        "expected",
+        [0.0, 1.0, 2.0],
+        [1.0, 2.0, 2.0],
+    )
+    assert came["opacity"] < expected["opacity"]
+    assert figure_of(AREAS)["data"][1]["fillpattern"]["shape"] == "/"
+
+
+def test_slabs_lie_on_their_slices() -> None:
+    serving, retraining, marks = figure_of(SLICES)["data"]
+    assert (serving["base"], serving["x"], serving["y"], serving["text"]) == (
+        [0.0],
+        [5.5],
+        [2.0],
+        ["3g"],
+    )
+    assert retraining["marker"]["pattern"]["shape"] == "/"
+    assert (marks["x"], marks["y"]) == ([5.5], [4.5])
+
+
+def test_one_series_needs_no_legend() -> None:
+    assert [name for name, *_ in legend_of(BARS)] == ["migrator", "ekya"]
+    assert legend_of(RANKING) == legend_of(HEAT) == ()
+    assert len(legend_of(SLICES)) == 3
+
+
+def test_28_things_look_different() -> None:
+    assert len({paint_of(index) for index in range(28)}) == 28
+
+
+def test_anchors_are_addresses() -> None:
+    assert anchor_of("W01: bert + ViT-B/16") == "w01-bert-vit-b-16"
+    assert anchor_of("ü") == "part"
+
+
+# Failures
+
+
+@pytest.mark.parametrize("name", ["out.png", "out", ".html"])
+def test_another_suffix_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match=r"--report: .* must end in \.html$"):
+        write_page(page(TABLE), tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"--out: .*nowhere is not a directory"):
+        check_page_path(tmp_path / "nowhere" / "out.html", "--out")
+    (tmp_path / "out.html").mkdir()
+    with pytest.raises(InputError, match=r"--report: cannot write .*out\.html"):
+        check_page_path(tmp_path / "out.html")
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, RuntimeError])
+def test_breaking_off_leaves_the_old_page_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: type[BaseException]
+) -> None:
+    def break_off(path: Path, _target: Path) -> None:
+        assert path.stat().st_size > 0
+        raise failure
+
+    (tmp_path / "out.html").write_text("the old one")
+    monkeypatch.setattr(Path, "replace", break_off)
+    with pytest.raises(failure):
+        write_page(page(TABLE), tmp_path / "out.html")
+    assert [each.name for each in tmp_path.iterdir()] == ["out.html"]
+    assert (tmp_path / "out.html").read_text() == "the old one"
+
+
+def test_missing_plotly_is_named_with_its_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in {"plotly", *sys.modules}:
+        if name.partition(".")[0] == "plotly":
+            monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MigratorError, match=r"--report.*plotly.*pip install 'migrator\[figures\]'"):
+        write_page(page(BARS), tmp_path / "out.html")
+    assert list(tmp_path.iterdir()) == []

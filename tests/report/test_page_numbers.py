@@ -1,0 +1,84 @@
+"""The numbers behind charts, as tables and words."""
+
+from __future__ import annotations
+
+import pytest
+
+from migrator.report.page import Areas, Axis, HeatMap, Lines, Paint, Series, Slab, Slices
+from migrator.report.page_numbers import axis_text, numbers_of, summary_of, value_text
+
+TIME, PERCENT = Axis("time", "s"), Axis("share of the SMs", "%")
+
+
+@pytest.mark.parametrize(
+    ("value", "axis", "words"),
+    [
+        (0.8123, Axis("x", share=True), "81.2%"),
+        (1234567.8, Axis("x", "requests"), "1,234,568 requests"),
+        (3.0, Axis("x"), "3"),
+        (0.012346, TIME, "0.01235 s"),
+        (None, TIME, "-"),
+        (float("nan"), TIME, "-"),
+    ],
+)
+def test_values_are_said_as_their_axis_measures(
+    value: float | None, axis: Axis, words: str
+) -> None:
+    assert value_text(value, axis) == words
+
+
+def test_axes_name_their_unit() -> None:
+    assert [axis_text(each) for each in (TIME, Axis("x", share=True), Axis("window"))] == [
+        "time (s)",
+        "x (%)",
+        "window",
+    ]
+
+
+def test_long_lines_are_tabulated_by_means() -> None:
+    chart = Lines("L", tuple(map(float, range(1000))), (Series("a", (1.0, 3.0) * 500),), TIME, TIME)
+    table = numbers_of(chart)
+    assert len(table.rows) == 250
+    assert table.rows[1] == ("4", "2")
+    assert "means of 4 neighbouring points" in table.caption
+
+
+def test_short_lines_are_tabulated_whole() -> None:
+    chart = Lines("L", (0.5, 1.0), (Series("a", (1.0, None), (0.5, None)),), TIME, TIME)
+    assert numbers_of(chart).rows == (("0.5", "1\u00a0±\u00a00.5"), ("1", "-"))
+
+
+def test_areas_are_tabulated_by_stretches_without_change() -> None:
+    series = (Series("a", (40.0, 40.0, 60.0, 40.0)), Series("b", (10.0,) * 4))
+    chart = Areas("A", (0.0, 1.0, 2.0, 3.0), 4.0, series, TIME, PERCENT)
+    assert numbers_of(chart).rows == (
+        ("0 to 2", "40", "10"),
+        ("2 to 3", "60", "10"),
+        ("3 to 4", "40", "10"),
+    )
+
+
+def test_heat_maps_are_tabulated_as_they_are() -> None:
+    share = Axis("goodput", share=True)
+    chart = HeatMap("H", ("c", "d"), ("r",), ((0.1, None),), Axis("policy"), Axis("load"), share)
+    table = numbers_of(chart)
+    assert (table.headers, table.rows) == (("load", "c", "d"), (("r", "10.0%", "-"),))
+    assert summary_of(chart) == "H: heat map by load and policy. goodput: 10.0%."
+
+
+def test_slices_are_tabulated_by_slab() -> None:
+    slabs = (Slab(0, "3g", 0, 4, 0.0, 5.5), Slab(0, "1g", 4, 1, 0.0, 10.0))
+    chart = Slices("S", 8, 10.0, (("bert", Paint(0)),), slabs)
+    assert numbers_of(chart).rows == (
+        ("bert", "3g", "0 to 3", "0", "5.5"),
+        ("bert", "1g", "4", "0", "10"),
+    )
+    assert summary_of(chart) == "S: 8 memory slices over 10 s, 2 stretches of bert."
+
+
+def test_a_summary_names_at_most_eight_series() -> None:
+    series = tuple(Series(f"s{n}", (None,)) for n in range(10))
+    words = summary_of(Lines("L", (0.0,), series, TIME, TIME))
+    assert "s0: no values" in words
+    assert "s8" not in words
+    assert words.endswith("and 2 more.")

@@ -1,0 +1,437 @@
+"""A plan's picture: what it shows, checked on a plan made by hand, and the files it becomes."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from migrator.core.catalogue import board
+from migrator.core.errors import InputError, MigratorError
+from migrator.core.instance import Instance, Task
+from migrator.core.plan import Allocation, Plan, Retraining
+from migrator.core.problem import Charge, Initial, Problem, Tenant
+from migrator.report.plan_blocks import Block, blocks_of, label_that_fits
+from migrator.report.plan_drawing import Key, drawing_of, headline, panel_range, verdict
+from migrator.report.plan_figure import check_figure_path, draw_plan
+from migrator.report.plan_palette import shades
+from migrator.report.plan_series import TenantSeries
+
+
+def held(start: int, gpcs: int, task: str | None) -> Instance:
+    return Instance(start, gpcs, Task.parse(task) if task else None)
+
+
+def tenant(name: str, *scenarios: Sequence[float], overhead_s: float = 0.5) -> Tenant:
+    return Tenant(
+        name=name,
+        received=tuple(tuple(each) for each in scenarios),
+        capability={1: 10.0, 2: 18.0, 3: 25.0, 4: 30.0},
+        accuracy_pre=0.5,
+        accuracy_post=0.8,
+        retraining_slots={2: 3},
+        overhead_s=overhead_s,
+        min_gpcs=1,
+    )
+
+
+BEFORE = Allocation((held(0, 3, "bert/inference"), held(4, 1, "vit/inference")))
+DURING = Allocation(
+    (
+        held(0, 1, "bert/inference"),
+        held(2, 2, "bert/retraining"),
+        held(4, 1, "vit/inference"),
+        held(5, 1, None),
+    )
+)
+PLAN = Plan(
+    goodput=57.5,
+    upper_bound=57.5,
+    solver="exact",
+    solve_s=0.25,
+    retrainings=(Retraining("bert", 2, 5, 2),),
+    slots=(BEFORE, BEFORE, DURING, DURING, DURING, BEFORE),
+)
+
+
+def problem(
+    charge: Charge = Charge.PAPER,
+    *,
+    overhead_s: float = 0.5,
+    slot_s: float = 1.0,
+    initial: Initial | None = None,
+) -> Problem:
+    tenants = (tenant("bert", [20.0] * 6, overhead_s=overhead_s), tenant("vit", [5.0] * 6))
+    return Problem(board("A100-40GB"), slot_s, 6, charge, tenants, initial)
+
+
+def series(given: Problem, plan: Plan = PLAN, name: str = "bert") -> TenantSeries:
+    return next(each for each in drawing_of(given, plan).tenants if each.name == name)
+
+
+def serving(*slots: Sequence[tuple[int, int]]) -> Plan:
+    """A plan in which bert serves on the given (start, GPCs) in each slot."""
+    allocations = [
+        Allocation(tuple(held(start, gpcs, "bert/inference") for start, gpcs in each))
+        for each in slots
+    ]
+    return replace(PLAN, retrainings=(), slots=tuple(allocations))
+
+
+def alone(charge: Charge, slots: int, overhead_s: float = 0.5) -> Problem:
+    bert = tenant("bert", [1000.0] * slots, overhead_s=overhead_s)
+    return Problem(board("A100-40GB"), 1.0, slots, charge, (bert,))
+
+
+# Blocks
+
+
+def test_slots_of_the_same_instance_and_task_are_one_block() -> None:
+    found = [(b.start, b.width, b.profile, str(b.task), b.first, b.end) for b in blocks_of_plan()]
+    assert found == [
+        (0, 4, "3g.20gb", "bert/inference", 0, 2),
+        (4, 1, "1g.5gb", "vit/inference", 0, 6),
+        (0, 1, "1g.5gb", "bert/inference", 2, 5),
+        (2, 2, "2g.10gb", "bert/retraining", 2, 5),
+        (5, 1, "1g.5gb", "None", 2, 5),
+        (0, 4, "3g.20gb", "bert/inference", 5, 6),
+    ]
+
+
+def blocks_of_plan(given: Problem | None = None) -> tuple[Block, ...]:
+    return blocks_of(given or problem(), PLAN)
+
+
+def test_an_instance_that_changes_its_task_begins_a_new_block() -> None:
+    slots = tuple(Allocation((held(0, 1, f"{name}/inference"),)) for name in ("bert", "vit"))
+    found = blocks_of(problem(), replace(PLAN, slots=slots))
+    assert [(str(b.task), b.first, b.end) for b in found] == [
+        ("bert/inference", 0, 1),
+        ("vit/inference", 1, 2),
+    ]
+
+
+def test_new_serving_instances_are_cold_under_survivors_but_no_longer_than_they_live() -> None:
+    found = blocks_of_plan(problem(Charge.SURVIVORS, overhead_s=1.5))
+    assert [b.cold_s for b in found] == [0.0, 0.0, 1.5, 0.0, 0.0, 1.0]
+
+
+def test_what_is_held_before_the_window_is_warm_and_the_rest_is_cold() -> None:
+    initial = Initial((held(4, 1, "vit/inference"), held(0, 3, "vit/inference")))
+    found = blocks_of_plan(problem(Charge.SURVIVORS, overhead_s=1.5, initial=initial))
+    assert [b.cold_s for b in found[:2]] == [1.5, 0.0]
+
+
+def test_nothing_is_cold_under_paper() -> None:
+    assert not any(b.cold_s for b in blocks_of_plan(problem(initial=Initial())))
+
+
+@pytest.mark.parametrize(("room", "text"), [(8, "3g bert"), (7, "3g"), (3, "3g"), (2, "")])
+def test_a_label_is_as_long_as_its_block_allows(room: float, text: str) -> None:
+    assert label_that_fits(blocks_of_plan()[0], room) == text
+
+
+# Series
+
+
+def test_paper_charges_the_slot_in_which_the_multiset_changes() -> None:
+    bert = series(problem())
+    np.testing.assert_allclose(bert.capability, [25, 25, 5, 10, 10, 12.5])
+    np.testing.assert_allclose(bert.goodput, [10, 10, 2.5, 5, 5, 10])
+    assert bert.changes == (2, 5)
+    assert bert.completed == 5
+
+
+def test_the_series_add_up_to_the_goodput_of_the_plan() -> None:
+    total = sum(each.goodput.sum() for each in drawing_of(problem(), PLAN).tenants)
+    assert total == pytest.approx(PLAN.goodput)
+
+
+def test_paper_charges_the_mean_instance_also_where_count_and_gpcs_stay() -> None:
+    plan = serving([(0, 3), (6, 1)], [(0, 2), (2, 2)])
+    bert = series(alone(Charge.PAPER, 2), plan)
+    np.testing.assert_allclose(bert.capability, [35, 36 - 0.5 * 36 / 2])
+
+
+def test_paper_lets_an_unchanged_multiset_move_for_nothing() -> None:
+    bert = series(alone(Charge.PAPER, 2), serving([(0, 3), (4, 1)], [(4, 3), (0, 1)]))
+    np.testing.assert_allclose(bert.capability, [35, 35])
+    assert bert.changes == ()
+
+
+def test_paper_charges_an_overhead_longer_than_a_slot_in_full() -> None:
+    bert = series(alone(Charge.PAPER, 2, overhead_s=3.0), serving([(0, 2)], [(0, 1)]))
+    np.testing.assert_allclose(bert.capability, [18, -20])
+    np.testing.assert_allclose(bert.goodput, [9, -10])
+
+
+@pytest.mark.parametrize(("gpcs", "first"), [(3, 25.0), (1, 12.5)])
+def test_paper_compares_slot_0_with_what_was_held_before(gpcs: int, first: float) -> None:
+    initial = Initial((held(4 if gpcs == 3 else 6, gpcs, "bert/inference"),))
+    assert series(problem(initial=initial)).capability[0] == first
+
+
+def test_survivors_serve_on_and_new_instances_wait() -> None:
+    bert = series(problem(Charge.SURVIVORS, overhead_s=1.5))
+    np.testing.assert_allclose(bert.capability, [25, 25, 0, 5, 10, 0])
+    np.testing.assert_allclose(bert.goodput, [10, 10, 0, 2.5, 5, 0])
+    assert bert.changes == ()
+
+
+def test_survivors_count_the_warm_part_of_a_slot() -> None:
+    bert = series(problem(Charge.SURVIVORS, overhead_s=1.5, slot_s=2.0))
+    np.testing.assert_allclose(bert.capability, [25, 25, 2.5, 10, 10, 6.25])
+
+
+def test_survivors_pay_for_a_move() -> None:
+    bert = series(alone(Charge.SURVIVORS, 2), serving([(0, 3), (4, 1)], [(0, 3), (5, 1)]))
+    np.testing.assert_allclose(bert.capability, [35, 30])
+
+
+@pytest.mark.parametrize(("retraining_slots", "capability"), [(0, 0.0), (1, 9.0), (2, 18.0)])
+def test_survivors_warm_up_while_they_retrain_for_their_tenant(
+    retraining_slots: int, capability: float
+) -> None:
+    kinds = ["inference", *["retraining"] * retraining_slots, "inference"]
+    slots = [Allocation((held(2, 2, f"bert/{kind}"),)) for kind in kinds]
+    slots[0] = Allocation((held(0, 1, "bert/inference"),))
+    given = alone(Charge.SURVIVORS, len(slots), overhead_s=1.5)
+    plan = replace(PLAN, slots=tuple(slots), retrainings=())
+    assert series(given, plan).capability[-1] == capability
+
+
+def test_survivors_in_slot_0_are_those_held_before() -> None:
+    warm = Initial(BEFORE.instances)
+    for initial, first in ((None, 25.0), (warm, 25.0), (Initial(), 0.0)):
+        given = problem(Charge.SURVIVORS, overhead_s=1.5, initial=initial)
+        assert series(given).capability[0] == first
+
+
+def test_goodput_is_the_mean_over_scenarios_not_of_their_mean() -> None:
+    scenarios = [[float(10 * n)] for n in range(11)]
+    given = replace(alone(Charge.PAPER, 1), tenants=(tenant("bert", *scenarios),))
+    bert = series(given, serving([(0, 4)]))
+    assert bert.arrivals[0] == 50
+    assert bert.goodput[0] == pytest.approx(0.5 * (10 + 20 + 8 * 30) / 11)
+    assert bert.band is not None
+    assert [each[0] for each in bert.band] == pytest.approx([10, 90])
+
+
+def test_a_point_forecast_has_no_band() -> None:
+    assert series(problem()).band is None
+
+
+# Words, axes and colours
+
+
+def test_the_title_names_board_window_charge_goodput_solver_and_time() -> None:
+    given = problem(Charge.SURVIVORS, slot_s=0.5)
+    assert headline(given) == "A100-40GB, 3 s window (6 slots of 0.5 s), charge: survivors"
+    assert verdict(PLAN) == "goodput 57.5 (proven optimal), solver: exact, 0.25 s"
+
+
+@pytest.mark.parametrize(
+    ("upper_bound", "words"),
+    [(58.65, "gap 2.00%"), (57.501, "gap below 0.01%"), (float("inf"), "no bound known")],
+)
+def test_the_gap_is_never_rounded_to_zero(upper_bound: float, words: str) -> None:
+    assert f"({words})" in verdict(replace(PLAN, upper_bound=upper_bound))
+
+
+def test_a_panel_is_scaled_by_its_arrivals() -> None:
+    bert = series(problem())
+    assert panel_range(bert) == pytest.approx((0, 1.06 * 25))
+    far = replace(bert, capability=bert.capability * 100, goodput=bert.goodput - 1000)
+    assert panel_range(far) == pytest.approx((-1.06 * 0.4 * 32, 1.06 * 32))
+    silent = replace(bert, arrivals=bert.arrivals * 0)
+    assert panel_range(silent) == pytest.approx((0, 1.06))
+
+
+def test_the_legend_explains_only_what_the_picture_has() -> None:
+    shown = set(drawing_of(problem(Charge.SURVIVORS), PLAN).keys)
+    assert set(Key) - shown == {Key.BAND}
+    plain = set(drawing_of(alone(Charge.PAPER, 1), serving([(0, 4)])).keys)
+    assert plain == {Key.SERVING, Key.ARRIVALS, Key.CAPABILITY, Key.GOODPUT}
+
+
+def test_seven_tenants_have_seven_colours_with_legible_words() -> None:
+    tones = shades(7)
+    assert len({each.fill for each in tones}) == 7
+    for each in tones:
+        assert contrast(each.ink, each.fill) > 3.8
+        assert contrast(each.dark, "#FFFFFF") > 3.8
+
+
+def contrast(one: str, other: str) -> float:
+    lighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def luminance(colour: str) -> float:
+    """WCAG 2's relative luminance."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+# Files
+
+
+@pytest.mark.parametrize("charge", list(Charge))
+def test_png_is_1600_pixels_wide_and_shows_every_tenant(tmp_path: Path, charge: Charge) -> None:
+    from matplotlib.image import imread
+
+    draw_plan(problem(charge), PLAN, tmp_path / "plan.png")
+    content = (tmp_path / "plan.png").read_bytes()
+    assert content[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", content[16:24])
+    assert width == 1600
+    assert height > 800
+    pixels = np.rint(imread(tmp_path / "plan.png")[..., :3] * 255).astype(int)
+    for shade in drawing_of(problem(charge), PLAN).shades:
+        colour = [int(shade.fill[at : at + 2], 16) for at in (1, 3, 5)]
+        assert (pixels == colour).all(axis=2).sum() > 20_000
+    assert [each.name for each in tmp_path.iterdir()] == ["plan.png"]
+
+
+class Page(HTMLParser):
+    """Collects what a browser would fetch, and the scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.scripts: list[str] = []
+        self._in_script = False
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.fetched += [f"{tag} {key}={value}" for key, value in attrs if key in ("src", "href")]
+        self._in_script = tag == "script"
+        if self._in_script:
+            self.scripts.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_script = self._in_script and tag != "script"
+
+    def handle_data(self, data: str) -> None:
+        if self._in_script:
+            self.scripts[-1] += data
+
+
+def test_html_needs_nothing_else_and_names_the_tenants(tmp_path: Path) -> None:
+    draw_plan(problem(), PLAN, tmp_path / "plan.HTML")
+    page = Page((tmp_path / "plan.HTML").read_text(encoding="utf-8"))
+    assert page.fetched == []
+    library, figure = page.scripts
+    assert "plotly.js" in library[:200]
+    assert '"name":"bert"' in figure
+    assert '"name":"vit"' in figure
+    assert "://" not in figure
+    assert [each.name for each in tmp_path.iterdir()] == ["plan.HTML"]
+
+
+@pytest.mark.parametrize("charge", list(Charge))
+def test_html_figure_follows_plotlys_schema(charge: Charge) -> None:
+    import plotly.graph_objects as go
+
+    from migrator.report.plan_html import figure_of
+
+    scenarios = replace(problem(charge).tenants[1], received=((1.0,) * 6, (9.0,) * 6))
+    given = replace(problem(charge), tenants=(problem(charge).tenants[0], scenarios))
+    figure = figure_of(drawing_of(given, PLAN))
+    assert len(go.Figure(data=figure["data"], layout=figure["layout"]).data) > 10
+
+
+def test_html_tells_on_hover_what_a_block_is() -> None:
+    from migrator.report.plan_html import figure_of
+
+    data = figure_of(drawing_of(problem(Charge.SURVIVORS), PLAN))["data"]
+    texts = [text for trace in data for text in trace.get("hovertext", ())]
+    assert "<b>bert</b> inference<br>3g.20gb on slices 0-3<br>0-2 s" in texts
+    assert "<b>bert</b> retraining<br>2g.10gb on slices 2-3<br>2-5 s" in texts
+    assert "unused<br>1g.5gb on slice 5<br>2-5 s" in texts
+    cold = "<br>serves nothing in its first 0.5 s"
+    assert f"<b>bert</b> inference<br>1g.5gb on slice 0<br>2-5 s{cold}" in texts
+
+
+def test_html_has_as_many_traces_for_many_blocks_as_for_few() -> None:
+    from migrator.report.plan_html import figure_of
+
+    few = serving([(0, 3)], [(0, 2)], *[[(0, 2)]] * 198)
+    many = serving(*[[(0, 3)], [(0, 2)]] * 100)
+    given = alone(Charge.SURVIVORS, 200)
+    assert len(blocks_of(given, many)) == 200
+    counts = [len(figure_of(drawing_of(given, each))["data"]) for each in (few, many)]
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("name", ["$x$ $\\frac{", "</script><b>x", "_hidden", "%{x} & co"])
+@pytest.mark.parametrize("suffix", ["html", "png"])
+def test_any_tenant_name_can_be_drawn(tmp_path: Path, name: str, suffix: str) -> None:
+    path = tmp_path / f"plan.{suffix}"
+    slots = (Allocation((Instance(0, 4, Task.parse(f"{name}/inference")),)),)
+    given = replace(alone(Charge.PAPER, 1), tenants=(tenant(name, [5.0]),))
+    draw_plan(given, replace(PLAN, slots=slots, retrainings=()), path)
+    if suffix == "html":
+        assert len(Page(path.read_text(encoding="utf-8")).scripts) == 2
+    else:
+        assert path.stat().st_size > 10_000
+
+
+# Failures
+
+
+@pytest.mark.parametrize("name", ["plan.pdf", "plan", ".png"])
+def test_another_suffix_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match=r"--figure.*\.html or \.png"):
+        draw_plan(problem(), PLAN, tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"--figure.*nowhere is not a directory"):
+        check_figure_path(tmp_path / "nowhere" / "plan.png")
+    with pytest.raises(InputError, match=r"--figure.*nowhere is not a directory"):
+        draw_plan(problem(), PLAN, tmp_path / "nowhere" / "plan.png")
+
+
+def test_a_path_that_cannot_be_written_is_an_input_error(tmp_path: Path) -> None:
+    (tmp_path / "plan.html").mkdir()
+    with pytest.raises(InputError, match=r"--figure: cannot write .*plan\.html"):
+        draw_plan(problem(), PLAN, tmp_path / "plan.html")
+    assert [each.name for each in tmp_path.iterdir()] == ["plan.html"]
+
+
+def test_a_failure_half_way_leaves_the_old_figure_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_off(_drawing: object, path: Path) -> None:
+        path.write_bytes(b"half a figure")
+        raise RuntimeError("broke off")
+
+    (tmp_path / "plan.png").write_bytes(b"the old one")
+    monkeypatch.setattr("migrator.report.plan_png.write", break_off)
+    with pytest.raises(RuntimeError, match="broke off"):
+        draw_plan(problem(), PLAN, tmp_path / "plan.png")
+    assert [each.name for each in tmp_path.iterdir()] == ["plan.png"]
+    assert (tmp_path / "plan.png").read_bytes() == b"the old one"
+
+
+@pytest.mark.parametrize(("suffix", "library"), [("html", "plotly"), ("png", "matplotlib")])
+def test_a_missing_library_is_named_with_its_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, library: str
+) -> None:
+    monkeypatch.delitem(sys.modules, f"migrator.report.plan_{suffix}", raising=False)
+    for name in {library, *sys.modules}:
+        if name.partition(".")[0] == library:
+            monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MigratorError, match=rf"{library}.*pip install 'migrator\[figures\]'"):
+        draw_plan(problem(), PLAN, tmp_path / f"plan.{suffix}")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,95 @@
+"""A run as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.outcomes import auto, run
+
+from migrator.core.comparison import Lead
+from migrator.report.run_json import lead_json, run_json
+
+COUNTED = {
+    *("received", "goodput", "goodput_share", "slo_attainment", "accuracy", "late", "wrong"),
+    *("dropped", "queued", "while_reconfiguring", "reconfigurations"),
+}
+
+
+def test_the_same_figures_in_all_per_window_and_per_tenant() -> None:
+    outcome = run(windows=2)
+    found = json.loads(json.dumps(run_json(outcome), allow_nan=False))
+    planned = {"plan_s", "predicted", "fluid", "tenants"}
+    assert set(found) == COUNTED | planned | {
+        *("policy", "scenario", "forecaster", "seed", "windows"),
+    }
+    assert [set(each) for each in found["windows"]] == [COUNTED | planned | {"window"}] * 2
+    assert [set(each) for each in found["tenants"]] == [COUNTED | {"tenant", "plan_s"}] * 2
+    for window in found["windows"]:
+        assert [each["tenant"] for each in window["tenants"]] == ["bert", "vit"]
+        assert all(set(each) > COUNTED for each in window["tenants"])
+
+
+def test_parts_add_up_to_the_whole() -> None:
+    found = run_json(run(windows=3))
+    for name in ("received", "goodput", "late", "wrong", "dropped", "reconfigurations"):
+        for parts in (found["windows"], found["tenants"]):
+            assert sum(each[name] for each in parts) == pytest.approx(found[name])
+    for name in ("plan_s", "predicted", "fluid"):
+        assert sum(each[name] for each in found["windows"]) == pytest.approx(found[name])
+    assert found["goodput_share"] == pytest.approx(found["goodput"] / found["received"])
+
+
+def test_a_promise_that_a_window_lacks_is_none_in_all() -> None:
+    outcome = run(windows=2)
+    broken = (outcome.windows[0], replace(outcome.windows[1], predicted=None))
+    found = run_json(replace(outcome, windows=broken))
+    assert found["predicted"] is None
+    assert found["windows"][0]["predicted"] is not None
+    assert found["fluid"] is not None
+
+
+def test_what_is_no_number_is_null() -> None:
+    outcome = run(windows=1)
+    odd = replace(outcome.windows[0], plan_s=float("nan"), predicted=float("inf"), fluid=None)
+    found = run_json(replace(outcome, windows=(odd,)))
+    assert found["plan_s"] is found["predicted"] is found["fluid"] is None
+    json.dumps(found, allow_nan=False)
+
+
+def test_numbers_of_numpy_become_plain_ones() -> None:
+    odd = replace(run(windows=1).windows[0], plan_s=np.float64(0.5))
+    assert type(run_json(replace(run(), windows=(odd,)))["plan_s"]) is float
+
+
+def test_a_run_of_nothing_is_all_zero() -> None:
+    found = run_json(replace(run(), windows=()))
+    assert found["received"] == 0
+    assert found["predicted"] is None
+
+
+def test_who_forecast_stands_beside_every_tenant_of_a_window() -> None:
+    first, second = run_json(auto(run(windows=2)))["windows"]
+    assert [each["forecast_by"] for each in (*first["tenants"], *second["tenants"])] == [
+        "ridge: less loss for bert in 0",
+        "ridge: less loss for vit in 0",
+        "ridge: less loss for bert in 1",
+        "ridge: less loss for vit in 1",
+    ]
+    assert run_json(run())["windows"][0]["tenants"][0]["forecast_by"] is None
+
+
+def test_a_lead_has_its_shares_and_what_follows_from_them() -> None:
+    found = json.loads(json.dumps(lead_json(Lead("a", 0.5, 0.55, 0.6)), allow_nan=False))
+    assert found == {
+        "scenario": "a",
+        "window_plan": 0.5,
+        "replanned": 0.55,
+        "oracle": 0.6,
+        "change": pytest.approx(0.1),
+        "regained": pytest.approx(0.5),
+    }
+    assert lead_json(Lead("a", 0.0, 0.0, 0.0))["change"] is None
+    assert lead_json(Lead("a", 0.5, 0.5, 0.5))["regained"] is None

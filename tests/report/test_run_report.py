@@ -1,0 +1,192 @@
+"""The report of runs: what its tables and charts say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support.html import ParsedPage
+from support.outcomes import auto, run
+
+from migrator.core.catalogue import board
+from migrator.core.outcome import RunOutcome
+from migrator.report.page import Areas, Bars, Lines, Note, Page, Slices, Table
+from migrator.report.page_html import page_text
+from migrator.report.run_report import MOST_WINDOWS, run_page
+
+H200 = board("H200-141GB")
+
+
+def report(*outcomes: RunOutcome) -> Page:
+    return run_page(outcomes, H200, 1.0)
+
+
+def table(page: Page, caption: str) -> Table:
+    blocks = [each for section in page.sections for each in section.blocks]
+    return next(b for b in blocks if isinstance(b, Table) and b.caption.startswith(caption))
+
+
+def column(given: Table, header: str) -> list[str]:
+    plain = [each.replace("\u00ad", "") for each in given.headers]
+    return [row[plain.index(header)] for row in given.rows]
+
+
+def test_the_tables_have_every_figure_of_the_outcome() -> None:
+    outcome = run(windows=2)
+    page = report(outcome)
+    tally = outcome.tally
+    whole = table(page, "All windows")
+    assert column(whole, "goodput share") == [f"{tally.goodput_share:.1%}"]
+    assert column(whole, "while reconfiguring") == [f"{tally.while_reconfiguring}"]
+    assert column(whole, "reconfigurations") == ["6"]
+    assert column(whole, "planning (s)") == ["0.5"]
+    windows = table(page, "By window, all tenants")
+    assert column(windows, "received") == [str(each.tally.received) for each in outcome.windows]
+    tenants = table(page, "By window and tenant")
+    assert column(tenants, "tenant") == ["bert", "vit"] * 2
+    assert column(tenants, "late") == ["50"] * 4
+    assert column(tenants, "dropped") == ["25"] * 4
+    assert column(tenants, "retrained")[:2] == ["3 s, 62.0% → 81.0%", "never, 62.0%"]
+    assert column(table(page, "Goodput the plan"), "predicted to measured") == ["+5.0%"] * 2
+
+
+def test_what_became_of_requests_adds_up_to_what_was_received() -> None:
+    outcome = run(windows=3)
+    charts = [b for b in report(outcome).sections[1].blocks if isinstance(b, Bars)]
+    for chart, received in (
+        (charts[0], [each.tally.received for each in outcome.windows]),
+        (charts[1], [each.received for each in outcome.tenants.values()]),
+    ):
+        sums = [sum(each or 0.0 for each in place) for place in zip(*_values(chart), strict=True)]
+        assert chart.stacked
+        assert sums == [pytest.approx(each) for each in received]
+
+
+def _values(chart: Bars) -> list[tuple[float | None, ...]]:
+    return [each.values for each in chart.series]
+
+
+def test_at_most_12_windows_are_drawn_and_the_page_says_so() -> None:
+    section = report(run(windows=MOST_WINDOWS + 1)).sections[-1]
+    assert sum(isinstance(each, Slices) for each in section.blocks) == MOST_WINDOWS
+    assert sum(isinstance(each, Lines) for each in section.blocks) == MOST_WINDOWS
+    assert "The first 12 of 13 windows are drawn." in section.paragraphs
+    assert len(report(run(windows=2)).sections[-1].paragraphs) == 1
+
+
+def test_arrivals_stand_beside_what_was_expected() -> None:
+    (chart,) = [b for b in report(run(windows=1)).sections[-1].blocks if isinstance(b, Lines)]
+    names = [(each.name, each.dashed) for each in chart.series]
+    assert names == [
+        ("bert", False),
+        ("bert, expected", True),
+        ("vit", False),
+        ("vit, expected", True),
+    ]
+    assert chart.until == 6.0
+
+
+def test_shares_are_drawn_as_percentages_and_promise_nothing() -> None:
+    page = report(run("ekya", mps=True, windows=1))
+    assert any(isinstance(each, Areas) for each in page.sections[-1].blocks)
+    assert not any(isinstance(each, Lines) for each in page.sections[1].blocks)
+
+
+def test_an_instance_kept_over_the_windows_end_is_not_new() -> None:
+    outcome = run(windows=2)
+    kept = tuple(
+        replace(each, slots=(outcome.windows[0].slots[0],) * 6) for each in outcome.windows
+    )
+    charts = report(replace(outcome, windows=kept)).sections[-1].blocks
+    assert all(each.starts == () for each in charts if isinstance(each, Slices))
+    moved = report(outcome).sections[-1].blocks
+    assert any(each.starts for each in moved if isinstance(each, Slices))
+
+
+def test_several_runs_are_ranked_and_told_apart() -> None:
+    page = report(run("ekya", mps=True, late=90), run(late=10))
+    ranking = page.sections[0].blocks[0]
+    assert isinstance(ranking, Bars)
+    assert ranking.categories == ("migrator", "ekya")
+    assert table(page, "All windows").highlights == {(1, 3)}
+    names = [each.title for each in report(run(seed=1), run(seed=2)).sections]
+    assert names[1] == "migrator, seed 1: windows and tenants"
+    anchors = [each.anchor for each in report(run(), run()).sections]
+    assert len(set(anchors)) == len(anchors)
+
+
+def test_several_runs_stand_side_by_side_by_window_and_tenant() -> None:
+    runs = run("ekya", mps=True, late=60), run(late=10)
+    result = report(*runs).sections[0]
+    _, by_window, by_tenant = (each for each in result.blocks if isinstance(each, Bars))
+    assert by_window.categories == ("0", "1")
+    assert [each.name for each in by_window.series] == ["ekya", "migrator"]
+    for series, outcome in zip(by_window.series, runs, strict=True):
+        assert series.values == tuple(each.tally.goodput_share for each in outcome.windows)
+    assert by_tenant.categories == ("bert", "vit")
+    assert by_tenant.series[1].values == tuple(e.goodput_share for e in runs[1].tenants.values())
+    both = table(report(*runs), "Goodput share (%) by window and tenant")
+    assert [row[:2] for row in both.rows] == [
+        *(("0", "bert"), ("0", "vit"), ("1", "bert"), ("1", "vit")),
+    ]
+    share = runs[1].windows[1].tenants[1].tally.goodput_share
+    assert both.rows[3][3] == f"{100 * share:.2f}"
+    assert both.highlights == {(row, 3) for row in range(4)}
+    assert table(report(run(), run("oracle")), "Goodput share (%) by").highlights == frozenset()
+    assert len(report(run()).sections[0].blocks) == 1
+
+
+def test_many_windows_side_by_side_are_lines() -> None:
+    result = report(run(windows=31), run("ekya", windows=31)).sections[0]
+    (lines,) = (each for each in result.blocks if isinstance(each, Lines))
+    assert lines.at == tuple(map(float, range(31)))
+    assert table(report(run(windows=31), run(windows=31)), "Goodput share (%) by").folded
+
+
+def test_a_run_with_fewer_windows_leaves_a_gap() -> None:
+    result = report(run(windows=2), run("ekya", windows=1)).sections[0]
+    by_window = result.blocks[2]
+    assert isinstance(by_window, Bars)
+    assert by_window.series[1].values[1] is None
+
+
+def test_the_lead_is_told_where_all_three_were_run() -> None:
+    late = {"migrator": 80, "migrator-replanned": 60, "oracle": 40}
+    words = (
+        report(*(run(policy, late=each) for policy, each in late.items())).sections[0].paragraphs
+    )
+    assert words[1].startswith("Window plan ")
+    assert words[1].endswith("replanning regains 50% of the oracle's lead.")
+    several = [run(p, name, late=e) for name in ("a", "b") for p, e in late.items()]
+    told = report(*several).sections[0].paragraphs
+    assert [each.partition(":")[0] for each in told[1:]] == ["a", "b", "all scenarios"]
+    assert len(report(run(), run("oracle")).sections[0].paragraphs) == 1
+
+
+def test_who_forecast_is_noted_beside_a_windows_arrivals() -> None:
+    blocks = report(auto(run(windows=2))).sections[-1].blocks
+    notes = [each for each in blocks if isinstance(each, Note)]
+    assert [each.title for each in notes] == [
+        "Window 0: who forecast, and why",
+        "Window 1: who forecast, and why",
+    ]
+    assert notes[1].paragraphs[0] == "bert forecast by ridge: less loss for bert in 1"
+    assert isinstance(blocks[blocks.index(notes[0]) - 1], Lines)
+    assert not any(isinstance(e, Note) for e in report(run()).sections[-1].blocks)
+
+
+def test_long_tables_are_folded() -> None:
+    assert table(report(run(windows=31)), "By window and tenant").folded
+    assert not table(report(run(windows=30)), "By window and tenant").folded
+
+
+def test_a_run_of_nothing_is_still_a_page() -> None:
+    silent = replace(run(windows=1), windows=())
+    assert ParsedPage(page_text(report(silent), "")).tags["h1"] == 1
+
+
+def test_the_page_is_well_formed() -> None:
+    text = page_text(report(run(), run("ekya", mps=True)), "/* plotly */")
+    found = ParsedPage(text)
+    assert found.tags["figure"] == found.tags["details"]
+    assert "bert" in found.words

@@ -1,0 +1,184 @@
+"""Runs as text: aligned, complete, and never wider than a terminal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.outcomes import auto, run, tally
+
+from migrator.core.comparison import Row, summarise
+from migrator.core.outcome import RunOutcome, Tally
+from migrator.report.run_text import COLUMNS, comparison_table, count, run_table
+
+
+def compared(**late: int) -> tuple[Row, ...]:
+    return summarise(
+        run(policy, seed=seed, late=each + seed) for policy, each in late.items() for seed in (0, 1)
+    )
+
+
+def test_a_run_has_a_line_per_window_and_tenant_and_in_all() -> None:
+    outcome = run(windows=2)
+    lines = [line.split() for line in run_table(outcome).splitlines()]
+    names = [line[0] for line in lines[2:] if len(line) in (11, 12) and line[-1].isdigit()]
+    assert names == ["0", "vit", "all", "1", "vit", "all", "all", "vit", "all"]
+    total = outcome.tally
+    last = [line for line in lines if line[:1] == ["all"]][-1]
+    assert last[1:] == [
+        count(total.received),
+        count(total.goodput),
+        f"{total.goodput_share:.1%}",
+        f"{total.slo_attainment:.1%}",
+        f"{total.accuracy:.1%}",
+        count(total.wrong),
+        "200",
+        "100",
+        "48",
+        "6",
+    ]
+
+
+def test_numbers_end_in_the_same_column_as_their_header() -> None:
+    title, *lines = run_table(run()).splitlines()
+    assert "under" in title
+    end = lines[0].index("goodput") + len("goodput")
+    rows = [line for line in lines[1:11] if not line.startswith("-")]
+    assert all(line[end - 1].isdigit() and line[end] == " " for line in rows)
+
+
+def test_the_words_below_say_planning_promises_and_waiting() -> None:
+    words = run_table(run())
+    assert "planning took 0.5 s over 2 windows" in words
+    assert "(+5.0% to measured)" in words
+    assert "in the fluid model" in words
+    plain = run_table(run("ekya", mps=True))
+    assert "predicted" not in plain
+    assert "waited" not in plain
+
+
+def test_a_lonely_tenant_has_no_line_for_all() -> None:
+    lines = run_table(run(windows=1, tenants=("bert",))).splitlines()
+    assert sum("bert" in line for line in lines) == 2
+
+
+@given(
+    name=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=200),
+    received=st.integers(1, 10**12),
+)
+def test_a_run_is_never_wider_than_a_terminal(name: str, received: int) -> None:
+    outcome = big(name, tally(received, late=received // 4, dropped=received // 4))
+    assert max(map(len, run_table(outcome).splitlines())) <= COLUMNS
+
+
+def big(name: str, counted: Tally) -> RunOutcome:
+    made = run(windows=1, tenants=(name,))
+    tenant = replace(made.windows[0].tenants[0], tally=counted, reconfigurations=10**6)
+    return replace(made, windows=(replace(made.windows[0], tenants=(tenant,)),))
+
+
+def test_policies_are_sorted_by_goodput_with_gains() -> None:
+    lines = comparison_table(compared(ekya=80, migrator=40, oracle=10)).splitlines()
+    assert lines[0] == "quick (2 seeds)"
+    assert [line.split()[0] for line in lines[3:6]] == ["oracle", "migrator", "ekya"]
+    migrator, ekya = lines[4].split(), lines[5].split()
+    assert migrator[-1] == "-"
+    assert migrator[-2].startswith("+")
+    assert ekya[-1] == ekya[-2]
+    assert ekya[-1].startswith("-")
+    assert "±" in lines[4]
+
+
+def test_one_seed_has_no_interval() -> None:
+    text = comparison_table(summarise([run()]))
+    assert "(1 seed)" in text
+    assert "±" not in text.splitlines()[3]
+
+
+def test_every_scenario_and_all_together_have_a_table() -> None:
+    rows = summarise(run("ekya", name) for name in ("a", "b"))
+    heads = [line for line in comparison_table(rows).splitlines() if line.endswith("(1 seed)")]
+    assert heads == ["a (1 seed)", "b (1 seed)", "all scenarios (1 seed)"]
+
+
+@given(
+    policy=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=200),
+    late=st.integers(0, 120),
+)
+def test_a_comparison_is_never_wider_than_a_terminal(policy: str, late: int) -> None:
+    text = comparison_table(compared(**{policy: late, "migrator": 50}), to=policy)
+    assert max(map(len, text.splitlines())) <= COLUMNS
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (999_999.4, "999,999"),
+        (999_999.6, "1.00M"),
+        (12_345_678, "12.35M"),
+        (2e9, "2.0e+09"),
+    ],
+)
+def test_counts_are_short(value: float, text: str) -> None:
+    assert count(value) == text
+
+
+def test_what_was_received_is_shown_to_the_unit_up_to_ten_millions() -> None:
+    assert " 9,999,999 " in run_table(big("bert", tally(9_999_999)))
+    assert " 10.00M " in run_table(big("bert", tally(10_000_000)))
+
+
+def test_who_forecast_in_the_last_window_is_told_where_that_was_chosen() -> None:
+    words = run_table(auto(run(windows=2)))
+    assert "\nbert forecast in the last window by ridge: less loss for bert in 1\n" in words
+    assert "in 0" not in words
+    assert "\nvit forecast by ridge: less loss for vit in 0" in run_table(auto(run(windows=1)))
+    plain = run(windows=1)
+    window = plain.windows[0]
+    named = tuple(replace(each, forecast_by=plain.forecaster) for each in window.tenants)
+    same = replace(plain, windows=(replace(window, tenants=named),))
+    assert run_table(same) == run_table(plain)
+    assert "forecast by" not in run_table(plain)
+
+
+@given(reason=st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=400))
+def test_a_long_reason_is_broken_into_lines(reason: str) -> None:
+    made = auto(run(windows=1, tenants=("bert",)))
+    window = made.windows[0]
+    tenant = replace(window.tenants[0], forecast_by=f"ridge: {reason}")
+    told = run_table(replace(made, windows=(replace(window, tenants=(tenant,)),)))
+    assert max(map(len, told.splitlines())) <= COLUMNS
+    assert "".join(reason.split()) in "".join(told.split())
+
+
+def side_by_side(window_plan: int, replanned: int, oracle: int) -> str:
+    late = {"migrator": window_plan, "migrator-replanned": replanned, "oracle": oracle}
+    return comparison_table(summarise(run(policy, late=each) for policy, each in late.items()))
+
+
+def test_replanning_stands_between_the_window_plan_and_the_oracle() -> None:
+    lines = side_by_side(80, 60, 40).splitlines()
+    assert lines[6].startswith("window plan ")
+    assert lines[6].endswith(": replanning regains 50% of the oracle's lead")
+    assert "replanning costs 50% of the oracle's lead" in side_by_side(60, 70, 40)
+    assert "regains 0% of" in side_by_side(60, 60, 40)
+    assert "the oracle has no lead to regain" in side_by_side(60, 40, 60)
+
+
+def test_every_scenario_has_its_lead_and_all_together_too() -> None:
+    rows = summarise(
+        run(policy, name, late=late)
+        for name in ("a", "b")
+        for policy, late in (("migrator", 80), ("migrator-replanned", 60), ("oracle", 40))
+    )
+    assert comparison_table(rows).count("regains 50% of the oracle's lead") == 3
+    without = tuple(row for row in rows if row.policy != "oracle")
+    assert "lead" not in comparison_table(without)
+
+
+@given(late=st.tuples(*[st.integers(0, 80)] * 3))
+def test_a_lead_is_never_wider_than_a_terminal(late: tuple[int, int, int]) -> None:
+    assert max(map(len, side_by_side(*late).splitlines())) <= COLUMNS

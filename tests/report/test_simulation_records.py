@@ -1,0 +1,173 @@
+"""Records of simulated runs: everything the outcome says, and the same every time."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from support.live_records import Made, write_run
+from support.scenarios import Fixed, Flat, drift, scenario, serves, share, tenant, trains
+
+from migrator.core.errors import InputError
+from migrator.core.instance import Kind
+from migrator.core.scenario import Scenario
+from migrator.core.share import Holding, Share
+from migrator.policies.policy import Sharing
+from migrator.records.rows import RunRecords, UnitRecord
+from migrator.records.simulated import BEGAN_S, Simulated, write_simulations
+from migrator.records.store import read_records, read_runs
+from migrator.simulate.run import overheads_s, run
+
+PHOTOS, CAMERAS, TRAINS = serves("photos", 0, 3), serves("cameras", 4, 2), trains("photos", 4, 3)
+MOVED = serves("cameras", 4, 3)
+SLOTS: tuple[tuple[Holding, ...], ...] = (
+    *([(PHOTOS, CAMERAS)] * 3),
+    *([(PHOTOS, TRAINS)] * 5),
+    *([(PHOTOS, MOVED)] * 2),
+)
+
+
+def made(*, windows: int = 2, slot_s: float = 1.0) -> Scenario:
+    learned = (drift(seconds=4.0),) * windows
+    return scenario(
+        tenant("photos", [20] * 10 * windows, drifts=learned),
+        tenant("cameras", [8] * 10 * windows),
+        windows=windows,
+        slot_s=slot_s,
+    )
+
+
+def simulated(this: Scenario, policy: Fixed) -> Simulated:
+    return Simulated(run(this, policy, Flat()), this, overheads_s(this, policy))
+
+
+@pytest.fixture(scope="module")
+def given() -> Simulated:
+    return simulated(made(), Fixed(*SLOTS))
+
+
+@pytest.fixture
+def records(given: Simulated, tmp_path: Path) -> RunRecords:
+    write_simulations(tmp_path / "run.db", [given])
+    return read_records(tmp_path / "run.db")
+
+
+def states(records: RunRecords, at_s: float) -> set[tuple[int | None, float, str | None, str]]:
+    present = [e for e in records.units if e.from_s - BEGAN_S <= at_s < (e.to_s or 0) - BEGAN_S]
+    return {(each.start, each.gpcs, each.tenant, each.state) for each in present}
+
+
+def test_every_request_is_in_the_records(given: Simulated, records: RunRecords) -> None:
+    assert (records.run.driver, records.run.policy) == ("simulated", "fixed")
+    assert records.run.ended_s == BEGAN_S + 20.0
+    for window in given.outcome.windows:
+        for each in window.tenants:
+            (row,) = [
+                row
+                for row in records.tenant_windows
+                if (row.window, row.tenant) == (window.window, each.tenant)
+            ]
+            assert row.goodput == pytest.approx(each.tally.goodput)
+            assert row.in_time == round(each.tally.in_time)
+            assert (row.late, row.dropped) == (each.tally.late, each.tally.dropped)
+            assert row.while_reconfiguring == each.tally.while_reconfiguring
+            first = window.window * 10
+            seconds = [
+                second
+                for second in records.seconds
+                if second.tenant == each.tenant and first <= second.second < first + 10
+            ]
+            assert [second.received for second in seconds] == list(each.received)
+            assert {second.in_time for second in seconds} == {None}
+
+
+def test_units_are_warm_where_the_simulator_has_them(records: RunRecords) -> None:
+    overhead_s = 1.5
+    assert states(records, 0.1) == {(0, 3, "photos", "ready"), (4, 2, "cameras", "ready")}
+    assert (4, 3, "photos", "warming") in states(records, 3 + overhead_s - 0.1)
+    assert (4, 3, "photos", "training") in states(records, 3 + overhead_s + 0.1)
+    assert (4, 3, "cameras", "warming") in states(records, 8.1)
+    assert (4, 2, "cameras", "warming") in states(records, 10.1)
+    last: dict[str, UnitRecord] = {}
+    for each in sorted(records.units, key=lambda unit: (unit.unit, unit.from_s)):
+        if each.unit in last:
+            assert last[each.unit].to_s == each.from_s
+        last[each.unit] = each
+
+
+def test_what_is_held_for_a_retraining_that_is_done_idles(records: RunRecords) -> None:
+    (retrained,) = [e for e in records.versions if e.tenant == "photos" and e.number == 2]
+    moment_s = retrained.at_s - BEGAN_S
+    assert (4, 3, "photos", "training") in states(records, moment_s - 0.01)
+    assert (4, 3, "photos", "idle") in states(records, moment_s + 0.01)
+    assert retrained.accuracy == 0.9
+
+
+def test_plans_are_what_was_decided(records: RunRecords) -> None:
+    plan = records.plans[1]
+    assert (plan.window, plan.slot, plan.plan_s) == (1, 0, None)
+    spans = {(each["task"], each["from"], each["until"]) for each in plan.blocks}
+    assert ("photos/retraining", 3, 8) in spans
+    assert ("photos/inference", 0, 10) in spans
+
+
+def test_a_share_goes_on_until_its_successor_is_warm(tmp_path: Path) -> None:
+    halves, quarters = share("photos", 50.0), share("photos", 25.0)
+    other = share("cameras", 40.0, Kind.INFERENCE)
+    slots = (*([(halves, other)] * 5), *([(quarters, other)] * 5))
+    policy = Fixed(*slots, sharing=Sharing.MPS)
+    write_simulations(tmp_path / "run.db", [simulated(made(windows=1), policy)])
+    records = read_records(tmp_path / "run.db")
+    assert {each.start for each in records.units} == {None}
+    photos = {each[1:] for each in states(records, 5.5) if each[2] == "photos"}
+    assert photos == {(3.5, "photos", "ready"), (1.75, "photos", "warming")}
+    assert {each[1:] for each in states(records, 9.5) if each[2] == "photos"} == {
+        (1.75, "photos", "ready")
+    }
+    assert isinstance(halves, Share)
+
+
+@pytest.mark.parametrize("slot_s", [0.5, 2.0])
+def test_slots_of_other_lengths_keep_every_request(tmp_path: Path, slot_s: float) -> None:
+    this = made(windows=1, slot_s=slot_s)
+    write_simulations(tmp_path / "run.db", [simulated(this, Fixed((PHOTOS, CAMERAS)))])
+    seconds = [e for e in read_records(tmp_path / "run.db").seconds if e.tenant == "photos"]
+    assert sum(each.received for each in seconds) == 200
+    assert sum(each.span_s for each in seconds) == 10
+    assert {each.span_s for each in seconds} == {max(1, round(slot_s))}
+
+
+def dump(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as connection:
+        return list(connection.iterdump())
+
+
+def test_the_same_run_writes_the_same_records(tmp_path: Path) -> None:
+    for name in ("one.db", "two.db"):
+        write_simulations(tmp_path / name, [simulated(made(), Fixed(*SLOTS))] * 2)
+    assert dump(tmp_path / "one.db") == dump(tmp_path / "two.db")
+    assert [each.run for each in read_runs(tmp_path / "one.db")] == [1, 2]
+    first, second = (read_records(tmp_path / "one.db", each) for each in (1, 2))
+    assert first.seconds == second.seconds
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["one.db", "two.db"]
+
+
+def test_records_of_simulations_are_replaced_and_others_never(
+    given: Simulated, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.db"
+    write_simulations(path, [given])
+    write_simulations(path, [given])
+    assert len(read_runs(path)) == 1
+    live = tmp_path / "live" / "records.db"
+    write_run(live, Made(ends=True))
+    (tmp_path / "notes.db").write_text("mine", encoding="utf-8")
+    with pytest.raises(InputError, match="records of a live run"):
+        write_simulations(live, [given])
+    with pytest.raises(InputError, match="no file of records"):
+        write_simulations(tmp_path / "notes.db", [given])
+    with pytest.raises(InputError, match=r"must end in \.db"):
+        write_simulations(tmp_path / "run.html", [given])
+    assert (tmp_path / "notes.db").read_text(encoding="utf-8") == "mine"

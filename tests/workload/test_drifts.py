@@ -1,0 +1,77 @@
+"""The packaged data sets: the paper's windows, and what follows from the table."""
+
+from __future__ import annotations
+
+import pytest
+
+from migrator.core.errors import InputError
+from migrator.core.profiles import profile, profiles
+from migrator.workload.drifts import datasets, drifts
+
+H200 = "H200-141GB"
+
+
+@pytest.mark.parametrize(
+    ("name", "windows", "classes"),
+    [("nc-cifar-10", 4, 10), ("nc-core50", 9, 50), ("nc-20-newsgroups", 9, 20)],
+)
+def test_windows_and_classes_of_the_paper(name: str, windows: int, classes: int) -> None:
+    known = datasets()[name]
+    assert known.windows == windows
+    assert known.classes_known(windows - 1) == classes
+
+
+def test_every_model_has_its_data_sets() -> None:
+    vision = {model for model, _ in profiles()} - {"bert-base"}
+    assert set(datasets()["nc-cifar-10"].measured) == vision
+    assert set(datasets()["nc-core50"].measured) == vision
+    assert set(datasets()["nc-20-newsgroups"].measured) == {"bert-base"}
+
+
+def test_what_was_measured_is_whole_and_says_where_it_comes_from() -> None:
+    for known in datasets().values():
+        for found in known.measured.values():
+            for each in (found.pre, found.estimated, found.post):
+                assert len(each) == known.windows
+                assert all(0 < value < 1 for value in each)
+            assert "random" in found.provenance
+            assert "H200" in found.provenance
+
+
+def test_a_model_that_serves_is_never_worse_after_its_retraining() -> None:
+    for known in datasets().values():
+        for found in known.measured.values():
+            assert all(b >= a for a, b in zip(found.pre, found.post, strict=True))
+
+
+def test_the_old_model_knows_nothing_of_the_new_classes() -> None:
+    for known in datasets().values():
+        for found in known.measured.values():
+            part = known.classes_known(-1) / known.classes_known(0)
+            # held-out samples are not shared out evenly over all classes
+            assert found.pre[0] == pytest.approx(found.pretrained * part, abs=0.03)
+
+
+def test_policies_are_told_the_estimate_and_get_what_came() -> None:
+    found = drifts("nc-cifar-10", profile("resnet-50", H200))
+    known = datasets()["nc-cifar-10"].measured["resnet-50"]
+    assert tuple(each.accuracy_expected for each in found) == known.estimated
+    assert tuple(each.accuracy_post for each in found) == known.post
+    assert known.estimated != known.post
+
+
+def test_retraining_takes_as_long_as_its_samples_and_epochs() -> None:
+    found = drifts("nc-20-newsgroups", profile("bert-base", H200))
+    assert len(found) == 9
+    known = datasets()["nc-20-newsgroups"]
+    bert = profile("bert-base", H200)
+    per_sample_s = bert.latency_s(16, 16) / 16 * bert.training_ratio
+    assert found[2].seconds is not None
+    assert found[2].seconds.at(16) == pytest.approx(known.samples[2] * known.epochs * per_sample_s)
+
+
+def test_what_nobody_knows_is_refused() -> None:
+    with pytest.raises(InputError, match=r"did you mean nc-cifar-10"):
+        drifts("cifar-10", profile("resnet-50", H200))
+    with pytest.raises(InputError, match=r"bert-base is on nc-cifar-10; use convnext-b or"):
+        drifts("nc-cifar-10", profile("bert-base", H200))

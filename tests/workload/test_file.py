@@ -1,0 +1,502 @@
+"""The scenario file: what it means, its defaults, and what it refuses with which sentence."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from migrator.core.catalogue import boards
+from migrator.core.curve import Curve
+from migrator.core.errors import InputError
+from migrator.core.profiles import profile
+from migrator.core.scenario import Scenario
+from migrator.io.strict import key_path
+from migrator.io.yaml_file import load_yaml
+from migrator.workload.drifts import drifts
+from migrator.workload.entries import PARTS
+from migrator.workload.file import parse_scenario, read_scenario
+from migrator.workload.load import highest_rps
+from migrator.workload.profile_file import parse_profile
+
+Keys = tuple[str | int, ...]
+DELETED = object()
+H200 = "H200-141GB"
+
+
+def smallest() -> dict[str, Any]:
+    """What must be given."""
+    return {
+        "version": 1,
+        "tenants": [
+            {
+                "model": "resnet-50",
+                "slo_ms": 100,
+                "arrivals": {"generator": "poisson", "mean_rps": 50},
+            }
+        ],
+    }
+
+
+def whole() -> dict[str, Any]:
+    """A scenario that uses every key but profile."""
+    return {
+        "version": 1,
+        "name": "pair",
+        "gpu": "A100-40GB",
+        "window_s": 100,
+        "slot_s": 0.5,
+        "windows": 2,
+        "policy": "ekya",
+        "forecaster": "ewma",
+        "seed": 7,
+        "workers": "cold",
+        "tenants": [
+            {
+                "name": "images",
+                "model": "vit-b-16",
+                "slo_ms": 50,
+                "batch": 4,
+                "min_gpcs": 2,
+                "arrivals": {"trace": "traces/ones.csv", "scale": 2.0, "offset_s": 30},
+                "retraining": {
+                    "windows": [
+                        {"accuracy_pre": 0.6, "accuracy_post": 0.9, "seconds": {"1": 60, "4": 20}},
+                        {"accuracy_pre": 0.5, "accuracy_post": 0.8, "seconds": {"2": 30}},
+                    ]
+                },
+            },
+            {
+                "name": "texts",
+                "model": "bert-base",
+                "slo_ms": 80.5,
+                "batch": 1,
+                "min_gpcs": 1,
+                "arrivals": {"generator": "poisson", "mean_rps": 20, "offset_s": 100},
+                "retraining": {"dataset": "nc-20-newsgroups"},
+            },
+        ],
+    }
+
+
+@pytest.fixture(name="folder", scope="module")
+def make_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the trace that `whole` names: one request a second for 1,000 seconds."""
+    folder = tmp_path_factory.mktemp("scenario")
+    write_trace(folder / "traces" / "ones.csv", [1] * 1000)
+    return folder
+
+
+def write_trace(path: Path, counts: list[int]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    rows = [f"{second},{count}" for second, count in enumerate(counts)]
+    path.write_text("\n".join(["second,count", *rows]) + "\n", encoding="utf-8")
+
+
+def changed(data: dict[str, Any], *path_and_value: Any) -> dict[str, Any]:
+    """The scenario with one value replaced, added or DELETED."""
+    *path, value = path_and_value
+    parent: Any = data
+    for key in path[:-1]:
+        parent = parent[key]
+    if value is DELETED:
+        del parent[path[-1]]
+    else:
+        parent[path[-1]] = value
+    return data
+
+
+def parsed(data: object, folder: Path = Path(), **changes: int) -> Scenario:
+    return parse_scenario(data, folder=folder, name="unnamed", **changes)
+
+
+def refusal(data: object, folder: Path = Path()) -> str:
+    with pytest.raises(InputError) as caught:
+        parsed(data, folder)
+    return one_line(caught.value)
+
+
+def one_line(error: InputError) -> str:
+    sentence = str(error)
+    assert type(error) is InputError
+    assert sentence.isprintable()
+    assert ";" in sentence, "what is wrong; the remedy"
+    return sentence
+
+
+def test_defaults() -> None:
+    found = parsed(smallest())
+    assert (found.name, found.board.name) == ("unnamed", H200)
+    assert (found.window_s, found.slot_s, found.slots, found.windows) == (200, 1, 200, 1)
+    assert (found.policy, found.forecaster, found.seed) == ("migrator", "last-mean", 0)
+    assert found.prepared
+    (tenant,) = found.tenants
+    assert tenant.name == "resnet-50"
+    assert tenant.service.profile == profile("resnet-50", H200)
+    assert (tenant.service.slo_s, tenant.service.batch, tenant.service.min_gpcs) == (0.1, 1, 1)
+    assert (tenant.offset_s, tenant.trace.seconds, tenant.drifts) == (600, 800, ())
+
+
+def test_every_key_means_what_the_format_says(folder: Path) -> None:
+    found = parsed(whole(), folder)
+    assert (found.name, found.board.name) == ("pair", "A100-40GB")
+    assert (found.window_s, found.slot_s, found.slots, found.windows) == (100, 0.5, 200, 2)
+    assert (found.policy, found.forecaster, found.seed) == ("ekya", "ewma", 7)
+    assert not found.prepared
+    images, texts = found.tenants
+    assert (images.name, texts.name) == ("images", "texts")
+    assert images.service.profile == profile("vit-b-16", "A100-40GB")
+    assert (images.service.slo_s, images.service.batch) == (0.05, 4)
+    assert images.service.min_gpcs == 2
+    assert (images.offset_s, texts.offset_s) == (30, 100)
+    assert images.trace.counts.tolist() == [2] * 1000
+    assert texts.trace.seconds == 300
+    assert [(each.accuracy_pre, each.accuracy_post) for each in images.drifts] == [
+        (0.6, 0.9),
+        (0.5, 0.8),
+    ]
+    assert images.drifts[0].seconds == Curve(((14.0, 60.0), (56.0, 20.0)))
+    assert texts.drifts == drifts("nc-20-newsgroups", texts.service.profile)
+
+
+def test_a_file_is_read_with_its_name_and_beside_its_traces(folder: Path) -> None:
+    path = folder / "mine.yaml"
+    path.write_text(yaml.safe_dump(changed(whole(), "name", DELETED)), encoding="utf-8")
+    found = read_scenario(path)
+    assert found.name == "mine"
+    assert found.tenants[0].trace.mean_rps == 2
+    with pytest.raises(InputError, match=r"mine\.yaml: .*no such file"):
+        read_scenario(path.parent / "absent" / "mine.yaml")
+
+
+def test_seed_and_windows_can_be_overridden(folder: Path) -> None:
+    path = folder / "seeds.yaml"
+    path.write_text(yaml.safe_dump(whole()), encoding="utf-8")
+    first, again = read_scenario(path), read_scenario(path, seed=7)
+    other = read_scenario(path, seed=8, windows=3)
+    assert np.array_equal(first.tenants[1].trace.counts, again.tenants[1].trace.counts)
+    assert not np.array_equal(
+        first.tenants[1].trace.counts, other.tenants[1].trace.counts[: 100 + 200]
+    )
+    assert np.array_equal(first.tenants[0].trace.counts, other.tenants[0].trace.counts)
+    assert (other.seed, other.windows, other.tenants[1].trace.seconds) == (8, 3, 400)
+
+
+def test_tenants_with_the_same_arrivals_do_not_swell_together() -> None:
+    data = smallest()
+    data["tenants"].append({**data["tenants"][0], "name": "other"})
+    one, other = parsed(data).tenants
+    assert not np.array_equal(one.trace.counts, other.trace.counts)
+
+
+@pytest.mark.parametrize("kind", ["alibaba", "azure", "poisson"])
+def test_generated_arrivals_have_their_mean_in_the_run(kind: str) -> None:
+    arrivals = {"generator": kind, "mean_rps": 100}
+    found = parsed(changed(smallest(), "tenants", 0, "arrivals", arrivals), windows=4)
+    assert found.tenants[0].trace.counts[600:].mean() == pytest.approx(100, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "arrivals", "windows", "expected"),
+    [
+        # nobody asked for a number: all nine drifts where there is room for them
+        (9999, {}, None, (9, 600)),
+        (2400, {}, None, (9, 600)),
+        # one window of history is kept, the rest is run
+        (1800, {}, None, (8, 200)),
+        (999, {}, None, (3, 399)),
+        (399, {}, None, (1, 199)),
+        (200, {}, None, (1, 0)),
+        (1000, {"offset_s": 100}, None, (4, 100)),
+        # a number was asked for: what is left over is history
+        (1000, {}, 5, (5, 0)),
+        (1000, {}, 3, (3, 400)),
+        (1000, {}, 1, (1, 600)),
+    ],
+)
+def test_windows_and_history_that_a_trace_has_room_for(
+    tmp_path: Path,
+    seconds: int,
+    arrivals: dict[str, int],
+    windows: int | None,
+    expected: tuple[int, int],
+) -> None:
+    write_trace(tmp_path / "trace.csv", [3] * seconds)
+    data = smallest()
+    data["tenants"][0].update(
+        arrivals={"trace": "trace.csv", **arrivals}, retraining={"dataset": "nc-core50"}
+    )
+    if windows:
+        data["windows"] = windows
+    found = parsed(data, tmp_path)
+    assert (found.windows, found.tenants[0].offset_s) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "arrivals", "windows", "said"),
+    [
+        (1000, {}, 6, "its 1000 s have no room for 6 windows of 200 s; ask for at most 5 windows"),
+        (1000, {"offset_s": 500}, 3, "after offset_s 500; ask for at most 2 windows"),
+        (199, {}, None, "no room for 1 windows of 200 s; give a longer trace"),
+        (1000, {"offset_s": 2000}, None, "give a longer trace or a shorter window_s"),
+    ],
+)
+def test_a_trace_too_short(
+    tmp_path: Path, seconds: int, arrivals: dict[str, int], windows: int | None, said: str
+) -> None:
+    write_trace(tmp_path / "trace.csv", [3] * seconds)
+    data = changed(smallest(), "tenants", 0, "arrivals", {"trace": "trace.csv", **arrivals})
+    data["windows"] = windows
+    sentence = refusal(data, tmp_path)
+    assert sentence.startswith("tenants[0].arrivals.trace: ")
+    assert said in sentence
+
+
+def test_the_rate_of_the_run_decides_not_that_of_the_trace(tmp_path: Path) -> None:
+    write_trace(tmp_path / "trace.csv", [10] * 600 + [1000] * 200)
+    data = changed(smallest(), "tenants", 0, "arrivals", {"trace": "trace.csv", "scale": 3})
+    most = highest_rps(parsed(smallest()).tenants[0].service, parsed(smallest()).board)
+    assert parsed(data, tmp_path).tenants[0].trace.counts[-1] == 3000
+    sentence = refusal(changed(data, "tenants", 0, "arrivals", "scale", 9), tmp_path)
+    offered = float(sentence.rpartition(" ")[2])
+    assert offered == pytest.approx(most / 1000, rel=1e-3)
+    assert sentence == (
+        f"tenants[0].arrivals.scale: 9000 requests per second on average are more than the "
+        f"{most:.6g} that all of H200-141GB can answer in time for this tenant; "
+        f"give at most {offered:g}"
+    )
+    assert parsed(changed(data, "tenants", 0, "arrivals", "scale", offered), tmp_path)
+
+
+def test_the_largest_mean_that_is_offered_is_taken() -> None:
+    data = changed(smallest(), "tenants", 0, "arrivals", "mean_rps", 1e6)
+    sentence = refusal(data)
+    assert sentence.startswith("tenants[0].arrivals.mean_rps: 1e+06 requests per second")
+    offered = float(sentence.rpartition(" ")[2])
+    assert parsed(changed(data, "tenants", 0, "arrivals", "mean_rps", offered))
+
+
+def test_a_run_without_requests(tmp_path: Path) -> None:
+    write_trace(tmp_path / "trace.csv", [9] * 600 + [0] * 400)
+    arrivals = {"trace": "trace.csv", "offset_s": 700}
+    sentence = refusal(changed(smallest(), "tenants", 0, "arrivals", arrivals), tmp_path)
+    assert "no request comes from second 700 to 900" in sentence
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [("", "empty"), ("second,count\n0,3\n1,x\n", "line 3"), ("second,count\n0,0\n", "no requests")],
+)
+def test_a_trace_that_is_none(tmp_path: Path, content: str, said: str) -> None:
+    (tmp_path / "trace.csv").write_text(content, encoding="utf-8")
+    data = changed(smallest(), "tenants", 0, "arrivals", {"trace": "trace.csv"})
+    sentence = refusal(data, tmp_path)
+    assert sentence.startswith("tenants[0].arrivals.trace: ")
+    assert said in sentence
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "said"),
+    [
+        (("version",), 2, "write the file in version 1"),
+        (("version",), DELETED, "the key is missing"),
+        (("version",), "1", "version 1"),
+        (("windws",), 3, "unknown key; did you mean windows?"),
+        (("name",), " ", "no name"),
+        (("gpu",), "H200", "H200-141GB"),
+        (("gpu",), "GH200-144GB", "nobody has published how many SMs"),
+        (("window_s",), 0, "less than 1"),
+        (("window_s",), 199.5, "give 200"),
+        (("window_s",), "200", "not a number"),
+        (("slot_s",), 0.3, "give 1, 2, 3, ... or 1/2, 1/3"),
+        (("slot_s",), 1.5, "give 1, 2, 3, ... or 1/2, 1/3"),
+        (("slot_s",), 0.05, "less than 0.1"),
+        (("slot_s",), 61, "more than 60"),
+        (("windows",), 0, "less than 1"),
+        (("windows",), 1.5, "not an integer"),
+        (("policy",), 3, "not text"),
+        (("seed",), -1, "less than 0"),
+        (("workers",), "warm", '"prepared"'),
+        (("tenants",), [], "at least one tenant"),
+        (("tenants",), None, "not a list"),
+        (("tenants", 0), "resnet-50", "not an object"),
+        (("tenants", 0, "model"), "resnet50", "did you mean resnet-50"),
+        (("tenants", 0, "model"), DELETED, "the key is missing"),
+        (("tenants", 0, "model"), "my_models:Detector", "name a profile file of it"),
+        (("tenants", 0, "model"), "my-models:Detector", "write package.module:Class"),
+        (("tenants", 0, "model"), "my_models:", "write package.module:Class"),
+        (("tenants", 0, "name"), "", "empty"),
+        (("tenants", 1, "name"), "images", "already the name of tenants[0]"),
+        (("tenants", 0, "slo_ms"), 0, "not above 0"),
+        (("tenants", 0, "slo_ms"), 0.2, "on the largest instance of A100-40GB"),
+        (("tenants", 0, "slo"), 100, "did you mean slo_ms?"),
+        (("tenants", 0, "slo_ms"), DELETED, "the key is missing"),
+        (("tenants", 0, "batch"), 0, "less than 1"),
+        (("tenants", 0, "batch"), 10**6, "more than 256"),
+        (("tenants", 0, "min_gpcs"), 5, "use 1, 2, 3, 4 or 7 GPCs"),
+        (("tenants", 0, "profile"), "absent.json", "no such file"),
+        (("tenants", 0, "profile"), "a\0b", "no path"),
+        (("tenants", 0, "arrivals"), {}, "neither trace nor generator"),
+        (("tenants", 0, "arrivals"), DELETED, "the key is missing"),
+        (("tenants", 0, "arrivals", "trace"), "absent.csv", "no such file"),
+        (("tenants", 0, "arrivals", "trace"), "", "no path"),
+        (("tenants", 0, "arrivals", "trace"), "a\nb", "no path"),
+        (("tenants", 0, "arrivals", "generator"), "azure", "trace is given as well"),
+        (("tenants", 0, "arrivals", "mean_rps"), 3, "goes with generator"),
+        (("tenants", 0, "arrivals", "scale"), 0, "not above 0"),
+        (("tenants", 0, "arrivals", "offset_s"), 1.5, "not an integer"),
+        (("tenants", 1, "arrivals", "scale"), 2, "goes with trace"),
+        (("tenants", 1, "arrivals", "mean_rps"), DELETED, "missing beside generator"),
+        (("tenants", 0, "retraining"), {}, "neither dataset nor windows"),
+        (("tenants", 0, "retraining", "dataset"), "nc-cifar-10", "both are given"),
+        (("tenants", 0, "retraining", "windows"), [], "at least one"),
+        (("tenants", 0, "retraining", "windows", 0, "accuracy_pre"), 61, "more than 1"),
+        (("tenants", 0, "retraining", "windows", 0, "seconds", "5"), 1, "1, 2, 3, 4 or 7 GPCs"),
+        (("tenants", 0, "retraining", "windows", 0, "seconds", "1"), 0, "not above 0"),
+        (("tenants", 0, "retraining", "windows", 0, "seconds"), None, "the accuracy changes"),
+        (("tenants", 0, "retraining", "windows", 0, "seconds"), {}, "empty"),
+        (("tenants", 0, "retraining", "windows", 1, "acuracy_pre"), 0, "mean accuracy_pre"),
+        (("tenants", 1, "retraining", "dataset"), "newsgroups", "nc-20-newsgroups"),
+        (("tenants", 1, "retraining", "dataset"), "nc-core50", "bert-base"),
+    ],
+)
+def test_refused_by_key_with_a_remedy(folder: Path, keys: Keys, value: object, said: str) -> None:
+    sentence = refusal(changed(whole(), *keys, value), folder)
+    # what is missing or given twice may be told at the object that holds it
+    assert sentence.startswith((f"{key_path(keys)}: ", f"{key_path(keys[:-1])}: "))
+    assert said in sentence
+
+
+def test_a_window_is_a_whole_number_of_slots(folder: Path) -> None:
+    data = changed(whole(), "slot_s", 3)
+    assert refusal(data, folder) == (
+        "window_s: 100 s are not a whole number of slots of 3 s; give 99 or 102"
+    )
+    assert parsed(changed(whole(), "slot_s", 0.3333), folder).slots == 300
+
+
+def test_an_unknown_kind_of_arrivals_is_answered_with_the_nearest() -> None:
+    data = changed(smallest(), "tenants", 0, "arrivals", "generator", "azur")
+    assert refusal(data).startswith(
+        "tenants[0].arrivals.generator: there is no 'azur'; did you mean azure"
+    )
+
+
+def test_no_more_tenants_than_instances() -> None:
+    data = smallest()
+    data["tenants"] = [{**data["tenants"][0], "name": f"t{n}"} for n in range(8)]
+    assert refusal(data).startswith("tenants: 8 tenants need an instance each, and H200-141GB has")
+    del data["tenants"][7]
+    assert len(parsed(data).tenants) == 7
+    data["tenants"][0]["min_gpcs"] = 2
+    assert refusal(data).startswith("tenants: instances of 2, 1, 1, 1, 1, 1 and 1 GPCs never fit")
+    del data["tenants"][6]
+    assert len(parsed(data).tenants) == 6
+
+
+def test_a_window_may_have_nothing_to_retrain_on(folder: Path) -> None:
+    window = {"accuracy_pre": 0.6, "accuracy_post": 0.6, "seconds": None}
+    data = changed(whole(), "tenants", 0, "retraining", "windows", 0, window)
+    first, second = parsed(data, folder).tenants[0].drifts
+    assert first.seconds is None
+    assert second.seconds is not None
+
+
+def test_retraining_may_be_null(folder: Path) -> None:
+    found = parsed(changed(whole(), "tenants", 1, "retraining", None), folder)
+    assert found.tenants[1].drifts == ()
+
+
+@pytest.mark.parametrize("name", boards())
+def test_every_board_with_known_sms_takes_a_scenario(name: str) -> None:
+    data = changed(smallest(), "gpu", name)
+    sizes = {str(gpcs): 100 for gpcs in boards()[name].sizes}
+    window = {"accuracy_pre": 0.5, "accuracy_post": 0.9, "seconds": sizes}
+    data["tenants"][0]["retraining"] = {"windows": [window]}
+    if any(each.sms is None for each in boards()[name].plain_profiles.values()):
+        assert "nobody has published" in refusal(data)
+        return
+    found = parsed(data)
+    seconds = found.tenants[0].drifts[0].seconds
+    assert seconds is not None
+    assert seconds.at(found.board.sms) == pytest.approx(100)
+    assert found.tenants[0].service.profile.board == name
+
+
+@pytest.mark.parametrize("data", [[], None, 3, "scenario"])
+def test_a_scenario_is_an_object(data: object) -> None:
+    sentence = refusal(data)
+    assert sentence.startswith("the scenario is ")
+    assert "give a YAML object with version, name, " in sentence
+
+
+def all_keys(data: object, path: Keys = ()) -> list[Keys]:
+    if isinstance(data, dict):
+        items: list[tuple[str | int, object]] = list(data.items())
+    elif isinstance(data, list):
+        items = list(enumerate(data))
+    else:
+        return []
+    return [each for key, value in items for each in [(*path, key), *all_keys(value, (*path, key))]]
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=4,
+)
+
+
+@settings(deadline=None)
+@given(st.sampled_from(all_keys(whole())), VALUES)
+def test_any_value_under_any_key_is_taken_or_refused_in_one_line(
+    folder: Path, keys: Keys, value: object
+) -> None:
+    try:
+        parsed(changed(whole(), *keys, copy.deepcopy(value)), folder)
+    except InputError as error:
+        one_line(error)
+
+
+def documented(language: str, page: str) -> str:
+    text = (Path(__file__).parents[2] / "docs" / page).read_text(encoding="utf-8")
+    return text.partition(f"```{language}\n")[2].partition("```")[0]
+
+
+def test_the_documented_example_is_a_scenario() -> None:
+    found = parsed(load_yaml(documented("yaml", "scenario-format.md")))
+    assert [each.name for each in found.tenants] == ["photos", "mail"]
+    assert [len(each.drifts) for each in found.tenants] == [4, 2]
+
+
+def test_the_documented_profile_is_one() -> None:
+    found = parse_profile(json.loads(documented("json", "profiles.md")))
+    known = profile("resnet-50", H200)
+    assert found.latency_s(4, 60) == pytest.approx(known.latency_s(4, 60), rel=0.01)
+    assert found.training_ratio == known.training_ratio
+
+
+def test_every_key_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "scenario-format.md").read_text(encoding="utf-8")
+    for model in PARTS.values():
+        for key in model.model_fields:
+            assert f"`{key}`" in page, key
+
+
+def test_a_model_of_ones_own_is_named_by_its_import_path(tmp_path: Path) -> None:
+    measured = json.loads(documented("json", "profiles.md"))
+    (tmp_path / "mine.json").write_text(json.dumps({**measured, "model": "as measured"}))
+    data = smallest()
+    data["tenants"][0] |= {"model": "nowhere.to_be_found:Detector", "profile": "mine.json"}
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(data))
+    tenant = read_scenario(tmp_path / "own.yaml").tenants[0]
+    assert tenant.name == "Detector"
+    assert tenant.service.profile.model == "nowhere.to_be_found:Detector"
+    assert tenant.service.profile.latency_ms == parse_profile(measured).latency_ms

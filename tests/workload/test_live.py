@@ -1,0 +1,159 @@
+"""The live keys of a scenario: defaults, meaning, refusals; and the example that has them all."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from migrator.core.errors import InputError
+from migrator.workload.file import parse_scenario, read_scenario
+from migrator.workload.live import LiveScenario, parse_live, read_live
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "live.yaml"
+
+
+def smallest() -> dict[str, Any]:
+    return {
+        "version": 1,
+        "tenants": [
+            {
+                "name": "photos",
+                "model": "resnet-50",
+                "slo_ms": 100,
+                "arrivals": {"generator": "poisson", "mean_rps": 50},
+                "retraining": {"dataset": "nc-cifar-10"},
+            }
+        ],
+    }
+
+
+def parsed(data: object, folder: Path = Path()) -> LiveScenario:
+    return parse_live(data, folder=folder, name="test")
+
+
+def refusal(data: object, folder: Path = Path()) -> str:
+    with pytest.raises(InputError) as error:
+        parsed(data, folder)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_a_scenario_without_live_keys_is_served_with_defaults() -> None:
+    found = parsed(smallest())
+    assert (found.live.host, found.live.port) == ("127.0.0.1", 8600)
+    assert (found.live.token_file, found.live.token_variables) == (None, None)
+    tenant = found.tenant("photos")
+    assert (tenant.name, tenant.model, tenant.benchmark) == ("photos", "resnet-50", "nc-cifar-10")
+    assert (tenant.classes, tenant.pixels, tenant.weights) == (None, None, None)
+    assert (tenant.epochs, tenant.replay, tenant.held_out, tenant.seed) == (8, 200, 0.2, 0)
+
+
+def test_every_key_means_what_the_format_says(tmp_path: Path) -> None:
+    (tmp_path / "w.safetensors").touch()
+    data = smallest()
+    data["live"] = {
+        "host": "::1",
+        "port": 0,
+        "tokens": "t.yaml",
+        "max_body_mib": 2,
+        "queue_limit": 9,
+    }
+    data["live"]["connections"] = 7
+    own = {"classes": 12, "pixels": 64, "weights": "w.safetensors", "benchmark": "nc-synthetic"}
+    data["tenants"][0]["live"] = own | {"seed": 5, "epochs": 3, "replay": 10, "held_out": 0.5}
+    found = parsed(data, tmp_path)
+    assert (found.live.host, found.live.port, found.live.max_body_mib) == ("::1", 0, 2)
+    assert (found.live.queue_limit, found.live.connections) == (9, 7)
+    assert found.live.token_file == tmp_path / "t.yaml"
+    tenant = found.tenants[0]
+    assert (tenant.classes, tenant.pixels, tenant.benchmark) == (12, 64, "nc-synthetic")
+    assert tenant.weights == tmp_path / "w.safetensors"
+    assert (tenant.seed, tenant.epochs, tenant.replay, tenant.held_out) == (5, 3, 10, 0.5)
+
+
+def test_a_retraining_takes_what_its_profile_says_of_its_epochs() -> None:
+    data = smallest()
+    data["tenants"][0]["live"] = {"epochs": 3}
+    tenant = parsed(data).tenants[0]
+    assert tenant.training_s(1000) == tenant.service.profile.training_s(3000)
+
+
+def test_a_simulation_is_the_same_with_and_without() -> None:
+    plain = copy.deepcopy(smallest())
+    data = smallest() | {"live": {"port": 1234}}
+    data["tenants"][0]["live"] = {"benchmark": "nc-synthetic", "seed": 9}
+    found, wanted = (parse_scenario(each, folder=Path(), name="test") for each in (data, plain))
+    assert found.tenants[0].trace.counts.tolist() == wanted.tenants[0].trace.counts.tolist()
+    assert found.tenants[0].drifts == wanted.tenants[0].drifts
+
+
+def test_seed_and_windows_can_be_overridden(tmp_path: Path) -> None:
+    data = smallest()
+    data["tenants"].append(data["tenants"][0] | {"name": "others"})
+    path = tmp_path / "two.yaml"
+    path.write_text(yaml.safe_dump(data), encoding="utf-8")
+    found = read_live(path, seed=3, windows=2)
+    assert (found.scenario.name, found.scenario.windows) == ("two", 2)
+    assert [each.seed for each in found.tenants] == [3, 4]
+    assert read_live(path, seed=2**32 - 1).tenants[1].seed == 2**32 - 1
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "said"),
+    [
+        (("live", "port"), 70000, "live.port: 70000 is more than 65535"),
+        (("live", "prot"), 1, "did you mean port?"),
+        (("live", "host"), "", "live.host"),
+        (("live", "tokens"), 5, "live.tokens: 5 is not text"),
+        (("live", "token_variables"), {}, "live.token_variables: an empty object is not enough"),
+        (("live", "tokens"), "a\nb", "live.tokens: 'a\\nb' is no path"),
+        (("live", "max_body_mib"), 0, "not above 0"),
+        (("live", "queue_limit"), 0, "less than 1"),
+        (("live", "connections"), 1.5, "not an integer"),
+        (("tenants", 0, "live", "classes"), 1, "less than 2"),
+        (("tenants", 0, "live", "pixels"), 5000, "more than 1024"),
+        (("tenants", 0, "live", "epochs"), 0, "less than 1"),
+        (("tenants", 0, "live", "held_out"), 1, "more than 0.9"),
+        (("tenants", 0, "live", "weights"), "w.pt", "no .safetensors file"),
+        (("tenants", 0, "live", "weights"), "absent.safetensors", "there is no file"),
+        (("tenants", 0, "live", "bench"), "x", "did you mean benchmark?"),
+        (("tenants", 0, "name"), "../photos", "cannot be part of an address"),
+        (("tenants", 0, "name"), "a b", "cannot be part of an address"),
+        (("tenants", 0, "name"), "admin", "use another name"),
+        (("tenants", 0, "retraining"), None, "give classes, or a benchmark"),
+    ],
+)
+def test_refused_by_key_with_a_remedy(
+    keys: tuple[str | int, ...], value: object, said: str
+) -> None:
+    data: Any = smallest() | {"live": {}}
+    data["tenants"][0]["live"] = {}
+    part = data
+    for key in keys[:-1]:
+        part = part[key]
+    part[keys[-1]] = value
+    assert said in refusal(data)
+
+
+def test_tokens_come_from_one_place() -> None:
+    both = {"tokens": "t.yaml", "token_variables": {"admin": "A_TOKEN"}}
+    assert "live.tokens: token_variables is given as well" in refusal(smallest() | {"live": both})
+
+
+def test_the_example_is_a_live_scenario_that_a_small_machine_can_serve() -> None:
+    found = read_live(EXAMPLE)
+    assert found.scenario.board.name == "A100-40GB"
+    assert [each.benchmark for each in found.tenants] == ["nc-synthetic"] * 2
+    assert len({each.seed for each in found.tenants}) == 2
+    for tenant, served in zip(found.tenants, read_scenario(EXAMPLE).tenants, strict=True):
+        run = slice(served.offset_s, served.offset_s + 60)
+        assert served.trace.counts[run].mean() < 100
+        # what the simulator assumes of retrainings is what the profile says of about 750 samples
+        seconds = served.drifts[1].seconds
+        assert seconds is not None
+        for sms, value in seconds.points:
+            assert tenant.training_s(750).at(sms) == pytest.approx(value, rel=0.05)

@@ -1,0 +1,34 @@
+"""What a scenario serves, for the profiler: models by name or by import path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from migrator.core.errors import InputError
+from migrator.workload.models import read_models
+
+SCENARIO = """
+version: 1
+tenants:
+  - model: {model}
+    slo_ms: 50
+    arrivals: {{generator: azure, mean_rps: 10}}
+"""
+
+
+def written(folder: Path, model: str) -> Path:
+    path = folder / "scenario.yaml"
+    path.write_text(SCENARIO.format(model=model))
+    return path
+
+
+def test_a_class_of_ones_own_is_named_by_its_path_and_not_imported(tmp_path: Path) -> None:
+    _, (model,) = read_models(written(tmp_path, "absent.module:Mine"))
+    assert (model.model, model.tenant, model.slo_s) == ("absent.module:Mine", "Mine", 0.05)
+
+
+def test_what_is_no_import_path_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"tenants\[0\]\.model.*no import path"):
+        read_models(written(tmp_path, "my-module:Mine"))

@@ -1,0 +1,158 @@
+"""The generator against the recorded table, everywhere; the table against real traces, if any."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from migrator.core.errors import InputError
+from migrator.workload.traces.formats import load_trace
+from migrator.workload.traces.generator import KINDS, generate
+from migrator.workload.traces.kinds import Kind, Switch
+from migrator.workload.traces.real import VARIABLE, real_file
+from migrator.workload.traces.statistics import LAGS_S, statistics_of
+
+LONG_S = 2_000_000
+"""200 times the slowest swell."""
+
+MEASURED = {name: kind for name, kind in KINDS.items() if kind.file_name}
+
+kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+measured_kinds = pytest.mark.parametrize("kind", MEASURED.values(), ids=MEASURED)
+
+
+def test_the_kinds() -> None:
+    asked = {"alibaba", "alibaba-steady", "azure", "azure-bursty", "twitter", "poisson", "batch"}
+    assert asked <= set(KINDS)
+    assert all(kind.summary and kind.provenance for kind in KINDS.values())
+
+
+@kinds
+def test_a_long_run_follows_the_table(kind: Kind) -> None:
+    measured = kind.measured
+    trace = generate(kind.name, mean_rps=measured.mean_rps, seconds=LONG_S, seed=1)
+    found = statistics_of(trace.counts)
+    assert found.mean_rps == pytest.approx(measured.mean_rps, rel=0.05)
+    assert found.dispersion == pytest.approx(measured.dispersion, rel=0.15)
+    assert found.autocorrelation == pytest.approx(measured.autocorrelation, abs=0.1)
+    assert found.empty_share == pytest.approx(measured.empty_share, abs=0.02)
+
+
+@kinds
+def test_the_model_follows_the_table_in_closed_form(kind: Kind) -> None:
+    """E[rate now x rate later] of the model, without any draw; see docs/traces.md."""
+
+    def product(lag_s: float) -> float:
+        covariance = sum(
+            swell.variance * (math.exp(-lag_s / swell.time_s) if swell.time_s else lag_s == 0)
+            for swell in kind.swells
+        )
+        return (1 + jumps(kind.switch, lag_s)) * math.exp(covariance)
+
+    def jumps(switch: Switch | None, lag_s: float) -> float:
+        if switch is None:
+            return 0.0
+        on, low = switch.on_share, switch.off_level
+        deviation = (1 - low) / (on + (1 - on) * low)
+        return on * (1 - on) * deviation**2 * math.pow(switch.keep, lag_s)
+
+    mean = kind.measured.mean_rps
+    dispersion = 1 + mean * (product(0) - 1)
+    assert dispersion == pytest.approx(kind.measured.dispersion, rel=0.05)
+    for lag_s, measured in zip(LAGS_S, kind.measured.autocorrelation, strict=True):
+        assert mean * (product(lag_s) - 1) / dispersion == pytest.approx(measured, abs=0.05)
+
+
+@measured_kinds
+def test_the_table_follows_the_real_trace(kind: Kind) -> None:
+    path = real_file(kind.name)
+    if path is None:
+        pytest.skip(f"{VARIABLE} does not name a folder with {kind.file_name}")
+    found = statistics_of(load_trace(path).counts)
+    measured = kind.measured
+    assert found.seconds == measured.seconds
+    assert found.mean_rps == pytest.approx(measured.mean_rps, abs=0.001)
+    assert found.dispersion == pytest.approx(measured.dispersion, abs=0.001)
+    assert found.autocorrelation == pytest.approx(measured.autocorrelation, abs=0.001)
+    assert found.empty_share == pytest.approx(measured.empty_share, abs=0.001)
+
+
+@kinds
+def test_the_seed_decides(kind: Kind) -> None:
+    def counts(seed: int, seconds: int = 900) -> list[int]:
+        return list(generate(kind.name, mean_rps=40.0, seconds=seconds, seed=seed).counts)
+
+    assert counts(3) == counts(3)
+    assert counts(3) != counts(4)
+    assert counts(3) == counts(3, seconds=1700)[:900]
+
+
+@measured_kinds
+def test_scaling_does_not_reshape(kind: Kind) -> None:
+    native = kind.measured.mean_rps
+    drawn = generate(kind.name, mean_rps=native, seconds=600, seed=5)
+    tripled = generate(kind.name, mean_rps=3 * native, seconds=600, seed=5)
+    assert tripled.counts.tolist() == (3 * drawn.counts).tolist()
+
+
+@pytest.mark.parametrize("mean_rps", [0.5, 20.0, 3000.0])
+def test_poisson_stays_poisson_at_any_rate(mean_rps: float) -> None:
+    found = statistics_of(generate("poisson", mean_rps=mean_rps, seconds=200_000, seed=0).counts)
+    assert found.mean_rps == pytest.approx(mean_rps, rel=0.01)
+    assert found.dispersion == pytest.approx(1.0, rel=0.02)
+
+
+def test_kinds_of_one_seed_do_not_swell_together() -> None:
+    first, second = (
+        generate(kind, mean_rps=100.0, seconds=300_000, seed=9).counts
+        for kind in ("twitter", "azure")
+    )
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("kind", "near"), [("azur", "azure"), ("Twiter", "twitter"), ("", "poisson"), ("q", "batch")]
+)
+def test_an_unknown_kind_is_answered_with_names(kind: str, near: str) -> None:
+    with pytest.raises(InputError, match=near):
+        generate(kind, mean_rps=1.0, seconds=10, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("mean_rps", "seconds", "seed", "named"),
+    [
+        (0.0, 10, 0, "mean_rps"),
+        (-1.0, 10, 0, "mean_rps"),
+        (math.nan, 10, 0, "mean_rps"),
+        (math.inf, 10, 0, "mean_rps"),
+        (1.0, 0, 0, "seconds"),
+        (1.0, 10_000_001, 0, "seconds"),
+        (1.0, 10, -1, "seed"),
+    ],
+)
+def test_what_cannot_be_generated(mean_rps: float, seconds: int, seed: int, named: str) -> None:
+    with pytest.raises(InputError, match=f"^{named}: "):
+        generate("azure", mean_rps=mean_rps, seconds=seconds, seed=seed)
+
+
+def test_one_second_is_enough() -> None:
+    assert all(generate(k, mean_rps=9.0, seconds=1, seed=0).seconds == 1 for k in KINDS)
+
+
+@pytest.mark.parametrize("folder", ["", "traces"])
+def test_real_traces_are_found(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / folder / "azure_llm2023_conv.csv"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("0,1\n", encoding="utf-8")
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    assert real_file("azure") == path
+    assert real_file("twitter") is None
+    assert real_file("poisson") is None
+
+
+def test_without_the_variable_there_are_no_real_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert real_file("azure") is None

@@ -15,8 +15,15 @@ import time
 from pathlib import Path
 
 from migrator.core.instance import Instance, Kind, Task
-from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight, TenantView
-from migrator.policies.retrainings import remaining_s
+from migrator.policies.policy import (
+    Decision,
+    Observation,
+    Routing,
+    Sharing,
+    Sight,
+    TenantView,
+    remaining_s,
+)
 
 SLOTS = 32
 FILE = "CHANGES_FILE"

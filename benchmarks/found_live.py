@@ -21,7 +21,7 @@ from migrator.core.profile import Overhead
 from migrator.core.scenario import Drift, Scenario, ServedTenant
 from migrator.core.share import Holding
 from migrator.live.tenant_run import FEWEST_LABELS
-from migrator.policies.equal_mig import equal_allocation
+from migrator.policies.equal_shares import equal_allocation
 from migrator.policies.policy import Observation, Policy, TenantView
 from migrator.records.rows import RunRecords, UnitRecord, VersionRecord, WindowRecord
 from migrator.simulate.run import overheads_s

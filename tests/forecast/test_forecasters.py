@@ -8,10 +8,8 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
-from migrator.forecast.ewma import Ewma
 from migrator.forecast.forecaster import Forecaster
-from migrator.forecast.last_mean import LastMean
-from migrator.forecast.last_window import LastWindow
+from migrator.forecast.levels import Ewma, LastMean, LastWindow
 from migrator.forecast.registry import forecaster, forecasters
 from migrator.forecast.residuals import SCENARIOS
 from migrator.forecast.seasonal import Seasonal

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from migrator.forecast.informer.attention import Attention, full_attention, prob_sparse
+from migrator.forecast.informer.network import Attention, full_attention, prob_sparse
 
 
 def _random(length: int, seed: int) -> Tensor:

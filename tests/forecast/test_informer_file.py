@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from migrator.core.errors import InputError
-from migrator.forecast.informer.file import load, save
 from migrator.forecast.informer.network import Shape
-from migrator.forecast.informer.trained import TrainedInformer
+from migrator.forecast.informer.trained import TrainedInformer, load, save
 from migrator.forecast.informer.training import Settings, train
 
 TINY = Shape(lookback=60, start=10, ahead=20, patch=5, width=8, heads=2)

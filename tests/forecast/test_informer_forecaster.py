@@ -10,12 +10,11 @@ import pytest
 from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
-from migrator.forecast.informer.file import save
 from migrator.forecast.informer.forecaster import InformerForecaster, SavedInformer
 from migrator.forecast.informer.network import Shape
-from migrator.forecast.informer.trained import TrainedInformer, data_hash
+from migrator.forecast.informer.trained import TrainedInformer, data_hash, save
 from migrator.forecast.informer.training import Settings, least_slots, train
-from migrator.forecast.last_mean import LastMean
+from migrator.forecast.levels import LastMean
 from migrator.forecast.registry import forecaster, forecasters
 from migrator.forecast.residuals import SCENARIOS
 from migrator.forecast.selection import Auto

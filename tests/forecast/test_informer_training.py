@@ -7,9 +7,8 @@ from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
 from migrator.forecast.informer import training
-from migrator.forecast.informer.examples import Examples, past_of
 from migrator.forecast.informer.network import Informer, Shape
-from migrator.forecast.informer.trained import answer
+from migrator.forecast.informer.trained import Examples, answer, past_of
 from migrator.forecast.informer.training import Settings, least_slots, split, train
 
 TINY = Shape(lookback=60, start=10, ahead=20, patch=5, width=8, heads=2, dropout=0.0)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from migrator.forecast.level import SPANS, last_window_mean, levels, means_before
+from migrator.forecast.levels import SPANS, last_window_mean, levels, means_before
 
 HISTORY = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
 

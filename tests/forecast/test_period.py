@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from migrator.forecast.period import NO_PERIOD, find_period
+from migrator.forecast.seasonal import NO_PERIOD, find_period
 
 SLOTS = np.arange(3000)
 RNG = np.random.default_rng(11)

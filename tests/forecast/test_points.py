@@ -4,12 +4,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from migrator.forecast.ewma import Ewma
-from migrator.forecast.last_mean import LastMean
-from migrator.forecast.last_window import LastWindow
-from migrator.forecast.period import find_period
+from migrator.forecast.levels import Ewma, LastMean, LastWindow
 from migrator.forecast.residuals import Points
-from migrator.forecast.seasonal import Seasonal
+from migrator.forecast.seasonal import Seasonal, find_period
 
 HISTORY = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
 ALL = [LastWindow().points, LastMean().points, Ewma().points, Seasonal().points]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from migrator.forecast.last_mean import LastMean
+from migrator.forecast.levels import LastMean
 from migrator.forecast.registry import forecasters
 from migrator.forecast.residuals import (
     RECENT_WINDOWS,

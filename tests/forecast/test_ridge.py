@@ -8,10 +8,8 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
 from migrator.forecast import ridge
-from migrator.forecast.ewma import Ewma
-from migrator.forecast.last_mean import LastMean
-from migrator.forecast.reaching import Reaching
-from migrator.forecast.residuals import SCENARIOS, Origins
+from migrator.forecast.levels import Ewma, LastMean
+from migrator.forecast.residuals import SCENARIOS, Origins, Reaching
 from migrator.forecast.ridge import LEAST_WINDOWS, Ridge
 
 HISTORIES = st.integers(0, 300).flatmap(

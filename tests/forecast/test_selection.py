@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from migrator.forecast.forecaster import Counts, Forecaster
-from migrator.forecast.last_mean import LastMean
+from migrator.forecast.levels import LastMean
 from migrator.forecast.ridge import Ridge
 from migrator.forecast.seasonal import Seasonal
 from migrator.forecast.selection import BACKTEST_WINDOWS, MARGIN, Auto, pinball_score

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from migrator.forecast.stack import shares
+from migrator.forecast.ridge import shares
 
 PRICE = 0.05
 

@@ -15,7 +15,7 @@ from migrator.core.errors import InfeasibleError
 from migrator.core.instance import Instance, Kind, Task
 from migrator.core.placement import Placement, find_placement, multisets, placements
 from migrator.core.problem import Charge, Initial, Problem, RunningRetraining, Tenant
-from migrator.plan.feasible import require_feasible
+from migrator.plan.solve import require_feasible
 
 A100 = "A100-40GB"
 A30 = "A30-24GB"

@@ -3,7 +3,7 @@
 import pytest
 from support.mps_observation import Seen, observation, percents, retraining, service, shares
 
-from migrator.policies import mps
+from migrator.policies import mps_workers
 from migrator.policies.ekya import Ekya
 
 POLICY = Ekya()
@@ -40,7 +40,7 @@ def test_the_start_of_the_process_counts() -> None:
 
 
 def test_a_running_retraining_keeps_its_share() -> None:
-    running = mps.training("a", 35.0)
+    running = mps_workers.training("a", 35.0)
     seen = observation(
         Seen(service("a"), [300], retraining(60, done=0.2, holding=running)),
         Seen(service("b"), [350]),

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from support.mig_views import observation, view
 
 from migrator.forecast.forecaster import Counts, Forecaster
-from migrator.forecast.last_mean import LastMean
+from migrator.forecast.levels import LastMean
 from migrator.forecast.selection import Auto
 from migrator.policies.forecasts import PLANNED_WINDOWS, Alike, Chosen, forecasts_of
 from migrator.policies.policy import Observation

@@ -17,17 +17,17 @@ from migrator.core.instance import Instance, Kind, Task
 from migrator.core.placement import find_placement, placement_sets
 from migrator.core.service import Service
 from migrator.core.share import Holding
-from migrator.policies import equal_mig, migrator, miso, oracle, paris, static
+from migrator.policies import equal_shares, migrator, miso, paris, static
 from migrator.policies.layouts import least_gpcs, usable_sizes
 from migrator.policies.policy import Observation, Policy, RetrainingState, Sharing, TenantView
 
 QUICK: tuple[Policy, ...] = (
-    *equal_mig.POLICIES,
+    *equal_shares.POLICIES,
     *static.POLICIES,
     *paris.POLICIES,
     *miso.POLICIES,
 )
-PLANNING: tuple[Policy, ...] = (*migrator.POLICIES, *oracle.POLICIES)
+PLANNING: tuple[Policy, ...] = migrator.POLICIES
 BOARDS = ("H200-141GB", "A100-40GB", "A30-24GB")
 SLOTS, SLOT_S = 5, 20.0
 
@@ -223,7 +223,7 @@ def test_asked_again_nothing_moves(seed: int) -> None:
         TenantView(v.service, v.history, v.ahead, None, v.overhead_s, v.accuracy)
         for v in seen.tenants
     )
-    for policy in (*equal_mig.POLICIES, *paris.POLICIES, *miso.POLICIES):
+    for policy in (*equal_shares.POLICIES, *paris.POLICIES, *miso.POLICIES):
         first = Observation(seen.board, SLOT_S, SLOTS, 0, idle, seen.held)
         (held,) = policy.decide(first).slots
         again = Observation(seen.board, SLOT_S, SLOTS, 0, idle, held)

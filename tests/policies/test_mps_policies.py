@@ -12,15 +12,14 @@ from migrator.core.instance import Kind, Task
 from migrator.core.profile import Overhead, Profile
 from migrator.core.service import Service
 from migrator.core.share import Share
-from migrator.policies import mps
+from migrator.policies import mps_workers
 from migrator.policies.astraea import Astraea
 from migrator.policies.ekya import Ekya
-from migrator.policies.equal_mps import EqualMps
+from migrator.policies.equal_shares import EqualMps, Unpartitioned
 from migrator.policies.gpulet import Gpulet
 from migrator.policies.infless import Infless
 from migrator.policies.policy import Decision, Observation, Policy, Sharing
 from migrator.policies.registry import policies
-from migrator.policies.unpartitioned import Unpartitioned
 
 ALL: tuple[Policy, ...] = (
     Ekya(),
@@ -69,7 +68,7 @@ def observations(draw: st.DrawFn) -> Observation:
         rates = st.floats(0, 5000) | st.just(0.0)
         history = draw(st.lists(rates, max_size=8)) * draw(st.integers(1, 40))
         state = draw(st.sampled_from(["none", "waits", "runs"]))
-        running = mps.training(name, draw(st.sampled_from([5.0, 10.0, 12.5])))
+        running = mps_workers.training(name, draw(st.sampled_from([5.0, 10.0, 12.5])))
         waits = retraining(draw(st.floats(1, 400)), accuracy_post=draw(st.floats(0, 1)))
         runs = retraining(30, done=draw(st.floats(0, 0.99)), holding=running)
         held += [running] if state == "runs" else []
@@ -119,7 +118,10 @@ def test_a_decision_keeps_the_rules_and_is_the_same_again(policy: Policy, now: O
 
 def test_the_rules_can_be_broken() -> None:
     now = observation(Seen(service("a"), [1], None), Seen(service("b"), [1], None))
-    serving = (*mps.serving(now.tenants[0].service, BOARD, 60), mps.training("b", 50))
+    serving = (
+        *mps_workers.serving(now.tenants[0].service, BOARD, 60),
+        mps_workers.training("b", 50),
+    )
     assert broken(Ekya(), now, Decision((serving,))) == [
         "everybody serves",
         "nothing for no retraining",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from support.mig_views import observation, view
 
-from migrator.policies.oracle import POLICIES
+from migrator.policies.migrator import POLICIES
 from migrator.policies.policy import Sight
 
-(ORACLE,) = POLICIES
+ORACLE = next(each for each in POLICIES if each.name == "oracle")
 
 
 def test_it_asks_for_the_truth() -> None:

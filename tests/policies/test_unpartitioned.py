@@ -2,8 +2,8 @@
 
 from support.mps_observation import Seen, observation, percents, retraining, service, shares
 
+from migrator.policies.equal_shares import Unpartitioned
 from migrator.policies.policy import Sharing
-from migrator.policies.unpartitioned import Unpartitioned
 
 POLICY = Unpartitioned()
 

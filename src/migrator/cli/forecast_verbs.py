@@ -61,7 +61,7 @@ def train(
     began = time.perf_counter()
     model = _trained(history, slot_s, window_s, seed)
     taken_s = time.perf_counter() - began
-    from migrator.forecast.informer.file import save
+    from migrator.forecast.informer.trained import save
 
     save(model, out)
     summary = model.summary
@@ -289,7 +289,7 @@ def _ready(name: str, each: Forecaster, job: _Job, trains: bool) -> tuple[Foreca
     if name != "informer" or not trains:
         return each, ""
     from migrator.forecast.informer.forecaster import SavedInformer
-    from migrator.forecast.last_mean import LastMean
+    from migrator.forecast.levels import LastMean
 
     window_s = round(job.window_slots * job.slot_s)
     try:

@@ -58,9 +58,8 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Plan a window: which instance, on which slices, serves or retrains what in every slot."""
-    from migrator.plan.feasible import require_feasible
     from migrator.plan.problem_file import read_problem
-    from migrator.plan.solve import make_plan, require_time_limit
+    from migrator.plan.solve import make_plan, require_feasible, require_time_limit
 
     require_time_limit(time_limit)
     if figure is not None:

@@ -20,23 +20,16 @@ from migrator.forecast.forecaster import Counts
 
 SCENARIOS = 16
 """Rows of a forecast, and at most so many origins: a whole block each."""
-
 RECENT_WINDOWS = 15
 """What is older tells little of the next window and costs time."""
-
 _PARTS = 3
 """A history too short for whole windows is parted: one to forecast from, one for the errors."""
-
 _MOST_RATIO = 4.0
 """Of levels: beyond it their root is no guide."""
-
 _STRIDE = 5
 """Rows between the blocks that follow each other in one scenario, so that they differ."""
-
 Origins = NDArray[np.intp]
 """Slots of the history at which a forecast is made: it may see what is before."""
-
-
 _log = logging.getLogger(__name__)
 
 
@@ -158,3 +151,17 @@ def _widened(errors: NDArray[np.float64], count: int) -> NDArray[np.float64]:
     Centring takes 1 / count of the variance away, and the mean of so many is off by as much.
     """
     return errors * np.sqrt((count + 1) / (count - 1)) if count > 1 else errors
+
+
+class Reaching:
+    """`points` with the whole history at hand: what it is asked of is the end of that history."""
+
+    def __init__(self, points: Points, whole: Counts) -> None:
+        self.points, self.whole = points, mended(whole)
+
+    def __call__(
+        self, history: Counts, origins: Origins, slots: int, window_slots: int
+    ) -> NDArray[np.float64]:
+        """Per origin the next `slots` slots, from everything before that origin."""
+        before = len(self.whole) - len(history)
+        return self.points(self.whole, origins + before, slots, window_slots)

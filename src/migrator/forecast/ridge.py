@@ -14,36 +14,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.forecast.forecaster import Counts
-from migrator.forecast.level import SPANS, last_window_mean, levels
-from migrator.forecast.reaching import Reaching
-from migrator.forecast.residuals import Origins, scenarios
-from migrator.forecast.stack import shares
+from migrator.forecast.levels import SPANS, last_window_mean, levels
+from migrator.forecast.residuals import Origins, Reaching, scenarios
 
 LOOKBACK = 600
 """Slots looked back where the history is long enough."""
-
 LEAST_WINDOWS = 4
 """With fewer windows of history there is nothing to fit: the level is the forecast."""
-
 _MOST_ROWS = 700
 """Examples are taken so sparsely that there are no more."""
-
 _PART = 50
 """Examples that are learned from together; with fewer nothing is fitted."""
-
 _POOLING = 1.25
 """Each pool of slots is so many times as long as the one after it."""
-
 _STRENGTHS = (0.1, 1.0, 10.0)
 """Per example, of deviations relative to the level."""
-
 _RIVALS = len(SPANS) + len(_STRENGTHS)
-
 _FLOOR = 0.05
 """Of the mean so far: deviations from a lower level are not taken relative to it."""
-
 _NOTHING = 1e-6
 """Requests per slot: fewer are none, or squared deviations relative to them would overflow."""
+_STEPS = 200
+"""Shares have settled to about a thousandth after as many."""
 
 
 class Ridge:
@@ -226,3 +218,38 @@ def _said(seen: _Seen, learned: _Learned) -> NDArray[np.float64]:
 
 
 FORECASTERS = (Ridge(),)
+
+
+def shares(
+    products: NDArray[np.float64], simple: int, price: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Per matrix of summed products of errors the shares that leave the least squared error.
+
+    `price`, of the mean squared error, is paid for taking everything from the simple forecast.
+    Projected gradients with momentum (Nesterov), for all matrices at once.
+    """
+    rivals = products.shape[-1]
+    start = np.zeros(products.shape[:-1])
+    start[:, simple] = 1.0
+    mean = np.trace(products, axis1=1, axis2=2) / rivals
+    curved = products / np.where(mean > 0, mean, 1.0)[:, None, None]
+    reach = np.linalg.eigvalsh(curved)[:, -1:]
+    pace = 1 / np.where(reach > 0, reach, 1.0)
+    kept = price[:, None] / 2 * start
+    found, ahead, speed = start, start, 1.0
+    for _ in range(_STEPS):
+        slope = (curved @ ahead[:, :, None])[:, :, 0] - kept
+        step = _nearest(ahead - pace * slope)
+        faster = (1 + (1 + 4 * speed**2) ** 0.5) / 2
+        ahead = step + (speed - 1) / faster * (step - found)
+        found, speed = step, faster
+    return found
+
+
+def _nearest(wanted: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Per row the shares nearest to it: the same taken off each, none below zero."""
+    ordered = np.sort(wanted, axis=1)[:, ::-1]
+    # what is to be taken off so that just the k largest stay and sum to one
+    excess = (np.cumsum(ordered, axis=1) - 1) / np.arange(1, wanted.shape[1] + 1)
+    nearest: NDArray[np.float64] = np.maximum(wanted - excess.max(axis=1, keepdims=True), 0.0)
+    return nearest

@@ -18,27 +18,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.forecast.evaluation import measure, origins_of
-from migrator.forecast.ewma import Ewma
 from migrator.forecast.forecaster import Counts, Forecaster
 from migrator.forecast.informer.forecaster import InformerForecaster
-from migrator.forecast.last_mean import LastMean
+from migrator.forecast.levels import Ewma, LastMean
 from migrator.forecast.residuals import mended
 from migrator.forecast.ridge import Ridge
 from migrator.forecast.seasonal import Seasonal
 
 BACKTEST_WINDOWS = 30
 """The latest so many windows are forecast again: bursts are rare, and it is they that tell."""
-
 LEAST_WINDOWS = 4
 """A shorter history picks nobody: too little is before the windows to forecast."""
-
 MARGIN = 0.02
 """Of the loss: who is not better than the simple forecaster by more is not chosen."""
-
 _KEPT_CHOICES = 256
-
 _KEPT_LOSSES = 20_000
-
 Score = Callable[[Forecaster, Counts, int], float]
 """A loss in the last window of a history, lower is better; the forecaster sees what is before."""
 

@@ -9,8 +9,7 @@ from migrator.core.instance import Kind
 from migrator.core.share import Holding
 from migrator.live.tenant_run import TenantRun
 from migrator.live.window_clock import WindowClock
-from migrator.policies.equal_mig import equal_allocation
-from migrator.policies.equal_mps import EqualMps
+from migrator.policies.equal_shares import EqualMps, equal_allocation
 from migrator.policies.policy import Observation, Sharing
 
 

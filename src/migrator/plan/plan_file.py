@@ -10,7 +10,7 @@ from pydantic import Field
 from migrator.core.plan import Allocation, Plan, Retraining
 from migrator.io.json_file import read_json_file
 from migrator.io.strict import Count, Entry, Number, Parts, Position, validated
-from migrator.plan.instance_entry import InstanceEntry, instance_to_json
+from migrator.plan.problem_file import InstanceEntry, instance_to_json
 
 # A charge longer than a slot can push goodput below zero, so these may be negative.
 _Finite = Annotated[float, Field(allow_inf_nan=False)]

@@ -14,7 +14,7 @@ from pydantic import Discriminator, Field, Tag
 
 from migrator.core import catalogue
 from migrator.core.catalogue import Board
-from migrator.core.instance import Instance, Kind
+from migrator.core.instance import Instance, Kind, Task
 from migrator.core.placement import Placement, find_placement, placements
 from migrator.core.problem import Charge, Initial, Problem, RunningRetraining, Tenant
 from migrator.io.json_file import read_json_file
@@ -25,6 +25,7 @@ from migrator.io.strict import (
     Location,
     Number,
     Parts,
+    Position,
     listed,
     nearest,
     refuse,
@@ -33,11 +34,10 @@ from migrator.io.strict import (
     validated,
 )
 from migrator.io.tenants import by_size, no_such_size, require_names, sizes_remedy
-from migrator.plan.instance_entry import InstanceEntry, instance_to_json
 
 VERSION = 1
-
 _MIN_SLOT_S = 1e-6
+_Accuracy = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
 def _numbers_or_scenarios(value: object) -> str | None:
@@ -50,7 +50,6 @@ _Received = Annotated[
     Annotated[list[Number], Tag("<numbers>")] | Annotated[list[list[Number]], Tag("<scenarios>")],
     Discriminator(_numbers_or_scenarios),
 ]
-_Accuracy = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
 class _TenantEntry(Entry):
@@ -81,6 +80,30 @@ class _TenantEntry(Entry):
 class _RunningEntry(Entry):
     tenant: str = Field(description="the name of the tenant whose retraining runs")
     slots_left: Count = Field(description="the slots it still needs, a positive integer")
+
+
+class InstanceEntry(Entry):
+    """An instance as both files write it."""
+
+    start: Position = Field(description="its first memory slice, an integer of at least 0")
+    gpcs: Count = Field(description="its size in GPCs, an integer of at least 1")
+    task: str | None = Field(description='"TENANT/inference", "TENANT/retraining" or null')
+
+    def instance(self, location: Location) -> Instance:
+        """The instance; `location` is where this entry stands in its file."""
+        return Instance(self.start, self.gpcs, self._task((*location, "task")))
+
+    def _task(self, location: Location) -> Task | None:
+        if self.task is None:
+            return None
+        try:
+            return Task.parse(self.task)
+        except ValueError:
+            refuse(
+                location,
+                f"{shown(self.task)} is not a task",
+                'write "TENANT/inference", "TENANT/retraining" or null',
+            )
 
 
 class _InitialEntry(Entry):
@@ -347,3 +370,9 @@ def _require_match(instances: tuple[Instance, ...], retrainings: list[_RunningEn
                 f"no instance has the task {running.tenant}/retraining",
                 "add it to initial.instances",
             )
+
+
+def instance_to_json(instance: Instance) -> dict[str, object]:
+    """The instance as both files write it."""
+    task = None if instance.task is None else str(instance.task)
+    return {"start": instance.start, "gpcs": instance.gpcs, "task": task}

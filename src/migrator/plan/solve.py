@@ -5,16 +5,18 @@ The one entry for everybody who wants a plan (the CLI now, policies and the runt
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import cache
 
-from migrator.core.catalogue import board
+from migrator.core.catalogue import Board, board
 from migrator.core.errors import InfeasibleError, InputError, SolverError
+from migrator.core.instance import Instance, Kind
+from migrator.core.placement import multisets, placement_sets
 from migrator.core.plan import Plan
 from migrator.core.problem import Charge, Problem, Tenant
 from migrator.plan.check import check_plan
-from migrator.plan.feasible import require_feasible
 
 DEFAULT_SHARE = 0.01
 """Time limit as a share of the window, unless the user sets one: the paper's 1%."""
@@ -110,3 +112,180 @@ def ready(charge: Charge) -> None:
     """
     tiny = Tenant("tiny", ((1.0, 2.0),), {1: 1.0}, 0.5, 0.6, {1: 1}, 1.0, 1)
     _planner(charge)(Problem(board("A30-24GB"), 1.0, 2, charge, (tiny,)), 60.0, False)
+
+
+def require_feasible(problem: Problem) -> None:
+    """Raise InfeasibleError, naming the rule and the remedy, where no plan can exist."""
+    minimum = [_minimum(problem, index) for index in range(len(problem.tenants))]
+    _require_minimum_together(problem, minimum)
+    for index in range(len(problem.tenants)):
+        _require_long_window(problem, index)
+    _require_running_beside(problem, minimum)
+    for index in range(len(problem.tenants)):
+        _require_retraining_beside(problem, index, minimum)
+    _require_retrainings_together(problem, minimum)
+
+
+def _minimum(problem: Problem, index: int) -> int:
+    """The smallest instance that meets the tenant's min_gpcs."""
+    tenant = problem.tenants[index]
+    largest = problem.board.sizes[-1]
+    if tenant.min_gpcs > largest:
+        raise InfeasibleError(
+            f"tenants[{index}].min_gpcs: {tenant.name!r} must always hold an instance of "
+            f"{tenant.min_gpcs} GPCs or more, but the largest of {problem.board.name} has "
+            f"{largest}; lower min_gpcs"
+        )
+    allowed = [gpcs for gpcs in tenant.capability if gpcs >= tenant.min_gpcs]
+    if not allowed:
+        raise InfeasibleError(
+            f"tenants[{index}].capability: {tenant.name!r} must always hold an instance of "
+            f"min_gpcs {tenant.min_gpcs} or more, but no such size is in its capability; "
+            "add one or lower min_gpcs"
+        )
+    return min(allowed)
+
+
+def _require_minimum_together(problem: Problem, minimum: list[int]) -> None:
+    board = problem.board
+    most = max(len(each) for each in multisets(board))
+    if len(minimum) > most:
+        raise InfeasibleError(
+            f"tenants: every tenant must always hold an instance, but {board.name} holds at most "
+            f"{most} and there are {len(minimum)} tenants; remove some"
+        )
+    if not _fits(board, minimum):
+        raise InfeasibleError(
+            f"tenants: every tenant must always hold an instance of its min_gpcs, but "
+            f"{_sizes(minimum)} do not fit on {board.name} together; lower some min_gpcs, add "
+            "smaller sizes to capability or remove tenants"
+        )
+
+
+def _require_long_window(problem: Problem, index: int) -> None:
+    tenant = problem.tenants[index]
+    left = problem.slots_left(tenant)
+    if left is not None and left > problem.slots:
+        raise InfeasibleError(
+            f"initial.retrainings: the retraining of {tenant.name!r} must end inside the window, "
+            f"but it needs {left} more slots and slots is {problem.slots}; raise slots"
+        )
+    durations = _durations(problem, tenant)
+    if durations and min(durations.values()) > problem.slots:
+        raise InfeasibleError(
+            f"tenants[{index}].retraining_slots: the retraining of {tenant.name!r} must end "
+            f"inside the window, but it takes at least {min(durations.values())} slots and slots "
+            f"is {problem.slots}; raise slots or set retraining_slots to null"
+        )
+
+
+def _require_running_beside(problem: Problem, minimum: list[int]) -> None:
+    running = [instance for instance, _ in _running(problem)]
+    if not _fits(problem.board, minimum, running):
+        raise InfeasibleError(
+            f"initial.retrainings: a running retraining keeps its instance, but beside "
+            f"{', '.join(str(each) for each in running)} the tenants' minimum instances "
+            f"({_sizes(minimum)}) do not fit on {problem.board.name}; lower some min_gpcs or end "
+            "a retraining first"
+        )
+
+
+def _require_retraining_beside(problem: Problem, index: int, minimum: list[int]) -> None:
+    durations = _durations(problem, problem.tenants[index])
+    in_time = {gpcs: slots for gpcs, slots in durations.items() if slots <= problem.slots}
+    if not in_time or any(
+        _fits_late(problem, [*minimum, gpcs], problem.slots - slots)
+        for gpcs, slots in in_time.items()
+    ):
+        return
+    beside = "and the running retrainings " if _running(problem) else ""
+    raise InfeasibleError(
+        f"tenants[{index}].retraining_slots: the retraining of {problem.tenants[index].name!r} "
+        f"must run beside the tenants' minimum instances, but none of its sizes that end in time "
+        f"({_sizes(in_time)}) fits beside those ({_sizes(minimum)}) {beside}on "
+        f"{problem.board.name}; offer a smaller size, lower some min_gpcs or set "
+        "retraining_slots to null"
+    )
+
+
+def _fits_late(problem: Problem, sizes: list[int], latest: int) -> bool:
+    """Whether a retraining fits that starts as late as it can, when least is still running."""
+    still = [instance for instance, left in _running(problem) if left > latest]
+    return _fits(problem.board, sizes, still)
+
+
+def _require_retrainings_together(problem: Problem, minimum: list[int]) -> None:
+    """The slots of all retrainings must fit into what the minimum instances leave, slot by slot."""
+    widths = {gpcs: each.memory_slices for gpcs, each in problem.board.plain_profiles.items()}
+    _require_supply(problem, minimum, "instances", lambda _: 1)
+    _require_supply(problem, minimum, "GPCs", lambda gpcs: gpcs)
+    _require_supply(problem, minimum, "memory slices", lambda gpcs: widths[gpcs])
+
+
+def _require_supply(
+    problem: Problem, minimum: list[int], what: str, weight: Callable[[int], int]
+) -> None:
+    demand = sum(left * weight(instance.gpcs) for instance, left in _running(problem))
+    sizes = {instance.gpcs for instance, _ in _running(problem)}
+    for tenant in problem.tenants:
+        fitting = {
+            gpcs: slots
+            for gpcs, slots in _durations(problem, tenant).items()
+            if slots <= problem.slots and _fits(problem.board, [*minimum, gpcs])
+        }
+        demand += min((slots * weight(gpcs) for gpcs, slots in fitting.items()), default=0)
+        sizes.update(fitting)
+    at_once = _most_beside(problem.board, minimum, sizes, weight)
+    if demand > at_once * problem.slots:
+        raise InfeasibleError(
+            f"tenants: every retraining must end inside the window, but together they need at "
+            f"least {demand} slots x {what} and beside the tenants' minimum instances there are "
+            f"{at_once} in each of the {problem.slots} slots; raise slots, lower some min_gpcs or "
+            "set a retraining_slots to null"
+        )
+
+
+def _most_beside(
+    board: Board, minimum: list[int], sizes: Collection[int], weight: Callable[[int], int]
+) -> int:
+    """The most that instances of `sizes` can weigh at once beside the minimum instances."""
+    taken = Counter(minimum)
+    return max(
+        sum(weight(gpcs) for gpcs in (Counter(each) - taken).elements() if gpcs in sizes)
+        for each in multisets(board)
+        if taken <= Counter(each)
+    )
+
+
+def _fits(board: Board, sizes: Collection[int], fixed: Collection[Instance] = ()) -> bool:
+    """Whether instances of these sizes can be placed beside those that are fixed."""
+    held = {(each.start, each.gpcs) for each in fixed}
+    wanted = sorted(sizes)
+    for each in placement_sets(board):
+        if len(each) != len(held) + len(wanted):
+            continue
+        rest = [place.gpcs for place in each if (place.start, place.gpcs) not in held]
+        if sorted(rest) == wanted:
+            return True
+    return False
+
+
+def _durations(problem: Problem, tenant: Tenant) -> dict[int, int]:
+    """Size -> slots of the retraining the plan has to start; empty where there is none."""
+    if tenant.retraining_slots is None or not problem.must_retrain(tenant):
+        return {}
+    return dict(sorted(tenant.retraining_slots.items()))
+
+
+def _running(problem: Problem) -> list[tuple[Instance, int]]:
+    """Every retraining's instance held before slot 0, with the slots it still needs."""
+    held = problem.initial.instances if problem.initial else ()
+    return [
+        (each, problem.slots_left(problem.tenant(each.task.tenant)) or 0)
+        for each in held
+        if each.task is not None and each.task.kind is Kind.RETRAINING
+    ]
+
+
+def _sizes(sizes: Collection[int]) -> str:
+    return ", ".join(f"{gpcs}g" for gpcs in sizes)

@@ -27,9 +27,9 @@ from migrator.core.catalogue import Board
 from migrator.core.profile import INTERFERING_PART
 from migrator.core.service import Service
 from migrator.core.share import Share
-from migrator.policies import mps
+from migrator.policies import mps_workers
+from migrator.policies.mps_workers import PerService
 from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight, TenantView
-from migrator.policies.remembered import PerService
 
 GRID_PERCENT = 5.0
 SEEN_S = 3.0
@@ -100,8 +100,8 @@ def _level(service: Service, board: Board, steps: int) -> _Level:
     slowdown = 1 + service.profile.interference * beside
     # a batch that takes longer by a factor is one against an objective shorter by it
     slowed = replace(service, slo_s=service.slo_s / slowdown)
-    capability_rps = mps.capability_rps(slowed, board, percent) / slowdown
-    return _Level(steps, capability_rps, mps.serving(slowed, board, percent))
+    capability_rps = mps_workers.capability_rps(slowed, board, percent) / slowdown
+    return _Level(steps, capability_rps, mps_workers.serving(slowed, board, percent))
 
 
 def _load_rps(view: TenantView, menu: _Menu, slot_s: float, tasks: int) -> float:
@@ -156,7 +156,7 @@ def _training(waiting: Sequence[TenantView], steps: int) -> list[Share]:
         to = max(range(len(given)), key=lambda each: compute[each] / max(given[each], 1e-12))
         given[to] += 1
     return [
-        mps.training(view.name, many * GRID_PERCENT)
+        mps_workers.training(view.name, many * GRID_PERCENT)
         for view, many in zip(waiting, given, strict=True)
         if many
     ]

@@ -25,14 +25,20 @@ from dataclasses import dataclass, field
 from migrator.core.catalogue import Board
 from migrator.core.instance import Kind, Task
 from migrator.core.share import Share
-from migrator.policies import mps
-from migrator.policies.demand import mean_rate_rps
-from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight, TenantView
+from migrator.policies import mps_workers
+from migrator.policies.policy import (
+    Decision,
+    Observation,
+    Routing,
+    Sharing,
+    Sight,
+    TenantView,
+    mean_rate_rps,
+)
 
 STEP_PERCENT = 10.0
 """What a thief steals at a time."""
 _TINY = 1e-9
-
 _Shares = dict[Task, float]
 """Percent by job; jobs that run and cannot be resized are not in it."""
 
@@ -98,7 +104,7 @@ class _Stream:
         percent = self.running.percent if self.running else shares.get(task, 0.0)
         if percent < _TINY:
             return 0.0
-        whole_s = state.seconds.at(mps.sms_of(self.observation.board, percent))
+        whole_s = state.seconds.at(mps_workers.sms_of(self.observation.board, percent))
         needs_s = (1 - state.done) * whole_s + (0.0 if self.running else self.view.overhead_s)
         left_s = self.observation.slots_left * self.observation.slot_s
         if needs_s > left_s:
@@ -116,7 +122,7 @@ class _Stream:
 
     def _capability_rps(self, percent: float) -> float:
         if percent not in self.known_rps:
-            self.known_rps[percent] = mps.capability_rps(
+            self.known_rps[percent] = mps_workers.capability_rps(
                 self.view.service, self.observation.board, percent
             )
         return self.known_rps[percent]
@@ -156,11 +162,14 @@ def _held(stream: _Stream, shares: _Shares, board: Board) -> tuple[Share, ...]:
     view = stream.view
     serving = shares[Task(view.name, Kind.INFERENCE)]
     if stream.running:
-        return (*mps.serving(view.service, board, serving), stream.running)
+        return (*mps_workers.serving(view.service, board, serving), stream.running)
     training = shares.get(Task(view.name, Kind.RETRAINING), 0.0)
     if stream.retrained(shares) <= view.accuracy:
-        return mps.serving(view.service, board, serving + training)
-    return (*mps.serving(view.service, board, serving), mps.training(view.name, training))
+        return mps_workers.serving(view.service, board, serving + training)
+    return (
+        *mps_workers.serving(view.service, board, serving),
+        mps_workers.training(view.name, training),
+    )
 
 
 POLICIES = (Ekya(),)

@@ -40,9 +40,9 @@ from migrator.core.catalogue import Board
 from migrator.core.profile import INTERFERING_PART
 from migrator.core.service import Service
 from migrator.core.share import Share
-from migrator.policies import mps
+from migrator.policies import mps_workers
+from migrator.policies.mps_workers import PerService
 from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight, TenantView
-from migrator.policies.remembered import PerService
 
 PERCENTS = (20.0, 40.0, 50.0, 60.0, 80.0, 100.0)
 EPOCH_S = 20.0
@@ -96,7 +96,7 @@ class _Model:
         key = (percent, turns, beside)
         if key not in self.known_rps:
             slower = TURNS / turns * (self._slowdown(percent) if beside else 1.0)
-            served_rps = mps.capability_rps(self._slower(slower), self.board, percent)
+            served_rps = mps_workers.capability_rps(self._slower(slower), self.board, percent)
             self.known_rps[key] = served_rps / slower
         return self.known_rps[key]
 
@@ -119,7 +119,7 @@ class _Model:
     def serving(self, percent: float, duty: float) -> list[Share]:
         """Its processes on a share for a part of the time."""
         slowed = self._slower(self._slowdown(percent) / duty)
-        shares = mps.serving(slowed, self.board, percent)
+        shares = mps_workers.serving(slowed, self.board, percent)
         return [replace(each, duty=duty) for each in shares]
 
     def _slower(self, factor: float) -> Service:
@@ -166,7 +166,7 @@ _Demands = Sequence[tuple[_Model, float]]
 def _rate_rps(view: TenantView, observation: Observation) -> float:
     """The moving average at the boundary before the last one, or of what there is."""
     if not len(view.history):
-        equal_rps = mps.capability_rps(
+        equal_rps = mps_workers.capability_rps(
             view.service, observation.board, 100 / len(observation.tenants)
         )
         return max(1 / EPOCH_S, equal_rps)
@@ -249,7 +249,9 @@ def _shares(partitions: list[_Partition], waiting: Sequence[str]) -> Iterable[Sh
     percent = 100 - sum(each.needs for each in partitions)
     if percent > 1e-9:
         serving = [share for each in partitions for share in _in_turns(each, each.needs)]
-        return _numbered([*serving, *(mps.training(n, percent / len(waiting)) for n in waiting)])
+        return _numbered(
+            [*serving, *(mps_workers.training(n, percent / len(waiting)) for n in waiting)]
+        )
     return _numbered(_between_turns(partitions, waiting))
 
 
@@ -267,7 +269,7 @@ def _between_turns(partitions: list[_Partition], waiting: Sequence[str]) -> Iter
             yield from model.serving(chosen.percent, turns / TURNS)
         duty = (TURNS - sum(needed)) / TURNS / len(waiting)
         for name in waiting:
-            yield replace(mps.training(name, chosen.percent), duty=duty)
+            yield replace(mps_workers.training(name, chosen.percent), duty=duty)
 
 
 def _in_turns(partition: _Partition, percent: float) -> Iterable[Share]:

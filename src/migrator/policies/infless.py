@@ -29,9 +29,9 @@ from migrator.core.catalogue import Board
 from migrator.core.instance import Kind, Task
 from migrator.core.service import Service
 from migrator.core.share import Share
-from migrator.policies import mps
+from migrator.policies import mps_workers
+from migrator.policies.mps_workers import PerService
 from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight, TenantView
-from migrator.policies.remembered import PerService
 
 PERCENTS = (10.0, 20.0, 30.0, 40.0, 50.0)
 BATCHES = (1, 2, 4, 8, 16, 32)
@@ -61,7 +61,9 @@ class Infless:
         serving = [share for pool in pools for share in pool.shares]
         waiting = [view.name for view in observation.tenants if view.retraining]
         left = 100 - sum(share.percent for share in serving)
-        training = [mps.training(name, left / len(waiting)) for name in waiting if left > 1e-9]
+        training = [
+            mps_workers.training(name, left / len(waiting)) for name in waiting if left > 1e-9
+        ]
         return Decision(((*serving, *training),))
 
 
@@ -217,7 +219,7 @@ def _at(menu: _Menu, percent: float) -> _Config:
 
 def _feasible(service: Service, board: Board, percent: float) -> list[_Config]:
     """Every batch that keeps the objective on a share."""
-    sms = mps.sms_of(board, percent)
+    sms = mps_workers.sms_of(board, percent)
     found = []
     for batch in sorted({min(each, service.batch) for each in BATCHES}):
         exec_s = service.latency_s(batch, sms)

@@ -23,18 +23,14 @@ from migrator.core.placement import (
     placement_sets,
 )
 from migrator.core.service import Service
-from migrator.policies.policy import Observation
-from migrator.policies.retrainings import running
+from migrator.policies.policy import Observation, running
 
 NOTHING: Multiset = ()
 """What a task holds that waits."""
-
 Worth = tuple[float, ...]
 """Compared place by place, the first one first."""
-
 _DIGITS = 9
 """Worths that differ only beyond them are equal: rounding must not move an instance."""
-
 _Spot = tuple[int, int]
 """Start and GPCs of an instance."""
 

@@ -24,7 +24,6 @@ import numpy as np
 
 from migrator.core.instance import Kind, Task
 from migrator.core.placement import Multiset
-from migrator.policies.demand import last_window
 from migrator.policies.layouts import (
     Wish,
     Worth,
@@ -33,8 +32,16 @@ from migrator.policies.layouts import (
     retraining_wish,
     usable_sizes,
 )
-from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight, TenantView
-from migrator.policies.retrainings import waiting
+from migrator.policies.policy import (
+    Decision,
+    Observation,
+    Routing,
+    Sharing,
+    Sight,
+    TenantView,
+    last_window,
+    waiting,
+)
 
 _Slowdowns = dict[int, float]
 """GPCs -> how much slower a job is there than on the whole board."""

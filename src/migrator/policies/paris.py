@@ -31,14 +31,21 @@ from migrator.core.catalogue import Board
 from migrator.core.instance import Kind, Task
 from migrator.core.placement import Multiset
 from migrator.core.service import Service
-from migrator.policies.demand import mean_rate_rps
 from migrator.policies.layouts import Wish, Worth, best_allocation, inference_wish, retraining_wish
-from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight, TenantView
-from migrator.policies.retrainings import remaining_s, waiting
+from migrator.policies.policy import (
+    Decision,
+    Observation,
+    Routing,
+    Sharing,
+    Sight,
+    TenantView,
+    mean_rate_rps,
+    remaining_s,
+    waiting,
+)
 
 LEVEL = 0.8
 """The part of the highest throughput at which utilisation counts as levelled off."""
-
 _Ratio = Callable[[Multiset], float]
 """What a task holds -> its capability over its demand."""
 

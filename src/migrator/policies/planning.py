@@ -10,8 +10,7 @@ from migrator.core.instance import Instance, Kind, Task
 from migrator.core.plan import Plan
 from migrator.core.problem import Charge, Initial, Problem, RunningRetraining, Tenant
 from migrator.plan.solve import make_plan
-from migrator.policies.policy import Observation, TenantView
-from migrator.policies.retrainings import remaining_s, running, waiting
+from migrator.policies.policy import Observation, TenantView, remaining_s, running, waiting
 
 
 def planned(observation: Observation, charge: Charge) -> tuple[Problem, Plan]:

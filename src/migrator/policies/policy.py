@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from migrator.core.catalogue import Board
 from migrator.core.curve import Curve
+from migrator.core.instance import Instance
 from migrator.core.plan import Plan
 from migrator.core.problem import Problem
 from migrator.core.service import Service
@@ -149,3 +150,41 @@ class Policy(Protocol):
     def decide(self, observation: Observation) -> Decision:
         """What every task gets from now on."""
         ...
+
+
+def last_window(observation: Observation, view: TenantView) -> NDArray[np.float64]:
+    """Requests per slot over the length of a window, up to now; shorter while less is known."""
+    return view.history[-observation.slots :]
+
+
+def mean_rate_rps(observation: Observation, view: TenantView) -> float | None:
+    """Requests per second over that time; None where nothing has been seen yet."""
+    recent = last_window(observation, view)
+    return float(recent.mean()) / observation.slot_s if len(recent) else None
+
+
+def running(observation: Observation) -> dict[str, Instance]:
+    """Tenant -> the instance that its retraining runs on and has to keep."""
+    return {
+        view.name: view.retraining.holding
+        for view in observation.tenants
+        if view.retraining is not None and isinstance(view.retraining.holding, Instance)
+    }
+
+
+def waiting(observation: Observation) -> tuple[TenantView, ...]:
+    """The tenants that have something to retrain which does not run yet."""
+    busy = running(observation)
+    return tuple(
+        view
+        for view in observation.tenants
+        if view.retraining is not None and view.name not in busy
+    )
+
+
+def remaining_s(view: TenantView, sms: float) -> float:
+    """Seconds the tenant's retraining still takes on `sms` SMs, its start included."""
+    state = view.retraining
+    assert state is not None, f"{view.name} has nothing to retrain"
+    start_s = 0.0 if state.done > 0 and state.holding is not None else view.overhead_s
+    return start_s + (1 - state.done) * state.seconds.at(sms)

@@ -33,8 +33,17 @@ from migrator.policies.layouts import (
     relative_capabilities,
     retraining_wish,
 )
-from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight, TenantView
-from migrator.policies.retrainings import remaining_s, running, waiting
+from migrator.policies.policy import (
+    Decision,
+    Observation,
+    Routing,
+    Sharing,
+    Sight,
+    TenantView,
+    remaining_s,
+    running,
+    waiting,
+)
 
 GPCS = 7
 """Of the boards the splits are made for."""

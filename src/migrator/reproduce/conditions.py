@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from migrator.core.catalogue import board
 from migrator.core.profiles import profile
 from migrator.core.service import Service
-from migrator.policies.mps import capability_rps, sms_of
+from migrator.policies.mps_workers import capability_rps, sms_of
 from migrator.report.page import Table
 from migrator.reproduce.evaluation import PAPERS_PEERS, SHORT, Evaluation, Measured
 from migrator.reproduce.experiment import Figures, Outcomes, Setting

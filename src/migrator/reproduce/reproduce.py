@@ -6,10 +6,9 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 
 from migrator.core.outcome import RunOutcome
 from migrator.core.problem import Charge
-from migrator.policies.migrator import Migrator
+from migrator.policies.migrator import Migrator, Replanned
 from migrator.policies.policy import Policy
 from migrator.policies.registry import policy
-from migrator.policies.replanned import Replanned
 from migrator.report.page import Page
 from migrator.reproduce.experiment import Experiment, Figures, Outcomes, Setting
 from migrator.reproduce.registry import experiment, experiments

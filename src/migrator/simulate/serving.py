@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.plan.compiled import compiled
+from migrator.plan.kernels import compiled
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.int64]

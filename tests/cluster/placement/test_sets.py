@@ -16,7 +16,7 @@ from migrator.core.catalogue import Board, boards
 from migrator.core.cluster import ClusterScenario, Rules
 from migrator.core.errors import InfeasibleError
 from migrator.core.placement import multisets
-from migrator.plan.feasible import require_feasible
+from migrator.plan.solve import require_feasible
 
 TENANTS = [
     tenant("small", rps=300, count=4, retraining=None),

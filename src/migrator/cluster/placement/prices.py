@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from migrator.cluster.placement.worth import Floats, Worth, answers, offered, used
-from migrator.plan.exact.ascent import LAST_STEP, move
+from migrator.plan.exact.prices import LAST_STEP, move
 
 POOLED_STEPS, OWN_STEPS = 200, 100
 """Steps for the whole cluster, and for one set of tenants or another load."""

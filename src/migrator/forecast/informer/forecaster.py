@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from migrator.core.errors import InputError, MigratorError
 from migrator.forecast.forecaster import Counts
-from migrator.forecast.last_mean import LastMean
+from migrator.forecast.levels import LastMean
 
 if TYPE_CHECKING:
     from migrator.forecast.informer.trained import TrainedInformer
@@ -31,16 +31,12 @@ if TYPE_CHECKING:
 
 GROWTH = 1.5
 """A history that has grown so many times is worth training on again."""
-
 KEPT = 256
 """Models, 40 MB in all; a backtest asks for about five lengths of each tenant's history."""
-
 _FAILURES = (MigratorError, ValueError, ArithmeticError, RuntimeError, MemoryError)
 """What may go wrong in training: bad input, no solution, torch, no memory."""
-
 _KEEPING = threading.Lock()
 """Trainings in threads keep their models one at a time."""
-
 _log = logging.getLogger(__name__)
 
 
@@ -187,7 +183,7 @@ def _least_slots(window_slots: int) -> int:
 def saved(path: Path) -> SavedInformer:
     """The forecaster `informer:FILE`."""
     require_torch("informer")
-    from migrator.forecast.informer.file import load
+    from migrator.forecast.informer.trained import load
 
     return SavedInformer(load(path), f"informer:{path}")
 

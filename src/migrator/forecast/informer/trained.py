@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import json
+import os
+import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from migrator.core.errors import InputError
 from migrator.forecast.forecaster import Counts
-from migrator.forecast.informer.examples import past_of
 from migrator.forecast.informer.network import Informer, Shape
-from migrator.forecast.reaching import Reaching
-from migrator.forecast.residuals import Origins, scenarios
-from migrator.forecast.ridge import Ridge
+from migrator.forecast.residuals import Origins, Reaching, scenarios
+from migrator.forecast.ridge import Ridge, level_and_scale, over_scale
+
+_MOST = 8.0
+"""Deviations beyond so many levels look alike: one burst must not drown the rest."""
+VERSION = 2
+"""2: the ridge regression that is corrected has several levels."""
+_KIND = b"migrator informer "
+_FIRST = 80
+"""The first line is shorter."""
 
 
 def data_hash(history: Counts) -> str:
@@ -90,3 +103,133 @@ def answer(network: Informer, past: NDArray[np.float32]) -> NDArray[np.float64]:
     with one_thread(), torch.inference_mode():
         said: NDArray[np.float64] = network(torch.from_numpy(past)).numpy().astype(np.float64)
     return said
+
+
+class Examples(NamedTuple):
+    """One row per origin."""
+
+    past: NDArray[np.float32]
+    wanted: NDArray[np.float32]
+    """What came less what the ridge regression foretold, over the scale."""
+    scale: NDArray[np.float64]
+    base: NDArray[np.float64]
+    came: NDArray[np.float64]
+
+    def rows(self, wanted: slice) -> Examples:
+        """Some of them."""
+        return Examples(
+            self.past[wanted],
+            self.wanted[wanted],
+            self.scale[wanted],
+            self.base[wanted],
+            self.came[wanted],
+        )
+
+
+def past_of(
+    history: Counts, origins: Origins, lookback: int, window_slots: int
+) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    """Per origin the lookback about its level, and the scale it is measured in."""
+    level, scale = level_and_scale(history, origins, window_slots)
+    seen = history[origins[:, None] - lookback + np.arange(lookback)] - level[:, None]
+    return np.minimum(over_scale(seen, scale), _MOST).astype(np.float32), scale
+
+
+def examples_of(history: Counts, origins: Origins, lookback: int, ahead: int) -> Examples:
+    """The examples at these origins; their answers are in the history."""
+    past, scale = past_of(history, origins, lookback, ahead)
+    base = Ridge().points(history, origins, ahead, ahead)
+    came: Counts = history[origins[:, None] + np.arange(ahead)]
+    wanted = over_scale(came - base, scale).astype(np.float32)
+    return Examples(past, wanted, scale, base, came)
+
+
+def save(model: TrainedInformer, path: Path) -> None:
+    """Write the model; a failure leaves no file that looks whole."""
+    header = {
+        "shape": model.shape.as_dict(),
+        "slot_s": model.slot_s,
+        "trust": model.trust,
+        "level": "mean of the last window; deviations over it, at least 0.05 of the mean so far",
+        "base": "ridge",
+        "data_hash": model.data_hash,
+        "summary": asdict(model.summary),
+    }
+    arrays = {name: each.numpy() for name, each in model.network.state_dict().items()}
+    packed = io.BytesIO()
+    np.savez(packed, allow_pickle=False, **arrays)
+    body = json.dumps(header).encode() + b"\n" + packed.getvalue()
+    checksum = hashlib.sha256(body).hexdigest().encode()
+    _write(path, b"%s%d\n%s\n%s" % (_KIND, VERSION, checksum, body))
+
+
+def _write(path: Path, content: bytes) -> None:
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
+    try:
+        unfinished.write_bytes(content)
+        unfinished.replace(path)
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be written ({error.strerror or error}); name another file"
+        ) from error
+    finally:
+        with suppress(OSError):
+            unfinished.unlink()
+
+
+def load(path: Path) -> TrainedInformer:
+    """The model in a file; InputError where it is none, of another version, or damaged."""
+    header, arrays = _parts(path, _content(path))
+    try:
+        shape = Shape(**header["shape"])
+        network = Informer(shape)
+        network.load_state_dict({name: torch.from_numpy(each) for name, each in arrays.items()})
+        network.eval()
+        return TrainedInformer(
+            network,
+            float(header["slot_s"]),
+            float(header["trust"]),
+            str(header["data_hash"]),
+            Summary(**header["summary"]),
+        )
+    except (KeyError, TypeError, ValueError, RuntimeError, InputError) as error:
+        raise InputError(
+            f"{path}: its weights do not fit its header; train the model again"
+        ) from error
+
+
+def _content(path: Path) -> bytes:
+    """What follows the checksum, if that is right."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror or error}); name a file that "
+            "`migrator forecast train` wrote"
+        ) from error
+    first, _, rest = content.partition(b"\n")
+    if not first.startswith(_KIND) or len(first) > _FIRST:
+        raise InputError(f"{path}: is no saved model; name one `migrator forecast train` wrote")
+    if first != _KIND + str(VERSION).encode():
+        said = first[len(_KIND) :].decode(errors="replace")
+        raise InputError(
+            f"{path}: is of version {said}, and this release reads {VERSION}; train it again"
+        )
+    checksum, _, body = rest.partition(b"\n")
+    if hashlib.sha256(body).hexdigest().encode() != checksum:
+        _damaged(path)
+    return body
+
+
+def _parts(path: Path, body: bytes) -> tuple[Any, dict[str, NDArray[Any]]]:
+    """Header and weights."""
+    header, _, packed = body.partition(b"\n")
+    try:
+        with np.load(io.BytesIO(packed), allow_pickle=False) as arrays:
+            return json.loads(header), dict(arrays)
+    except (ValueError, OSError, zipfile.BadZipFile, UnicodeDecodeError):
+        _damaged(path)
+
+
+def _damaged(path: Path) -> NoReturn:
+    raise InputError(f"{path}: is damaged or cut short; copy it again or train the model again")

@@ -19,27 +19,25 @@ from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
 from migrator.forecast.forecaster import Counts
-from migrator.forecast.informer.examples import Examples, examples_of
 from migrator.forecast.informer.network import Informer, Shape
 from migrator.forecast.informer.trained import (
+    Examples,
     Summary,
     TrainedInformer,
     answer,
     data_hash,
+    examples_of,
     one_thread,
 )
-from migrator.forecast.last_mean import LastMean
+from migrator.forecast.levels import LastMean
 from migrator.forecast.residuals import Origins
 
 _VALIDATION = 0.25
 """Of the history: its end."""
-
 _ONE_AT_A_TIME = threading.Lock()
 """Threads share torch's random numbers, and two trainings would only be in each other's way."""
-
 _LEAST_JUDGED_WINDOWS = 8
 """A shorter validation part cannot tell a gain from luck."""
-
 _LEAST_GAIN = 0.002
 """Of the squared error on the validation part: for less the network is not worth its risk."""
 

@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from migrator.plan.exact.bounds import Bounds
-from migrator.plan.exact.expand import Labels, Tops, expand
-from migrator.plan.exact.schedule import Schedule, Start
-from migrator.plan.exact.space import Ints, Space
+from migrator.plan.exact.expand import DONE, WAITING, Labels, Tops, expand, transition
+from migrator.plan.exact.prices import Bounds
+from migrator.plan.exact.space import Ints, Schedule, Space, SpaceArrays, Start, occupied_by
 from migrator.plan.exact.tables import NEVER, Tables
-from migrator.plan.exact.transition import DONE, WAITING
+from migrator.plan.kernels import compiled
 
 EAGER = 1e15
 """Weight of a tenant that still waits in a pass that only wants to arrive."""
@@ -186,3 +185,35 @@ class LabelSearch:
             return Start(place, 0, end)
         size = self._space.geometry.place_size[place]
         return Start(place, end - int(self._tables.durations[m, size]), end)
+
+
+def best_path(space: Space, tables: Tables, schedule: Schedule) -> tuple[float, Ints]:
+    """Goodput of the best sequence of joint patterns around `schedule`, and the sequence."""
+    slots = tables.keep.shape[2]
+    status = np.full((slots, len(schedule)), WAITING, np.int64)
+    for m, start in enumerate(schedule):
+        status[0 if start is None else start.end :, m] = DONE
+    value, path = _path(status, occupied_by(space, schedule, slots), space.arrays, tables)
+    return float(value), path
+
+
+@compiled
+def _path(status: Ints, occupied: Ints, space: SpaceArrays, tables: Tables) -> tuple[float, Ints]:
+    slots, joints = status.shape[0], space.joint.shape[0]
+    origins = np.empty((slots, joints), np.int64)
+    value, base = np.zeros(joints), np.empty(joints)
+    for slot in range(slots):
+        mask = occupied[slot]
+        transition(slot, status[slot], mask, space, tables, value, base, origins[slot])
+        value[:] = NEVER
+        for j in space.fitting[mask]:
+            if j < 0:
+                break
+            value[j] = base[j]
+    path = np.empty(slots, np.int64)
+    best = np.argmax(value)
+    j = best
+    for slot in range(slots - 1, -1, -1):
+        path[slot] = j
+        j = origins[slot, j]
+    return value[best], path

@@ -18,14 +18,12 @@ from migrator.core.instance import Instance, Kind, Task
 from migrator.core.placement import Multiset
 from migrator.core.plan import Allocation
 from migrator.core.problem import Problem
-from migrator.plan.exact.schedule import Schedule
-from migrator.plan.exact.space import Geometry, Ints, Space
+from migrator.plan.exact.space import Geometry, Ints, Schedule, Space
 
 KEPT, ON_IDLE = 4, 1
 """What a GPC is worth that stays in place, and one that is new but was idle before."""
 REMEMBERED = 24
 """Layouts of the stretch before that are carried on; more changed nothing measurable."""
-
 Owners = npt.NDArray[np.int8]
 """[layout, placement] -> tenant that holds it for inference, -1 nobody"""
 

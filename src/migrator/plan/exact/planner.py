@@ -14,13 +14,17 @@ from collections.abc import Callable
 from migrator.core.errors import InfeasibleError, SolverError
 from migrator.core.plan import Plan
 from migrator.core.problem import Problem
-from migrator.plan.exact.bounds import tabulate_bounds
-from migrator.plan.exact.inference import best_path
-from migrator.plan.exact.labels import LabelSearch
+from migrator.plan.exact.labels import LabelSearch, best_path
 from migrator.plan.exact.layout import lay_out
-from migrator.plan.exact.prices import find_prices
-from migrator.plan.exact.schedule import Schedule, occupied_by, retrainings_of, running_of
-from migrator.plan.exact.space import Space, build_space
+from migrator.plan.exact.prices import find_prices, tabulate_bounds
+from migrator.plan.exact.space import (
+    Schedule,
+    Space,
+    build_space,
+    occupied_by,
+    retrainings_of,
+    running_of,
+)
 from migrator.plan.exact.tables import NEVER, Tables, build_tables
 
 WIDTHS_FEW = (24, 192, 32768)

@@ -30,6 +30,7 @@ from migrator.core.placement import (
     placement_sets,
     placements,
 )
+from migrator.core.plan import Retraining
 from migrator.core.problem import Problem
 
 Ints = npt.NDArray[np.int64]
@@ -320,3 +321,49 @@ def _kept_classes(joint: Ints) -> Ints:
         chosen = [m for m in range(tenants) if subset >> m & 1]
         classes[subset] = np.unique(joint[:, chosen], axis=0, return_inverse=True)[1].ravel()
     return classes
+
+
+@dataclass(frozen=True)
+class Start:
+    """A retraining: placement index, first slot, first slot after it."""
+
+    place: int
+    begin: int
+    end: int
+
+
+Schedule = tuple[Start | None, ...]
+"""Per tenant; None where nothing retrains."""
+
+
+def running_of(problem: Problem, space: Space) -> Schedule:
+    """The retrainings that are under way at slot 0."""
+    running: list[Start | None] = []
+    for tenant in problem.tenants:
+        left = problem.slots_left(tenant)
+        if left is None or problem.initial is None:
+            running.append(None)
+            continue
+        task = Task(tenant.name, Kind.RETRAINING)
+        held = next(each for each in problem.initial.instances if each.task == task)
+        spots = [(place.start, place.gpcs) for place in space.geometry.places]
+        running.append(Start(spots.index((held.start, held.gpcs)), 0, left))
+    return tuple(running)
+
+
+def occupied_by(space: Space, schedule: Schedule, slots: int) -> Ints:
+    """[slot]: the slices that the schedule's retrainings occupy, as a mask."""
+    masks = np.zeros(slots, np.int64)
+    for start in schedule:
+        if start is not None:
+            masks[start.begin : start.end] |= space.geometry.place_mask[start.place]
+    return masks
+
+
+def retrainings_of(problem: Problem, space: Space, schedule: Schedule) -> tuple[Retraining, ...]:
+    """The schedule in the plan's words."""
+    return tuple(
+        Retraining(tenant.name, start.begin, start.end, space.geometry.places[start.place].gpcs)
+        for tenant, start in zip(problem.tenants, schedule, strict=True)
+        if start is not None
+    )

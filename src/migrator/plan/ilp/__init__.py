@@ -38,8 +38,7 @@ Error 5 (requests still queued from the slot before) is no formula of the plan: 
 carries the queue.
 """
 
-from migrator.plan.ilp.backend import Status
 from migrator.plan.ilp.model import Group, Model
-from migrator.plan.ilp.solve import Formulation, IlpOutcome, build_ilp, solve_ilp
+from migrator.plan.ilp.solve import Formulation, IlpOutcome, Status, build_ilp, solve_ilp
 
 __all__ = ["Formulation", "Group", "IlpOutcome", "Model", "Status", "build_ilp", "solve_ilp"]

@@ -14,13 +14,17 @@ import numpy as np
 
 from migrator.core.instance import Kind, Task
 from migrator.core.plan import Allocation, Plan, Retraining
-from migrator.plan.ilp.layout import (
-    Demand,
-    Holding,
-    allocation_of,
-    holding_before,
-    holdings_of,
-    lay_out,
+from migrator.plan.ilp.constraints import (
+    RetrainingColumns,
+    add_choice,
+    add_instance_sharing,
+    add_patterns,
+    add_retraining,
+    pattern_number,
+    read_retrainings,
+    size_terms,
+    stage_of,
+    write_retrainings,
 )
 from migrator.plan.ilp.model import (
     ABSENT,
@@ -32,21 +36,17 @@ from migrator.plan.ilp.model import (
     ModelBuilder,
     Terms,
 )
-from migrator.plan.ilp.patterns import (
-    add_choice,
-    add_instance_sharing,
-    add_patterns,
-    pattern_number,
-    size_terms,
-    stage_of,
+from migrator.plan.ilp.tables import (
+    PRE,
+    Demand,
+    Holding,
+    Tables,
+    TenantTable,
+    allocation_of,
+    holding_before,
+    holdings_of,
+    lay_out,
 )
-from migrator.plan.ilp.retraining import (
-    RetrainingColumns,
-    add_retraining,
-    read_retrainings,
-    write_retrainings,
-)
-from migrator.plan.ilp.tables import PRE, Tables, TenantTable
 
 
 @dataclass(frozen=True)

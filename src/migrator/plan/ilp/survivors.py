@@ -17,7 +17,18 @@ import numpy as np
 from migrator.core.instance import Kind, Task
 from migrator.core.placement import Placement
 from migrator.core.plan import Allocation, Plan, Retraining
-from migrator.plan.ilp.layout import Holding, allocation_of, holdings_of
+from migrator.plan.ilp.constraints import (
+    RetrainingColumns,
+    add_choice,
+    add_instance_sharing,
+    add_patterns,
+    add_retraining,
+    pattern_number,
+    read_retrainings,
+    size_terms,
+    stage_of,
+    write_retrainings,
+)
 from migrator.plan.ilp.model import (
     ABSENT,
     FloatArray,
@@ -27,21 +38,15 @@ from migrator.plan.ilp.model import (
     ModelBuilder,
     Terms,
 )
-from migrator.plan.ilp.patterns import (
-    add_choice,
-    add_instance_sharing,
-    add_patterns,
-    pattern_number,
-    size_terms,
-    stage_of,
+from migrator.plan.ilp.tables import (
+    Holding,
+    Tables,
+    TenantTable,
+    allocation_of,
+    expected_throughput,
+    holdings_of,
+    pieces,
 )
-from migrator.plan.ilp.retraining import (
-    RetrainingColumns,
-    add_retraining,
-    read_retrainings,
-    write_retrainings,
-)
-from migrator.plan.ilp.tables import Tables, TenantTable, expected_throughput, pieces
 
 _NEGLIGIBLE = 1e-9
 """Shares below this are the rounding of overhead / slot length, and below HiGHS's notice."""

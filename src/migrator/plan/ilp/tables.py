@@ -7,20 +7,34 @@ and so the charge of a change are constants of the pattern.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
-from migrator.core.errors import InputError
-from migrator.core.instance import Kind
-from migrator.core.placement import Multiset, Placement, find_placement, multisets, placements
+from migrator.core.catalogue import Board
+from migrator.core.errors import InputError, PlanError, SolverError
+from migrator.core.instance import Instance, Kind, Task
+from migrator.core.placement import (
+    Multiset,
+    Placement,
+    PlacementSet,
+    find_placement,
+    multiset_of,
+    multisets,
+    placement_sets,
+    placements,
+)
+from migrator.core.plan import Allocation, Plan
 from migrator.core.problem import Problem, Tenant
 from migrator.plan.ilp.model import FloatArray
 
 PRE, POST = 0, 1
 """The stages of a tenant: before and after its completed retraining."""
+Holding = dict[Placement, Task]
+"""What every used placement of one slot holds."""
 
 
 @dataclass(frozen=True)
@@ -209,3 +223,99 @@ def _running(problem: Problem, tenant: Tenant) -> Running | None:
         f"initial.retrainings: {tenant.name} has no instance with task "
         f"{tenant.name}/retraining in initial.instances; add the one it runs on"
     )
+
+
+@dataclass(frozen=True)
+class Demand:
+    """One slot without places: sizes per inference task, places of running retrainings."""
+
+    inference: dict[Task, Multiset]
+    retraining: dict[Task, Placement]
+
+
+def lay_out(board: Board, demand: Demand, before: Holding) -> Holding:
+    """Places for one slot's instances that leave as many as possible where they were.
+
+    Charge `paper` lets inference move for free, but a plan that moves nothing without need
+    is easier to read and to act on. Deterministic: the first of the best placement sets.
+    """
+    fixed = frozenset(demand.retraining.values())
+    sizes = [size for pattern in demand.inference.values() for size in pattern]
+    wanted = tuple(sorted([*sizes, *(each.gpcs for each in fixed)], reverse=True))
+    layouts = [
+        _assign(sorted(set(each) - fixed), demand, before)
+        for each in _by_multiset(board).get(wanted, ())
+        if fixed.issubset(each)
+    ]
+    if not layouts:
+        raise SolverError(
+            "the solver's answer cannot be laid on the slices although its rows ask for it; "
+            "report the problem file, and use --solver exact meanwhile"
+        )
+    return max(layouts, key=lambda each: len(each.items() & before.items()))
+
+
+@cache
+def _by_multiset(board: Board) -> dict[Multiset, list[PlacementSet]]:
+    found: defaultdict[Multiset, list[PlacementSet]] = defaultdict(list)
+    for each in placement_sets(board):
+        found[multiset_of(each)].append(each)
+    return dict(found)
+
+
+def _assign(free: list[Placement], demand: Demand, before: Holding) -> Holding:
+    """`free` placements to tasks by size; who held one before has the first claim to it."""
+    holding: Holding = {where: task for task, where in demand.retraining.items()}
+    needs = {task: Counter(pattern) for task, pattern in demand.inference.items()}
+
+    def give(where: Placement, task: Task) -> None:
+        holding[where] = task
+        needs[task][where.gpcs] -= 1
+
+    for where in free:
+        owner = before.get(where)
+        if owner is not None and owner in needs and needs[owner][where.gpcs] > 0:
+            give(where, owner)
+    for where in free:
+        if where not in holding:
+            give(where, next(task for task in needs if needs[task][where.gpcs] > 0))
+    return holding
+
+
+def allocation_of(holding: Holding) -> Allocation:
+    """The slot's instances, by start."""
+    return Allocation(
+        tuple(Instance(each.start, each.gpcs, holding[each]) for each in sorted(holding))
+    )
+
+
+def holding_before(problem: Problem) -> Holding:
+    """What is held before slot 0, as far as it has a task."""
+    return _holding(problem, problem.initial.instances if problem.initial else ())
+
+
+def holdings_of(problem: Problem, plan: Plan) -> list[Holding]:
+    """What every slot of the plan holds."""
+    if len(plan.slots) != problem.slots:
+        raise PlanError(
+            f"the start plan has {len(plan.slots)} slots and the window {problem.slots}; "
+            "give a plan of this problem or none"
+        )
+    return [_holding(problem, each.instances) for each in plan.slots]
+
+
+def _holding(problem: Problem, instances: tuple[Instance, ...]) -> Holding:
+    holding: Holding = {}
+    for each in instances:
+        where = find_placement(problem.board, each.start, each.gpcs)
+        if where is None:
+            raise PlanError(f"{problem.board.name} has no place for {each}; see `migrator boards`")
+        if each.task is not None:
+            holding[where] = each.task
+    return holding
+
+
+def pattern_of(holding: Holding, tenant: str) -> Multiset:
+    """The multiset of sizes that the tenant's inference holds."""
+    task = Task(tenant, Kind.INFERENCE)
+    return multiset_of(tuple(where for where, its in holding.items() if its == task))

@@ -13,24 +13,30 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 from migrator.core.errors import SolverError
+from migrator.core.placement import Placement, find_placement
 from migrator.core.plan import Allocation, Plan
-from migrator.core.problem import Problem
+from migrator.core.problem import Charge, Problem
 from migrator.plan.check import goodput_of
-from migrator.plan.exact.inference import best_path
+from migrator.plan.exact.labels import best_path
 from migrator.plan.exact.layout import lay_out
-from migrator.plan.exact.planner import WORK_PER_S
-from migrator.plan.exact.schedule import Schedule, retrainings_of, running_of
-from migrator.plan.exact.space import Space, build_space
-from migrator.plan.exact.tables import build_tables
-from migrator.plan.survivors.around import allocations_of, around_of
-from migrator.plan.survivors.arrivals import arrivals_of
-from migrator.plan.survivors.lead import build_lead_table
-from migrator.plan.survivors.menu import Menus
-from migrator.plan.survivors.prices import bound_any_plan
-from migrator.plan.survivors.schedules import schedules_to_try
+from migrator.plan.exact.planner import TOLERANCE, WORK_PER_S, find_schedule
+from migrator.plan.exact.space import (
+    Geometry,
+    Schedule,
+    Space,
+    Start,
+    build_space,
+    retrainings_of,
+    running_of,
+)
+from migrator.plan.exact.tables import Tables, build_tables
+from migrator.plan.survivors.fixed_schedule import allocations_of, around_of
+from migrator.plan.survivors.options import Menus, arrivals_of
+from migrator.plan.survivors.prices import bound_any_plan, build_lead_table
 from migrator.plan.survivors.search import Around, Shared, ShareSearch
 
 NARROW, WIDEST = 6, 256
@@ -93,3 +99,78 @@ def _plan(
         slots=slots,
     )
     return replace(plan, goodput=goodput_of(problem, plan))
+
+
+def schedules_to_try(
+    problem: Problem, space: Space, budget: float, late: Callable[[], bool]
+) -> tuple[list[Schedule], float]:
+    """Distinct schedules, and a bound on any plan.
+
+    If changes were free, every plan would be worth at least what it is: so the bound of that
+    problem holds here too, and is the better one where overheads are small.
+    """
+    at_no_cost = tuple(replace(tenant, overhead_s=0.0) for tenant in problem.tenants)
+    found: list[Schedule] = []
+    bounds: list[float] = []
+    for tenants in (at_no_cost, problem.tenants):
+        variant = replace(problem, charge=Charge.PAPER, tenants=tenants)
+        tables = build_tables(variant, space)
+        schedule, bound = find_schedule(variant, space, tables, budget, late)
+        bounds.append(bound)
+        for each in (_gathered(problem, space, tables, schedule), schedule):
+            if each not in found:
+                found.append(each)
+    return found, bounds[0]
+
+
+def _gathered(problem: Problem, space: Space, tables: Tables, schedule: Schedule) -> Schedule:
+    """The schedule with its retrainings moved off warm slices, onto those others have used."""
+    worth, _ = best_path(space, tables, schedule)
+    enough = worth - TOLERANCE * abs(worth)
+    used, warm = 0, _warm_slices(problem)
+    starts = [(start.begin, m) for m, start in enumerate(schedule) if start is not None]
+    for _, m in sorted(starts):
+        start = schedule[m]
+        assert start is not None
+        if problem.slots_left(problem.tenants[m]) is None:
+            for place in _gentle_places(space.geometry, start, used, warm):
+                moved = (*schedule[:m], replace(start, place=place), *schedule[m + 1 :])
+                if _apart(space.geometry, moved) and best_path(space, tables, moved)[0] >= enough:
+                    schedule = moved
+                    break
+        kept = schedule[m]
+        assert kept is not None
+        used |= space.geometry.places[kept.place].mask
+    return schedule
+
+
+def _gentle_places(geo: Geometry, start: Start, used: int, warm: int) -> list[int]:
+    """Placements of the same size: those on the fewest warm, then the fewest new slices first."""
+    size = geo.places[start.place].gpcs
+    same = [(i, place) for i, place in enumerate(geo.places) if place.gpcs == size]
+
+    def disturbance(each: tuple[int, Placement]) -> tuple[int, int, int]:
+        mask = each[1].mask
+        return (mask & warm).bit_count(), (mask & ~used).bit_count(), -each[1].start
+
+    return [i for i, _ in sorted(same, key=disturbance)]
+
+
+def _warm_slices(problem: Problem) -> int:
+    """Slices of the instances that somebody holds before slot 0."""
+    warm = 0
+    for held in problem.initial.instances if problem.initial else ():
+        placement = find_placement(problem.board, held.start, held.gpcs)
+        if held.task is not None and placement is not None:
+            warm |= placement.mask
+    return warm
+
+
+def _apart(geo: Geometry, schedule: Schedule) -> bool:
+    """Whether no two retrainings hold a slice at the same time."""
+    held = [start for start in schedule if start is not None]
+    return not any(
+        a.begin < b.end and b.begin < a.end and geo.places[a.place].overlaps(geo.places[b.place])
+        for i, a in enumerate(held)
+        for b in held[i + 1 :]
+    )

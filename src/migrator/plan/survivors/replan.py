@@ -18,18 +18,14 @@ from migrator.core.errors import SolverError
 from migrator.core.instance import Instance, Kind, Task
 from migrator.core.plan import Allocation, Plan, Retraining
 from migrator.core.problem import Charge, Initial, Problem, Tenant
-from migrator.plan.exact.schedule import Schedule, Start
-from migrator.plan.exact.space import Space, build_space
-from migrator.plan.survivors.around import allocations_of, around_of
-from migrator.plan.survivors.arrivals import arrivals_of
-from migrator.plan.survivors.menu import Menus
+from migrator.plan.exact.space import Schedule, Space, Start, build_space
+from migrator.plan.survivors.fixed_schedule import allocations_of, around_of
+from migrator.plan.survivors.options import Menus, arrivals_of
 from migrator.plan.survivors.search import Around, ShareSearch
 
 WIDTH = 16
 """States of the beam: four times as many found nothing better on real traces."""
-
 _ROUNDING = 1e-9
-
 Scenarios = tuple[tuple[float, ...], ...]
 
 

@@ -15,11 +15,9 @@ import numpy as np
 
 from migrator.core.instance import Instance
 from migrator.core.problem import Problem
-from migrator.plan.compiled import compiled
-from migrator.plan.exact.schedule import Schedule
-from migrator.plan.exact.space import Floats, Ints, Space
-from migrator.plan.survivors.arrivals import Arrivals, expected
-from migrator.plan.survivors.menu import Menu, Menus
+from migrator.plan.exact.space import Floats, Ints, Schedule, Space
+from migrator.plan.kernels import compiled
+from migrator.plan.survivors.options import Arrivals, Menu, Menus, expected
 
 HURRIED = 4
 """States that go on once the time is up."""

@@ -1,8 +1,8 @@
-"""Equal MIG: the board split evenly between tenants, whatever comes.
+"""Policies that ignore load: equal MIG, equal MPS, and unpartitioned sharing.
 
-Adaptations of ours:
+How equal MIG splits the board:
 - The GPCs are split as evenly as they can be; what is left over goes to the first tenants, and
-  nobody gets less than the smallest instance it can be served on.
+  each tenant gets at least the smallest instance that can serve it.
 - Each part is laid out for the highest capability that fits beside the others' parts.
 - A retraining takes an instance out of its own tenant's part: the largest that leaves inference
   at least half of the part. On completion inference has the whole part again.
@@ -11,8 +11,11 @@ Adaptations of ours:
 
 from __future__ import annotations
 
-from migrator.core.instance import Instance, Kind
+from migrator.core.catalogue import Board
+from migrator.core.instance import Instance, Kind, Task
 from migrator.core.placement import Multiset
+from migrator.core.share import Share
+from migrator.policies import mps_workers
 from migrator.policies.layouts import (
     Worth,
     best_allocation,
@@ -22,8 +25,16 @@ from migrator.policies.layouts import (
     relative_capabilities,
     retraining_wish,
 )
-from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight, TenantView
-from migrator.policies.retrainings import running, waiting
+from migrator.policies.policy import (
+    Decision,
+    Observation,
+    Routing,
+    Sharing,
+    Sight,
+    TenantView,
+    running,
+    waiting,
+)
 
 
 class EqualMig:
@@ -95,4 +106,51 @@ def _largest_beside(observation: Observation, view: TenantView, part: int) -> in
     return max((size for size in observation.board.sizes if part - size >= stays), default=None)
 
 
-POLICIES = (EqualMig(),)
+class EqualMps:
+    """Equal shares, whatever comes."""
+
+    name = "equal-mps"
+    summary = "the same MPS share for every inference and every retraining"
+    sharing = Sharing.MPS
+    sight = Sight.NOTHING
+    routing = Routing.EARLIEST
+    every_s: float | None = None
+    on_completion = True
+
+    def decide(self, observation: Observation) -> Decision:
+        """Equal parts, a finished retraining's to its tenant's inference."""
+        part = 100 / len(observation.tenants)
+        shares = (_tenant(view, observation.board, part) for view in observation.tenants)
+        return Decision((tuple(each for some in shares for each in some),))
+
+
+def _tenant(view: TenantView, board: Board, percent: float) -> tuple[Share, ...]:
+    if view.retraining is None:
+        return mps_workers.serving(view.service, board, percent)
+    training = mps_workers.training(view.name, percent / 2)
+    return (*mps_workers.serving(view.service, board, percent / 2), training)
+
+
+class Unpartitioned:
+    """Nobody shares anything out."""
+
+    name = "unpartitioned"
+    summary = "every task on the whole GPU at once, retrainings from the window's start"
+    sharing = Sharing.UNPARTITIONED
+    sight = Sight.NOTHING
+    routing = Routing.EARLIEST
+    every_s: float | None = None
+    on_completion = False
+
+    def decide(self, observation: Observation) -> Decision:
+        """All SMs to everybody."""
+        serving = [Share(0, 100.0, Task(view.name, Kind.INFERENCE)) for view in observation.tenants]
+        training = [
+            mps_workers.training(view.name, 100.0)
+            for view in observation.tenants
+            if view.retraining
+        ]
+        return Decision(((*serving, *training),))
+
+
+POLICIES = (EqualMig(), EqualMps(), Unpartitioned())

@@ -12,7 +12,8 @@ import numpy as np
 
 from migrator.core.placement import PlacementSet, multiset_of, placement_sets
 from migrator.core.problem import Problem
-from migrator.plan.exact.space import Geometry, Ints, Space, geometry
+from migrator.plan.exact.space import Floats, Geometry, Ints, Space, geometry
+from migrator.plan.kernels import compiled
 
 
 class Menu(NamedTuple):
@@ -108,3 +109,42 @@ class Menus:
             legal &= (number >= 0) & self._allowed[m][number]
             shares[:, m] = number
         return shares[legal]
+
+
+class Arrivals(NamedTuple):
+    """All tenants' arrivals."""
+
+    ordered: Floats
+    """[tenant, slot, scenario], ascending"""
+    below: Floats
+    """[tenant, slot, n]: sum of the n smallest"""
+
+    counts: Ints
+    """[tenant]: how many scenarios it has; further columns are not used"""
+
+
+def arrivals_of(problem: Problem) -> Arrivals:
+    """The problem's arrivals."""
+    counts = np.array([len(tenant.received) for tenant in problem.tenants], np.int64)
+    ordered = np.full((len(counts), problem.slots, counts.max()), np.inf)
+    below = np.full((len(counts), problem.slots, counts.max() + 1), np.inf)
+    for m, tenant in enumerate(problem.tenants):
+        ordered[m, :, : counts[m]] = np.sort(np.array(tenant.received).T, axis=1)
+        below[m, :, 0] = 0.0
+        below[m, :, 1 : counts[m] + 1] = ordered[m, :, : counts[m]].cumsum(axis=1)
+    return Arrivals(ordered, below, counts)
+
+
+@compiled
+def expected(arrivals: Arrivals, m: int, slot: int, capability: float) -> float:
+    """E[min(received, capability)] by binary search in the sorted scenarios."""
+    ordered, below, count = arrivals.ordered[m, slot], arrivals.below[m, slot], arrivals.counts[m]
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        if ordered[middle] < capability:
+            low = middle + 1
+        else:
+            high = middle
+    mean: float = (below[low] + capability * (count - low)) / count
+    return mean

@@ -9,12 +9,18 @@ is not theirs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
 from migrator.core.catalogue import Board
 from migrator.core.instance import Kind, Task
 from migrator.core.service import Service
 from migrator.core.share import Share
 
 SMALLEST_PERCENT = 10.0
+_Table = TypeVar("_Table")
+MOST = 64
+"""Services remembered at a time."""
 
 
 def sms_of(board: Board, percent: float) -> float:
@@ -49,3 +55,20 @@ def serving(service: Service, board: Board, percent: float) -> tuple[Share, ...]
 def training(tenant: str, percent: float) -> Share:
     """The tenant's retraining on `percent` of the SMs."""
     return Share(0, percent, Task(tenant, Kind.RETRAINING))
+
+
+class PerService(Generic[_Table]):
+    """`make(service, board)`, computed once while they are the same objects."""
+
+    def __init__(self, make: Callable[[Service, Board], _Table]) -> None:
+        self._make = make
+        self._known: dict[int, tuple[Service, Board, _Table]] = {}
+
+    def __call__(self, service: Service, board: Board) -> _Table:
+        """The table of this service on this board."""
+        known = self._known.get(id(service))
+        if known is None or known[0] is not service or known[1] is not board:
+            if len(self._known) >= MOST:
+                del self._known[next(iter(self._known))]
+            known = self._known[id(service)] = service, board, self._make(service, board)
+        return known[2]

@@ -13,11 +13,11 @@ from migrator.forecast.registry import forecasters
 from migrator.forecast.residuals import (
     RECENT_WINDOWS,
     Origins,
-    _say_mended,
-    mended,
+    _warn_of_gaps,
     point_and_errors,
     scenarios,
     with_mean,
+    without_gaps,
 )
 
 
@@ -153,12 +153,12 @@ def test_the_mean_is_met_and_order_kept(values: list[float], mean: float) -> Non
 
 def test_a_slot_that_is_no_number_of_requests_is_the_mean_of_the_others() -> None:
     history = np.array([2.0, np.nan, 4.0, -3.0, np.inf, 0.0])
-    assert mended(history).tolist() == [2, 2, 4, 2, 2, 0]
+    assert without_gaps(history).tolist() == [2, 2, 4, 2, 2, 0]
     assert np.isnan(history[1])
-    assert mended(np.full(3, np.nan)).tolist() == [1, 1, 1]
+    assert without_gaps(np.full(3, np.nan)).tolist() == [1, 1, 1]
     whole = np.array([0.0, 3.0])
-    assert mended(whole) is whole
-    assert mended(np.array([])).tolist() == []
+    assert without_gaps(whole) is whole
+    assert without_gaps(np.array([])).tolist() == []
 
 
 @pytest.mark.parametrize("name", ["last-mean", "last-window", "ewma", "seasonal", "ridge", "auto"])
@@ -173,7 +173,7 @@ def test_gaps_are_forecast_over(name: str, bad: float, where: slice) -> None:
 
 
 def test_gaps_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    _say_mended.cache_clear()
+    _warn_of_gaps.cache_clear()
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             LastMean().ahead(np.array([3.0, np.nan, 3.0]), 2, 2)

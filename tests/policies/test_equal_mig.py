@@ -6,9 +6,9 @@ import pytest
 from support.mig_views import observation, running, service, view, waiting, written
 
 from migrator.core.errors import InputError
-from migrator.policies.equal_shares import POLICIES
+from migrator.policies.equal_shares import EqualMig
 
-EQUAL = POLICIES[0]
+EQUAL = EqualMig()
 
 
 def test_the_odd_gpc_goes_to_the_first_tenant() -> None:

@@ -16,7 +16,7 @@ class Forecaster(Protocol):
 
     name: str
     summary: str
-    """One line for people who choose."""
+    """One line for `migrator forecasters`."""
 
     def ahead(self, history: Counts, slots: int, window_slots: int) -> NDArray[np.float64]:
         """Scenarios of the next `slots` slots, one per row, equally likely, none negative.

@@ -9,7 +9,7 @@ from migrator.forecast.forecaster import Counts
 from migrator.forecast.residuals import Origins, scenarios
 
 HALF_LIFE_WINDOWS = 0.25
-"""After so many windows a slot weighs half. Steady traces like it shorter, bursty ones longer;
+"""Half-life of a slot's weight, in windows. Steady traces like it shorter, bursty ones longer;
 over six real ones the mean pinball loss differs by 2% between 1/8 and 1/2."""
 _HALVINGS = 16
 """What weighs less than 2 to the minus this is left out."""
@@ -92,7 +92,7 @@ def levels(history: Counts, origins: Origins, window_slots: int) -> NDArray[np.f
 
 
 def means_before(history: Counts, origins: Origins, spans: NDArray[np.intp]) -> NDArray[np.float64]:
-    """Per origin (row) and span the mean of so many slots before it, or of what there is."""
+    """Per origin (row) and span the mean of that many slots before it, or of those there are."""
     sums = np.concatenate(([0.0], np.cumsum(history)))
     lengths = np.minimum(origins[:, None], spans)
     before = sums[origins][:, None] - sums[origins[:, None] - lengths]

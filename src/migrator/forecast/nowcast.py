@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.forecast.forecaster import Counts
-from migrator.forecast.residuals import SCENARIOS, mended, with_mean
+from migrator.forecast.residuals import SCENARIOS, with_mean, without_gaps
 
 Floats = NDArray[np.float64]
 
@@ -57,7 +57,7 @@ class Nowcast:
         """Scenarios whose mean is the fit."""
         if len(history) == 0 or slots == 0:
             return np.ones((SCENARIOS, slots))
-        seen = mended(history)[-MEMORY_WINDOWS * window_slots :]
+        seen = without_gaps(history)[-MEMORY_WINDOWS * window_slots :]
         origins = _origins(len(seen), slots, window_slots)
         now, then = _looks(seen, origins, window_slots)
         now = now.within(then)

@@ -4,7 +4,7 @@ Every forecaster hands its points here. They are made again at earlier origins o
 each origin gives one window of errors, kept whole so that bursts stay together (a block
 bootstrap), and a scenario is the point forecast with one such window added. Nothing is drawn:
 origins are spaced evenly, so the same history gives the same scenarios. Gaps in a history are
-mended here, before anybody forecasts from it.
+replaced here, before any forecaster sees it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from migrator.forecast.forecaster import Counts
 
 SCENARIOS = 16
-"""Rows of a forecast, and at most so many origins: a whole block each."""
+"""Rows of a forecast, and the most origins of its residuals: a whole block each."""
 RECENT_WINDOWS = 15
 """What is older tells little of the next window and costs time."""
 _PARTS = 3
@@ -43,7 +43,7 @@ class Points(Protocol):
         ...
 
 
-def mended(history: Counts) -> Counts:
+def without_gaps(history: Counts) -> Counts:
     """The history with a number in every slot: where none can be right, the mean of the others.
 
     None is right that is not finite or negative. A gap taken for zero would look like a tenant
@@ -51,14 +51,14 @@ def mended(history: Counts) -> Counts:
     """
     if len(history) == 0 or (history.min() >= 0 and history.max() < np.inf):
         return history
-    _say_mended()
+    _warn_of_gaps()
     counted = np.isfinite(history) & (history >= 0)
     mean = float(history[counted].mean()) if counted.any() else 1.0
     return np.where(counted, history, mean)
 
 
 @cache
-def _say_mended() -> None:
+def _warn_of_gaps() -> None:
     """Once: a gap stays in a history for long."""
     _log.warning(
         "a history has slots that are no number of requests; they are taken for the mean of the "
@@ -72,7 +72,7 @@ def scenarios(
     """`count` scenarios around what `points` says now; their mean in every slot is that point."""
     if len(history) == 0 or slots == 0:
         return np.ones((count, slots))
-    seen = mended(history)[-RECENT_WINDOWS * window_slots :]
+    seen = without_gaps(history)[-RECENT_WINDOWS * window_slots :]
     if len(seen) == 1:
         now = np.array([1], dtype=np.intp)
         return np.tile(np.maximum(points(seen, now, slots, window_slots), 0.0), (count, 1))
@@ -148,7 +148,7 @@ def _laid_out(errors: NDArray[np.float64], slots: int, count: int) -> NDArray[np
 def _widened(errors: NDArray[np.float64], count: int) -> NDArray[np.float64]:
     """As wide as what is to come: rows are about their own mean, which is uncertain itself.
 
-    Centring takes 1 / count of the variance away, and the mean of so many is off by as much.
+    Centring takes 1 / count of the variance away, and the mean is off by as much.
     """
     return errors * np.sqrt((count + 1) / (count - 1)) if count > 1 else errors
 
@@ -157,7 +157,7 @@ class Reaching:
     """`points` with the whole history at hand: what it is asked of is the end of that history."""
 
     def __init__(self, points: Points, whole: Counts) -> None:
-        self.points, self.whole = points, mended(whole)
+        self.points, self.whole = points, without_gaps(whole)
 
     def __call__(
         self, history: Counts, origins: Origins, slots: int, window_slots: int

@@ -3,7 +3,7 @@
 Inputs are the latest slots, one by one near the origin and pooled further back, outputs the
 slots ahead, both as deviations from the last window's mean over that mean. Three strengths, how
 far coefficients are held to zero, and plain means of the latest slots, short and long, are put
-together by what each foretold so far (`stack`); on noise the means are left.
+together weighted by their past errors; on noise the means are left.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_ROWS = 700
 _PART = 50
 """Examples that are learned from together; with fewer nothing is fitted."""
 _POOLING = 1.25
-"""Each pool of slots is so many times as long as the one after it."""
+"""Each pool of slots is this many times as long as the one after it."""
 _STRENGTHS = (0.1, 1.0, 10.0)
 """Per example, of deviations relative to the level."""
 _RIVALS = len(SPANS) + len(_STRENGTHS)
@@ -152,8 +152,8 @@ class _Learned(NamedTuple):
 class _Walk:
     """Rivals that learn as the history grows: an origin is answered by what ended before it.
 
-    Examples are taken in parts. Each part is first foretold, by every rival, from the parts that
-    had ended when it began: an answer that is still to come would favour who learns it by heart.
+    Examples are taken in parts. Each part is first forecast, by every model, from the parts that
+    had ended when it began: an answer that is still to come would favour models that overfit.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class _Walk:
             came = over_scale(came - here.level[:, None], here.unit)
             known = self.learned[int(self._ended(self.rows[begin : begin + 1])[0])]
             missed = (_said(here, known) - came).reshape(_RIVALS, -1)
-            # who had learned little then says little of how well it forecasts now
+            # a model fitted on little data then says little about its quality now
             weight = max(1, known.rows)
             self.learned.append(
                 _Learned(

@@ -61,7 +61,7 @@ def _carried_on(
     number = min(seen, _MOST_CYCLES)
     cycles = history[-number * period.slots :].reshape(number, period.slots)
     cycle = cycles.mean(axis=0)
-    # the part of the variance of a mean of so many cycles that is the shape and not noise
+    # the part of the variance of a mean of these cycles that is the shape and not noise
     trust = number * period.correlation / (1 + (number - 1) * period.correlation)
     # whole cycles, so that the level does not depend on the phase
     recent = min(seen, max(1, window_slots // period.slots))

@@ -1,4 +1,4 @@
-"""The forecaster `auto`: a rolling backtest over the latest windows picks who forecasts.
+"""The forecaster `auto`: a rolling backtest over the latest windows picks the forecaster.
 
 The simple forecaster keeps the job unless another was better by more than a margin: so few
 windows cannot tell small differences from luck. The choice is made once per window and kept
@@ -21,16 +21,16 @@ from migrator.forecast.evaluation import measure, origins_of
 from migrator.forecast.forecaster import Counts, Forecaster
 from migrator.forecast.informer.forecaster import InformerForecaster
 from migrator.forecast.levels import Ewma, LastMean
-from migrator.forecast.residuals import mended
+from migrator.forecast.residuals import without_gaps
 from migrator.forecast.ridge import Ridge
 from migrator.forecast.seasonal import Seasonal
 
 BACKTEST_WINDOWS = 30
-"""The latest so many windows are forecast again: bursts are rare, and it is they that tell."""
+"""The backtest covers this many windows: bursts are rare, and they decide."""
 LEAST_WINDOWS = 4
-"""A shorter history picks nobody: too little is before the windows to forecast."""
+"""With a shorter history the simple forecaster is used: too little precedes the windows."""
 MARGIN = 0.02
-"""Of the loss: who is not better than the simple forecaster by more is not chosen."""
+"""A forecaster is chosen only if it lowers the simple one's loss by more than this share."""
 _KEPT_CHOICES = 256
 _KEPT_LOSSES = 20_000
 Score = Callable[[Forecaster, Counts, int], float]
@@ -45,7 +45,7 @@ def pinball_score(each: Forecaster, history: Counts, window_slots: int) -> float
 
 @dataclass(frozen=True)
 class Choice:
-    """Who was chosen, and what decided; no losses where the history is too short."""
+    """The chosen forecaster and why; no losses where the history is too short."""
 
     chosen: str
     simple: str
@@ -80,11 +80,11 @@ class Choice:
 
     def _by_goodput(self) -> str:
         goodputs = dict(self.goodputs)
-        told = self.rivals[0] if self.chosen == self.simple else self.chosen
-        gain = goodputs[told] / goodputs[self.simple] - 1 if goodputs[self.simple] else 0.0
+        best = self.rivals[0] if self.chosen == self.simple else self.chosen
+        gain = goodputs[best] / goodputs[self.simple] - 1 if goodputs[self.simple] else 0.0
         if self.chosen == self.simple:
             return (
-                f"{told} has the least loss over the last {self.windows} windows, but in "
+                f"{best} has the least loss over the last {self.windows} windows, but in "
                 f"{self.planned} of them its plans bring {-gain:.2%} less goodput"
             )
         return (
@@ -94,7 +94,7 @@ class Choice:
 
 
 class Auto:
-    """Asks whoever did best lately."""
+    """Uses the forecaster that was best lately."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Auto:
         self.others = tuple(others)
         self.score = score
         *most, last = (each.name for each in (self.simple, *self.others))
-        self.summary = f"whoever of {', '.join(most)} and {last} was best for the tenant lately"
+        self.summary = f"the best lately of {', '.join(most)} and {last}, per tenant"
         self._kept: dict[tuple[bytes, int], Choice] = {}
         self._losses: dict[tuple[str, bytes, int], float] = {}
 
@@ -118,14 +118,14 @@ class Auto:
         return self.named(chosen).ahead(history, slots, window_slots)
 
     def explain(self, history: Counts, window_slots: int) -> Choice:
-        """Who forecasts after this history, and why."""
-        # whole windows, so that what comes within one does not change who forecasts its rest
+        """The forecaster for this history, and why."""
+        # whole windows, so that what comes within one does not change the forecaster of its rest
         whole = history[: len(history) // window_slots * window_slots]
         key = (fingerprint(whole, window_slots), window_slots)
         if key not in self._kept:
             if len(self._kept) >= _KEPT_CHOICES:
                 self._kept.clear()
-            self._kept[key] = self._choose(mended(whole), window_slots)
+            self._kept[key] = self._choose(without_gaps(whole), window_slots)
         return self._kept[key]
 
     def _choose(self, history: Counts, window_slots: int) -> Choice:

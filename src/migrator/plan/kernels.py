@@ -27,7 +27,7 @@ def compiled(kernel: _Kernel) -> _Kernel:
     folder = _cache_folder()
     if folder is None:
         return cast(_Kernel, njit(kernel))
-    settings = vars(config)  # numba reads the folder once, here; nobody else's kernels move
+    settings = vars(config)  # numba reads the folder here, once: other kernels keep theirs
     before = settings["CACHE_DIR"]
     settings["CACHE_DIR"] = str(folder)
     try:
@@ -49,7 +49,7 @@ def _cache_folder() -> Path | None:
         Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "migrator",
         Path(tempfile.gettempdir()) / f"migrator-{os.getuid()}",
     ]
-    # who can write the folders above the sources can also change the sources
+    # a user that can write the folders above the sources can also change the sources
     beside = _private(here / "__pycache__" / name)
     return beside or next(filter(None, (_private(each / name, homes=True) for each in homes)), None)
 

@@ -1,6 +1,6 @@
 """From a problem to a plan that may be used: feasible, solved, checked.
 
-The one entry for everybody who wants a plan (the CLI now, policies and the runtime later).
+The entry for every caller that needs a plan: the CLI and the policies.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def make_plan(
     warm_start: bool = False,
     steady: bool = False,
 ) -> Plan:
-    """The solver's best plan within the limit, verified by code that shares nothing with it.
+    """The solver's best plan within the limit, verified by an independent checker.
 
     `steady`: the exact planners count work instead of seconds, so that a plan depends on its
     problem alone; a slow machine then takes longer than the limit.
@@ -92,7 +92,7 @@ def _ilp(problem: Problem, limit_s: float, backend: str, warm_start: bool) -> Pl
     if outcome.status is Status.INFEASIBLE:
         raise InfeasibleError(
             "tenants: the ILP has no solution, so some retraining cannot be completed in the "
-            "window beside everybody's minimum; give it more slots or fewer tenants"
+            "window beside the minimum of every tenant; give it more slots or fewer tenants"
         )
     raise SolverError(
         f"{backend} found no plan within {limit_s:g} s; raise --time-limit, use --warm-start, "

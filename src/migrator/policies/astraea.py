@@ -12,7 +12,7 @@ What is ours:
 - Retrainings split what is left in proportion to their compute, which is FLOPs times samples:
   the SM-seconds of their whole work. Where nothing is left they wait.
 - All shares lie on a grid, so that a small change of rate restarts no process.
-- Where nothing is to be retrained nobody needs what is left, so inference has it, by the same
+- Where nothing is to be retrained the rest is unused, so inference gets it, by the same
   rule as under overload.
 - Before anything has been seen a tenant needs as much as an equal share of all tasks serves.
 """
@@ -146,7 +146,7 @@ def _ratio(menu: _Menu, level: int, load_rps: float) -> float:
 
 
 def _training(waiting: Sequence[TenantView], steps: int) -> list[Share]:
-    """The rest by compute: step by step to whom is furthest below its part, each one first.
+    """The rest by compute, step by step to the tenant that is furthest below its part.
 
     One step more or less then changes the share of one retraining only.
     """

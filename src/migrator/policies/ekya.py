@@ -12,7 +12,7 @@ What is ours, where the paper's video analytics and our requests differ:
   observation gives them, in the place of micro-profiled 5, 15 and 30 epochs; none where it would
   outlast the window or not raise the average. The start of its process counts as part of it.
 - Where no rate has been seen yet, a tenant needs as much as an equal share serves.
-- Where there are more than ten jobs an equal share is below the step of the thief, and nobody
+- Where there are more than ten jobs an equal share is below the step of the thief, and no job
   steals; the original has the same step.
 - Inference always keeps something; the share of a retraining that is not worth starting goes to
   its tenant's inference, as the share of a finished one does.

@@ -38,7 +38,7 @@ from migrator.policies.policy import (
 
 
 class EqualMig:
-    """Everybody the same number of GPCs."""
+    """The same number of GPCs for every tenant."""
 
     name = "equal-mig"
     summary = "MIG split evenly between tenants, retraining inside each one's part"
@@ -132,7 +132,7 @@ def _tenant(view: TenantView, board: Board, percent: float) -> tuple[Share, ...]
 
 
 class Unpartitioned:
-    """Nobody shares anything out."""
+    """Every task on the whole GPU, without partitions."""
 
     name = "unpartitioned"
     summary = "every task on the whole GPU at once, retrainings from the window's start"
@@ -143,7 +143,7 @@ class Unpartitioned:
     on_completion = False
 
     def decide(self, observation: Observation) -> Decision:
-        """All SMs to everybody."""
+        """All SMs to every task."""
         serving = [Share(0, 100.0, Task(view.name, Kind.INFERENCE)) for view in observation.tenants]
         training = [
             mps_workers.training(view.name, 100.0)

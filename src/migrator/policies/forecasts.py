@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from migrator.core.errors import SolverError
 from migrator.core.problem import Charge, Problem
 from migrator.forecast.forecaster import Forecaster
-from migrator.forecast.residuals import mended
+from migrator.forecast.residuals import without_gaps
 from migrator.forecast.selection import Auto, Choice, fingerprint
 from migrator.plan.check import goodput_of
 from migrator.plan.solve import make_plan
@@ -154,6 +154,6 @@ def _at_start(now: Observation) -> Observation:
     def cut(view: TenantView) -> TenantView:
         until = len(view.history) - now.slot
         whole = view.history[max(0, until) % now.slots : max(0, until)]
-        return replace(view, history=mended(whole))
+        return replace(view, history=without_gaps(whole))
 
     return replace(now, slot=0, tenants=tuple(map(cut, now.tenants)), decided=None)

@@ -48,7 +48,7 @@ PERCENTS = (20.0, 40.0, 50.0, 60.0, 80.0, 100.0)
 EPOCH_S = 20.0
 MAX_BATCH = 32
 TURNS = 20
-"""A partition's time is shared out in so many parts."""
+"""The time of a partition is divided into this many parts."""
 SERVED_PART = 0.85
 """Of the rate, that must be served beside a busy neighbour."""
 _FORGOTTEN = 5
@@ -280,7 +280,7 @@ def _in_turns(partition: _Partition, percent: float) -> Iterable[Share]:
 
 
 def _numbered(shares: Iterable[Share]) -> list[Share]:
-    """Processes of a task told apart, also where it has several partitions."""
+    """Distinct numbers for the processes of a task, also where it has several partitions."""
     counts: dict[object, int] = {}
     numbered = []
     for share in shares:

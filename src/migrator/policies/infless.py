@@ -37,7 +37,7 @@ PERCENTS = (10.0, 20.0, 30.0, 40.0, 50.0)
 BATCHES = (1, 2, 4, 8, 16, 32)
 LOAD_FACTOR = 0.8
 LINGER_S = 5
-"""A process is drained only where none of so many last seconds needed it."""
+"""A process is drained only if it was not needed in this many seconds."""
 
 
 class Infless:
@@ -140,7 +140,7 @@ class _Pool:
 
 
 def _scale_up(pools: list[_Pool]) -> None:
-    """One process for everybody, then one at a time to whom least is covered."""
+    """One process for every tenant, then one at a time to the tenant with the least coverage."""
     least_percent = min(PERCENTS[0], 100 / len(pools))
     for pool in pools:
         if not pool.shares:

@@ -222,7 +222,7 @@ def _assigned(
 
 
 def _owners(observation: Observation) -> dict[_Spot, str]:
-    """Who holds what now, by either task: an instance serves on under its tenant's inference."""
+    """The tenant of every instance now: a training instance may go on to serve its tenant."""
     return {
         (each.start, each.gpcs): each.task.tenant
         for each in observation.held

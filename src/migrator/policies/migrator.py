@@ -25,7 +25,7 @@ from migrator.policies.policy import Decision, Observation, Routing, Sharing, Si
 HORIZON_S = 30.0
 """How far a replan looks: beyond it the recent past says nothing."""
 OVERHEADS = 5.0
-"""Where starts are slow it looks so many of them ahead, or none would ever pay."""
+"""Where starts are slow the horizon is at least this many overheads, or no change would pay."""
 
 
 class Migrator:

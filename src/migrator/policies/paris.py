@@ -17,7 +17,7 @@ Adaptations of ours:
   an even share of what the board could answer.
 - PARIS knows inference only. A retraining is one more task with one instance and a demand of
   one retraining per window, so its ratio is the window over the time it takes.
-- Retrainings that find no place beside everybody's inference wait for the next decision.
+- Retrainings that find no place beside the inference of all tenants wait for the next decision.
 - `paris` is static: the partition is made once and kept as long as every retraining that waits
   has its instance in it; an ended one's instance idles until the next. `paris-reconfiguring`
   makes it again at each window's start and whenever a retraining ends.

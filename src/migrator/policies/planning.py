@@ -66,7 +66,7 @@ def _promise(tenant: Tenant) -> float:
 
 
 def _retraining_only(problem: Problem, kept: tuple[Tenant, ...]) -> Problem:
-    """The same problem, nobody but `kept` to be retrained anew."""
+    """The same problem in which only `kept` start a retraining."""
     tenants = tuple(
         each if each in kept or not problem.must_retrain(each) else _spared(each)
         for each in problem.tenants

@@ -31,7 +31,7 @@ class Sharing(StrEnum):
     MPS = "MPS"
     """Percentages of the SMs: memory bandwidth is shared."""
     UNPARTITIONED = "unpartitioned"
-    """Everybody on everything, in turns."""
+    """All tasks share the whole GPU in turns."""
 
 
 class Sight(StrEnum):
@@ -138,7 +138,7 @@ class Policy(Protocol):
 
     name: str
     summary: str
-    """One line for people who choose."""
+    """One line for `migrator policies`."""
     sharing: Sharing
     sight: Sight
     routing: Routing

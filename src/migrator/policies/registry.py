@@ -34,7 +34,7 @@ def policy(name: str) -> Policy:
 
 
 def _own(path: str) -> Policy:
-    """A policy of a user's own; it goes by its path, so that whoever has its name finds it."""
+    """A user's policy. Its name is its import path, so that other processes can load it."""
     kind = imported("policy", path)
     if not isinstance(kind, type):
         raise InputError(f"policy: {path} is no class; name a class that can be made without more")

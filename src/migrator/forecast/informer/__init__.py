@@ -1,4 +1,4 @@
-"""The Informer as a forecaster: its network, training, file. Nothing here loads torch unasked."""
+"""The Informer as a forecaster: its network, training, file. torch is loaded on first use."""
 
 from migrator.forecast.informer.forecaster import InformerForecaster
 

@@ -3,7 +3,7 @@
 `informer` trains itself. It is still a value: the model that answers depends on the history
 alone. A history is trained on when it first is long enough and whenever it has grown by half,
 always on its beginning of just that length, so simulations repeat. With `background=True`, for
-live use, nobody waits for training: until a model is there, and while it is trained anew in a
+live use, no caller waits for training: until a model is there, and while it is trained anew in a
 thread, the newest one finished on a beginning of that history answers, or the last window's mean.
 
 `informer:FILE` uses a saved model as it is.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from migrator.forecast.informer.training import Settings
 
 GROWTH = 1.5
-"""A history that has grown so many times is worth training on again."""
+"""The model is trained again when the history has grown by this factor."""
 KEPT = 256
 """Models, 40 MB in all; a backtest asks for about five lengths of each tenant's history."""
 _FAILURES = (MigratorError, ValueError, ArithmeticError, RuntimeError, MemoryError)

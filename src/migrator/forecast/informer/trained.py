@@ -24,7 +24,7 @@ from migrator.forecast.residuals import Origins, Reaching, scenarios
 from migrator.forecast.ridge import Ridge, level_and_scale, over_scale
 
 _MOST = 8.0
-"""Deviations beyond so many levels look alike: one burst must not drown the rest."""
+"""Deviations are clipped at this many levels, so that one burst does not dominate."""
 VERSION = 2
 """2: the ridge regression that is corrected has several levels."""
 _KIND = b"migrator informer "
@@ -110,7 +110,7 @@ class Examples(NamedTuple):
 
     past: NDArray[np.float32]
     wanted: NDArray[np.float32]
-    """What came less what the ridge regression foretold, over the scale."""
+    """Arrivals minus the forecast of the ridge regression, divided by the scale."""
     scale: NDArray[np.float64]
     base: NDArray[np.float64]
     came: NDArray[np.float64]

@@ -307,14 +307,14 @@ def _find(own: Ints, until: Ints, labels: Labels, seen: Ints) -> int:
 def _shrink(labels: int, keep: int, urgency: float, then: Labels, seen: Ints) -> tuple[int, float]:
     """Keep `keep` labels, in their order; returns (labels, best bound lost).
 
-    Three quarters go by bound alone. The rest go round the phases (who waits, runs, is done):
+    Three quarters go by bound alone. The rest go round the phases (waiting, running, done):
     bounds of one phase are alike, and without a share the phases that leave room for the
     retrainings still to come can vanish before their bound shows it.
     """
     tenants = then.place.shape[1]
     rank = np.empty(labels)
     for row in range(labels):
-        # between equals, whoever has more of the retraining behind it: the rest must still fit
+        # ties go to the label with less retraining left, which must still fit
         tie = urgency * (1e-5 + 1e-8 * abs(then.bound[row]))
         rank[row] = then.bound[row]
         for m in range(tenants):

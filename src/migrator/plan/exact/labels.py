@@ -97,7 +97,7 @@ class LabelSearch:
 
         Work is counted, not timed, so that the same problem gives the same plan on any
         machine; `late` is the emergency brake for a machine slower than the budget assumes.
-        An `eager` pass keeps those who retrain early, whatever it costs: it finds a plan where
+        An `eager` pass keeps labels that retrain early, whatever it costs: it finds a plan where
         retraining does not pay and the others put it off until it no longer fits.
         """
         slots = self._tables.keep.shape[2]

@@ -25,7 +25,7 @@ KEPT, ON_IDLE = 4, 1
 REMEMBERED = 24
 """Layouts of the stretch before that are carried on; more changed nothing measurable."""
 Owners = npt.NDArray[np.int8]
-"""[layout, placement] -> tenant that holds it for inference, -1 nobody"""
+"""[layout, placement] -> tenant that holds it for inference, -1 none"""
 
 
 def lay_out(
@@ -89,7 +89,7 @@ def _layouts(geo: Geometry, wanted: list[Multiset], mask: int) -> Iterator[list[
 
 
 def _held_before(problem: Problem, geo: Geometry) -> tuple[Owners, int]:
-    """The layout before slot 0 (nobody holds anything where none is known)."""
+    """The layout before slot 0 (empty where none is known)."""
     owners = np.full((1, len(geo.places)), -1, np.int8)
     mask = 0
     names = [each.name for each in problem.tenants]

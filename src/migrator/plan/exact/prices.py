@@ -64,7 +64,7 @@ def find_prices(space: Space, tables: Tables, occupied: Ints) -> Prices:
     bound = _refine(
         tables, space.arrays, occupied, pattern, sizes, space.most_waiting, steps, first
     )
-    # Where the board is large enough for everybody, nothing should cost anything.
+    # Where the board is large enough for all tenants, all prices should be zero.
     none, none_r = np.zeros_like(pattern), np.zeros_like(sizes)
     free = _refine(tables, space.arrays, occupied, none, none_r, space.most_waiting, 1, 0.0)
     if free <= bound:
@@ -361,7 +361,7 @@ def _sum_rent(
     for mask in reachable:
         if space.fitting[mask, 0] < 0:
             continue
-        # An occupied slice means a retraining under way, so not everybody is waiting then,
+        # An occupied slice means a retraining under way, so not every tenant is waiting then,
         # unless it ran already before the window: most counts only those still to start.
         for waiting in range(most):
             pairs = rooms(space, mask, waiting)

@@ -141,8 +141,9 @@ def _add_reconfiguration(
 ) -> None:
     """Keep only what was held: so anything else is a change, and is charged.
 
-    The second row is implied for whole numbers (who has not completed yet had not completed
-    before); without it the relaxation carries patterns from one stage into the other.
+    The second row is implied for whole numbers (a tenant that has not completed
+    had not completed before); without it the relaxation carries patterns from one stage into
+    the other.
     """
     for s in range(1, len(keep)):
         for p, pattern in enumerate(table.patterns):

@@ -228,8 +228,8 @@ def _highs_answer(solver: Any) -> Solved:
         # every column is bounded, so unbounded is out of the question
         return Solved(Status.INFEASIBLE, None, -np.inf)
     if status not in {ended.kOptimal, ended.kTimeLimit}:
-        told = solver.modelStatusToString(status)
-        raise SolverError(f"HiGHS stopped with {told!r}; use --solver exact")
+        reason = solver.modelStatusToString(status)
+        raise SolverError(f"HiGHS stopped with {reason!r}; use --solver exact")
     found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
     values = np.array(solver.getSolution().col_value) if found else None
     how = Status.OPTIMAL if status == ended.kOptimal else Status.TIME_LIMIT

@@ -1,6 +1,6 @@
 """The ILP under charge `survivors`: an instance new to its tenant is cold for the overhead.
 
-An instance's identity is its placement and its tenant, so who holds what is decided on the
+An instance's identity is its placement and its tenant, so the holder is decided on the
 slices: held[m,s,i] = 1 when tenant m's inference holds placement i in slot s. An instance
 that its tenant (inference or retraining) has held for g slots before serves the share
 clip(g + 1 - o, 0, 1) of its capability, o = overhead in slots. Only the ages floor(o) and

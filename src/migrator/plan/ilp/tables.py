@@ -264,7 +264,7 @@ def _by_multiset(board: Board) -> dict[Multiset, list[PlacementSet]]:
 
 
 def _assign(free: list[Placement], demand: Demand, before: Holding) -> Holding:
-    """`free` placements to tasks by size; who held one before has the first claim to it."""
+    """`free` placements to tasks by size; a tenant that held one before gets it first."""
     holding: Holding = {where: task for task, where in demand.retraining.items()}
     needs = {task: Counter(pattern) for task, pattern in demand.inference.items()}
 

@@ -1,7 +1,7 @@
 """What a slot can hold, position by position: every way to share the free slices out.
 
 Under the `survivors` charge holding more never hurts (nothing is charged for an instance that
-serves nobody yet), so only allocations to which nothing can be added need to be looked at.
+serves no requests yet), so only allocations to which nothing can be added need to be looked at.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ def _gentle_places(geo: Geometry, start: Start, used: int, warm: int) -> list[in
 
 
 def _warm_slices(problem: Problem) -> int:
-    """Slices of the instances that somebody holds before slot 0."""
+    """Slices of the instances that are held before slot 0."""
     warm = 0
     for held in problem.initial.instances if problem.initial else ():
         placement = find_placement(problem.board, held.start, held.gpcs)

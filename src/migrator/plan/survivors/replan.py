@@ -1,6 +1,6 @@
 """Inside a window: the inference planned again around retrainings that stay as planned.
 
-The window's plan has fixed who retrains where and when; only who serves on the slices around
+The window's plan has fixed which tenant retrains where and when; only serving on the slices around
 is searched, some slots ahead. That takes milliseconds, so it can be done as arrivals are seen.
 What a change costs is in the search, so the present allocation is left only where that pays.
 Mostly it does not: a pass over patterns that leaves positions aside shows it at once, and a

@@ -1,6 +1,6 @@
 """Beam search over real allocations around a fixed retraining schedule.
 
-A state says who holds which placement and since when. Every slot, each state tries every
+A state says which tenant holds which placement and since when. Every slot, each state tries every
 share of the free slices; the best states go on, ranked by goodput so far, less what will be
 missed while new instances are cold, plus what is to come from the patterns then held.
 """
@@ -52,7 +52,7 @@ class States(NamedTuple):
     """Allocations with their history, one row each."""
 
     owner: Ints
-    """[state, placement]: tenant that holds it, -1 nobody"""
+    """[state, placement]: tenant that holds it, -1 none"""
     age: Ints
     """[state, placement]: whole slots its holder has had it, up to the warm age"""
     value: Floats
@@ -140,7 +140,7 @@ class ShareSearch:
         return self._trace(around, states.value, came)
 
     def _running(self, schedule: Schedule, slot: int) -> Ints:
-        """[placement]: the tenant that retrains there in the slot, -1 nobody."""
+        """[placement]: the tenant that retrains there in the slot, -1 none."""
         running = np.full(len(self._space.geometry.places), -1, np.int64)
         for m, start in enumerate(schedule):
             if start is not None and start.begin <= slot < start.end:

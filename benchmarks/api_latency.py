@@ -29,13 +29,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from migrator.serve.api import Backend, Feedback, application
-from migrator.serve.assignment import Answered
-from migrator.serve.protocol import WindowNow
-from migrator.serve.router import Router, Served
-from migrator.serve.server import ApiServer
-from migrator.serve.tensors import Offered
-from migrator.serve.tokens import Tokens, digest
+from migrator.serve.http.app import application
+from migrator.serve.http.authentication import Tokens, digest
+from migrator.serve.http.protocol import Offered, WindowNow
+from migrator.serve.http.server import ApiServer
+from migrator.serve.http.state import ApiState, Backend, Feedback
+from migrator.serve.router.router import Router, Served
+from migrator.serve.workers.messages import Answered
 
 SIDE, CLASSES, TOKEN = 32, 10, "benchmark"
 PATH = "/v2/models/images/infer"
@@ -70,17 +70,15 @@ def served_application() -> Starlette:
     async def feedback(_: Feedback) -> None:
         return
 
-    return application(
-        Backend(
-            router=router,
-            models={"images": Offered.images("images", SIDE, CLASSES)},
-            feedback=feedback,
-            version=lambda _: 1,
-            window=lambda: WindowNow(0, 0.0, 200.0),
-            status=dict,
-            tokens=Tokens({"images": digest(TOKEN)}),
-        )
+    backend = Backend(
+        router=router,
+        models={"images": Offered.images("images", SIDE, CLASSES)},
+        feedback=feedback,
+        version=lambda _: 1,
+        window=lambda: WindowNow(0, 0.0, 200.0),
+        status=dict,
     )
+    return application(ApiState(backend, Tokens({"images": digest(TOKEN)})))
 
 
 def echo_application() -> Starlette:

@@ -36,9 +36,9 @@ import yaml
 from machine import describe_machine
 
 from migrator.cluster.fleet.cluster_run import ClusterRun, read_run
-from migrator.cluster.fleet.ray_connection import NAMESPACE, imported
-from migrator.cluster.fleet.ray_head import started
-from migrator.cluster.fleet.reports import ClusterMap
+from migrator.cluster.fleet.messages import ClusterMap
+from migrator.cluster.fleet.ray_connection import NAMESPACE, import_ray
+from migrator.cluster.fleet.ray_head import start_head
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 NODES = {"g1": "n1", "g2": "n2", "g3": "n3"}
@@ -235,7 +235,7 @@ def main() -> None:
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     load_average = os.getloadavg()[0]
-    ray = imported()
+    ray = import_ray()
     rounds = []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mr")))
@@ -253,7 +253,7 @@ def main() -> None:
         stack.callback(ray.shutdown)
         nodes = {each: cluster.add_node(**NODE, node_name=each) for each in NODES.values()}
         run = scenario(folder)
-        head = started(ray, run, {})
+        head = start_head(ray, run, {})
         stack.callback(lambda: ray.get(head.stop.remote(), timeout=90))
         until(lambda: len(msgspec.json.decode(ray.get(head.map.remote()))["homes"]) == len(TENANTS))
         url = stack.enter_context(gateway(run, folder))

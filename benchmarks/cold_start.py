@@ -17,10 +17,10 @@ from pathlib import Path
 from live_daemon import environment
 
 from migrator.core.catalogue import board
-from migrator.gpu.driver import Place
-from migrator.gpu.emulated import EmulatedDriver
+from migrator.core.placement import Place
+from migrator.gpu.drivers.emulated import EmulatedDriver
 from migrator.learn.registry import build
-from migrator.serve.worker import loaded, warmed
+from migrator.serve.workers.worker import load_weights, warm_up
 from migrator.workload.live import LiveTenant
 
 
@@ -79,9 +79,9 @@ def _answered_s(tenant: LiveTenant, weights: Path) -> float:
 def main() -> None:
     model, classes, pixels, batch, weights = sys.argv[1:]
     built = build(model, int(classes), 0, int(pixels) or None)
-    loaded(built, Path(weights))
+    load_weights(built, Path(weights))
     built.to("cpu")
-    warmed(built, int(batch))
+    warm_up(built, int(batch))
     print("answered", flush=True)
 
 

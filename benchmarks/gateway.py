@@ -26,7 +26,7 @@ import uvloop
 from api_latency import MEASURED, measured, running, shown
 from machine import describe_machine
 
-from migrator.cluster.fleet.reports import ClusterMap
+from migrator.cluster.fleet.messages import ClusterMap
 
 START_S = 60.0
 

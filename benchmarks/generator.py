@@ -11,11 +11,16 @@ import argparse
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.workload.traces.formats import load_trace
-from migrator.workload.traces.generator import generate
-from migrator.workload.traces.kinds import KINDS, Kind
-from migrator.workload.traces.real import real_file
-from migrator.workload.traces.statistics import LAGS_S, Statistics, statistics_of
+from migrator.workload.traces.generator import (
+    KINDS,
+    LAGS_S,
+    ArrivalKind,
+    Statistics,
+    generate,
+    real_file,
+    statistics_of,
+)
+from migrator.workload.traces.reading import load_trace
 
 WINDOW_S = 200
 
@@ -47,7 +52,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _generated(kind: Kind, seconds: int, seed: int) -> NDArray[np.int64]:
+def _generated(kind: ArrivalKind, seconds: int, seed: int) -> NDArray[np.int64]:
     mean_rps = kind.measured.mean_rps
     return generate(kind.name, mean_rps=mean_rps, seconds=seconds, seed=seed).counts
 

@@ -21,10 +21,10 @@ from machine import describe_machine
 
 from migrator.core.catalogue import Board, boards
 from migrator.core.errors import MigratorError
-from migrator.core.placement import maximal_placement_sets
-from migrator.gpu.change import planned
-from migrator.gpu.driver import GpuInstance, Place
-from migrator.gpu.layout import Layout
+from migrator.core.placement import Place, maximal_placement_sets
+from migrator.gpu.drivers.base import GpuInstance
+from migrator.gpu.partition.layout import Layout
+from migrator.gpu.partition.steps import plan_steps
 
 REPEATS = 3
 COUNTS_PER_BOARD = 400
@@ -105,7 +105,7 @@ def _once_ms(board: Board, case: Case) -> float:
     present = [GpuInstance(place, at, f"MIG-{place}") for at, place in enumerate(case.before)]
     begin = time.perf_counter()
     with suppress(MigratorError):
-        planned(board, present, case.ours, case.wanted)
+        plan_steps(board, present, case.ours, case.wanted)
     return (time.perf_counter() - begin) * 1000
 
 

@@ -30,8 +30,8 @@ from migrator.core.problem import Charge
 from migrator.core.profiles import profile
 from migrator.core.service import Service
 from migrator.plan.solve import ready
+from migrator.workload.capacity import highest_rps
 from migrator.workload.cluster import parse_cluster
-from migrator.workload.load import highest_rps
 
 SIZES = (10, 30, 100, 300, 1000)
 GPU = "H200-141GB"
@@ -99,7 +99,7 @@ def measure(sizes: Sequence[int], jobs: int, *, distinct: bool) -> list[Row]:
         for gpus in sizes:
             told: list[None] = []
             this = scenario(gpus, distinct=distinct)
-            plan = place(this, workers, seconds=SECONDS, told=partial(told.append, None))
+            plan = place(this, workers, seconds=SECONDS, on_planned=partial(told.append, None))
             row = Row(
                 gpus,
                 len(this.tenants),

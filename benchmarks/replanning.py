@@ -13,9 +13,10 @@ from pathlib import Path
 
 from migrator.core.comparison import Lead
 from migrator.core.errors import InputError
-from migrator.reproduce.replanning import NAMES, PAIRS
-from migrator.reproduce.windows_apart import (
+from migrator.reproduce.replanning import (
     LOAD,
+    NAMES,
+    PAIRS,
     Pair,
     WindowApart,
     generated_kinds,
@@ -24,8 +25,7 @@ from migrator.reproduce.windows_apart import (
     pair_name,
 )
 from migrator.simulate.compare import run_all
-from migrator.workload.traces.kinds import KINDS
-from migrator.workload.traces.real import VARIABLE
+from migrator.workload.traces.generator import KINDS, VARIABLE
 
 PROCESSES = 2
 

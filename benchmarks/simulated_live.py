@@ -1,9 +1,16 @@
-"""The same scenario live and simulated: python benchmarks/simulated_live.py [--quick] [--out FILE]
+"""The same scenario live and simulated.
 
-Live: a daemon on the emulated driver and `migrator load`, each in its own process. Simulated: the
-same arrivals, the same policy and forecaster, from the same even split, with what only a live run
-can find out put in: accuracies before and after each retraining, how long those took, what a new
-instance took. Then goodput and requests in time of both, per tenant and in all.
+    python benchmarks/simulated_live.py [--quick] [--out FILE]
+    python benchmarks/simulated_live.py --records FOLDER [--out FILE]
+
+Without --records: a daemon on the emulated driver and `migrator load` run here, each in its own
+process. With --records: the runs in FOLDER, which holds a scenario (YAML, with its profiles), and
+per policy the daemon's records (POLICY.records.db) and what clients saw (POLICY.load.json), as
+benchmarks/gpu/live.py leaves them.
+
+Then the simulator runs the same arrivals under the same policy and forecaster from the same even
+split, with the durations and accuracies that the live run measured (`measured_run.py`). Printed:
+goodput and requests in time of both, per tenant and of all.
 """
 
 from __future__ import annotations
@@ -11,23 +18,26 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
+import sys
 import tempfile
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from found_live import as_found, even_split
 from live_daemon import HERE, MIGRATOR, environment, served, write_scenario
 from machine import describe_machine
+from measured_run import LiveRun, measured_run
 
 from migrator.core.outcome import RunOutcome, Tally
 from migrator.forecast.registry import forecaster
 from migrator.io.yaml_file import load_yaml
 from migrator.policies.registry import policy
+from migrator.records.store import read_records
 from migrator.simulate.run import run
-from migrator.workload.live import read_live
+from migrator.workload.live import LiveScenario, read_live
 
 POLICIES = ("migrator", "static-4-3", "paris")
 WINDOW_S = 30
@@ -58,9 +68,11 @@ class Row:
     simulated_in_time: float
 
     @property
-    def ratio(self) -> float:
-        """Live over simulated goodput."""
-        return self.live_goodput / self.simulated_goodput if self.simulated_goodput else 1.0
+    def difference(self) -> float:
+        """Simulated goodput over live, less one."""
+        if not self.live_goodput:
+            return 0.0 if not self.simulated_goodput else float("inf")
+        return self.simulated_goodput / self.live_goodput - 1
 
 
 def scenario(folder: Path, load: str, windows: int, seed: int) -> Path:
@@ -93,13 +105,59 @@ def compared(folder: Path, load: str, name: str, windows: int, seed: int) -> lis
         sent = _loaded(path, daemon.url)
         daemon.wait()
         records = daemon.records()
-    live = read_live(path)
-    found = as_found(live, records, sent)
-    simulated = run(
-        found, policy(name), forecaster(found.forecaster), begin=even_split(found, policy(name))
-    )
+    run_live = LiveRun(records, sent)
+    simulated = simulate(read_live(path), name, run_live, ())
     (folder / "load.json").write_text(json.dumps(sent), encoding="utf-8")
     return list(_rows(load, name, seed, sent, simulated))
+
+
+def simulate(live: LiveScenario, name: str, own: LiveRun, others: Sequence[LiveRun]) -> RunOutcome:
+    """A live run again, in virtual time, with what it measured."""
+    chosen = policy(name)
+    windows = len(own.records.windows)
+    scenario = replace(live.scenario, windows=windows)
+    measured = measured_run(replace(live, scenario=scenario), chosen, own, others)
+    ahead = forecaster(own.records.windows[0].forecaster)
+    return run(scenario, chosen, ahead, even_start=True, measured=measured)
+
+
+def from_records(folder: Path) -> list[Row]:
+    """Every run in a folder, simulated."""
+    path = _scenario_in(folder)
+    sys.path += [str(folder), str(HERE / "gpu")]  # where a scenario's own models are
+    live = read_live(path)
+    with tempfile.TemporaryDirectory(prefix="simulated-live-") as temporary:
+        runs = {
+            each.name.removesuffix(".records.db"): _live_run(each, Path(temporary))
+            for each in sorted(folder.glob("*.records.db"))
+        }
+    if not runs:
+        raise SystemExit(f"{folder}: no POLICY.records.db with its POLICY.load.json; give another")
+    rows: list[Row] = []
+    for name, own in runs.items():
+        others = [each for other, each in runs.items() if other != name]
+        simulated = simulate(live, own.records.run.policy, own, others)
+        rows += _rows(path.stem, name, live.scenario.seed, own.sent, simulated)
+    return rows
+
+
+def _scenario_in(folder: Path) -> Path:
+    found = [
+        each
+        for each in (*folder.glob("*.yaml"), *folder.glob("*.yml"))
+        if isinstance(_read(each), dict) and "live" in _read(each)
+    ]
+    if len(found) != 1:
+        raise SystemExit(f"{folder}: {len(found)} live scenarios (YAML); there must be one")
+    return found[0]
+
+
+def _live_run(records: Path, temporary: Path) -> LiveRun:
+    """Read from a copy: opening a database may write beside it."""
+    copy = temporary / records.name
+    shutil.copyfile(records, copy)
+    load = records.with_name(records.name.replace(".records.db", ".load.json"))
+    return LiveRun(read_records(copy), json.loads(load.read_text(encoding="utf-8")))
 
 
 def _loaded(path: Path, url: str) -> Mapping[str, Any]:
@@ -134,23 +192,24 @@ def _row(
     )
 
 
-def shown(rows: Iterable[Row]) -> str:
+def table(rows: Iterable[Row]) -> str:
     """A line per run and tenant."""
     lines = [
-        f"{'load':8} {'policy':11} {'seed':>4} {'tenant':8} {'sent':>6} {'goodput live':>12} "
-        f"{'simulated':>9} {'ratio':>7} {'in time live':>12} {'simulated':>9}"
+        f"{'scenario':8} {'policy':11} {'seed':>4} {'tenant':10} {'sent':>7} {'goodput live':>12} "
+        f"{'simulated':>9} {'difference':>10} {'in time live':>12} {'simulated':>9}"
     ]
     for each in rows:
         lines.append(
-            f"{each.load:8} {each.policy:11} {each.seed:4} {each.tenant:8} {each.sent:6} "
-            f"{each.live_goodput:12.0f} {each.simulated_goodput:9.0f} {each.ratio:7.3f} "
+            f"{each.load:8} {each.policy:11} {each.seed:4} {each.tenant:10} {each.sent:7} "
+            f"{each.live_goodput:12.0f} {each.simulated_goodput:9.0f} {each.difference:+10.1%} "
             f"{each.live_in_time:12.1%} {each.simulated_in_time:9.1%}"
         )
     return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--records", type=Path, help="a folder with live runs to simulate")
     parser.add_argument("--load", choices=LOADS, action="append", help="default all")
     parser.add_argument("--policy", action="append", help=f"default {', '.join(POLICIES)}")
     parser.add_argument("--seeds", type=int, default=1)
@@ -159,10 +218,32 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="a JSON file for the figures")
     parser.add_argument("--keep", type=Path, help="a folder for what the runs leave behind")
     options = parser.parse_args()
+    about: dict[str, Any] = {"machine": describe_machine()}
+    if options.records is not None:
+        rows = from_records(options.records)
+        print(table(rows))
+    else:
+        about |= {"load_average": round(os.getloadavg()[0], 2), "window_s": WINDOW_S}
+        rows = _emulated(options)
+        about["windows"] = options.windows
+    worst = max(abs(each.difference) for each in rows if each.tenant == "all")
+    worst_tenant = max(abs(each.difference) for each in rows if each.tenant != "all")
+    print(
+        f"goodput simulated against live: at most {worst:.1%} apart for all tenants together, "
+        f"{worst_tenant:.1%} for one tenant"
+    )
+    if options.out:
+        found = [{**asdict(each), "difference": round(each.difference, 4)} for each in rows]
+        result = {**about, "rows": found}
+        options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def _emulated(options: argparse.Namespace) -> list[Row]:
+    """Runs on the emulated driver, here and now."""
     if options.quick:
         options.load, options.policy = ["heavy"], ["migrator"]
         options.seeds, options.windows = 1, 3
-    load_average, rows = os.getloadavg()[0], []
+    rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="simulated-live-") as temporary:
         for load in options.load or LOADS:
             for name in options.policy or POLICIES:
@@ -170,14 +251,8 @@ def main() -> None:
                     folder = (options.keep or Path(temporary)) / f"{load}-{name}-{seed}"
                     folder.mkdir(parents=True)
                     rows += compared(folder, load, name, options.windows, seed)
-                    print(shown(rows[-3:]).split("\n", int(len(rows) > 3))[-1], flush=True)
-    worst = max(abs(each.ratio - 1) for each in rows if each.tenant == "all")
-    print(f"goodput of all tenants, live against simulated: at most {worst:.1%} apart")
-    if options.out:
-        about = {"machine": describe_machine(), "load_average": round(load_average, 2)}
-        told = [{**asdict(each), "ratio": round(each.ratio, 4)} for each in rows]
-        result = {**about, "windows": options.windows, "window_s": WINDOW_S, "rows": told}
-        options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+                    print(table(rows[-3:]).split("\n", int(len(rows) > 3))[-1], flush=True)
+    return rows
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ from migrator.live.labels import PER_CLASS_KEPT, WINDOWS_KEPT
 from migrator.live.versions import Versions
 from migrator.records.rows import RunRecords
 from migrator.records.store import read_records, read_runs
-from migrator.serve.limits import Limits
+from migrator.serve.http.requests import Limits
 
 TENANTS = ("photos", "cameras", "scans")
 BENCHMARK = "nc-synthetic"
@@ -329,7 +329,7 @@ class Daemon:
         for pid in _children(self.process.pid):
             command, name = _words(pid, "cmdline"), _words(pid, "comm")
             found = {
-                "fork server": "migrator.serve.nursery" in command,
+                "fork server": "migrator.serve.workers.forkserver_main" in command,
                 "policy process": "spawn_main" in command,
                 "retrainer": name.startswith("retrain "),
                 "estimator": name.startswith("estimate "),

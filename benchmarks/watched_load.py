@@ -17,11 +17,9 @@ import numpy as np
 import uvloop
 
 from migrator.load.http import HttpPool, NoAnswerError
-from migrator.load.messages import Taken, feedback, question, said
+from migrator.load.requests import Questions, schedule
 from migrator.load.run import questions_of
-from migrator.load.samples import Questions
-from migrator.load.schedule import schedule
-from migrator.load.server import Server
+from migrator.load.server import Server, Taken, feedback, question, said
 from migrator.workload.live import LiveScenario, read_live
 
 NO_ANSWER = -1

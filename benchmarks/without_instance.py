@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from support.executor_plans import random_slots
 from support.executor_world import World
 
-from migrator.control import transition
+from migrator.control import keep_last_instance
 from migrator.control.executor import Executor
-from migrator.control.transition import Order
+from migrator.control.keep_last_instance import Order
 from migrator.core.catalogue import board
 from migrator.core.instance import Kind
 
@@ -69,7 +69,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--seeds", type=int, default=300)
     seeds = range(parser.parse_args().seeds)
-    with patch.object(transition, "find_order", no_order):
+    with patch.object(keep_last_instance, "find_order", no_order):
         before = followed(seeds)
     after = followed(seeds)
     for words, old, new in zip(("no instance", "not as planned"), before, after, strict=True):

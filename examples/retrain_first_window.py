@@ -16,7 +16,7 @@ from migrator.core.errors import InputError
 from migrator.learn.benchmarks.benchmark import Material, Origin
 from migrator.learn.course import Course, CourseSettings
 from migrator.learn.registry import benchmark
-from migrator.learn.retraining import Settings
+from migrator.learn.retraining import RetrainingSettings
 
 
 def loaded(name: str, data: Path | None) -> tuple[str, Material]:
@@ -41,7 +41,7 @@ def main(words: Sequence[str] | None = None) -> None:
     settings = CourseSettings(
         name,
         "small-cnn",
-        Settings(epochs=asked.epochs),
+        RetrainingSettings(epochs=asked.epochs),
         per_class=asked.samples,
         pixels=asked.pixels,
     )

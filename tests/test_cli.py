@@ -279,8 +279,8 @@ def test_version() -> None:
     [
         ((), ["plan", "check", "boards", "example", "migrator example > window.json"]),
         (("plan",), ["Plan a window", "--solver", "--backend", "--time-limit", "--charge"]),
-        (("check",), ["Verify a plan", "exit 1", "--charge", "--json"]),
-        (("boards",), ["List the GPUs", "--json"]),
+        (("check",), ["Check a plan", "exit code is 1", "--charge", "--json"]),
+        (("boards",), ["List the known GPU boards", "--json"]),
         (("example",), ["Print an example", "quickstart", "W1...W16"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

@@ -14,17 +14,17 @@ MAY_IMPORT = {
     "core": set(),
     "io": {"core"},
     "workload": {"core", "io"},
-    "forecast": {"core"},
+    "forecast": {"core", "io"},
     "plan": {"core", "io"},
-    "control": {"core"},
-    "learn": {"core"},
+    "control": {"core", "forecast", "policies", "workload"},
+    "learn": {"core", "io"},
     "gpu": {"core", "io"},
-    "profiling": {"core", "gpu", "learn"},
+    "profiling": {"core", "io", "gpu", "learn"},
     "records": {"core", "io"},
     "report": {"core", "io", "records"},
-    "serve": {"core", "gpu", "learn"},
+    "serve": {"core", "io", "gpu", "learn"},
     "dashboard": {"core", "io", "records", "report", "serve"},
-    "load": {"core", "learn", "workload"},
+    "load": {"core", "io", "learn", "workload"},
     "policies": {"core", "plan", "forecast"},
     "cluster.placement": {"core", "io", "forecast", "plan", "policies", "workload", "simulate"},
 }
@@ -74,6 +74,22 @@ def test_imports_point_down(path: Path) -> None:
         assert package != left or right not in _ours(path)
 
 
+EXECUTOR_PARTS = ("executor", "keep_last_instance", "paused_layout", "retries", "timeline")
+"""Parts of the controller that only the controller uses."""
+
+
+@pytest.mark.parametrize("package", ["simulate", "live"])
+def test_only_the_controller_uses_policies_and_the_executor(package: str) -> None:
+    """Neither policies nor the executor's parts: the controller alone uses those."""
+    for path in (SOURCE / package).rglob("*.py"):
+        imported = set(_imported(path))
+        assert not {each for each in imported if each.startswith("migrator.policies")}, path
+        parts = {f"migrator.control.{each}" for each in EXECUTOR_PARTS}
+        if path.name == "context.py":
+            parts.discard("migrator.control.executor")  # operators pause it, metrics read it
+        assert not imported & parts, path
+
+
 def test_the_checker_shares_nothing_with_the_planners() -> None:
     imported = set(_imported(SOURCE / "plan" / "check.py"))
     assert not {name for name in imported if name.startswith("migrator.plan")}
@@ -94,6 +110,29 @@ def test_profiling_runs_there_too_and_loads_torch_in_its_workers_only() -> None:
     code = "import sys, migrator.profiling.__main__; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"torch", "numba", "pydantic", "typer"} & set(done.stdout.split())
+
+
+def test_what_learning_and_profiling_use_of_io_needs_the_standard_library_only() -> None:
+    allowed = {"migrator", *sys.stdlib_module_names}
+    waiting = {
+        name
+        for package in ("learn", "profiling")
+        for path in (SOURCE / package).rglob("*.py")
+        for name in _imported(path)
+        if name.startswith("migrator.io.")
+    }
+    used: set[str] = set()
+    while waiting:
+        used |= waiting
+        imported = {
+            name
+            for module in waiting
+            for name in _imported(
+                SOURCE / f"{module.removeprefix('migrator.').replace('.', '/')}.py"
+            )
+        }
+        assert {name.split(".")[0] for name in imported} <= allowed, waiting
+        waiting = {name for name in imported if name.startswith("migrator.io.")} - used
 
 
 @pytest.mark.parametrize("package", ["core", "plan", "policies", "simulate", "workload", "cli"])

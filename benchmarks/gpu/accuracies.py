@@ -37,7 +37,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent.parent / "src"))
 from migrator.learn.benchmarks.benchmark import Origin
 from migrator.learn.course import Course, CourseSettings
 from migrator.learn.registry import benchmark, model_class
-from migrator.learn.retraining import Settings
+from migrator.learn.retraining import RetrainingSettings
 
 VISION = ("vit-b-16", "convnext-b", "inception-v3", "resnet-50", "mobilenet-v2")
 PAIRS = (
@@ -82,7 +82,7 @@ def lived_through(job: Job) -> Iterator[Json]:
     settings = CourseSettings(
         job.benchmark,
         job.model,
-        Settings(job.epochs, job.batch, job.seed),
+        RetrainingSettings(job.epochs, job.batch, job.seed),
         memory=job.memory,
         per_class=job.per_class,
         pixels=_side(job),

@@ -33,10 +33,9 @@ from drivers_shares import PRODUCT_S, Json, measure, prepared
 from migrator.core import catalogue
 from migrator.core.catalogue import Board
 from migrator.core.errors import GpuError, InputError, MigratorError
-from migrator.gpu import mig
-from migrator.gpu.mps import MpsDriver
-from migrator.gpu.mps_share import percentage, right_sms, share_sms
-from migrator.gpu.processes import numbers, words
+from migrator.gpu.drivers import mig
+from migrator.gpu.drivers.mps import MpsDriver, percentage, safe_sms, share_sms
+from migrator.io.processes import command_words, process_ids
 
 MODES = ("mig.mode.current", "compute_mode", "persistence_mode", "power.limit", "clocks.max.sm")
 WORKER = Path(__file__).with_name("drivers_worker.py")
@@ -49,7 +48,7 @@ class StoppedError(MigratorError):
 def read_mig(index: int) -> Json:
     """The board through NVML, MIG on or off, and in what the catalogue differs."""
     try:
-        with mig.opened(index) as driver:
+        with mig.open_mig(index) as driver:
             gpu = driver.gpu()
     except (GpuError, InputError) as error:
         return {"fault": str(error)}
@@ -78,7 +77,9 @@ def modes(index: int) -> dict[str, str]:
 def mps_processes() -> set[int]:
     """Every process of MPS on this machine, whosever."""
     return {
-        pid for pid in numbers() if any(each.startswith("nvidia-cuda-mps") for each in words(pid))
+        pid
+        for pid in process_ids()
+        if any(each.startswith("nvidia-cuda-mps") for each in command_words(pid))
     }
 
 
@@ -102,8 +103,8 @@ def run(index: int, worker: Path = WORKER) -> Json:
     """Everything, and what it leaves behind."""
     began_s, processes = time.monotonic(), mps_processes()
     with tempfile.TemporaryDirectory(prefix="mps") as folder:
-        driver = MpsDriver.found(index, Path(folder))
-        limited = MpsDriver.found(index, Path(folder), limit_memory=True)
+        driver = MpsDriver.open(index, Path(folder))
+        limited = MpsDriver.open(index, Path(folder), limit_memory=True)
         before = modes(index)
         result: Json = {"modes": before, "mps": {"alone": [], "table": [], "faults": []}}
         count = len(sizes(driver.gpu().board)) + len(pair(driver.gpu().board)) + 1
@@ -134,7 +135,7 @@ def dry_run(board: Board) -> Iterator[str]:
     """What would be done on such a board."""
     yield f"read {board.name} through NVML and compare {len(board.profiles)} profiles"
     for profile in sizes(board):
-        sms = right_sms(board.name, share_sms(board, profile, board.sms), board.sms)
+        sms = safe_sms(board.name, share_sms(board, profile, board.sms), board.sms)
         yield f"share {profile.name}: {sms} SMs, {percentage(sms, board.sms)}%, {PRODUCT_S} s"
     yield f"side by side: {', '.join(map(str, pair(board)))}"
     yield "destroy all, look for what is left of the daemon"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 
 from migrator.core.catalogue import Board, MigProfile
-from migrator.gpu.driver import Place
+from migrator.core.placement import Place
 
 TOLERANCE = 1.10
 """How much more than its part of the GPU a share may do."""

@@ -16,9 +16,9 @@ from drivers_judged import Product, faults, pair, sizes, table
 
 from migrator.core.catalogue import MigProfile
 from migrator.core.errors import GpuError
-from migrator.gpu.driver import GpuInstance, InUseError, Place
-from migrator.gpu.mps import MpsDriver
-from migrator.gpu.mps_share import PERCENTAGE, right_sms, share_sms
+from migrator.core.placement import Place
+from migrator.gpu.drivers.base import GpuInstance, InUseError
+from migrator.gpu.drivers.mps import PERCENTAGE, MpsDriver, safe_sms, share_sms
 
 SIDE, PRODUCT_S = 8192, 1.0
 LIMITED_PARTS = (0.5, 1.5)
@@ -146,7 +146,7 @@ class Bench:
     def _sms(self, profile: MigProfile) -> int:
         """Of its share: on some numbers of SMs libraries do not compute right."""
         gpu, device_sms = self._driver.gpu(), self._driver.device_sms
-        return right_sms(gpu.name, share_sms(self.board, profile, device_sms), device_sms)
+        return safe_sms(gpu.name, share_sms(self.board, profile, device_sms), device_sms)
 
     def product(self, row: Json, beside: str | None = None) -> Product:
         """A result as it is judged."""

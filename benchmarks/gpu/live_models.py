@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from migrator.learn.model import Inputs
-from migrator.learn.zoo.convolutional import ConvNextB
+from migrator.learn.zoo.transformers_models import ConvNextB
 
 _SENT = 32
 

@@ -17,14 +17,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from found_live import as_found, even_split
+from measured_run import LiveRun
+from simulated_live import simulate
 
 from migrator.core.outcome import RunOutcome
-from migrator.forecast.registry import forecaster
-from migrator.policies.registry import policy
 from migrator.records.rows import RunRecords
 from migrator.records.store import read_records
-from migrator.simulate.run import run
 from migrator.workload.live import read_live
 
 PARTS = ("create_s", "load_s", "context_s", "copy_s", "first_s", "warm_s")
@@ -48,9 +46,7 @@ def results(folder: Path, name: str) -> dict[str, Any]:
     live = read_live(folder / "live.yaml")
     sent = json.loads((folder / f"{name}.load.json").read_text(encoding="utf-8"))
     records = read_records(folder / f"{name}.records.db")
-    found = as_found(live, records, sent)
-    chosen = policy(name)
-    simulated = run(found, chosen, forecaster(found.forecaster), begin=even_split(found, chosen))
+    simulated = simulate(live, name, LiveRun(records, sent), ())
     return {
         "live": {each: _seen(told) for each, told in _tenants(sent)},
         "simulated": _simulated(simulated),

@@ -20,10 +20,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from migrator.gpu.mps import shareable
-from migrator.gpu.mps_daemon import Daemon
-from migrator.gpu.mps_share import PERCENTAGE, percentage
-from migrator.gpu.nvidia_smi import device_sms
+from migrator.gpu.drivers.mps import PERCENTAGE, find_shareable, percentage
+from migrator.gpu.drivers.mps_daemon import MpsDaemon
+from migrator.gpu.drivers.nvidia_smi import device_sms
 
 ROWS = (64, 128, 512, 1024, 3136, 8192, 147456)
 SHAPES = (
@@ -62,11 +61,11 @@ def main() -> None:
 
 def on_share(gpu: int, sms: int) -> list[Any]:
     """What a process on so many SMs found."""
-    seen = shareable(gpu)
+    seen = find_shareable(gpu)
     whole = device_sms(seen.visible)
     assert whole is not None, "CUDA does not tell how many SMs there are"
     with tempfile.TemporaryDirectory(prefix="mps") as folder:
-        daemon = Daemon(Path(folder), seen.visible)
+        daemon = MpsDaemon(Path(folder), seen.visible)
         daemon.start()
         try:
             share = {**daemon.environment, PERCENTAGE: percentage(sms, whole)}

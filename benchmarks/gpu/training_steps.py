@@ -18,7 +18,7 @@ import torch
 # where MIGRator is not installed, its sources are beside this folder
 sys.path.insert(0, str(Path(__file__).parent.parent.parent / "src"))
 
-from migrator.learn.captured import CapturedSteps, Graph
+from migrator.learn.cuda_graphs import CapturedSteps, Graph
 from migrator.learn.registry import model_class
 
 MODELS = ("mobilenet-v2", "resnet-50", "inception-v3", "convnext-b", "vit-b-16", "bert-base")

@@ -101,7 +101,7 @@ def test_a_tenant_that_is_not_there(server: tuple[str, int]) -> None:
 
 def test_without_a_terminal_it_must_be_confirmed_by_an_option(server: tuple[str, int]) -> None:
     before = acted(server[0])
-    assert "add --yes" in refused(InputError, "pause", "--url", server[0])
+    assert "pass --yes" in refused(InputError, "pause", "--url", server[0])
     assert acted(server[0]) == before
 
 
@@ -142,7 +142,7 @@ def test_a_token_that_is_missing_or_wrong(
     assert "--token-file" in refused(InputError, *asked, "--token-file", missing)
     for wrong in ("guess", "secret-i"):
         monkeypatch.setenv("MIGRATOR_ADMIN_TOKEN", wrong)
-        assert "does not take this token" in refused(InputError, *asked)
+        assert "does not accept this admin token" in refused(InputError, *asked)
     monkeypatch.setenv("MIGRATOR_ADMIN_TOKEN", "two words")
     assert "characters that no token has" in refused(InputError, *asked)
 

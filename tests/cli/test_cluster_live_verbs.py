@@ -32,7 +32,7 @@ def cluster(tmp_path: Path) -> str:
 def test_a_scenario_of_many_gpus_needs_a_cluster(cluster: str) -> None:
     code, words = said("serve", cluster)
     assert code
-    assert "give --cluster ADDRESS" in words
+    assert "pass --cluster ADDRESS" in words
 
 
 def test_a_scenario_of_one_gpu_is_no_cluster(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_without_ray_it_says_what_to_install(
 def test_a_gateway_needs_one_map_and_one_that_is_there(tmp_path: Path) -> None:
     code, words = said("gateway", "--port", "0")
     assert code
-    assert "give one of both" in words
+    assert "set exactly one of them" in words
     code, words = said("gateway", "--map", str(tmp_path / "map.json"), "--port", "0")
     assert code
     assert "map.json is no map" in words

@@ -13,8 +13,8 @@ import pytest
 from support.agents import cluster_file, cluster_run
 
 from migrator.cli import cluster_serve
-from migrator.cluster.fleet.ray_connection import HEAD, NAMESPACE, agents_of
-from migrator.cluster.fleet.ray_stop import Ending
+from migrator.cluster.fleet.ray_connection import HEAD, NAMESPACE, agent_prefix
+from migrator.cluster.fleet.ray_head import StopResult
 from migrator.core.errors import InputError, MigratorError
 
 
@@ -49,29 +49,29 @@ def served(
         def fail(*_: object) -> None:
             raise error
 
-        def end(_: object, name: str) -> Ending:
+        def end(_: object, name: str) -> StopResult:
             ended.append(name)
-            return Ending(True, ("g1",))
+            return StopResult(True, ("g1",))
 
-        monkeypatch.setattr(cluster_serve, "connected", connected)
-        monkeypatch.setattr(cluster_serve, "started", lambda *_: "the head")
+        monkeypatch.setattr(cluster_serve, "connect", connected)
+        monkeypatch.setattr(cluster_serve, "start_head", lambda *_: "the head")
         monkeypatch.setattr(cluster_serve, "ask_head", lambda *_, **__: True)
         monkeypatch.setattr(cluster_serve, "_served", fail)
-        monkeypatch.setattr(cluster_serve, "end_cluster", end)
+        monkeypatch.setattr(cluster_serve, "stop_cluster", end)
         monkeypatch.setattr(signal, "signal", lambda *_: None)
         with pytest.raises(type(error)):
             cluster_serve.serve_cluster(
                 path, "auto", driver="emulated", shared=None, state=tmp_path, detach=True
             )
         said = capsys.readouterr().err
-        assert ("goes on" in said) == (not ended)
+        assert ("keeps running" in said) == (not ended)
         assert ("g1 did not answer" in said) == bool(ended)
         return ended
 
     return serve
 
 
-@pytest.mark.parametrize("there", [HEAD.format(name="small"), f"{agents_of('small')}g1"])
+@pytest.mark.parametrize("there", [HEAD.format(name="small"), f"{agent_prefix('small')}g1"])
 def test_a_cluster_that_was_there_is_not_drained_as_its_head_tells_of_trouble(
     served: Served, there: str
 ) -> None:
@@ -79,7 +79,7 @@ def test_a_cluster_that_was_there_is_not_drained_as_its_head_tells_of_trouble(
 
 
 def test_one_that_could_not_be_begun_is_ended_and_others_are_not(served: Served) -> None:
-    others = Ray(HEAD.format(name="another"), f"{agents_of('another')}g1")
+    others = Ray(HEAD.format(name="another"), f"{agent_prefix('another')}g1")
     assert served(others, InputError("no GPU has room; add one")) == ["small"]
 
 

@@ -96,7 +96,7 @@ def test_figures(small: Path, tmp_path: Path) -> None:
         done = ran("cluster", "plan", small, "--jobs", 1, "--out", tmp_path / f"placed.{suffix}")
         assert done.exit_code == 0, done.output
     page = ParsedPage((tmp_path / "placed.html").read_text(encoding="utf-8"))
-    assert "Who lives where" in page.words
+    assert "Placement of small" in page.words
     assert (tmp_path / "placed.png").read_bytes().startswith(b"\x89PNG")
     assert "must end in" in refused("cluster", "plan", small, "--out", tmp_path / "placed.pdf")
 
@@ -185,7 +185,9 @@ def test_a_comparison_of_a_cluster_is_drawn(small: Path, tmp_path: Path) -> None
 
 
 def test_what_a_comparison_of_a_cluster_cannot_have_is_refused(small: Path, tmp_path: Path) -> None:
-    assert "is of a cluster" in refused("compare", small, "--records", tmp_path / "records")
+    assert "not supported for cluster" in refused(
+        "compare", small, "--records", tmp_path / "records"
+    )
     assert not (tmp_path / "records").exists()
     assert "--windows" in refused("compare", small, "--windows", 0)
     assert "did you mean" in refused("compare", small, "--forecaster", "last-meen")

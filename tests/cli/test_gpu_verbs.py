@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from support.gpu_cli import Answer, gpu
 
-from migrator.gpu.driver import Place
-from migrator.gpu.emulated import EmulatedDriver
-from migrator.gpu.layout_file import layout_to_yaml
+from migrator.core.placement import Place
+from migrator.gpu.drivers.emulated import EmulatedDriver
+from migrator.gpu.partition.layout_file import layout_to_yaml
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "layouts"
 BOTH = EXAMPLES / "serve-and-retrain.yaml"
@@ -54,8 +54,8 @@ def held(state: Path, start: int) -> Iterator[subprocess.Popen[str]]:
     driver = EmulatedDriver(state)
     (instance,) = [each for each in driver.instances() if each.place.start == start]
     code = (
-        "import sys\nfrom migrator.gpu.virtual_board import held\n"
-        "with held():\n    print('held', flush=True)\n    sys.stdin.read()\n"
+        "import sys\nfrom migrator.gpu.drivers.virtual_board import register_use\n"
+        "with register_use():\n    print('held', flush=True)\n    sys.stdin.read()\n"
     )
     worker = subprocess.Popen(
         [sys.executable, "-c", code],
@@ -268,7 +268,7 @@ def test_doctor_finds_nothing_on_a_sound_gpu_and_a_half_made_instance(state: Pat
     assert sound.code == OK
     assert {line.split()[0] for line in sound.out.splitlines()} == {"ok"}
     from migrator.core.catalogue import board
-    from migrator.gpu.virtual_board import VirtualBoard
+    from migrator.gpu.drivers.virtual_board import VirtualBoard
 
     emulated("clear")
     path, uuid = state / "emulated" / "gpu-0.json", EmulatedDriver(state).gpu().uuid
@@ -287,12 +287,12 @@ def test_doctor_finds_nothing_on_a_sound_gpu_and_a_half_made_instance(state: Pat
 
 
 def test_without_a_gpu_the_emulated_one_is_used_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    from migrator.gpu import survey
+    from migrator.gpu.drivers import registry as survey
 
     monkeypatch.setattr(survey, "gpu_count", lambda: 0)
     done = gpu("list", "--json")
     assert done.json["driver"] == "emulated"
-    assert done.err.startswith("note: there is no GPU here, so the emulated one is used")
+    assert done.err.startswith("note: no GPU found, using the emulated one")
     assert gpu("list", "--json", "--board", "A30-24GB").err == ""
 
 
@@ -347,7 +347,7 @@ def test_a_worker_finds_its_environment_in_show(state: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["show", "--gpu", "-1"], "--gpu: -1 is no GPU's number"),
+        (["show", "--gpu", "-1"], "--gpu: -1 is not a GPU's number"),
         (["show", "--board", "A100"], "unknown board 'A100'; use "),
         (["apply", "nowhere.yaml"], "nowhere.yaml: there is no such file"),
         (["apply", "nowhere.yaml:name"], "nowhere.yaml: there is no such file"),
@@ -432,7 +432,7 @@ def test_a_killed_apply_is_settled_by_the_next_command(
     monkeypatch.setenv("MIGRATOR_EMULATED_PACE", "0")
     assert emulated("show", "--json").json["unfinished"]
     assert "never finished" in emulated("doctor").out
-    note = "note: an earlier run was cut off; this one begins where that had stopped\n"
+    note = "note: an earlier run was interrupted; this one continues from there\n"
     foreseen = emulated("apply", BOTH, "--dry-run")
     assert foreseen.err == note
     done = emulated("apply", BOTH)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.gpu_cli import Answer, gpu
 
-from migrator.gpu.driver import Place
+from migrator.core.placement import Place
 from migrator.gpu.fake_nvml import FakeNvml, FaultKind
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "layouts"

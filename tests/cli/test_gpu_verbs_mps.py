@@ -12,12 +12,12 @@ import pytest
 from support.gpu_cli import Answer, gpu
 from support.nvidia_programs import NvidiaPrograms
 
-from migrator.gpu import nvidia_smi
+from migrator.gpu.drivers import nvidia_smi
+from migrator.gpu.drivers.mps import MpsDriver
+from migrator.gpu.drivers.mps_daemon import MpsDaemon
+from migrator.gpu.drivers.virtual_board import VirtualBoard
 from migrator.gpu.fake_nvml import FakeNvml
-from migrator.gpu.mps import MpsDriver
-from migrator.gpu.mps_daemon import Daemon
-from migrator.gpu.processes import boot_id
-from migrator.gpu.virtual_board import VirtualBoard
+from migrator.io.processes import boot_id
 
 SERVICES = Path(__file__).parents[2] / "examples" / "layouts" / "small-services.yaml"
 OK, BAD_INPUT, REFUSED = 0, 2, 3
@@ -31,7 +31,7 @@ def state(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.delenv("MIGRATOR_FAKE_NVML", raising=False)
     yield folder
     for pid_file in list(folder.rglob("*.pid")):
-        Daemon(pid_file.parents[1], {}, end_s=0.0).quit()
+        MpsDaemon(pid_file.parents[1], {}, end_s=0.0).quit()
     shutil.rmtree(folder)
 
 
@@ -83,7 +83,7 @@ def test_shares_come_and_go_and_so_does_the_daemon(state: Path) -> None:
 @pytest.mark.usefixtures("programs")
 def test_a_daemon_of_ours_that_was_left_behind(state: Path) -> None:
     mps("apply", SERVICES)
-    driver = MpsDriver.found(0, state)
+    driver = MpsDriver.open(0, state)
     board = driver.gpu().board
     (shares,) = state.rglob("shares.json")
     virtual = VirtualBoard(shares, board, driver.gpu().uuid, kind="MPS")
@@ -103,7 +103,7 @@ def test_clearing_another_driver_forgets_no_shares(
     fake = FakeNvml(tmp_path / "fake", ["H200-141GB"], mig=False)
     with fake.store.changing() as machine:
         machine.boot_id = boot_id()
-        machine.gpus[0].uuid = nvidia_smi.seen(0).uuid
+        machine.gpus[0].uuid = nvidia_smi.find_gpu(0).uuid
     mps("apply", SERVICES)
     monkeypatch.setenv("MIGRATOR_FAKE_NVML", str(tmp_path / "fake"))
     cleared = gpu("clear", "--json")
@@ -120,7 +120,7 @@ def test_shares_made_with_a_limit_keep_it(state: Path) -> None:
         for each in mps("show", "--json").json["instances"]
     ]
     assert len(limits) == 4
-    driver = MpsDriver.found(0, state)
+    driver = MpsDriver.open(0, state)
     assert [
         driver.environment(each)["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] for each in driver.instances()
     ] == limits
@@ -133,10 +133,10 @@ def test_shares_made_with_a_limit_keep_it(state: Path) -> None:
 @pytest.mark.usefixtures("programs")
 def test_show_starts_no_daemon_and_the_doctor_warns_of_a_dead_one(state: Path) -> None:
     mps("apply", SERVICES)
-    MpsDriver.found(0, state).daemon.quit()
+    MpsDriver.open(0, state).daemon.quit()
     (instance, *_) = mps("show", "--json").json["instances"]
     assert instance["environment"]["CUDA_MPS_PIPE_DIRECTORY"].startswith(str(state))
-    assert MpsDriver.found(0, state).daemon.running() is None
+    assert MpsDriver.open(0, state).daemon.running() is None
     checks = mps("doctor", "--json").json["checks"]
     assert [each["verdict"] for each in checks if "daemon does not run" in each["words"]] == [
         "warning"

@@ -22,7 +22,7 @@ from migrator.cli import app
 from migrator.cli.live_runs import asked, beside_file, found, is_there, records_file
 from migrator.core.errors import InputError
 from migrator.records.rows import RunRow
-from migrator.records.standing import Life
+from migrator.records.standing import DaemonState
 
 RUN = RunRow(1, time.time(), None, "live", "A100-40GB", "emulated", "migrator", 0, os.getpid())
 
@@ -63,14 +63,14 @@ def test_a_daemon_that_answers_runs() -> None:
     body = json.dumps({"pid": os.getpid(), "window": 3}).encode()
     with answering(200, body) as (url, seen):
         known = found(replace(RUN, about={"url": url}), True, "a-token")
-    assert (known.life, known.answer) == (Life.RUNNING, {"pid": os.getpid(), "window": 3})
+    assert (known.state, known.reply) == (DaemonState.RUNNING, {"pid": os.getpid(), "window": 3})
     assert seen == ["Bearer a-token"]
 
 
 def test_a_daemon_whose_address_nobody_wrote_down_is_known_by_its_process() -> None:
-    assert found(RUN, True, None).life is Life.RUNNING
-    assert found(replace(RUN, pid=ended_process()), True, None).life is Life.KILLED
-    assert found(replace(RUN, ended_s=time.time()), True, None).life is Life.ENDED
+    assert found(RUN, True, None).state is DaemonState.RUNNING
+    assert found(replace(RUN, pid=ended_process()), True, None).state is DaemonState.KILLED
+    assert found(replace(RUN, ended_s=time.time()), True, None).state is DaemonState.ENDED
 
 
 def test_status_takes_the_token_from_where_the_other_verbs_do(
@@ -88,14 +88,14 @@ def test_status_takes_the_token_from_where_the_other_verbs_do(
 def test_a_clock_that_was_set_forward_does_not_hide_a_daemon_that_answers() -> None:
     body = json.dumps({"pid": os.getpid()}).encode()
     long_ago = replace(RUN, began_s=time.time() - 30 * 24 * 3600)
-    assert found(long_ago, True, None).life is Life.KILLED
+    assert found(long_ago, True, None).state is DaemonState.KILLED
     with answering(200, body) as (url, _):
-        assert found(replace(long_ago, about={"url": url}), True, None).life is Life.RUNNING
-    assert found(replace(long_ago, about={"url": url}), True, None).life is Life.KILLED
+        assert found(replace(long_ago, about={"url": url}), True, None).state is DaemonState.RUNNING
+    assert found(replace(long_ago, about={"url": url}), True, None).state is DaemonState.KILLED
 
 
 def test_a_run_that_another_followed_was_killed_whoever_has_its_number() -> None:
-    assert found(RUN, False, None).life is Life.KILLED
+    assert found(RUN, False, None).state is DaemonState.KILLED
 
 
 def test_a_process_that_began_after_the_run_has_only_its_number() -> None:
@@ -116,23 +116,23 @@ def test_an_ended_child_that_nobody_waited_for_is_gone() -> None:
     [
         (401, b"{}", "MIGRATOR_ADMIN_TOKEN"),
         (403, b"{}", "MIGRATOR_ADMIN_TOKEN"),
-        (500, b"{}", "status 500"),
-        (200, b"not json", "not how it is"),
-        (200, b"[1]", "not how it is"),
+        (500, b"{}", "returned 500"),
+        (200, b"not json", "instead of a status"),
+        (200, b"[1]", "instead of a status"),
     ],
 )
 def test_what_is_no_answer_is_told(status: int, body: bytes, words: str) -> None:
     with answering(status, body) as (url, _):
         known = found(replace(RUN, about={"url": url}), True, None)
-    assert known.life is Life.SILENT
+    assert known.state is DaemonState.SILENT
     assert words in known.why
 
 
 def test_another_process_at_the_address_is_not_the_daemon() -> None:
     with answering(200, b'{"pid": 1}') as (url, _):
         known = found(replace(RUN, about={"url": url}), True, None)
-    assert known.life is Life.SILENT
-    assert known.answer is None
+    assert known.state is DaemonState.SILENT
+    assert known.reply is None
     assert "another process" in known.why
 
 

@@ -63,7 +63,7 @@ def test_status_of_a_daemon_that_was_killed(records: Path) -> None:
     write_run(records, Made(pid=gone()))
     told = asked("status")
     assert "was killed or crashed" in told
-    assert "what follows is what was last written down" in told
+    assert "the following is as last recorded" in told
     assert json.loads(asked("status", "--json"))["life"] == "killed"
 
 
@@ -102,7 +102,7 @@ def test_windows_promised_and_measured(records: Path) -> None:
     assert any(line.startswith("2*") for line in lines)
     assert max(map(len, lines)) <= 100
     assert "goodput 2,661 of 3,600 received (73.9%); 96.3% in time" in lines
-    assert "plans promised 3,001 in all, +12.8% beside what was measured" in lines
+    assert "plans predicted 3,001 in all, +12.8% to what was measured" in lines
 
 
 def test_windows_as_json_count_what_has_not_ended_by_its_seconds(records: Path) -> None:
@@ -146,11 +146,11 @@ def test_the_report_is_one_page_that_needs_no_network(records: Path, tmp_path: P
     out = tmp_path / "live.html"
     assert asked("report", "--out", str(out), "--run", "1") == f"report  {out}\n"
     page = ParsedPage(out.read_text("utf-8"))
-    assert "Side by side" not in page.words
+    assert "Goodput share by window" not in page.words
     told = json.loads(asked("report", "--out", str(out), "--run", "1", "--beside", "2", "--json"))
     page = ParsedPage(out.read_text("utf-8"))
     assert {each for each in page.addresses if not each.startswith("#")} == set()
-    assert "Side by side" in page.words
+    assert "Goodput share by window" in page.words
     assert told["beside"]["run"]["policy"] == "static-4-3"
     assert told["report"] == str(out)
 

@@ -67,7 +67,7 @@ def test_bad_input_is_one_sentence_and_exit_2(running: Running, tmp_path: Path) 
         (("--url", "http://127.0.0.1:9"), r"no answer from http://127\.0\.0\.1:9 \(nobody listens"),
         (("--url", "127.0.0.1:8600"), "is no address of a server"),
         (("--tenant", "c"), "small has no 'c'; use a, b"),
-        (("--token", "two words"), "--token: it has characters"),
+        (("--token", "two words"), "--token: contains characters"),
         (("--report", "load.txt"), "load.txt"),
     ],
 )
@@ -97,7 +97,7 @@ def test_a_server_that_goes_leaves_a_table_and_exit_1(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "ended early: the server answered nothing for 0.5 s" in done.stdout
     assert "nobody listens" in done.stdout
-    assert done.stderr.startswith("error: the server answered nothing for 0.5 s; see whether")
+    assert done.stderr.startswith("error: the server answered nothing for 0.5 s; check that")
 
 
 def test_ctrl_c_leaves_a_table_and_exit_130(running: Running, tmp_path: Path) -> None:

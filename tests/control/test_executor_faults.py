@@ -12,7 +12,7 @@ from migrator.control.events import (
     TrainingEnded,
     WorkerLost,
 )
-from migrator.control.troubles import AVOIDED_SLOTS, LOSSES, LOST_WAIT_SLOTS, STEADY_SLOTS
+from migrator.control.retries import AVOIDED_SLOTS, LOSSES, LOST_WAIT_SLOTS, STEADY_SLOTS
 from migrator.core.instance import Instance
 
 A4, B3 = serves("a", 4, 0), serves("b", 3, 4)

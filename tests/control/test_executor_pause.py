@@ -10,7 +10,7 @@ from support.executor_world import Faults, World
 
 from migrator.control.events import Created, Destroyed, Drained, Stopped, TrainingEnded, WorkerLost
 from migrator.control.executor import Executor
-from migrator.control.troubles import LOSSES
+from migrator.control.retries import LOSSES
 from migrator.core.catalogue import board
 from migrator.core.instance import Instance, Kind, Task
 from migrator.core.share import Share

@@ -10,7 +10,7 @@ from support.executor_world import Faults, Times, World
 
 from migrator.control.events import Replan
 from migrator.control.executor import Executor
-from migrator.control.troubles import AVOIDED_SLOTS
+from migrator.control.retries import AVOIDED_SLOTS
 from migrator.core.catalogue import board
 from migrator.core.instance import Instance
 from migrator.core.problem import Charge

@@ -12,9 +12,7 @@ from migrator.control import events as ev
 from migrator.control.executor import Executor
 from migrator.core.catalogue import Board, board
 from migrator.core.instance import Instance, Kind, Task
-from migrator.core.placement import Placement, placement_sets
-from migrator.gpu.driver import Place
-from migrator.live.room import board_beside
+from migrator.core.placement import Place, Placement, board_without, placement_sets
 
 BOARDS = ("A100-40GB", "H200-141GB", "A30-24GB")
 H200, A30 = board("H200-141GB"), board("A30-24GB")
@@ -80,7 +78,7 @@ def test_a_tenant_lends_slices_for_a_temporary_instance() -> None:
 
 def test_temporary_instances_keep_off_foreign_ones() -> None:
     stage = Stage(on=A30)
-    foreign = board_beside(A30, [Place(2, "1g.6gb")])
+    foreign = board_without(A30, [Place(2, "1g.6gb")])
     stage.follow(0.0, (serves("a", 1, 0), serves("b", 1, 1)))
     slots = [(serves("b", 1, 0), serves("a", 1, 1))]
     said = stage.carry_out(5.0, stage.executor.follow(5.0, slots, 1.0, available=foreign))
@@ -137,7 +135,7 @@ def test_a_tenant_that_must_have_a_gap_serves_until_its_own_next_instance_can_be
 def test_a_tenant_that_the_plan_leaves_as_it_is_has_no_gap_for_others() -> None:
     """Slices 0 and 1 would do for a temporary 2g of a, but d would be without an instance."""
     stage = Stage()
-    foreign = board_beside(board("A100-40GB"), [Place(6, "1g.5gb")])
+    foreign = board_without(board("A100-40GB"), [Place(6, "1g.5gb")])
     d = serves("d", 1, 0)
     stage.follow(0.0, (d, serves("a", 2, 2), serves("b", 1, 4), serves("c", 1, 5)))
     after = (d, serves("a", 2, 4), serves("b", 1, 2), serves("c", 1, 3), serves("c", 1, 1))
@@ -218,7 +216,7 @@ def _change_layouts(seed: int, name: str, faults: Faults, layouts: int = 3) -> N
     on = board(name)
     if chance.random() < 0.3:
         profile = on.plain_profiles[1]
-        on = board_beside(on, [Place(chance.choice(profile.starts), profile.name)])
+        on = board_without(on, [Place(chance.choice(profile.starts), profile.name)])
     most = max(map(len, placement_sets(on)))
     tenants = "abcd"[: chance.randint(1, min(4, most - 1))]
     long_s = chance.choice([3.0, 500.0])

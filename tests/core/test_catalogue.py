@@ -49,7 +49,7 @@ def test_memory_and_sms_come_with_the_profile() -> None:
     assert (three.name, three.memory_gib, three.sms) == ("3g.20gb", 19.5, 42)
 
 
-def test_unknown_board_is_answered_with_the_nearest() -> None:
+def test_unfind_board_is_answered_with_the_nearest() -> None:
     with pytest.raises(InputError, match="A100-40GB"):
         board("a100-40")
 

@@ -13,9 +13,9 @@ from support.outcomes import run, tally
 from migrator.core.comparison import (
     ALL_SCENARIOS,
     SIDE_BY_SIDE,
-    Estimate,
     Lead,
     Relative,
+    SeedMean,
     estimate,
     leads,
     over_best_peer,
@@ -53,7 +53,7 @@ def test_t95_holds_95_percent_of_the_distribution(freedom: int) -> None:
 
 
 def test_an_estimate_is_mean_and_half_width() -> None:
-    assert estimate([3.0]) == Estimate(3.0, None)
+    assert estimate([3.0]) == SeedMean(3.0, None)
     found = estimate([1.0, 2.0, 3.0])
     assert found.mean == 2.0
     assert found.half_width == pytest.approx(4.3027 / math.sqrt(3))

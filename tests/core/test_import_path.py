@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.core.import_path import parts_of
+from migrator.core.registry import parts_of
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ import pytest
 
 from migrator.dashboard import feed as feed_module
 from migrator.dashboard.feed import Feed
-from migrator.dashboard.marker import Marker
-from migrator.dashboard.news import Update, news
+from migrator.dashboard.updates import Marker, Update, read_news
 from migrator.records.rows import SecondRecord
 from migrator.records.store import Records
 
@@ -52,9 +51,9 @@ def test_everybody_gets_the_same_bytes_from_one_reading(
 
     def counted(path: Path, run: int, after: Marker, until: Marker | None = None) -> Update:
         readings.append(after)
-        return news(path, run, after, until)
+        return read_news(path, run, after, until)
 
-    monkeypatch.setattr(feed_module, "news", counted)
+    monkeypatch.setattr(feed_module, "read_news", counted)
 
     async def followed() -> None:
         feed = Feed(records.path, records.run, EVERY_S)
@@ -170,9 +169,9 @@ def test_a_reading_that_fails_oddly_is_tried_again(
         if failing and until is None and after != feed_module._FAR:
             failing.pop()
             raise ValueError("no JSON")
-        return news(path, run, after, until)
+        return read_news(path, run, after, until)
 
-    monkeypatch.setattr(feed_module, "news", at_first)
+    monkeypatch.setattr(feed_module, "read_news", at_first)
 
     async def followed() -> None:
         feed = Feed(records.path, records.run, EVERY_S)

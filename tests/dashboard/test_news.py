@@ -11,10 +11,8 @@ from support.live_records import RATES_RPS, TENANTS, Made, write_run
 from support.old_records import written_by_version_1
 
 from migrator.core.errors import InputError
-from migrator.dashboard import news as news_module
-from migrator.dashboard.columns import COLUMNS
-from migrator.dashboard.marker import Marker
-from migrator.dashboard.news import HISTORY_S, news, whole
+from migrator.dashboard import updates as news_module
+from migrator.dashboard.updates import COLUMNS, HISTORY_S, Marker, read_news, read_run_update
 from migrator.records.rows import (
     ActionRecord,
     PlanRecord,
@@ -49,7 +47,7 @@ def seconds(update: dict[str, Any], tenant: str, column: str) -> list[Any]:
 
 
 def test_a_page_begins_with_everything(path: Path) -> None:
-    update, records = told(whole(path, 1, history=True).text), read_records(path)
+    update, records = told(read_run_update(path, 1, history=True).text), read_records(path)
     assert [each["window"] for each in update["windows"]] == [0, 1, 2]
     assert all("plan" not in each for each in update["windows"])
     assert len(update["tenant_windows"]) == 4
@@ -83,7 +81,7 @@ def test_of_a_long_run_a_page_begins_with_the_last_windows(
         records.event("plan", f"{number}")
     records.put(VersionRecord("photos", 2, 1160.0, 0.9, True, "better"))
     records.flush()
-    update = told(whole(records.path, 1).text)
+    update = told(read_run_update(records.path, 1).text)
     # the seconds are counted from the first one
     assert [each["window"] for each in update["windows"]] == [0, 5, 6, 7]
     assert [each["window"] for each in update["tenant_windows"]] == [5, 6, 7]
@@ -91,12 +89,12 @@ def test_of_a_long_run_a_page_begins_with_the_last_windows(
     assert versions == [("cameras", 1), ("photos", 2)]
     assert [each["words"] for each in update["events"]] == list("01234567")
     monkeypatch.setattr(news_module, "_MOST_WINDOWS", 8)
-    everything = told(whole(records.path, 1).text)
+    everything = told(read_run_update(records.path, 1).text)
     assert (len(everything["windows"]), len(everything["versions"])) == (8, 3)
 
 
 def test_moments_count_from_the_runs_begin(path: Path) -> None:
-    update, records = told(whole(path, 1).text), read_records(path)
+    update, records = told(read_run_update(path, 1).text), read_records(path)
     began_s = records.run.began_s
     for row, each in zip(records.windows, update["windows"], strict=True):
         assert each["began_s"] == pytest.approx(row.began_s - began_s, abs=1e-3)
@@ -104,7 +102,7 @@ def test_moments_count_from_the_runs_begin(path: Path) -> None:
 
 def test_records_of_version_1_are_shown_with_the_plans_of_their_windows(tmp_path: Path) -> None:
     written_by_version_1(tmp_path / "records.db")
-    update = told(whole(tmp_path / "records.db", 1).text)
+    update = told(read_run_update(tmp_path / "records.db", 1).text)
     block = {"start": 0, "gpcs": 3, "task": "vision/inference", "from": 0, "until": 1}
     assert update["planned"] == {"0": [block]}
     assert seconds(update, "vision", "received") == [4]
@@ -112,7 +110,7 @@ def test_records_of_version_1_are_shown_with_the_plans_of_their_windows(tmp_path
 
 
 def test_windows_that_have_their_plan_themselves_are_shown_with_it(path: Path) -> None:
-    planned = told(whole(path, 1, history=True).text)["planned"]
+    planned = told(read_run_update(path, 1, history=True).text)["planned"]
     retrains = {"start": 4, "gpcs": 2, "task": "photos/retraining", "from": 2, "until": 12}
     assert retrains in planned["1"]
     assert set(planned) == {"0", "1", "2"}
@@ -124,7 +122,7 @@ def test_plans_are_told_as_blocks_and_as_a_list(path: Path) -> None:
         records.put(WindowRecord(0, 10.0, "p", "f"))
         first = {"start": 0, "gpcs": 3, "task": "photos/inference", "from": 0, "until": 200}
         records.put(PlanRecord(0, 10.0, 0, "the window begins", 5.0, 0.1, 0.0, (first,)))
-    update = told(whole(path, number).text)
+    update = told(read_run_update(path, number).text)
     assert update["planned"]["0"] == [first]
     assert "blocks" not in update["plans"][0]
 
@@ -134,8 +132,8 @@ def test_news_are_the_rows_written_since_and_nothing_else(path: Path) -> None:
         records.put(SecondRecord("photos", 0, 5, 4))
         records.put(WindowRecord(0, 10.0, "p", "f"))
         records.flush()
-        start = whole(path, records.run)
-        assert news(path, records.run, start.marker).empty
+        start = read_run_update(path, records.run)
+        assert read_news(path, records.run, start.marker).empty
         records.put(SecondRecord("photos", 0, 5, 5))
         records.put(SecondRecord("cameras", 1, 7, 7, wrong=1.239))
         records.put(WindowRecord(0, 10.0, "p", "f", ended_s=30.0))
@@ -143,7 +141,7 @@ def test_news_are_the_rows_written_since_and_nothing_else(path: Path) -> None:
         records.put(ActionRecord(12.0, "pause", None, "page", "done", "paused"))
         records.event("note", "something")
         records.flush()
-        found = news(path, records.run, start.marker)
+        found = read_news(path, records.run, start.marker)
         update = told(found.text)
         assert not found.empty
         assert [each["ended_s"] is None for each in update["windows"]] == [False]
@@ -152,7 +150,7 @@ def test_news_are_the_rows_written_since_and_nothing_else(path: Path) -> None:
         assert [each["kind"] for each in update["actions"]] == ["pause"]
         assert [each["words"] for each in update["events"]] == ["something"]
         assert "versions" not in update
-        assert news(path, records.run, found.marker).empty
+        assert read_news(path, records.run, found.marker).empty
 
 
 def test_what_was_missed_is_told_up_to_a_marker_and_never_twice(path: Path) -> None:
@@ -161,9 +159,9 @@ def test_what_was_missed_is_told_up_to_a_marker_and_never_twice(path: Path) -> N
         for second in range(4):
             records.put(SecondRecord("photos", second, 5, 4))
             records.flush()
-            markers.append(news(path, records.run, markers[-1]).marker)
+            markers.append(read_news(path, records.run, markers[-1]).marker)
         parts = [
-            told(news(path, records.run, after, until).text)
+            told(read_news(path, records.run, after, until).text)
             for after, until in ((markers[0], markers[1]), (markers[1], markers[4]))
         ]
         assert [seconds(each, "photos", "second") for each in parts] == [[0], [1, 2, 3]]
@@ -174,11 +172,11 @@ def test_another_plan_inside_a_window_tells_all_of_it_again(path: Path) -> None:
     with written(path) as records:
         records.put(PlanRecord(0, 1.0, 0, "the window begins", blocks=(block,)))
         records.flush()
-        before = whole(path, records.run)
+        before = read_run_update(path, records.run)
         later = {**block, "task": "cameras/inference", "from": 5}
         records.put(PlanRecord(0, 6.0, 5, "asked for", blocks=(later,)))
         records.flush()
-        update = told(news(path, records.run, before.marker).text)
+        update = told(read_news(path, records.run, before.marker).text)
         assert update["planned"]["0"] == [{**block, "until": 5}, later]
 
 
@@ -190,7 +188,7 @@ def test_a_page_begins_with_the_last_windows_and_never_gets_more_than_an_hour(
             records.put(SecondRecord("photos", second, 1, 1, span_s=10))
         records.flush()
         for history, length_s in ((True, HISTORY_S), (False, 400)):
-            update = told(whole(path, records.run, history=history).text)
+            update = told(read_run_update(path, records.run, history=history).text)
             first, *_, last = seconds(update, "photos", "second")
             assert last - first == length_s
 
@@ -204,22 +202,22 @@ def test_of_a_window_all_plans_are_told_or_none(path: Path) -> None:
                 at_s = 1000.0 + 200 * window + slot
                 records.put(PlanRecord(window, at_s, slot, "", blocks=({**block, "from": slot},)))
         records.flush()
-        planned = told(whole(path, records.run).text)["planned"]
+        planned = told(read_run_update(path, records.run).text)["planned"]
         assert planned == {"3": [block], "4": [block]}
-        assert len(told(whole(path, records.run, history=True).text)["planned"]) == 5
+        assert len(told(read_run_update(path, records.run, history=True).text)["planned"]) == 5
 
 
 def test_a_page_hears_of_a_newer_run(path: Path) -> None:
-    start = whole(path, 1)
+    start = read_run_update(path, 1)
     written(path).close()
-    assert told(news(path, 1, start.marker).text)["run"]["last_run"] == 2
+    assert told(read_news(path, 1, start.marker).text)["run"]["last_run"] == 2
 
 
 def test_what_is_no_marker_and_no_run_is_one_sentence(path: Path) -> None:
     for text in ("", "1.2", "1.2.3.x.5.6.7.8.9", "-1.0.0.0.0.0.0.0.0"):
         with pytest.raises(InputError, match="load the page again"):
             Marker.parse(text)
-    marker = whole(path, 1).marker
+    marker = read_run_update(path, 1).marker
     assert Marker.parse(str(marker)) == marker
     with pytest.raises(InputError, match="no run 7"):
-        whole(path, 7)
+        read_run_update(path, 7)

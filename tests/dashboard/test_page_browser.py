@@ -82,7 +82,7 @@ def live(browser: Browsed, url: str) -> Any:
     assert page.locator(".pane").count() == 0
     page.fill("#token-text", "not-the-token-of-anybody")
     page.keyboard.press("Enter")
-    page.wait_for_selector("#token-why:has-text('none that is known here')")
+    page.wait_for_selector("#token-why:has-text('missing or unknown')")
     page.fill("#token-text", ADMIN)
     page.keyboard.press("Enter")
     page.wait_for_selector(".tenant")

@@ -16,12 +16,10 @@ from starlette.requests import Request
 from support.live_records import Made, write_run
 
 from migrator.dashboard import assets
-from migrator.dashboard.routes import Dashboard
-from migrator.dashboard.source import Source
-from migrator.serve.limits import header_of
-from migrator.serve.origin import require_own_page
-from migrator.serve.server import ApiServer
-from migrator.serve.tokens import Tokens, digest
+from migrator.dashboard.routes import Dashboard, Source
+from migrator.serve.http.authentication import Tokens, digest, require_own_page
+from migrator.serve.http.requests import header_of
+from migrator.serve.http.server import ApiServer
 
 TOKEN = "a-token-for-the-administration"
 

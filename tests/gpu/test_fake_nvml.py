@@ -16,8 +16,7 @@ from support.fake_gpu import mig_driver
 
 from migrator.core.catalogue import boards
 from migrator.core.errors import InputError
-from migrator.core.placement import placement_sets
-from migrator.gpu.driver import Place
+from migrator.core.placement import Place, placement_sets
 from migrator.gpu.fake_nvml import FakeNvml, FaultKind, installed
 from migrator.gpu.fake_nvml import boards as rules
 from migrator.gpu.fake_nvml.faults import EFFECTS
@@ -251,7 +250,7 @@ def test_another_board_in_the_same_folder(tmp_path: Path, gpus: list[str], words
         FakeNvml(tmp_path, gpus)
 
 
-def test_an_unknown_board(tmp_path: Path) -> None:
+def test_an_unfind_board(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="unknown board 'A10'"):
         FakeNvml(tmp_path, ["A10"])
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from migrator.gpu.driver import Place
+from migrator.core.placement import Place
 from migrator.gpu.fake_nvml import FakeNvml, FaultKind
 from migrator.gpu.fake_nvml.__main__ import main
 

@@ -10,10 +10,17 @@ from support.board_search import Item, State
 
 from migrator.core.catalogue import Board, boards
 from migrator.core.errors import InputError
-from migrator.core.placement import maximal_placement_sets
-from migrator.gpu.change import BlockedError, Op, Step, by_hand, clearing, planned
-from migrator.gpu.driver import Gpu, GpuInstance, Holder, Place
-from migrator.gpu.layout import Layout
+from migrator.core.placement import Place, maximal_placement_sets
+from migrator.gpu.drivers.base import Gpu, GpuInstance, Holder
+from migrator.gpu.partition.layout import Layout
+from migrator.gpu.partition.steps import (
+    BlockedError,
+    Op,
+    Step,
+    clear_command,
+    plan_steps,
+    removal_command,
+)
 
 A100, A30 = boards()["A100-40GB"], boards()["A30-24GB"]
 WORKER = Holder(77, "worker")
@@ -66,7 +73,7 @@ def test_every_transition_between_maximal_layouts(board: Board, layouts: int) ->
     for before in every:
         for after in every:
             for in_use in ((), tuple(set(before) & set(after))):
-                steps = planned(board, on_board(before, in_use), before, Layout(after))
+                steps = plan_steps(board, on_board(before, in_use), before, Layout(after))
                 assert walked(board, items(before), steps, items(in_use)) == items(after)
                 fewest = len(set(before) ^ set(after))
                 assert len(steps) == fewest
@@ -78,7 +85,7 @@ def test_the_search_agrees_on_every_transition(board: Board) -> None:
     for before in maximal(board):
         for after in maximal(board):
             for in_use in ((), tuple(set(before) & set(after))):
-                steps = planned(board, on_board(before, in_use), before, Layout(after))
+                steps = plan_steps(board, on_board(before, in_use), before, Layout(after))
                 used, wanted = items(in_use), items(after)
                 found = board_search.fewest_steps(plain, items(before), (), used, wanted, {})
                 assert len(steps) == found
@@ -90,7 +97,7 @@ def test_one_in_use_that_is_not_wanted_blocks_every_transition(board: Board) -> 
         for after in maximal(board):
             for gone in set(before) - set(after):
                 with pytest.raises(BlockedError, match=re.escape(f"{gone} ")) as blocked:
-                    planned(board, on_board(before, [gone]), before, Layout(after))
+                    plan_steps(board, on_board(before, [gone]), before, Layout(after))
                 assert [each.place for each in blocked.value.instances] == [gone]
                 assert "worker (process 77)" in str(blocked.value)
 
@@ -142,16 +149,16 @@ def test_random_boards_and_layouts_against_the_search(
     wanted = (items(layout.places), layout.counts)
     if not board_search.is_possible(board, *wanted):
         with pytest.raises(InputError):
-            planned(board, on_board(here, used), ours, layout)
+            plan_steps(board, on_board(here, used), ours, layout)
         return
     fewest = board_search.fewest_steps(board, state, foreign, in_use, *wanted)
     if fewest is None:
         with pytest.raises(BlockedError) as blocked:
-            planned(board, on_board(here, used), ours, layout)
+            plan_steps(board, on_board(here, used), ours, layout)
         assert blocked.value.instances
         assert items([each.place for each in blocked.value.instances]) <= foreign | in_use
         return
-    steps = planned(board, on_board(here, used), ours, layout)
+    steps = plan_steps(board, on_board(here, used), ours, layout)
     reached = walked(board, state, steps, foreign | in_use)
     assert board_search.is_reached(reached, foreign, *wanted)
     assert len(steps) == fewest
@@ -165,7 +172,7 @@ def steps_of(
     ours: Collection[Place] = (),
 ) -> list[str]:
     return [
-        str(step) for step in planned(board, present, ours, Layout(tuple(places), counts or {}))
+        str(step) for step in plan_steps(board, present, ours, Layout(tuple(places), counts or {}))
     ]
 
 
@@ -216,7 +223,7 @@ def test_what_is_not_ours_and_in_the_way_is_named_with_the_operators_command() -
         BlockedError,
         match=re.escape("3g.20gb at 4 is in the way and is not ours: ask number 2"),
     ) as blocked:
-        planned(
+        plan_steps(
             A100,
             present,
             (),
@@ -231,11 +238,11 @@ def test_how_an_operator_removes_what_nobody_here_made() -> None:
     whole = GpuInstance(Place(4, "3g.20gb"), 2, "MIG-2")
     half = GpuInstance(Place(0, "1g.5gb"), 9, None)
     smi = "nvidia-smi mig -i 3"
-    assert by_hand(gpu, whole) == f"{smi} -dci -gi 2 && {smi} -dgi -gi 2"
-    assert by_hand(gpu, half) == f"{smi} -dgi -gi 9", "-dci would fail: there is none"
-    assert by_hand(replace(gpu, driver="mps"), half) is None
-    assert clearing(gpu, "night") == "migrator gpu clear --owner night"
-    assert clearing(replace(gpu, driver="mps"), "night").endswith("--owner night --driver mps")
+    assert removal_command(gpu, whole) == f"{smi} -dci -gi 2 && {smi} -dgi -gi 2"
+    assert removal_command(gpu, half) == f"{smi} -dgi -gi 9", "-dci would fail: there is none"
+    assert removal_command(replace(gpu, driver="mps"), half) is None
+    assert clear_command(gpu, "night") == "migrator gpu clear --owner night"
+    assert clear_command(replace(gpu, driver="mps"), "night").endswith("--owner night --driver mps")
 
 
 def test_the_only_one_of_its_kind_blocks_without_overlapping() -> None:

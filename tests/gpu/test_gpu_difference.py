@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.gpu.difference import difference
-from migrator.gpu.driver import GpuInstance, Place
-from migrator.gpu.layout import Layout
+from migrator.core.placement import Place
+from migrator.gpu.drivers.base import GpuInstance
+from migrator.gpu.partition.layout import Layout, difference
 
 
 def there(*places: Place, half_made: tuple[Place, ...] = ()) -> list[GpuInstance]:

@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 
 from migrator.core.catalogue import board
-from migrator.gpu.change import Op
-from migrator.gpu.check import Check, Verdict
-from migrator.gpu.doctor import examined, instance_checks, mode_check
-from migrator.gpu.driver import Gpu, GpuInstance, Holder, Place
-from migrator.gpu.emulated import EmulatedDriver
-from migrator.gpu.journal import Journal
+from migrator.core.placement import Place
+from migrator.gpu.doctor import Check, Machine, Verdict, examine, instance_checks, mode_check
+from migrator.gpu.drivers.base import Gpu, GpuInstance, Holder
+from migrator.gpu.drivers.emulated import EmulatedDriver
+from migrator.gpu.journal.journal import Journal
 from migrator.gpu.lock import GpuLock
-from migrator.gpu.machine import Machine
+from migrator.gpu.partition.steps import Op
 
 PLACE = Place(4, "3g.20gb")
 
@@ -38,7 +37,7 @@ def gpu_of(*, divides: bool = True) -> Gpu:
 
 
 def found(state: Path, name: str) -> list[Check]:
-    return [each for each in examined("emulated", 0, state) if each.name == name]
+    return [each for each in examine("emulated", 0, state) if each.name == name]
 
 
 def worst(checks: list[Check]) -> Verdict:
@@ -46,12 +45,12 @@ def worst(checks: list[Check]) -> Verdict:
 
 
 def test_a_new_gpu_is_sound_and_no_journal_is_made(tmp_path: Path) -> None:
-    assert worst([*examined("emulated", 0, tmp_path)]) is Verdict.OK
+    assert worst([*examine("emulated", 0, tmp_path)]) is Verdict.OK
     assert not (tmp_path / "journal.db").exists()
 
 
 def test_a_driver_that_cannot_be_opened_is_a_problem_and_the_rest_is_told(tmp_path: Path) -> None:
-    checks = examined("emulated", 0, tmp_path, board="A1000")
+    checks = examine("emulated", 0, tmp_path, board="A1000")
     (driver,) = [each for each in checks if each.name == "driver"]
     assert driver.verdict is Verdict.PROBLEM
     assert "unknown board 'A1000'" in driver.words
@@ -82,9 +81,9 @@ def test_a_change_that_was_begun_and_never_finished(tmp_path: Path, journal: Jou
 
 def test_another_process_at_work_is_named(tmp_path: Path) -> None:
     lock = GpuLock.of(EmulatedDriver(tmp_path).gpu(), tmp_path)
-    lock.take()
+    lock.acquire()
     (check,) = found(tmp_path, "journal")
-    lock.give_back()
+    lock.release()
     assert check.verdict is Verdict.WARNING
     assert f"process {os.getpid()}" in check.words
     assert worst(found(tmp_path, "journal")) is Verdict.OK
@@ -117,9 +116,9 @@ def test_nothing_is_changed(tmp_path: Path) -> None:
     with Journal(tmp_path / "journal.db") as journal:
         journal.begin(EmulatedDriver(tmp_path).gpu(), "migrator", Op.CREATE, PLACE)
     EmulatedDriver(tmp_path, pace=0).create(PLACE)
-    GpuLock.of(EmulatedDriver(tmp_path).gpu(), tmp_path).take()
+    GpuLock.of(EmulatedDriver(tmp_path).gpu(), tmp_path).acquire()
     before = {each: each.stat() for each in tmp_path.rglob("*")}
-    examined("emulated", 0, tmp_path)
+    examine("emulated", 0, tmp_path)
     now = {each: each.stat() for each in tmp_path.rglob("*")}
     assert now.keys() == before.keys()
     assert all(now[each].st_mtime_ns == before[each].st_mtime_ns for each in now)
@@ -129,10 +128,10 @@ def test_shares_that_the_journal_does_not_know(journal: Journal) -> None:
     gpu = replace(gpu_of(), driver="mps")
     shares = [GpuInstance(PLACE, 2, "MPS-2"), GpuInstance(Place(0, "1g.5gb"), 3, "MPS-3")]
     journal.begin(gpu, "migrator", Op.CREATE, PLACE)
-    _, lost = instance_checks("mps", gpu, shares, journal.deeds(gpu))
+    _, lost = instance_checks("mps", gpu, shares, journal.entries(gpu))
     assert lost.verdict is Verdict.WARNING
     assert "the journal does not know 1g.5gb at 0," in lost.words
-    assert len([*instance_checks("mps", gpu, shares[:1], journal.deeds(gpu))]) == 1
+    assert len([*instance_checks("mps", gpu, shares[:1], journal.entries(gpu))]) == 1
     assert len([*instance_checks("mig", gpu_of(), shares, ())]) == 1, "MIG has other users"
 
 
@@ -141,7 +140,7 @@ def test_whose_the_instances_are(journal: Journal) -> None:
     mine = GpuInstance(PLACE, 2, "MIG-2", (Holder(7, "python"),))
     other = GpuInstance(Place(0, "1g.5gb"), 9, "MIG-9")
     journal.begin(gpu, "migrator", Op.CREATE, PLACE)
-    (check,) = instance_checks("mig", gpu, [other, mine], journal.deeds(gpu))
+    (check,) = instance_checks("mig", gpu, [other, mine], journal.entries(gpu))
     assert check.words == "1 ours (1 in use), 1 not ours"
     (none,) = instance_checks("mig", gpu, [], ())
     assert none.words == "none"
@@ -154,7 +153,7 @@ def test_half_made_instances_of_ours_and_of_others(journal: Journal) -> None:
     assert theirs.verdict is Verdict.PROBLEM
     assert theirs.run == "sudo nvidia-smi mig -i 1 -dgi -gi 2"
     journal.begin(gpu, "migrator", Op.CREATE, PLACE)
-    _, ours = instance_checks("mig", gpu, [half], journal.deeds(gpu))
+    _, ours = instance_checks("mig", gpu, [half], journal.entries(gpu))
     assert ours.verdict is Verdict.WARNING
     assert ours.run == "migrator gpu clear --driver mig --gpu 1"
 
@@ -171,7 +170,7 @@ def test_without_nvml_everything_else_is_told(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "proc").mkdir()
-    checks = examined("mps", 0, tmp_path, machine=Machine(tmp_path))
+    checks = examine("mps", 0, tmp_path, machine=Machine(tmp_path))
     assert {each.name: each.verdict for each in checks} == {
         "state folder": Verdict.OK,
         "driver": Verdict.PROBLEM,

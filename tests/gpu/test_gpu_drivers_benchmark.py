@@ -15,8 +15,8 @@ import pytest
 from support.nvidia_programs import NvidiaPrograms
 
 from migrator.core.catalogue import Board, board
-from migrator.gpu import nvidia_smi
-from migrator.gpu.driver import Place
+from migrator.core.placement import Place
+from migrator.gpu.drivers import nvidia_smi
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "gpu"
 H200 = board("H200-141GB")

@@ -13,10 +13,11 @@ import pytest
 
 from migrator.core.catalogue import board
 from migrator.core.errors import InputError
-from migrator.gpu import emulated
-from migrator.gpu.driver import GpuDriver, InUseError, Place, RefusedError
-from migrator.gpu.emulated import EmulatedDriver
-from migrator.gpu.virtual_board import held
+from migrator.core.placement import Place
+from migrator.gpu.drivers import emulated
+from migrator.gpu.drivers.base import GpuDriver, InUseError, RefusedError
+from migrator.gpu.drivers.emulated import EmulatedDriver
+from migrator.gpu.drivers.virtual_board import register_use
 
 PLACE = Place(4, "3g.20gb")
 
@@ -54,7 +55,7 @@ def test_a_remembered_board_that_nobody_knows_any_more_is_told(tmp_path: Path) -
     driver(tmp_path).create(PLACE)
     file = tmp_path / "emulated" / "gpu-0.json"
     file.write_text(file.read_text().replace("A100-40GB", "A101"))
-    with pytest.raises(InputError, match=r"gpu-0.json: is of a A101, which is not known; remove"):
+    with pytest.raises(InputError, match=r"gpu-0.json: is of a A101, which is unknown; remove"):
         EmulatedDriver(tmp_path)
 
 
@@ -76,7 +77,10 @@ def test_a_worker_learns_where_it_is_and_holds_it(tmp_path: Path) -> None:
     environment = one.environment(instance)
     assert environment["MIGRATOR_INSTANCE"] == instance.uuid
     assert environment["CUDA_VISIBLE_DEVICES"] == ""
-    with held(environment, "tester"), pytest.raises(InUseError, match=r"3g.20gb at 4 .* tester"):
+    with (
+        register_use(environment, "tester"),
+        pytest.raises(InUseError, match=r"3g.20gb at 4 .* tester"),
+    ):
         one.destroy(instance)
     assert one.instances() == (instance,)
     one.destroy(instance)
@@ -114,8 +118,8 @@ def test_an_interruption_leaves_no_half_made_instance(
 SLOW = """
 import sys
 from pathlib import Path
-from migrator.gpu.driver import Place
-from migrator.gpu.emulated import EmulatedDriver
+from migrator.core.placement import Place
+from migrator.gpu.drivers.emulated import EmulatedDriver
 driver = EmulatedDriver(Path(sys.argv[1]), pace=100)
 if there := driver.instances():
     driver.destroy(there[0])

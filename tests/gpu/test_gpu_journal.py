@@ -10,12 +10,13 @@ import pytest
 
 from migrator.core.catalogue import boards
 from migrator.core.errors import GpuError, InputError
-from migrator.gpu import journal as journal_module
-from migrator.gpu import journal_file
-from migrator.gpu.change import Op
-from migrator.gpu.deed import State, alive
-from migrator.gpu.driver import Gpu, GpuInstance, Place
-from migrator.gpu.journal import Journal
+from migrator.core.placement import Place
+from migrator.gpu.drivers.base import Gpu, GpuInstance
+from migrator.gpu.journal import journal as journal_file
+from migrator.gpu.journal import journal as journal_module
+from migrator.gpu.journal.entries import EntryState, live_creates
+from migrator.gpu.journal.journal import Journal
+from migrator.gpu.partition.steps import Op
 
 PLACE = Place(4, "3g.20gb")
 INSTANCE = GpuInstance(PLACE, 2, "MIG-a")
@@ -31,7 +32,7 @@ def opened(path: Path) -> Journal:
 
 def created(journal: Journal, place: Place = PLACE, of: Gpu | None = None) -> None:
     deed = journal.begin(of or gpu(), "migrator", Op.CREATE, place)
-    journal.end(deed, State.DONE, GpuInstance(place, 2, "MIG-a"))
+    journal.end(deed, EntryState.DONE, GpuInstance(place, 2, "MIG-a"))
 
 
 @pytest.fixture
@@ -43,12 +44,12 @@ def test_an_intent_is_there_for_the_next_process_before_its_result(path: Path) -
     with opened(path) as journal:
         deed = journal.begin(gpu(), "migrator", Op.CREATE, PLACE)
         with opened(path) as another:
-            assert another.deeds(gpu()) == (deed,)
-            assert deed.state is State.BEGUN
+            assert another.entries(gpu()) == (deed,)
+            assert deed.state is EntryState.BEGUN
             assert (deed.owner, deed.place, deed.pid) == ("migrator", PLACE, os.getpid())
-        ended = journal.end(deed, State.DONE, INSTANCE)
+        ended = journal.end(deed, EntryState.DONE, INSTANCE)
     with opened(path) as another:
-        assert another.deeds(gpu()) == (ended,)
+        assert another.entries(gpu()) == (ended,)
         assert (ended.number, ended.uuid) == (2, "MIG-a")
         assert another.damaged is None
 
@@ -62,13 +63,13 @@ def test_it_writes_ahead_and_syncs_by_default(path: Path) -> None:
 def test_a_life_ends_with_its_destroy_and_the_next_has_another_generation(path: Path) -> None:
     with opened(path) as journal:
         created(journal)
-        (first,) = alive(journal.deeds(gpu()))
-        ending = journal.begin(gpu(), "migrator", Op.DESTROY, PLACE, known=first)
-        assert alive(journal.deeds(gpu())) == (first,)
-        journal.end(ending, State.DONE)
-        assert not journal.deeds(gpu())
+        (first,) = live_creates(journal.entries(gpu()))
+        ending = journal.begin(gpu(), "migrator", Op.DESTROY, PLACE, create=first)
+        assert live_creates(journal.entries(gpu())) == (first,)
+        journal.end(ending, EntryState.DONE)
+        assert not journal.entries(gpu())
         created(journal)
-        (second,) = journal.deeds(gpu())
+        (second,) = journal.entries(gpu())
         assert second.generation > first.generation
 
 
@@ -79,9 +80,9 @@ def test_an_unfinished_change_is_found_again_until_it_is_ended(path: Path) -> No
     with opened(path) as journal:
         (change,) = journal.unfinished(gpu())
         assert (change.before, change.wanted) == ((PLACE,), wanted)
-        journal.end_change(change, State.UNDONE)
+        journal.end_change(change, EntryState.UNDONE)
         assert not journal.unfinished(gpu())
-        assert journal.state_of(change) is State.UNDONE
+        assert journal.state_of(change) is EntryState.UNDONE
 
 
 def test_another_boot_clears_this_gpu_only(path: Path) -> None:
@@ -94,9 +95,9 @@ def test_another_boot_clears_this_gpu_only(path: Path) -> None:
         assert not journal.forget_other_boots(gpu(uuid="GPU-2"))
         assert not journal.unfinished(gpu("boot-0", "GPU-2"))
         assert journal.forget_other_boots(gpu("boot-2")) == (PLACE,)
-        assert not journal.deeds(gpu())
+        assert not journal.entries(gpu())
         assert not journal.unfinished(gpu())
-        assert journal.deeds(gpu(uuid="GPU-1"))
+        assert journal.entries(gpu(uuid="GPU-1"))
 
 
 def test_it_stays_small_and_forgets_nothing_alive(
@@ -106,17 +107,17 @@ def test_it_stays_small_and_forgets_nothing_alive(
     with opened(path) as journal:
         created(journal, Place(0, "1g.5gb"))
         for _ in range(9):
-            journal.end_change(journal.begin_change(gpu(), "migrator", (), ()), State.DONE)
+            journal.end_change(journal.begin_change(gpu(), "migrator", (), ()), EntryState.DONE)
             created(journal)
-            (*_, create) = journal.deeds(gpu())
-            ending = journal.begin(gpu(), "migrator", Op.DESTROY, PLACE, known=create)
-            journal.end(ending, State.DONE)
+            (*_, create) = journal.entries(gpu())
+            ending = journal.begin(gpu(), "migrator", Op.DESTROY, PLACE, create=create)
+            journal.end(ending, EntryState.DONE)
             journal.shorten(gpu())
         (rows,) = journal._connection.execute("SELECT count(*) FROM deed").fetchone()
         (changes,) = journal._connection.execute("SELECT count(*) FROM change").fetchone()
         assert rows <= 7
         assert changes <= 6
-        assert [each.place for each in journal.deeds(gpu())] == [Place(0, "1g.5gb")]
+        assert [each.place for each in journal.entries(gpu())] == [Place(0, "1g.5gb")]
 
 
 def garbage(path: Path) -> None:
@@ -195,14 +196,14 @@ def test_a_damaged_file_is_kept_aside_and_a_new_one_begun(
     damage(path)
     broken = path.read_bytes()
     with opened(path) as journal:
-        assert not journal.deeds(gpu())
+        assert not journal.entries(gpu())
         assert journal.damaged
         assert journal.damaged.name.startswith("journal.db.damaged-")
         assert journal.damaged.read_bytes() == broken
         created(journal)
     with opened(path) as journal:
         assert journal.damaged is None
-        assert journal.deeds(gpu())
+        assert journal.entries(gpu())
 
 
 def test_the_log_of_a_damaged_file_is_not_replayed_into_the_new_one(path: Path) -> None:
@@ -213,13 +214,13 @@ def test_the_log_of_a_damaged_file_is_not_replayed_into_the_new_one(path: Path) 
     path.unlink()
     path.with_name("journal.db-wal").write_bytes(wal)
     with opened(path) as journal:
-        assert not journal.deeds(gpu())
+        assert not journal.entries(gpu())
         assert journal.damaged is None
         assert list(path.parent.glob("journal.db.lost-*-wal"))
 
 
 OPEN = (
-    "import sys\nfrom pathlib import Path\nfrom migrator.gpu.journal import Journal\n"
+    "import sys\nfrom pathlib import Path\nfrom migrator.gpu.journal.journal import Journal\n"
     "with Journal(Path(sys.argv[1])) as journal: print(journal.damaged or '')\n"
 )
 
@@ -262,7 +263,9 @@ def test_an_older_journal_is_kept_aside_and_told(path: Path) -> None:
         assert journal.damaged
         assert journal.damaged.name.startswith("journal.db.older-")
         assert journal.damaged.exists()
-        assert "is of an older MIGRator and is kept as" in journal_file.in_words(journal.damaged)
+        assert "is of an older MIGRator and is kept as" in journal_file.describe_set_aside(
+            journal.damaged
+        )
         created(journal)
 
 
@@ -279,43 +282,43 @@ def test_a_journal_of_version_2_is_upgraded(path: Path) -> None:
         )
         connection.execute("PRAGMA user_version = 2")
         connection.commit()
-    with Journal(path, looking=True) as journal:
-        assert [each.id for each in journal.deeds(gpu())] == [7]
+    with Journal(path, read_only=True) as journal:
+        assert [each.id for each in journal.entries(gpu())] == [7]
     with opened(path) as journal:
         assert journal.damaged is None
-        assert [(each.id, each.place) for each in journal.deeds(gpu())] == [(7, PLACE)]
+        assert [(each.id, each.place) for each in journal.entries(gpu())] == [(7, PLACE)]
         created(journal, Place(0, "1g.5gb"))
     with opened(path) as journal:
-        assert [each.id for each in journal.deeds(gpu())] == [7, 8]
+        assert [each.id for each in journal.entries(gpu())] == [7, 8]
 
 
 def test_drivers_do_not_know_of_each_others_deeds_on_one_gpu(path: Path) -> None:
     with opened(path) as journal:
         created(journal, of=gpu(driver="mps"))
         journal.begin_change(gpu(driver="mps"), "migrator", (), (PLACE,))
-        assert not journal.deeds(gpu())
+        assert not journal.entries(gpu())
         assert not journal.unfinished(gpu())
         created(journal)
         assert journal.forget_other_boots(gpu("boot-2")) == (PLACE,)
         journal.shorten(gpu())
-        (share,) = journal.deeds(gpu(driver="mps"))
+        (share,) = journal.entries(gpu(driver="mps"))
         assert (share.driver, share.place) == ("mps", PLACE)
         assert journal.unfinished(gpu(driver="mps"))
 
 
 def test_looking_makes_and_changes_no_file(path: Path) -> None:
-    with Journal(path, looking=True) as journal:
-        assert journal.deeds(gpu()) == ()
+    with Journal(path, read_only=True) as journal:
+        assert journal.entries(gpu()) == ()
         with pytest.raises(GpuError, match="without it the GPU is not touched"):
             created(journal)
     assert list(path.parent.iterdir()) == []
     with opened(path) as writing:
         created(writing)
-        with Journal(path, looking=True) as journal:  # while somebody writes
-            assert [each.place for each in journal.deeds(gpu())] == [PLACE]
+        with Journal(path, read_only=True) as journal:  # while somebody writes
+            assert [each.place for each in journal.entries(gpu())] == [PLACE]
     before = {each.name: each.read_bytes() for each in path.parent.iterdir()}
-    with Journal(path, looking=True) as journal:
-        assert [each.place for each in journal.deeds(gpu())] == [PLACE]
+    with Journal(path, read_only=True) as journal:
+        assert [each.place for each in journal.entries(gpu())] == [PLACE]
         with pytest.raises(GpuError, match="without it the GPU is not touched"):
             created(journal)
     assert {each.name: each.read_bytes() for each in path.parent.iterdir()} == before
@@ -327,8 +330,8 @@ def test_looking_at_a_damaged_journal_leaves_it(path: Path, damage: Callable[[Pa
         created(journal)
     damage(path)
     before = {each.name: each.read_bytes() for each in path.parent.iterdir()}
-    with pytest.raises(GpuError, match=r"the journal is damaged or older .* keeps it aside"):
-        Journal(path, looking=True)
+    with pytest.raises(GpuError, match=r"the journal is damaged or older .* sets it aside"):
+        Journal(path, read_only=True)
     assert {each.name: each.read_bytes() for each in path.parent.iterdir()} == before
 
 
@@ -345,7 +348,7 @@ def test_a_full_disk_is_told_before_anything_is_done(path: Path) -> None:
         journal._connection.execute(f"PRAGMA max_page_count = {pages}")
         with pytest.raises(GpuError, match=r"cannot be used \(.*full\), and without it"):
             journal.begin(gpu(), "o" * 100_000, Op.CREATE, PLACE)
-        assert len(journal.deeds(gpu())) == 1
+        assert len(journal.entries(gpu())) == 1
 
 
 @pytest.mark.parametrize("replaced", [False, True])

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from migrator.core.catalogue import board, boards
 from migrator.core.errors import InputError
-from migrator.core.placement import maximal_placement_sets
-from migrator.gpu.driver import Gpu, Place
-from migrator.gpu.layout import Layout
-from migrator.gpu.layout_file import (
+from migrator.core.placement import Place, maximal_placement_sets
+from migrator.gpu.drivers.base import Gpu
+from migrator.gpu.partition.layout import Layout
+from migrator.gpu.partition.layout_file import (
     NEVER_OFF,
     LayoutFile,
     layout_to_json,

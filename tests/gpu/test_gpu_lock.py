@@ -10,12 +10,12 @@ import pytest
 
 from migrator.core.errors import GpuError
 from migrator.gpu import lock as lock_module
-from migrator.gpu.emulated import EmulatedDriver
+from migrator.gpu.drivers.emulated import EmulatedDriver
 from migrator.gpu.lock import GpuLock
 
 HOLD = (
     "import sys, time\nfrom pathlib import Path\nfrom migrator.gpu.lock import GpuLock\n"
-    "lock = GpuLock(Path(sys.argv[1]), 'GPU-0')\nlock.take()\nprint('held', flush=True)\n"
+    "lock = GpuLock(Path(sys.argv[1]), 'GPU-0')\nlock.acquire()\nprint('held', flush=True)\n"
     "time.sleep(60)\n"
 )
 
@@ -44,7 +44,7 @@ def held_as(user: int) -> Iterator[int]:
     child = os.fork()
     if child == 0:
         os.setuid(user)
-        GpuLock(Path(), "GPU-0").take()
+        GpuLock(Path(), "GPU-0").acquire()
         os.write(writer, b"held")
         signal.pause()
     try:
@@ -64,7 +64,7 @@ def outcome_as(user: int) -> str:
     if child == 0:
         os.setuid(user)
         try:
-            GpuLock(Path(), "GPU-0").take()
+            GpuLock(Path(), "GPU-0").acquire()
             os.write(writer, b"taken")
         except BaseException as error:
             os.write(writer, str(error).encode())
@@ -82,22 +82,22 @@ def test_one_process_has_it_and_the_other_is_told_who_until_it_is_killed(tmp_pat
         with pytest.raises(
             GpuError, match=rf"GPU-0 is being changed by process {process.pid} \(-c .* since \d\d:"
         ):
-            lock.take()
-        GpuLock(tmp_path, "GPU-1").take()
+            lock.acquire()
+        GpuLock(tmp_path, "GPU-1").acquire()
     finally:
         ended(process)
-    lock.take()
-    lock.give_back()
+    lock.acquire()
+    lock.release()
 
 
 def test_two_locks_of_one_process_exclude_each_other(tmp_path: Path) -> None:
     first, second = GpuLock(tmp_path, "GPU-0"), GpuLock(tmp_path, "GPU-0")
-    first.take()
+    first.acquire()
     with pytest.raises(GpuError, match=f"process {os.getpid()} "):
-        second.take()
-    first.give_back()
-    second.take()
-    second.give_back()
+        second.acquire()
+    first.release()
+    second.acquire()
+    second.release()
 
 
 FORK = HOLD.replace(
@@ -114,11 +114,11 @@ def test_a_forked_child_that_outlives_its_killed_parent_does_not_keep_it(tmp_pat
     lock = GpuLock(tmp_path, "GPU-0")
     try:
         with pytest.raises(GpuError, match=f"process {process.pid} "):
-            lock.take()
+            lock.acquire()
         process.kill()
         process.wait()
-        lock.take()
-        lock.give_back()
+        lock.acquire()
+        lock.release()
     finally:
         os.kill(child, signal.SIGKILL)
         process.stdout.close()
@@ -140,13 +140,13 @@ NONSENSE = {
 @pytest.mark.parametrize("written", NONSENSE.values(), ids=NONSENSE.keys())
 def test_a_signature_that_makes_no_sense_does_not_matter(tmp_path: Path, written: bytes) -> None:
     first = GpuLock(tmp_path, "GPU-0")
-    first.take()
+    first.acquire()
     first.path.write_bytes(written)
     os.utime(first.path, (-1e9, 1e11))
     with pytest.raises(GpuError, match=f"is being changed by process {os.getpid()} "):
-        GpuLock(tmp_path, "GPU-0").take()
+        GpuLock(tmp_path, "GPU-0").acquire()
     assert str(first.holder()).startswith(f"process {os.getpid()} ")
-    first.give_back()
+    first.release()
     assert first.holder() is None
 
 
@@ -154,14 +154,14 @@ def test_where_the_kernel_does_not_say_who_has_it_the_signature_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = GpuLock(tmp_path, "GPU-0")
-    first.take()
-    monkeypatch.setattr(lock_module, "PROC", tmp_path)
+    first.acquire()
+    monkeypatch.setattr("migrator.io.lock.PROC", tmp_path)
     with pytest.raises(GpuError, match=rf"by process {os.getpid()} \(.*\) since \d\d:"):
-        GpuLock(tmp_path, "GPU-0").take()
+        GpuLock(tmp_path, "GPU-0").acquire()
     first.path.write_bytes(NONSENSE["1e999"])
     with pytest.raises(GpuError, match="by another process;"):
-        GpuLock(tmp_path, "GPU-0").take()
-    first.give_back()
+        GpuLock(tmp_path, "GPU-0").acquire()
+    first.release()
 
 
 def test_who_has_it_is_told_without_taking_it(tmp_path: Path) -> None:
@@ -180,13 +180,13 @@ def test_a_holder_that_has_not_signed_yet_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = GpuLock(tmp_path, "GPU-0")
-    first.take()
+    first.acquire()
     signed = first.path.read_bytes()
     first.path.write_bytes(b"")
     monkeypatch.setattr("time.sleep", lambda _: first.path.write_bytes(signed))
     with pytest.raises(GpuError, match=f"process {os.getpid()} "):
-        GpuLock(tmp_path, "GPU-0").take()
-    first.give_back()
+        GpuLock(tmp_path, "GPU-0").acquire()
+    first.release()
 
 
 @pytest.fixture
@@ -202,10 +202,10 @@ def shared_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_real_gpu_has_one_lock_for_all_state_folders(shared_place: Path, tmp_path: Path) -> None:
     one, other = GpuLock(tmp_path / "one", "GPU-0"), GpuLock(tmp_path / "other", "GPU-0")
-    one.take()
+    one.acquire()
     with pytest.raises(GpuError, match="is being changed by"):
-        other.take()
-    one.give_back()
+        other.acquire()
+    one.release()
     assert one.path.parent == shared_place
 
 
@@ -216,19 +216,19 @@ def test_only_its_owner_can_write_the_lock_and_everybody_can_take_it(
     before = os.umask(mask)
     try:
         shared, own = GpuLock(tmp_path, "GPU-0"), GpuLock(tmp_path, "GPU-1", machine_wide=False)
-        shared.take()
-        own.take()
+        shared.acquire()
+        own.acquire()
     finally:
         os.umask(before)
     assert shared.path.parent == shared_place
     assert shared.path.stat().st_mode & 0o777 == 0o644
     assert own.path.stat().st_mode & 0o777 == 0o644 & ~mask
-    shared.give_back()
+    shared.release()
     shared.path.chmod(0o666)  # as earlier versions made it
-    shared.take()
+    shared.acquire()
     assert shared.path.stat().st_mode & 0o777 == 0o644
-    shared.give_back()
-    own.give_back()
+    shared.release()
+    own.release()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -255,7 +255,7 @@ def test_emulated_and_fake_gpus_have_their_own(
     for each in ("one", "other"):
         (tmp_path / each).mkdir()
         gpu = EmulatedDriver(tmp_path / each).gpu()
-        GpuLock.of(gpu, tmp_path / each).take()
+        GpuLock.of(gpu, tmp_path / each).acquire()
     monkeypatch.setenv("MIGRATOR_FAKE_NVML", str(tmp_path))
     assert GpuLock(tmp_path, "GPU-0").path.parent == tmp_path
 
@@ -271,4 +271,4 @@ def test_where_the_common_folder_cannot_be_written_the_state_folder_has_it(
 def test_a_folder_that_is_none_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(GpuError, match="the lock cannot be made"):
-        GpuLock(tmp_path / "file", "GPU-0").take()
+        GpuLock(tmp_path / "file", "GPU-0").acquire()

@@ -8,20 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from migrator.gpu.check import Check, Verdict
-from migrator.gpu.driver import Holder, Place
-from migrator.gpu.lock import GpuLock
-from migrator.gpu.machine import Machine, MpsDaemon
-from migrator.gpu.machine_checks import (
+from migrator.core.placement import Place
+from migrator.gpu.doctor import (
+    Check,
+    Machine,
+    RunningMpsDaemon,
+    Verdict,
     capability_check,
     compute_mode_check,
     holder_checks,
     mps_checks,
 )
-from migrator.gpu.nvidia_smi import compute_mode
-from migrator.gpu.processes import boot_id
-from migrator.gpu.virtual_state import Made as Share
-from migrator.gpu.virtual_state import State, StateFile
+from migrator.gpu.drivers.base import Holder
+from migrator.gpu.drivers.nvidia_smi import compute_mode
+from migrator.gpu.drivers.virtual_board import BoardFile, BoardState
+from migrator.gpu.drivers.virtual_board import VirtualInstance as Share
+from migrator.gpu.lock import GpuLock
+from migrator.io.processes import boot_id
 
 
 class Made:
@@ -181,9 +184,9 @@ def test_mps_daemons_by_their_pipe_directory(made: Made) -> None:
     (made.process(7, "nvidia-cuda-mps-control -d") / "environ").unlink()
     made.process(8, "nvidia-cuda-mps-server", CUDA_MPS_PIPE_DIRECTORY="/x/pipe")
     assert made.machine.mps_daemons() == (
-        MpsDaemon(5, "/x/pipe"),
-        MpsDaemon(6, "/tmp/nvidia-mps"),
-        MpsDaemon(7, None),
+        RunningMpsDaemon(5, "/x/pipe"),
+        RunningMpsDaemon(6, "/tmp/nvidia-mps"),
+        RunningMpsDaemon(7, None),
     )
 
 
@@ -213,27 +216,27 @@ def test_a_daemon_without_shares_whose_gpu_somebody_is_at_work_on(
     ours = state / "profile-12345678" / "pipe"
     made.process(5, "nvidia-cuda-mps-control -d", CUDA_MPS_PIPE_DIRECTORY=str(ours))
     lock = GpuLock(state, "GPU-12345678-0000")
-    lock.take()
+    lock.acquire()
     (at_work,) = mps_checks(state, made.machine, lock)
     assert at_work.verdict is Verdict.OK
     assert f"process {os.getpid()}" in at_work.words
-    lock.give_back()
+    lock.release()
     (left,) = mps_checks(state, made.machine, lock)
     assert left.verdict is Verdict.WARNING
 
 
 def test_shares_whose_daemon_is_dead(made: Made, tmp_path: Path) -> None:
-    file = StateFile(tmp_path / "state" / "mps-12345678" / "shares.json")
+    file = BoardFile(tmp_path / "state" / "mps-12345678" / "shares.json")
     file.path.parent.mkdir(parents=True)
     share = Share(Place(0, "1g.18gb"), 1, "MPS-1")
-    file.replace(State("H200-141GB", boot_id(), (share,)))
+    file.replace(BoardState("H200-141GB", boot_id(), (share,)))
     (dead,) = mps_checks(tmp_path / "state", made.machine)
     assert dead.verdict is Verdict.WARNING
     assert "their daemon does not run" in dead.words
     pipes = file.path.parent / "pipe"
     made.process(5, "nvidia-cuda-mps-control -d", CUDA_MPS_PIPE_DIRECTORY=str(pipes))
     assert verdicts([*mps_checks(tmp_path / "state", made.machine)]) == [(Verdict.OK, None)]
-    file.replace(State("H200-141GB", "another boot", (share,)))
+    file.replace(BoardState("H200-141GB", "another boot", (share,)))
     (left,) = mps_checks(tmp_path / "state", made.machine)
     assert "left behind" in left.words
 

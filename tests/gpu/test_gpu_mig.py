@@ -9,22 +9,22 @@ from support.fake_gpu import mig_driver
 
 from migrator.core.catalogue import boards
 from migrator.core.errors import GpuError, InputError
-from migrator.gpu import mig
-from migrator.gpu.driver import (
+from migrator.core.placement import Place
+from migrator.gpu.drivers import mig
+from migrator.gpu.drivers.base import (
     GpuInstance,
     HalfMadeError,
     Holder,
     InUseError,
     NotPermittedError,
-    Place,
     RefusedError,
     TransientError,
 )
+from migrator.gpu.drivers.nvml import LostError, UnsupportedError
 from migrator.gpu.fake_nvml import FakeNvml, FaultKind, installed
 from migrator.gpu.fake_nvml import boards as rules
 from migrator.gpu.fake_nvml.state import Process
-from migrator.gpu.nvml_errors import LostError, UnsupportedError
-from migrator.gpu.processes import boot_id
+from migrator.io.processes import boot_id
 
 NOBODY = 4_000_000
 """A process that cannot be: above the kernel's largest number."""
@@ -80,7 +80,7 @@ def test_the_gpu(fake: FakeNvml, driver: mig.MigDriver) -> None:
 
 
 def test_the_boot_is_the_machines_own_by_default(tmp_path: Path) -> None:
-    with installed(tmp_path), mig.opened(0) as driver:
+    with installed(tmp_path), mig.open_mig(0) as driver:
         assert driver.gpu().boot_id == boot_id()
 
 
@@ -133,7 +133,7 @@ def test_a_process_that_comes_in_between_is_named(tmp_path: Path) -> None:
         if name == "nvmlComputeInstanceDestroy":
             FakeNvml(tmp_path).hold(4, NOBODY)
 
-    with installed(tmp_path, before=held_first), mig.opened(0) as driver:
+    with installed(tmp_path, before=held_first), mig.open_mig(0) as driver:
         made = driver.create(Place(4, "3g.20gb"))
         with pytest.raises(InUseError, match=f"process {NOBODY}"):
             driver.destroy(made)
@@ -248,7 +248,7 @@ def test_what_cannot_be_read_is_not_what_is_refused(
 
     driver.gpu()
     with monkeypatch.context() as patched:
-        patched.setattr("migrator.gpu.nvml.Nvml.processes", unreadable)
+        patched.setattr("migrator.gpu.drivers.nvml.Nvml.processes", unreadable)
         with pytest.raises(RefusedError, match=r"made 3g\.20gb at 4 but could not tell of it \(no"):
             driver.create(Place(4, "3g.20gb"))
     assert fake.instances() == ()
@@ -280,7 +280,7 @@ def test_what_goes_while_it_is_read_is_left_out_and_spoils_nothing(
                 there = FakeNvml(tmp_path)
                 there.remove(there.instances()[0].place.start)
 
-    with installed(tmp_path, before=before) as fake, mig.opened(0) as driver:
+    with installed(tmp_path, before=before) as fake, mig.open_mig(0) as driver:
         driver.gpu()
         fake.foreign(0, "2g.10gb")
         other = fake.foreign(4, "3g.20gb")
@@ -306,7 +306,7 @@ def test_half_of_what_goes_is_still_listed(tmp_path: Path) -> None:
             with FakeNvml(tmp_path).store.changing() as state:
                 state.gpus[0].instances[0].compute.clear()
 
-    with installed(tmp_path, before=before) as fake, mig.opened(0) as driver:
+    with installed(tmp_path, before=before) as fake, mig.open_mig(0) as driver:
         driver.gpu()
         fake.foreign(4, "3g.20gb")
         looking = True
@@ -322,7 +322,7 @@ def test_a_destroy_that_somebody_else_does_first(tmp_path: Path) -> None:
             done.append(name)
             FakeNvml(tmp_path).remove(4)
 
-    with installed(tmp_path, before=before), mig.opened(0) as driver:
+    with installed(tmp_path, before=before), mig.open_mig(0) as driver:
         driver.destroy(driver.create(Place(4, "3g.20gb")))
         assert done
         assert driver.instances() == ()
@@ -366,7 +366,7 @@ def test_an_interruption_leaves_no_orphan(tmp_path: Path) -> None:
         if name == "nvmlGpuInstanceCreateComputeInstance":
             raise KeyboardInterrupt
 
-    with installed(tmp_path, before=interrupt) as fake, mig.opened(0) as driver:
+    with installed(tmp_path, before=interrupt) as fake, mig.open_mig(0) as driver:
         with pytest.raises(KeyboardInterrupt):
             driver.create(Place(4, "3g.20gb"))
         assert fake.instances() == ()
@@ -476,7 +476,7 @@ def test_no_such_gpu(tmp_path: Path) -> None:
     with (
         installed(tmp_path, ["A30-24GB", "A30-24GB"]),
         pytest.raises(InputError, match="there is no GPU 2; this machine has 0, 1"),
-        mig.opened(2),
+        mig.open_mig(2),
     ):
         pass
 
@@ -484,8 +484,8 @@ def test_no_such_gpu(tmp_path: Path) -> None:
 def test_two_gpus_are_apart(tmp_path: Path) -> None:
     with (
         installed(tmp_path, ["A30-24GB", "H200-141GB"]) as fake,
-        mig.opened(0) as small,
-        mig.opened(1) as large,
+        mig.open_mig(0) as small,
+        mig.open_mig(1) as large,
     ):
         made = large.create(Place(4, "3g.71gb"))
         assert small.instances() == fake.instances(0) == ()
@@ -518,9 +518,9 @@ def test_the_fake_machine_of_the_environment(
 ) -> None:
     monkeypatch.setenv(mig.FAKE_NVML, f"{tmp_path}:A30-24GB,H200-141GB")
     assert mig.gpu_count() == 2
-    with mig.opened(1) as driver:
+    with mig.open_mig(1) as driver:
         made: GpuInstance = driver.create(Place(4, "3g.71gb"))
         assert driver.gpu().boot_id == FakeNvml(tmp_path).boot_id()
     monkeypatch.setenv(mig.FAKE_NVML, str(tmp_path))
-    with mig.opened(1) as driver:
+    with mig.open_mig(1) as driver:
         assert driver.instances() == (made,)

@@ -9,24 +9,23 @@ from support.fake_gpu import mig_driver
 from migrator.core import catalogue
 from migrator.core.catalogue import Board, MigProfile, boards
 from migrator.core.errors import InputError
-from migrator.gpu import mig
+from migrator.gpu.drivers import mig
+from migrator.gpu.drivers.mig_board import _name, _numbered
+from migrator.gpu.drivers.nvml import GpuInstanceProfile, UnsupportedError
 from migrator.gpu.fake_nvml import FaultKind, installed
-from migrator.gpu.mig_board import _name, _numbered
-from migrator.gpu.nvml import GpuInstanceProfile
-from migrator.gpu.nvml_errors import UnsupportedError
 
 
 def _read(folder: Path, name: str, *faults: FaultKind, mig_on: bool = True) -> Board:
     with installed(folder, [name], mig=mig_on) as fake:
         for each in faults:
             fake.fault(each, None)
-        with mig.opened(0) as driver:
+        with mig.open_mig(0) as driver:
             return driver.gpu().board
 
 
 def _without_catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("mig_board", "known_boards"):
-        monkeypatch.setattr(f"migrator.gpu.{module}.boards", dict)
+    for module in ("mig_board", "nvidia_smi"):
+        monkeypatch.setattr(f"migrator.gpu.drivers.{module}.boards", dict)
 
 
 def _published(read: MigProfile, known: MigProfile) -> MigProfile:

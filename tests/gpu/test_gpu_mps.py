@@ -18,12 +18,13 @@ import pytest
 from support.nvidia_programs import NvidiaPrograms
 
 from migrator.core.errors import GpuError, InputError
-from migrator.gpu import nvidia_smi
-from migrator.gpu.driver import GpuDriver, InUseError, Place, RefusedError
-from migrator.gpu.mps import MpsDriver, daemon_folder, shareable
-from migrator.gpu.mps_daemon import Daemon
-from migrator.gpu.processes import exists
-from migrator.gpu.virtual_board import held
+from migrator.core.placement import Place
+from migrator.gpu.drivers import nvidia_smi
+from migrator.gpu.drivers.base import GpuDriver, InUseError, RefusedError
+from migrator.gpu.drivers.mps import MpsDriver, daemon_folder, find_shareable
+from migrator.gpu.drivers.mps_daemon import MpsDaemon
+from migrator.gpu.drivers.virtual_board import register_use
+from migrator.io.processes import is_running
 
 THREE, FOUR = Place(4, "3g.71gb"), Place(0, "4g.71gb")
 
@@ -34,7 +35,7 @@ def state() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="mps"))
     yield folder
     for pid_file in folder.rglob("*.pid"):
-        Daemon(pid_file.parents[1], {}, end_s=0.0).quit()
+        MpsDaemon(pid_file.parents[1], {}, end_s=0.0).quit()
     shutil.rmtree(folder)
 
 
@@ -57,7 +58,7 @@ def running(driver: MpsDriver) -> int:
 def test_the_daemon_comes_with_the_first_share_and_goes_with_the_last(
     programs: NvidiaPrograms, state: Path
 ) -> None:
-    driver = MpsDriver.found(0, state)
+    driver = MpsDriver.open(0, state)
     as_any: GpuDriver = driver
     assert as_any.gpu().board.name == "H200-141GB"
     assert driver.daemon.running() is None
@@ -69,7 +70,7 @@ def test_the_daemon_comes_with_the_first_share_and_goes_with_the_last(
     assert running(driver) == pid
     driver.destroy(four)
     assert driver.daemon.running() is None
-    assert not exists(pid)
+    assert not is_running(pid)
     assert [each.partition(" ")[0] for each in programs.told() if "list" not in each] == [
         "start",
         "quit",
@@ -83,7 +84,7 @@ def test_the_daemon_comes_with_the_first_share_and_goes_with_the_last(
 
 @pytest.mark.usefixtures("programs")
 def test_a_worker_gets_the_sms_of_its_instance(state: Path) -> None:
-    driver = MpsDriver.found(0, state)
+    driver = MpsDriver.open(0, state)
     four = driver.create(FOUR)
     environment = driver.environment(four)
     assert environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "48.5"
@@ -92,14 +93,14 @@ def test_a_worker_gets_the_sms_of_its_instance(state: Path) -> None:
     assert environment["CUDA_MPS_PIPE_DIRECTORY"].startswith(str(state))
     assert "CUDA_VISIBLE_DEVICES" not in environment
     assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" not in environment
-    limited = MpsDriver.found(0, state, limit_memory=True).environment(four)
+    limited = MpsDriver.open(0, state, limit_memory=True).environment(four)
     assert limited["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=71424M"
     driver.destroy(four)
 
 
 def test_one_of_several_gpus_is_named_by_its_uuid(programs: NvidiaPrograms, state: Path) -> None:
     programs.smi(count=2)
-    zero, one = MpsDriver.found(0, state), MpsDriver.found(1, state)
+    zero, one = MpsDriver.open(0, state), MpsDriver.open(1, state)
     shares = zero.create(FOUR), one.create(FOUR)
     assert running(zero) != running(one)
     assert zero.environment(shares[0])["CUDA_VISIBLE_DEVICES"] == "GPU-0234abcd-0000"
@@ -123,7 +124,7 @@ def test_the_sms_of_the_gpu_itself_count(
         return 108
 
     monkeypatch.setattr(nvidia_smi, "device_sms", counted)
-    driver = MpsDriver.found(0, state)
+    driver = MpsDriver.open(0, state)
     assert not asked, "nobody waits for CUDA to list shares"
     whole = driver.create(Place(0, "7g.40gb"))
     assert driver.environment(whole)["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "90.8"
@@ -134,7 +135,7 @@ def test_the_sms_of_the_gpu_itself_count(
 
 def test_a_gpu_without_mig_is_divided_into_sevenths(programs: NvidiaPrograms, state: Path) -> None:
     programs.smi("NVIDIA GeForce RTX 4090", 24564)
-    driver = MpsDriver.found(0, state)
+    driver = MpsDriver.open(0, state)
     board = driver.gpu().board
     assert [each.name for each in board.profiles] == [
         "1g.3gb",
@@ -150,7 +151,7 @@ def test_a_gpu_without_mig_is_divided_into_sevenths(programs: NvidiaPrograms, st
 
 @pytest.mark.usefixtures("programs")
 def test_shares_never_exceed_the_gpu(state: Path) -> None:
-    driver = MpsDriver.found(0, state)
+    driver = MpsDriver.open(0, state)
     four = driver.create(FOUR)
     with pytest.raises(RefusedError, match=r"no room for 7g.141gb at 0: it overlaps 4g.71gb at 0"):
         driver.create(Place(0, "7g.141gb"))
@@ -160,9 +161,9 @@ def test_shares_never_exceed_the_gpu(state: Path) -> None:
 
 def test_a_later_process_finds_the_daemon_again(programs: NvidiaPrograms, state: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from migrator.gpu.driver import Place;"
-        "from migrator.gpu.mps import MpsDriver;"
-        "driver = MpsDriver.found(0, Path(sys.argv[1]));"
+        "import sys; from pathlib import Path; from migrator.gpu.drivers.base import Place;"
+        "from migrator.gpu.drivers.mps import MpsDriver;"
+        "driver = MpsDriver.open(0, Path(sys.argv[1]));"
         "driver.create(Place(4, '3g.71gb')); print(driver.daemon.running(), flush=True);"
         "import time; time.sleep(60)"
     )
@@ -172,7 +173,7 @@ def test_a_later_process_finds_the_daemon_again(programs: NvidiaPrograms, state:
         assert process.stdout is not None
         pid = int(process.stdout.readline())
         process.kill()
-    driver = MpsDriver.found(0, state)
+    driver = MpsDriver.open(0, state)
     assert running(driver) == pid
     (three,) = driver.instances()
     assert three.place == THREE
@@ -180,16 +181,16 @@ def test_a_later_process_finds_the_daemon_again(programs: NvidiaPrograms, state:
     assert running(driver) == pid
     for each in (three, four):
         driver.destroy(each)
-    assert not exists(pid)
+    assert not is_running(pid)
     assert sum(each.startswith("start") for each in programs.told()) == 1
 
 
 RESTLESS = """
 import sys
 from pathlib import Path
-from migrator.gpu.driver import Place
-from migrator.gpu.mps import MpsDriver
-driver = MpsDriver.found(0, Path(sys.argv[1]))
+from migrator.core.placement import Place
+from migrator.gpu.drivers.mps import MpsDriver
+driver = MpsDriver.open(0, Path(sys.argv[1]))
 print("here", flush=True)
 while True:
     for each in driver.instances():
@@ -210,7 +211,7 @@ def test_whoever_is_killed_anywhere_leaves_what_the_next_one_can_remove(state: P
             process.stdout.readline()
             time.sleep(draw.uniform(0, 0.4))
             process.kill()
-    driver = MpsDriver.found(0, state)
+    driver = MpsDriver.open(0, state)
     if not driver.instances():
         driver.create(THREE)
     for each in driver.instances():
@@ -223,11 +224,11 @@ def test_whoever_is_killed_anywhere_leaves_what_the_next_one_can_remove(state: P
 def test_a_daemon_that_was_killed_is_not_taken_for_running_and_started_anew(
     programs: NvidiaPrograms, state: Path
 ) -> None:
-    driver = MpsDriver.found(0, state)
+    driver = MpsDriver.open(0, state)
     share = driver.create(THREE)
     pid = running(driver)
     os.kill(pid, signal.SIGKILL)
-    while exists(pid):
+    while is_running(pid):
         time.sleep(0.001)
     assert (driver.daemon.pipes / "nvidia-cuda-mps-control.pid").exists()
     assert driver.daemon.running() is None
@@ -244,7 +245,7 @@ def test_a_daemon_that_was_killed_is_not_taken_for_running_and_started_anew(
 
 @pytest.mark.usefixtures("programs")
 def test_a_number_that_is_somebody_elses_by_now_is_no_daemon(state: Path) -> None:
-    daemon = Daemon(state, {})
+    daemon = MpsDaemon(state, {})
     daemon.pipes.mkdir()
     (daemon.pipes / "nvidia-cuda-mps-control.pid").write_text(f"{os.getpid()}\n")
     assert daemon.running() is None
@@ -254,9 +255,9 @@ def test_a_number_that_is_somebody_elses_by_now_is_no_daemon(state: Path) -> Non
 
 @pytest.mark.usefixtures("programs")
 def test_nobody_elses_daemon_is_touched(state: Path) -> None:
-    other = Daemon(state / "other", {})
+    other = MpsDaemon(state / "other", {})
     other.start()
-    driver = MpsDriver.found(0, state)
+    driver = MpsDriver.open(0, state)
     driver.destroy(driver.create(THREE))
     # even where its number is found in our folder
     driver.daemon.pipes.mkdir()
@@ -271,17 +272,17 @@ def test_nobody_elses_daemon_is_touched(state: Path) -> None:
 
 def test_a_daemon_that_does_not_go_is_ended(programs: NvidiaPrograms, state: Path) -> None:
     programs.mps(obeys=False)
-    driver = MpsDriver(nvidia_smi.seen(0), state, end_s=0.3)
+    driver = MpsDriver(nvidia_smi.find_gpu(0), state, end_s=0.3)
     share = driver.create(THREE)
     pid = running(driver)
     driver.destroy(share)
-    assert not exists(pid)
+    assert not is_running(pid)
     assert driver.instances() == ()
 
 
 def test_a_daemon_that_does_not_come_leaves_no_share(programs: NvidiaPrograms, state: Path) -> None:
     programs.mps(fails=True)
-    driver = MpsDriver.found(0, state)
+    driver = MpsDriver.open(0, state)
     with pytest.raises(GpuError, match=r"MPS could not be started \(Cannot find MPS"):
         driver.create(THREE)
     assert driver.instances() == ()
@@ -291,7 +292,7 @@ def test_a_daemon_that_does_not_come_leaves_no_share(programs: NvidiaPrograms, s
 @pytest.mark.usefixtures("programs")
 def test_a_half_made_share_is_removed_with_its_daemon(state: Path) -> None:
     """Who was killed after the daemon had come and before the share was ready."""
-    driver = MpsDriver.found(0, state)
+    driver = MpsDriver.open(0, state)
     driver.create(THREE)
     file = next(state.rglob("shares.json"))
     shares = json.loads(file.read_text())
@@ -306,7 +307,7 @@ def test_a_half_made_share_is_removed_with_its_daemon(state: Path) -> None:
 @pytest.mark.usefixtures("programs")
 def test_a_client_that_does_not_say_where_it_runs_may_run_anywhere(state: Path) -> None:
     """Also where a half-made share has no name to go by."""
-    driver = MpsDriver.found(0, state)
+    driver = MpsDriver.open(0, state)
     three, _ = driver.create(THREE), driver.create(FOUR)
     file = next(state.rglob("shares.json"))
     shares = json.loads(file.read_text())
@@ -325,10 +326,10 @@ def test_a_client_that_does_not_say_where_it_runs_may_run_anywhere(state: Path) 
 
 @pytest.mark.usefixtures("programs")
 def test_another_boot_begins_without_shares_and_daemon(state: Path) -> None:
-    before = MpsDriver.found(0, state)
+    before = MpsDriver.open(0, state)
     before.create(THREE)
     before.daemon.quit()
-    after = MpsDriver(nvidia_smi.seen(0), state, boot="another")
+    after = MpsDriver(nvidia_smi.find_gpu(0), state, boot="another")
     assert after.instances() == ()
     after.destroy(after.create(FOUR))
     assert after.daemon.running() is None
@@ -336,9 +337,12 @@ def test_another_boot_begins_without_shares_and_daemon(state: Path) -> None:
 
 @pytest.mark.usefixtures("programs")
 def test_who_registered_holds_a_share(state: Path) -> None:
-    driver = MpsDriver.found(0, state)
+    driver = MpsDriver.open(0, state)
     share = driver.create(THREE)
-    with held(driver.environment(share), "tester"), pytest.raises(InUseError, match="tester"):
+    with (
+        register_use(driver.environment(share), "tester"),
+        pytest.raises(InUseError, match="tester"),
+    ):
         driver.destroy(share)
     assert driver.daemon.running() is not None
     driver.destroy(share)
@@ -346,7 +350,7 @@ def test_who_registered_holds_a_share(state: Path) -> None:
 
 @pytest.mark.usefixtures("programs")
 def test_the_daemons_clients_hold_the_share_they_were_started_in(state: Path) -> None:
-    driver = MpsDriver.found(0, state)
+    driver = MpsDriver.open(0, state)
     three, four = driver.create(THREE), driver.create(FOUR)
     environment = {**os.environ, **driver.environment(three)}
     sleep = ["sleep", "60"]
@@ -361,7 +365,7 @@ def test_the_daemons_clients_hold_the_share_they_were_started_in(state: Path) ->
         clients.write_text(f"{unnamed.pid}\n")
         assert all(len(each.holders) == 1 for each in driver.instances())
         clients.write_text(f"{os.getpid()}\n")
-        with held(driver.environment(four)):  # woken, not started, in its share
+        with register_use(driver.environment(four)):  # woken, not started, in its share
             on_four, on_three = driver.instances()
             assert [each.pid for each in on_four.holders] == [os.getpid()]
             assert on_three == three
@@ -377,17 +381,17 @@ def test_what_cannot_be_shared_out_is_refused(
     programs: NvidiaPrograms, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(InputError, match="there is no GPU 3; this machine has 0"):
-        MpsDriver.found(3, state)
+        MpsDriver.open(3, state)
     programs.smi(mig="Enabled")
     with pytest.raises(InputError, match=r"GPU 0 is in MIG mode.* use --driver mig"):
-        MpsDriver.found(0, state)
+        MpsDriver.open(0, state)
     programs.smi(fails=True)
     with pytest.raises(InputError, match=r"nvidia-smi found none \(No devices were found\)"):
-        MpsDriver.found(0, state)
+        MpsDriver.open(0, state)
     programs.smi("NVIDIA GeForce RTX 4090", 24564)
     monkeypatch.setattr(nvidia_smi, "device_sms", lambda _visible: None)
-    with pytest.raises(InputError, match="CUDA does not tell how many SMs"):
-        MpsDriver.found(0, state)
+    with pytest.raises(InputError, match=r"the number of SMs of .* cannot be read from CUDA"):
+        MpsDriver.open(0, state)
 
 
 def test_missing_programs_are_told(
@@ -396,16 +400,16 @@ def test_missing_programs_are_told(
     programs = NvidiaPrograms(tmp_path / "programs")
     monkeypatch.setenv("PATH", f"{tmp_path / 'programs'}:/bin")
     with pytest.raises(InputError, match=r"no nvidia-smi.*--driver emulated"):
-        MpsDriver.found(0, state)
+        MpsDriver.open(0, state)
     programs.smi()
     with pytest.raises(InputError, match="nvidia-cuda-mps-control is not installed"):
-        MpsDriver.found(0, state)
+        MpsDriver.open(0, state)
 
 
 @pytest.mark.usefixtures("programs")
 def test_a_folder_too_deep_for_sockets_is_told(state: Path) -> None:
     with pytest.raises(InputError, match="too long for the sockets of MPS"):
-        MpsDriver.found(0, state / ("deep" * 20))
+        MpsDriver.open(0, state / ("deep" * 20))
 
 
 @pytest.mark.parametrize(
@@ -423,7 +427,7 @@ def test_a_folder_too_deep_for_sockets_is_told(state: Path) -> None:
 def test_boards_are_known_by_what_their_gpu_calls_itself(
     name: str, mib: int, known: str | None
 ) -> None:
-    board = nvidia_smi.known_board(name, mib)
+    board = nvidia_smi.find_board(name, mib)
     assert (board and board.name) == known
 
 
@@ -476,12 +480,12 @@ def test_who_has_no_emulated_gpus_says_what_else_one_can_do(
     monkeypatch.setenv("PATH", f"{tmp_path / 'programs'}:/bin")
     for _ in range(2):
         with pytest.raises(InputError, match=r", or go home$"):
-            shareable(0, otherwise="go home")
+            find_shareable(0, otherwise="go home")
         programs.smi()  # the second time the control program is missing
 
 
 @pytest.mark.usefixtures("programs")
 def test_owners_have_daemons_of_their_own(state: Path) -> None:
-    gpu = nvidia_smi.seen(0)
-    assert MpsDriver.found(0, state).daemon.pipes.parent == daemon_folder(state, "mps", gpu)
+    gpu = nvidia_smi.find_gpu(0)
+    assert MpsDriver.open(0, state).daemon.pipes.parent == daemon_folder(state, "mps", gpu)
     assert daemon_folder(state, "profile", gpu) == state / "profile-0234abcd"

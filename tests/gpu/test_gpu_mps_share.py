@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from migrator.core.catalogue import board, boards
-from migrator.gpu.mps_share import board_like, memory_limit, percentage, right_sms, share_sms
+from migrator.gpu.drivers.mps import board_like, memory_limit, percentage, safe_sms, share_sms
 
 
 def test_percentages_are_rounded_up_so_that_mps_gives_all_sms() -> None:
@@ -56,10 +56,10 @@ def test_any_gpu_is_divided_like_an_a100_and_never_into_more_than_it_has() -> No
 def test_since_hopper_shares_are_powers_of_two_or_the_whole_gpu() -> None:
     wished = (1, 13, 16, 26, 33, 45, 60, 64, 90, 100, 132)
     given = (2, 16, 16, 32, 32, 32, 64, 64, 64, 132, 132)
-    assert tuple(right_sms("NVIDIA H200", each, 132) for each in wished) == given
-    assert right_sms("NVIDIA GH200 480GB", 60, 132) == right_sms("NVIDIA B200", 60, 148) == 64
+    assert tuple(safe_sms("NVIDIA H200", each, 132) for each in wished) == given
+    assert safe_sms("NVIDIA GH200 480GB", 60, 132) == safe_sms("NVIDIA B200", 60, 148) == 64
 
 
 def test_before_hopper_shares_are_as_wished() -> None:
-    assert [right_sms("NVIDIA A100-SXM4-40GB", each, 108) for each in (14, 42, 98)] == [14, 42, 98]
-    assert right_sms("NVIDIA L40S", 0.2, 142) == 1
+    assert [safe_sms("NVIDIA A100-SXM4-40GB", each, 108) for each in (14, 42, 98)] == [14, 42, 98]
+    assert safe_sms("NVIDIA L40S", 0.2, 142) == 1

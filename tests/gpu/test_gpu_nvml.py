@@ -9,10 +9,10 @@ import pynvml
 import pytest
 
 from migrator.core.errors import GpuError, InputError
-from migrator.gpu import mig, nvml
-from migrator.gpu.driver import InUseError, NotPermittedError, RefusedError, TransientError
+from migrator.gpu.drivers import mig, nvml
+from migrator.gpu.drivers.base import InUseError, NotPermittedError, RefusedError, TransientError
+from migrator.gpu.drivers.nvml import GoneError, LostError, UnsupportedError, absence, refusal
 from migrator.gpu.fake_nvml import FakeNvml, FaultKind, installed
-from migrator.gpu.nvml_errors import GoneError, LostError, UnsupportedError, absence, refusal
 
 
 def test_no_driver_library(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,21 +35,23 @@ def test_no_driver_library(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_machine_without_driver(tmp_path: Path, fault: FaultKind, words: str) -> None:
     with installed(tmp_path) as fake:
         fake.fault(fault)
-        with pytest.raises(InputError, match=words), nvml.opened():
+        with pytest.raises(InputError, match=words), nvml.open_nvml():
             pass
-        with nvml.opened() as open_now:
+        with nvml.open_nvml() as open_now:
             assert open_now.count() == 1
 
 
 def test_no_binding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    with pytest.raises(InputError, match="`pip install nvidia-ml-py`"), nvml.opened():
+    with pytest.raises(InputError, match="`pip install nvidia-ml-py`"), nvml.open_nvml():
         pass
 
 
 def test_the_driver_is_imported_without_binding() -> None:
     """As on a GPU machine, where only our sources are and the binding may come from elsewhere."""
-    code = "import sys, migrator.gpu.mig; print(*{name.split('.')[0] for name in sys.modules})"
+    code = (
+        "import sys, migrator.gpu.drivers.mig; print(*{name.split('.')[0] for name in sys.modules})"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy = {"pynvml", "numpy", "pydantic", "yaml", "typer", "torch"}
     assert not heavy & set(done.stdout.split())
@@ -57,7 +59,7 @@ def test_the_driver_is_imported_without_binding() -> None:
 
 def test_nvml_is_shut_down_after_an_error(tmp_path: Path) -> None:
     with installed(tmp_path):
-        with pytest.raises(ZeroDivisionError), nvml.opened():
+        with pytest.raises(ZeroDivisionError), nvml.open_nvml():
             _ = 1 / 0
         with pytest.raises(pynvml.NVMLError_Uninitialized):
             pynvml.nvmlDeviceGetCount()
@@ -82,7 +84,7 @@ def test_nvml_is_shut_down_after_an_error(tmp_path: Path) -> None:
     ],
 )
 def test_refusals(code: int, kind: type[GpuError], words: str, tmp_path: Path) -> None:
-    with installed(tmp_path), nvml.opened():
+    with installed(tmp_path), nvml.open_nvml():
         told = refusal(pynvml, pynvml.NVMLError(code), "create the GPU instance")
     assert type(told) is kind
     assert str(told).startswith("NVML could not create the GPU instance (")
@@ -109,4 +111,4 @@ def test_a_machine_without_gpus(tmp_path: Path) -> None:
     with fake.store.changing() as state:
         state.gpus.clear()
     with installed(tmp_path), pytest.raises(InputError, match="no GPU 0; this machine has none"):
-        mig.opened(0).__enter__()
+        mig.open_mig(0).__enter__()

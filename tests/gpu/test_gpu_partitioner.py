@@ -8,24 +8,24 @@ from support.fake_gpu import mig_driver
 
 from migrator.core.catalogue import board
 from migrator.core.errors import GpuError, InputError, MigratorError
-from migrator.gpu.change import BlockedError, Op
-from migrator.gpu.deed import State
-from migrator.gpu.driver import (
+from migrator.core.placement import Place
+from migrator.gpu.drivers.base import (
     Gpu,
     GpuInstance,
     HalfMadeError,
     InUseError,
     NotPermittedError,
-    Place,
     RefusedError,
     TransientError,
 )
-from migrator.gpu.emulated import EmulatedDriver
+from migrator.gpu.drivers.emulated import EmulatedDriver
+from migrator.gpu.drivers.virtual_board import register_use
 from migrator.gpu.fake_nvml import FaultKind
-from migrator.gpu.journal import Journal
-from migrator.gpu.layout import Layout
-from migrator.gpu.partitioner import Partitioner
-from migrator.gpu.virtual_board import held
+from migrator.gpu.journal.entries import EntryState
+from migrator.gpu.journal.journal import Journal
+from migrator.gpu.partition.layout import Layout
+from migrator.gpu.partition.partitioner import Partitioner
+from migrator.gpu.partition.steps import BlockedError, Op
 
 LEFT, RIGHT, WHOLE = Place(0, "4g.20gb"), Place(4, "3g.20gb"), Place(0, "7g.40gb")
 ONE, SIX = Place(1, "1g.5gb"), Place(6, "1g.5gb")
@@ -99,9 +99,9 @@ def partitioner(driver: Scripted, journal: Journal, pauses_s: list[float]) -> Pa
 def settled(partitioner: Partitioner) -> bool:
     """Nothing is begun and not ended."""
     gpu = partitioner.driver.gpu()
-    deeds = partitioner.journal.deeds(gpu)
+    deeds = partitioner.journal.entries(gpu)
     return not partitioner.journal.unfinished(gpu) and all(
-        each.state is State.DONE for each in deeds
+        each.state is EntryState.DONE for each in deeds
     )
 
 
@@ -182,7 +182,7 @@ def test_where_back_is_barred_the_change_goes_forward(
 
     def before(call: str) -> None:
         if call == f"create {RIGHT}" and not users:
-            users.append(held(driver.environment(driver.at(LEFT)), "eager"))
+            users.append(register_use(driver.environment(driver.at(LEFT)), "eager"))
             users[0].__enter__()
             raise RefusedError("no room")
 
@@ -236,7 +236,7 @@ def test_one_instance_comes_and_goes_alone(partitioner: Partitioner, driver: Scr
         partitioner.create(LEFT)
     partitioner.destroy(ONE)
     assert driver.places() == [RIGHT]
-    with pytest.raises(GpuError, match=r"1g.5gb at 1 is no instance of migrator's"):
+    with pytest.raises(GpuError, match=r"1g.5gb at 1 is not an instance of migrator"):
         partitioner.destroy(ONE)
     assert driver.calls[-2:] == [f"create {ONE}", f"destroy {ONE}"]
 
@@ -347,7 +347,7 @@ def test_in_use_is_refused_by_name_and_cleared_around(
     partitioner: Partitioner, driver: Scripted
 ) -> None:
     partitioner.apply(Layout((LEFT, RIGHT)))
-    with held(driver.environment(driver.at(LEFT)), "trainer"):
+    with register_use(driver.environment(driver.at(LEFT)), "trainer"):
         for change in (lambda: partitioner.destroy(LEFT), lambda: partitioner.apply(Layout())):
             with pytest.raises(BlockedError, match=r"4g.20gb at 0 is in the way and in use by tra"):
                 change()
@@ -422,9 +422,9 @@ def test_what_a_killed_destroy_left_is_finished_unless_somebody_uses_it(
     partitioner: Partitioner, driver: Scripted, journal: Journal
 ) -> None:
     partitioner.apply(Layout((LEFT, RIGHT)))
-    for create in journal.deeds(driver.gpu()):
-        journal.begin(driver.gpu(), "migrator", Op.DESTROY, create.place, known=create)
-    with held(driver.environment(driver.at(LEFT)), "trainer"):
+    for create in journal.entries(driver.gpu()):
+        journal.begin(driver.gpu(), "migrator", Op.DESTROY, create.place, create=create)
+    with register_use(driver.environment(driver.at(LEFT)), "trainer"):
         found = partitioner.recover()
     assert [str(step) for step in found.finished] == [f"destroy {RIGHT}"]
     assert [str(step) for step in found.undone] == [f"destroy {LEFT}"]
@@ -459,12 +459,12 @@ def test_a_begun_destroy_of_an_earlier_life_is_ended_and_touches_nothing(
     partitioner: Partitioner, driver: Scripted, journal: Journal
 ) -> None:
     partitioner.create(ONE)
-    (first,) = journal.deeds(driver.gpu())
-    journal.begin(driver.gpu(), "migrator", Op.DESTROY, ONE, known=first)
-    ending = journal.begin(driver.gpu(), "migrator", Op.DESTROY, ONE, known=first)
-    journal.end(ending, State.DONE)
+    (first,) = journal.entries(driver.gpu())
+    journal.begin(driver.gpu(), "migrator", Op.DESTROY, ONE, create=first)
+    ending = journal.begin(driver.gpu(), "migrator", Op.DESTROY, ONE, create=first)
+    journal.end(ending, EntryState.DONE)
     again = journal.begin(driver.gpu(), "migrator", Op.CREATE, ONE)
-    journal.end(again, State.DONE, driver.at(ONE))
+    journal.end(again, EntryState.DONE, driver.at(ONE))
     found = partitioner.recover()
     assert (found.destroyed, found.finished) == ((), ())
     assert driver.places() == [ONE]
@@ -476,10 +476,10 @@ def cut_off(driver: Scripted, journal: Journal) -> None:
     partitioner = Partitioner(driver, journal)
     partitioner.apply(Layout((WHOLE,)))
     change = journal.begin_change(driver.gpu(), "migrator", (WHOLE,), (LEFT, RIGHT))
-    (create,) = journal.deeds(driver.gpu())
-    gone = journal.begin(driver.gpu(), "migrator", Op.DESTROY, WHOLE, known=create, change=change)
+    (create,) = journal.entries(driver.gpu())
+    gone = journal.begin(driver.gpu(), "migrator", Op.DESTROY, WHOLE, create=create, change=change)
     driver.destroy(driver.at(WHOLE))
-    journal.end(gone, State.DONE)
+    journal.end(gone, EntryState.DONE)
     journal.begin(driver.gpu(), "migrator", Op.CREATE, LEFT, change=change)
     driver.foreign(LEFT, whole=False)
     driver.calls.clear()
@@ -490,16 +490,16 @@ def test_after_a_crash_apply_goes_straight_to_the_layout_as_its_plan_said(
     partitioner: Partitioner, driver: Scripted, journal: Journal, wanted: tuple[Place, ...]
 ) -> None:
     cut_off(driver, journal)
-    assert partitioner.cut_off
+    assert partitioner.is_unfinished
     planned = partitioner.plan(Layout(wanted))
     assert partitioner.apply(Layout(wanted)) == planned
     assert driver.calls == list(map(str, planned)), "nothing was done on the way"
     assert driver.calls == [f"destroy {LEFT}", *(f"create {each}" for each in wanted)]
     assert driver.places() == list(wanted)
     assert settled(partitioner)
-    assert not partitioner.cut_off
+    assert not partitioner.is_unfinished
     (old,) = partitioner.recovered.superseded
-    assert journal.state_of(old) is State.SUPERSEDED
+    assert journal.state_of(old) is EntryState.SUPERSEDED
 
 
 def test_where_that_fails_it_goes_back_to_the_layout_before_the_crash(

@@ -18,10 +18,10 @@ import pytest
 
 from migrator.core.catalogue import Board, board, boards
 from migrator.core.errors import GpuError, InputError
-from migrator.core.placement import maximal_placement_sets
-from migrator.gpu.driver import GpuInstance, InUseError, Place, RefusedError
-from migrator.gpu.processes import boot_id
-from migrator.gpu.virtual_board import VirtualBoard, held, refusal
+from migrator.core.placement import Place, conflict, maximal_placement_sets
+from migrator.gpu.drivers.base import GpuInstance, InUseError, RefusedError
+from migrator.gpu.drivers.virtual_board import VirtualBoard, register_use
+from migrator.io.processes import boot_id
 
 A100 = board("A100-40GB")
 GPU = "GPU-1"
@@ -50,7 +50,7 @@ def test_two_instances_coexist_unless_they_share_a_slice_or_are_one_too_many(kin
         gpcs = kind.profile(one.profile).gpcs + kind.profile(other.profile).gpcs
         single = one.profile == other.profile and kind.profile(one.profile).max_instances == 1
         fits = apart and gpcs <= kind.compute_slices and not single
-        assert (refusal(kind, [one], other) is None) is fits, (one, other)
+        assert (conflict(kind, [one], other) is None) is fits, (one, other)
 
 
 @pytest.mark.parametrize("kind", boards().values(), ids=lambda each: each.name)
@@ -58,11 +58,11 @@ def test_every_maximal_layout_can_be_made_and_nothing_added(kind: Board) -> None
     for chosen in maximal_placement_sets(kind):
         places = [Place(each.start, kind.plain_profiles[each.gpcs].name) for each in chosen]
         for count, place in enumerate(places):
-            assert refusal(kind, places[:count], place) is None
+            assert conflict(kind, places[:count], place) is None
         for gpcs in kind.sizes:
             profile = kind.plain_profiles[gpcs]
             for start in profile.starts:
-                assert refusal(kind, places, Place(start, profile.name)) is not None
+                assert conflict(kind, places, Place(start, profile.name)) is not None
 
 
 def test_compute_slices_are_counted_too() -> None:
@@ -70,10 +70,10 @@ def test_compute_slices_are_counted_too() -> None:
     kind = board("H200-141GB")
     doubles = [Place(start, "1g.35gb") for start in (0, 2, 4, 6)]
     for count, place in enumerate(doubles):
-        assert refusal(kind, doubles[:count], place) is None
+        assert conflict(kind, doubles[:count], place) is None
     tight = Board("tight", 3, 4, (kind.profile("2g.35gb"),))
-    assert refusal(tight, [Place(0, "2g.35gb")], Place(2, "2g.35gb")) == (
-        "all 3 compute slices together would not do"
+    assert conflict(tight, [Place(0, "2g.35gb")], Place(2, "2g.35gb")) == (
+        "the 3 compute slices of the GPU are not enough for both"
     )
 
 
@@ -123,7 +123,7 @@ def test_half_made_instances_take_their_place_and_nobody_runs_there(tmp_path: Pa
     with pytest.raises(RefusedError, match=r"overlaps 3g.20gb at 4"):
         on.create_gpu_instance(Place(6, "1g.5gb"))
     with pytest.raises(GpuError, match=r"3g.20gb at 4 has no compute instance"):
-        on.known(half)
+        on.environment(half)
     whole = on.create_compute_instance(half)
     with pytest.raises(InUseError, match="still has a compute instance"):
         on.destroy_gpu_instance(whole)
@@ -164,8 +164,8 @@ def test_a_folder_that_is_a_file_is_told(tmp_path: Path) -> None:
 
 WORKER = """
 import sys
-from migrator.gpu.virtual_board import held
-with held(name="worker"):
+from migrator.gpu.drivers.virtual_board import register_use
+with register_use(name="worker"):
     print("here", flush=True)
     sys.stdin.readline()
 print("left", flush=True)
@@ -197,7 +197,7 @@ def heard(process: subprocess.Popen[str]) -> str:
 def test_an_instance_that_a_process_holds_stays(tmp_path: Path) -> None:
     on = virtual(tmp_path)
     instance, other = made(on, 0, "4g.20gb"), made(on, 4, "3g.20gb")
-    with worker(on.known(instance)) as process:
+    with worker(on.environment(instance)) as process:
         assert heard(process) == "here"
         (seen, free) = on.instances()
         assert [(each.pid, each.name) for each in seen.holders] == [(process.pid, "worker")]
@@ -212,7 +212,7 @@ def test_an_instance_that_a_process_holds_stays(tmp_path: Path) -> None:
 def test_a_holder_that_was_killed_no_longer_counts(tmp_path: Path) -> None:
     on = virtual(tmp_path)
     instance = made(on, 0, "4g.20gb")
-    with worker(on.known(instance)) as process:
+    with worker(on.environment(instance)) as process:
         assert heard(process) == "here"
         os.kill(process.pid, signal.SIGKILL)
         while on.instances() != (instance,):  # a zombie from here on: it is waited for later
@@ -223,7 +223,7 @@ def test_a_holder_that_was_killed_no_longer_counts(tmp_path: Path) -> None:
 def test_another_process_with_the_number_of_a_dead_one_holds_nothing(tmp_path: Path) -> None:
     on = virtual(tmp_path)
     instance = made(on, 0, "4g.20gb")
-    with held(on.known(instance)):
+    with register_use(on.environment(instance)):
         assert on.instances()[0].holders[0].pid == os.getpid()
         file = tmp_path / "gpu.json"
         state = json.loads(file.read_text())
@@ -235,13 +235,16 @@ def test_another_process_with_the_number_of_a_dead_one_holds_nothing(tmp_path: P
 def test_who_runs_on_no_virtual_board_registers_nowhere_and_the_gone_are_refused(
     tmp_path: Path,
 ) -> None:
-    with held({}):
+    with register_use({}):
         pass
     on = virtual(tmp_path)
     instance = made(on, 0, "4g.20gb")
-    known = on.known(instance)
+    known = on.environment(instance)
     on.destroy_compute_instance(instance)
-    with pytest.raises(GpuError, match=f"{instance.uuid}: there is no such instance"), held(known):
+    with (
+        pytest.raises(GpuError, match=f"{instance.uuid}: there is no such instance"),
+        register_use(known),
+    ):
         pass
 
 
@@ -250,8 +253,8 @@ import random, sys
 from pathlib import Path
 from migrator.core.catalogue import board
 from migrator.core.errors import GpuError
-from migrator.gpu.driver import Place
-from migrator.gpu.virtual_board import VirtualBoard
+from migrator.core.placement import Place
+from migrator.gpu.drivers.virtual_board import VirtualBoard
 
 on = VirtualBoard(Path(sys.argv[1]), board("A100-40GB"), "GPU-1")
 draw = random.Random(int(sys.argv[2]))
@@ -279,7 +282,7 @@ def consistent(on: VirtualBoard) -> None:
     there = on.instances()
     assert len({each.number for each in there}) == len(there)
     for count, each in enumerate(there):
-        assert refusal(A100, [other.place for other in there[:count]], each.place) is None
+        assert conflict(A100, [other.place for other in there[:count]], each.place) is None
 
 
 def test_whoever_is_killed_leaves_a_board_that_keeps_the_rules(tmp_path: Path) -> None:

@@ -10,14 +10,15 @@ from migrator.core.errors import InputError
 from migrator.io.strict import (
     Entry,
     Parts,
+    by_size,
     key_path,
     listed,
     nearest,
+    require_names,
     require_version,
     shown,
     validated,
 )
-from migrator.io.tenants import by_size, require_names
 
 
 class _Wheel(Entry):

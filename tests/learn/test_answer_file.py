@@ -50,7 +50,7 @@ def test_a_pipe_that_has_no_name_is_written_to(tmp_path: Path) -> None:
 def test_what_cannot_be_written_is_refused_before_the_work(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "loop").symlink_to("loop")
-    with pytest.raises(InputError, match="cannot be written; name a file in a directory"):
+    with pytest.raises(InputError, match="cannot be written; name a file in an existing directory"):
         AnswerFile(tmp_path / place)
 
 

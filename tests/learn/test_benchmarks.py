@@ -17,13 +17,14 @@ from PIL import Image
 
 from migrator.core.errors import InputError
 from migrator.learn.benchmarks.benchmark import (
+    VARIABLE,
     Material,
     Origin,
-    limited,
-    reordered,
+    limit_samples,
+    reading_data,
+    reorder_classes,
     window_data,
 )
-from migrator.learn.benchmarks.finding import VARIABLE, reading
 from migrator.learn.registry import benchmark, benchmarks
 
 SYNTHETIC = benchmark("nc-synthetic")
@@ -89,10 +90,10 @@ def test_a_window_sees_its_new_classes_and_a_memory_of_the_old(made: Material) -
 
 
 def test_a_limit_is_per_class_and_scenario(made: Material) -> None:
-    few = limited(made, 7, seed=0)
+    few = limit_samples(made, 7, seed=0)
     rows = few.train.labels[few.train.arrives == 3]
     assert np.bincount(rows).tolist() == [7] * 8
-    assert limited(made, None, seed=0) is made
+    assert limit_samples(made, None, seed=0) is made
 
 
 # the public originals, small
@@ -143,7 +144,7 @@ def test_cifar_is_read_from_its_batches_packed_or_not(tmp_path: Path) -> None:
 def test_a_batch_file_runs_nothing(tmp_path: Path) -> None:
     inside = cifar_batches(tmp_path)
     (inside / "data_batch_2").write_bytes(pickle.dumps({b"data": print}))
-    with pytest.raises(InputError, match="no set of CIFAR-10 python batches, or it is damaged"):
+    with pytest.raises(InputError, match="not a set of CIFAR-10 python batches, or damaged"):
         CIFAR.load(Origin(tmp_path))
 
 
@@ -163,7 +164,7 @@ def test_a_batch_of_something_else_is_refused(
 ) -> None:
     entry = {b"data": np.zeros((10, 3072), kind), b"labels": labels}
     (cifar_batches(tmp_path) / "data_batch_2").write_bytes(pickle.dumps(entry, protocol=2))
-    with pytest.raises(InputError, match="or it is damaged; get it again"):
+    with pytest.raises(InputError, match="or damaged; download it again"):
         CIFAR.load(Origin(tmp_path))
 
 
@@ -198,8 +199,8 @@ def test_whatever_happens_to_a_file_is_one_sentence(tmp_path: Path, kind: str) -
 
 def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path: Path) -> None:
     with (
-        pytest.raises(InputError, match="may not be read"),
-        reading(tmp_path, "set"),
+        pytest.raises(InputError, match="permission denied"),
+        reading_data(tmp_path, "set"),
     ):
         raise PermissionError(13, "Permission denied")
 
@@ -289,7 +290,7 @@ def test_newsgroups_are_the_same_in_every_form(tmp_path: Path) -> None:
 def test_a_line_that_is_no_message_is_refused(tmp_path: Path, row: object) -> None:
     with lzma.open(tmp_path / "20news_bydate_full.jsonl.xz", "wt") as lines:
         lines.write(json.dumps(row) + "\n")
-    with pytest.raises(InputError, match=r"\(bydate\), or it is damaged"):
+    with pytest.raises(InputError, match=r"\(bydate\), or damaged"):
         benchmark("nc-20-newsgroups").load(Origin(tmp_path))
 
 
@@ -314,23 +315,23 @@ def test_data_that_is_missing_or_damaged_is_one_sentence(
     with pytest.raises(InputError, match=f"where {VARIABLE} points; get .* name that with --data"):
         benchmark(name).load(Origin())
     (tmp_path / file).write_bytes(b"damaged")
-    with pytest.raises(InputError, match="or it is damaged; get it again"):
+    with pytest.raises(InputError, match="or damaged; download it again"):
         benchmark(name).load(Origin())
 
 
 def test_a_set_with_other_classes_is_refused(tmp_path: Path) -> None:
     packed(tmp_path, "cifar10_subset_12k_webp.npz", 11, "PNG", 32)
-    with pytest.raises(InputError, match="no set of 10 classes"):
+    with pytest.raises(InputError, match="not a set of 10 classes"):
         CIFAR.load(Origin(tmp_path))
 
 
 def test_classes_come_in_another_order_unless_they_drift(tmp_path: Path, made: Material) -> None:
     packed(tmp_path, "cifar10_subset_12k_webp.npz", 10, "PNG", 32)
     found = CIFAR.load(Origin(tmp_path))
-    other = reordered(CIFAR, found, seed=1)
+    other = reorder_classes(CIFAR, found, seed=1)
     assert sorted(other.train.labels) == list(range(10))
     assert not np.array_equal(other.train.labels, found.train.labels)
     np.testing.assert_array_equal(other.train.labels, other.held_out.labels)
     np.testing.assert_array_equal(other.train.arrives, other.train.labels // 2)
-    with pytest.raises(InputError, match="made in the order of its classes"):
-        reordered(SYNTHETIC, made, seed=1)
+    with pytest.raises(InputError, match="generated in the order of its classes"):
+        reorder_classes(SYNTHETIC, made, seed=1)

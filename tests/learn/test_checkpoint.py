@@ -10,7 +10,7 @@ import pytest
 from support.tiny_model import Tiny
 
 from migrator.core.errors import InputError
-from migrator.learn.checkpoint import Checkpoints
+from migrator.learn.checkpoint import Checkpoints, CheckpointSchedule
 
 MODEL = Tiny.build(4, 0)
 
@@ -72,7 +72,7 @@ def test_a_damaged_one_is_passed_over_with_a_warning(
 def test_where_none_is_whole_there_is_none(written: Checkpoints, warnings: list[str]) -> None:
     for path in written.folder.glob("*.weights"):
         path.write_bytes(b"")
-    assert written.any()
+    assert written.has_any()
     assert written.newest_good() is None
     # said once, however often it is looked for
     assert written.newest_good() is None
@@ -134,3 +134,46 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="name another folder"):
         Checkpoints(tmp_path / "file" / "run", print).write(0, MODEL, {})
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def write(schedule: CheckpointSchedule, clock: Clock, seconds: float) -> None:
+    began_s = schedule.now_s()
+    clock.now_s += seconds
+    schedule.record_write(began_s)
+
+
+def test_small_ones_are_written_every_time() -> None:
+    clock = Clock()
+    schedule = CheckpointSchedule(4e6, clock)
+    assert schedule.due
+    write(schedule, clock, 0.05)
+    assert schedule.due
+
+
+def test_a_large_one_waits_until_it_is_a_small_part_of_the_training() -> None:
+    clock = Clock()
+    schedule = CheckpointSchedule(1.2e9, clock)  # about 4 s
+    assert not schedule.due
+    clock.now_s = 79.0
+    assert not schedule.due
+    clock.now_s = 81.0
+    assert schedule.due
+
+
+def test_what_one_really_took_counts_from_then_on() -> None:
+    clock = Clock()
+    schedule = CheckpointSchedule(0, clock)
+    assert schedule.due
+    write(schedule, clock, 2.0)
+    clock.now_s = 2.0 + 39.0
+    assert not schedule.due
+    clock.now_s = 2.0 + 41.0
+    assert schedule.due

@@ -15,15 +15,14 @@ from support.tiny_model import Tiny
 from migrator.core.errors import InputError
 from migrator.learn.benchmarks.benchmark import Material, Origin
 from migrator.learn.checkpoint import Checkpoints
-from migrator.learn.course import Course, CourseSettings
+from migrator.learn.course import Course, CourseResult, CourseSettings, WindowRow
 from migrator.learn.course_folder import CourseFolder
-from migrator.learn.course_result import CourseResult, WindowRow
 from migrator.learn.registry import benchmark
-from migrator.learn.retraining import Settings
+from migrator.learn.retraining import RetrainingSettings
 
 TINY = "support.tiny_model:Tiny"
 SETTINGS = CourseSettings(
-    "nc-synthetic", TINY, Settings(epochs=3, batch=32), memory=30, per_class=60
+    "nc-synthetic", TINY, RetrainingSettings(epochs=3, batch=32), memory=30, per_class=60
 )
 
 
@@ -115,7 +114,7 @@ def test_a_damaged_checkpoint_costs_a_window_not_the_course(
     assert "damaged; trying the one before it" in warnings[0]
     for each in (tmp_path / "course").glob("*.weights"):
         each.write_bytes(b"")
-    with pytest.raises(InputError, match="none of its checkpoints is whole"):
+    with pytest.raises(InputError, match="all its checkpoints are damaged"):
         Course(SETTINGS, material, folder=folder, resume=True)
 
 
@@ -248,7 +247,7 @@ def test_a_course_can_begin_with_weights(
     begun = Course(replace(SETTINGS, weights=tmp_path / "weights"), material)
     assert begun.weights == "loaded from weights"
     assert begun.run(0).accuracy_pretrained > straight.accuracy_pretrained - 0.05
-    with pytest.raises(InputError, match="there is no such file"):
+    with pytest.raises(InputError, match="no such file"):
         Course(replace(SETTINGS, weights=tmp_path / "absent"), material)
 
 
@@ -267,9 +266,9 @@ def test_a_class_of_ones_own_needs_nothing_of_ours(
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"model": "small-text"}, "small-text reads text, and nc-synthetic is made of images"),
+        ({"model": "small-text"}, "small-text reads text, but nc-synthetic consists of images"),
         ({"pixels": 32}, "does not take a size"),
-        ({"shuffle": True}, "made in the order of its classes"),
+        ({"shuffle": True}, "generated in the order of its classes"),
         ({"benchmark": "nc-cifar"}, "did you mean nc-cifar-10"),
     ],
 )

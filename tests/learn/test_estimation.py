@@ -11,8 +11,7 @@ from support.tiny_model import Tiny
 from migrator.learn.benchmarks.benchmark import Origin, window_data
 from migrator.learn.estimation import EPOCHS, Past, estimate, expected, limit_of
 from migrator.learn.registry import benchmark
-from migrator.learn.retraining import Settings, retrain
-from migrator.learn.training import accuracy
+from migrator.learn.retraining import RetrainingSettings, accuracy, retrain
 
 PARTS = st.floats(0, 1)
 
@@ -55,7 +54,7 @@ def test_an_estimate_repeats_and_leaves_the_model_alone() -> None:
     data = window_data(known, known.load(Origin()), 0, 0, 0)
     model = Tiny.build(known.classes, 0)
     before, scores = accuracy(model, data.held_out), model.infer(data.held_out.inputs[:20])
-    first, second = (estimate(model, data, before, Settings(), []) for _ in range(2))
+    first, second = (estimate(model, data, before, RetrainingSettings(), []) for _ in range(2))
     assert first.curve == second.curve
     assert first.accuracy == second.accuracy
     assert len(first.curve) == EPOCHS + 1
@@ -67,8 +66,8 @@ def test_an_estimate_repeats_and_leaves_the_model_alone() -> None:
 def test_nothing_is_expected_below_what_serves() -> None:
     known = benchmark("nc-synthetic")
     data = window_data(known, known.load(Origin()), 0, 0, 0)
-    model, _ = retrain(Tiny.build(known.classes, 0), data, 0.0, Settings())
+    model, _ = retrain(Tiny.build(known.classes, 0), data, 0.0, RetrainingSettings())
     before = accuracy(model, data.held_out)
     worse = [Past(0.5, 0.5, 0.0, 1.0)]
-    said = estimate(model, data, before, Settings(), worse)
+    said = estimate(model, data, before, RetrainingSettings(), worse)
     assert said.accuracy >= before > expected(said.limit, before, 1.0, worse)

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 from migrator.core.errors import InputError
-from migrator.learn.benchmarks.benchmark import Material, Origin
-from migrator.learn.benchmarks.finding import VARIABLE
+from migrator.learn.benchmarks.benchmark import VARIABLE, Material, Origin
 from migrator.learn.course import Course, CourseSettings
 from migrator.learn.registry import benchmark
-from migrator.learn.retraining import Settings
+from migrator.learn.retraining import RetrainingSettings
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "retrain_first_window.py"
-SETTINGS = CourseSettings("nc-cifar-10", "small-cnn", Settings(epochs=4), per_class=200, pixels=16)
+SETTINGS = CourseSettings(
+    "nc-cifar-10", "small-cnn", RetrainingSettings(epochs=4), per_class=200, pixels=16
+)
 
 
 def test_the_example_runs_on_made_up_classes_where_there_is_no_data(

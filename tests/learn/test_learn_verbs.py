@@ -80,7 +80,7 @@ def test_without_windows_the_pre_trained_model_is_told() -> None:
         (["nc-synthetic", "--model", "small-text"], "reads text"),
         (["nc-synthetic", *TINY, "--device", "tpu"], "use auto, cpu, cuda"),
         (["nc-synthetic", *TINY, "--resume"], "with --checkpoint"),
-        (["nc-synthetic", *TINY, "--out", "absent/found.json"], "directory that exists"),
+        (["nc-synthetic", *TINY, "--out", "absent/found.json"], "existing directory"),
         (["nc-cifar-10", *TINY, "--data", "absent", "--windows", "9"], "has 4 windows"),
         (["nc-cifar-10", "--model", "small-cnn", "--data", "absent"], "get cifar-10-python"),
     ],

@@ -70,7 +70,7 @@ def test_every_missing_method_is_named_at_once(own: str) -> None:
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("own_models:NUMBER", "is no class"),
+        ("own_models:NUMBER", "is not a class"),
         ("own_models:Absent", "has no Absent"),
         ("absent_models:Mine", "absent_models cannot be imported"),
         ("broken_models:Mine", "ZeroDivisionError"),

@@ -13,24 +13,30 @@ import torch
 from support.tiny_model import Hot, Tiny
 
 from migrator.core.errors import InputError
-from migrator.learn.adoption import decide
-from migrator.learn.benchmarks.benchmark import Origin, limited, window_data
+from migrator.learn.benchmarks.benchmark import Origin, limit_samples, window_data
 from migrator.learn.checkpoint import Checkpoints
 from migrator.learn.estimation import estimate
 from migrator.learn.model import Inputs, Labels, Model
 from migrator.learn.registry import benchmark
-from migrator.learn.retraining import Settings, retrain
+from migrator.learn.retraining import (
+    RetrainingSettings,
+    accuracy,
+    balanced_order,
+    judge,
+    rate,
+    retrain,
+    steps_per_epoch,
+)
 from migrator.learn.samples import Samples, WindowData
-from migrator.learn.training import accuracy, balanced, judged, rate, steps_of
 
 KNOWN = benchmark("nc-synthetic")
-SETTINGS = Settings(epochs=4, batch=32)
+SETTINGS = RetrainingSettings(epochs=4, batch=32)
 Pretrained = tuple[Model, WindowData, float]
 
 
 @pytest.fixture(scope="module")
 def pretrained() -> Pretrained:
-    material = limited(KNOWN.load(Origin()), 100, 0)
+    material = limit_samples(KNOWN.load(Origin()), 100, 0)
     first, second = (window_data(KNOWN, material, each, 40, 0) for each in (0, 1))
     model, done = retrain(Tiny.build(10, 0), first, 0.0, SETTINGS)
     assert done.accuracy_after > 0.8
@@ -79,13 +85,6 @@ def test_a_worse_model_is_not_adopted(pretrained: Pretrained) -> None:
     assert done.accuracy_after < 1 == done.accuracy_served
 
 
-def test_a_decision_takes_the_not_worse() -> None:
-    assert decide(0.5, 0.5).adopted
-    assert decide(0.5, 0.6).adopted
-    assert not decide(0.5, 0.4).adopted
-    assert not decide(0.5, float("nan")).adopted
-
-
 class CutOffError(Exception):
     pass
 
@@ -107,7 +106,7 @@ def test_what_was_cut_off_goes_on_to_the_very_same_model(
     model, data, before = pretrained
     warnings: list[str] = []
     checkpoints = Checkpoints(tmp_path / "run", warnings.append)
-    steps = steps_of(len(data.training), SETTINGS.batch)
+    steps = steps_per_epoch(len(data.training), SETTINGS.batch)
     with pytest.raises(CutOffError):
         retrain(model, data, before, SETTINGS, checkpoints, cut_off_after(3 * steps - 2))
     if damaged:
@@ -161,7 +160,7 @@ def test_scores_that_are_no_numbers_are_wrong(pretrained: Pretrained) -> None:
     model.train_step(data.new.inputs[:2], data.new.labels[:2], float("nan"))
     zeros = replace(data.held_out, labels=np.zeros_like(data.held_out.labels))
     assert accuracy(model, zeros) == 0.0
-    assert judged(model, zeros).unanswered == len(zeros)
+    assert judge(model, zeros).unanswered == len(zeros)
 
 
 def test_a_model_that_takes_over_keeps_nothing_of_its_training(pretrained: Pretrained) -> None:
@@ -178,7 +177,7 @@ def test_what_cannot_be_trained_is_one_sentence(pretrained: Pretrained) -> None:
         with pytest.raises(InputError, match="has no samples"):
             retrain(model, empty, before, SETTINGS)
     with pytest.raises(InputError, match="at least 1 epoch"):
-        Settings(epochs=0)
+        RetrainingSettings(epochs=0)
 
 
 def test_the_rate_warms_up_and_cools_down() -> None:
@@ -190,7 +189,7 @@ def test_the_rate_warms_up_and_cools_down() -> None:
 
 def test_every_class_is_trained_on_as_often() -> None:
     labels = np.repeat([0, 1, 2], [90, 6, 4])
-    order = balanced(labels, np.random.default_rng(0))
+    order = balanced_order(labels, np.random.default_rng(0))
     assert len(order) == 100
     counts = np.bincount(labels[order])
     assert counts.min() >= 32

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migrator.learn.text import BEGIN, NOTHING, TOKENS, VOCABULARY, body_of, tokens_of
+from migrator.learn.text import BEGIN, PADDING, TOKENS, VOCABULARY, body_of, tokens_of
 
 MESSAGE = """From: somebody@example.org (A Name)
 Subject: hockey
@@ -72,7 +72,7 @@ def test_words_are_of_every_alphabet_in_every_spelling() -> None:
     words = tokens_of("Größe GRÖSSE größe")
     assert words[1] == words[2] == words[3]
     assert tokens_of("слово")[1] != tokens_of("другое")[1]
-    assert tokens_of("слово")[2] == NOTHING
+    assert tokens_of("слово")[2] == PADDING
     # one letter or a letter and its accent; wide letters and digits
     assert tokens_of("cafe\u0301")[1] == tokens_of("café")[1]
     assert (
@@ -85,7 +85,7 @@ def test_the_same_word_has_the_same_number_whatever_its_case() -> None:
     first, second = tokens_of("Puck, puck?"), tokens_of("puck")
     assert first[0] == BEGIN
     assert first[1] == first[2] == second[1]
-    assert second[2] == NOTHING
+    assert second[2] == PADDING
 
 
 @given(st.text(max_size=2000))

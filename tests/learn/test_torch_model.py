@@ -169,7 +169,7 @@ def test_weights_of_whole_numbers_are_damaged(tmp_path: Path) -> None:
 def refused(path: Path) -> None:
     each = model()
     before = each.infer(IMAGES)
-    with pytest.raises(InputError, match="damaged or no safetensors file; copy it again"):
+    with pytest.raises(InputError, match="damaged or not a safetensors file; copy it again"):
         each.load(path)
     np.testing.assert_array_equal(each.infer(IMAGES), before)
 
@@ -196,10 +196,10 @@ def test_a_gpu_draws_on_as_if_nothing_had_been_trained(monkeypatch: pytest.Monke
         manual_seed=lambda seed: states.append(f"seed {seed}"),
     )
     monkeypatch.setattr(torch_model, "_CUDA", stand_in)
-    with torch_model._drawing_from(5, torch.device("cuda")):
+    with torch_model._seeded(5, torch.device("cuda")):
         assert states[-1] == "seed 5"
     assert states[-1] == "outside"
-    with torch_model._drawing_from(6, torch.device("cpu")):
+    with torch_model._seeded(6, torch.device("cpu")):
         assert states[-1] == "outside"
 
 
@@ -213,10 +213,10 @@ def test_weights_of_another_model_are_refused_and_nothing_is_taken(tmp_path: Pat
 
 
 def test_weights_that_are_missing_or_damaged_are_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there is no such file"):
+    with pytest.raises(InputError, match="no such file"):
         model().load(tmp_path / "absent")
     (tmp_path / "bad").write_bytes(b"no tensors")
-    with pytest.raises(InputError, match="damaged or no safetensors file"):
+    with pytest.raises(InputError, match="damaged or not a safetensors file"):
         model().load(tmp_path / "bad")
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"holds no \.safetensors files"):
@@ -240,7 +240,7 @@ def test_a_model_larger_than_the_memory_is_one_sentence(monkeypatch: pytest.Monk
     each = model()
     monkeypatch.setattr(each, "logits", full)
     for attempt in (lambda: each.infer(IMAGES), lambda: each.train_step(IMAGES, LABELS, 1e-3)):
-        with pytest.raises(InputError, match="does not fit the memory"):
+        with pytest.raises(InputError, match="does not fit into the memory"):
             attempt()
 
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from migrator.core.errors import InputError
-from migrator.learn.image_model import ImageModel
 from migrator.learn.registry import build, models
-from migrator.learn.zoo.attention import BertBase, VitB16
+from migrator.learn.torch_model import ImageModel
+from migrator.learn.zoo.transformers_models import BertBase, VitB16
 
 SIZES = {
     "mobilenet-v2": 2.24,
@@ -52,8 +52,8 @@ def test_images_of_64_pixels_give_a_row_of_scores(name: str) -> None:
 def test_vit_says_that_its_weights_are_for_another_side() -> None:
     with torch.device("meta"):
         vit = VitB16(torch.nn.Identity(), 10, 0, 32)
-    assert "give that side with --pixels" in vit.unfitting(["vit.embeddings.position_embeddings"])
-    assert "name a file of this model" in vit.unfitting(["vit.layer.weight"])
+    assert "give that side with --pixels" in vit.mismatch(["vit.embeddings.position_embeddings"])
+    assert "name a file of this model" in vit.mismatch(["vit.layer.weight"])
 
 
 def test_texts_give_a_row_of_scores() -> None:

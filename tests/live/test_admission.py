@@ -8,23 +8,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.live_context import idle_context
 from support.live_daemon import scenario_file
 from support.stand_in_worker import StandInWorker
 
 from migrator.core.errors import MigratorError
 from migrator.live import admission
-from migrator.live.actions import REFUSAL
+from migrator.live.actuation import Actuation
 from migrator.live.admission import Admission
-from migrator.live.daemon import Daemon
-from migrator.live.label_rows import sample_row
-from migrator.live.labels import Labels, NotKeptError
-from migrator.live.learning import Learning, Where
-from migrator.live.recorder import Recorder
+from migrator.live.context import Context
+from migrator.live.daemon import new_controller
+from migrator.live.labels import Labels, NotKeptError, sample_row
+from migrator.live.learning import Learning, Rollout
+from migrator.live.operator_actions import REFUSAL
+from migrator.live.recording import Recorder
 from migrator.live.serving import Serving
 from migrator.live.shared_store import SharedStore
-from migrator.live.trainings import Trainings
-from migrator.serve.links import Workers
-from migrator.serve.refusals import DrainedError
+from migrator.serve.exceptions import DrainedError
+from migrator.serve.workers.pool import Workers
 from migrator.workload.live import read_live
 
 pytest.importorskip("fsspec", reason="pip install 'migrator[cluster]'")
@@ -43,18 +44,30 @@ class Prepared(Workers):
             raise MigratorError("the nursery is gone")
 
 
-class Told(Recorder):
-    """What is written down is looked at by nobody."""
+class NoInstructions(Actuation):
+    """Carries out nothing."""
 
     def __init__(self) -> None:
         pass
 
-    def event(self, kind: str, words: str, **fields: object) -> None:
-        del kind, words, fields
+    def do(self, instructions: object) -> None:
+        del instructions
+
+
+class Claims(Rollout):
+    """Which tenants were claimed."""
+
+    def __init__(self) -> None:
+        self.claimed: list[str] = []
+
+    async def share(self, tenant: str, *, claim: bool = False) -> bool:
+        if claim:
+            self.claimed.append(tenant)
+        return True
 
 
 class Bench:
-    """A daemon's parts around its admission; made in an event loop."""
+    """The services of a daemon around its admission; made in an event loop."""
 
     def __init__(self, folder: Path) -> None:
         live = read_live(scenario_file(folder, "photos"))
@@ -62,44 +75,19 @@ class Bench:
         both = read_live(scenario_file(folder / "both", "photos", "cameras"))
         self.store = SharedStore(str(folder / "store"), "g1")
         serving = Serving(both, folder / "state", reader=lambda _: live, shared=self.store)
-        self.daemon = daemon = Daemon(serving)
         self.workers, self.labels = Prepared(folder), Labels(folder / "labels.db")
-        self.claimed: list[str] = []
-        self.tenants, self.router = daemon.tenants, daemon.router
-        where = Where(serving.folder, self.labels.path, live.scenario.board, "cpu", True)
-        learning = Learning(
-            where, self.tenants, serving.models, Trainings(), self._none, lambda *_: None
-        )
+        context: Context = idle_context(serving, workers=self.workers, labels=self.labels)
+        self.tenants, self.router = context.tenants, context.router
+        recorder, self.rollout = Recorder(context), Claims()
+        self.controller = new_controller(context, recorder, lambda _: None)
+        self.controller.started = True
+        recorder.plans_followed = 1
+        learning = Learning(context, self.rollout, recorder)
         self.admission = Admission(
-            serving=serving,
-            tenants=self.tenants,
-            models=serving.models,
-            offered={},
-            overheads_s={},
-            router=self.router,
-            executor=daemon.executor,
-            thinking=daemon.thinking,
-            learning=learning,
-            workers=self.workers,
-            trainings=Trainings(),
-            labels=self.labels,
-            recorder=Told(),
-            clock=daemon.clock,
-            do=lambda _: None,
-            split=lambda: None,
-            planning=lambda: True,
-            claim=self._claim,
-            followed=lambda: 1,
+            context, self.controller, NoInstructions(), learning, self.rollout, recorder
         )
         self.worker = StandInWorker()
         self.router.attach("photos", self.worker, lambda _: 0.0)
-
-    async def _none(self, *_: object) -> None:
-        pass
-
-    async def _claim(self, tenant: str) -> bool:
-        self.claimed.append(tenant)
-        return True
 
     async def fails_to_go(self) -> None:
         self.workers.failing = True
@@ -111,7 +99,7 @@ class Bench:
     async def close(self) -> None:
         await self.labels.close()
         self.store.close()
-        self.daemon.thinking.close()
+        self.controller.planning.close()
 
 
 def scene(doing: Callable[[Bench], Coroutine[None, None, None]]) -> Callable[[Path], None]:
@@ -145,8 +133,8 @@ async def test_a_tenant_that_could_not_go_is_served_again_when_it_is_taken_back(
     assert await bench.admission.admit({}) == "photos was here already"
     assert not bench.router.refuses("photos")
     assert not bench.tenants["photos"].drained
-    assert (bench.workers.wanted["photos"], bench.claimed) == (2, ["photos"])
-    assert bench.daemon.thinking.ask((), {}) == "photos came"
+    assert (bench.workers.wanted["photos"], bench.rollout.claimed) == (2, ["photos"])
+    assert bench.controller.planning.ask((), {}) == "photos was added"
 
 
 @scene
@@ -199,7 +187,7 @@ async def test_labels_of_others_that_could_not_be_kept_here_are_brought_later(
 ) -> None:
     other = SharedStore(bench.store.url, "g2")
     row = sample_row("photos", 2, np.arange(6, dtype=np.uint8), 3, 4, "a")
-    other.keep_labels([row])
+    other.labels.keep([row])
     other.close()
     with pytest.MonkeyPatch.context() as full:
         full.setattr(bench.labels, "bring", _full)

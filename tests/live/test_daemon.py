@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from support.live_daemon import Served, samples, scenario_file, served
 
-from migrator.gpu.drivers import opened
+from migrator.gpu.drivers.registry import open_driver
 from migrator.records.store import read_records
 
 
 def _instances(state: Path) -> int:
-    with opened("emulated", 0, state=state) as driver:
+    with open_driver("emulated", 0, state=state) as driver:
         return len(driver.instances())
 
 

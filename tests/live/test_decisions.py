@@ -40,7 +40,7 @@ def run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Run:
 
 
 def test_a_life_of_an_instance_is_counted_and_timed(run: Run) -> None:
-    decisions, tallies = run.daemon.decisions, run.daemon.tallies
+    decisions = run.recorder.decisions
     for said, heard in (
         (Create(AT), Created(AT)),
         (Warm(AT, "photos"), Ready(Instance(0, 4, PHOTOS), 1.0)),
@@ -53,16 +53,17 @@ def test_a_life_of_an_instance_is_counted_and_timed(run: Run) -> None:
         run.now_s[0] += 2.0
         decisions.heard(heard)
     done = ("create", "warm", "drain", "stop", "train", "destroy")
-    assert tallies.steps == {(each, "done"): 1 for each in done}
+    assert run.counted("migrator_reconfigurations_total") == {(each, "done"): 1 for each in done}
     for part in ("create", "warm", "drain", "stop", "destroy"):
-        assert tallies.parts[part].sum == 2.0
-    assert (tallies.training_s.sum, tallies.losses.total()) == (2.0, 0)
+        assert run.value("migrator_reconfiguration_seconds_sum", part=part) == 2.0
+    assert run.value("migrator_retraining_seconds_sum") == 2.0
+    assert not run.counted("migrator_worker_losses_total")
 
 
 def test_what_fails_is_counted_as_failed_and_is_the_reason_for_the_next(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
-    decisions, tallies = run.daemon.decisions, run.daemon.tallies
+    decisions = run.recorder.decisions
     decisions.told(Create(AT))
     decisions.heard(CreateFailed(AT, "no room"))
     decisions.told(Create(AT))
@@ -78,7 +79,7 @@ def test_what_fails_is_counted_as_failed_and_is_the_reason_for_the_next(
     decisions.heard(DestroyFailed(AT, "in use"))
     decisions.told(Train(AT, "photos"))
     decisions.heard(TrainingEnded(AT, "photos", False, "lost"))
-    assert tallies.steps == {
+    assert run.counted("migrator_reconfigurations_total") == {
         ("create", "failed"): 1,
         ("create", "done"): 1,
         ("warm", "failed"): 1,
@@ -87,8 +88,8 @@ def test_what_fails_is_counted_as_failed_and_is_the_reason_for_the_next(
         ("destroy", "failed"): 1,
         ("train", "failed"): 1,
     }
-    assert tallies.losses == {"photos": 2}
-    assert tallies.retrainings == {("photos", "failed"): 1}
+    assert run.counted("migrator_worker_losses_total") == {("photos",): 2}
+    assert run.counted("migrator_retrainings_total") == {("failed", "photos"): 1}
     because = [each.__dict__["because"] for each in caplog.records]
     first = "the board is split evenly until the first plan"
     assert because[:2] == [first, "after CreateFailed: no room"]
@@ -100,9 +101,9 @@ def test_what_fails_is_counted_as_failed_and_is_the_reason_for_the_next(
 
 def test_lines_say_what_when_for_whom_and_why(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     run.now_s[0] += 3.0
-    run.daemon.decisions.asked("the window begins")
-    run.daemon.decisions.taken(decision(run, [(1.0, 2.0)]), 0.75)
-    run.daemon.decisions.told(Warm(AT, "photos"))
+    run.recorder.decisions.asked("the window begins")
+    run.recorder.plan_followed(decision(run, [(1.0, 2.0)]), 0.75)
+    run.recorder.decisions.told(Warm(AT, "photos"))
     plan, warm = caplog.records
     assert plan.getMessage() == (
         "plan for 2 slots by migrator after 0.75 s, expects goodput 8 with a gap of 25.00%; "
@@ -117,19 +118,18 @@ def test_lines_say_what_when_for_whom_and_why(run: Run, caplog: pytest.LogCaptur
 
 
 def test_reasons_to_plan_are_counted_by_kind(run: Run) -> None:
-    decisions = run.daemon.decisions
+    decisions = run.recorder.decisions
     for reason in ("the window begins", "it is time", "asked for by an operator", "a is drained"):
         decisions.asked(reason)
     decisions.told(Replan("4g@0 is late by 7 s", "late"))
     decisions.asked("4g@0 is late by 7 s")
     decisions.asked("whatever somebody thinks of next")
-    assert run.daemon.tallies.asked == dict.fromkeys(
-        ("window", "regular", "operator", "drained", "late", "other"), 1
-    )
+    kinds = ("window", "regular", "operator", "drained", "late", "other")
+    assert run.counted("migrator_plans_asked_total") == {(each,): 1 for each in kinds}
 
 
 def test_the_executor_names_the_kind_of_its_reasons(run: Run) -> None:
-    executor = Executor(run.watched.gpu.board)
+    executor = Executor(run.context.resources.gpu.board)
     wanted = Instance(0, 4, Task("photos", Kind.INFERENCE))
     executor.follow(0.0, [(wanted,)], 1.0)
     (replan,) = [
@@ -142,9 +142,12 @@ def test_the_executor_names_the_kind_of_its_reasons(run: Run) -> None:
 
 def test_shares_are_told_like_instances(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     share = Share(0, 25.0, PHOTOS)
-    run.daemon.decisions.told(Create(share))
-    run.daemon.decisions.heard(Created(share))
-    run.daemon.decisions.told(Warm(share, "photos"))
-    run.daemon.decisions.heard(Ready(share, 0.5))
-    assert run.daemon.tallies.steps == {("create", "done"): 1, ("warm", "done"): 1}
+    run.recorder.decisions.told(Create(share))
+    run.recorder.decisions.heard(Created(share))
+    run.recorder.decisions.told(Warm(share, "photos"))
+    run.recorder.decisions.heard(Ready(share, 0.5))
+    assert run.counted("migrator_reconfigurations_total") == {
+        ("create", "done"): 1,
+        ("warm", "done"): 1,
+    }
     assert "warm 25% for photos" in caplog.records[-1].getMessage()

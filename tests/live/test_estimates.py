@@ -13,13 +13,13 @@ from support.live_daemon import scenario_file
 from support.live_learning import add_all, scenario
 from support.virtual_time import run_virtually
 
+from migrator.control.tenant_state import Phase, TenantState, TrainingRoom, tenant_state_of
+from migrator.control.window_clock import WindowClock
 from migrator.core.catalogue import board
+from migrator.live.actuator import Actuator
 from migrator.live.estimates import Estimates
-from migrator.live.hands import Hands
 from migrator.live.labels import Labels
 from migrator.live.learning import Learning
-from migrator.live.tenant_run import Phase, TenantRun, TrainingRoom, tenant_run
-from migrator.live.window_clock import WindowClock
 from migrator.workload.live import read_live
 
 WINDOW_S = 100.0
@@ -64,9 +64,9 @@ class ServingHands:
 
 
 @pytest.fixture
-def tenant(tmp_path: Path) -> TenantRun:
+def tenant(tmp_path: Path) -> TenantState:
     live = read_live(scenario_file(tmp_path, "photos"))
-    return tenant_run(live.scenario.tenants[0], live.tenants[0], 1.0, 0.0)
+    return tenant_state_of(live.scenario.tenants[0], live.tenants[0], 1.0, 0.0)
 
 
 @pytest.fixture
@@ -80,12 +80,12 @@ def labels(tmp_path: Path) -> Labels:
     return Labels(tmp_path / "labels.db")
 
 
-async def _estimated(labels: Labels, tenant: TenantRun, hands: Any) -> tuple[NeverDone, float]:
+async def _estimated(labels: Labels, tenant: TenantState, hands: Any) -> tuple[NeverDone, float]:
     """All estimates of window 0, and when that window ended."""
     loop, learning = asyncio.get_running_loop(), NeverDone()
     clock = WindowClock(WINDOW_S, 1.0, now_s=loop.time)
     clock.start()
-    doing, on = cast(Learning, learning), cast(Hands | None, hands)
+    doing, on = cast(Learning, learning), cast(Actuator | None, hands)
     estimates = Estimates({"photos": tenant}, clock, labels, doing, on, lambda: BOARD)
     assert not list(estimates.due()), "not at the beginning of a window"
     await asyncio.sleep(0.8 * WINDOW_S)
@@ -94,7 +94,7 @@ async def _estimated(labels: Labels, tenant: TenantRun, hands: Any) -> tuple[Nev
 
 
 def test_an_estimate_on_an_instance_ends_before_the_window_does(
-    labels: Labels, tenant: TenantRun
+    labels: Labels, tenant: TenantState
 ) -> None:
     learning, edge_s = run_virtually(_estimated(labels, tenant, ServingHands()))
     assert learning.on == [INSTANCE]
@@ -102,14 +102,16 @@ def test_an_estimate_on_an_instance_ends_before_the_window_does(
     asyncio.run(labels.close())
 
 
-def test_an_estimate_on_the_host_may_outlast_the_window(labels: Labels, tenant: TenantRun) -> None:
+def test_an_estimate_on_the_host_may_outlast_the_window(
+    labels: Labels, tenant: TenantState
+) -> None:
     learning, edge_s = run_virtually(_estimated(labels, tenant, None))
     assert learning.on == [None]
     assert learning.ended_s[0] > edge_s
     asyncio.run(labels.close())
 
 
-def test_an_estimate_stands_until_its_labels_are_learned(tenant: TenantRun) -> None:
+def test_an_estimate_stands_until_its_labels_are_learned(tenant: TenantState) -> None:
     tenant.estimate, tenant.estimated_for = 0.95, 5
     tenant.begin(5, LABELLED, 0.6, ROOM)
     assert tenant.retraining is not None

@@ -28,13 +28,13 @@ from migrator.control.events import (
 )
 from migrator.core.instance import Instance
 from migrator.core.share import Holding
-from migrator.gpu.drivers import opened
-from migrator.live.gpu_lane import GpuLane
-from migrator.live.hands import Hands
-from migrator.live.training_job import JobKind, TrainingLostError
-from migrator.live.trainings import Trainings
-from migrator.serve.assignment import Assignment
-from migrator.serve.router import Router, Served
+from migrator.gpu.drivers.registry import open_driver
+from migrator.live.actuator import Actuator
+from migrator.live.gpu_thread import GpuThread
+from migrator.live.training import JobKind, TrainingLostError, Trainings
+from migrator.serve.router.queue import Served
+from migrator.serve.router.router import Router
+from migrator.serve.workers.messages import Assignment
 
 TESTS = Path(__file__).parent.parent
 PLACE = Instance(0, 1)
@@ -76,15 +76,15 @@ class Duties:
 
 
 @asynccontextmanager
-async def made(folder: Path, duties: Duties) -> AsyncIterator[tuple[Hands, list[Event]]]:
+async def made(folder: Path, duties: Duties) -> AsyncIterator[tuple[Actuator, list[Event]]]:
     """Hands on an emulated GPU, and what they tell."""
     heard: list[Event] = []
-    lane = GpuLane("emulated", 0, folder, "A100-40GB")
+    lane = GpuThread("emulated", 0, folder, "A100-40GB")
     folder.mkdir(exist_ok=True)
     await lane.open()
     async with started(folder / "run") as workers:
         router = Router({"a": Served("a", 1.0, 4)})
-        hands = Hands(lane, workers, router, duties, heard.append)
+        hands = Actuator(lane, workers, router, duties, heard.append)
         hands.do(Create(PLACE))
         await until(lambda: heard == [Created(PLACE)])
         yield hands, heard
@@ -166,5 +166,5 @@ def test_an_estimate_is_ended_before_its_instance_is_destroyed_and_a_retraining_
 
 
 def _environments(state: Path) -> list[Mapping[str, str]]:
-    with opened("emulated", 0, state=state) as driver:
+    with open_driver("emulated", 0, state=state) as driver:
         return [driver.environment(each) for each in driver.instances()]

@@ -24,7 +24,7 @@ from support.faults import all_gone, family, instances, labels_of, serves, until
 from support.live_daemon import Served, log_of, samples, scenario_file, served, started
 
 from migrator.core.instance import Instance
-from migrator.live.gpu_lane import GpuLane
+from migrator.live.gpu_thread import GpuThread
 
 PACE = {"MIGRATOR_EMULATED_PACE": "0.5"}
 """Half as long as a real GPU takes to create an instance: there is a middle."""
@@ -175,7 +175,7 @@ def test_the_models_are_built_while_instances_of_a_killed_daemon_are_removed(
 
 async def _leave_instances(state: Path) -> None:
     """As a daemon that was killed."""
-    lane = GpuLane("emulated", 0, state, "A100-40GB")
+    lane = GpuThread("emulated", 0, state, "A100-40GB")
     await lane.open()
     for start in range(7):
         await lane.create(Instance(start, 1))

@@ -16,10 +16,10 @@ import pytest
 from support.serving import assignment, pictures, run_on_uvloop, started, until
 
 from migrator.core.errors import InputError
-from migrator.gpu.processes import Process, exists
+from migrator.io.processes import Process, is_running
 from migrator.live import labels as kept
-from migrator.live import leftovers
-from migrator.live.retrainer_process import RetrainerProcess
+from migrator.live import orphans
+from migrator.live.training import RetrainerProcess
 
 TESTS = Path(__file__).parent.parent
 PICTURE = np.zeros((3, 2, 2), np.uint8)
@@ -51,7 +51,7 @@ def test_without_room_for_its_log_no_retrainer_is_started_and_it_is_told(
         asyncio.run(RetrainerProcess.started(os.environ))
 
 
-def test_the_nursery_comes_back_once_it_can_be_started_again(
+def test_the_forkserver_comes_back_once_it_can_be_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
@@ -59,15 +59,15 @@ def test_the_nursery_comes_back_once_it_can_be_started_again(
 
     async def life() -> None:
         async with started(folder) as workers:
-            before = workers.nursery.pid or 0
+            before = workers.forkserver.pid or 0
             folder.rename(away)  # there is nowhere to write its log to
             os.kill(before, 9)
-            await until(lambda: workers.nursery.pid is None)
+            await until(lambda: workers.forkserver.pid is None)
             await asyncio.sleep(0.2)
             away.rename(folder)
             worker = await workers.take(assignment())
             assert (await worker.infer(pictures())).version == 1
-            assert workers.nursery.pid not in (before, None)
+            assert workers.forkserver.pid not in (before, None)
 
     run_on_uvloop(life())
 
@@ -75,7 +75,7 @@ def test_the_nursery_comes_back_once_it_can_be_started_again(
 @contextmanager
 def _sleeping(mark: str) -> Iterator[int]:
     program = [sys.executable, "-c", "import time; time.sleep(60)"]
-    with subprocess.Popen(program, env={**os.environ, leftovers.MARK: mark}) as process:
+    with subprocess.Popen(program, env={**os.environ, orphans.MARK: mark}) as process:
         try:
             yield process.pid
         finally:
@@ -93,8 +93,8 @@ def test_only_what_a_dead_daemon_of_the_folder_left_is_ended(tmp_path: Path) -> 
         _sleeping("nonsense") as of_nobody,
         _sleeping(f"{gone} {tmp_path}") as left,
     ):
-        killed = leftovers.kill(tmp_path)
+        killed = orphans.kill(tmp_path)
         assert [each.pid for each in killed] == [left]
-        leftovers.wait_until_gone(killed)
-        assert not exists(left)
-        assert all(map(exists, (of_the_living, of_another_folder, of_nobody)))
+        orphans.wait_until_gone(killed)
+        assert not is_running(left)
+        assert all(map(is_running, (of_the_living, of_another_folder, of_nobody)))

@@ -13,9 +13,9 @@ from support.live_daemon import Served, scenario_file, served
 POLICY = "support.faulty_policies:Moody"
 MOODS = {
     "raises": ("could not decide", "ValueError: no idea today"),
-    "overlaps": ("decided what cannot be followed", "no room beside"),
+    "overlaps": ("made an invalid decision", "no room beside"),
     "late": ("came after its window was over",),
-    "never": ("still thinks about a window that is over", "what is held serves on"),
+    "never": ("is still busy with an earlier window", "the layout stays as it is"),
 }
 
 

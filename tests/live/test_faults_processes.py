@@ -20,13 +20,13 @@ import pytest
 from support.faults import instances, said, serves, settled, teach, until, users
 from support.live_daemon import LIMIT_S, Served, samples, scenario_file, served
 
-from migrator.gpu.driver import GpuInstance, Place, RefusedError
-from migrator.gpu.drivers import opened
-from migrator.gpu.journal import Journal
-from migrator.gpu.layout import Layout
-from migrator.gpu.partitioner import Partitioner
-from migrator.gpu.processes import exists
-from migrator.gpu.processes import opened as open_files
+from migrator.core.placement import Place
+from migrator.gpu.drivers.base import GpuInstance, RefusedError
+from migrator.gpu.drivers.registry import open_driver
+from migrator.gpu.journal.journal import Journal
+from migrator.gpu.partition.layout import Layout
+from migrator.gpu.partition.partitioner import Partitioner
+from migrator.io.processes import is_running, open_files
 
 
 class Hour(NamedTuple):
@@ -59,7 +59,7 @@ def hour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hour]:
 def _somebody_elses(state: Path) -> GpuInstance:
     """Made with our own tools by another owner, before the daemon begins."""
     state.mkdir()
-    with opened("emulated", 0, state=state, board="A100-40GB") as driver:
+    with open_driver("emulated", 0, state=state, board="A100-40GB") as driver:
         other = Partitioner(driver, Journal(state / "journal.db"), "somebody else")
         other.apply(Layout((Place(2, "1g.5gb"),)))
         (made,) = driver.instances()
@@ -68,7 +68,7 @@ def _somebody_elses(state: Path) -> GpuInstance:
 
 def _taken(state: Path) -> GpuInstance:
     """As with nvidia-smi: nobody asks for our lock, and a retraining would have gone there."""
-    with opened("emulated", 0, state=state) as driver:
+    with open_driver("emulated", 0, state=state) as driver:
         for start in range(7):
             with suppress(RefusedError):
                 return driver.create(Place(start, "1g.5gb"))
@@ -83,7 +83,7 @@ def test_a_worker_killed_while_it_warms_is_replaced(hour: Hour) -> None:
     def warming() -> set[int]:
         """They use an instance and have not been routed to yet: loading takes a while."""
         serving = set(hour.daemon.status()["pids"].values())
-        return {pid for pid in users(hour.state) if exists(pid)} - serving - before
+        return {pid for pid in users(hour.state) if is_running(pid)} - serving - before
 
     victims = until(warming, "another worker warms", 0.01)
     for pid in victims:
@@ -95,10 +95,15 @@ def test_a_worker_killed_while_it_warms_is_replaced(hour: Hour) -> None:
 
 
 def test_what_others_take_is_planned_around(hour: Hour) -> None:
-    said(hour.state, "others hold", str(hour.others[0].place), "planned around")
+    said(hour.state, "foreign instances on the GPU", str(hour.others[0].place))
     settled(hour.daemon)
     hour.others.append(_taken(hour.state))
-    said(hour.state, "others hold", str(hour.others[0].place), str(hour.others[1].place))
+    said(
+        hour.state,
+        "foreign instances on the GPU",
+        str(hour.others[0].place),
+        str(hour.others[1].place),
+    )
     serves(hour.daemon, hour.version)
 
 
@@ -122,7 +127,7 @@ def test_a_retraining_killed_in_the_middle_goes_on_from_its_checkpoint(hour: Hou
     hangs = next(iter(hour.daemon.status()["pids"].values()))
     os.kill(hangs, signal.SIGSTOP)
     said(hour.state, f"photos: version {before + 1} in ")
-    assert exists(hangs)
+    assert is_running(hangs)
     os.kill(hangs, signal.SIGKILL)
     said(hour.state, "retrain was lost", "goes on from its last epoch")
     assert first.stat().st_mtime_ns == written, "the first epoch was not done again"
@@ -140,7 +145,7 @@ def test_a_worker_that_hangs_is_killed_and_nobody_waits_for_it(hour: Hour) -> No
         answers = asking.map(lambda each: hour.daemon.infer("photos", each, ""), pictures)
         codes = {each.status_code for each in answers}
     assert codes <= {200, 503, 504}
-    until(lambda: not any(map(exists, hung)), "the workers that hang are killed")
+    until(lambda: not any(map(is_running, hung)), "the workers that hang are killed")
     serves(hour.daemon, hour.version)
     assert not hung & set(settled(hour.daemon)["pids"].values())
     said(hour.state, "did not answer within")

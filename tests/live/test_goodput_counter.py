@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.watched_run import Run, came, decision, watched_run
 
-from migrator.live.label_rows import LabelCounts
+from migrator.live.labels import LabelCounts
 
 
 @pytest.fixture
@@ -18,15 +18,15 @@ def run(tmp_path: Path) -> Run:
 
 
 def next_window(run: Run) -> None:
-    run.daemon.goodput.end_window()
-    run.daemon.forecast_error.end_window()
-    run.now_s[0] = run.daemon.clock.began_s + run.daemon.clock.window_s
-    run.daemon.clock.advance()
+    run.recorder.goodput.end_window()
+    run.recorder.forecast_error.end_window()
+    run.now_s[0] = run.context.clock.began_s + run.context.clock.window_s
+    run.context.clock.advance()
 
 
 def test_few_labels_leave_it_to_the_accuracy_of_plans_many_decide(run: Run) -> None:
-    goodput = run.daemon.goodput
-    run.daemon.tenants["photos"].accuracy = 0.5
+    goodput = run.recorder.goodput
+    run.context.tenants["photos"].accuracy = 0.5
     came(run, "photos", 100)
     run.labels["photos", 0] = LabelCounts(19, 19, 0)
     assert goodput.so_far("photos") == 50
@@ -38,8 +38,8 @@ def test_few_labels_leave_it_to_the_accuracy_of_plans_many_decide(run: Run) -> N
 
 
 def test_a_window_that_is_over_counts_by_all_its_labels(run: Run) -> None:
-    goodput = run.daemon.goodput
-    run.daemon.tenants["photos"].accuracy = 0.5
+    goodput = run.recorder.goodput
+    run.context.tenants["photos"].accuracy = 0.5
     came(run, "photos", 100)
     run.labels["photos", 0] = LabelCounts(4, 4, 1)  # few, and yet all that is known of it
     next_window(run)
@@ -48,7 +48,7 @@ def test_a_window_that_is_over_counts_by_all_its_labels(run: Run) -> None:
 
 
 def test_it_never_falls_and_makes_up_what_labels_took_back(run: Run) -> None:
-    goodput = run.daemon.goodput
+    goodput = run.recorder.goodput
     came(run, "photos", 100)
     assert goodput.so_far("photos") == 100
     run.labels["photos", 0] = LabelCounts(20, 20, 10)
@@ -71,9 +71,9 @@ def test_whatever_comes_it_only_grows_and_never_passes_what_was_in_time(
     for in_time, judged, wrong, over in steps:
         came(run, "photos", in_time)
         total += in_time
-        window = run.daemon.clock.number
+        window = run.context.clock.number
         run.labels["photos", window] = LabelCounts(judged, judged, min(wrong, judged))
-        now = run.daemon.goodput.so_far("photos")
+        now = run.recorder.goodput.so_far("photos")
         assert before <= now <= total
         before = now
         if over:
@@ -81,7 +81,7 @@ def test_whatever_comes_it_only_grows_and_never_passes_what_was_in_time(
 
 
 def test_forecasts_are_held_to_the_slots_they_were_for(run: Run) -> None:
-    errors, clock = run.daemon.forecast_error, run.daemon.clock
+    errors, clock = run.recorder.forecast_error, run.context.clock
     errors.slot({"photos": 9.0, "cameras": 2.0})  # nothing was foretold
     problem = decision(run, [(1.0, 2.0, 3.0), (3.0, 4.0, 5.0)]).problem
     assert problem is not None

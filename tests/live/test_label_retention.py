@@ -173,7 +173,7 @@ def test_without_space_a_label_is_refused_until_a_retraining_has_learned(tmp_pat
         labels = Labels(path, unlearned_rows=5, learned_before=since.get)
         for number in range(5):
             assert await labels.add("a", 0, picture(number), 0, 0, f"r{number}")
-        with pytest.raises(NotKeptError, match="a has as many labels that no retraining"):
+        with pytest.raises(NotKeptError, match="a has reached the limit of labels"):
             await labels.add("a", 0, picture(9), 0, 0, "one too many")
         assert not await labels.add("a", 0, picture(1), 0, 0, "r1")  # kept already
         # the limit is per tenant

@@ -22,9 +22,8 @@ from migrator.core.errors import InputError
 from migrator.io.database import transaction
 from migrator.learn.samples import WindowData
 from migrator.live import labels as labels_module
-from migrator.live.label_data import HELD_OUT_PER_CLASS, window_data
-from migrator.live.label_rows import LabelCounts, lot_of
-from migrator.live.labels import Labels
+from migrator.live.labels import LabelCounts, Labels, lot_of
+from migrator.live.training_data import HELD_OUT_PER_CLASS, window_data
 
 
 def sample(number: int) -> NDArray[np.uint8]:

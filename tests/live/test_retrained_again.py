@@ -12,21 +12,28 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from support.faults import labels_of, settled
+from support.live_context import LabelTable, idle_context
 from support.live_daemon import TESTS, Served, samples, scenario_file, served
 
+from migrator.control.tenant_state import (
+    Phase,
+    Retraining,
+    TenantState,
+    TrainingRoom,
+    tenant_state_of,
+)
 from migrator.core.catalogue import board
 from migrator.core.errors import MigratorError
 from migrator.core.instance import Instance
 from migrator.core.problem import Charge
-from migrator.live.label_rows import lot_of
-from migrator.live.labels import Labels
-from migrator.live.learning import Learning, Where
-from migrator.live.tenant_run import Phase, Retraining, TenantRun, TrainingRoom, tenant_run
-from migrator.live.training_job import TrainingJob, TrainingLostError, TrainingResult
-from migrator.live.trainings import Trainings
+from migrator.live.labels import Labels, lot_of
+from migrator.live.learning import Learning, Rollout
+from migrator.live.recording import Recorder
+from migrator.live.serving import Serving
+from migrator.live.training import TrainingJob, TrainingLostError, TrainingResult, Trainings
+from migrator.live.versions import Version
 from migrator.policies.planning import problem_of
 from migrator.policies.policy import Observation
-from migrator.serve.assignment import ModelSpec
 from migrator.workload.live import read_live
 
 BOARD = board("A100-40GB")
@@ -34,13 +41,13 @@ WINDOW_S, PER_WINDOW, HELD_OUT = 20, 6000, 0.25
 
 
 @pytest.fixture
-def tenant(tmp_path: Path) -> TenantRun:
+def tenant(tmp_path: Path) -> TenantState:
     live = read_live(scenario_file(tmp_path, "photos", window_s=WINDOW_S))
     (served_,), (own,) = live.scenario.tenants, live.tenants
-    return tenant_run(served_, own, live.scenario.slot_s, 1.0)
+    return tenant_state_of(served_, own, live.scenario.slot_s, 1.0)
 
 
-def plans_retraining(tenant: TenantRun, late: int = 0) -> bool:
+def plans_retraining(tenant: TenantState, late: int = 0) -> bool:
     """Whether a planner that answers so many slots late finds a size that ends in the window."""
     view = replace(tenant.view(), ahead=np.full((1, WINDOW_S - late), 5.0))
     seen = Observation(BOARD, 1.0, WINDOW_S, late, (view,), ())
@@ -48,7 +55,7 @@ def plans_retraining(tenant: TenantRun, late: int = 0) -> bool:
 
 
 def run_windows(
-    tenant: TenantRun,
+    tenant: TenantState,
     windows: range,
     can_run: Callable[[int], bool] = lambda _: True,
     late: int = 0,
@@ -69,7 +76,7 @@ def run_windows(
     return done
 
 
-def test_a_retraining_takes_as_long_as_what_fits_not_as_all_that_came(tenant: TenantRun) -> None:
+def test_a_retraining_takes_as_long_as_what_fits_not_as_all_that_came(tenant: TenantState) -> None:
     room = TrainingRoom.of(BOARD, [tenant], WINDOW_S)
     tenant.begin(60, 60 * PER_WINDOW, 0.1, room)
     job = tenant.retraining
@@ -84,7 +91,7 @@ def test_a_retraining_takes_as_long_as_what_fits_not_as_all_that_came(tenant: Te
 
 
 def test_sixty_windows_with_pauses_failures_and_a_duration_measured_far_too_long(
-    tenant: TenantRun,
+    tenant: TenantState,
 ) -> None:
     assert len(run_windows(tenant, range(1, 10))) >= 8
     run_windows(tenant, range(10, 15), lambda _: False, paused=True)
@@ -104,13 +111,13 @@ def test_sixty_windows_with_pauses_failures_and_a_duration_measured_far_too_long
     assert tenant.slower < 1.1
 
 
-def test_a_planner_that_is_always_late_finds_time_for_a_smaller_one(tenant: TenantRun) -> None:
+def test_a_planner_that_is_always_late_finds_time_for_a_smaller_one(tenant: TenantState) -> None:
     done = run_windows(tenant, range(1, 30), late=15)
     assert len(done) >= 5
     assert max(np.diff(done)) <= 10
 
 
-def test_an_estimate_without_gain_is_doubted_after_some_windows(tenant: TenantRun) -> None:
+def test_an_estimate_without_gain_is_doubted_after_some_windows(tenant: TenantState) -> None:
     room, expected = TrainingRoom.of(BOARD, [tenant], WINDOW_S), []
     for window in range(1, 7):
         tenant.estimate, tenant.estimated_for = 0.1, window
@@ -125,7 +132,7 @@ def test_an_estimate_without_gain_is_doubted_after_some_windows(tenant: TenantRu
 def test_a_share_of_the_window_is_left_for_every_tenant(tmp_path: Path) -> None:
     live = read_live(scenario_file(tmp_path, "photos", "cameras", "news", window_s=WINDOW_S))
     both = zip(live.scenario.tenants, live.tenants, strict=True)
-    tenants = [tenant_run(one, own, 1.0, 1.0) for one, own in both]
+    tenants = [tenant_state_of(one, own, 1.0, 1.0) for one, own in both]
     room = TrainingRoom.of(BOARD, tenants, WINDOW_S)
     assert room.sms == BOARD.sms_of(4)
     assert room.seconds * 3 < WINDOW_S
@@ -146,18 +153,20 @@ class _Ending(Trainings):
         raise self.error
 
 
-def learning(tmp_path: Path, tenant: TenantRun, trainings: Trainings) -> Learning:
-    async def adopted(*_: object) -> None:
-        raise AssertionError("nothing is adopted")
+class _NoRollout(Rollout):
+    def __init__(self) -> None:
+        pass
 
-    return Learning(
-        Where(tmp_path, tmp_path / "labels.db", BOARD, "cpu", emulated=True),
-        {tenant.name: tenant},
-        {tenant.name: ModelSpec(tenant.live.model, 10)},
-        trainings,
-        adopted,
-        lambda *_: None,
-    )
+    async def roll_out(self, version: Version) -> None:
+        raise AssertionError(f"version {version.number} was adopted")
+
+
+def learning(tmp_path: Path, tenant: TenantState, trainings: Trainings) -> Learning:
+    serving = Serving(read_live(tmp_path / "small.yaml"), tmp_path)
+    table = LabelTable(tmp_path / "labels.db")
+    context = idle_context(serving, trainings=trainings, labels=table)
+    context.tenants[tenant.name] = tenant
+    return Learning(context, _NoRollout(), Recorder(context))
 
 
 @pytest.mark.parametrize(
@@ -169,7 +178,7 @@ def learning(tmp_path: Path, tenant: TenantRun, trainings: Trainings) -> Learnin
     ],
 )
 def test_a_job_that_ends_in_any_way_does_not_stay_running(
-    tmp_path: Path, tenant: TenantRun, error: BaseException, raised: type[BaseException]
+    tmp_path: Path, tenant: TenantState, error: BaseException, raised: type[BaseException]
 ) -> None:
     job = tenant.retraining = Retraining(3, tenant.live.training_s(100), 1.0, 0.9, most_samples=70)
     trainings = _Ending(error)
@@ -180,7 +189,7 @@ def test_a_job_that_ends_in_any_way_does_not_stay_running(
 
 
 def test_a_job_that_cannot_even_be_begun_does_not_stay_running(
-    tmp_path: Path, tenant: TenantRun
+    tmp_path: Path, tenant: TenantState
 ) -> None:
     job = tenant.retraining = Retraining(3, tenant.live.training_s(100), 1.0, 0.9)
     made = learning(tmp_path, tenant, Trainings())
@@ -190,7 +199,7 @@ def test_a_job_that_cannot_even_be_begun_does_not_stay_running(
 
 
 def test_a_retraining_without_samples_ends_and_waits_for_more_labels(
-    tmp_path: Path, tenant: TenantRun
+    tmp_path: Path, tenant: TenantState
 ) -> None:
     """With the real process: all labels are of inputs that are held out."""
     held_out = [each for each in range(2000) if lot_of(picture(each).tobytes()) < HELD_OUT][:30]

@@ -8,10 +8,10 @@ import pytest
 from support.watched_run import PHOTOS, Run, came, eventful, watched_run
 
 from migrator.control.events import Created, Ready
+from migrator.control.tenant_state import Phase, TrainingRoom
 from migrator.core.instance import Instance, Kind, Task
 from migrator.core.plan import Plan
 from migrator.core.share import Holding, Share
-from migrator.live.tenant_run import Phase, TrainingRoom
 from migrator.policies.policy import Decision
 
 
@@ -30,12 +30,12 @@ def test_tenants(run: Run) -> None:
     assert run.value("migrator_refusals_total", tenant="photos", code="504") == 1
     assert run.value("migrator_workers_prepared", tenant="cameras") == 2
     assert run.value("migrator_drained", tenant="photos") == 0
-    run.daemon.tenants["photos"].drained = True
+    run.context.tenants["photos"].drained = True
     assert run.value("migrator_drained", tenant="photos") == 1
 
 
 def test_a_retraining_shows_its_progress_and_what_it_should_bring(run: Run) -> None:
-    tenant = run.daemon.tenants["photos"]
+    tenant = run.context.tenants["photos"]
     tenant.begin(1, 100, 0.6, TrainingRoom(98, 8))
     assert tenant.retraining is not None
     tenant.retraining.phase, tenant.retraining.progress = Phase.RUNNING, 0.4
@@ -64,9 +64,9 @@ def test_plans_and_reconfigurations(run: Run) -> None:
 
 
 def test_a_plan_without_certificate_has_no_gap(run: Run) -> None:
-    run.daemon.decisions.taken(Decision(((),)), 0.1)
+    run.recorder.plan_followed(Decision(((),)), 0.1)
     assert not [each for each in run.samples() if each.name == "migrator_planner_gap_ratio"]
-    run.daemon.decisions.taken(Decision(((),), plan=Plan(1.0, float("inf"), "x", 0, (), ())), 0.1)
+    run.recorder.plan_followed(Decision(((),), plan=Plan(1.0, float("inf"), "x", 0, (), ())), 0.1)
     assert run.value("migrator_planner_gap_ratio") == float("inf")
 
 
@@ -77,7 +77,7 @@ def test_instances_have_the_labels_of_dcgm_exporter(run: Run) -> None:
     assert told == {
         "unit": "4g@0",
         "gpu": "0",
-        "UUID": run.watched.gpu.uuid,
+        "UUID": run.context.resources.gpu.uuid,
         "GPU_I_ID": "1",
         "GPU_I_PROFILE": "4g.20gb",
         "share": "",
@@ -90,10 +90,10 @@ def test_instances_have_the_labels_of_dcgm_exporter(run: Run) -> None:
 def test_shares_have_no_profile_and_are_told_apart(tmp_path: Path) -> None:
     run = watched_run(tmp_path)
     shares: tuple[Holding, ...] = (Share(0, 25.0, PHOTOS), Share(1, 25.0, PHOTOS))
-    run.daemon.executor.follow(run.now_s[0], [shares], 1.0)
+    run.context.executor.follow(run.now_s[0], [shares], 1.0)
     for each in shares:
-        run.daemon.executor.on(run.now_s[0], Created(each))
-        run.daemon.executor.on(run.now_s[0], Ready(each, 0.1))
+        run.context.executor.on(run.now_s[0], Created(each))
+        run.context.executor.on(run.now_s[0], Ready(each, 0.1))
     assert run.value("migrator_instances", state="ready", GPU_I_PROFILE="") == 2
     told = [each.labels for each in run.samples() if each.name == "migrator_instance_info"]
     assert {(each["share"], each["GPU_I_PROFILE"], each["GPU_I_ID"]) for each in told} == {
@@ -107,9 +107,9 @@ def test_how_many_series_there_are_does_not_depend_on_what_happens(tmp_path: Pat
     came(run, "photos", 1)
     quiet = len(run.samples())
     for number in range(50):
-        run.daemon.decisions.asked(f"reason {number}")
+        run.recorder.decisions.asked(f"reason {number}")
         came(run, "photos", 3)
         wanted = Instance(0, 4, Task("photos", Kind.INFERENCE))
-        run.daemon.executor.follow(run.now_s[0] + number, [(wanted,)], 1.0)
+        run.context.executor.follow(run.now_s[0] + number, [(wanted,)], 1.0)
     busy = len(run.samples())
     assert busy - quiet == 1  # the one instance

@@ -12,15 +12,15 @@ import pytest
 from support.live_scenarios import live_scenario
 from support.scenarios import H200
 
+from migrator.control.tenant_state import FEWEST_LABELS, tenant_state_of
+from migrator.control.window_clock import WindowClock
 from migrator.core.problem import Charge, Problem, Tenant
 from migrator.live.labels import Labels
-from migrator.live.second_rows import SecondRows
-from migrator.live.tenant_run import FEWEST_LABELS, tenant_run
-from migrator.live.window_clock import WindowClock
+from migrator.live.recording import SecondRows
 from migrator.records.rows import SecondRecord
 from migrator.records.store import Records, read_records
-from migrator.serve.line import Served
-from migrator.serve.router import Router
+from migrator.serve.router.queue import Served
+from migrator.serve.router.router import Router
 
 START = 1000
 """The router's clock when the first window began."""
@@ -32,7 +32,7 @@ def rows(tmp_path: Path) -> Iterator[SecondRows]:
     clock = WindowClock(20.0, 1.0, now_s=lambda: START + 5.0)
     clock.started_s = clock.began_s = float(START)
     tenants = {
-        told.name: tenant_run(served, told, 1.0, 0.5)
+        told.name: tenant_state_of(served, told, 1.0, 0.5)
         for served, told in zip(live.scenario.tenants, live.tenants, strict=True)
     }
     tenants["a"].accuracy = 0.8
@@ -108,7 +108,7 @@ def test_labels_of_this_window_say_how_many_are_wrong(rows: SecondRows) -> None:
 def test_what_the_plan_expected_stands_beside_what_came(rows: SecondRows) -> None:
     expected = tuple(tuple([float(scenario)] * 20) for scenario in range(11))
     tenant = Tenant("a", expected, {1: 5.0}, 0.5, 0.5, None, 0.5, 1)
-    rows.foretold(Problem(H200, 1.0, 20, Charge.SURVIVORS, (tenant,)))
+    rows.expect(Problem(H200, 1.0, 20, Charge.SURVIVORS, (tenant,)))
     put(rows, 3)
     row = written(rows)[0]
     assert row == replace(row, forecast_mean=5.0, forecast_low=1.0, forecast_high=9.0)

@@ -13,12 +13,10 @@ import numpy as np
 import pytest
 
 from migrator.core.errors import InputError
-from migrator.live import shared_labels
-from migrator.live.label_rows import LabelCounts, SampleRow, sample_row
-from migrator.live.labels import Labels, NotKeptError
+from migrator.live import shared_store
+from migrator.live.labels import LabelCounts, Labels, NotKeptError, SampleRow, sample_row
 from migrator.live.shared_files import SharedFiles, read_bytes
-from migrator.live.shared_store import SharedStore
-from migrator.live.shared_versions import NotOursError
+from migrator.live.shared_store import NotOwnerError, SharedStore
 from migrator.live.versions import Version, Versions
 
 
@@ -42,15 +40,15 @@ def store_at() -> Iterator[Store]:
 
 
 def requests(store: SharedStore, tenant: str = "photos") -> list[str]:
-    return [each.request for each in store.labels(tenant)]
+    return [each.request for each in store.labels.all(tenant)]
 
 
 def test_labels_come_back_as_they_were_whoever_wrote_them(tmp_path: Path, store_at: Store) -> None:
     first, second = store_at(str(tmp_path), "g1"), store_at(str(tmp_path), "g2")
-    first.keep_labels([row("a"), row("b", "mail")])
-    second.keep_labels([row("c")])
-    first.keep_labels([row("d")])
-    found = list(store_at(str(tmp_path), "g3").labels("photos"))
+    first.labels.keep([row("a"), row("b", "mail")])
+    second.labels.keep([row("c")])
+    first.labels.keep([row("d")])
+    found = list(store_at(str(tmp_path), "g3").labels.all("photos"))
     assert found[0] == row("a")
     assert sorted(each.request for each in found) == ["a", "c", "d"]
     assert requests(first, "mail") == ["b"]
@@ -59,8 +57,8 @@ def test_labels_come_back_as_they_were_whoever_wrote_them(tmp_path: Path, store_
 
 def test_what_a_crash_cut_off_costs_only_itself(tmp_path: Path, store_at: Store) -> None:
     store = store_at(str(tmp_path), "g1")
-    store.keep_labels([row("a")])
-    store.keep_labels([row("b")])
+    store.labels.keep([row("a")])
+    store.labels.keep([row("b")])
     (path,) = (tmp_path / "labels" / "photos").iterdir()
     path.write_bytes(path.read_bytes()[:-3])
     assert requests(store) == ["a"]
@@ -69,30 +67,30 @@ def test_what_a_crash_cut_off_costs_only_itself(tmp_path: Path, store_at: Store)
 def test_after_a_failed_write_labels_go_to_another_file(tmp_path: Path, store_at: Store) -> None:
     """Half a record may be at the end of the old one, and hide what came after."""
     store = store_at(str(tmp_path), "g1")
-    store.keep_labels([row("a")])
+    store.labels.keep([row("a")])
     with (tmp_path / "labels" / "photos").joinpath("x").open("wb") as broken:
-        files = store._labels._open
+        files = store.labels._open
         files["photos"].write(b"half a record")
         files["photos"].flush()
         broken.close()
         files["photos"].close()
         files["photos"] = broken
         with pytest.raises(ValueError, match="closed"):
-            store.keep_labels([row("lost")])
-    store.keep_labels([row("b")])
+            store.labels.keep([row("lost")])
+    store.labels.keep([row("b")])
     assert requests(store) == ["a", "b"]
 
 
 def test_the_oldest_learned_files_go_when_there_is_too_much(
     tmp_path: Path, store_at: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_labels, "FILE_BYTES", 1)
-    monkeypatch.setattr(shared_labels, "KEPT_BYTES", 400)
+    monkeypatch.setattr(shared_store, "FILE_BYTES", 1)
+    monkeypatch.setattr(shared_store, "KEPT_BYTES", 400)
     store = store_at(str(tmp_path), "g1")
     for each in range(20):
-        store.keep_labels([row(f"r{each}")], lambda _: 2)
+        store.labels.keep([row(f"r{each}")], lambda _: 2)
     assert len(requests(store)) == 20, "window 2 is not learned yet"
-    store.keep_labels([row("last")], lambda _: 3)
+    store.labels.keep([row("last")], lambda _: 3)
     left = requests(store)
     assert left[-1] == "last"
     assert 2 <= len(left) < 10
@@ -100,8 +98,8 @@ def test_the_oldest_learned_files_go_when_there_is_too_much(
 
 def test_in_an_object_store_every_commit_is_an_object(store_at: Store) -> None:
     store = store_at("memory://store-of-labels", "g1")
-    store.keep_labels([row("a"), row("b")])
-    store.keep_labels([row("c")])
+    store.labels.keep([row("a"), row("b")])
+    store.labels.keep([row("c")])
     assert requests(store) == ["a", "b", "c"]
     fsspec: Any = import_module("fsspec")
     assert len(fsspec.filesystem("memory").find("/store-of-labels/labels/photos")) == 2
@@ -116,17 +114,17 @@ def test_weights_that_served_are_what_a_tenant_begins_with_elsewhere(
     store = store_at(url.format(tmp=tmp_path), "g1")
     weights = tmp_path / "some.safetensors"
     here, there = Versions(tmp_path / "here", "photos"), Versions(tmp_path / "there", "photos")
-    assert store.bring_version(there) is None
+    assert store.versions.bring(there) is None
     for content in (b"one", b"two", b"three", b"four"):
         weights.write_bytes(content)
         version = here.add(weights, 0.5, {"window": 7})
-        store.keep_version(version, here, claim=True)
-    found = store.bring_version(there)
+        store.versions.keep(version, here, claim=True)
+    found = store.versions.bring(there)
     assert found is not None
     assert (found.number, found.weights.read_bytes()) == (4, b"four")
     assert (found.accuracy, found.about) == (0.5, {"window": 7})
     assert there.earlier(4) == (3, 2)
-    assert store.bring_version(there) == found
+    assert store.versions.bring(there) == found
     weights.write_bytes(b"five")
     assert there.add(weights, None).number == 5
 
@@ -148,14 +146,14 @@ def test_damaged_weights_are_passed_over_and_refused_by_name_where_nothing_is_le
 ) -> None:
     store, here = store_at(str(tmp_path / "store"), "g1"), Versions(tmp_path / "here", "photos")
     for content in (b"one", b"two"):
-        store.keep_version(added(here, content), here, claim=True)
+        store.versions.keep(added(here, content), here, claim=True)
     weights_in(tmp_path / "store", 2).write_bytes(b"damaged")
-    found = store.bring_version(Versions(tmp_path / "there", "photos"))
+    found = store.versions.bring(Versions(tmp_path / "there", "photos"))
     assert found is not None
     assert found.weights.read_bytes() == b"one"
     weights_in(tmp_path / "store", 1).write_bytes(b"damaged")
     with pytest.raises(InputError, match="damaged"):
-        store.bring_version(Versions(tmp_path / "elsewhere", "photos"))
+        store.versions.bring(Versions(tmp_path / "elsewhere", "photos"))
 
 
 def test_a_tenant_goes_back_wherever_it_lives_and_stays_back_wherever_it_goes(
@@ -164,17 +162,17 @@ def test_a_tenant_goes_back_wherever_it_lives_and_stays_back_wherever_it_goes(
     store = store_at(str(tmp_path / "store"), "g1")
     here, there = Versions(tmp_path / "here", "photos"), Versions(tmp_path / "there", "photos")
     for content in (b"one", b"two"):
-        store.keep_version(added(here, content), here, claim=True)
-    store.bring_version(there)
+        store.versions.keep(added(here, content), here, claim=True)
+    store.versions.bring(there)
     back = there.roll_back(2)
     assert back.weights.read_bytes() == b"one"
-    store.keep_version(back, there, claim=True)
-    found = store.bring_version(here)  # where the other one is a good version still
+    store.versions.keep(back, there, claim=True)
+    found = store.versions.bring(here)  # where the other one is a good version still
     assert found is not None
     assert found.number == 1
     assert added(here, b"three").number == 3
     fresh = Versions(tmp_path / "fresh", "photos")
-    store.bring_version(fresh)
+    store.versions.bring(fresh)
     assert added(fresh, b"three").number == 3  # a number that was withdrawn is not given again
 
 
@@ -183,18 +181,18 @@ def test_what_was_withdrawn_while_the_store_was_away_stays_so(
 ) -> None:
     store, here = store_at(str(tmp_path / "store"), "g1"), Versions(tmp_path / "here", "photos")
     for content in (b"one", b"two"):
-        store.keep_version(added(here, content), here, claim=True)
+        store.versions.keep(added(here, content), here, claim=True)
     here.roll_back(2)
-    found = store.bring_version(here)
+    found = store.versions.bring(here)
     assert found is not None
     assert found.number == 1
 
 
 def test_versions_that_the_store_never_saw_are_kept(tmp_path: Path, store_at: Store) -> None:
     store, here = store_at(str(tmp_path / "store"), "g1"), Versions(tmp_path / "here", "photos")
-    store.keep_version(added(here, b"one"), here, claim=True)
+    store.versions.keep(added(here, b"one"), here, claim=True)
     added(here, b"two")
-    found = store.bring_version(here)
+    found = store.versions.bring(here)
     assert found is not None
     assert found.number == 2
 
@@ -204,13 +202,13 @@ def test_a_daemon_that_was_given_up_does_not_overrule_who_serves_by_now(
 ) -> None:
     old, new = store_at(str(tmp_path / "store"), "g1"), store_at(str(tmp_path / "store"), "g2")
     here, there = Versions(tmp_path / "here", "photos"), Versions(tmp_path / "there", "photos")
-    old.keep_version(added(here, b"one"), here, claim=True)
-    new.bring_version(there)
-    new.keep_version(there.good()[0], there, claim=True)
-    with pytest.raises(NotOursError, match="g2"):
-        old.keep_version(added(here, b"of the one that was given up"), here, claim=False)
-    new.keep_version(added(there, b"two"), there, claim=False)
-    found = new.bring_version(here)
+    old.versions.keep(added(here, b"one"), here, claim=True)
+    new.versions.bring(there)
+    new.versions.keep(there.good()[0], there, claim=True)
+    with pytest.raises(NotOwnerError, match="g2"):
+        old.versions.keep(added(here, b"of the one that was given up"), here, claim=False)
+    new.versions.keep(added(there, b"two"), there, claim=False)
+    found = new.versions.bring(here)
     assert found is not None
     assert found.weights.read_bytes() == b"two"  # under the same number
 
@@ -237,17 +235,17 @@ def test_labels_of_others_are_brought_once_however_often_they_are_asked_for(
 ) -> None:
     for url in (str(tmp_path / "store"), "memory://store-of-fresh-labels"):
         first, second = store_at(url, "g1"), store_at(url, "g2")
-        first.keep_labels([row("a")])
+        first.labels.keep([row("a")])
         assert brought(second) == ["a"]
         assert brought(second) == []
-        first.keep_labels([row("b")])
-        second.keep_labels([row("own")])
+        first.labels.keep([row("b")])
+        second.labels.keep([row("own")])
         assert brought(second) == ["b"]
 
 
 def brought(store: SharedStore) -> list[str]:
-    fresh = store.fresh_labels("photos")
-    store.brought_labels(fresh)
+    fresh = store.labels.fresh("photos")
+    store.labels.mark_brought(fresh)
     return [each.request for each in fresh.rows]
 
 
@@ -256,15 +254,15 @@ def test_labels_of_others_are_told_again_until_they_are_brought(
 ) -> None:
     stores = [store_at(str(tmp_path), each) for each in ("g1", "g2", "g3")]
     first, second, ours = stores
-    first.keep_labels([row("a")])
+    first.labels.keep([row("a")])
     assert brought(ours) == ["a"]
-    first.keep_labels([row("b")])
-    second.keep_labels([row("c")])
+    first.labels.keep([row("b")])
+    second.labels.keep([row("c")])
     with monkeypatch.context() as away:
         away.setattr(SharedFiles, "read_many", _fails)
         with pytest.raises(OSError, match="No space"):
-            ours.fresh_labels("photos")
-    ours.fresh_labels("photos")  # whoever asked could not keep them
+            ours.labels.fresh("photos")
+    ours.labels.fresh("photos")  # whoever asked could not keep them
     assert brought(ours) == ["b", "c"]
 
 
@@ -275,11 +273,11 @@ def _fails(*_: object) -> None:
 def test_in_an_object_store_the_labels_of_every_tenant_are_trimmed(
     store_at: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_labels, "KEPT_BYTES", 400)
-    monkeypatch.setattr(shared_labels, "COMMITS", 10)
+    monkeypatch.setattr(shared_store, "KEPT_BYTES", 400)
+    monkeypatch.setattr(shared_store, "COMMITS", 10)
     store = store_at("memory://store-of-many-labels", "g1")
     for each in range(50):
-        store.keep_labels([row(f"r{each}"), row(f"r{each}", "mail")], lambda _: 3)
+        store.labels.keep([row(f"r{each}"), row(f"r{each}", "mail")], lambda _: 3)
     for tenant in ("photos", "mail"):
         assert requests(store, tenant)[-1] == "r49"
         assert len(requests(store, tenant)) < 20
@@ -304,7 +302,7 @@ def test_a_label_is_acknowledged_only_once_it_is_shared(tmp_path: Path, store_at
     store = store_at(str(tmp_path / "store"), "g1")
 
     async def add() -> bool:
-        labels = Labels(tmp_path / "labels.db", share=store.keep_labels)
+        labels = Labels(tmp_path / "labels.db", share=store.labels.keep)
         picture = np.arange(6, dtype=np.uint8)
         new = await labels.add("photos", 2, picture, 3, 4, "a")
         assert requests(store) == ["a"]

@@ -40,14 +40,14 @@ def test_who_claims_with_an_older_version_gets_the_newer_one_and_overwrites_noth
     )
     here, there = Versions(tmp_path / "here", "photos"), Versions(tmp_path / "there", "photos")
     first = added(here, b"one")
-    assert old.keep_version(first, here, claim=True) is None
-    brought = new.bring_version(there)
+    assert old.versions.keep(first, here, claim=True) is None
+    brought = new.versions.bring(there)
     assert brought is not None
-    assert old.keep_version(added(here, b"two"), here, claim=False) is None
-    newer = new.keep_version(brought, there, claim=True)
+    assert old.versions.keep(added(here, b"two"), here, claim=False) is None
+    newer = new.versions.keep(brought, there, claim=True)
     assert newer is not None
     assert (newer.number, newer.weights.read_bytes(), told_in(new)) == (2, b"two", (2, 2))
-    assert new.keep_version(newer, there, claim=True) is None
+    assert new.versions.keep(newer, there, claim=True) is None
     assert told_in(new) == (2, 2)
     assert added(there, b"three").number == 3
 
@@ -61,10 +61,10 @@ def test_who_claims_what_was_gone_back_from_elsewhere_goes_back_too(
     )
     here, there = Versions(tmp_path / "here", "photos"), Versions(tmp_path / "there", "photos")
     for content in (b"one", b"two"):
-        old.keep_version(added(here, content), here, claim=True)
-    new.bring_version(there)
-    new.keep_version(there.roll_back(2), there, claim=True)
-    found = old.keep_version(here.good()[0], here, claim=True)
+        old.versions.keep(added(here, content), here, claim=True)
+    new.versions.bring(there)
+    new.versions.keep(there.roll_back(2), there, claim=True)
+    found = old.versions.keep(here.good()[0], here, claim=True)
     assert found is not None
     assert (found.number, told_in(old)) == (1, (1, 2))
 
@@ -77,8 +77,8 @@ def test_a_claim_takes_the_same_number_with_other_weights_from_the_store(
         SharedStore(str(tmp_path / "store"), "g2"),
     )
     here, there = Versions(tmp_path / "here", "photos"), Versions(tmp_path / "there", "photos")
-    new.keep_version(added(there, b"shared"), there, claim=True)
-    found = old.keep_version(added(here, b"never shared"), here, claim=True)
+    new.versions.keep(added(there, b"shared"), there, claim=True)
+    found = old.versions.keep(added(here, b"never shared"), here, claim=True)
     assert found is not None
     assert (found.number, found.weights.read_bytes()) == (1, b"shared")
 
@@ -92,10 +92,10 @@ def test_a_number_is_not_given_again_where_its_weights_are_lost(
     )
     here, there = Versions(tmp_path / "here", "photos"), Versions(tmp_path / "there", "photos")
     for content in (b"one", b"two", b"three"):
-        old.keep_version(added(here, content), here, claim=True)
+        old.versions.keep(added(here, content), here, claim=True)
     for number in (1, 2, 3):
         weights_in(tmp_path / "store", number).unlink()
     first = added(there, b"another one")
-    assert new.keep_version(first, there, claim=True) is None
+    assert new.versions.keep(first, there, claim=True) is None
     assert told_in(new) == (1, 3)
     assert added(there, b"four").number == 4

@@ -10,14 +10,14 @@ from pathlib import Path
 from support.faults import family, settled
 from support.live_daemon import scenario_file, served
 
-from migrator.gpu.processes import variables
+from migrator.io.processes import process_environment
 
 TOKENS = {"SHOP_ADMIN": "a" * 40, "PYTHON_OF_PHOTOS": "p" * 40, "MIGRATOR_ADMIN_TOKEN": "m" * 40}
 LIMITED = """
 import logging, resource, sys
 from migrator.core.errors import InputError
-from migrator.serve.limits import Limits
-from migrator.serve.server import affordable
+from migrator.serve.http.requests import Limits
+from migrator.serve.http.server import affordable
 logging.basicConfig(format="%(message)s", stream=sys.stdout)
 try:
     print(affordable(Limits(connections=1000)).connections)
@@ -40,7 +40,7 @@ def test_token_variables_reach_no_process_of_a_daemon(tmp_path: Path) -> None:
         children = family(daemon.process.pid) - {daemon.process.pid}
         assert len(children) >= 4  # fork server, workers, the policy's process, retrainers
         for pid in children:
-            found = set(variables(pid).values())
+            found = set(process_environment(pid).values())
             assert not found & set(TOKENS.values()), (pid, found)
 
 

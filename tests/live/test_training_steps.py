@@ -14,11 +14,10 @@ from support.tiny_model import Tiny
 
 from migrator.core.errors import InputError
 from migrator.learn.estimation import Past
-from migrator.learn.training import accuracy
-from migrator.live.label_data import window_data
+from migrator.learn.retraining import accuracy
 from migrator.live.labels import Labels
-from migrator.live.pace import Pace
-from migrator.live.training_job import (
+from migrator.live.retrainer import EPOCHS, Pace, Work
+from migrator.live.training import (
     EstimateResult,
     JobKind,
     TrainingJob,
@@ -29,7 +28,7 @@ from migrator.live.training_job import (
     result_json,
     training_result,
 )
-from migrator.live.training_steps import EPOCHS, Work
+from migrator.live.training_data import window_data
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +75,7 @@ def test_a_worse_model_is_refused_with_the_reason(job: TrainingJob, tmp_path: Pa
     came = retrained(spoiled)
     assert not came.adopted
     assert came.weights is None
-    assert "worse than" in came.why
+    assert came.why.endswith(": refused")
     assert not list(spoiled.folder.glob("*.safetensors"))
 
 

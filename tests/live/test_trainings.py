@@ -19,20 +19,20 @@ import pytest
 from support.live_learning import ENVIRONMENT, SETTINGS, made_job
 
 from migrator.core.errors import InputError
-from migrator.gpu.driver import Place
-from migrator.gpu.emulated import EmulatedDriver
-from migrator.gpu.processes import exists
+from migrator.core.placement import Place
+from migrator.gpu.drivers.emulated import EmulatedDriver
+from migrator.io.processes import is_running
 from migrator.live.labels import Labels
-from migrator.live.training_job import (
+from migrator.live.retrainer import EPOCHS, RETRAINED, Work
+from migrator.live.training import (
     JobKind,
     TrainingFailedError,
     TrainingJob,
     TrainingLostError,
     TrainingResult,
+    Trainings,
     job_json,
 )
-from migrator.live.training_steps import EPOCHS, RETRAINED, Work
-from migrator.live.trainings import Trainings
 
 LIMIT_S = 60.0
 SLOW_S = 6000.0
@@ -152,8 +152,8 @@ def test_a_full_disk_is_told_and_leaves_nothing_half_written(job: TrainingJob) -
 _DAEMON = """
 import asyncio, json, sys
 from pathlib import Path
-from migrator.live.training_job import job_from
-from migrator.live.trainings import Trainings
+from migrator.live.training import job_from
+from migrator.live.training import Trainings
 
 async def main():
     trainings = Trainings()
@@ -189,9 +189,9 @@ def test_the_processes_of_a_killed_daemon_end_by_themselves(
         daemon.kill()
     until_s = time.monotonic() + LIMIT_S
     try:
-        while any(map(exists, pids)) and time.monotonic() < until_s:
+        while any(map(is_running, pids)) and time.monotonic() < until_s:
             time.sleep(0.05)
-        assert not any(map(exists, pids))
+        assert not any(map(is_running, pids))
     finally:
         for each in pids:
             with suppress(ProcessLookupError):
@@ -222,7 +222,7 @@ def test_one_past_its_limit_cancelled_or_there_at_the_end_is_ended(
             await asked[1]
         with pytest.raises(TrainingLostError, match="while the daemon stops"):
             await trainings.retrain(job)
-        assert not any(map(exists, pids))
+        assert not any(map(is_running, pids))
 
     asyncio.run(scene())
 
@@ -236,7 +236,7 @@ def test_whoever_stops_waiting_ends_the_process(job: TrainingJob) -> None:
         asked.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asked
-        assert not exists(pid)
+        assert not is_running(pid)
         assert trainings.running == ()
 
     asyncio.run(scene())
@@ -254,7 +254,7 @@ def test_a_folder_that_cannot_be_written_is_told(job: TrainingJob, tmp_path: Pat
 
 
 def test_the_daemons_side_never_loads_torch() -> None:
-    parts = ("trainings", "labels", "label_data", "versions")
+    parts = ("training", "labels", "training_data", "versions")
     code = "".join(f"import migrator.live.{each}\n" for each in parts)
     code += "import migrator.records.store, sys\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -14,7 +14,7 @@ from support.loads import balanced, labels_due, loaded
 from support.oip_server import Running, oip_server
 
 from migrator.learn.benchmarks.synthetic import Synthetic
-from migrator.load.schedule import times_s
+from migrator.load.requests import times_s
 from migrator.simulate.tenant import RunningTenant
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from migrator.core.errors import InputError
 from migrator.load.http import address_of
-from migrator.load.messages import (
+from migrator.load.server import (
     HEADER_LENGTH,
     Said,
     Taken,

@@ -11,7 +11,7 @@ from migrator.learn.benchmarks.benchmark import Benchmark, Material, Origin
 from migrator.learn.model import Modality
 from migrator.learn.registry import benchmark
 from migrator.learn.samples import Samples
-from migrator.load.samples import Questions
+from migrator.load.requests import Questions
 
 
 @dataclass(frozen=True)

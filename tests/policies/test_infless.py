@@ -2,9 +2,8 @@
 
 from support.mps_observation import BOARD, Seen, observation, percents, retraining, service, shares
 
-from migrator.core.curve import Curve
 from migrator.core.instance import Kind, Task
-from migrator.core.profile import Profile
+from migrator.core.profiles import Curve, Profile
 from migrator.core.service import Service
 from migrator.core.share import Share
 from migrator.policies.infless import Infless

@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.mps_observation import BOARD, Seen, observation, retraining, service, shares
 
-from migrator.core.curve import Curve
 from migrator.core.instance import Kind, Task
-from migrator.core.profile import Overhead, Profile
+from migrator.core.profiles import Curve, Overhead, Profile
 from migrator.core.service import Service
 from migrator.core.share import Share
 from migrator.policies import mps_workers

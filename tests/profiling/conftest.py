@@ -11,8 +11,8 @@ import pytest
 from support.nvidia_programs import NvidiaPrograms
 
 from migrator.core.catalogue import Board, MigProfile
-from migrator.gpu import nvidia_smi
-from migrator.gpu.mps_daemon import Daemon
+from migrator.gpu.drivers import nvidia_smi
+from migrator.gpu.drivers.mps_daemon import MpsDaemon
 
 TESTS = Path(__file__).parents[1]
 
@@ -36,7 +36,7 @@ def state(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("MIGRATOR_STATE", str(folder))
     yield folder
     for pid_file in folder.rglob("*.pid"):
-        Daemon(pid_file.parents[1], {}, end_s=0.0).quit()
+        MpsDaemon(pid_file.parents[1], {}, end_s=0.0).quit()
     shutil.rmtree(folder)
 
 

@@ -8,8 +8,8 @@ from typing import Self
 
 from support.tiny_model import Tiny
 
+from migrator.gpu.drivers.mig import FAKE_NVML
 from migrator.gpu.fake_nvml import FakeNvml
-from migrator.gpu.mig import FAKE_NVML
 
 SEEN = "MIGRATOR_TEST_SEEN"
 

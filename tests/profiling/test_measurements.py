@@ -54,7 +54,7 @@ def test_what_matters_most_comes_first() -> None:
 def test_on_every_board_jobs_run_together_only_where_they_fit(name: str) -> None:
     known = boards()[name]
     if any(each.sms is None for each in known.plain_profiles.values()):
-        with pytest.raises(InputError, match="nobody has published"):
+        with pytest.raises(InputError, match="is not published"):
             measurements(known, MODELS, [1])
         return
     found = measurements(known, MODELS, [1, 4, 16], interference=True)

@@ -11,11 +11,11 @@ from support.nvidia_programs import NvidiaPrograms
 
 from migrator.core.catalogue import board
 from migrator.core.errors import GpuError, InputError, MigratorError
-from migrator.gpu import nvidia_smi
-from migrator.gpu.driver import Place
-from migrator.gpu.mps import MpsDriver, daemon_folder
-from migrator.gpu.mps_daemon import Daemon
-from migrator.gpu.processes import exists
+from migrator.core.placement import Place
+from migrator.gpu.drivers import nvidia_smi
+from migrator.gpu.drivers.mps import MpsDriver, daemon_folder
+from migrator.gpu.drivers.mps_daemon import MpsDaemon
+from migrator.io.processes import is_running
 from migrator.profiling.drivers import driver as driver_called
 from migrator.profiling.measurements import measurements
 from migrator.profiling.mps import Mps
@@ -25,9 +25,9 @@ from migrator.profiling.run import profile
 H200 = board("H200-141GB")
 
 
-def daemon_of(state: Path) -> Daemon:
+def daemon_of(state: Path) -> MpsDaemon:
     """The profiler's, as somebody who comes later finds it."""
-    return Daemon(daemon_folder(state, "profile", nvidia_smi.seen(0)), {})
+    return MpsDaemon(daemon_folder(state, "profile", nvidia_smi.find_gpu(0)), {})
 
 
 def starts_and_ends(programs: NvidiaPrograms) -> list[str]:
@@ -50,7 +50,7 @@ def test_the_daemon_has_folders_of_its_own_and_is_told_to_quit(
             assert share.memory_gib == 32.5
         assert "CUDA_MPS_PIPE_DIRECTORY" not in driver.whole().environment
     assert starts_and_ends(programs) == ["start", "quit"]
-    assert not exists(number)
+    assert not is_running(number)
     assert not daemon_of(state).pipes.exists()
     assert driver.reconfigured == []
 
@@ -67,11 +67,11 @@ def test_one_of_several_gpus_is_named_by_its_uuid(programs: NvidiaPrograms) -> N
 
 def test_a_daemon_that_does_not_go_is_ended(programs: NvidiaPrograms, state: Path) -> None:
     programs.mps(obeys=False)
-    driver = Mps(nvidia_smi.seen(0), H200, end_s=0.3)
+    driver = Mps(nvidia_smi.find_gpu(0), H200, end_s=0.3)
     with driver.opened():
         number = daemon_of(state).running()
         assert number is not None
-    assert not exists(number)
+    assert not is_running(number)
 
 
 @pytest.mark.usefixtures("programs")
@@ -82,7 +82,7 @@ def test_the_daemon_goes_whatever_happens(state: Path) -> None:
 
 
 def test_what_a_killed_run_left_is_ended_by_the_next(programs: NvidiaPrograms, state: Path) -> None:
-    others = MpsDriver.found(0, state)
+    others = MpsDriver.open(0, state)
     share = others.create(Place(4, "3g.71gb"))
     run = subprocess.Popen(
         [sys.executable, "-m", "profiling.killed", "mps", "16"], stdout=subprocess.PIPE
@@ -95,7 +95,7 @@ def test_what_a_killed_run_left_is_ended_by_the_next(programs: NvidiaPrograms, s
     left = daemon_of(state).running()
     assert left is not None
     with Mps.found(0).opened():
-        assert not exists(left)
+        assert not is_running(left)
         assert daemon_of(state).running() not in (None, left)
         assert others.daemon.running() is not None
     assert daemon_of(state).running() is None

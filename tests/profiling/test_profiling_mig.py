@@ -14,13 +14,12 @@ import pytest
 
 from migrator.core.catalogue import board
 from migrator.core.errors import GpuError, InputError
-from migrator.gpu.change import BlockedError
-from migrator.gpu.driver import RefusedError
+from migrator.gpu.drivers.base import RefusedError
+from migrator.gpu.drivers.mig import FAKE_NVML, open_mig
 from migrator.gpu.fake_nvml import FakeNvml, FaultKind
-from migrator.gpu.journal import Journal
-from migrator.gpu.mig import FAKE_NVML, opened
-from migrator.gpu.partitioner import Partitioner
-from migrator.gpu.survey import journal_path
+from migrator.gpu.journal.journal import Journal, journal_path
+from migrator.gpu.partition.partitioner import Partitioner
+from migrator.gpu.partition.steps import BlockedError
 from migrator.profiling import workers
 from migrator.profiling.drivers import driver as driver_called
 from migrator.profiling.measurements import Study, measurements
@@ -64,7 +63,7 @@ def test_a_share_is_an_instance_of_its_size(machine: Machine, state: Path) -> No
             assert share.environment["CUDA_VISIBLE_DEVICES"] == made.uuid
             assert (share.sms, share.memory_gib) == (42, 19.5)
             with (
-                opened(0, boot_id=fake.boot_id) as board_driver,
+                open_mig(0, boot_id=fake.boot_id) as board_driver,
                 Journal(journal_path(state)) as journal,
             ):
                 assert Partitioner(board_driver, journal).owners() == {made.place: "profile"}

@@ -13,10 +13,9 @@ from support.outcomes import run
 
 from migrator.core.comparison import Row, summarise
 from migrator.core.errors import InputError, MigratorError
-from migrator.report.comparison_figure import check_comparison_path, draw_comparison
-from migrator.report.comparison_report import comparison_page
-from migrator.report.page import Bars, HeatMap, Page, Table
-from migrator.report.plan_palette import shades
+from migrator.report.comparison import comparison_page, draw_comparison
+from migrator.report.html_page import check_figure_path
+from migrator.report.page import Bars, HeatMap, Page, Table, shades
 
 
 def compared(policies: int = 2, scenarios: int = 2, seeds: int = 2) -> tuple[Row, ...]:
@@ -131,7 +130,7 @@ def test_png_grows_with_what_it_shows_and_takes_any_name(tmp_path: Path) -> None
 @pytest.mark.parametrize("name", ["out.pdf", "out"])
 def test_another_suffix_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match=r"--figure.*\.html or \.png"):
-        check_comparison_path(tmp_path / name)
+        check_figure_path(tmp_path / name)
     with pytest.raises(InputError, match=r"--out.*\.html or \.png"):
         draw_comparison(compared(), tmp_path / name, "--out")
 
@@ -147,7 +146,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         path.write_bytes(b"half a figure")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("migrator.report.comparison_png.write", break_off)
+    monkeypatch.setattr("migrator.report.png.write", break_off)
     with pytest.raises(KeyboardInterrupt):
         draw_comparison(compared(), tmp_path / "out.png")
     assert list(tmp_path.iterdir()) == []
@@ -156,8 +155,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_missing_matplotlib_is_named_with_its_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("comparison_png", "plan_png"):
-        monkeypatch.delitem(sys.modules, f"migrator.report.{module}", raising=False)
+    monkeypatch.delitem(sys.modules, "migrator.report.png", raising=False)
     for name in {"matplotlib", *sys.modules}:
         if name.partition(".")[0] == "matplotlib":
             monkeypatch.setitem(sys.modules, name, None)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.scenarios import H200, serves, share, trains
 
 from migrator.core.share import Holding, Share
-from migrator.records.held_blocks import Block, held_blocks, planned_blocks
+from migrator.records.blocks import Block, held_blocks, planned_blocks
 from migrator.records.rows import PlanRecord, WindowRecord
 
 HOLDINGS: tuple[Holding, ...] = (

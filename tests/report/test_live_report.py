@@ -11,25 +11,35 @@ from support.html import ParsedPage
 from support.live_records import PARTS_S, RETRAINED_S, WINDOW_S, Made, write_run
 
 from migrator.core.catalogue import board
+from migrator.records.runs import RecordedRun, recorded_run
 from migrator.records.store import read_records
-from migrator.records.views import LiveRun, live_run
-from migrator.report.live_charts import MOST_STARTS, starts_chart, version_chart
-from migrator.report.live_report import MOST_WINDOWS, live_page
-from migrator.report.page import Areas, Bars, Block, Lines, Page, Paint, Slices, Table
-from migrator.report.page_charts import figure_of, legend_of
-from migrator.report.page_html import page_text
+from migrator.report.html_page import page_text
+from migrator.report.page import (
+    Areas,
+    Bars,
+    Block,
+    Lines,
+    Page,
+    Paint,
+    Slices,
+    Table,
+    legend_of,
+)
+from migrator.report.plotly_charts import figure_of
+from migrator.report.run_charts import MOST_STARTS, starts_chart, version_chart
+from migrator.report.run_page import MOST_WINDOWS, run_page
 
 A100 = board("A100-40GB")
 B = TypeVar("B", Bars, Lines, Areas, Slices, Table)
 
 
-def made(folder: Path, how: Made | None = None) -> LiveRun:
+def made(folder: Path, how: Made | None = None) -> RecordedRun:
     path = folder / "quick" / "records.db"
-    return live_run(read_records(path, write_run(path, how or Made(began_s=1000.0))))
+    return recorded_run(read_records(path, write_run(path, how or Made(began_s=1000.0))))
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> LiveRun:
+def run(tmp_path: Path) -> RecordedRun:
     return made(tmp_path)
 
 
@@ -39,8 +49,8 @@ def blocks(page: Page, kind: type[B], title: str = "") -> list[B]:
     return [e for e in named if (e.caption if isinstance(e, Table) else e.title).startswith(title)]
 
 
-def test_the_page_has_all_its_parts(run: LiveRun) -> None:
-    page = live_page(run, A100)
+def test_the_page_has_all_its_parts(run: RecordedRun) -> None:
+    page = run_page([run], A100)
     assert [each.title for each in page.sections] == [
         *("Result", "Windows", "Planned and held", "Requests", "Models", "Starts", "Events")
     ]
@@ -49,8 +59,8 @@ def test_the_page_has_all_its_parts(run: LiveRun) -> None:
     assert page.sections[0].paragraphs[0].startswith("2,661 of 3,600 requests")
 
 
-def test_planned_and_held_stand_one_above_the_other(run: LiveRun) -> None:
-    titles = [each.title for each in blocks(live_page(run, A100), Slices)]
+def test_planned_and_held_stand_one_above_the_other(run: RecordedRun) -> None:
+    titles = [each.title for each in blocks(run_page([run], A100), Slices)]
     assert titles == [
         *("Window 0: planned at its beginning", "Window 0: held"),
         *("Window 1: planned at its beginning", "Window 1: held"),
@@ -58,13 +68,9 @@ def test_planned_and_held_stand_one_above_the_other(run: LiveRun) -> None:
     ]
 
 
-def test_what_was_held_is_drawn_state_by_state(run: LiveRun) -> None:
-    (held,) = blocks(live_page(run, A100), Slices, "Window 1: held")
-    slabs = {
-        (held.keys[each.key][0], each.from_s, each.until_s)
-        for each in held.slabs
-        if each.start == 4
-    }
+def test_what_was_held_is_drawn_state_by_state(run: RecordedRun) -> None:
+    (held,) = blocks(run_page([run], A100), Slices, "Window 1: held")
+    slabs = {(each.name, each.from_s, each.until_s) for each in held.slabs if each.start == 4}
     assert slabs == {
         ("cameras", 0.0, 2.0),
         ("cameras, draining", 2.0, 3.0),
@@ -79,13 +85,13 @@ def test_what_was_held_is_drawn_state_by_state(run: LiveRun) -> None:
     assert looks["cameras, warming"].light
     assert looks["unused"] == Paint(None, light=True)
     assert {each.width for each in held.slabs if each.start == 0} == {4}
-    first = blocks(live_page(run, A100), Slices, "Window 0: held")[0]
+    first = blocks(run_page([run], A100), Slices, "Window 0: held")[0]
     assert "being created" in dict(first.keys)
 
 
-def test_the_plan_is_drawn_with_its_retraining_and_cold_starts(run: LiveRun) -> None:
-    (plan,) = blocks(live_page(run, A100), Slices, "Window 1: planned")
-    spans = {plan.keys[e.key][0]: (e.from_s, e.until_s) for e in plan.slabs if e.start == 4}
+def test_the_plan_is_drawn_with_its_retraining_and_cold_starts(run: RecordedRun) -> None:
+    (plan,) = blocks(run_page([run], A100), Slices, "Window 1: planned")
+    spans = {e.name: (e.from_s, e.until_s) for e in plan.slabs if e.start == 4}
     assert spans["photos, retraining"] == (2.0, 12.0)
     # cameras is cold for as long as a start took: created and warmed
     cold_s = PARTS_S["create_s"] + PARTS_S["warm_s"]
@@ -93,13 +99,13 @@ def test_the_plan_is_drawn_with_its_retraining_and_cold_starts(run: LiveRun) -> 
 
 
 def test_a_policy_without_plans_has_only_what_was_held(tmp_path: Path) -> None:
-    page = live_page(made(tmp_path, Made(policy="static-4-3", began_s=0.0)), A100)
+    page = run_page([made(tmp_path, Made(policy="static-4-3", began_s=0.0))], A100)
     assert all(each.title.endswith("held") for each in blocks(page, Slices))
-    assert not blocks(page, Bars, "Goodput promised")
+    assert not blocks(page, Bars, "Goodput predicted")
 
 
-def test_requests_are_split_by_what_became_of_them(run: LiveRun) -> None:
-    page = live_page(run, A100)
+def test_requests_are_split_by_what_became_of_them(run: RecordedRun) -> None:
+    page = run_page([run], A100)
     (photos,) = blocks(page, Bars, "photos: what became")
     parts = {each.name: each.values for each in photos.series}
     assert list(parts["goodput"]) == pytest.approx([816.9, 1050.3, 0.0])
@@ -112,8 +118,8 @@ def test_requests_are_split_by_what_became_of_them(run: LiveRun) -> None:
     assert sums == [pytest.approx(1200), pytest.approx(1200), pytest.approx(600)]
 
 
-def test_arrivals_stand_against_the_forecast_and_its_band(run: LiveRun) -> None:
-    page = live_page(run, A100)
+def test_arrivals_stand_against_the_forecast_and_its_band(run: RecordedRun) -> None:
+    page = run_page([run], A100)
     (lines,) = blocks(page, Lines, "photos: arrivals")
     values = {each.name: each.values for each in lines.series}
     assert values["received"] == (60.0,) * 50
@@ -124,8 +130,8 @@ def test_arrivals_stand_against_the_forecast_and_its_band(run: LiveRun) -> None:
     assert [each.values[0] for each in areas.series] == [57.0, 2.0, 1.0]
 
 
-def test_the_forecast_is_drawn_as_a_band_with_one_key(run: LiveRun) -> None:
-    (lines,) = blocks(live_page(run, A100), Lines, "photos: arrivals")
+def test_the_forecast_is_drawn_as_a_band_with_one_key(run: RecordedRun) -> None:
+    (lines,) = blocks(run_page([run], A100), Lines, "photos: arrivals")
     low, high, received, mean = figure_of(lines)["data"]
     assert (high["fill"], low["line"]["width"], high["line"]["width"]) == ("tonexty", 0, 0)
     assert all("fill" not in each for each in (low, received, mean))
@@ -133,17 +139,17 @@ def test_the_forecast_is_drawn_as_a_band_with_one_key(run: LiveRun) -> None:
     assert names == ["forecast, 10% to 90%", "received", "forecast, mean"]
 
 
-def test_seconds_that_nobody_judged_are_not_drawn_as_lost(run: LiveRun) -> None:
+def test_seconds_that_nobody_judged_are_not_drawn_as_lost(run: RecordedRun) -> None:
     unknown = tuple(replace(each, in_time=None) for each in run.records.seconds)
-    page = live_page(live_run(replace(run.records, seconds=unknown)), A100)
+    page = run_page([recorded_run(replace(run.records, seconds=unknown))], A100)
     assert not blocks(page, Areas, "photos: in time")
     assert blocks(page, Lines, "photos: arrivals")
 
 
-def test_wrong_and_failed_answers_of_a_second_are_drawn(run: LiveRun) -> None:
+def test_wrong_and_failed_answers_of_a_second_are_drawn(run: RecordedRun) -> None:
     first, *rest = run.records.seconds
     first = replace(first, wrong=7.0, failed=4)
-    page = live_page(live_run(replace(run.records, seconds=(first, *rest))), A100)
+    page = run_page([recorded_run(replace(run.records, seconds=(first, *rest)))], A100)
     (areas,) = blocks(page, Areas, f"{first.tenant}: in time")
     parts = {each.name: each.values[0] for each in areas.series}
     assert parts["in time, expected to be wrong"] == 7.0
@@ -151,19 +157,19 @@ def test_wrong_and_failed_answers_of_a_second_are_drawn(run: LiveRun) -> None:
     assert parts["in time"] == (first.in_time or 0) - 7.0
 
 
-def test_old_seconds_that_are_counted_together_are_drawn_per_second(run: LiveRun) -> None:
+def test_old_seconds_that_are_counted_together_are_drawn_per_second(run: RecordedRun) -> None:
     first = next(each for each in run.records.seconds if each.tenant == "photos")
     thinned = replace(first, received=600, span_s=10)
     rest = tuple(e for e in run.records.seconds if e.tenant != "photos" or e.second >= 10)
     records = replace(run.records, seconds=(thinned, *rest))
-    (lines,) = blocks(live_page(live_run(records), A100), Lines, "photos: arrivals")
+    (lines,) = blocks(run_page([recorded_run(records)], A100), Lines, "photos: arrivals")
     assert lines.at[:2] == (0.0, 10.0)
     (received,) = [each for each in lines.series if each.name == "received"]
     assert received.values[:2] == (60.0, 60.0)
 
 
-def test_accuracy_jumps_where_a_model_takes_over(run: LiveRun) -> None:
-    page = live_page(run, A100)
+def test_accuracy_jumps_where_a_model_takes_over(run: RecordedRun) -> None:
+    page = run_page([run], A100)
     (accuracy,) = blocks(page, Lines, "Accuracy")
     assert accuracy.at == (0.0, WINDOW_S, WINDOW_S + RETRAINED_S)
     values = {each.name: each.values for each in accuracy.series}
@@ -176,12 +182,12 @@ def test_accuracy_jumps_where_a_model_takes_over(run: LiveRun) -> None:
         ("photos", "2", "90.0%", "adopted"),
         ("cameras", "-", "50.0%", "refused"),
     ]
-    assert version_chart(live_run(replace(run.records, versions=()))) is None
+    assert version_chart(recorded_run(replace(run.records, versions=()))) is None
 
 
-def test_every_start_is_told_by_its_parts(run: LiveRun) -> None:
-    page = live_page(run, A100)
-    (bars,) = blocks(page, Bars, "What every start")
+def test_every_start_is_told_by_its_parts(run: RecordedRun) -> None:
+    page = run_page([run], A100)
+    (bars,) = blocks(page, Bars, "Duration of every start")
     assert bars.categories == (
         "before: cameras 2g@4",
         "before: photos 3g@0",
@@ -193,15 +199,17 @@ def test_every_start_is_told_by_its_parts(run: LiveRun) -> None:
     assert parts["instance created"] == 0.4
     assert parts["everything else"] == pytest.approx(0.12)
     many = replace(run.records, units=run.records.units * MOST_STARTS)
-    drawn = starts_chart(live_run(many))
+    drawn = starts_chart(recorded_run(many))
     assert drawn is not None
     assert len(drawn.categories) == MOST_STARTS
 
 
-def test_only_the_last_windows_are_drawn(run: LiveRun) -> None:
+def test_only_the_last_windows_are_drawn(run: RecordedRun) -> None:
     last = run.records.windows[-1]
     more = tuple(replace(last, window=n, began_s=1000 + 20.0 * n) for n in range(3, 14))
-    page = live_page(live_run(replace(run.records, windows=(*run.records.windows, *more))), A100)
+    page = run_page(
+        [recorded_run(replace(run.records, windows=(*run.records.windows, *more)))], A100
+    )
     held = [each.title for each in blocks(page, Slices) if each.title.endswith("held")]
     assert held == [f"Window {number}: held" for number in range(2, 14)]
     assert f"The last {MOST_WINDOWS} of 14 windows are drawn." in page.sections[2].paragraphs
@@ -210,43 +218,42 @@ def test_only_the_last_windows_are_drawn(run: LiveRun) -> None:
 def test_two_runs_stand_side_by_side(tmp_path: Path) -> None:
     ours = made(tmp_path, Made(began_s=0.0))
     theirs = made(tmp_path, Made(policy="static-4-3", late=40, ended_windows=1, began_s=0.0))
-    page = live_page(ours, A100, theirs)
-    assert page.sections[1].title == "Side by side"
+    page = run_page([ours], A100, [theirs])
     (goodput,) = blocks(page, Bars, "Goodput by window")
     assert [each.name for each in goodput.series] == ["migrator", "static-4-3"]
     # 1,800 received, 46 dropped or failed and 5 * 40 late of each tenant, 70% correct
     first, second = goodput.series[1].values
     assert first == pytest.approx(0.7 * (1800 - 46 - 400))
     assert second is None
-    totals = blocks(page, Table, "All windows that have ended")[1]
+    totals = blocks(page, Table, "All windows that have ended")[0]
     assert [row[:3] for row in totals.rows] == [
         ("migrator", "2", "3,600"),
         ("static-4-3", "1", "1,800"),
     ]
     assert totals.highlights == {(0, 4)}
     assert blocks(page, Bars, "Goodput share by window")[0].categories == ("0", "1")
-    assert "static-4-3 948 of 1,800" in page.sections[1].paragraphs[0]
+    assert "above that of static-4-3" in page.sections[0].paragraphs[1]
 
 
 def test_runs_of_one_policy_are_told_apart(tmp_path: Path) -> None:
     first, second = made(tmp_path), made(tmp_path)
-    (goodput,) = blocks(live_page(second, A100, first), Bars, "Goodput by window")
+    (goodput,) = blocks(run_page([second], A100, [first]), Bars, "Goodput by window")
     assert [each.name for each in goodput.series] == ["migrator, run 2", "migrator, run 1"]
 
 
-def test_a_run_of_nothing_is_still_a_page(run: LiveRun) -> None:
+def test_a_run_of_nothing_is_still_a_page(run: RecordedRun) -> None:
     nothing = replace(
         run.records, windows=(), tenant_windows=(), seconds=(), units=(), versions=(), events=()
     )
-    empty = live_run(nothing)
-    for page in (live_page(empty, A100), live_page(empty, A100, empty)):
-        assert "No request came" in page.sections[0].paragraphs[0]
+    empty = recorded_run(nothing)
+    for page in (run_page([empty], A100), run_page([empty], A100, [empty])):
+        assert "No request arrived" in page.sections[0].paragraphs[0]
         assert ParsedPage(page_text(page, "")).tags["h1"] == 1
 
 
-def test_the_page_is_well_formed_whatever_is_said(run: LiveRun) -> None:
+def test_the_page_is_well_formed_whatever_is_said(run: RecordedRun) -> None:
     event = replace(run.records.events[0], words="<b>& </script>")
     records = replace(run.records, events=(event,))
-    found = ParsedPage(page_text(live_page(live_run(records), A100), "/* plotly */"))
+    found = ParsedPage(page_text(run_page([recorded_run(records)], A100), "/* plotly */"))
     assert found.tags["figure"] == found.tags["details"]
     assert "<b>& </script>" in found.words

@@ -10,19 +10,21 @@ from support.live_records import Made, write_run
 
 from migrator.core.catalogue import board
 from migrator.records.rows import ActionRecord, EventRecord
+from migrator.records.runs import read_recorded_run, recorded_run
 from migrator.records.standing import (
-    Found,
-    Life,
+    DaemonProbe,
+    DaemonState,
+    RecentRows,
     Standing,
     UnitStanding,
-    address,
+    daemon_url,
+    read_recent,
     standing,
 )
-from migrator.records.store import read_records
-from migrator.records.views import NOTHING, Counted, LiveRun, live_run
-from migrator.report.live_json import status_json
-from migrator.report.live_slices import drawn_units
-from migrator.report.live_text import status_text, windows_text
+from migrator.report.run_json import status_json
+from migrator.report.run_text import status_text, windows_text
+from migrator.report.slices import current_slabs
+from migrator.report.terminal import slices_text
 
 A100 = board("A100-40GB")
 TOLD = {
@@ -53,18 +55,18 @@ ANSWER = {
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> LiveRun:
+def run(tmp_path: Path) -> RecentRows:
     path = tmp_path / "quick" / "records.db"
     write_run(path, Made(began_s=1000.0, url="http://127.0.0.1:8600"))
-    return live_run(read_records(path))
+    return read_recent(path, totals=True)
 
 
-def stands(run: LiveRun, life: Life, answer: dict[str, object] | None = None) -> Standing:
-    return standing(run, Found(life, "it is silent", answer), now_s=1047.5)
+def stands(run: RecentRows, life: DaemonState, answer: dict[str, object] | None = None) -> Standing:
+    return standing(run, DaemonProbe(life, "it is silent", answer), now_s=1047.5)
 
 
-def test_a_daemons_own_words_come_first(run: LiveRun) -> None:
-    text = status_text(stands(run, Life.RUNNING, ANSWER), A100)
+def test_a_daemons_own_words_come_first(run: RecentRows) -> None:
+    text = status_text(stands(run, DaemonState.RUNNING, ANSWER), A100)
     assert "at http://127.0.0.1:8600" in text
     assert "window 7, slot 5 of 20" in text
     lines = [line.split() for line in text.splitlines()]
@@ -86,33 +88,34 @@ def test_a_daemons_own_words_come_first(run: LiveRun) -> None:
         ({}, None),
     ],
 )
-def test_where_a_daemon_listens(run: LiveRun, about: dict[str, object], url: str | None) -> None:
-    assert address(replace(run.records.run, about=about)) == url
+def test_where_a_daemon_listens(run: RecentRows, about: dict[str, object], url: str | None) -> None:
+    assert daemon_url(replace(run.run, about=about)) == url
 
 
-def test_a_silent_daemon_is_told_from_its_records(run: LiveRun) -> None:
-    text = status_text(stands(run, Life.SILENT), A100)
-    assert "is there, but it is silent" in text
+def test_a_silent_daemon_is_told_from_its_records(run: RecentRows) -> None:
+    text = status_text(stands(run, DaemonState.SILENT), A100)
+    assert "exists, but it is silent" in text
     assert "window 2, slot 8 of 20" in text
 
 
-def test_what_an_operator_did_is_told_as_the_daemon_has_it(run: LiveRun) -> None:
+def test_what_an_operator_did_is_told_as_the_daemon_has_it(run: RecentRows) -> None:
     drained = {"tenants": {"photos": TOLD | {"drained": True}}, "paused": True}
-    text = status_text(stands(run, Life.RUNNING, ANSWER | drained), A100)
-    assert "paused: nothing is changed for a plan; `migrator admin resume`" in text
+    text = status_text(stands(run, DaemonState.RUNNING, ANSWER | drained), A100)
+    assert "paused: plans change nothing; `migrator admin resume`" in text
     assert "drained: photos; `migrator admin undrain TENANT`" in text
-    told = status_json(stands(run, Life.RUNNING, ANSWER | drained))
+    told = status_json(stands(run, DaemonState.RUNNING, ANSWER | drained))
     assert told["paused"] is True
-    plain = status_text(stands(run, Life.RUNNING, ANSWER), A100)
+    plain = status_text(stands(run, DaemonState.RUNNING, ANSWER), A100)
     assert "paused" not in plain
     assert "drained" not in plain
 
 
 @pytest.mark.parametrize(
-    ("life", "paused"), [(Life.SILENT, True), (Life.ENDED, False), (Life.KILLED, False)]
+    ("life", "paused"),
+    [(DaemonState.SILENT, True), (DaemonState.ENDED, False), (DaemonState.KILLED, False)],
 )
 def test_what_an_operator_did_is_known_from_the_records(
-    run: LiveRun, life: Life, paused: bool
+    run: RecentRows, life: DaemonState, paused: bool
 ) -> None:
     actions = (
         ActionRecord(1010.0, "drain", "cameras", "cli", "done", ""),
@@ -121,44 +124,44 @@ def test_what_an_operator_did_is_known_from_the_records(
         ActionRecord(1013.0, "drain", "photos", "cli", "done", ""),
         ActionRecord(1014.0, "undrain", "photos", "cli", "done", ""),
     )
-    stood = stands(live_run(replace(run.records, actions=actions)), life)
+    stood = stands(replace(run, actions=actions), life)
     assert stood.paused is paused
     assert [each.name for each in stood.tenants if each.drained] == ["cameras"]
 
 
-def test_events_cannot_command_the_terminal(run: LiveRun) -> None:
+def test_events_cannot_command_the_terminal(run: RecentRows) -> None:
     event = EventRecord(1047.0, "model", "photos: it raised\x1b]0;mine\x07\x9b2J\nand more")
-    odd = live_run(replace(run.records, events=(event,)))
-    text = status_text(stands(odd, Life.SILENT), A100)
+    odd = replace(run, events=(event,))
+    text = status_text(stands(odd, DaemonState.SILENT), A100)
     assert "photos: it raised?]0;mine??2J and more" in text
 
 
-def test_a_daemon_without_any_window_is_starting(run: LiveRun) -> None:
-    early = live_run(replace(run.records, windows=(), tenant_windows=(), seconds=(), units=()))
-    assert "is starting; it is silent" in status_text(stands(early, Life.SILENT), A100)
+def test_a_daemon_without_any_window_is_starting(run: RecentRows) -> None:
+    early = replace(run, window=None, tenants=(), seconds=(), units=())
+    assert "is starting; it is silent" in status_text(stands(early, DaemonState.SILENT), A100)
 
 
-def test_what_a_killed_daemon_left_has_no_slot(run: LiveRun) -> None:
-    stood = stands(run, Life.KILLED)
+def test_what_a_killed_daemon_left_has_no_slot(run: RecentRows) -> None:
+    stood = stands(run, DaemonState.KILLED)
     assert (stood.window, stood.slot) == (2, None)
-    assert "what was last written down" in status_text(stood, A100)
+    assert "as last recorded" in status_text(stood, A100)
 
 
-def test_a_retraining_is_known_from_the_units_too(run: LiveRun) -> None:
-    trains = replace(run.records.units[0], tenant="cameras", state="training", to_s=None)
-    records = replace(run.records, units=(*run.records.units, trains))
-    cameras = standing(live_run(records), Found(Life.SILENT), 1047.5).tenants[0]
+def test_a_retraining_is_known_from_the_units_too(run: RecentRows) -> None:
+    trains = replace(run.units[0], tenant="cameras", state="training", to_s=None)
+    rows = replace(run, units=(*run.units, trains))
+    cameras = standing(rows, DaemonProbe(DaemonState.SILENT), 1047.5).tenants[0]
     assert (cameras.name, cameras.retraining, cameras.progress) == ("cameras", "running", None)
 
 
 @pytest.mark.parametrize("tenant", ["t", "a-tenant-with-quite-a-long-name"])
 def test_the_drawing_fits_every_size_and_name(tenant: str) -> None:
     units = [
-        UnitStanding(0, 4, "ready", f"{tenant}/inference", None),
-        UnitStanding(4, 2, "warming", f"{tenant}/inference", None),
-        UnitStanding(6, 1, "idle", None, None),
+        UnitStanding(0, 4, tenant, "inference", "ready"),
+        UnitStanding(4, 2, tenant, "inference", "warming"),
+        UnitStanding(6, 1, None, "", "idle"),
     ]
-    numbers, row = drawn_units(A100, units).splitlines()
+    numbers, row = slices_text(current_slabs(units, A100), A100.memory_slices).splitlines()
     assert len(row) <= 100
     assert numbers.split() == ["slice", *map(str, range(8))]
     columns = (len(row) - 6) // 8
@@ -169,14 +172,8 @@ def test_the_drawing_fits_every_size_and_name(tenant: str) -> None:
     assert all(size in row for size in (" 4g", " 2g", " 1g"))
 
 
-def test_a_run_without_windows_says_so(run: LiveRun) -> None:
-    records = replace(run.records, windows=(), tenant_windows=())
-    assert "no window yet" in windows_text(live_run(records))
-
-
-def test_sums_know_what_nobody_has_judged() -> None:
-    judged = Counted(10, 8, 1, 1, 0, 6.0, 1)
-    assert (judged + NOTHING) == judged
-    whole = judged + Counted(5, 5)
-    assert (whole.received, whole.goodput, whole.wrong, whole.share) == (15, None, None, None)
-    assert Counted(10, 7, 1, 0, 1).unanswered == 1
+def test_a_run_without_windows_says_so(tmp_path: Path) -> None:
+    write_run(tmp_path / "quick" / "records.db")
+    records = read_recorded_run(tmp_path / "quick" / "records.db").records
+    empty = recorded_run(replace(records, windows=(), tenant_windows=()))
+    assert "no window yet" in windows_text(empty)

@@ -8,11 +8,9 @@ from pathlib import Path
 
 from support.load_outcomes import load_outcome
 
-from migrator.report.load_json import load_json
-from migrator.report.load_report import load_page
-from migrator.report.load_text import load_table, versions_text
-from migrator.report.page_html import write_page
-from migrator.report.run_text import COLUMNS
+from migrator.report.html_page import write_page
+from migrator.report.load import load_json, load_page, load_table, versions_text
+from migrator.report.terminal import COLUMNS
 
 
 def test_the_table_has_a_line_for_every_window_and_tenant() -> None:

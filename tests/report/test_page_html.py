@@ -11,6 +11,7 @@ import pytest
 from support.html import ParsedPage
 
 from migrator.core.errors import InputError, MigratorError
+from migrator.report.html_page import check_page_path, page_text, write_page
 from migrator.report.page import (
     Areas,
     Axis,
@@ -26,11 +27,12 @@ from migrator.report.page import (
     Slab,
     Slices,
     Table,
+    Use,
     anchor_of,
+    legend_of,
     paint_of,
 )
-from migrator.report.page_charts import figure_of, height_of, legend_of
-from migrator.report.page_html import check_page_path, page_text, write_page
+from migrator.report.plotly_charts import figure_of, height_of
 
 SHARE = Axis("goodput share", share=True)
 EVIL = "</script><b>%{x} & `co`"
@@ -68,12 +70,12 @@ SLICES = Slices(
     "Slices",
     8,
     10.0,
+    ("bert",),
     (
-        ("bert", Paint(0)),
-        ("bert, retraining", Paint(0, hatched=True)),
-        ("unused", Paint(None, True)),
+        Slab("bert", Use.SERVING, "3g", 0, 4, 0.0, 5.5),
+        Slab("bert", Use.RETRAINING, "1g", 4, 1, 5.5, 10.0),
+        Slab(None, Use.UNUSED, "1g", 5, 1, 0.0, 10.0),
     ),
-    (Slab(0, "3g", 0, 4, 0.0, 5.5), Slab(1, "1g", 4, 1, 5.5, 10.0)),
     ((5.5, 4.5),),
 )
 CHARTS: tuple[Chart, ...] = (BARS, RANKING, STACK, LINES, STEPS, AREAS, HEAT, SLICES)
@@ -212,7 +214,7 @@ def test_steps_hold_until_the_end_and_expectations_lie_on_top() -> None:
 
 
 def test_slabs_lie_on_their_slices() -> None:
-    serving, retraining, marks = figure_of(SLICES)["data"]
+    serving, retraining, _, marks = figure_of(SLICES)["data"]
     assert (serving["base"], serving["x"], serving["y"], serving["text"]) == (
         [0.0],
         [5.5],

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.report.page import Areas, Axis, HeatMap, Lines, Paint, Series, Slab, Slices
-from migrator.report.page_numbers import axis_text, numbers_of, summary_of, value_text
+from migrator.report.chart_tables import axis_text, numbers_of, summary_of, value_text
+from migrator.report.page import Areas, Axis, HeatMap, Lines, Series, Slab, Slices, Use
 
 TIME, PERCENT = Axis("time", "s"), Axis("share of the SMs", "%")
 
@@ -67,13 +67,16 @@ def test_heat_maps_are_tabulated_as_they_are() -> None:
 
 
 def test_slices_are_tabulated_by_slab() -> None:
-    slabs = (Slab(0, "3g", 0, 4, 0.0, 5.5), Slab(0, "1g", 4, 1, 0.0, 10.0))
-    chart = Slices("S", 8, 10.0, (("bert", Paint(0)),), slabs)
+    slabs = (
+        Slab("bert", Use.SERVING, "3g", 0, 4, 0.0, 5.5),
+        Slab("bert", Use.SERVING, "1g", 4, 1, 0.0, 10.0),
+    )
+    chart = Slices("S", 8, 10.0, ("bert",), slabs)
     assert numbers_of(chart).rows == (
         ("bert", "3g", "0 to 3", "0", "5.5"),
         ("bert", "1g", "4", "0", "10"),
     )
-    assert summary_of(chart) == "S: 8 memory slices over 10 s, 2 stretches of bert."
+    assert summary_of(chart) == "S: 8 memory slices over 10 s, 2 intervals of bert."
 
 
 def test_a_summary_names_at_most_eight_series() -> None:

@@ -17,11 +17,19 @@ from migrator.core.errors import InputError, MigratorError
 from migrator.core.instance import Instance, Task
 from migrator.core.plan import Allocation, Plan, Retraining
 from migrator.core.problem import Charge, Initial, Problem, Tenant
-from migrator.report.plan_blocks import Block, blocks_of, label_that_fits
-from migrator.report.plan_drawing import Key, drawing_of, headline, panel_range, verdict
-from migrator.report.plan_figure import check_figure_path, draw_plan
-from migrator.report.plan_palette import shades
-from migrator.report.plan_series import TenantSeries
+from migrator.report.html_page import check_figure_path
+from migrator.report.page import Lines, Slab, Slices, Use, legend_of, shades
+from migrator.report.plan_figure import (
+    TenantSeries,
+    draw_plan,
+    headline,
+    panel_range,
+    plan_charts,
+    plan_slices,
+    tenant_series,
+    verdict,
+)
+from migrator.report.plotly_charts import figure_of
 
 
 def held(start: int, gpcs: int, task: str | None) -> Instance:
@@ -72,7 +80,7 @@ def problem(
 
 
 def series(given: Problem, plan: Plan = PLAN, name: str = "bert") -> TenantSeries:
-    return next(each for each in drawing_of(given, plan).tenants if each.name == name)
+    return tenant_series(given, plan, plan_slices(given, plan), given.tenant(name))
 
 
 def serving(*slots: Sequence[tuple[int, int]]) -> Plan:
@@ -89,52 +97,46 @@ def alone(charge: Charge, slots: int, overhead_s: float = 0.5) -> Problem:
     return Problem(board("A100-40GB"), 1.0, slots, charge, (bert,))
 
 
-# Blocks
+# Slices
 
 
-def test_slots_of_the_same_instance_and_task_are_one_block() -> None:
-    found = [(b.start, b.width, b.profile, str(b.task), b.first, b.end) for b in blocks_of_plan()]
+def test_slots_of_the_same_instance_and_task_are_one_slab() -> None:
+    found = [(s.start, s.width, s.note, s.name, s.from_s, s.until_s) for s in slabs()]
     assert found == [
-        (0, 4, "3g.20gb", "bert/inference", 0, 2),
-        (4, 1, "1g.5gb", "vit/inference", 0, 6),
-        (0, 1, "1g.5gb", "bert/inference", 2, 5),
-        (2, 2, "2g.10gb", "bert/retraining", 2, 5),
-        (5, 1, "1g.5gb", "None", 2, 5),
-        (0, 4, "3g.20gb", "bert/inference", 5, 6),
+        (0, 4, "3g.20gb on slices 0-3", "bert", 0, 2),
+        (4, 1, "1g.5gb on slice 4", "vit", 0, 6),
+        (0, 1, "1g.5gb on slice 0", "bert", 2, 5),
+        (2, 2, "2g.10gb on slices 2-3", "bert, retraining", 2, 5),
+        (5, 1, "1g.5gb on slice 5", "unused", 2, 5),
+        (0, 4, "3g.20gb on slices 0-3", "bert", 5, 6),
     ]
 
 
-def blocks_of_plan(given: Problem | None = None) -> tuple[Block, ...]:
-    return blocks_of(given or problem(), PLAN)
+def slabs(given: Problem | None = None, plan: Plan = PLAN) -> tuple[Slab, ...]:
+    return plan_slices(given or problem(), plan).slabs
 
 
-def test_an_instance_that_changes_its_task_begins_a_new_block() -> None:
+def cold(given: Problem) -> list[tuple[float, float]]:
+    return [(s.from_s, s.until_s) for s in slabs(given) if s.use is Use.COLD]
+
+
+def test_an_instance_that_changes_its_task_begins_a_new_slab() -> None:
     slots = tuple(Allocation((held(0, 1, f"{name}/inference"),)) for name in ("bert", "vit"))
-    found = blocks_of(problem(), replace(PLAN, slots=slots))
-    assert [(str(b.task), b.first, b.end) for b in found] == [
-        ("bert/inference", 0, 1),
-        ("vit/inference", 1, 2),
-    ]
+    found = slabs(plan=replace(PLAN, slots=slots))
+    assert [(s.name, s.from_s, s.until_s) for s in found] == [("bert", 0, 1), ("vit", 1, 2)]
 
 
 def test_new_serving_instances_are_cold_under_survivors_but_no_longer_than_they_live() -> None:
-    found = blocks_of_plan(problem(Charge.SURVIVORS, overhead_s=1.5))
-    assert [b.cold_s for b in found] == [0.0, 0.0, 1.5, 0.0, 0.0, 1.0]
+    assert cold(problem(Charge.SURVIVORS, overhead_s=1.5)) == [(2.0, 3.5), (5.0, 6.0)]
 
 
 def test_what_is_held_before_the_window_is_warm_and_the_rest_is_cold() -> None:
     initial = Initial((held(4, 1, "vit/inference"), held(0, 3, "vit/inference")))
-    found = blocks_of_plan(problem(Charge.SURVIVORS, overhead_s=1.5, initial=initial))
-    assert [b.cold_s for b in found[:2]] == [1.5, 0.0]
+    assert cold(problem(Charge.SURVIVORS, overhead_s=1.5, initial=initial))[0] == (0.0, 1.5)
 
 
 def test_nothing_is_cold_under_paper() -> None:
-    assert not any(b.cold_s for b in blocks_of_plan(problem(initial=Initial())))
-
-
-@pytest.mark.parametrize(("room", "text"), [(8, "3g bert"), (7, "3g"), (3, "3g"), (2, "")])
-def test_a_label_is_as_long_as_its_block_allows(room: float, text: str) -> None:
-    assert label_that_fits(blocks_of_plan()[0], room) == text
+    assert not cold(problem(initial=Initial()))
 
 
 # Series
@@ -149,7 +151,7 @@ def test_paper_charges_the_slot_in_which_the_multiset_changes() -> None:
 
 
 def test_the_series_add_up_to_the_goodput_of_the_plan() -> None:
-    total = sum(each.goodput.sum() for each in drawing_of(problem(), PLAN).tenants)
+    total = sum(series(problem(), name=each).goodput.sum() for each in ("bert", "vit"))
     assert total == pytest.approx(PLAN.goodput)
 
 
@@ -253,11 +255,14 @@ def test_a_panel_is_scaled_by_its_arrivals() -> None:
     assert panel_range(silent) == pytest.approx((0, 1.06))
 
 
-def test_the_legend_explains_only_what_the_picture_has() -> None:
-    shown = set(drawing_of(problem(Charge.SURVIVORS), PLAN).keys)
-    assert set(Key) - shown == {Key.BAND}
-    plain = set(drawing_of(alone(Charge.PAPER, 1), serving([(0, 4)])).keys)
-    assert plain == {Key.SERVING, Key.ARRIVALS, Key.CAPABILITY, Key.GOODPUT}
+def test_the_charts_show_changes_completions_and_every_series() -> None:
+    board_chart, bert, _ = plan_charts(problem(), PLAN)
+    assert isinstance(board_chart, Slices)
+    assert isinstance(bert, Lines)
+    assert board_chart.changes == (("bert", (2.0, 5.0)),)
+    assert board_chart.retrained == (("bert", 5.0),)
+    assert [name for name, *_ in legend_of(bert)] == ["goodput", "capability", "arrivals"]
+    assert bert.marks == (5.0,)
 
 
 def test_seven_tenants_have_seven_colours_with_legible_words() -> None:
@@ -294,7 +299,7 @@ def test_png_is_1600_pixels_wide_and_shows_every_tenant(tmp_path: Path, charge: 
     assert width == 1600
     assert height > 800
     pixels = np.rint(imread(tmp_path / "plan.png")[..., :3] * 255).astype(int)
-    for shade in drawing_of(problem(charge), PLAN).shades:
+    for shade in shades(2):
         colour = [int(shade.fill[at : at + 2], 16) for at in (1, 3, 5)]
         assert (pixels == colour).all(axis=2).sum() > 20_000
     assert [each.name for each in tmp_path.iterdir()] == ["plan.png"]
@@ -329,7 +334,7 @@ def test_html_needs_nothing_else_and_names_the_tenants(tmp_path: Path) -> None:
     draw_plan(problem(), PLAN, tmp_path / "plan.HTML")
     page = Page((tmp_path / "plan.HTML").read_text(encoding="utf-8"))
     assert page.fetched == []
-    library, figure = page.scripts
+    figure, library, _ = page.scripts
     assert "plotly.js" in library[:200]
     assert '"name":"bert"' in figure
     assert '"name":"vit"' in figure
@@ -341,34 +346,27 @@ def test_html_needs_nothing_else_and_names_the_tenants(tmp_path: Path) -> None:
 def test_html_figure_follows_plotlys_schema(charge: Charge) -> None:
     import plotly.graph_objects as go
 
-    from migrator.report.plan_html import figure_of
-
     scenarios = replace(problem(charge).tenants[1], received=((1.0,) * 6, (9.0,) * 6))
     given = replace(problem(charge), tenants=(problem(charge).tenants[0], scenarios))
-    figure = figure_of(drawing_of(given, PLAN))
-    assert len(go.Figure(data=figure["data"], layout=figure["layout"]).data) > 10
+    for chart in plan_charts(given, PLAN):
+        figure = figure_of(chart)
+        assert go.Figure(data=figure["data"], layout=figure["layout"]).data
 
 
-def test_html_tells_on_hover_what_a_block_is() -> None:
-    from migrator.report.plan_html import figure_of
-
-    data = figure_of(drawing_of(problem(Charge.SURVIVORS), PLAN))["data"]
+def test_html_tells_on_hover_what_a_slab_is() -> None:
+    data = figure_of(plan_charts(problem(Charge.SURVIVORS), PLAN)[0])["data"]
     texts = [text for trace in data for text in trace.get("hovertext", ())]
-    assert "<b>bert</b> inference<br>3g.20gb on slices 0-3<br>0-2 s" in texts
-    assert "<b>bert</b> retraining<br>2g.10gb on slices 2-3<br>2-5 s" in texts
-    assert "unused<br>1g.5gb on slice 5<br>2-5 s" in texts
-    cold = "<br>serves nothing in its first 0.5 s"
-    assert f"<b>bert</b> inference<br>1g.5gb on slice 0<br>2-5 s{cold}" in texts
+    assert "<b>bert</b><br>3g.20gb on slices 0-3<br>0-2 s" in texts
+    assert "<b>bert, retraining</b><br>2g.10gb on slices 2-3<br>2-5 s" in texts
+    assert "<b>unused</b><br>1g.5gb on slice 5<br>2-5 s" in texts
+    assert "<b>bert, cold start</b><br>1g.5gb on slice 0<br>2-2.5 s" in texts
 
 
-def test_html_has_as_many_traces_for_many_blocks_as_for_few() -> None:
-    from migrator.report.plan_html import figure_of
-
+def test_html_has_as_many_traces_for_many_slabs_as_for_few() -> None:
     few = serving([(0, 3)], [(0, 2)], *[[(0, 2)]] * 198)
     many = serving(*[[(0, 3)], [(0, 2)]] * 100)
     given = alone(Charge.SURVIVORS, 200)
-    assert len(blocks_of(given, many)) == 200
-    counts = [len(figure_of(drawing_of(given, each))["data"]) for each in (few, many)]
+    counts = [len(figure_of(plan_charts(given, each)[0])["data"]) for each in (few, many)]
     assert counts[0] == counts[1]
 
 
@@ -380,7 +378,7 @@ def test_any_tenant_name_can_be_drawn(tmp_path: Path, name: str, suffix: str) ->
     given = replace(alone(Charge.PAPER, 1), tenants=(tenant(name, [5.0]),))
     draw_plan(given, replace(PLAN, slots=slots, retrainings=()), path)
     if suffix == "html":
-        assert len(Page(path.read_text(encoding="utf-8")).scripts) == 2
+        assert len(Page(path.read_text(encoding="utf-8")).scripts) == 3
     else:
         assert path.stat().st_size > 10_000
 
@@ -417,7 +415,7 @@ def test_a_failure_half_way_leaves_the_old_figure_and_nothing_else(
         raise RuntimeError("broke off")
 
     (tmp_path / "plan.png").write_bytes(b"the old one")
-    monkeypatch.setattr("migrator.report.plan_png.write", break_off)
+    monkeypatch.setattr("migrator.report.png.write", break_off)
     with pytest.raises(RuntimeError, match="broke off"):
         draw_plan(problem(), PLAN, tmp_path / "plan.png")
     assert [each.name for each in tmp_path.iterdir()] == ["plan.png"]
@@ -428,7 +426,7 @@ def test_a_failure_half_way_leaves_the_old_figure_and_nothing_else(
 def test_a_missing_library_is_named_with_its_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, library: str
 ) -> None:
-    monkeypatch.delitem(sys.modules, f"migrator.report.plan_{suffix}", raising=False)
+    monkeypatch.delitem(sys.modules, "migrator.report.png", raising=False)
     for name in {library, *sys.modules}:
         if name.partition(".")[0] == library:
             monkeypatch.setitem(sys.modules, name, None)

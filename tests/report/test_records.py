@@ -16,6 +16,7 @@ from support.old_records import written_by_version_1
 from migrator.core.errors import InputError
 from migrator.records import store as records_module
 from migrator.records.rows import (
+    LAYOUT,
     ActionRecord,
     EventRecord,
     PlanRecord,
@@ -28,7 +29,6 @@ from migrator.records.rows import (
     WindowRecord,
 )
 from migrator.records.store import Records, read_records, read_runs
-from migrator.records.tables import LAYOUT
 
 WINDOW = WindowRecord(0, 10.0, "migrator", "auto", plan={"version": 1}, predicted_goodput=9.5)
 ROWS: tuple[Record, ...] = (

@@ -7,18 +7,31 @@ from dataclasses import replace
 import pytest
 from support.html import ParsedPage
 from support.outcomes import auto, run
+from support.scenarios import scenario, tenant
 
 from migrator.core.catalogue import board
 from migrator.core.outcome import RunOutcome
-from migrator.report.page import Areas, Bars, Lines, Note, Page, Slices, Table
-from migrator.report.page_html import page_text
-from migrator.report.run_report import MOST_WINDOWS, run_page
+from migrator.records.runs import RecordedRun
+from migrator.records.simulated import Simulated, simulated_run
+from migrator.report.html_page import page_text
+from migrator.report.page import Bars, Lines, Page, Section, Slices, Table, Use
+from migrator.report.run_page import MOST_WINDOWS, run_page
 
 H200 = board("H200-141GB")
 
 
+def recorded(outcome: RunOutcome) -> RecordedRun:
+    slots = len(outcome.windows[0].slots) if outcome.windows else 6
+    this = replace(
+        scenario(*(tenant(name, [1] * slots) for name in ("bert", "vit"))),
+        window_s=float(slots),
+        slot_s=1.0,
+    )
+    return simulated_run(Simulated(outcome, this, {"bert": 0.5, "vit": 0.5}))
+
+
 def report(*outcomes: RunOutcome) -> Page:
-    return run_page(outcomes, H200, 1.0)
+    return run_page([recorded(each) for each in outcomes], H200)
 
 
 def table(page: Page, caption: str) -> Table:
@@ -36,23 +49,25 @@ def test_the_tables_have_every_figure_of_the_outcome() -> None:
     page = report(outcome)
     tally = outcome.tally
     whole = table(page, "All windows")
-    assert column(whole, "goodput share") == [f"{tally.goodput_share:.1%}"]
-    assert column(whole, "while reconfiguring") == [f"{tally.while_reconfiguring}"]
-    assert column(whole, "reconfigurations") == ["6"]
-    assert column(whole, "planning (s)") == ["0.5"]
-    windows = table(page, "By window, all tenants")
-    assert column(windows, "received") == [str(each.tally.received) for each in outcome.windows]
-    tenants = table(page, "By window and tenant")
-    assert column(tenants, "tenant") == ["bert", "vit"] * 2
-    assert column(tenants, "late") == ["50"] * 4
-    assert column(tenants, "dropped") == ["25"] * 4
-    assert column(tenants, "retrained")[:2] == ["3 s, 62.0% → 81.0%", "never, 62.0%"]
-    assert column(table(page, "Goodput the plan"), "predicted to measured") == ["+5.0%"] * 2
+    assert column(whole, "goodput share")[-1] == f"{tally.goodput_share:.1%}"
+    assert column(whole, "while reconfiguring")[-1] == f"{tally.while_reconfiguring}"
+    windows = table(page, "By window and tenant")
+    assert column(windows, "tenant") == ["bert", "vit", "all"] * 2
+    received = [str(each.tally.received) for each in outcome.windows]
+    assert column(windows, "received")[2::3] == received
+    assert column(windows, "late")[:2] == ["50"] * 2
+    assert column(windows, "dropped")[:2] == ["25"] * 2
+    assert column(windows, "new instances") == ["1", "2", "3"] * 2
+    assert column(windows, "retrained")[:2] == ["3 s, 62.0% → 81.0%", "no, 62.0%"]
+    plans = table(page, "Plans")
+    assert column(plans, "predicted to measured") == ["+5.0%"] * 2
+    assert column(plans, "fluid model to measured") == ["+1.0%"] * 2
+    assert column(plans, "planning (s)") == ["0.25"] * 2
 
 
 def test_what_became_of_requests_adds_up_to_what_was_received() -> None:
     outcome = run(windows=3)
-    charts = [b for b in report(outcome).sections[1].blocks if isinstance(b, Bars)]
+    charts = [b for b in report(outcome).sections[0].blocks if isinstance(b, Bars)]
     for chart, received in (
         (charts[0], [each.tally.received for each in outcome.windows]),
         (charts[1], [each.received for each in outcome.tenants.values()]),
@@ -66,41 +81,44 @@ def _values(chart: Bars) -> list[tuple[float | None, ...]]:
     return [each.values for each in chart.series]
 
 
+def section(page: Page, anchor: str) -> Section:
+    return next(each for each in page.sections if each.anchor.endswith(anchor))
+
+
 def test_at_most_12_windows_are_drawn_and_the_page_says_so() -> None:
-    section = report(run(windows=MOST_WINDOWS + 1)).sections[-1]
-    assert sum(isinstance(each, Slices) for each in section.blocks) == MOST_WINDOWS
-    assert sum(isinstance(each, Lines) for each in section.blocks) == MOST_WINDOWS
-    assert "The first 12 of 13 windows are drawn." in section.paragraphs
-    assert len(report(run(windows=2)).sections[-1].paragraphs) == 1
+    drawn = section(report(run(windows=MOST_WINDOWS + 1)), "slices")
+    assert sum(isinstance(each, Slices) for each in drawn.blocks) == MOST_WINDOWS
+    assert "The last 12 of 13 windows are drawn." in drawn.paragraphs
+    assert len(section(report(run(windows=2)), "slices").paragraphs) == 1
 
 
 def test_arrivals_stand_beside_what_was_expected() -> None:
-    (chart,) = [b for b in report(run(windows=1)).sections[-1].blocks if isinstance(b, Lines)]
-    names = [(each.name, each.dashed) for each in chart.series]
-    assert names == [
-        ("bert", False),
-        ("bert, expected", True),
-        ("vit", False),
-        ("vit, expected", True),
-    ]
-    assert chart.until == 6.0
+    blocks = section(report(run(windows=1)), "requests").blocks
+    bert, vit = [each for each in blocks if isinstance(each, Lines)]
+    for chart in (bert, vit):
+        names = [(each.name, each.dashed) for each in chart.series]
+        assert names == [("received", False), ("forecast, mean", True)]
+    assert bert.until == 6.0
 
 
-def test_shares_are_drawn_as_percentages_and_promise_nothing() -> None:
+def test_shares_are_drawn_as_percentages_and_predict_nothing() -> None:
     page = report(run("ekya", mps=True, windows=1))
-    assert any(isinstance(each, Areas) for each in page.sections[-1].blocks)
-    assert not any(isinstance(each, Lines) for each in page.sections[1].blocks)
+    (chart,) = section(page, "slices").blocks
+    assert isinstance(chart, Slices)
+    assert {each.size for each in chart.slabs} == {"20%"}
+    titles = [getattr(each, "title", "") for each in page.sections[0].blocks[1:]]
+    assert not any(each.startswith("Goodput") for each in titles)
 
 
-def test_an_instance_kept_over_the_windows_end_is_not_new() -> None:
+def test_an_instance_kept_over_the_windows_end_is_not_cold() -> None:
     outcome = run(windows=2)
     kept = tuple(
         replace(each, slots=(outcome.windows[0].slots[0],) * 6) for each in outcome.windows
     )
-    charts = report(replace(outcome, windows=kept)).sections[-1].blocks
-    assert all(each.starts == () for each in charts if isinstance(each, Slices))
-    moved = report(outcome).sections[-1].blocks
-    assert any(each.starts for each in moved if isinstance(each, Slices))
+    for given, expected in ((replace(outcome, windows=kept), False), (outcome, True)):
+        charts = [e for e in section(report(given), "slices").blocks if isinstance(e, Slices)]
+        found = any(slab.use is Use.COLD for chart in charts for slab in chart.slabs)
+        assert found is expected
 
 
 def test_several_runs_are_ranked_and_told_apart() -> None:
@@ -108,9 +126,9 @@ def test_several_runs_are_ranked_and_told_apart() -> None:
     ranking = page.sections[0].blocks[0]
     assert isinstance(ranking, Bars)
     assert ranking.categories == ("migrator", "ekya")
-    assert table(page, "All windows").highlights == {(1, 3)}
+    assert table(page, "All windows").highlights == {(1, 4)}
     names = [each.title for each in report(run(seed=1), run(seed=2)).sections]
-    assert names[1] == "migrator, seed 1: windows and tenants"
+    assert names[1] == "migrator, seed 1: Windows"
     anchors = [each.anchor for each in report(run(), run()).sections]
     assert len(set(anchors)) == len(anchors)
 
@@ -118,7 +136,7 @@ def test_several_runs_are_ranked_and_told_apart() -> None:
 def test_several_runs_stand_side_by_side_by_window_and_tenant() -> None:
     runs = run("ekya", mps=True, late=60), run(late=10)
     result = report(*runs).sections[0]
-    _, by_window, by_tenant = (each for each in result.blocks if isinstance(each, Bars))
+    _, by_window, _, by_tenant = (each for each in result.blocks if isinstance(each, Bars))
     assert by_window.categories == ("0", "1")
     assert [each.name for each in by_window.series] == ["ekya", "migrator"]
     for series, outcome in zip(by_window.series, runs, strict=True):
@@ -133,12 +151,11 @@ def test_several_runs_stand_side_by_side_by_window_and_tenant() -> None:
     assert both.rows[3][3] == f"{100 * share:.2f}"
     assert both.highlights == {(row, 3) for row in range(4)}
     assert table(report(run(), run("oracle")), "Goodput share (%) by").highlights == frozenset()
-    assert len(report(run()).sections[0].blocks) == 1
 
 
 def test_many_windows_side_by_side_are_lines() -> None:
     result = report(run(windows=31), run("ekya", windows=31)).sections[0]
-    (lines,) = (each for each in result.blocks if isinstance(each, Lines))
+    lines, _ = (each for each in result.blocks if isinstance(each, Lines))
     assert lines.at == tuple(map(float, range(31)))
     assert table(report(run(windows=31), run(windows=31)), "Goodput share (%) by").folded
 
@@ -160,24 +177,19 @@ def test_the_lead_is_told_where_all_three_were_run() -> None:
     several = [run(p, name, late=e) for name in ("a", "b") for p, e in late.items()]
     told = report(*several).sections[0].paragraphs
     assert [each.partition(":")[0] for each in told[1:]] == ["a", "b", "all scenarios"]
-    assert len(report(run(), run("oracle")).sections[0].paragraphs) == 1
+    assert len(report(run(), run("oracle")).sections[0].paragraphs) == 2
 
 
-def test_who_forecast_is_noted_beside_a_windows_arrivals() -> None:
-    blocks = report(auto(run(windows=2))).sections[-1].blocks
-    notes = [each for each in blocks if isinstance(each, Note)]
-    assert [each.title for each in notes] == [
-        "Window 0: who forecast, and why",
-        "Window 1: who forecast, and why",
-    ]
-    assert notes[1].paragraphs[0] == "bert forecast by ridge: less loss for bert in 1"
-    assert isinstance(blocks[blocks.index(notes[0]) - 1], Lines)
-    assert not any(isinstance(e, Note) for e in report(run()).sections[-1].blocks)
+def test_the_forecaster_chosen_for_a_tenant_is_an_event() -> None:
+    events = table(report(auto(run(windows=2))), "Events")
+    found = [row[1:] for row in events.rows if row[2] == "forecast"]
+    assert found[2] == ("1", "forecast", "bert forecast by ridge: less loss for bert in 1")
+    assert not [row for row in table(report(run()), "Events").rows if row[2] == "forecast"]
 
 
 def test_long_tables_are_folded() -> None:
     assert table(report(run(windows=31)), "By window and tenant").folded
-    assert not table(report(run(windows=30)), "By window and tenant").folded
+    assert not table(report(run(windows=20)), "By window and tenant").folded
 
 
 def test_a_run_of_nothing_is_still_a_page() -> None:

@@ -11,7 +11,9 @@ from support.outcomes import auto, run, tally
 
 from migrator.core.comparison import Row, summarise
 from migrator.core.outcome import RunOutcome, Tally
-from migrator.report.run_text import COLUMNS, comparison_table, count, run_table
+from migrator.report.comparison import comparison_table
+from migrator.report.run_text import run_table
+from migrator.report.terminal import COLUMNS, count
 
 
 def compared(**late: int) -> tuple[Row, ...]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migrator.report.top_pace import Pace, Paced, percentile_ms
+from migrator.records.pace import Pace, RateMeter, percentile_ms
 
 BOUNDS_S = (0.01, 0.1, 1.0)
 
@@ -23,39 +23,39 @@ def answer(
 
 
 def test_a_rate_is_the_difference_of_two_looks() -> None:
-    pace = Pace()
-    pace.look(100.0, answer(1000, 900, 100, (900, 0, 0, 100)))
-    pace.look(102.0, answer(1100, 975, 125, (900, 75, 25, 100)))
-    found = pace.of("a")
+    pace = RateMeter()
+    pace.add(100.0, answer(1000, 900, 100, (900, 0, 0, 100)))
+    pace.add(102.0, answer(1100, 975, 125, (900, 75, 25, 100)))
+    found = pace.pace("a")
     assert (found.rate_rps, found.in_time_rps, found.in_time) == (50.0, 37.5, 0.75)
     assert found.p50_ms == pytest.approx(10 + 90 * 50 / 75)
     assert found.p99_ms == pytest.approx(100 + 900 * 24 / 25)
-    assert pace.of("nobody") == Paced(0.0, 0.0, None)
+    assert pace.pace("nobody") == Pace(0.0, 0.0, None)
 
 
 def test_one_look_tells_latencies_alone() -> None:
-    pace = Pace()
-    pace.look(100.0, answer(10, 10, 0, (10, 0, 0, 0)))
-    assert pace.of("a") == Paced(p50_ms=5.0, p99_ms=9.9)
-    pace.forget()
-    assert pace.of("a") == Paced()
+    pace = RateMeter()
+    pace.add(100.0, answer(10, 10, 0, (10, 0, 0, 0)))
+    assert pace.pace("a") == Pace(p50_ms=5.0, p99_ms=9.9)
+    pace.clear()
+    assert pace.pace("a") == Pace()
 
 
 def test_only_the_last_seconds_count() -> None:
-    pace = Pace()
+    pace = RateMeter()
     for second in range(60):
         rate = 100 if second < 40 else 10
         so_far = sum(100 if each < 40 else 10 for each in range(second))
-        pace.look(float(second), answer(so_far + rate, so_far))
-    assert pace.of("a").rate_rps == 10.0
+        pace.add(float(second), answer(so_far + rate, so_far))
+    assert pace.pace("a").rate_rps == 10.0
 
 
 def test_another_process_counts_anew() -> None:
-    pace = Pace()
-    pace.look(0.0, answer(1000, 1000))
-    pace.look(1.0, answer(5, 5, pid=2))
-    pace.look(2.0, answer(25, 25, pid=2))
-    assert pace.of("a").rate_rps == 20.0
+    pace = RateMeter()
+    pace.add(0.0, answer(1000, 1000))
+    pace.add(1.0, answer(5, 5, pid=2))
+    pace.add(2.0, answer(25, 25, pid=2))
+    assert pace.pace("a").rate_rps == 20.0
 
 
 def test_percentiles_of_nothing_and_beyond_the_last_bound() -> None:

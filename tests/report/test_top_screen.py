@@ -11,6 +11,7 @@ from rich.console import Console
 from support.live_records import Made, write_run
 
 from migrator.core.catalogue import board
+from migrator.records.pace import RateMeter
 from migrator.records.rows import (
     ActionRecord,
     EventRecord,
@@ -18,27 +19,31 @@ from migrator.records.rows import (
     RetrainingRecord,
     UnitRecord,
 )
-from migrator.records.standing import Found, Life
-from migrator.report.top_pace import Pace
-from migrator.report.top_reading import TopRows, read_top
+from migrator.records.standing import (
+    DaemonProbe,
+    DaemonState,
+    RecentRows,
+    Standing,
+    read_recent,
+    standing,
+)
 from migrator.report.top_screen import Screen, bar
-from migrator.report.top_view import TopView, top_view
 
 ZERO_S = 1_000_000.0
 NOW_S = ZERO_S + 50.0
 A100 = board("A100-40GB")
-RUNNING = Found(Life.RUNNING)
+RUNNING = DaemonProbe(DaemonState.RUNNING)
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> TopRows:
+def rows(tmp_path_factory: pytest.TempPathFactory) -> RecentRows:
     path = tmp_path_factory.mktemp("top") / "quick" / "records.db"
     path.parent.mkdir()
     write_run(path, Made(began_s=ZERO_S))
-    return read_top(path)
+    return read_recent(path)
 
 
-def drawn(view: TopView, columns: int = 80, lines: int = 24, whole: bool = False) -> list[str]:
+def drawn(view: Standing, columns: int = 80, lines: int = 24, whole: bool = False) -> list[str]:
     out = io.StringIO()
     console = Console(file=out, width=columns, height=lines, force_terminal=False)
     console.print(Screen(view, A100, whole=whole))
@@ -73,8 +78,8 @@ def answer(**more: Any) -> dict[str, Any]:
     } | more
 
 
-def test_records_alone_say_the_essentials(rows: TopRows) -> None:
-    lines = drawn(top_view(rows, RUNNING, Pace(), NOW_S))
+def test_records_alone_say_the_essentials(rows: RecentRows) -> None:
+    lines = drawn(standing(rows, RUNNING, NOW_S, RateMeter()))
     assert lines[0] == "quick  A100-40GB  emulated  migrator  run 1"
     assert lines[1].startswith("window 2  ████")
     assert lines[1].endswith("slot 11 of 20")
@@ -89,14 +94,14 @@ def test_records_alone_say_the_essentials(rows: TopRows) -> None:
     assert "model: photos: version 2 is better" in lines[-1]
 
 
-def test_the_daemon_knows_better_where_it_answers(rows: TopRows) -> None:
-    pace, first = Pace(), answer()
-    pace.look(NOW_S - 2, first)
+def test_the_daemon_knows_better_where_it_answers(rows: RecentRows) -> None:
+    pace, first = RateMeter(), answer()
+    pace.add(NOW_S - 2, first)
     later = answer(paused=True)
     later["tenants"]["photos"] |= {"received": 600, "in_time": 480, "late": 120}
     later["tenants"]["photos"]["latency"] = {"bounds_s": [0.01, 0.1], "counts": [100, 500, 0]}
-    pace.look(NOW_S, later)
-    lines = drawn(top_view(rows, Found(Life.RUNNING, "", later), pace, NOW_S))
+    pace.add(NOW_S, later)
+    lines = drawn(standing(rows, DaemonProbe(DaemonState.RUNNING, "", later), NOW_S, pace))
     assert lines[0] == "quick  A100-40GB  mig  paris  run 1   PAUSED"
     assert "[++++++++++++photos 4g+++++++++++++]" in lines[5]
     (photos,) = [line.split() for line in lines if line.startswith("photos ")]
@@ -104,43 +109,43 @@ def test_the_daemon_knows_better_where_it_answers(rows: TopRows) -> None:
 
 
 def test_a_daemon_alone_is_shown_without_plan_and_events() -> None:
-    view = top_view(None, Found(Life.RUNNING, "", answer()), Pace(), NOW_S)
+    view = standing(None, DaemonProbe(DaemonState.RUNNING, "", answer()), NOW_S, RateMeter())
     lines = drawn(view)
     assert lines[0] == "quick  A100-40GB  mig  paris"
     assert not [line for line in lines if line.startswith("planned")]
-    assert (view.lines, view.planned) == ((), None)
+    assert (view.events, view.planned) == ((), None)
 
 
-def test_the_newest_plan_of_the_window_is_the_one_shown(rows: TopRows) -> None:
+def test_the_newest_plan_of_the_window_is_the_one_shown(rows: RecentRows) -> None:
     block = {"start": 0, "gpcs": 7, "task": "cameras/retraining", "from": 8, "until": 20}
     later = PlanRecord(2, NOW_S - 2, 8, "again", blocks=(block,))
-    view = top_view(replace(rows, plans=(later,)), RUNNING, Pace(), NOW_S)
+    view = standing(replace(rows, plans=(later,)), RUNNING, NOW_S, RateMeter())
     assert view.planned is not None
     assert [(e.gpcs, e.tenant, e.kind) for e in view.planned] == [(7, "cameras", "retraining")]
     assert "/cameras 7g/" in drawn(view)[4]
 
 
-def test_shares_without_a_place_are_a_list(rows: TopRows) -> None:
+def test_shares_without_a_place_are_a_list(rows: RecentRows) -> None:
     shares = (
         UnitRecord("s1", NOW_S, None, 3.5, "photos", "inference", "ready"),
         UnitRecord("s2", NOW_S, None, 1.75, "cameras", "retraining", "training"),
     )
     block = {"start": None, "gpcs": 7.0, "task": "photos/inference", "from": 0, "until": 20}
     plan = PlanRecord(2, NOW_S - 2, 0, "again", blocks=(block,))
-    view = top_view(replace(rows, units=shares, plans=(plan,)), RUNNING, Pace(), NOW_S)
+    view = standing(replace(rows, units=shares, plans=(plan,)), RUNNING, NOW_S, RateMeter())
     lines = drawn(view)
     assert lines[3:5] == ["planned photos 100%", "held    cameras 25% retrains, photos 50% ready"]
 
 
-def test_retrainings_and_drained_tenants_are_in_the_records(rows: TopRows) -> None:
+def test_retrainings_and_drained_tenants_are_in_the_records(rows: RecentRows) -> None:
     running = RetrainingRecord(2, "photos", NOW_S, "running", 0.25)
     drained = ActionRecord(NOW_S, "drain", "cameras", "cli", "done", "")
     paused = ActionRecord(NOW_S, "pause", None, "cli", "done", "")
     refused = ActionRecord(NOW_S, "undrain", "cameras", "cli", "refused", "")
     known = replace(rows, retrainings=(running,), actions=(drained, paused, refused))
-    lines = drawn(top_view(known, RUNNING, Pace(), NOW_S))
+    lines = drawn(standing(known, RUNNING, NOW_S, RateMeter()))
     assert lines[0].endswith("PAUSED")
-    gone = drawn(top_view(known, Found(Life.KILLED), Pace(), NOW_S))
+    gone = drawn(standing(known, DaemonProbe(DaemonState.KILLED), NOW_S, RateMeter()))
     assert not gone[0].endswith("PAUSED"), "a restart ends a pause"
     assert next(e for e in lines if e.startswith("photos")).endswith("██░░░░ 25%")
     assert next(e for e in lines if e.startswith("cameras")).endswith("drained")
@@ -149,42 +154,42 @@ def test_retrainings_and_drained_tenants_are_in_the_records(rows: TopRows) -> No
 @pytest.mark.parametrize(
     ("life", "words"),
     [
-        (Life.ENDED, "has ended; waiting"),
-        (Life.KILLED, "was killed or crashed; waiting"),
-        (Life.SILENT, "from records alone: nobody answers"),
+        (DaemonState.ENDED, "has ended; waiting"),
+        (DaemonState.KILLED, "was killed or crashed; waiting"),
+        (DaemonState.SILENT, "from records alone: nobody answers"),
     ],
 )
-def test_a_daemon_that_is_not_there_is_told(rows: TopRows, life: Life, words: str) -> None:
-    lines = drawn(top_view(rows, Found(life, "nobody answers"), Pace(), NOW_S))
+def test_a_daemon_that_is_down_is_noted(rows: RecentRows, life: DaemonState, words: str) -> None:
+    lines = drawn(standing(rows, DaemonProbe(life, "nobody answers"), NOW_S, RateMeter()))
     assert words in lines[2]
 
 
-def test_events_cannot_command_the_terminal(rows: TopRows) -> None:
+def test_events_cannot_command_the_terminal(rows: RecentRows) -> None:
     event = EventRecord(NOW_S, "model", "it raised\x1b]0;mine\x07\nand more")
-    lines = drawn(top_view(replace(rows, events=(event,)), RUNNING, Pace(), NOW_S))
+    lines = drawn(standing(replace(rows, events=(event,)), RUNNING, NOW_S, RateMeter()))
     assert lines[-1].endswith("it raised?]0;mine? and more")
 
 
-def test_before_the_first_window(rows: TopRows) -> None:
+def test_before_the_first_window(rows: RecentRows) -> None:
     young = replace(rows, window=None, seconds=(), units=(), tenants=(), versions=())
-    lines = drawn(top_view(young, RUNNING, Pace(), NOW_S))
+    lines = drawn(standing(young, RUNNING, NOW_S, RateMeter()))
     assert lines[1] == "no window yet"
 
 
-def test_a_reason_to_plan_again_is_told_once(rows: TopRows) -> None:
+def test_a_reason_to_plan_again_is_told_once(rows: RecentRows) -> None:
     said = (("replan", "2g@0 is late"), ("plan", "asked for a plan: 2g@0 is late"), ("replan", "x"))
     events = tuple(EventRecord(NOW_S, *each) for each in said)
-    view = top_view(replace(rows, events=events), RUNNING, Pace(), NOW_S)
-    assert [each.kind for each in view.lines] == ["plan", "replan"]
+    view = standing(replace(rows, events=events), RUNNING, NOW_S, RateMeter())
+    assert [each.kind for each in view.distinct_events] == ["plan", "replan"]
 
 
 @pytest.mark.parametrize("columns", [80, 100, 200])
 @pytest.mark.parametrize("lines", [24, 12, 60])
-def test_it_fits_the_terminal(rows: TopRows, columns: int, lines: int) -> None:
+def test_it_fits_the_terminal(rows: RecentRows, columns: int, lines: int) -> None:
     event = rows.events[0]
     long = replace(event, words="a long sentence about something " * 20)
     many = replace(rows, events=(long,) * 12)
-    found = drawn(top_view(many, RUNNING, Pace(), NOW_S), columns, lines)
+    found = drawn(standing(many, RUNNING, NOW_S, RateMeter()), columns, lines)
     assert max(map(len, found)) <= columns
     assert len(found) < lines
 

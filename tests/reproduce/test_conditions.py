@@ -7,8 +7,8 @@ from migrator.reproduce.experiment import Setting
 SMALL = Setting(workloads=("W1",), most_windows=1)
 
 
-def _found() -> conditions.Found:
-    return conditions.found(SMALL, outcomes_of(conditions.jobs(SMALL)))
+def _found() -> conditions.ConditionResults:
+    return conditions.measure_conditions(SMALL, outcomes_of(conditions.jobs(SMALL)))
 
 
 def test_conditions_are_other_runs_of_the_same_policies() -> None:

@@ -8,13 +8,10 @@ from support.reproduction import outcomes_of
 
 from migrator.core.profiles import profile
 from migrator.report.page import Bars, HeatMap, Lines, Note, Section, Table
-from migrator.reproduce.evaluation import PAPERS_PEERS
-from migrator.reproduce.experiment import Setting
+from migrator.reproduce.evaluation import PAPERS_PEERS, WorkloadSource
+from migrator.reproduce.experiment import DIFFERS, PAPER, Setting, experiment, experiments
 from migrator.reproduce.overhead import PassJob, PassOutcome, hidden_in
-from migrator.reproduce.registry import experiment, experiments
 from migrator.reproduce.reproduce import run_jobs
-from migrator.reproduce.sources import WorkloadSource
-from migrator.reproduce.words import DIFFERS, PAPER
 
 SMALL = Setting(workloads=("W1", "W9"), most_windows=2)
 

@@ -10,10 +10,8 @@ from support.reproduction import outcomes_of
 
 from migrator.core.outcome import RunOutcome
 from migrator.report.page import Bars, Note, Section, Table
-from migrator.reproduce.experiment import Outcomes, Setting
-from migrator.reproduce.registry import experiment
-from migrator.reproduce.replanning import NAMES, PAIRS
-from migrator.reproduce.windows_apart import WindowApart, pair_name
+from migrator.reproduce.experiment import Outcomes, Setting, experiment
+from migrator.reproduce.replanning import NAMES, PAIRS, WindowApart, pair_name
 from migrator.simulate.compare import Job
 
 REPLANNING = experiment("replanning")

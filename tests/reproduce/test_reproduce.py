@@ -6,9 +6,8 @@ from typer.testing import CliRunner
 
 from migrator.cli import app
 from migrator.core.errors import InputError
-from migrator.report.page_html import write_page
-from migrator.reproduce.experiment import Setting
-from migrator.reproduce.registry import experiment, experiments
+from migrator.report.html_page import write_page
+from migrator.reproduce.experiment import Setting, experiment, experiments
 from migrator.reproduce.reproduce import (
     ALL,
     chosen,

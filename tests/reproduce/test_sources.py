@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from migrator.core.scenario import Scenario
-from migrator.reproduce.sources import (
+from migrator.reproduce.evaluation import (
     ALIBABA,
     AZURE,
     INCEPTION,
@@ -15,7 +15,7 @@ from migrator.reproduce.sources import (
     Supposing,
     WorkloadSource,
 )
-from migrator.workload.load import highest_rps
+from migrator.workload.capacity import highest_rps
 from migrator.workload.workloads import workload
 
 

@@ -8,18 +8,18 @@ from migrator.core.errors import InputError
 from migrator.core.instance import Kind
 from migrator.core.placement import find_placement
 from migrator.policies.policy import Observation
-from migrator.reproduce.variants import Held, fits, laid_out, serving_and_training
+from migrator.reproduce.variants import FixedLayout, fits, place_instances, serving_and_training
 
 H200 = board("H200-141GB")
 
 
-def _held(first: int) -> Held:
+def _held(first: int) -> FixedLayout:
     return serving_and_training({"a": 1, "b": 1}, {"a": first, "b": 5 - first})
 
 
 @pytest.mark.parametrize("first", [1, 2, 3, 4])
 def test_held_instances_lie_on_legal_places(first: int) -> None:
-    instances = laid_out(H200, _held(first).sizes)
+    instances = place_instances(H200, _held(first).sizes)
     places = [find_placement(H200, each.start, each.gpcs) for each in instances]
     masks = [each.mask for each in places if each is not None]
     assert len(masks) == 4
@@ -49,4 +49,4 @@ def test_what_does_not_fit_is_refused() -> None:
     assert fits(H200, (1, 3, 1, 2))
     assert not fits(H200, (3, 3, 1))
     with pytest.raises(InputError, match="never fit"):
-        laid_out(H200, serving_and_training({"a": 1}, {"a": 3, "b": 3}).sizes)
+        place_instances(H200, serving_and_training({"a": 1}, {"a": 3, "b": 3}).sizes)

@@ -12,8 +12,8 @@ from support.outcomes import run
 
 from migrator.core.comparison import SIDE_BY_SIDE
 from migrator.core.errors import InputError
-from migrator.core.trace import Trace
-from migrator.reproduce.windows_apart import (
+from migrator.core.scenario import Trace
+from migrator.reproduce.replanning import (
     MODELS,
     WindowApart,
     arrivals,
@@ -23,8 +23,8 @@ from migrator.reproduce.windows_apart import (
     offset,
 )
 from migrator.simulate.compare import Job
-from migrator.workload.load import highest_rps
-from migrator.workload.traces.kinds import KINDS
+from migrator.workload.capacity import highest_rps
+from migrator.workload.traces.generator import KINDS
 
 PAIR = ("azure", "azure-bursty")
 

@@ -1,5 +1,5 @@
-from migrator.core.comparison import Estimate
-from migrator.reproduce.words import cell, listed, points, signed
+from migrator.core.comparison import SeedMean
+from migrator.reproduce.experiment import cell, listed, points, signed
 
 
 def test_changes_have_a_sign_and_zero_has_no_minus() -> None:
@@ -14,5 +14,5 @@ def test_names_in_a_sentence() -> None:
 
 
 def test_a_cell_has_its_confidence() -> None:
-    assert cell(Estimate(0.5, None)) == "50.0"
-    assert cell(Estimate(0.5, 0.012)) == "50.0\u00a0±\u00a01.2"
+    assert cell(SeedMean(0.5, None)) == "50.0"
+    assert cell(SeedMean(0.5, 0.012)) == "50.0\u00a0±\u00a01.2"

@@ -10,9 +10,9 @@ from starlette.applications import Starlette
 from support.api_server import running_server
 
 from migrator.core.errors import InputError
-from migrator.serve.refusals import NoTokenError
-from migrator.serve.server import ApiServer
-from migrator.serve.tokens import Tokens, digest, require_safe
+from migrator.serve.exceptions import NoTokenError
+from migrator.serve.http.authentication import Tokens, digest, require_safe
+from migrator.serve.http.server import ApiServer
 
 
 @pytest.fixture(scope="module")
@@ -90,5 +90,5 @@ def test_listening_to_others_needs_tokens(host: str) -> None:
 
 
 def test_a_port_that_is_taken_is_named(client: httpx.Client) -> None:
-    with pytest.raises(InputError, match="name another port"):
+    with pytest.raises(InputError, match="use another port"):
         ApiServer(Starlette(), tokens=Tokens(), port=client.base_url.port or 0)

@@ -10,7 +10,7 @@ from datetime import datetime
 
 import pytest
 
-from migrator.serve.logs import OurHandler, Sparing, and_more, configure
+from migrator.serve.logs import LineLimiter, OurHandler, configure, omitted_lines
 
 LOGGER = logging.getLogger("migrator.tests")
 
@@ -71,12 +71,12 @@ def test_it_is_configured_once_however_often(stream: io.StringIO) -> None:
 
 def test_a_flood_is_told_in_a_few_lines_and_what_was_left_out_is_counted() -> None:
     now_s = [0.0]
-    sparing = Sparing(most=3, each_s=1.0, clock=lambda: now_s[0])
-    assert [sparing.admit("late") for _ in range(10)] == [0, 0, 0, *[None] * 7]
-    assert sparing.admit("other kind") == 0
+    limiter = LineLimiter(most=3, each_s=1.0, clock=lambda: now_s[0])
+    assert [limiter.admit("late") for _ in range(10)] == [0, 0, 0, *[None] * 7]
+    assert limiter.admit("other kind") == 0
     now_s[0] = 0.9
-    assert sparing.admit("late") is None
+    assert limiter.admit("late") is None
     now_s[0] = 1.0
-    assert [sparing.admit("late") for _ in range(4)] == [8, 0, 0, None]
-    assert and_more(8) == " (and 8 more like it before)"
-    assert and_more(0) == ""
+    assert [limiter.admit("late") for _ in range(4)] == [8, 0, 0, None]
+    assert omitted_lines(8) == " (and 8 more like it before)"
+    assert omitted_lines(0) == ""

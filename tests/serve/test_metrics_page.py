@@ -11,8 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as plain
 from support.watched_run import eventful
 
-from migrator.serve.families import Histogram, histogram
-from migrator.serve.metrics import metrics_page, metrics_parts
+from migrator.serve.http.metrics import Histogram, histogram, metrics_page, metrics_parts
 
 open_metrics: Any = import_module("prometheus_client.openmetrics.parser")  # it has no types
 
@@ -20,7 +19,7 @@ open_metrics: Any = import_module("prometheus_client.openmetrics.parser")  # it 
 def test_it_is_open_metrics_for_those_who_accept_it(tmp_path: Path) -> None:
     run = eventful(tmp_path)
     accepts = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
-    parts, kind = metrics_parts(run.backend, accepts)
+    parts, kind = metrics_parts(run.state.all_collectors, accepts)
     text = b"".join(parts)
     assert kind.startswith("application/openmetrics-text")
     assert text.endswith(b"# EOF\n")
@@ -42,7 +41,7 @@ def test_it_is_open_metrics_for_those_who_accept_it(tmp_path: Path) -> None:
     ],
 )
 def test_whatever_is_accepted_there_is_a_page(tmp_path: Path, accept: str) -> None:
-    text, _ = asyncio.run(metrics_page(eventful(tmp_path).backend, accept))
+    text, _ = asyncio.run(metrics_page(eventful(tmp_path).state.all_collectors, accept))
     assert b'migrator_received_total{tenant="photos"} 0.0\n' in text
 
 

@@ -10,46 +10,46 @@ import weakref
 import numpy as np
 import pytest
 
-from migrator.serve import recent
-from migrator.serve.counts import KEPT_S, Counted, Counts
-from migrator.serve.recent import Recent
+from migrator.serve.http import state
+from migrator.serve.http.state import RecentRequests
+from migrator.serve.router.counts import KEPT_S, Counted, Counts
 
 LABEL = np.zeros(1, np.int64)
-ENTRY = 40 + LABEL.nbytes + recent.ENTRY_BYTES
+ENTRY = 40 + LABEL.nbytes + state.ENTRY_BYTES
 """What one row of forty bytes takes."""
 
 
 def test_the_oldest_are_forgotten_when_the_bytes_are_full() -> None:
-    kept = Recent(2 * ENTRY)
+    kept = RecentRequests(2 * ENTRY)
     for name in "abc":
-        kept.keep(name, np.zeros((1, 40), np.uint8), LABEL)
+        kept.add(name, np.zeros((1, 40), np.uint8), LABEL)
     assert len(kept) == 2
     assert kept.find("a") is None
     assert kept.find("c") is not None
 
 
 def test_an_id_used_again_is_the_last_request_of_that_id() -> None:
-    kept = Recent(2 * ENTRY)
+    kept = RecentRequests(2 * ENTRY)
     for value in range(10):
-        kept.keep("same", np.full((1, 40), value, np.uint8), LABEL)
-    kept.keep("other", np.zeros((1, 40), np.uint8), LABEL)
+        kept.add("same", np.full((1, 40), value, np.uint8), LABEL)
+    kept.add("other", np.zeros((1, 40), np.uint8), LABEL)
     found = kept.find("same")
     assert found is not None
     assert found.inputs[0, 0] == 9
 
 
 def test_what_is_larger_than_all_room_is_not_kept() -> None:
-    kept = Recent(10)
-    kept.keep("a", np.zeros((1, 40), np.uint8), LABEL)
+    kept = RecentRequests(10)
+    kept.add("a", np.zeros((1, 40), np.uint8), LABEL)
     assert len(kept) == 0
 
 
 def test_what_is_kept_is_a_copy_and_what_is_held_is_counted() -> None:
-    kept, bodies = Recent(10 * ENTRY), []
+    kept, bodies = RecentRequests(10 * ENTRY), []
     for number in range(20):
         body = np.full(10**5, number, np.uint8)
         bodies.append(weakref.ref(body))
-        kept.keep(str(number), body[:40].reshape(1, 40), np.zeros(50, np.int64)[:1])
+        kept.add(str(number), body[:40].reshape(1, 40), np.zeros(50, np.int64)[:1])
     del body
     assert not any(each() is not None for each in bodies)
     assert len(kept) == 10
@@ -60,11 +60,11 @@ def test_what_is_kept_is_a_copy_and_what_is_held_is_counted() -> None:
 
 
 def test_what_entries_take_is_about_what_is_counted() -> None:
-    kept, number = Recent(10**9), 20_000
+    kept, number = RecentRequests(10**9), 20_000
     tracemalloc.start()
     try:
         for each in range(number):
-            kept.keep(f"{each:032}", np.zeros((1, 40), np.uint8), np.zeros(1, np.int64))
+            kept.add(f"{each:032}", np.zeros((1, 40), np.uint8), np.zeros(1, np.int64))
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -72,10 +72,10 @@ def test_what_entries_take_is_about_what_is_counted() -> None:
 
 
 def test_there_are_never_more_than_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent, "KEPT", 3)
-    kept = Recent(10**6)
+    monkeypatch.setattr(state, "MAX_RECENT", 3)
+    kept = RecentRequests(10**6)
     for number in range(9):
-        kept.keep(str(number), np.zeros((1, 1), np.uint8), LABEL)
+        kept.add(str(number), np.zeros((1, 1), np.uint8), LABEL)
     assert len(kept) == 3
 
 
@@ -93,6 +93,6 @@ def test_old_seconds_are_forgotten_and_totals_are_not() -> None:
 
 
 def test_the_api_needs_nothing_of_what_models_are_made_of() -> None:
-    code = "import sys, migrator.serve.api, migrator.serve.server; print(*sys.modules)"
+    code = "import sys, migrator.serve.http.app, migrator.serve.http.server; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"torch", "numba", "transformers", "pydantic"} & set(done.stdout.split())

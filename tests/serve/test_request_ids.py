@@ -6,22 +6,23 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
-from support.api_server import CLASSES, SIDE, TESTS, backend
+from support.api_server import CLASSES, SIDE, TESTS, api_state
 from support.served_models import RAISE
 from support.serving import assignment, pictures, run, started
 from support.stand_in_worker import POISON, StandInWorker
 
-from migrator.serve.access_log import AccessLog
-from migrator.serve.api import application
-from migrator.serve.assignment import ModelFaultError
-from migrator.serve.logs import Sparing
-from migrator.serve.router import Router, Served
+from migrator.serve.http.access_log import AccessLog
+from migrator.serve.http.app import application
+from migrator.serve.logs import LineLimiter
+from migrator.serve.router.router import Router, Served
+from migrator.serve.workers.messages import ModelFaultError
 
 INFER = "/v2/models/images/infer"
 ADMIN, PHOTOS = "admin-secret", "photos-secret"
@@ -47,12 +48,12 @@ def asked(
         router = Router({name: Served(name, slo_s, 4, 100) for name in ("images", "texts")})
         worker = StandInWorker("w1", lambda _: latency_s, classes=CLASSES)
         router.attach("images", worker, lambda _: 0.0)
-        behind = backend(settings or {}, router)
-        object.__setattr__(behind, "access", AccessLog(_sparing=Sparing(most, each_s=600.0)))
-        transport = httpx.ASGITransport(application(behind))
+        access_log = AccessLog(_lines=LineLimiter(most, each_s=600.0))
+        state = replace(api_state(settings or {}, router), access_log=access_log)
+        transport = httpx.ASGITransport(application(state))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             await doing(client, worker)
-        return behind.access
+        return access_log
 
     return asyncio.run(whole())
 
@@ -117,11 +118,11 @@ def test_what_is_refused_has_a_line_and_an_id(caplog: pytest.LogCaptureFixture) 
     with caplog.at_level(logging.INFO, "migrator"):
         access = asked(doing)
     assert access.refused == {("", 404): 1, ("images", 404): 1, ("images", 500): 1}
-    lines = [each for each in caplog.records if each.name == "migrator.serve.access_log"]
+    lines = [each for each in caplog.records if each.name == "migrator.serve.http.access_log"]
     told = [(each.__dict__["tenant"], each.__dict__["status"], each.levelname) for each in lines]
     assert told == [("", 404, "INFO"), ("images", 404, "INFO"), ("images", 500, "ERROR")]
     assert [each.__dict__["request_id"] for each in lines] == ["t1", "t1", "p"]
-    (batch,) = [each for each in caplog.records if each.name == "migrator.serve.router"]
+    (batch,) = [each for each in caplog.records if each.name == "migrator.serve.router.router"]
     assert batch.__dict__["request_ids"] == "p"
 
 
@@ -136,7 +137,7 @@ def test_late_answers_have_a_line_and_those_in_time_have_none(
 
     with caplog.at_level(logging.INFO, "migrator"):
         asked(doing, slo_s=0.1)
-    (line,) = [each for each in caplog.records if each.name == "migrator.serve.access_log"]
+    (line,) = [each for each in caplog.records if each.name == "migrator.serve.http.access_log"]
     assert "request slow of images answered late" in line.getMessage()
 
 

@@ -14,9 +14,7 @@ from support.stand_in_worker import POISON, StandInWorker
 from support.virtual_time import run_virtually
 
 from migrator.core.errors import InputError
-from migrator.serve.counts import Counted
-from migrator.serve.line import OVERDUE_S
-from migrator.serve.refusals import (
+from migrator.serve.exceptions import (
     FailedError,
     LateError,
     MalformedError,
@@ -25,7 +23,9 @@ from migrator.serve.refusals import (
     OverloadedError,
     RefusedError,
 )
-from migrator.serve.router import Routed, Router, Served
+from migrator.serve.router.counts import Counted
+from migrator.serve.router.queue import OVERDUE_S
+from migrator.serve.router.router import Routed, Router, Served
 
 Images = NDArray[np.uint8]
 
@@ -359,7 +359,7 @@ async def test_closing_refuses_what_waits_and_what_comes() -> None:
     await worker.begun.wait()
     router.close()
     assert all([isinstance(await outcome(each), NoWorkerError) for each in waits])
-    with pytest.raises(NoWorkerError, match="ends"):
+    with pytest.raises(NoWorkerError, match="is stopping"):
         await router.infer("t", row())
 
 

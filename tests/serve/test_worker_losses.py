@@ -1,4 +1,4 @@
-"""What may happen to worker processes: killed, hanging, without nursery, without daemon."""
+"""What may happen to worker processes: killed, hanging, without forkserver, without daemon."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from support.serving import alive, assignment, children, pictures, run_on_uvloop
 
 import migrator
 from migrator.core.errors import MigratorError
-from migrator.serve import nursery
-from migrator.serve.links import ModelSpec, ServingWorker, WorkerLostError, Workers
+from migrator.io.frames import Channel
+from migrator.serve.workers.forkserver_main import ForkserverLoop
+from migrator.serve.workers.messages import ModelSpec, ToForkserver, WorkerLostError
+from migrator.serve.workers.pool import ServingWorker, Workers
 
 TESTS = Path(__file__).parent.parent
 
@@ -80,7 +82,7 @@ def test_a_stopped_worker_is_killed_while_it_takes_an_instance(tmp_path: Path) -
         async with started(tmp_path / "run", hang_s=1.0) as workers:
             losses = Losses(workers)
             await workers.prepare("a", 1)
-            (waiting,) = children(workers.nursery.pid or 0)
+            (waiting,) = children(workers.forkserver.pid or 0)
             os.kill(waiting, signal.SIGSTOP)
             with pytest.raises(WorkerLostError, match="did not answer"):
                 await workers.take(assignment())
@@ -110,17 +112,17 @@ def test_released_workers_finish_their_batch_and_are_no_losses(tmp_path: Path) -
     run_on_uvloop(life())
 
 
-def test_workers_outlive_their_nursery_and_another_one_comes(tmp_path: Path) -> None:
+def test_workers_outlive_their_forkserver_and_another_one_comes(tmp_path: Path) -> None:
     async def life() -> None:
         async with started(tmp_path / "run") as workers:
             losses = Losses(workers)
             await workers.prepare("a", 1)
             worker = await workers.take(assignment())
             await until(lambda: workers.prepared("a") == 1)
-            before = workers.nursery.pid
+            before = workers.forkserver.pid
             os.kill(before or 0, signal.SIGKILL)
             assert (await worker.infer(pictures())).version == 1
-            await until(lambda: workers.nursery.pid not in (before, None))
+            await until(lambda: workers.forkserver.pid not in (before, None))
             await workers.prepare("a", 2)
             new = [await workers.take(assignment()) for _ in range(2)]
             for each in (worker, *new):
@@ -132,21 +134,21 @@ def test_workers_outlive_their_nursery_and_another_one_comes(tmp_path: Path) -> 
     run_on_uvloop(life())
 
 
-def test_a_nursery_that_does_not_answer_is_replaced(tmp_path: Path) -> None:
+def test_a_forkserver_that_does_not_answer_is_replaced(tmp_path: Path) -> None:
     async def life() -> None:
         async with started(tmp_path / "run", hang_s=2.0) as workers:
-            before = workers.nursery.pid or 0
+            before = workers.forkserver.pid or 0
             os.kill(before, signal.SIGSTOP)
-            with pytest.raises(WorkerLostError, match="does not answer"):
+            with pytest.raises(WorkerLostError, match="did not answer"):
                 await workers.take(assignment())
-            await until(lambda: workers.nursery.pid not in (before, None))
+            await until(lambda: workers.forkserver.pid not in (before, None))
             worker = await workers.take(assignment())
             assert (await worker.infer(pictures())).version == 1
 
     run_on_uvloop(life())
 
 
-def test_a_nursery_that_dies_while_building_is_told(tmp_path: Path) -> None:
+def test_a_forkserver_that_dies_while_building_is_told(tmp_path: Path) -> None:
     async def life() -> None:
         models = {"a": ModelSpec("support.served_models:Deadly", 3)}
         workers = Workers(tmp_path / "run", models)
@@ -171,7 +173,7 @@ async def life():
         busy = await workers.take(assignment())
         batch = asyncio.create_task(busy.infer(pictures(HANG)))
         await asyncio.sleep(0.1)
-        print(workers.nursery.pid, flush=True)
+        print(workers.forkserver.pid, flush=True)
         await batch
 
 asyncio.run(life())
@@ -187,8 +189,8 @@ def test_everything_ends_with_a_killed_daemon(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
     ) as daemon:
         assert daemon.stdout is not None
-        nursery = int(daemon.stdout.readline())
-        everybody = {nursery, *children(nursery)}
+        forkserver = int(daemon.stdout.readline())
+        everybody = {forkserver, *children(forkserver)}
         assert len(everybody) >= 3
         assert all(map(alive, everybody))
         daemon.kill()
@@ -198,11 +200,12 @@ def test_everything_ends_with_a_killed_daemon(tmp_path: Path) -> None:
 SLOW_TO_IMPORT = "import time\ntime.sleep(60)\n"
 
 
-def test_a_nursery_that_still_imports_ends_with_the_daemon_too(tmp_path: Path) -> None:
+def test_a_forkserver_that_still_imports_ends_with_the_daemon_too(tmp_path: Path) -> None:
     (tmp_path / "slow_model.py").write_text(SLOW_TO_IMPORT, encoding="utf-8")
     program = (
         "import asyncio, sys\nfrom pathlib import Path\n"
-        "from migrator.serve.links import ModelSpec, Workers\n"
+        "from migrator.serve.workers.messages import ModelSpec\n"
+        "from migrator.serve.workers.pool import Workers\n"
         "workers = Workers(Path(sys.argv[1]), {'a': ModelSpec('slow_model:Model', 3)})\n"
         "asyncio.run(workers.start())\n"
     )
@@ -212,27 +215,29 @@ def test_a_nursery_that_still_imports_ends_with_the_daemon_too(tmp_path: Path) -
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
     ) as daemon:
         run_on_uvloop(until(lambda: children(daemon.pid)))
-        (nursery,) = children(daemon.pid)
-        command = Path(f"/proc/{nursery}/cmdline")
-        run_on_uvloop(until(lambda: b"migrator.serve.nursery" in command.read_bytes()))
+        (forkserver,) = children(daemon.pid)
+        command = Path(f"/proc/{forkserver}/cmdline")
+        run_on_uvloop(
+            until(lambda: b"migrator.serve.workers.forkserver_main" in command.read_bytes())
+        )
         daemon.kill()
-    run_on_uvloop(until(lambda: not alive(nursery), 10.0))
+    run_on_uvloop(until(lambda: not alive(forkserver), 10.0))
 
 
-def test_a_nursery_at_its_limit_of_open_files_says_so_and_goes_on(tmp_path: Path) -> None:
+def test_a_forkserver_at_its_limit_of_open_files_says_so_and_goes_on(tmp_path: Path) -> None:
     async def life() -> None:
         async with started(tmp_path / "run") as workers:
-            nursery = workers.nursery.pid or 0
-            used = {int(each.name) for each in Path(f"/proc/{nursery}/fd").iterdir()}
-            before = resource.prlimit(nursery, resource.RLIMIT_NOFILE)
+            forkserver = workers.forkserver.pid or 0
+            used = {int(each.name) for each in Path(f"/proc/{forkserver}/fd").iterdir()}
+            before = resource.prlimit(forkserver, resource.RLIMIT_NOFILE)
             least = min(set(range(len(used) + 1)) - used)
-            resource.prlimit(nursery, resource.RLIMIT_NOFILE, (least, before[1]))
+            resource.prlimit(forkserver, resource.RLIMIT_NOFILE, (least, before[1]))
             with pytest.raises(WorkerLostError, match="too many open files"):
                 await workers.take(assignment())
-            resource.prlimit(nursery, resource.RLIMIT_NOFILE, before)
+            resource.prlimit(forkserver, resource.RLIMIT_NOFILE, before)
             worker = await workers.take(assignment())
             assert (await worker.infer(pictures())).version == 1
-            assert workers.nursery.pid == nursery
+            assert workers.forkserver.pid == forkserver
             assert "Traceback" not in workers.log.read_text(encoding="utf-8")
 
     run_on_uvloop(life())
@@ -249,7 +254,7 @@ def test_a_daemon_at_its_limit_of_open_files_says_so_and_goes_on(tmp_path: Path)
                 with suppress(OSError):
                     while True:
                         taken.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
-                for _ in range(3):  # none for a line, one, or a line but no handle on the worker
+                for _ in range(3):  # no socket pair, no socket pair, no handle
                     with pytest.raises(WorkerLostError, match=r"(?i)too many open files"):
                         await workers.take(assignment())
                     os.close(taken.pop())
@@ -263,8 +268,8 @@ def test_a_daemon_at_its_limit_of_open_files_says_so_and_goes_on(tmp_path: Path)
     run_on_uvloop(life())
 
 
-def test_a_nursery_whose_daemon_is_gone_before_its_first_message_ends_quietly() -> None:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+def test_a_forkserver_whose_daemon_is_gone_before_its_first_message_ends_quietly() -> None:
+    ours, theirs = socket.socketpair()
     ours.close()
     with theirs:
-        assert nursery._built(theirs) is None
+        ForkserverLoop(Channel(theirs, ToForkserver), theirs).run()

@@ -22,9 +22,11 @@ from support.serving import (
 
 from migrator.core.catalogue import board
 from migrator.core.errors import InputError
-from migrator.gpu.driver import InUseError, Place
-from migrator.gpu.emulated import EmulatedDriver
-from migrator.serve.links import ModelFaultError, ModelSpec, WorkerLostError, Workers
+from migrator.core.placement import Place
+from migrator.gpu.drivers.base import InUseError
+from migrator.gpu.drivers.emulated import EmulatedDriver
+from migrator.serve.workers.messages import ModelFaultError, ModelSpec, WorkerLostError
+from migrator.serve.workers.pool import Workers
 
 
 @pytest.fixture(autouse=True)
@@ -62,21 +64,21 @@ def test_prepared_workers_wait_and_are_replaced(tmp_path: Path) -> None:
         async with started(tmp_path / "run") as workers:
             assert workers.prepared("a") == 0
             await workers.prepare("a", 2)
-            nursery = workers.nursery.pid
-            assert nursery is not None
-            waiting = children(nursery)
+            forkserver = workers.forkserver.pid
+            assert forkserver is not None
+            waiting = children(forkserver)
             assert (workers.prepared("a"), len(waiting)) == (2, 2)
             worker = await workers.take(assignment())
             assert worker.pid in waiting
             await until(lambda: workers.prepared("a") == 2)
-            assert len(children(nursery)) == 3
+            assert len(children(forkserver)) == 3
             os.kill((waiting - {worker.pid}).pop(), 9)
             await until(lambda: workers.prepared("a") == 1)
             await until(lambda: workers.prepared("a") == 2)
             await workers.prepare("a", 0)
-            assert children(nursery) == {worker.pid}
+            assert children(forkserver) == {worker.pid}
         assert not alive(worker.pid)
-        assert not alive(nursery)
+        assert not alive(forkserver)
 
     run(life())
 
@@ -117,7 +119,7 @@ def test_weights_that_cannot_be_used_leave_the_old_ones_serving(tmp_path: Path) 
                 assert (answer.version, answer.scores[1, 0]) == (1, 10)
                 with pytest.raises(InputError):
                     await workers.take(assignment(weights=bad))
-            assert children(workers.nursery.pid or 0) == {worker.pid}
+            assert children(workers.forkserver.pid or 0) == {worker.pid}
 
     run(life())
 
@@ -178,7 +180,7 @@ def test_a_worker_holds_its_instance_until_it_is_released(tmp_path: Path) -> Non
     run(life())
 
 
-def test_workers_see_no_secrets_and_have_one_socket_and_no_open_folder(
+def test_workers_get_no_secrets_and_no_sockets_of_the_daemon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MIGRATOR_ADMIN_TOKEN", "hush")
@@ -187,12 +189,13 @@ def test_workers_see_no_secrets_and_have_one_socket_and_no_open_folder(
         async with started(tmp_path / "run") as workers:
             await workers.prepare("a", 1)
             worker = await workers.take(assignment())
-            for pid in (worker.pid, workers.nursery.pid):
+            # the forkserver has one more, on which it gets the workers' sockets
+            for pid, sockets in ((worker.pid, 1), (workers.forkserver.pid, 2)):
                 told = Path(f"/proc/{pid}/environ").read_text(encoding="utf-8")
                 assert "PATH=" in told
                 assert "hush" not in told
                 opened = [str(each.readlink()) for each in Path(f"/proc/{pid}/fd").iterdir()]
-                assert len([each for each in opened if each.startswith("socket:")]) == 1
+                assert len([each for each in opened if each.startswith("socket:")]) == sockets
         assert (tmp_path / "run").stat().st_mode & 0o777 == 0o700
         assert workers.log.stat().st_mode & 0o777 == 0o600
 

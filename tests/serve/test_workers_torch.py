@@ -12,7 +12,8 @@ from support.serving import assignment, run
 from support.tiny_model import SIDE, Tiny
 
 from migrator.core.errors import InputError
-from migrator.serve.links import InputKind, ModelSpec, Workers
+from migrator.serve.workers.messages import InputKind, ModelSpec
+from migrator.serve.workers.pool import Workers
 
 TINY = "support.tiny_model:Tiny"
 
@@ -37,7 +38,7 @@ def test_forked_workers_answer_as_the_model_itself_does(
         try:
             await workers.start()
             # whoever forks with more than one thread may leave a lock behind for ever
-            assert len(list(Path(f"/proc/{workers.nursery.pid}/task").iterdir())) == 1
+            assert len(list(Path(f"/proc/{workers.forkserver.pid}/task").iterdir())) == 1
             assert workers.inputs["b"] == InputKind("UINT8", (3, 16, 16), 256)
             await asyncio.gather(workers.prepare("a", 2), workers.prepare("b", 1))
             one = await workers.take(assignment(TINY, weights=first, version=1))

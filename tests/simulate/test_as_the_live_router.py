@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from migrator.serve.line import Attached, Line, Served, Waiting
+from migrator.serve.router.queue import AttachedWorker, QueuedRequest, Served, TenantQueue
 from migrator.simulate.serving import IN_TIME, Conditions, Workers, serve
 
 SLO_S, BATCH, SECONDS = 0.15, 4, 60.0
@@ -34,13 +34,13 @@ class Virtual:
     """The live router's line, fed as the router feeds it."""
 
     def __init__(self, tables: list[Table]) -> None:
-        self.line = Line(Served("tenant", SLO_S, BATCH))
+        self.line = TenantQueue(Served("tenant", SLO_S, BATCH))
         for each in tables:
             worker: Any = None  # nobody asks it: time is virtual
             self.line.add_worker(worker, each.__getitem__)
         self.second = self.line.counts.receive(0.0, 1)
         self.numbers: Iterator[int] = iter(range(10**9))
-        self.events: list[tuple[float, int, Attached | None]] = []
+        self.events: list[tuple[float, int, AttachedWorker | None]] = []
         self.in_time = 0
 
     def run(self, arrivals: list[float]) -> int:
@@ -57,18 +57,18 @@ class Virtual:
             self.feed(now_s)
         return self.in_time
 
-    def request(self, now_s: float) -> Waiting:
+    def request(self, now_s: float) -> QueuedRequest:
         answer: Any = None
-        return Waiting(np.empty(0), 1, now_s, now_s + SLO_S, self.second, answer)
+        return QueuedRequest(np.empty(0), 1, now_s, now_s + SLO_S, self.second, answer)
 
     def feed(self, now_s: float) -> None:
-        list(self.line.hopeless(now_s))
+        list(self.line.pop_hopeless(now_s))
         for worker in self.line.taking:
             if not worker.batch and (batch := self.line.batch_for(worker, now_s)):
                 worker.batch = batch
                 ends_s = now_s + worker.latency_s[len(batch)]
                 heapq.heappush(self.events, (ends_s, next(self.numbers), worker))
-        list(self.line.surplus(now_s))
+        list(self.line.pop_surplus(now_s))
 
 
 def simulated(arrivals: list[float], tables: list[Table]) -> float:

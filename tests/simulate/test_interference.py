@@ -5,28 +5,30 @@ import pytest
 from support.scenarios import H200, profile, serves, share
 
 from migrator.core.instance import Kind
-from migrator.core.profile import INTERFERING_PART
+from migrator.core.profiles import INTERFERING_PART
 from migrator.core.service import Service
 from migrator.core.share import Holding, Share
 from migrator.policies.policy import Sharing
+from migrator.simulate.gpu import Worker
 from migrator.simulate.interference import (
     TRAINING_INTERFERENCE,
     TURNS_OF_SERVING,
     slowdowns,
     training_speed,
 )
-from migrator.simulate.lives import Life
 
 SERVICES = [Service(name, profile(interference=0.2, contention=1.5), 1.0, 1) for name in ("a", "b")]
 
 
-def life(holding: Holding) -> Life:
+def life(holding: Holding) -> Worker:
     assert holding.task is not None
     part = holding.percent / 100 if isinstance(holding, Share) else 0.1
-    return Life(holding, holding.task, 132 * part, 0.0, 0.0)
+    return Worker(holding, holding.task, 132 * part, 0.0, 0.0)
 
 
-def slower(sharing: Sharing, alive: list[Life], a_rps: float, b_rps: float) -> tuple[float, float]:
+def slower(
+    sharing: Sharing, alive: list[Worker], a_rps: float, b_rps: float
+) -> tuple[float, float]:
     found = slowdowns(
         sharing, H200.sms, SERVICES, [alive], {"a": np.array([a_rps]), "b": np.array([b_rps])}
     )

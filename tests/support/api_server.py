@@ -20,15 +20,15 @@ from typing import Any
 from starlette.responses import FileResponse
 from starlette.routing import Route
 
-from migrator.cli.loops import loop
+from migrator.cli.serve_verbs import event_loop
 from migrator.core.action import Acted, ActionKind, Outcome
-from migrator.serve.api import Backend, Feedback, application
-from migrator.serve.limits import Limits
-from migrator.serve.protocol import WindowNow
-from migrator.serve.router import Router, Served
-from migrator.serve.server import ApiServer
-from migrator.serve.tensors import Offered
-from migrator.serve.tokens import Tokens, digest
+from migrator.serve.http.app import application
+from migrator.serve.http.authentication import Tokens, digest
+from migrator.serve.http.protocol import Offered, WindowNow
+from migrator.serve.http.requests import Limits
+from migrator.serve.http.server import ApiServer
+from migrator.serve.http.state import ApiState, Backend, Feedback
+from migrator.serve.router.router import Router, Served
 from support.stand_in_worker import StandInWorker
 
 SIDE, CLASSES, LENGTH, VOCABULARY = 4, 3, 6, 50
@@ -37,7 +37,7 @@ FILE_BYTES = 12 * 2**20
 TESTS = Path(__file__).parent.parent
 
 
-def backend(settings: Mapping[str, Any], router: Router) -> Backend:
+def api_state(settings: Mapping[str, Any], router: Router) -> ApiState:
     """Two tenants, images and texts; labels are shown in the status."""
     stored: list[dict[str, Any]] = []
 
@@ -54,7 +54,7 @@ def backend(settings: Mapping[str, Any], router: Router) -> Backend:
         rolled = kind is ActionKind.ROLL_BACK
         return Acted(outcomes[tenant or ""] if rolled else Outcome.DONE, f"{kind} in words")
 
-    return Backend(
+    backend = Backend(
         router=router,
         models={
             "images": Offered.images("images", SIDE, CLASSES),
@@ -64,13 +64,13 @@ def backend(settings: Mapping[str, Any], router: Router) -> Backend:
         version=lambda _: 7,
         window=lambda: WindowNow(5, 1.0, 200.0),
         status=lambda: {"stored": stored, "acted": acted, **_counted(router)},
-        tokens=Tokens(
-            {name: digest(token) for name, token in settings.get("tokens", {}).items()},
-            digest(settings["admin"]) if "admin" in settings else None,
-        ),
-        limits=Limits(**settings.get("limits", {})),
         act=act,
     )
+    tokens = Tokens(
+        {name: digest(token) for name, token in settings.get("tokens", {}).items()},
+        digest(settings["admin"]) if "admin" in settings else None,
+    )
+    return ApiState(backend, tokens, Limits(**settings.get("limits", {})))
 
 
 def _counted(router: Router) -> dict[str, Any]:
@@ -95,12 +95,12 @@ async def _main(settings: Mapping[str, Any]) -> None:
         worker = StandInWorker(tenant, lambda _: latency_s, classes=CLASSES, version=7)
         worker.unseen = settings.get("unseen", False)
         router.attach(tenant, worker, worker.latency_s)
-    behind = backend(settings, router)
+    state = api_state(settings, router)
     with tempfile.TemporaryFile() as file:
         file.truncate(FILE_BYTES)
         pages = [Route("/file", lambda _: FileResponse(f"/proc/self/fd/{file.fileno()}"))]
-        app = application(behind, pages)
-        server = ApiServer(app, tokens=behind.tokens, port=0, limits=behind.limits)
+        app = application(state, pages)
+        server = ApiServer(app, tokens=state.tokens, port=0, limits=state.limits)
         await server.start()
         print(server.url, flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
@@ -134,5 +134,5 @@ def running_server(**settings: Any) -> Iterator[tuple[str, subprocess.Popen[str]
 
 
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=loop) as runner:  # as the daemon has it
+    with asyncio.Runner(loop_factory=event_loop) as runner:  # as the daemon has it
         runner.run(_main(json.loads(sys.argv[1])))

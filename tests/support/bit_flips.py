@@ -23,16 +23,17 @@ from typing import Any
 import numpy as np
 
 from migrator.core.catalogue import boards
-from migrator.gpu import journal_file
-from migrator.gpu.change import Op
-from migrator.gpu.deed import State
-from migrator.gpu.driver import Gpu, GpuInstance, Place
-from migrator.gpu.journal import Journal
+from migrator.core.placement import Place
+from migrator.gpu.drivers.base import Gpu, GpuInstance
+from migrator.gpu.journal import journal as journal_file
+from migrator.gpu.journal.entries import EntryState
+from migrator.gpu.journal.journal import Journal
+from migrator.gpu.partition.steps import Op
 from migrator.io import database
 from migrator.io.database import DamagedError, Layout
-from migrator.live import label_rows
+from migrator.live import labels
 from migrator.live.labels import Labels
-from migrator.records import tables
+from migrator.records import rows as tables
 from migrator.records.rows import EventRecord, SecondRecord, WindowRecord
 from migrator.records.store import Records
 
@@ -44,14 +45,14 @@ def _write_journal(path: Path) -> None:
     with Journal(path, synchronous="OFF") as journal:
         change = journal.begin_change(GPU, "migrator", (), (Place(4, "3g.20gb"),))
         deed = journal.begin(GPU, "migrator", Op.CREATE, Place(4, "3g.20gb"), change=change)
-        journal.end(deed, State.DONE, GpuInstance(deed.place, 2, "MIG-a"))
-        journal.end_change(change, State.DONE)
+        journal.end(deed, EntryState.DONE, GpuInstance(deed.place, 2, "MIG-a"))
+        journal.end_change(change, EntryState.DONE)
         journal.begin(GPU, "another", Op.CREATE, Place(0, "1g.5gb"))
 
 
 def _open_journal(path: Path) -> Path | None:
     with Journal(path, synchronous="OFF") as journal:
-        journal.deeds(GPU), journal.unfinished(GPU)
+        journal.entries(GPU), journal.unfinished(GPU)
         return journal.damaged
 
 
@@ -112,7 +113,7 @@ _ONE_MORE_LABEL = (
 KINDS = {
     "journal": Kind(journal_file.LAYOUT, _write_journal, _ONE_MORE_DEED, _open_journal),
     "records": Kind(tables.LAYOUT, _write_records, _ONE_MORE_EVENT, _open_records),
-    "labels": Kind(label_rows.LAYOUT, _write_labels, _ONE_MORE_LABEL, _open_labels),
+    "labels": Kind(labels.LAYOUT, _write_labels, _ONE_MORE_LABEL, _open_labels),
 }
 
 

@@ -7,8 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from migrator.cluster.placement.demand import kinds_of
-from migrator.cluster.placement.measure import Question, goodput
+from migrator.cluster.placement.demand import GoodputQuery, planned_goodput, tenant_kinds
 from migrator.core.cluster import ClusterScenario
 from migrator.core.errors import InfeasibleError
 from migrator.workload.cluster import parse_cluster
@@ -57,7 +56,7 @@ class Tried:
 
     def __init__(self, scenario: ClusterScenario) -> None:
         self.scenario = scenario
-        self.kinds = kinds_of(scenario)
+        self.kinds = tenant_kinds(scenario)
         self._known: dict[tuple[str, tuple[int, ...]], float | None] = {}
 
     def placements(self) -> Iterator[tuple[dict[str, str], float]]:
@@ -94,7 +93,7 @@ class Tried:
         board, slots = self.scenario.boards[name], self.scenario.slots
         views = tuple(self.kinds[each].views[name] for each in entries)
         try:
-            return goodput(Question(board, self.scenario.slot_s, slots, views))
+            return planned_goodput(GoodputQuery(board, self.scenario.slot_s, slots, views))
         except InfeasibleError:
             return None
 

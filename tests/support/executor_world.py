@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from migrator.control import events as ev
 from migrator.control.executor import Executor
-from migrator.control.trials import RESUMED
+from migrator.control.retries import RESUMED
 from migrator.control.units import State
 from migrator.core.catalogue import Board
 from migrator.core.instance import Instance, Kind, Task

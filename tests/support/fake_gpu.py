@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from migrator.gpu import mig
+from migrator.gpu.drivers import mig
 from migrator.gpu.fake_nvml import FakeNvml, installed
 
 
@@ -15,6 +15,6 @@ def mig_driver(
     """The fake machine and its driver; nothing ever waits."""
     with (
         installed(folder, [board], mig=mig_on) as fake,
-        mig.opened(0, boot_id=fake.boot_id, pause=lambda _: None) as driver,
+        mig.open_mig(0, boot_id=fake.boot_id, pause=lambda _: None) as driver,
     ):
         yield fake, driver

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from migrator.gpu.driver import GpuInstance
-from migrator.gpu.drivers import opened
-from migrator.gpu.processes import exists
+from migrator.gpu.drivers.base import GpuInstance
+from migrator.gpu.drivers.registry import open_driver
+from migrator.io.processes import is_running
 from migrator.records.store import read_records
 from support.live_daemon import LIMIT_S, Served, samples
 from support.serving import children
@@ -41,7 +41,7 @@ def settled(daemon: Served) -> dict[str, Any]:
 
 def instances(state: Path) -> tuple[GpuInstance, ...]:
     """On the emulated GPU, whoever made them."""
-    with opened("emulated", 0, state=state) as driver:
+    with open_driver("emulated", 0, state=state) as driver:
         return driver.instances()
 
 
@@ -62,7 +62,7 @@ def family(pid: int) -> set[int]:
 
 
 def all_gone(pids: set[int]) -> bool:
-    return not any(map(exists, pids))
+    return not any(map(is_running, pids))
 
 
 def events(state: Path, kind: str | None = None) -> list[str]:

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from migrator.core.errors import MigratorError
-from migrator.gpu.driver import Place
-from migrator.gpu.layout import Layout
+from migrator.core.placement import Place
+from migrator.gpu.partition.layout import Layout
 from support.gpu_lives import OWNERS, Diary, Holdings, Life, Trap, opened_journal
 from support.gpu_worlds import EmulatedWorld, MigWorld, World
 
@@ -194,7 +194,7 @@ class Campaign:
         assert sorted(journal) == sorted(each.place for each in ours), (journal, ours)
 
     def _check_journal(self, life: Life, unsettled: bool) -> None:
-        assert all(each.state == "done" for each in life.journal.deeds(life.gpu))
+        assert all(each.state == "done" for each in life.journal.entries(life.gpu))
         assert unsettled or not life.journal.unfinished(life.gpu)
 
     def _check_layout(self, now: Holdings, last: dict[str, Any]) -> None:

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from migrator.core.errors import MigratorError
-from migrator.gpu.change import Op, planned
-from migrator.gpu.deed import alive
-from migrator.gpu.driver import GpuDriver, Place
-from migrator.gpu.hand import matched
-from migrator.gpu.journal import Journal
-from migrator.gpu.layout import Layout, places_of
-from migrator.gpu.partitioner import PAUSES_S, Partitioner
+from migrator.core.placement import Place, all_places
+from migrator.gpu.drivers.base import GpuDriver
+from migrator.gpu.journal.entries import live_creates, match_creates
+from migrator.gpu.journal.journal import Journal
+from migrator.gpu.partition.layout import Layout
+from migrator.gpu.partition.partitioner import PAUSES_S, Partitioner
+from migrator.gpu.partition.steps import Op, plan_steps
 from support.gpu_worlds import World
 
 OWNERS = ("migrator", "other")
@@ -124,8 +124,8 @@ class Life:
 
     def holdings(self) -> Holdings:
         """What each owner has, as journal and board say."""
-        creates = alive(self.journal.deeds(self.gpu))
-        there = matched(self.world.instances(), creates)
+        creates = live_creates(self.journal.entries(self.gpu))
+        there = match_creates(self.world.instances(), creates)
         return {
             owner: frozenset(place for place, (_, each) in there.items() if each.owner == owner)
             for owner in OWNERS
@@ -145,8 +145,8 @@ class Life:
 
         What the journal has at a place, and another makes there anew, cannot.
         """
-        ours = {each.place for each in self.journal.deeds(self.gpu)}
-        return [each for each in places_of(self.world.board) if each not in ours]
+        ours = {each.place for each in self.journal.entries(self.gpu)}
+        return [each for each in all_places(self.world.board) if each not in ours]
 
     def _others(self) -> None:
         """Somebody else does something, or the machine does."""
@@ -281,7 +281,7 @@ class Life:
     ) -> tuple[Callable[[], object], frozenset[Place]]:
         """Something to do, and the owner's places where it succeeds."""
         kind = self.draw.choices(["apply", "clear", "create", "destroy"], [8, 1, 3, 3])[0]
-        place = self.draw.choice(list(places_of(self.world.board)))
+        place = self.draw.choice(list(all_places(self.world.board)))
         if kind == "create":
             return lambda: partitioner.create(place), mine | {place}
         if kind == "destroy" and mine:
@@ -296,7 +296,7 @@ class Life:
     def _after(self, layout: Layout, mine: frozenset[Place]) -> frozenset[Place]:
         """What the plan makes of our places; the same where it cannot be reached."""
         try:
-            steps = planned(self.world.board, self.world.instances(), mine, layout)
+            steps = plan_steps(self.world.board, self.world.instances(), mine, layout)
         except MigratorError:
             return mine
         gone = {step.place for step in steps if step.op is Op.DESTROY}
@@ -306,7 +306,7 @@ class Life:
         """Places and counts that mostly fit."""
         chosen: list[Place] = []
         taken: set[int] = set()
-        every = list(places_of(self.world.board))
+        every = list(all_places(self.world.board))
         self.draw.shuffle(every)
         for place in every[: self.draw.choice([1, 2, 6, 30])]:
             width = self.world.board.profile(place.profile).memory_slices

@@ -17,20 +17,20 @@ from unittest import mock
 
 from migrator.core.catalogue import Board, board
 from migrator.core.errors import GpuError, InputError
-from migrator.gpu import mig
-from migrator.gpu.driver import (
+from migrator.core.placement import Place
+from migrator.gpu.drivers import mig
+from migrator.gpu.drivers.base import (
     GpuDriver,
     GpuInstance,
     NotPermittedError,
-    Place,
     RefusedError,
     TransientError,
 )
-from migrator.gpu.emulated import EmulatedDriver
+from migrator.gpu.drivers.emulated import EmulatedDriver
+from migrator.gpu.drivers.virtual_board import BoardFile, BoardState
 from migrator.gpu.fake_nvml import FakeNvml, FaultKind, installed
 from migrator.gpu.fake_nvml.calls import CALLS
-from migrator.gpu.processes import Process
-from migrator.gpu.virtual_state import State, StateFile
+from migrator.io.processes import Process
 
 Point = Callable[[str], None]
 
@@ -114,7 +114,7 @@ class MigWorld:
 
         with (
             installed(self._folder, before=before) as fake,
-            mig.opened(0, boot_id=fake.boot_id, pause=lambda _: None) as driver,
+            mig.open_mig(0, boot_id=fake.boot_id, pause=lambda _: None) as driver,
         ):
             yield driver
 
@@ -197,13 +197,13 @@ class EmulatedWorld:
     @contextmanager
     def opened(self, point: Point) -> Iterator[GpuDriver]:
         """Killed before any change of its file."""
-        really = StateFile.replace
+        really = BoardFile.replace
 
-        def replaced(file: StateFile, state: State) -> None:
+        def replaced(file: BoardFile, state: BoardState) -> None:
             point("virtual board")
             really(file, state)
 
-        with mock.patch.object(StateFile, "replace", replaced):
+        with mock.patch.object(BoardFile, "replace", replaced):
             yield self._driver(self._faults)
 
     def seen(self) -> list[Seen]:
@@ -269,8 +269,8 @@ class EmulatedWorld:
         self._faults.clear()
 
     @property
-    def _file(self) -> StateFile:
-        return StateFile(self._folder / "emulated" / "gpu-0.json")
+    def _file(self) -> BoardFile:
+        return BoardFile(self._folder / "emulated" / "gpu-0.json")
 
     def _driver(self, faults: list[GpuError]) -> _Failing:
         return _Failing(self._folder, self.board, self._boot.read_text(), faults)

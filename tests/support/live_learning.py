@@ -7,20 +7,20 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from migrator.learn.benchmarks.benchmark import Origin, limited, window_data
+from migrator.learn.benchmarks.benchmark import Origin, limit_samples, window_data
 from migrator.learn.model import Inputs, Labels
 from migrator.learn.registry import benchmark
-from migrator.learn.retraining import Settings, retrain
+from migrator.learn.retraining import RetrainingSettings, retrain
 from migrator.learn.samples import Samples, WindowData
 from migrator.live import labels as kept
-from migrator.live.label_data import remember
-from migrator.live.training_job import TrainingJob
-from migrator.serve.assignment import ModelSpec
+from migrator.live.training import TrainingJob
+from migrator.live.training_data import remember
+from migrator.serve.workers.messages import ModelSpec
 from support.tiny_model import Tiny
 
 TESTS = Path(__file__).parent.parent
 MODEL = ModelSpec("support.tiny_model:Tiny", 10)
-SETTINGS = Settings(epochs=4, batch=32)
+SETTINGS = RetrainingSettings(epochs=4, batch=32)
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(TESTS), "MIGRATOR_TOKEN": "secret"}
 """Of a daemon: retrainers find the tests' model, and must not see the token."""
 
@@ -40,7 +40,7 @@ class Spoiled(Tiny):
 
 def scenario(number: int) -> WindowData:
     """Of nc-synthetic, made small."""
-    material = limited(_KNOWN.load(Origin()), 60, 0)
+    material = limit_samples(_KNOWN.load(Origin()), 60, 0)
     return window_data(_KNOWN, material, number, 0, 0)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from migrator.core.load_outcome import LoadOutcome
-from migrator.load.books import Books
+from migrator.load.ledger import Ledger
 
 
 def load_outcome(ended: str | None = None) -> LoadOutcome:
     """Two windows of two tenants; `quiet` is never answered."""
-    books = Books(["busy", "quiet"], [3, 4], 4)
+    books = Ledger(["busy", "quiet"], [3, 4], 4)
     for number in range(100):
         window, second = 3 + number // 50, number // 25
         books.sent("busy", window, second, 0.001)

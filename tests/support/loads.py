@@ -7,8 +7,8 @@ from collections import Counter
 from typing import Any
 
 from migrator.core.load_outcome import ClientTally, LoadOutcome
+from migrator.load.requests import schedule
 from migrator.load.run import LoadSettings, load, questions_of
-from migrator.load.schedule import schedule
 from migrator.workload.live import LiveScenario
 
 

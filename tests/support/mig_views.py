@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from migrator.core.catalogue import board as board_called
-from migrator.core.curve import Curve
 from migrator.core.instance import Instance, Kind, Task
-from migrator.core.profile import Overhead, Profile
+from migrator.core.profiles import Curve, Overhead, Profile
 from migrator.core.service import Service
 from migrator.policies.policy import Observation, RetrainingState, TenantView
 

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from migrator.core.catalogue import board
-from migrator.core.curve import Curve
 from migrator.core.instance import Task
-from migrator.core.profile import Overhead, Profile
+from migrator.core.profiles import Curve, Overhead, Profile
 from migrator.core.service import Service
 from migrator.core.share import Holding, Share
 from migrator.policies.policy import Decision, Observation, RetrainingState, TenantView

@@ -147,7 +147,7 @@ class Oip:
     def _refused(self, request: Request) -> Response | None:
         token = self.told.get("token")
         if token is not None and request.headers.get("authorization") != f"Bearer {token}":
-            return JSONResponse({"error": "token: none that is known here"}, 401)
+            return JSONResponse({"error": "token: missing or unknown"}, 401)
         if request.path_params["name"] in self.told.get("unknown", []):
             return JSONResponse({"error": "model: there is none"}, 404)
         return None

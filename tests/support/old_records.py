@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from migrator.records.tables import LAYOUT
+from migrator.records.rows import LAYOUT
 
 _PLAN = '{"slots": [{"instances": [{"start": 0, "gpcs": 3, "task": "vision/inference"}]}]}'
 _VERSION_1 = (

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from migrator.cluster.fleet.ray_connection import NAMESPACE, imported
+from migrator.cluster.fleet.ray_connection import NAMESPACE, import_ray
 from support.agents import VARIABLES
 
 _NODE: dict[str, Any] = {
@@ -52,7 +52,7 @@ class RayNodes:
 @contextmanager
 def ray_nodes(*names: str) -> Iterator[RayNodes]:
     """A head node and these; ended whatever happens."""
-    ray = imported()
+    ray = import_ray()
     from ray.cluster_utils import Cluster
 
     with ray_folder(), ExitStack() as stack:

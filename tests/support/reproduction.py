@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from migrator.core.outcome import RunOutcome
 from migrator.plan.preinit import Preinitialization, Preparation
+from migrator.reproduce.evaluation import MotivationSource, WorkloadSource
 from migrator.reproduce.overhead import PassJob, PassOutcome
-from migrator.reproduce.sources import MotivationSource, WorkloadSource
-from migrator.reproduce.windows_apart import WindowApart
+from migrator.reproduce.replanning import WindowApart
 from migrator.simulate.compare import Job
 from support.outcomes import run
 

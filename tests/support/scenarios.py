@@ -8,13 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.core import catalogue
-from migrator.core.curve import Curve
 from migrator.core.instance import Instance, Kind, Task
-from migrator.core.profile import Overhead, Profile
-from migrator.core.scenario import Drift, Scenario, ServedTenant
+from migrator.core.profiles import Curve, Overhead, Profile
+from migrator.core.scenario import Drift, Scenario, ServedTenant, Trace
 from migrator.core.service import Service
 from migrator.core.share import Holding, Share
-from migrator.core.trace import Trace
 from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight
 
 H200 = catalogue.board("H200-141GB")

@@ -13,7 +13,8 @@ import numpy as np
 import uvloop
 from numpy.typing import NDArray
 
-from migrator.serve.links import Assignment, ModelSpec, Workers
+from migrator.serve.workers.messages import Assignment, ModelSpec
+from migrator.serve.workers.pool import Workers
 
 OBEDIENT = "support.served_models:Obedient"
 LONG_S = 60.0

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.core.errors import MigratorError
-from migrator.serve.assignment import Answered, ModelFaultError, WorkerLostError
+from migrator.serve.workers.messages import Answered, ModelFaultError, WorkerLostError
 
 POISON = 199
 """A first value that the model cannot bear."""

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from migrator.learn.model import Inputs, Modality
-from migrator.learn.torch_model import TorchModel, initialised_from
+from migrator.learn.torch_model import TorchModel, seeded_weights
 
 SIDE = 16
 
@@ -24,7 +24,7 @@ class Tiny(TorchModel):
 
     @classmethod
     def build(cls, classes: int, seed: int) -> Self:
-        with initialised_from(seed):
+        with seeded_weights(seed):
             network = nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE * SIDE, classes))
         return cls(network, classes, seed)
 

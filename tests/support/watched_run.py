@@ -1,49 +1,51 @@
-"""Everything that metrics look at, made of the real parts of a small daemon that does not run."""
+"""Everything that metrics read, made of the real services of a small daemon that does not run."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from migrator.control.controller import Controller
 from migrator.control.events import Created, Ready
 from migrator.core.instance import Instance, Kind, Task
 from migrator.core.plan import Plan
 from migrator.core.problem import Charge, Problem, Tenant
 from migrator.core.share import Holding
-from migrator.gpu.driver import Place
-from migrator.gpu.drivers import opened
-from migrator.live.daemon import Daemon
-from migrator.live.goodput import Goodput
-from migrator.live.label_rows import LabelCounts
+from migrator.live.context import Context
+from migrator.live.daemon import new_controller
+from migrator.live.labels import LabelCounts
 from migrator.live.metrics import collectors
+from migrator.live.recording import Recorder
 from migrator.live.serving import Serving
-from migrator.live.watched import Watched
 from migrator.policies.policy import Decision
-from migrator.serve.backend import Backend
-from migrator.serve.metrics import metrics_parts
+from migrator.serve.http.metrics import metrics_parts
+from migrator.serve.http.state import ApiState
 from migrator.workload.live import read_live
-from support.api_server import backend
+from support.api_server import api_state
+from support.live_context import LabelTable, idle_context
 from support.live_daemon import scenario_file
 
 PHOTOS = Task("photos", Kind.INFERENCE)
-TABLE = ("metric", "type", "labels", "what it says")
+TABLE = ("metric", "type", "labels", "meaning")
 
 
 @dataclass
 class Run:
     """A daemon before it runs, on a clock that is set by hand."""
 
-    daemon: Daemon
-    watched: Watched
-    backend: Backend
+    context: Context
+    controller: Controller
+    recorder: Recorder
+    state: ApiState
     labels: dict[tuple[str, int], LabelCounts]
     now_s: list[float]
 
     def page(self, accept: str = "") -> str:
-        return b"".join(metrics_parts(self.backend, accept)[0]).decode()
+        return b"".join(metrics_parts(self.state.all_collectors, accept)[0]).decode()
 
     def samples(self) -> list[Sample]:
         families = text_string_to_metric_families(self.page())
@@ -57,84 +59,61 @@ class Run:
         ]
         return found
 
+    def counted(self, name: str) -> dict[tuple[str, ...], float]:
+        """The values of a metric that are not 0, by its labels in alphabetical order."""
+        return {
+            tuple(value for _, value in sorted(each.labels.items())): each.value
+            for each in self.samples()
+            if each.name == name and each.value
+        }
+
 
 def watched_run(folder: Path, *tenants: str, policy: str = "migrator") -> Run:
     """The tenants of the small live scenario, window 0, slot 0 at second 100."""
     path = scenario_file(folder, *(tenants or ("photos", "cameras")), window_s=10, policy=policy)
-    daemon = Daemon(Serving(read_live(path), folder))
+    context = idle_context(Serving(read_live(path), folder))
+    context.resources.workers.prepared.return_value = 2  # type: ignore[attr-defined]
     now_s = [100.0]
-    daemon.clock.now_s = lambda: now_s[0]
-    daemon.clock.start()
-    labels: dict[tuple[str, int], LabelCounts] = {}
-    daemon.goodput = Goodput(
-        daemon.router.counts,
-        daemon.tenants,
-        daemon.clock,
-        lambda name, window: labels.get((name, window), LabelCounts()),
+    context.clock.now_s = lambda: now_s[0]
+    context.clock.start()
+    recorder = Recorder(context)
+    controller = new_controller(context, recorder, lambda _: None)
+    state = replace(
+        api_state({}, context.router), collectors=collectors(context, controller, recorder)
     )
-    with opened("emulated", 0, state=folder, board="A100-40GB") as driver:
-        gpu = driver.gpu()
-    watched = Watched(
-        {
-            "scenario": "small",
-            "policy": policy,
-            "forecaster": "last-mean",
-            "driver": "emulated",
-            "board": "A100-40GB",
-        },
-        folder,
-        daemon.clock,
-        daemon.tenants,
-        daemon.executor,
-        gpu,
-        {Place(0, "4g.20gb"): 1},
-        daemon.tallies,
-        daemon.goodput,
-        daemon.forecast_error,
-        lambda: daemon.thinking.unused,
-        lambda _: 2,
-    )
-    behind = Backend(
-        **{
-            **vars(backend({}, daemon.router)),
-            "collectors": collectors(watched),
-        }
-    )
-    return Run(daemon, watched, behind, labels, now_s)
+    labels = cast(LabelTable, context.resources.labels).set
+    return Run(context, controller, recorder, state, labels, now_s)
 
 
 def eventful(folder: Path) -> Run:
     """The same after a little of everything, so that no family is without a sample."""
     run = watched_run(folder)
-    daemon, now_s = run.daemon, run.now_s
+    context, recorder, now_s = run.context, run.recorder, run.now_s
     holding: Holding = Instance(0, 4, PHOTOS)
-    daemon.decisions.asked("the window begins")
-    daemon.decisions.taken(decision(run, [(3.0,) * 10, (5.0,) * 10]), 0.5)
-    daemon.decisions.asked("because a test wants it")
-    for each in daemon.executor.follow(now_s[0], [(holding,)], 1.0):
-        daemon.decisions.told(each)
+    recorder.decisions.asked("the window begins")
+    recorder.plan_followed(decision(run, [(3.0,) * 10, (5.0,) * 10]), 0.5)
+    recorder.decisions.asked("because a test wants it")
+    for each in context.executor.follow(now_s[0], [(holding,)], 1.0):
+        recorder.decisions.told(each)
     now_s[0] += 0.25
     for event in (Created(Instance(0, 4)), Ready(Instance(0, 4), 0.5)):
-        daemon.decisions.heard(event)
-        for each in daemon.executor.on(now_s[0], event):
-            daemon.decisions.told(each)
+        recorder.decisions.heard(event)
+        for each in context.executor.on(now_s[0], event):
+            recorder.decisions.told(each)
         now_s[0] += 0.25
     parts_s = {"create_s": 0.25, "warm_s": 0.5, "load_s": 0.1, "context_s": 0, "first_s": 0.2}
-    daemon.decisions.measured("photos", parts_s, 0.5)
-    problem = decision(run, [(3.0,) * 10, (5.0,) * 10]).problem
-    assert problem is not None
-    daemon.forecast_error.foretold(problem)
+    recorder.decisions.measured("photos", parts_s, 0.5)
     now_s[0] = 101.0
-    daemon.forecast_error.slot({"photos": 6.0, "cameras": 0.0})
-    daemon.forecast_error.end_window()
-    run.backend.access.refused["photos", 504] += 1
+    recorder.forecast_error.slot({"photos": 6.0, "cameras": 0.0})
+    recorder.forecast_error.end_window()
+    run.state.access_log.refused["photos", 504] += 1
     run.labels["photos", 0] = LabelCounts(30, 20, 5)
     return run
 
 
 def decision(run: Run, received: list[tuple[float, ...]]) -> Decision:
     """A plan that expects these scenarios of `photos` until the window's end."""
-    board, slots = run.watched.gpu.board, len(received[0])
+    board, slots = run.context.resources.gpu.board, len(received[0])
     tenant = Tenant("photos", tuple(received), {4: 10.0}, 0.5, 0.5, None, 0.5, 1)
     problem = Problem(board, 1.0, slots, Charge.SURVIVORS, (tenant,))
     plan = Plan(8.0, 10.0, "exact", 0.1, (), ())
@@ -161,6 +140,6 @@ def sample_names(run: Run) -> set[str]:
 
 def came(run: Run, tenant: str, in_time: int) -> None:
     """So many requests were answered in time."""
-    counts = run.daemon.router.counts[tenant]
+    counts = run.context.router.counts[tenant]
     second = counts.receive(run.now_s[0], in_time)
     counts.answer(second, in_time, 0.01, late=False)

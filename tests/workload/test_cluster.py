@@ -91,7 +91,10 @@ def test_an_entry_in_a_rule_stands_for_all_of_its_tenants() -> None:
         ({k: v for k, v in DATA.items() if k != "cluster"}, "cluster: the key is missing"),
         (changed("cluster", "gpus", to=[]), "cluster.gpus"),
         (changed("cluster", "gpus", 0, "board", to="A1000"), "cluster.gpus[0].board: unknown"),
-        (changed("cluster", "gpus", 0, "board", to="H20-96GB"), "cluster.gpus[0].board: nobody"),
+        (
+            changed("cluster", "gpus", 0, "board", to="H20-96GB"),
+            "cluster.gpus[0].board: the number",
+        ),
         (changed("cluster", "gpus", 0, "counts", to=2), "did you mean count?"),
         (changed("cluster", "gpus", to=[{}, {}]), "several are called 'H200-141GB'"),
         (changed("cluster", "gpus", 0, "name", to=" "), "cluster.gpus[0].name: the name is empty"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migrator.core.catalogue import boards
-from migrator.core.curve import Curve
 from migrator.core.errors import InputError
-from migrator.core.profiles import profile
+from migrator.core.profiles import Curve, profile
 from migrator.core.scenario import Scenario
 from migrator.io.strict import key_path
 from migrator.io.yaml_file import load_yaml
+from migrator.workload.capacity import highest_rps
 from migrator.workload.drifts import drifts
-from migrator.workload.entries import PARTS
+from migrator.workload.entries import PARTS, scenario_schema
 from migrator.workload.file import parse_scenario, read_scenario
-from migrator.workload.load import highest_rps
 from migrator.workload.profile_file import parse_profile
 
 Keys = tuple[str | int, ...]
@@ -311,7 +311,7 @@ def test_a_trace_that_is_none(tmp_path: Path, content: str, said: str) -> None:
         (("windws",), 3, "unknown key; did you mean windows?"),
         (("name",), " ", "no name"),
         (("gpu",), "H200", "H200-141GB"),
-        (("gpu",), "GH200-144GB", "nobody has published how many SMs"),
+        (("gpu",), "GH200-144GB", "the number of SMs"),
         (("window_s",), 0, "less than 1"),
         (("window_s",), 199.5, "give 200"),
         (("window_s",), "200", "not a number"),
@@ -329,7 +329,7 @@ def test_a_trace_that_is_none(tmp_path: Path, content: str, said: str) -> None:
         (("tenants", 0), "resnet-50", "not an object"),
         (("tenants", 0, "model"), "resnet50", "did you mean resnet-50"),
         (("tenants", 0, "model"), DELETED, "the key is missing"),
-        (("tenants", 0, "model"), "my_models:Detector", "name a profile file of it"),
+        (("tenants", 0, "model"), "my_models:Detector", "set profile to a profile file"),
         (("tenants", 0, "model"), "my-models:Detector", "write package.module:Class"),
         (("tenants", 0, "model"), "my_models:", "write package.module:Class"),
         (("tenants", 0, "name"), "", "empty"),
@@ -421,7 +421,7 @@ def test_every_board_with_known_sms_takes_a_scenario(name: str) -> None:
     window = {"accuracy_pre": 0.5, "accuracy_post": 0.9, "seconds": sizes}
     data["tenants"][0]["retraining"] = {"windows": [window]}
     if any(each.sms is None for each in boards()[name].plain_profiles.values()):
-        assert "nobody has published" in refusal(data)
+        assert "is not published" in refusal(data)
         return
     found = parsed(data)
     seconds = found.tenants[0].drifts[0].seconds
@@ -500,3 +500,40 @@ def test_a_model_of_ones_own_is_named_by_its_import_path(tmp_path: Path) -> None
     assert tenant.name == "Detector"
     assert tenant.service.profile.model == "nowhere.to_be_found:Detector"
     assert tenant.service.profile.latency_ms == parse_profile(measured).latency_ms
+
+
+def objects(part: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(part, dict):
+        if isinstance(part.get("properties"), dict):
+            yield part
+        part = list(part.values())
+    if isinstance(part, list):
+        for each in part:
+            yield from objects(each)
+
+
+def test_it_is_json_and_names_the_version() -> None:
+    schema = json.loads(json.dumps(scenario_schema()))
+    assert schema["properties"]["version"]["const"] == 1
+    assert schema["required"] == ["version", "tenants"]
+    assert schema["title"] == "MIGRator scenario"
+
+
+def test_every_key_of_every_object_is_described_and_no_other_allowed() -> None:
+    found = list(objects(scenario_schema()))
+    assert {frozenset(each["properties"]) for each in found} == {
+        frozenset(model.model_fields) for model in PARTS.values()
+    }
+    for each in found:
+        assert each["additionalProperties"] is False
+        for key, value in each["properties"].items():
+            assert value["description"], key
+            assert "title" not in value, key
+
+
+def test_arrivals_are_one_of_two() -> None:
+    arrivals = scenario_schema()["$defs"]["ArrivalsEntry"]
+    assert [each["required"] for each in arrivals["oneOf"]] == [
+        ["trace"],
+        ["generator", "mean_rps"],
+    ]

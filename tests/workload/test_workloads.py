@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from migrator.core.errors import InputError
+from migrator.workload.capacity import highest_rps
 from migrator.workload.file import read_scenario
-from migrator.workload.load import highest_rps
 from migrator.workload.workloads import quickstart_yaml, workload, workload_yaml, workloads
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

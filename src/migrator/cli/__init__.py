@@ -1,14 +1,11 @@
-"""The command line: `migrator VERB`. Parse, call, print; everything else lives below."""
+"""The command line: `migrator VERB`. Verbs parse, call the other packages and print."""
 
 from migrator.cli import (
     admin_verbs,
-    cluster_stop_verb,
     cluster_verbs,
     compare_verb,
     dashboard_verb,
-    example_verb,
     forecast_verbs,
-    gateway_verb,
     gpu_change_verbs,
     gpu_verbs,
     learn_verbs,
@@ -17,7 +14,7 @@ from migrator.cli import (
     plan_verbs,
     profile_verb,
     reproduce_verb,
-    serve_verb,
+    serve_verbs,
     simulate_verbs,
     top_verb,
 )
@@ -26,13 +23,10 @@ from migrator.cli.app import app, main
 __all__ = [
     "admin_verbs",
     "app",
-    "cluster_stop_verb",
     "cluster_verbs",
     "compare_verb",
     "dashboard_verb",
-    "example_verb",
     "forecast_verbs",
-    "gateway_verb",
     "gpu_change_verbs",
     "gpu_verbs",
     "learn_verbs",
@@ -42,7 +36,7 @@ __all__ = [
     "plan_verbs",
     "profile_verb",
     "reproduce_verb",
-    "serve_verb",
+    "serve_verbs",
     "simulate_verbs",
     "top_verb",
 ]

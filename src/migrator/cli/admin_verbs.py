@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,44 +11,45 @@ import typer
 
 from migrator.cli.app import app
 from migrator.cli.live_verbs import ScenarioName, State
-from migrator.cli.plan_verbs import AsJson
-from migrator.cli.printing import FAILED, complain, print_json
+from migrator.cli.options import AsJson, Yes
+from migrator.cli.printing import FAILED, complain, confirm, print_json, require_confirmation
 from migrator.core.action import ActionKind
 from migrator.core.errors import InputError
 
 ACTED_S = 90.0
-"""A drain answers once what waited is answered."""
+"""Timeout of an action: a drain returns after all waiting requests are answered."""
 
 group = typer.Typer(
     no_args_is_help=True,
-    help="Act on a running daemon; each says first what will happen and asks.\n\n"
-    "Stop changes while you look:  migrator admin pause  and then  migrator admin resume\n\n"
-    "A bad model:  migrator admin roll-back TENANT\n\n"
-    "Without a terminal:  migrator admin drain TENANT --yes --json\n\n"
-    "Where the scenario has tokens, the one called admin comes in MIGRATOR_ADMIN_TOKEN or "
+    help="Control a running daemon. Each command shows what will happen and asks first.\n\n"
+    "Stop changes for a while:  migrator admin pause  and then  migrator admin resume\n\n"
+    "Withdraw a bad model:  migrator admin roll-back TENANT\n\n"
+    "In scripts:  migrator admin drain TENANT --yes --json\n\n"
+    "If the scenario defines tokens, pass the admin token in MIGRATOR_ADMIN_TOKEN or with "
     "--token-file.",
 )
 app.add_typer(group, name="admin")
 
 Url = Annotated[
     str | None,
-    typer.Option("--url", help="Where it listens; default as its records say."),
+    typer.Option("--url", help="Address of the daemon; default: from its records."),
 ]
 TokenFile = Annotated[
     Path | None,
     typer.Option(
         "--token-file",
         metavar="FILE",
-        help="Has the token for administration; default MIGRATOR_ADMIN_TOKEN.",
+        help="File with the admin token; default: MIGRATOR_ADMIN_TOKEN.",
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-TenantName = Annotated[str, typer.Argument(metavar="TENANT", help="Its name in the scenario.")]
+TenantName = Annotated[
+    str, typer.Argument(metavar="TENANT", help="Name of the tenant in the scenario.")
+]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """An action, and which daemon it is for."""
+class AdminRequest:
+    """An action and the daemon to send it to."""
 
     kind: ActionKind
     tenant: str | None
@@ -60,7 +60,7 @@ class Asked:
 
 
 def _on_all(kind: ActionKind, words: str) -> None:
-    """A verb about the whole daemon."""
+    """Define a command that acts on the whole daemon."""
 
     @group.command(kind, help=words)
     def act(
@@ -71,11 +71,11 @@ def _on_all(kind: ActionKind, words: str) -> None:
         yes: Yes = False,
         as_json: AsJson = False,
     ) -> None:
-        _act(Asked(kind, None, url, state, scenario, token_file), yes, as_json)
+        _act(AdminRequest(kind, None, url, state, scenario, token_file), yes, as_json)
 
 
 def _on_one(kind: ActionKind, words: str) -> None:
-    """A verb about one tenant."""
+    """Define a command that acts on one tenant."""
 
     @group.command(kind, help=words)
     def act(
@@ -87,49 +87,38 @@ def _on_one(kind: ActionKind, words: str) -> None:
         yes: Yes = False,
         as_json: AsJson = False,
     ) -> None:
-        _act(Asked(kind, tenant, url, state, scenario, token_file), yes, as_json)
+        _act(AdminRequest(kind, tenant, url, state, scenario, token_file), yes, as_json)
 
 
 _on_all(
     ActionKind.PAUSE,
-    "Change nothing on the GPU for a plan until resumed; what serves goes on.\n\nWorkers that die "
-    "are replaced, retrainings that run go on to their end, plans are recorded.",
+    "Stop applying plans to the GPU until resumed; requests are still served.\n\nWorkers that die "
+    "are replaced, running retrainings finish, plans are still recorded.",
 )
-_on_all(ActionKind.RESUME, "Follow the newest plan again.")
-_on_all(ActionKind.REPLAN, "Ask the policy for another plan of the rest of the window, at once.")
+_on_all(ActionKind.RESUME, "Apply plans again, beginning with the newest.")
+_on_all(ActionKind.REPLAN, "Plan the rest of the window again, now.")
 _on_one(
     ActionKind.ROLL_BACK,
-    "Serve a tenant with the version of its model before the one that serves.\n\nThe newer one is "
-    "withdrawn: no restart serves it, and the next retraining begins from the other.",
+    "Serve a tenant with the previous version of its model.\n\nThe current version is withdrawn: "
+    "restarts do not serve it, and the next retraining starts from the previous one.",
 )
 _on_one(
     ActionKind.DRAIN,
-    "Take no requests of a tenant any more, answer those that wait, give its instances to others."
-    "\n\nIt stays so after a restart, until `migrator admin undrain TENANT`; labels and model "
-    "stay.",
+    "Refuse new requests of a tenant, answer waiting ones, give its instances to other tenants."
+    "\n\nPersists over restarts until `migrator admin undrain TENANT`; labels and model are kept.",
 )
-_on_one(ActionKind.UNDRAIN, "Take requests of a drained tenant again, and plan for it.")
+_on_one(ActionKind.UNDRAIN, "Accept requests of a drained tenant again and plan for it.")
 
 
-def _act(asked: Asked, yes: bool, as_json: bool) -> None:
+def _act(asked: AdminRequest, yes: bool, as_json: bool) -> None:
     from migrator.cli.daemon_calls import daemon
 
-    if not yes and not sys.stdin.isatty():
-        raise InputError("--yes: nobody can be asked here whether to do it; add --yes if so")
+    require_confirmation(yes)
     found = daemon(asked.url, asked.state, asked.scenario, asked.token_file)
-    words = _what_happens(asked, found.status())
-    if not yes and not _confirmed(words):
-        complain("nothing was done; it was not confirmed")
-        raise typer.Exit(FAILED)
+    confirm(_consequence(asked, found.status()), yes)
     body = {"action": asked.kind, "tenant": asked.tenant}
-    status, told = found.asked("POST", "/admin/actions", body, ACTED_S)
+    status, told = found.request("POST", "/admin/actions", body, ACTED_S)
     _tell(status, told, as_json)
-
-
-def _confirmed(words: str) -> bool:
-    """Asked beside the answer, so that `--json` alone is on the output."""
-    print(f"{words} Do it? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _tell(status: int, told: Mapping[str, Any], as_json: bool) -> None:
@@ -146,8 +135,8 @@ def _tell(status: int, told: Mapping[str, Any], as_json: bool) -> None:
         raise typer.Exit(FAILED)
 
 
-def _what_happens(asked: Asked, status: Mapping[str, Any]) -> str:
-    """One sentence for whoever has to confirm it."""
+def _consequence(asked: AdminRequest, status: Mapping[str, Any]) -> str:
+    """What the action will do, for the user to confirm."""
     name, tenants = asked.tenant, status["tenants"]
     if name is not None and name not in tenants:
         raise InputError(
@@ -155,11 +144,11 @@ def _what_happens(asked: Asked, status: Mapping[str, Any]) -> str:
         )
     match asked.kind:
         case ActionKind.PAUSE:
-            return "Nothing on the GPU is changed for a plan until resumed; what serves goes on."
+            return "No plan is applied to the GPU until resumed; requests are still served."
         case ActionKind.RESUME:
-            return "The newest plan is followed from now on."
+            return "The newest plan is applied from now on."
         case ActionKind.REPLAN:
-            return "The policy is asked for another plan now."
+            return "The rest of the window is planned again now."
         case ActionKind.ROLL_BACK:
             back = [str(each) for each in tenants[name].get("back_to", ())]
             to = f"version {back[0]}" if back else "an earlier version"
@@ -167,4 +156,4 @@ def _what_happens(asked: Asked, status: Mapping[str, Any]) -> str:
         case ActionKind.DRAIN:
             return f"New requests of {name} are refused with 503, its instances go to others."
         case ActionKind.UNDRAIN:
-            return f"{name} takes requests again and gets instances."
+            return f"Requests of {name} are accepted again, and it gets instances."

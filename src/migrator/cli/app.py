@@ -1,6 +1,6 @@
-"""The command `migrator`: its verbs live in the modules beside this one.
+"""The `migrator` command. Its verbs are defined in the modules beside this one.
 
-Every verb parses, calls, prints; errors become one sentence and an exit code.
+Errors of verbs become one message on standard error and an exit code.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from migrator.core.errors import GpuError, InputError, MigratorError
 INTERRUPTED = 130
 _OBJECTS_BETWEEN_COLLECTIONS = 200_000
 _HANDING_OVER = ("numba/core/serialize.py", "llvmlite/binding/executionengine.py")
-"""Where compiled code calls into Python and an exception would crash it or be lost."""
+"""Files in which compiled code calls Python: an exception there would crash or be lost."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -47,14 +47,14 @@ def _options(
 
 
 def main() -> NoReturn:
-    """Run a verb; errors become one sentence and an exit code, never a traceback."""
-    # seldom, not never: while a verb imports, collecting would cost a user a tenth of a second
+    """Run a verb. Errors become one message and an exit code, never a traceback."""
+    # rarely, not never: garbage collection during imports would take a tenth of a second
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, 50, 50)
     for number in (signal.SIGINT, signal.SIGALRM):
         signal.signal(number, _interrupt)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without our dots still gets the plan
+            stream.reconfigure(errors="replace")  # for terminals without the characters of plans
     code = _run()
     try:
         sys.stdout.flush()
@@ -64,17 +64,17 @@ def main() -> NoReturn:
 
 
 def _report_write_error(error: OSError) -> int:
-    """Say once why standard output cannot be written, and drop what is left to write."""
+    """Report why standard output cannot be written, and drop the remaining output."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if not isinstance(error, BrokenPipeError):  # a reader such as head or less has seen enough
+    if not isinstance(error, BrokenPipeError):  # a reader such as head or less has closed the pipe
         complain(f"the answer could not be written: {error.strerror}; free some space")
     return FAILED
 
 
 def _interrupt(_number: int, frame: FrameType | None) -> None:
-    """Ctrl-C, but never while a compiled kernel hands its result over: that would crash."""
+    """Raise KeyboardInterrupt, but not while a compiled kernel returns its result: retry then."""
     if frame is not None and frame.f_code.co_filename.endswith(_HANDING_OVER):
-        signal.setitimer(signal.ITIMER_REAL, 0.01)  # and then again
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
         return
     raise KeyboardInterrupt
 

@@ -1,11 +1,9 @@
-"""`migrator serve --cluster`: a head and its agents on Ray, watched from a terminal. Imported when
-needed."""
+"""`migrator serve --cluster`: start a head and its agents on Ray and report their state."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -14,24 +12,24 @@ from typing import Any
 
 import msgspec
 
+from migrator.cli.printing import say
 from migrator.cluster.fleet.cluster_run import ClusterRun, read_run
+from migrator.cluster.fleet.messages import ClusterMap
 from migrator.cluster.fleet.overview import overview_text
-from migrator.cluster.fleet.ray_connection import begun, connected, head_of, nodes_of
-from migrator.cluster.fleet.ray_head import started
-from migrator.cluster.fleet.ray_stop import end_cluster
-from migrator.cluster.fleet.reports import ClusterMap
+from migrator.cluster.fleet.ray_connection import connect, find_head, known_clusters, list_nodes
+from migrator.cluster.fleet.ray_head import start_head, stop_cluster
 from migrator.core.errors import InputError, MigratorError
-from migrator.gpu.state import state_folder
+from migrator.io.state_folder import state_folder
 
 HEARD_S = 60.0
-"""A head that says nothing for so long while it begins is given up."""
+"""Seconds to wait for a starting head that does not answer."""
 _LOOK_S = 0.5
 _ANSWER_S = 10.0
 _VARIABLES = ("MIGRATOR_DATA", "MIGRATOR_EMULATED_PACE")
-"""What agents get of our environment; tokens stay on the machine that has them."""
+"""Environment variables passed on to agents; tokens stay on this machine."""
 _NOT_SHARED = (
-    "--shared is not given: weights and labels of a machine die with it; give a folder or an "
-    "address that every machine reaches"
+    "--shared is not given: weights and labels are lost with their machine; name a folder or "
+    "address that every machine can reach"
 )
 
 
@@ -44,7 +42,7 @@ def serve_cluster(
     state: Path | None,
     detach: bool,
 ) -> None:
-    """Serve a cluster's scenario until Ctrl-C, or until all is served and then leave it alone."""
+    """Serve a cluster scenario until Ctrl-C; with `detach` return once all tenants are served."""
     folder = state_folder(state).absolute()
     run = read_run(
         scenario,
@@ -54,21 +52,21 @@ def serve_cluster(
         began_s=time.time(),
     )
     variables = {each: os.environ[each] for each in _VARIABLES if each in os.environ}
-    with connected(address) as ray:
-        if shared is None and len({each.address for each in nodes_of(ray)}) > 1:
-            _say(_NOT_SHARED)
-        ours = run.name not in begun(ray)
-        head = started(ray, run, variables)
+    with connect(address) as ray:
+        if shared is None and len({each.address for each in list_nodes(ray)}) > 1:
+            say(_NOT_SHARED)
+        ours = run.name not in known_clusters(ray)
+        head = start_head(ray, run, variables)
         if not ask_head(ray, head, "serves", run, wait_s=HEARD_S):
             raise InputError(
-                f"{run.name} is served there already, with another scenario, driver or store; end "
+                f"{run.name} is already served there with another scenario, driver or store; stop "
                 "it first with `migrator cluster stop`, or give this one another name"
             )
         signal.signal(signal.SIGTERM, _terminated)
         try:
             found = _served(ray, head, run)
             homes = len(set(found.homes.values()))
-            _say(f"serving {len(found.homes)} tenants on {homes} GPUs; requests: migrator gateway")
+            say(f"serving {len(found.homes)} tenants on {homes} GPUs; requests: migrator gateway")
             if not detach:
                 _watched(ray, head)
         except BaseException as error:
@@ -77,33 +75,33 @@ def serve_cluster(
 
 
 def store_address(given: str) -> str:
-    """As every machine understands it: a folder counts from where the verb was started."""
+    """The store's address as every machine understands it: folders become absolute paths."""
     return given if "://" in given else str(Path(given).absolute())
 
 
 def cluster_status(address: str, scenario: str | None) -> dict[str, Any]:
-    """How the cluster there is."""
-    with connected(address) as ray:
-        told: dict[str, Any] = ask_head(ray, head_of(ray, scenario), "overview")
-        return told
+    """The head's overview of the cluster."""
+    with connect(address) as ray:
+        overview: dict[str, Any] = ask_head(ray, find_head(ray, scenario), "overview")
+        return overview
 
 
-def status_text(told: dict[str, Any]) -> str:
-    """The same for a terminal."""
-    return overview_text(told)
+def status_text(overview: dict[str, Any]) -> str:
+    """The overview for a terminal."""
+    return overview_text(overview)
 
 
 def _left(ray: Any, name: str, *, drain: bool) -> None:
-    """Ended by whoever began it or wants it so; what goes wrong here says nothing of its GPUs."""
+    """Drain the cluster if this command started it or was interrupted; else let it run."""
     if not drain:
-        _say(f"{name} was there before and goes on; `migrator cluster stop` ends it")
+        say(f"{name} was already running and keeps running; `migrator cluster stop` ends it")
         return
-    _say("draining every GPU")
-    _say(end_cluster(ray, name).words)
+    say("draining every GPU")
+    say(stop_cluster(ray, name).words)
 
 
 def _served(ray: Any, head: Any, run: ClusterRun) -> ClusterMap:
-    """The map once every tenant has a home."""
+    """Wait until every tenant is served. Returns the cluster map."""
     wanted = {each.name for each in run.scenario.tenants}
     said: set[str] = set()
     heard_s = time.monotonic()
@@ -111,7 +109,7 @@ def _served(ray: Any, head: Any, run: ClusterRun) -> ClusterMap:
         try:
             found = msgspec.json.decode(ask_head(ray, head, "map"), type=ClusterMap)
             ended, gpus = ask_head(ray, head, "ended"), ask_head(ray, head, "overview")["gpus"]
-        except MigratorError:  # it may be started again, or be busy
+        except MigratorError:  # the head may be restarting or busy
             if time.monotonic() - heard_s > HEARD_S:
                 raise
             time.sleep(_LOOK_S)
@@ -124,15 +122,15 @@ def _served(ray: Any, head: Any, run: ClusterRun) -> ClusterMap:
         for words in (f"{each['gpu']}: {each['words'] or each['state']}" for each in gpus):
             if words not in said:
                 said.add(words)
-                _say(words)
+                say(words)
         time.sleep(_LOOK_S)
 
 
 def _watched(ray: Any, head: Any) -> None:
-    """Until Ctrl-C: what changes of GPUs and tenants is told."""
+    """Report changes of GPUs and tenants until Ctrl-C."""
     before: dict[str, str] = {}
     while True:
-        with suppress(MigratorError):  # it is being started again
+        with suppress(MigratorError):  # the head is restarting
             told = ask_head(ray, head, "overview")
             now = {each["gpu"]: f"{each['state']} {each['words']}".strip() for each in told["gpus"]}
             now |= {
@@ -141,26 +139,27 @@ def _watched(ray: Any, head: Any) -> None:
             }
             for name, words in now.items():
                 if before and before.get(name) != words:
-                    _say(f"{name}: {words}")
+                    say(f"{name}: {words}")
             before = now
         time.sleep(_LOOK_S)
 
 
 def _terminated(_number: int, _frame: FrameType | None) -> None:
-    """As Ctrl-C: whoever ends the verb wants the GPUs drained."""
+    """Handle SIGTERM like Ctrl-C: drain the GPUs."""
     raise KeyboardInterrupt
 
 
 def ask_head(ray: Any, head: Any, method: str, *what: object, wait_s: float = _ANSWER_S) -> Any:
-    """What a method of the head returns; MigratorError where it does not answer."""
+    """Call a method of the head; MigratorError if it does not answer."""
     try:
         return ray.get(getattr(head, method).remote(*what), timeout=wait_s)
-    except Exception as error:  # whatever Ray has for a head that is gone
-        raise MigratorError(
-            f"the head of the cluster does not answer ({type(error).__name__}); Ray starts it "
-            "again, try in some seconds"
-        ) from error
+    except Exception as error:  # Ray has many exceptions for a missing head
+        raise no_answer(error) from error
 
 
-def _say(words: str) -> None:
-    print(words, file=sys.stderr, flush=True)
+def no_answer(error: Exception) -> MigratorError:
+    """The error for a head that does not answer."""
+    return MigratorError(
+        f"the head of the cluster does not answer ({type(error).__name__}); Ray restarts it, try "
+        "again in a few seconds"
+    )

@@ -1,4 +1,4 @@
-"""Verbs about many GPUs: `migrator cluster plan`, and runs where `simulate` is given a cluster."""
+"""Verbs for clusters: `migrator cluster plan`, `stop`, `drain`, `undrain`; simulated clusters."""
 
 from __future__ import annotations
 
@@ -12,36 +12,34 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migrator.cli.app import app
-from migrator.cli.plan_verbs import AsJson
-from migrator.cli.printing import BAD_INPUT, complain, print_json, progress, warm
+from migrator.cli.options import AsJson, Jobs, RayAddress, Yes
+from migrator.cli.printing import (
+    BAD_INPUT,
+    FAILED,
+    complain,
+    confirm,
+    print_json,
+    progress,
+    require_confirmation,
+    require_extra,
+    warm,
+)
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
-    from migrator.cluster.placement.workers import Workers
+    from migrator.cluster.placement.workers import TaskWorkers
     from migrator.core.cluster import ClusterOutcome, ClusterPlan, ClusterScenario
+import time
+from typing import Any
+
+from migrator.core.errors import MigratorError
 
 group = typer.Typer(
     no_args_is_help=True,
-    help="Many GPUs: which tenant lives on which.\n\n"
+    help="Place tenants on many GPUs, and control a served cluster.\n\n"
     "Example:  migrator cluster plan examples/cluster.yaml --out placement.html",
 )
 app.add_typer(group, name="cluster")
-
-Jobs = Annotated[
-    int | None,
-    typer.Option(
-        "--jobs", min=1, max=1024, help="GPUs of a cluster at a time; default one per core."
-    ),
-]
-RayAddress = Annotated[
-    str | None,
-    typer.Option(
-        "--ray",
-        metavar="ADDRESS",
-        help="Work on the Ray cluster there, `auto` for the one running here; default "
-        "RAY_ADDRESS where ray is installed, else processes.",
-    ),
-]
 
 
 @group.command("plan")
@@ -50,36 +48,35 @@ def plan_cluster(
     current: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Where tenants live now, as --json printed it: few will move."
+            metavar="FILE", help="Current placement (output of --json); few tenants are moved."
         ),
     ] = None,
     seconds: Annotated[
         float,
-        typer.Option(min=0.1, max=1e6, help="Answer after about so long, with what is known."),
+        typer.Option(min=0.1, max=1e6, help="Approximate time limit; the best so far is printed."),
     ] = 60.0,
     jobs: Jobs = None,
     ray: RayAddress = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw it as FILE.html or FILE.png.")
+        Path | None, typer.Option(metavar="FILE", help="Draw the placement as FILE.html or .png.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Place tenants on GPUs for the highest goodput, with an upper bound.
 
-    The exit code is 2 where not every tenant has room; the answer says who has none and why.
+    The exit code is 2 if some tenants have no room; the output lists them with the reason.
 
     Example:  migrator cluster plan examples/cluster.yaml --json > placement.json
     """
-    from migrator.cluster.placement.current import read_current
-    from migrator.cluster.placement.place import MOST_PLANNED, place
+    from migrator.cluster.placement.place import MOST_PLANNED, place, read_current
     from migrator.cluster.placement.workers import open_workers
-    from migrator.report.cluster_json import plan_json
-    from migrator.report.cluster_report import check_placement_path, draw_placement
-    from migrator.report.cluster_text import plan_table
+    from migrator.report.cluster import draw_placement, plan_table
+    from migrator.report.html_page import check_figure_path
+    from migrator.report.run_json import cluster_plan_json
     from migrator.workload.cluster import read_cluster
 
     if out is not None:
-        check_placement_path(out)
+        check_figure_path(out, "--out")
     read = read_cluster(scenario)
     lived = None if current is None else read_current(current)
     warm(["migrator"])
@@ -87,11 +84,11 @@ def plan_cluster(
         open_workers(jobs, ray_address(ray)) as workers,
         progress(MOST_PLANNED, "sets of tenants planned, at most") as step,
     ):
-        found = place(read, workers, current=lived, seconds=seconds, told=step)
+        found = place(read, workers, current=lived, seconds=seconds, on_planned=step)
     if out is not None:
         draw_placement(found, out)
     if as_json:
-        print_json(plan_json(found))
+        print_json(cluster_plan_json(found))
     else:
         print(plan_table(found))
         if out is not None:
@@ -112,20 +109,19 @@ def simulate_cluster(
     ray: str | None,
     as_json: bool,
 ) -> None:
-    """Place a cluster's tenants, run every GPU, and print what became of every request."""
+    """Place a cluster's tenants, simulate every GPU, and print the outcomes of all requests."""
     from migrator.cluster.placement.workers import open_workers
     from migrator.core.comparison import leads, summarise
-    from migrator.report.cluster_json import outcome_json
-    from migrator.report.cluster_text import outcome_table
-    from migrator.report.run_json import runs_json
-    from migrator.report.run_text import comparison_table
+    from migrator.report.cluster import outcome_table
+    from migrator.report.comparison import comparison_table
+    from migrator.report.run_json import cluster_outcome_json, runs_json
 
     read = read_run(scenario, seed, windows, forecaster)
     warm({each or read.policy for each in policies} | {"migrator"})
     with open_workers(jobs, ray_address(ray)) as workers:
         outcomes = cluster_outcomes(read, policies, workers, drawn=drawn)
     if as_json:
-        runs = [outcome_json(each) for each in outcomes]
+        runs = [cluster_outcome_json(each) for each in outcomes]
         print_json(runs_json(runs, leads(summarise(outcomes))[0] if side_by_side else None))
         return
     tables = [outcome_table(each) for each in outcomes]
@@ -137,7 +133,7 @@ def simulate_cluster(
 def read_run(
     path: Path, seed: int | None, windows: int | None, forecaster: str | None
 ) -> ClusterScenario:
-    """A cluster scenario to be run, with what the options say in its place."""
+    """Read a cluster scenario, with the options applied."""
     from migrator.core.scenario import HIGHEST_SEED, MOST_WINDOWS
     from migrator.forecast.registry import forecaster as forecaster_named
     from migrator.workload.cluster import read_cluster
@@ -149,14 +145,14 @@ def read_run(
         if value is not None and not least <= value <= most:
             raise InputError(f"{option}: {value} is out of range; give {least} to {most}")
     read = read_cluster(path, seed, windows)
-    # who looks ahead for placing is who looks ahead while it runs
+    # the same forecaster for the placement and for the run
     return replace(read, forecaster=forecaster_named(forecaster or read.forecaster).name)
 
 
 def cluster_outcomes(
-    scenario: ClusterScenario, policies: Sequence[str | None], workers: Workers, *, drawn: bool
+    scenario: ClusterScenario, policies: Sequence[str | None], workers: TaskWorkers, *, drawn: bool
 ) -> list[ClusterOutcome]:
-    """One placement, run under every policy: they differ in nothing but what each GPU does."""
+    """Run one placement under every policy: only the policy of each GPU differs."""
     from migrator.cluster.placement.place import place
     from migrator.cluster.placement.simulate import require_all_placed, simulate_placed
 
@@ -171,7 +167,7 @@ def cluster_outcomes(
 
 
 def ray_address(option: str | None) -> str | None:
-    """The Ray cluster to use: as asked for, or as the environment says where ray is installed."""
+    """The Ray cluster to use: from the option, or from RAY_ADDRESS if ray is installed."""
     if option is not None:
         return option
     known = os.environ.get("RAY_ADDRESS")
@@ -179,9 +175,122 @@ def ray_address(option: str | None) -> str | None:
 
 
 def _require_room(plan: ClusterPlan) -> None:
-    """The answer is printed already; the sentence and the exit code are for scripts."""
+    """Exit with code 2 if some tenants have no GPU; the plan has already been printed."""
     if plan.unplaced:
         names = ", ".join(each.tenant for each in plan.unplaced[:3])
         more = f" and {len(plan.unplaced) - 3} more" if len(plan.unplaced) > 3 else ""
-        complain(f"no GPU has room for {names}{more}; the answer says what would help")
+        complain(f"no GPU has room for {names}{more}; the output above says what would help")
         raise typer.Exit(BAD_INPUT)
+
+
+_LOOK_S = 0.5
+_BEGIN_S = 60.0
+"""Seconds for the head to decide whether the tenants have room elsewhere."""
+
+Address = Annotated[str, typer.Argument(help="Ray cluster; `auto`: the one running here.")]
+Scenario = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Scenario, if Ray serves several.")
+]
+Gpu = Annotated[
+    str, typer.Argument(metavar="GPU", help="Name of the GPU in `migrator status --cluster`.")
+]
+
+
+@group.command("stop")
+def stop(address: Address = "auto", scenario: Scenario = None, yes: Yes = False) -> None:
+    """Drain every GPU of a cluster served by `migrator serve --cluster`, and stop it.
+
+    Ray keeps running; weights and labels stay in the shared store. Works without the head, too.
+
+    Example:  migrator cluster stop auto --yes
+    """
+    require_extra("cluster", "migrator cluster stop")
+    from migrator.cluster.fleet.ray_connection import choose_cluster, connect, known_clusters
+    from migrator.cluster.fleet.ray_head import stop_cluster
+
+    require_confirmation(yes)
+    with connect(address) as ray:
+        name = choose_cluster(known_clusters(ray), scenario)
+        words = f"Requests of all tenants of {name} are answered, new ones refused from now on."
+        confirm(words, yes)
+        ending = stop_cluster(ray, name)
+    print(f"{name} is served no more: {ending.words}")
+
+
+@group.command("drain")
+def drain(
+    gpu: Gpu,
+    address: Address = "auto",
+    scenario: Scenario = None,
+    yes: Yes = False,
+    seconds: Annotated[
+        float, typer.Option(min=1.0, max=1e6, help="Longest time to wait until it is empty.")
+    ] = 600.0,
+) -> None:
+    """Move all tenants off a GPU without failing requests, so that its machine can be removed.
+
+    Returns when the GPU serves no tenant. None is placed on it until `migrator cluster undrain`,
+    also after a restart. Refused if a tenant has no room elsewhere.
+
+    Example:  migrator cluster drain rack-a-1 --yes
+    """
+    require_extra("cluster", "migrator cluster drain")
+    from migrator.cluster.fleet.ray_connection import connect, find_head
+
+    require_confirmation(yes)
+    with connect(address) as ray:
+        head = find_head(ray, scenario)
+        confirm(f"Every tenant of {gpu} is moved to other GPUs.", yes)
+        _order(ray, head, gpu, drained=True)
+        until_s = time.monotonic() + seconds
+        while left := _served_on(ray, head, gpu):
+            if time.monotonic() > until_s:
+                names = ", ".join(left)
+                complain(f"{gpu} still serves {names}; draining continues, see `migrator status`")
+                raise typer.Exit(FAILED)
+            time.sleep(_LOOK_S)
+    print(f"{gpu} is drained: it serves no tenant and can be removed")
+
+
+@group.command("undrain")
+def undrain(gpu: Gpu, address: Address = "auto", scenario: Scenario = None) -> None:
+    """Allow tenants on a drained GPU again.
+
+    They are moved there at the next window's start if that increases goodput.
+
+    Example:  migrator cluster undrain rack-a-1
+    """
+    require_extra("cluster", "migrator cluster undrain")
+    from migrator.cluster.fleet.ray_connection import connect, find_head
+
+    with connect(address) as ray:
+        print(_order(ray, find_head(ray, scenario), gpu, drained=False))
+
+
+def _order(ray: Any, head: Any, gpu: str, *, drained: bool) -> str:
+    from migrator.cli.cluster_serve import no_answer
+
+    try:
+        words: str = ray.get(head.drain.remote(gpu, drained), timeout=_BEGIN_S)
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, MigratorError):
+            raise error.cause from error
+        raise
+    except (ray.exceptions.RayError, TimeoutError) as error:
+        raise no_answer(error) from error
+    return words
+
+
+def _served_on(ray: Any, head: Any, gpu: str) -> Sequence[str]:
+    """Tenants that the GPU's daemon still serves."""
+    from migrator.cli.cluster_serve import ask_head
+
+    unknown = ["its tenants"]
+    try:
+        told = ask_head(ray, head, "overview")
+    except MigratorError:  # Ray restarts the head, which continues draining
+        return unknown
+    held: Sequence[str] = next(
+        (e.get("holds", unknown) for e in told["gpus"] if e["gpu"] == gpu), unknown
+    )
+    return held

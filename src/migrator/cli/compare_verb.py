@@ -1,4 +1,4 @@
-"""The verb `compare`: scenarios of one GPU or of many under several policies and seeds."""
+"""The verb `compare`: scenarios under several policies and seeds."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migrator.cli.app import app
-from migrator.cli.cluster_verbs import RayAddress, cluster_outcomes, ray_address, read_run
-from migrator.cli.plan_verbs import AsJson
+from migrator.cli.cluster_verbs import cluster_outcomes, ray_address, read_run
+from migrator.cli.options import AsJson, Drawn, Forecaster, RayAddress, Windows
 from migrator.cli.printing import print_json, progress, warm
-from migrator.cli.simulate_verbs import Drawn, Forecaster, Windows, names_in, require_no_workers
+from migrator.cli.simulate_verbs import names_in, require_no_workers
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
 @app.command()
 def compare(
     scenarios: Annotated[
-        list[Path], typer.Argument(metavar="SCENARIO...", help="Scenarios, version 1 (YAML).")
+        list[Path], typer.Argument(metavar="SCENARIO...", help="Scenario files, version 1 (YAML).")
     ],
     policies: Annotated[
         str,
         typer.Option(
             metavar="NAME,NAME...",
-            help="Policies to compare; `all` for every one but the static splits.",
+            help="Policies to compare; `all`: every policy except the static splits.",
         ),
     ] = "migrator,migrator-replanned,ekya,astraea,paris,oracle",
     seeds: Annotated[
-        int, typer.Option(min=1, max=1000, help="Runs per policy, each with other arrivals.")
+        int, typer.Option(min=1, max=1000, help="Runs per policy, each with another seed.")
     ] = 3,
     windows: Windows = None,
     forecaster: Forecaster = None,
     drawn: Drawn = False,
     processes: Annotated[
         int | None,
-        typer.Option(min=1, help="Runs, or GPUs of a cluster, at a time; default one per core."),
+        typer.Option(min=1, help="Runs, or GPUs of a cluster, in parallel; default: one per core."),
     ] = None,
     ray: RayAddress = None,
     figure: Annotated[
@@ -54,23 +54,24 @@ def compare(
     records: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help="Write records, a file per policy, for `migrator dashboard`."
+            metavar="FOLDER", help="Write records for `migrator dashboard`, one file per policy."
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run scenarios under several policies and seeds: a table, and a figure on request.
+    """Run scenarios under several policies and seeds and print a table of the results.
 
-    A cluster's tenants are placed once per seed; every policy then runs that placement.
+    The tenants of a cluster are placed once per seed; every policy runs that placement.
     """
     from migrator.core.comparison import summarise
     from migrator.policies.registry import policies as known
-    from migrator.report.run_text import comparison_table
+    from migrator.report.comparison import comparison_table
 
     if figure is not None:
-        from migrator.report.comparison_figure import check_comparison_path, draw_comparison
+        from migrator.report.comparison import draw_comparison
+        from migrator.report.html_page import check_figure_path
 
-        check_comparison_path(figure)
+        check_figure_path(figure)
     every = [each for each in known() if not each.startswith("static-")]
     names = every if policies == "all" else names_in(policies, "--policies")
     given = _given(scenarios, seeds)
@@ -109,13 +110,13 @@ class _Given:
 
     path: Path
     called: str
-    """By its name, or by its path where another has the same name."""
+    """Its name, or its path if another scenario has the same name."""
     seeds: range
     cluster: bool
 
 
 def _given(paths: Sequence[Path], seeds: int) -> list[_Given]:
-    """Every scenario once; all of them are read before anything runs."""
+    """Read every scenario once, before anything runs."""
     from migrator.workload.cluster import is_cluster, read_cluster
     from migrator.workload.file import read_scenario
 
@@ -136,7 +137,7 @@ def _given(paths: Sequence[Path], seeds: int) -> list[_Given]:
 
 
 def _apart(given: Sequence[_Given]) -> tuple[list[_Given], list[_Given]]:
-    """Those of one GPU, those of many."""
+    """Scenarios of one GPU, and cluster scenarios."""
     return [each for each in given if not each.cluster], [each for each in given if each.cluster]
 
 
@@ -145,7 +146,7 @@ def _runs(given: Sequence[_Given]) -> list[tuple[_Given, int]]:
 
 
 def _place(run: Run, given: Sequence[_Given]) -> int:
-    """Rows come in the order in which the scenarios were given."""
+    """The row order: that of the scenarios on the command line."""
     return [each.called for each in given].index(run.scenario)
 
 
@@ -204,8 +205,8 @@ def _compared_clusters(
 def _require_no_cluster(clusters: Sequence[_Given]) -> None:
     if clusters:
         raise InputError(
-            f"--records: these are of one GPU each and {clusters[0].path} is of a cluster; leave "
-            "one of the two out"
+            f"--records: not supported for cluster scenarios such as {clusters[0].path}; leave one "
+            "of them out"
         )
 
 
@@ -213,11 +214,10 @@ def _answer(
     rows: Sequence[Row], runs: Sequence[RunOutcome], placed: Sequence[ClusterOutcome]
 ) -> dict[str, object]:
     from migrator.core.comparison import leads
-    from migrator.report.cluster_json import outcome_json
-    from migrator.report.run_json import lead_json, run_json
+    from migrator.report.run_json import cluster_outcome_json, lead_json, run_json
 
     return {
         "rows": [asdict(each) for each in rows],
         "leads": [lead_json(each) for each in leads(rows)],
-        "runs": [*map(run_json, runs), *map(outcome_json, placed)],
+        "runs": [*map(run_json, runs), *map(cluster_outcome_json, placed)],
     }

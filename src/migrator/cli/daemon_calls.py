@@ -1,9 +1,7 @@
-"""The daemon that a verb speaks to: found as `migrator status` finds it, asked over HTTP."""
+"""A client of the daemon's administration API, used by `admin`, `top` and `gateway`."""
 
 from __future__ import annotations
 
-import http.client
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,110 +13,94 @@ from migrator import __version__
 from migrator.cli.live_runs import found as found_of
 from migrator.cli.live_runs import records_file
 from migrator.core.errors import InputError, MigratorError
-from migrator.records.standing import Life, address
+from migrator.io.http_client import NoAnswerError, request
+from migrator.records.standing import DaemonState, daemon_url
 from migrator.records.store import read_runs
 from migrator.workload.tokens import CLIENT_VARIABLES
 
 _AGENT = f"migrator-cli/{__version__}"
-_MOST_BYTES = 2**22
 _ANSWER_S = 5.0
 
 
 @dataclass(frozen=True)
-class Daemon:
-    """Where it listens, and the token for administration if there is one."""
+class DaemonClient:
+    """Requests to a daemon, with the admin token if there is one."""
 
     url: str
     token: str | None = None
     pid: int | None = None
-    """None: whoever answers there is meant."""
+    """The expected process id; None for any."""
 
     def status(self) -> Mapping[str, Any]:
-        """How it says it is; InputError for a wrong token, MigratorError where nobody answers."""
-        status, told = self.asked("GET", "/admin/status")
+        """The daemon's status; InputError for a wrong token, MigratorError without an answer."""
+        status, told = self.request("GET", "/admin/status")
         if status != 200 or "tenants" not in told:
-            said = told.get("error", "not how it is")
-            raise MigratorError(
-                f"{self.url} answers with status {status}: {said}; check the address"
-            )
+            why = told.get("error", "this is not a daemon's status")
+            raise MigratorError(f"{self.url} returned {status}: {why}; check the address")
         if self.pid is not None and told.get("pid") != self.pid:
             raise MigratorError(
-                f"another process than {self.pid} answers at {self.url}; name the right one with "
-                "--url"
+                f"another process than {self.pid} answers at {self.url}; pass the right address "
+                "with --url"
             )
         return told
 
-    def asked(
+    def request(
         self, method: str, path: str, body: object = None, wait_s: float = _ANSWER_S
     ) -> tuple[int, Mapping[str, Any]]:
-        """Status and answer."""
-        parts = urlsplit(self.url)
-        kind = (
-            http.client.HTTPSConnection if parts.scheme == "https" else (http.client.HTTPConnection)
-        )
-        sent = None if body is None else json.dumps(body)
-        try:
-            # no proxies and no redirections: a token goes to the daemon or nowhere
-            connection = kind(parts.hostname or "", parts.port, timeout=wait_s)
-            try:
-                connection.request(method, path, sent, self._headers(sent is not None))
-                reply = connection.getresponse()
-                told = _read(reply.read(_MOST_BYTES))
-            finally:
-                connection.close()
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise MigratorError(
-                f"{self.url} does not answer ({error or type(error).__name__}); see whether it "
-                "runs with `migrator status`"
-            ) from error
-        self._require_token(reply.status)
-        return reply.status, told
-
-    def _headers(self, json_body: bool) -> dict[str, str]:
+        """Send a request. Returns the status code and the JSON object of the response."""
         headers = {"user-agent": _AGENT}
-        if json_body:
-            headers["content-type"] = "application/json"
-        if self.token is not None:
-            headers["authorization"] = f"Bearer {self.token}"
-        return headers
+        try:
+            reply = request(
+                self.url,
+                method,
+                path,
+                timeout_s=wait_s,
+                token=self.token,
+                body=body,
+                headers=headers,
+            )
+        except NoAnswerError as error:
+            raise MigratorError(f"{error}; see whether it runs with `migrator status`") from error
+        self._require_token(reply.status)
+        return reply.status, reply.json_object() or {}
 
     def _require_token(self, status: int) -> None:
         if status == 401 and self.token is None:
             raise InputError(
-                f"{self.url} wants the token for administration; put it into "
-                f"{CLIENT_VARIABLES[0]}, or name a file with --token-file"
+                f"{self.url} requires the admin token; set {CLIENT_VARIABLES[0]} or pass "
+                "--token-file"
             )
         if status == 401 or (status == 403 and self.token is not None):
             raise InputError(
-                f"{self.url} does not take this token for administration; give the one that the "
-                "scenario calls admin"
+                f"{self.url} does not accept this admin token; use the one that the scenario "
+                "calls admin"
             )
 
 
 def daemon(
     url: str | None, state: Path | None, scenario: str | None, token_file: Path | None
-) -> Daemon:
-    """The one at the address, or the one whose records were written last."""
+) -> DaemonClient:
+    """The daemon at the address, or the one whose records were written last."""
     token = token_of(token_file)
     if url is not None:
-        return Daemon(_checked(url), token)
+        return DaemonClient(_checked(url), token)
     path = records_file(state, scenario)
     run = read_runs(path)[-1]
-    life = found_of(run, True, token).life
-    if life in (Life.ENDED, Life.KILLED):
-        ended = "has ended" if life is Life.ENDED else "was killed or crashed"
+    life = found_of(run, True, token).state
+    if life in (DaemonState.ENDED, DaemonState.KILLED):
+        ended = "has ended" if life is DaemonState.ENDED else "was killed or crashed"
         raise MigratorError(
             f"no daemon runs: run {run.run} of {run.scenario} {ended}; start `migrator serve`, or "
-            "name one with --url or --state"
+            "select another one with --url or --state"
         )
-    found = address(run)
+    found = daemon_url(run)
     if found is None:
-        raise MigratorError(f"{run.scenario} is still starting; try again in some seconds")
-    return Daemon(found, token, run.pid)
+        raise MigratorError(f"{run.scenario} is still starting; try again in a few seconds")
+    return DaemonClient(found, token, run.pid)
 
 
 def token_of(path: Path | None) -> str | None:
-    """The token in the file, else in the environment."""
+    """The token from the file, otherwise from the environment."""
     if path is None:
         found = next((os.environ[each] for each in CLIENT_VARIABLES if os.environ.get(each)), None)
     else:
@@ -129,20 +111,12 @@ def token_of(path: Path | None) -> str | None:
                 f"--token-file: {path} cannot be read ({error}); name a file with the token"
             ) from error
     if found is not None and (not found.isascii() or not found.isprintable() or " " in found):
-        raise InputError("token: it has characters that no token has; give it as it was made")
+        raise InputError("token: contains characters that no token has; pass it as created")
     return found or None
 
 
 def _checked(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InputError(f"--url: {url[:80]!r} is no address; give one as http://127.0.0.1:8600")
+        raise InputError(f"--url: {url[:80]!r} is not an address such as http://127.0.0.1:8600")
     return url.rstrip("/")
-
-
-def _read(body: bytes) -> Mapping[str, Any]:
-    try:
-        told = json.loads(body)
-    except ValueError:
-        return {}
-    return told if isinstance(told, dict) else {}

@@ -1,4 +1,4 @@
-"""The verb that shows records on a page: dashboard."""
+"""The verb `dashboard`: shows records on a page."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import typer
 
 from migrator.cli.app import app
 from migrator.cli.live_verbs import State
-from migrator.cli.plan_verbs import AsJson
+from migrator.cli.options import AsJson
 from migrator.cli.printing import print_json, require_extra
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
-    from migrator.dashboard.source import Source
+    from migrator.dashboard.routes import Source
 
 DEFAULT_PORT = 8601
 
@@ -38,13 +38,13 @@ def dashboard(
     state: State = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show records on the live page: a finished run, one that still runs, or two side by side.
+    """Show records on the live page: a finished run, a running one, or two side by side.
 
     Example:  migrator simulate quickstart.yaml --policy migrator,ekya --records runs.db   and
 
     migrator dashboard runs.db --open
 
-    It only reads, and listens on this machine alone; Ctrl-C ends it.
+    The page is read-only and listens on this machine only; Ctrl-C ends it.
     """
     require_extra("serve", "migrator dashboard")
     sources = [_source(each, state) for each in records or [""]]
@@ -52,9 +52,9 @@ def dashboard(
 
 
 def _source(given: str, state: Path | None) -> Source:
-    """What was named: a file, a folder, or a scenario of the state folder."""
+    """The named records: a file, a folder, or a scenario of the state folder."""
     from migrator.cli.live_runs import RECORDS, records_file
-    from migrator.dashboard.source import Source
+    from migrator.dashboard.routes import Source
     from migrator.records.store import read_runs
 
     path = Path(given)
@@ -88,7 +88,7 @@ def _show(sources: list[Source], port: int, opens: bool, as_json: bool) -> None:
     import asyncio
     import signal
 
-    from migrator.dashboard.server import show
+    from migrator.dashboard.routes import serve_page
 
     def listening(url: str) -> None:
         if as_json:
@@ -102,7 +102,7 @@ def _show(sources: list[Source], port: int, opens: bool, as_json: bool) -> None:
         stop, running = asyncio.Event(), asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             running.add_signal_handler(number, stop.set)
-        await show(sources, port, listening, stop)
+        await serve_page(sources, port, listening, stop)
 
     asyncio.run(shown())
 
@@ -111,4 +111,4 @@ def _open(url: str) -> None:
     import webbrowser
 
     if not webbrowser.open(url):
-        typer.echo(f"no browser was found; open {url} yourself", err=True)
+        typer.echo(f"found no browser; open {url}", err=True)

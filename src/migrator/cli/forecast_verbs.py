@@ -1,4 +1,4 @@
-"""Verbs about looking ahead: `migrator forecast train` and `migrator forecast evaluate`."""
+"""Verbs for forecasting: `migrator forecast train` and `migrator forecast evaluate`."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migrator.cli.app import app
-from migrator.cli.plan_verbs import AsJson
+from migrator.cli.options import AsJson
 from migrator.cli.printing import print_json, progress
 from migrator.core.errors import InputError, MigratorError
 
 if TYPE_CHECKING:
-    from migrator.core.trace import Trace
+    from migrator.core.scenario import Trace
     from migrator.forecast.evaluation import Figures
     from migrator.forecast.forecaster import Counts, Forecaster
     from migrator.forecast.informer.trained import TrainedInformer
-    from migrator.report.forecast_report import ForecastRow
+    from migrator.report.forecasts import ForecastRow
 
 WINDOW_S = 200
 TRAINING_PART = 0.6
-"""Of a trace; the rest is evaluated."""
+"""The share of a trace used for training; the rest is for evaluation."""
 MEASURED = ("last-mean", "ewma", "ridge", "auto", "informer")
-"""Who is measured where nobody is named; without torch all but the last."""
+"""Default forecasters; without torch all but the last."""
 
-forecast = typer.Typer(no_args_is_help=True, help="Train the Informer; measure forecasters.")
+forecast = typer.Typer(no_args_is_help=True, help="Train the Informer; evaluate forecasters.")
 app.add_typer(forecast, name="forecast")
 
 SlotS = Annotated[float, typer.Option("--slot-s", help="Length of a slot in seconds, 0.5 to 10.")]
@@ -39,18 +39,18 @@ WindowS = Annotated[
 
 @forecast.command()
 def train(
-    trace: Annotated[Path, typer.Argument(help="Trace of any known format.")],
-    out: Annotated[Path, typer.Option(metavar="MODEL", help="Where the trained model goes.")],
+    trace: Annotated[Path, typer.Argument(help="Trace in any known format.")],
+    out: Annotated[Path, typer.Option(metavar="MODEL", help="File for the trained model.")],
     slot_s: SlotS = 1.0,
     window_s: WindowS = WINDOW_S,
     seconds: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Train on the first N seconds only.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the training.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the training.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Train the Informer on a trace; use the model as `--forecaster informer:MODEL`."""
-    from migrator.workload.traces.formats import load_trace
+    from migrator.workload.traces.reading import load_trace
 
     if not out.parent.is_dir() or out.is_dir():
         raise InputError(f"--out: {out} cannot be written; name a file in a directory that exists")
@@ -81,34 +81,35 @@ def train(
 
 @forecast.command()
 def evaluate(
-    traces: Annotated[list[Path], typer.Argument(metavar="TRACE...", help="Traces.")],
+    traces: Annotated[
+        list[Path], typer.Argument(metavar="TRACE...", help="Traces in any known format.")
+    ],
     forecasters: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME,NAME...", help=f"Who is measured; default {','.join(MEASURED)}."
-        ),
+        typer.Option(metavar="NAME,NAME...", help=f"Forecasters; default: {','.join(MEASURED)}."),
     ] = None,
     model: Annotated[
         Path | None,
-        typer.Option(metavar="MODEL", help="A saved Informer instead of training one per trace."),
+        typer.Option(metavar="MODEL", help="Saved Informer, instead of training one per trace."),
     ] = None,
     train_seconds: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Train on the first N s; default 60% of a trace."),
+        typer.Option(min=1, metavar="N", help="Train on the first N s; default: 60% of a trace."),
     ] = None,
     slot_s: SlotS = 1.0,
     window_s: WindowS = WINDOW_S,
     figure: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw it as FILE.html or FILE.png.")
+        Path | None, typer.Option(metavar="FILE", help="Draw the results as FILE.html or .png.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Walk traces window by window and hold forecasters to what came; none sees the future."""
-    from migrator.report.forecast_report import check_forecast_path, draw_forecasts
-    from migrator.workload.traces.formats import load_trace
+    """Evaluate forecasters on traces, window by window, without access to the future."""
+    from migrator.report.forecasts import draw_forecasts
+    from migrator.report.html_page import check_figure_path
+    from migrator.workload.traces.reading import load_trace
 
     if figure is not None:
-        check_forecast_path(figure)
+        check_figure_path(figure)
     names, notes = _names(forecasters, model)
     known = _known(names, model)
     read = [_job(load_trace(path), path, slot_s, window_s, train_seconds) for path in traces]
@@ -129,10 +130,10 @@ def evaluate(
         print(f"figure  {figure}")
 
 
-def _names(told: str | None, model: Path | None) -> tuple[list[str], list[str]]:
-    """Who is measured, and a note where the Informer was not asked for and cannot be had."""
-    if told is not None:
-        names = list(dict.fromkeys(each.strip() for each in told.split(",") if each.strip()))
+def _names(given: str | None, model: Path | None) -> tuple[list[str], list[str]]:
+    """The forecasters to evaluate, and a note if the default Informer is not available."""
+    if given is not None:
+        names = list(dict.fromkeys(each.strip() for each in given.split(",") if each.strip()))
         if not names:
             raise InputError("--forecasters: no name given; `migrator forecasters` lists them")
         return names, []
@@ -148,7 +149,7 @@ def _names(told: str | None, model: Path | None) -> tuple[list[str], list[str]]:
 
 
 def _known(names: Sequence[str], model: Path | None) -> dict[str, Forecaster]:
-    """The forecasters by the names they are shown under."""
+    """The forecasters by displayed name."""
     from migrator.forecast.informer.forecaster import require_torch
     from migrator.forecast.registry import forecaster
 
@@ -161,8 +162,8 @@ def _known(names: Sequence[str], model: Path | None) -> dict[str, Forecaster]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Job:
-    """A trace to walk: evaluated from slot `first` on."""
+class _EvaluationJob:
+    """A trace to evaluate from slot `first` on."""
 
     name: str
     counts: Counts
@@ -170,7 +171,7 @@ class _Job:
     slot_s: float
     window_slots: int
     trained: str = ""
-    """What saved models were trained on; empty where there is none."""
+    """What saved models were trained on; empty without saved models."""
 
     def words(self) -> str:
         """The split in one sentence."""
@@ -183,7 +184,9 @@ class _Job:
         )
 
 
-def _job(trace: Trace, path: Path, slot_s: float, window_s: int, train_seconds: int | None) -> _Job:
+def _job(
+    trace: Trace, path: Path, slot_s: float, window_s: int, train_seconds: int | None
+) -> _EvaluationJob:
     counts = _slots(trace, slot_s)
     window_slots = max(1, round(window_s / slot_s))
     first = round(TRAINING_PART * len(counts))
@@ -194,11 +197,11 @@ def _job(trace: Trace, path: Path, slot_s: float, window_s: int, train_seconds: 
             f"{path}: {len(counts)} slots leave no window of {window_slots} to evaluate after "
             f"slot {first}; give a longer trace or a smaller --train-seconds"
         )
-    return _Job(path.stem, counts, first, slot_s, window_slots)
+    return _EvaluationJob(path.stem, counts, first, slot_s, window_slots)
 
 
-def _unseen(job: _Job, known: Mapping[str, Forecaster]) -> _Job:
-    """The job without the slots that a saved model was trained on, and a word on each model."""
+def _unseen(job: _EvaluationJob, known: Mapping[str, Forecaster]) -> _EvaluationJob:
+    """The job without the slots that saved models were trained on, and a note on each model."""
     from migrator.forecast.informer.forecaster import SavedInformer
 
     words: list[str] = []
@@ -220,7 +223,7 @@ def _unseen(job: _Job, known: Mapping[str, Forecaster]) -> _Job:
 
 
 def _own_slots(model: TrainedInformer, counts: Counts) -> int:
-    """How much of this trace's beginning the model was trained on; 0: it is another's."""
+    """The number of this trace's first slots that the model was trained on; 0 for another trace."""
     from migrator.forecast.informer.trained import data_hash
 
     slots = model.summary.slots
@@ -229,13 +232,13 @@ def _own_slots(model: TrainedInformer, counts: Counts) -> int:
 
 
 def _slots(trace: Trace, slot_s: float) -> Counts:
-    """Requests per slot; what is shorter than a second is split as the simulator does."""
-    from migrator.workload.traces.requests import Arrivals
+    """Requests per slot; seconds are split into shorter slots as in the simulator."""
+    from migrator.workload.traces.requests import TenantArrivals
 
     grains = slot_s if slot_s >= 1 else 1 / slot_s if slot_s > 0 else 0.0
     if not 0.5 <= slot_s <= 10 or abs(grains - round(grains)) > 1e-9:
         raise InputError("--slot-s: must be 0.5 or a whole number of seconds up to 10")
-    return Arrivals(trace, slot_s, 0, 0).slots(0.0, float(trace.seconds))
+    return TenantArrivals(trace, slot_s, 0, 0).slots(0.0, float(trace.seconds))
 
 
 def _trained(history: Counts, slot_s: float, window_s: int, seed: int = 0) -> TrainedInformer:
@@ -252,7 +255,7 @@ def _trained(history: Counts, slot_s: float, window_s: int, seed: int = 0) -> Tr
 
 
 def _measured(
-    jobs: Sequence[_Job], known: Mapping[str, Forecaster], trains: bool
+    jobs: Sequence[_EvaluationJob], known: Mapping[str, Forecaster], trains: bool
 ) -> list[ForecastRow]:
     from migrator.forecast.evaluation import measure, origins_of
 
@@ -268,7 +271,7 @@ def _measured(
 
 
 def _row(trace: str, name: str, found: Figures, note: str) -> ForecastRow:
-    from migrator.report.forecast_report import ForecastRow
+    from migrator.report.forecasts import ForecastRow
 
     return ForecastRow(
         trace,
@@ -284,8 +287,10 @@ def _row(trace: str, name: str, found: Figures, note: str) -> ForecastRow:
     )
 
 
-def _ready(name: str, each: Forecaster, job: _Job, trains: bool) -> tuple[Forecaster, str]:
-    """The forecaster for this trace: the Informer is trained on what is before the split."""
+def _ready(
+    name: str, each: Forecaster, job: _EvaluationJob, trains: bool
+) -> tuple[Forecaster, str]:
+    """The forecaster for this trace; the Informer is trained on the part before the split."""
     if name != "informer" or not trains:
         return each, ""
     from migrator.forecast.informer.forecaster import SavedInformer
@@ -300,9 +305,9 @@ def _ready(name: str, each: Forecaster, job: _Job, trains: bool) -> tuple[Foreca
 
 
 def _print_table(rows: Sequence[ForecastRow]) -> None:
-    from migrator.report.forecast_report import HEADERS, cells
+    from migrator.report.forecasts import HEADERS, forecast_cells
 
-    lines = [HEADERS, *map(cells, rows)]
+    lines = [HEADERS, *map(forecast_cells, rows)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(HEADERS))]
     for line in lines:
         words = [

@@ -11,7 +11,7 @@ import typer
 
 from migrator.cli.gpu_options import (
     BoardName,
-    DriverName,
+    DriverOption,
     DryRun,
     Index,
     LayoutGiven,
@@ -23,27 +23,27 @@ from migrator.cli.gpu_options import (
     say,
     target,
 )
-from migrator.cli.plan_verbs import AsJson
+from migrator.cli.options import AsJson
 from migrator.cli.printing import print_json
 from migrator.core.errors import InputError
-from migrator.gpu.names import Driver
+from migrator.gpu.drivers.base import DriverKind
 
 if TYPE_CHECKING:
     from migrator.core.catalogue import Board
-    from migrator.gpu.change import Step
-    from migrator.gpu.driver import GpuDriver, GpuInstance
-    from migrator.gpu.layout import Layout
-    from migrator.gpu.partitioner import Partitioner
+    from migrator.gpu.drivers.base import GpuDriver, GpuInstance
+    from migrator.gpu.partition.layout import Layout
+    from migrator.gpu.partition.partitioner import Partitioner
+    from migrator.gpu.partition.steps import Step
 
 _LOOK_EVERY_S = 0.25
-_CUT_OFF = "an earlier run was cut off; this one begins where that had stopped"
+_INTERRUPTED = "an earlier run was interrupted; this one continues from there"
 
 
 @group.command()
 def apply(
     layout: LayoutGiven,
     name: LayoutName = None,
-    driver: DriverName = None,
+    driver: DriverOption = None,
     index: Index = 0,
     dry_run: DryRun = False,
     wait_s: WaitS = 0.0,
@@ -65,44 +65,44 @@ def apply(
     board: BoardName = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bring a GPU to LAYOUT in the fewest steps; what stays and what is not ours is not touched.
+    """Bring a GPU to LAYOUT in the fewest steps. Kept and foreign instances are not touched.
 
     Example:  migrator gpu apply layout.yaml --dry-run
 
     Example:  migrator gpu apply config.yaml:all-balanced --gpu 1 --wait-s 60
     """
-    from migrator.gpu.layout_file import read_layout
+    from migrator.gpu.partition.layout_file import read_layout
 
     asked = replace(target(driver, index, state, board), limit_memory=limit_memory)
-    if limit_memory and asked.driver != Driver.MPS:
+    if limit_memory and asked.driver != DriverKind.MPS:
         raise InputError(
             f"--limit-memory: {asked.driver} gives every instance its own memory; leave it out"
         )
-    if enable_mig and asked.driver != Driver.MIG:
+    if enable_mig and asked.driver != DriverKind.MIG:
         raise InputError(f"--enable-mig: {asked.driver} has no MIG mode; leave it out")
-    with asked.partitioner(owner, looking=dry_run) as partitioner:
+    with asked.partitioner(owner, read_only=dry_run) as partitioner:
         gpu = partitioner.driver.gpu()
         wanted = read_layout(layout, gpu, name)
         for note in wanted.notes:
             say(note)
         if dry_run:
             steps = partitioner.plan(wanted.layout)
-            if partitioner.cut_off:
-                say(_CUT_OFF)
+            if partitioner.is_unfinished:
+                say(_INTERRUPTED)
             if steps and not gpu.divides:
                 then = "it is switched on first" if enable_mig else "give --enable-mig too"
                 say(f"MIG mode of GPU {gpu.index} is off; without --dry-run {then}")
         else:
             if not gpu.divides and partitioner.plan(wanted.layout):
                 _require_mode(partitioner.driver, enable_mig)
-            steps = _drained(partitioner, wanted.layout, wait_s)
-            _tell_recovery(partitioner)
+            steps = _apply_when_free(partitioner, wanted.layout, wait_s)
+            _report_recovery(partitioner)
     _print_steps(gpu.board, steps, as_json, f"GPU {gpu.index} is as {layout} says already")
 
 
 @group.command()
 def clear(
-    driver: DriverName = None,
+    driver: DriverOption = None,
     index: Index = 0,
     dry_run: DryRun = False,
     wait_s: WaitS = 0.0,
@@ -111,19 +111,19 @@ def clear(
     board: BoardName = None,
     as_json: AsJson = False,
 ) -> None:
-    """Destroy what is ours and unused, and say what was left and why.
+    """Destroy our unused instances, and print which ones are left and why.
 
     Example:  migrator gpu clear --dry-run
     """
     asked = target(driver, index, state, board)
-    with asked.partitioner(owner, looking=dry_run) as partitioner:
+    with asked.partitioner(owner, read_only=dry_run) as partitioner:
         board_there = partitioner.driver.gpu().board
         if dry_run:
             steps = _unused(partitioner.ours())
         else:
             _wait_until_unused(partitioner, wait_s)
             steps = partitioner.clear()
-            _tell_recovery(partitioner)
+            _report_recovery(partitioner)
         gone = {each.place for each in steps}
         left = [each for each in partitioner.driver.instances() if each.place not in gone]
         for each in left:
@@ -132,8 +132,8 @@ def clear(
 
 
 def _require_mode(driver: GpuDriver, enable_mig: bool) -> None:
-    """MIG mode, which is off, switched on where the operator asked for it."""
-    from migrator.gpu.mig import MigDriver
+    """Switch MIG mode on if the operator asked for it; InputError otherwise."""
+    from migrator.gpu.drivers.mig import MigDriver
 
     index = driver.gpu().index
     if not enable_mig or not isinstance(driver, MigDriver):
@@ -145,11 +145,11 @@ def _require_mode(driver: GpuDriver, enable_mig: bool) -> None:
     say(f"MIG mode of GPU {index} is on now")
 
 
-def _drained(partitioner: Partitioner, wanted: Layout, wait_s: float) -> tuple[Step, ...]:
-    """The change; where processes on instances of ours are in the way, once they have gone."""
-    from migrator.gpu.change import BlockedError
+def _apply_when_free(partitioner: Partitioner, wanted: Layout, wait_s: float) -> tuple[Step, ...]:
+    """Apply the layout, once processes on our instances that are in the way have ended."""
+    from migrator.gpu.partition.steps import BlockedError
 
-    until_s, told = time.monotonic() + wait_s, False
+    until_s, reported = time.monotonic() + wait_s, False
     while True:
         try:
             return partitioner.apply(wanted)
@@ -158,9 +158,9 @@ def _drained(partitioner: Partitioner, wanted: Layout, wait_s: float) -> tuple[S
             waits = all(each.holders and each.place in ours for each in error.instances)
             if not waits or time.monotonic() >= until_s:
                 raise
-            if not told:
+            if not reported:
                 say(f"waiting up to {wait_s:g} s: {error}")
-            told = True
+            reported = True
         _pause(until_s)
 
 
@@ -179,29 +179,29 @@ def _pause(until_s: float) -> None:
 
 
 def _unused(instances: Sequence[GpuInstance]) -> tuple[Step, ...]:
-    from migrator.gpu.change import Op, Step
+    from migrator.gpu.partition.steps import Op, Step
 
     return tuple(Step(Op.DESTROY, each.place) for each in instances if not each.holders)
 
 
 def _why_left(partitioner: Partitioner, instance: GpuInstance) -> str:
-    from migrator.gpu.change import clearing
+    from migrator.gpu.partition.steps import clear_command
 
     whose = partitioner.owners().get(instance.place)
     if whose is None:
         return "not ours"
     if whose != partitioner.owner:
-        command = clearing(partitioner.driver.gpu(), whose)
+        command = clear_command(partitioner.driver.gpu(), whose)
         return f"it is {whose}'s; `{command}` destroys it"
     holders = ", ".join(map(str, instance.holders))
-    return f"in use by {holders}" if holders else "it came while we were at work"
+    return f"in use by {holders}" if holders else "it appeared meanwhile"
 
 
-def _tell_recovery(partitioner: Partitioner) -> None:
-    """What an earlier run that was cut off had left, and what became of it first."""
+def _report_recovery(partitioner: Partitioner) -> None:
+    """Report the changes that an interrupted run left, and how they were settled."""
     found = partitioner.recovered
     if found.finished or found.undone or found.superseded:
-        say(_CUT_OFF)
+        say(_INTERRUPTED)
     if found.forgotten:
         say(f"gone since the last run: {', '.join(map(str, found.forgotten))}")
     for each in found.unsettled:

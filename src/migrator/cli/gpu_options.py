@@ -1,4 +1,4 @@
-"""What the verbs of `migrator gpu` have in common: their options, and the GPU they speak to."""
+"""Options of the verbs of `migrator gpu`, and the GPU they act on."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import typer
 
 from migrator.cli.app import app
 from migrator.core.errors import InputError
-from migrator.gpu.names import Driver
+from migrator.gpu.drivers.base import DriverKind
 
 if TYPE_CHECKING:
-    from migrator.gpu.driver import GpuDriver
-    from migrator.gpu.partitioner import Partitioner
+    from migrator.gpu.drivers.base import GpuDriver
+    from migrator.gpu.partition.partitioner import Partitioner
 
 group = typer.Typer(
     no_args_is_help=True,
@@ -30,8 +30,8 @@ group = typer.Typer(
 app.add_typer(group, name="gpu")
 
 
-DriverName = Annotated[
-    Driver | None,
+DriverOption = Annotated[
+    DriverKind | None,
     typer.Option(
         "--driver",
         help="What divides the GPU: its MIG hardware, MPS shares on any GPU, or nothing real; "
@@ -73,7 +73,7 @@ DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print the steps, change nothing on the GPU.")
 ]
 Looking = Annotated[
-    bool, typer.Option("--dry-run", hidden=True, help="Looking never changes anything.")
+    bool, typer.Option("--dry-run", hidden=True, help="This verb never changes anything.")
 ]
 WaitS = Annotated[
     float,
@@ -88,7 +88,7 @@ WaitS = Annotated[
 
 @dataclass(frozen=True)
 class Target:
-    """The GPU that a verb was asked about."""
+    """The GPU that a verb acts on."""
 
     driver: str
     index: int
@@ -98,10 +98,10 @@ class Target:
 
     @contextmanager
     def opened(self) -> Iterator[GpuDriver]:
-        """Its driver."""
-        from migrator.gpu.drivers import opened
+        """Open its driver."""
+        from migrator.gpu.drivers.registry import open_driver
 
-        with opened(
+        with open_driver(
             self.driver,
             self.index,
             state=self.state,
@@ -111,67 +111,64 @@ class Target:
             yield driver
 
     @contextmanager
-    def partitioner(self, owner: str, *, looking: bool = False) -> Iterator[Partitioner]:
-        """What changes it, or only plans where it is `looking`; a damaged journal is told."""
-        from migrator.gpu.journal import Journal
-        from migrator.gpu.journal_file import in_words
-        from migrator.gpu.partitioner import Partitioner
+    def partitioner(self, owner: str, *, read_only: bool = False) -> Iterator[Partitioner]:
+        """A partitioner, for plans only if `read_only`; reports a journal that was set aside."""
+        from migrator.gpu.journal.journal import Journal, describe_set_aside
+        from migrator.gpu.partition.partitioner import Partitioner
 
         if not owner.strip() or not owner.isprintable():
             raise InputError("--owner: the name is empty or not printable; give a plain name")
-        with self.opened() as driver, Journal(self.journal, looking=looking) as journal:
+        with self.opened() as driver, Journal(self.journal, read_only=read_only) as journal:
             if journal.damaged is not None:
-                say(in_words(journal.damaged))
+                say(describe_set_aside(journal.damaged))
             yield Partitioner(driver, journal, owner)
 
     @property
     def journal(self) -> Path:
-        """Where the journal is, or would be."""
-        from migrator.gpu.survey import journal_path
+        """The path of the journal, which may not exist."""
+        from migrator.gpu.journal.journal import journal_path
 
         return journal_path(self.state)
 
 
 def target(
-    driver: Driver | None,
+    driver: DriverKind | None,
     index: int,
     state: Path | None,
     board: str | None,
     *,
-    looking: bool = False,
+    read_only: bool = False,
 ) -> Target:
-    """What the options name; a driver that nobody named is told.
+    """The GPU that the options name; reports a driver that was chosen by default.
 
-    `looking`: a real GPU can be looked at without a state folder.
+    `read_only`: a real GPU can be inspected without a state folder.
     """
-    from migrator.gpu.state import state_folder
+    from migrator.io.state_folder import state_folder
 
     if index < 0:
-        raise InputError(f"--gpu: {index} is no GPU's number; they begin with 0")
-    name = str(driver) if driver else _usual(board)
+        raise InputError(f"--gpu: {index} is not a GPU's number; they begin with 0")
+    name = str(driver) if driver else _default_driver(board)
     try:
         folder = state_folder(state)
     except InputError as error:
-        if not looking or name != Driver.MIG:
+        if not read_only or name != DriverKind.MIG:
             raise
         say(str(error))
         folder = state or Path(os.devnull)
     return Target(name, index, folder, board)
 
 
-def _usual(board: str | None) -> str:
+def _default_driver(board: str | None) -> str:
     if board is not None:
-        return str(Driver.EMULATED)
-    from migrator.gpu.survey import usual_driver
+        return str(DriverKind.EMULATED)
+    from migrator.gpu.drivers.registry import default_driver
 
-    name = usual_driver()
-    if name == Driver.EMULATED:
-        say(
-            "there is no GPU here, so the emulated one is used; `--driver mig` says what is missing"
-        )
+    name = default_driver()
+    if name == DriverKind.EMULATED:
+        say("no GPU found, using the emulated one; `--driver mig` says what is missing")
     return name
 
 
 def say(note: str) -> None:
-    """Something the user should know, beside the answer."""
+    """Print a note to stderr."""
     print(f"note: {note}", file=sys.stderr)

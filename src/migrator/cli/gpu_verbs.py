@@ -1,4 +1,4 @@
-"""Verbs that look at a GPU: `migrator gpu list | show | assert | export | doctor`."""
+"""Verbs that inspect a GPU: `migrator gpu list | show | assert | export | doctor`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migrator.cli.gpu_json import Row, gpu_json, shown_json
 from migrator.cli.gpu_options import (
     BoardName,
-    DriverName,
+    DriverOption,
     Index,
     LayoutGiven,
     LayoutName,
@@ -21,17 +20,19 @@ from migrator.cli.gpu_options import (
     say,
     target,
 )
-from migrator.cli.plan_verbs import AsJson
+from migrator.cli.gpu_views import Row, gpu_json, shown_json
+from migrator.cli.options import AsJson
 from migrator.cli.printing import REFUSED, print_json
 from migrator.core.errors import MigratorError
 
 if TYPE_CHECKING:
-    from migrator.gpu.driver import Gpu, GpuDriver, GpuInstance, Place
+    from migrator.core.placement import Place
+    from migrator.gpu.drivers.base import Gpu, GpuDriver, GpuInstance
 
 
 @group.command("list")
 def list_gpus(
-    driver: DriverName = None,
+    driver: DriverOption = None,
     index: Annotated[
         int | None, typer.Option("--gpu", metavar="INDEX", help="Only this one; default all.")
     ] = None,
@@ -40,16 +41,16 @@ def list_gpus(
     dry_run: Looking = False,
     as_json: AsJson = False,
 ) -> None:
-    """List every GPU: its board, its MIG mode, its instances as PROFILE@START.
+    """List every GPU with its board, its MIG mode and its instances as PROFILE@START.
 
-    One that cannot be asked has its error in its line, and the exit code is 3.
+    A GPU that cannot be read has its error in its line, and the exit code is 3.
 
     Example:  migrator gpu list --driver emulated
     """
     del dry_run
-    from migrator.cli.gpu_text import table
+    from migrator.cli.gpu_views import table
 
-    asked = target(driver, index or 0, state, board, looking=True)
+    asked = target(driver, index or 0, state, board, read_only=True)
     rows = _rows(asked, index)
     if as_json:
         print_json({"driver": asked.driver, "gpus": rows})
@@ -66,27 +67,27 @@ def list_gpus(
 
 @group.command()
 def show(
-    driver: DriverName = None,
+    driver: DriverOption = None,
     index: Index = 0,
     state: State = None,
     board: BoardName = None,
     dry_run: Looking = False,
     as_json: AsJson = False,
 ) -> None:
-    """Draw a GPU: its slices, whose every instance is, who uses it, and what still fits.
+    """Draw a GPU: its slices, its instances with owners and processes, and what still fits.
 
     --json also has the environment that a worker needs on each instance.
 
     Example:  migrator gpu show --gpu 1
     """
     del dry_run
-    from migrator.cli.gpu_text import heading, instance_table, profile_table, slices
+    from migrator.cli.gpu_views import heading, instance_table, profile_table, slices
 
-    asked = target(driver, index, state, board, looking=True)
+    asked = target(driver, index, state, board, read_only=True)
     with asked.opened() as opened:
         gpu, instances = opened.gpu(), opened.instances()
         environments = {each: _environment(opened, each) for each in instances}
-    owners, unfinished = _written(asked, gpu, instances)
+    owners, unfinished = _read_journal(asked, gpu, instances)
     if as_json:
         row = shown_json(gpu, instances, owners, environments)
         print_json(row | {"unfinished": unfinished})
@@ -100,29 +101,30 @@ def show(
             print(f"a worker needs {', '.join(names)}: `show --json` has the values", end="\n\n")
     print(profile_table(gpu.board, instances))
     for each in unfinished:
-        print(f"\nunfinished: {each}; the next change begins where it had stopped")
+        print(f"\nunfinished: {each}; the next change continues from there")
 
 
 @group.command("assert")
 def assert_layout(
     layout: LayoutGiven,
     name: LayoutName = None,
-    driver: DriverName = None,
+    driver: DriverOption = None,
     index: Index = 0,
     state: State = None,
     board: BoardName = None,
     dry_run: Looking = False,
     as_json: AsJson = False,
 ) -> None:
-    """Exit with 0 if the GPU is as LAYOUT says, and else with 3 and what differs.
+    """Exit with 0 if the GPU has the layout LAYOUT; otherwise print the differences and exit with
+    3.
 
     Example:  migrator gpu assert layout.yaml && start-my-workers
     """
     del dry_run
-    from migrator.gpu.difference import difference
-    from migrator.gpu.layout_file import read_layout
+    from migrator.gpu.partition.layout import difference
+    from migrator.gpu.partition.layout_file import read_layout
 
-    asked = target(driver, index, state, board, looking=True)
+    asked = target(driver, index, state, board, read_only=True)
     with asked.opened() as opened:
         gpu, instances = opened.gpu(), opened.instances()
     wanted = read_layout(layout, gpu, name)
@@ -141,21 +143,21 @@ def assert_layout(
 
 @group.command()
 def export(
-    driver: DriverName = None,
+    driver: DriverOption = None,
     index: Index = 0,
     state: State = None,
     board: BoardName = None,
     dry_run: Looking = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the present layout as a layout file, to be applied or asserted later.
+    """Print the current layout as a layout file, to be applied or asserted later.
 
     Example:  migrator gpu export > layout.yaml
     """
     del dry_run
-    from migrator.gpu.layout_file import layout_to_json, layout_to_yaml
+    from migrator.gpu.partition.layout_file import layout_to_json, layout_to_yaml
 
-    asked = target(driver, index, state, board, looking=True)
+    asked = target(driver, index, state, board, read_only=True)
     with asked.opened() as opened:
         gpu, instances = opened.gpu(), opened.instances()
     for each in instances:
@@ -170,24 +172,23 @@ def export(
 
 @group.command()
 def doctor(
-    driver: DriverName = None,
+    driver: DriverOption = None,
     index: Index = 0,
     state: State = None,
     board: BoardName = None,
     dry_run: Looking = False,
     as_json: AsJson = False,
 ) -> None:
-    """Look for what stands in the way, and say what to run; exit with 3 if there is a problem.
+    """Check for problems and print what to run; exit with 3 if there is one.
 
     Example:  sudo migrator gpu doctor --driver mig
     """
     del dry_run
-    from migrator.gpu.check import Check, Verdict
-    from migrator.gpu.doctor import examined
+    from migrator.gpu.doctor import Check, Verdict, examine
 
     try:
-        asked = target(driver, index, state, board, looking=True)
-        checks = examined(asked.driver, index, asked.state, board=board)
+        asked = target(driver, index, state, board, read_only=True)
+        checks = examine(asked.driver, index, asked.state, board=board)
     except MigratorError as error:
         checks = (Check("state folder", Verdict.PROBLEM, str(error)),)
     if as_json:
@@ -201,10 +202,10 @@ def doctor(
 
 
 def _rows(asked: Target, only: int | None) -> list[Row]:
-    """A row per GPU; where there is but one to ask, its error is the answer."""
-    from migrator.gpu.survey import indices
+    """A row per GPU; the error of a single GPU is raised."""
+    from migrator.gpu.drivers.registry import gpu_indices
 
-    wanted = indices(asked.driver, asked.state) if only is None else (only,)
+    wanted = gpu_indices(asked.driver, asked.state) if only is None else (only,)
     if len(wanted) == 1:
         return [_row(replace(asked, index=wanted[0]))]
     return [_row_or_error(replace(asked, index=each)) for each in wanted]
@@ -223,12 +224,12 @@ def _row_or_error(asked: Target) -> Row:
 
 
 def _environment(driver: GpuDriver, instance: GpuInstance) -> dict[str, str] | None:
-    """What a worker there must find; None where nothing can run."""
-    from migrator.gpu.mps import MpsDriver
+    """The environment of a worker on the instance; None if nothing can run there."""
+    from migrator.gpu.drivers.mps import MpsDriver
 
     if instance.uuid is None:
         return None
-    # looking starts no daemon
+    # showing a GPU starts no daemon
     ask = driver.described if isinstance(driver, MpsDriver) else driver.environment
     return dict(ask(instance))
 
@@ -245,19 +246,18 @@ def _short(row: Row) -> str:
     return " ".join(words) or "none"
 
 
-def _written(
+def _read_journal(
     asked: Target, gpu: Gpu, instances: tuple[GpuInstance, ...]
 ) -> tuple[dict[Place, str], list[str]]:
-    """Whose the instances are, and what was begun and never finished, as the journal has it."""
-    from migrator.gpu.deed import alive
-    from migrator.gpu.hand import matched
-    from migrator.gpu.journal import Journal
+    """Owners of the instances, and unfinished changes, according to the journal."""
+    from migrator.gpu.journal.entries import live_creates, match_creates
+    from migrator.gpu.journal.journal import Journal
 
     try:
-        with Journal(asked.journal, looking=True) as journal:
-            begun, creates = journal.unfinished(gpu), alive(journal.deeds(gpu))
+        with Journal(asked.journal, read_only=True) as journal:
+            begun, creates = journal.unfinished(gpu), live_creates(journal.entries(gpu))
             words = [f"{each.owner}'s change, begun by process {each.pid}" for each in begun]
-            there = matched(instances, creates)
+            there = match_creates(instances, creates)
             return {place: create.owner for place, (_, create) in there.items()}, words
     except MigratorError as error:
         say(str(error))

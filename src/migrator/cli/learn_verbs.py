@@ -1,4 +1,4 @@
-"""Verbs about learning: retrain, models, benchmarks."""
+"""Verbs for training: retrain, models, benchmarks."""
 
 from __future__ import annotations
 
@@ -9,82 +9,86 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migrator.cli.app import app
-from migrator.cli.plan_verbs import AsJson
+from migrator.cli.options import AsJson
 from migrator.cli.printing import print_json, progress
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
     from migrator.learn.answer_file import AnswerFile
-    from migrator.learn.course_result import CourseResult, WindowRow
-    from migrator.learn.course_run import CourseRun
+    from migrator.learn.course import CourseResult, CourseRun, WindowRow
 
 
 @app.command()
 def retrain(
-    benchmark: Annotated[str, typer.Argument(help="`migrator benchmarks` lists them.")],
+    benchmark: Annotated[str, typer.Argument(help="Benchmark; `migrator benchmarks` lists them.")],
     model: Annotated[
         str,
-        typer.Option(metavar="NAME", help="One of `migrator models`, or package.module:Class."),
+        typer.Option(metavar="NAME", help="Model of `migrator models`, or package.module:Class."),
     ],
     windows: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="The first N windows; default all.")
+        int | None, typer.Option(min=0, metavar="N", help="Run the first N windows; default: all.")
     ] = None,
-    epochs: Annotated[int, typer.Option(min=1, max=1000, help="Of every retraining.")] = 8,
-    batch: Annotated[int, typer.Option(min=2, max=65536, help="Samples of a step.")] = 64,
+    epochs: Annotated[int, typer.Option(min=1, max=1000, help="Epochs per retraining.")] = 8,
+    batch: Annotated[int, typer.Option(min=2, max=65536, help="Samples per step.")] = 64,
     samples: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="Train on at most N of a class per scenario; default all."
+            min=1, metavar="N", help="Training samples per class and scenario; default: all."
         ),
     ] = None,
     replay: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Samples kept of every earlier class.")
+        int, typer.Option(min=0, metavar="N", help="Samples replayed of every earlier class.")
     ] = 200,
     pixels: Annotated[
         int | None,
-        typer.Option(min=8, max=1024, metavar="N", help="Side of the images; default the model's."),
+        typer.Option(
+            min=8, max=1024, metavar="N", help="Side of the images; default: the model's."
+        ),
     ] = None,
     shuffle: Annotated[
-        bool, typer.Option("--shuffle", help="Let the seed decide which classes come first.")
+        bool, typer.Option("--shuffle", help="Order the classes by the seed.")
     ] = False,
-    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Where.")] = "auto",
-    seed: Annotated[int, typer.Option(min=0, max=2**31, help="The same gives the same.")] = 0,
+    device: Annotated[
+        str, typer.Option(metavar="auto|cpu|cuda", help="Device to train on.")
+    ] = "auto",
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**31, help="Seed of weights, order and replay.")
+    ] = 0,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Where the data is; default what MIGRATOR_DATA says."),
+        typer.Option(metavar="FOLDER", help="Folder with the data; default: MIGRATOR_DATA."),
     ] = None,
     weights: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Begin with these safetensors, not at random."),
+        typer.Option(metavar="FILE", help="Initial weights (safetensors); default: random."),
     ] = None,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Keep what a run that is cut off can go on from."),
+        typer.Option(metavar="FOLDER", help="Folder for checkpoints to resume from."),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from --checkpoint, with the same options.")
+        bool, typer.Option("--resume", help="Resume from --checkpoint, with the same options.")
     ] = False,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE.json", help="Write the figures there.")
+        Path | None, typer.Option(metavar="FILE.json", help="Write the results as JSON.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Live through a benchmark: every window brings classes to estimate, retrain and adopt for.
+    """Run a benchmark: every window brings new classes; estimate, retrain, adopt if not worse.
 
     Try:  migrator retrain nc-synthetic --model small-cnn --windows 1
     """
     from migrator.learn.answer_file import AnswerFile
-    from migrator.learn.course import CourseSettings
     from migrator.learn.registry import benchmark as known
     from migrator.learn.registry import require_torch
-    from migrator.learn.retraining import Settings
+    from migrator.learn.retraining import RetrainingSettings
 
     figures = None if out is None else AnswerFile(out)
-    known(benchmark)  # a misspelt name is told before torch is loaded
+    known(benchmark)  # report a misspelt name before torch is loaded
     require_torch()
-    from migrator.learn.course_run import CourseRun
+    from migrator.learn.course import CourseRun, CourseSettings
 
-    retraining = Settings(epochs, batch, seed)
+    retraining = RetrainingSettings(epochs, batch, seed)
     settings = CourseSettings(
         benchmark, model, retraining, replay, samples, pixels, shuffle, weights
     )
@@ -93,7 +97,7 @@ def retrain(
 
 
 def _tell(run: CourseRun, result: CourseResult, figures: AnswerFile | None, as_json: bool) -> None:
-    """Print the figures and write them; where they cannot be written, they are printed whole."""
+    """Print and write the results; if they cannot be written, print all of them as JSON."""
     answer = run.answer(result)
     for sentence in result.stops:
         _warn(sentence)
@@ -113,7 +117,7 @@ def _tell(run: CourseRun, result: CourseResult, figures: AnswerFile | None, as_j
 
 @app.command()
 def models(as_json: AsJson = False) -> None:
-    """List the models that `retrain` knows; a class of your own works by its import path."""
+    """List the models for `retrain`; your own class is named by its import path."""
     from migrator.learn.registry import models as known
 
     found = known()

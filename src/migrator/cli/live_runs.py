@@ -1,4 +1,4 @@
-"""Which live run a verb is about: where its records are, and whether its daemon is there."""
+"""Finds the records of a live run and asks its daemon for its status."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from migrator.core.errors import InputError
-from migrator.gpu.state import state_folder
+from migrator.io.state_folder import state_folder
 from migrator.records.rows import RunRow
-from migrator.records.standing import Found, Life, address
+from migrator.records.standing import DaemonProbe, DaemonState, daemon_url
 
 RECORDS = "records.db"
 ANSWER_S = 2.0
-"""How long a daemon has to say how it is."""
+"""Timeout of a status request."""
 _MOST_BYTES = 2**22
 _LEEWAY_S = 5.0
-"""By which a process may seem to begin after its first record; clocks count in ticks."""
+"""Tolerance in seconds between a process's start and its first record: clocks count in ticks."""
 _REFUSALS = (401, 403)
 
 
 def records_file(state: Path | None, scenario: str | None) -> Path:
-    """The records of a scenario in the state folder, by default those written last."""
+    """The records of a scenario in the state folder, by default the newest."""
     folder = state_folder(state) / "live"
     known = {each.parent.name: each for each in folder.glob(f"*/{RECORDS}")}
     if not known:
@@ -45,13 +45,14 @@ def records_file(state: Path | None, scenario: str | None) -> Path:
 
 
 def _written_s(path: Path) -> float:
-    """When anything was last written, which goes to the log beside the file first."""
+    """When the file or its write-ahead log was last written."""
     log = path.with_name(f"{path.name}-wal")
     return max(each.stat().st_mtime for each in (path, log) if each.exists())
 
 
 def beside_file(given: str, own: Path) -> tuple[Path, int | None]:
-    """The file and the run that `--beside` names: a run of the same file, a file or its folder."""
+    """The file and the run that `--beside` names: a run of the same file, another file, or its
+    folder."""
     if given.isdecimal():
         return own, int(given)
     path = Path(given)
@@ -66,26 +67,28 @@ def beside_file(given: str, own: Path) -> tuple[Path, int | None]:
     return path, None
 
 
-def found(run: RunRow, newest: bool, token: str | None) -> Found:
-    """Whether the daemon of a run is there, and how it says it is."""
+def found(run: RunRow, newest: bool, token: str | None) -> DaemonProbe:
+    """Whether the daemon of a run is running, and its status reply."""
     if run.ended_s is not None:
-        return Found(Life.ENDED)
-    there, url = is_there(run.pid, run.began_s), address(run)
+        return DaemonProbe(DaemonState.ENDED)
+    there, url = is_there(run.pid, run.began_s), daemon_url(run)
     if not newest or (not there and url is None):
-        return Found(Life.KILLED)
+        return DaemonProbe(DaemonState.KILLED)
     if url is None:
-        return Found(Life.RUNNING)
+        return DaemonProbe(DaemonState.RUNNING)
     answer, why = asked(url, token)
     own = answer is not None and answer.get("pid") == run.pid
-    if not there and not own:  # its own word counts more: the clock may have been set meanwhile
-        return Found(Life.KILLED)
+    if not there and not own:  # its reply counts more: the clock may have been set meanwhile
+        return DaemonProbe(DaemonState.KILLED)
     if answer is not None and not own:
-        return Found(Life.SILENT, f"another process answers at {url}")
-    return Found(Life.RUNNING if answer is not None else Life.SILENT, why, answer)
+        return DaemonProbe(DaemonState.SILENT, f"another process answers at {url}")
+    return DaemonProbe(
+        DaemonState.RUNNING if answer is not None else DaemonState.SILENT, why, answer
+    )
 
 
 def is_there(pid: int, began_s: float) -> bool:
-    """Whether that process still runs; one that began later has only taken its number."""
+    """Whether that process still runs; a process that began later has reused its id."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -97,7 +100,7 @@ def is_there(pid: int, began_s: float) -> bool:
 
 
 def _started_s(pid: int) -> float | None:
-    """When a process began, never for one that has ended; None where the system does not tell."""
+    """When a process began; infinity if it has ended, None if the system does not report it."""
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
         uptime_s = float(Path("/proc/uptime").read_text("utf-8").split()[0])
@@ -109,12 +112,12 @@ def _started_s(pid: int) -> float | None:
 
 
 def asked(url: str, token: str | None) -> tuple[Mapping[str, Any] | None, str]:
-    """The daemon's own words, or why there are none."""
+    """The status reply of a daemon, or why there is none."""
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     headers = {"authorization": f"Bearer {token}"} if token else {}
     try:
-        # no proxies and no redirections: a token goes to the daemon or nowhere
+        # no proxies and no redirects: a token must reach only the daemon
         connection = kind(parts.hostname or "", parts.port, timeout=ANSWER_S)
         try:
             connection.request("GET", "/admin/status", headers=headers)
@@ -125,11 +128,11 @@ def asked(url: str, token: str | None) -> tuple[Mapping[str, Any] | None, str]:
     except (OSError, http.client.HTTPException, ValueError) as error:
         return None, f"{url} does not answer ({error or type(error).__name__})"
     if reply.status in _REFUSALS:
-        return None, f"{url} wants the token for administration; put it into MIGRATOR_ADMIN_TOKEN"
+        return None, f"{url} requires the administration token; put it into MIGRATOR_ADMIN_TOKEN"
     try:
-        told = json.loads(body) if reply.status == 200 else None
+        found = json.loads(body) if reply.status == 200 else None
     except ValueError:
-        told = None
-    if not isinstance(told, dict):
-        return None, f"{url} answers with status {reply.status} and not how it is"
-    return told, ""
+        found = None
+    if not isinstance(found, dict):
+        return None, f"{url} returned {reply.status} instead of a status"
+    return found, ""

@@ -1,4 +1,4 @@
-"""Verbs that look at a live run, also while it runs: status, windows, report."""
+"""Verbs that show a recorded run, also while it is running: status, windows, report."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migrator.cli.app import app
-from migrator.cli.plan_verbs import AsJson
+from migrator.cli.options import AsJson
 from migrator.cli.printing import print_json, require_extra
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
-    from migrator.records.views import LiveRun, LiveWindow
+    from migrator.records.runs import RecordedRun, RecordedWindow
 
 State = Annotated[
     Path | None,
@@ -30,7 +30,7 @@ ScenarioName = Annotated[
 ]
 RunNumber = Annotated[
     int | None,
-    typer.Option("--run", min=1, metavar="N", help="Which life of the daemon; default the last."),
+    typer.Option("--run", min=1, metavar="N", help="Which run; default the last."),
 ]
 
 
@@ -55,29 +55,25 @@ def status(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell whether the daemon runs, and how it stands: window, tenants, instances, last events.
+    """Show whether the daemon runs and its state: window, tenants, instances, last events.
 
     Example:  watch migrator status
     """
     from migrator.cli.live_runs import found, records_file
     from migrator.core.catalogue import board
-    from migrator.records.standing import standing
-    from migrator.records.store import read_runs
-    from migrator.report.live_json import status_json
-    from migrator.report.live_text import status_text
+    from migrator.records.standing import read_recent, standing
+    from migrator.report.run_json import status_json
+    from migrator.report.run_text import status_text
 
     if cluster is not None:
         _print_cluster(cluster, scenario, as_json=as_json)
         return
-    path = records_file(state, scenario)
-    live = _read(path, run)
-    row = live.records.run
-    newest = row.run == read_runs(path)[-1].run
-    stands = standing(live, found(row, newest, token), time.time())
+    rows = read_recent(records_file(state, scenario), run, totals=True)
+    stands = standing(rows, found(rows.run, rows.is_newest, token), time.time())
     if as_json:
         print_json(status_json(stands))
         return
-    print(status_text(stands, board(row.board)))
+    print(status_text(stands, board(rows.run.board)))
 
 
 @app.command()
@@ -90,16 +86,17 @@ def windows(
     run: RunNumber = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell of every window what was promised and measured, or of one its plan and what was held.
+    """Show predicted and measured goodput of every window, or the plan and instances of one.
 
     Example:  migrator windows   and   migrator windows 2
     """
     from migrator.cli.live_runs import records_file
     from migrator.core.catalogue import board
-    from migrator.report.live_json import window_json, windows_json
-    from migrator.report.live_text import window_text, windows_text
+    from migrator.records.runs import read_recorded_run
+    from migrator.report.run_json import window_json, windows_json
+    from migrator.report.run_text import window_text, windows_text
 
-    live = _read(records_file(state, scenario), run)
+    live = read_recorded_run(records_file(state, scenario), run)
     if number is None:
         if as_json:
             print_json(windows_json(live))
@@ -129,24 +126,26 @@ def report(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write one offline page about a live run: plans and what was held, goodput, accuracy, starts.
+    """Write one offline page about a run: plans, instances, goodput, accuracy, starts.
 
     Example:  migrator report --out live.html --beside other-state
     """
     from migrator.cli.live_runs import beside_file, records_file
     from migrator.core.catalogue import board
-    from migrator.report.live_json import windows_json
-    from migrator.report.live_report import live_page
-    from migrator.report.page_html import check_page_path, write_page
+    from migrator.records.runs import read_recorded_run
+    from migrator.report.html_page import check_page_path, write_page
+    from migrator.report.run_json import windows_json
+    from migrator.report.run_page import run_page
 
     check_page_path(out, "--out")
     path = records_file(state, scenario)
-    live = _read(path, run)
-    other = None if beside is None else _read(*beside_file(beside, path))
-    write_page(live_page(live, board(live.records.run.board), other), out, "--out")
+    live = read_recorded_run(path, run)
+    other = None if beside is None else read_recorded_run(*beside_file(beside, path))
+    others = () if other is None else (other,)
+    write_page(run_page([live], board(live.records.run.board), others), out, "--out")
     if as_json:
-        told = windows_json(live) | {"report": str(out)}
-        print_json(told | ({} if other is None else {"beside": windows_json(other)}))
+        shown = windows_json(live) | {"report": str(out)}
+        print_json(shown | ({} if other is None else {"beside": windows_json(other)}))
         return
     print(f"report  {out}")
 
@@ -162,18 +161,11 @@ def _print_cluster(address: str, scenario: str | None, *, as_json: bool) -> None
         print(status_text(told))
 
 
-def _read(path: Path, run: int | None) -> LiveRun:
-    from migrator.records.store import read_records
-    from migrator.records.views import live_run
-
-    return live_run(read_records(path, run))
-
-
-def _window(live: LiveRun, number: int) -> LiveWindow:
+def _window(live: RecordedRun, number: int) -> RecordedWindow:
     for each in live.windows:
-        if each.row.window == number:
+        if each.number == number:
             return each
-    known = [each.row.window for each in live.windows]
+    known = [each.number for each in live.windows]
     there = f"{known[0]} to {known[-1]}" if known else "none yet"
     raise InputError(
         f"N: run {live.records.run.run} has no window {number}; it has {there}, other runs come "

@@ -1,10 +1,11 @@
-"""The verb that plays clients: load."""
+"""The verb `load`: send a scenario's requests to a running server."""
 
 from __future__ import annotations
 
 import gc
 import math
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,12 +15,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migrator.cli.app import INTERRUPTED, app
-from migrator.cli.plan_verbs import AsJson
+from migrator.cli.options import AsJson, ScenarioFile
 from migrator.cli.printing import FAILED, complain, print_json, require_extra
-from migrator.cli.simulate_verbs import ScenarioFile
+from migrator.cli.serve_verbs import event_loop
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from migrator.core.load_outcome import LoadOutcome
     from migrator.load.run import LoadSettings, Standing
     from migrator.workload.live import LiveScenario
@@ -29,57 +32,60 @@ if TYPE_CHECKING:
 def load(
     scenario: ScenarioFile,
     url: Annotated[
-        str | None, typer.Option(help="Where the server is; default as the scenario says.")
+        str | None, typer.Option(help="Address of the server; default: the scenario's.")
     ] = None,
     tenant: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this one's requests; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Send only this tenant's requests; repeatable."),
     ] = None,
     windows: Annotated[
         int | None,
-        typer.Option(min=1, max=1000, help="Send N windows; default as the scenario says."),
+        typer.Option(min=1, max=1000, help="Send N windows; default: the scenario's."),
     ] = None,
     speed: Annotated[
-        float, typer.Option(min=0.01, max=100, help="Seconds of the traces in one second.")
+        float, typer.Option(min=0.01, max=100, help="Seconds of the trace sent per second.")
     ] = 1.0,
-    seed: Annotated[int | None, typer.Option(help="Other arrivals from the same scenario.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the arrivals; default: the scenario's.")
+    ] = None,
     token: Annotated[
         str | None,
         typer.Option(
             envvar="MIGRATOR_TOKEN",
-            help="For all tenants; default those that the scenario names. Better in the variable.",
+            help="Token for all tenants; default: those of the scenario. Prefer the variable.",
         ),
     ] = None,
     feedback: Annotated[
         bool,
-        typer.Option("--feedback/--no-feedback", help="Send the true label after every answer."),
+        typer.Option("--feedback/--no-feedback", help="Send the true label after each answer."),
     ] = True,
     labelled: Annotated[
         float,
         typer.Option(
-            min=0, max=1, metavar="PART", help="Of the answers: whose true label is sent."
+            min=0, max=1, metavar="PART", help="Part of the answers whose true label is sent."
         ),
     ] = 1.0,
     now: Annotated[
-        bool, typer.Option("--now", help="Begin inside the server's window, not at the next.")
+        bool, typer.Option("--now", help="Start now instead of at the server's next window.")
     ] = False,
     patience_s: Annotated[
         float,
-        typer.Option(min=0.1, metavar="SECONDS", help="Give up after so long without any answer."),
+        typer.Option(min=0.1, metavar="SECONDS", help="Give up after this time without an answer."),
     ] = 10.0,
     report: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="Write a page about it.")
+        Path | None, typer.Option(metavar="FILE.html", help="Write a report.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send a scenario's requests to a running server and say what clients saw.
+    """Send a scenario's requests to a running server and report what clients observed.
 
-    Open loop: requests go out when they are due, whatever became of those before them.
+    Open loop: each request is sent when it is due, whether or not earlier ones were answered.
     """
     require_extra("serve", "migrator load")
     from migrator.load.run import LoadSettings
 
     if report is not None:
-        from migrator.report.page_html import check_page_path
+        from migrator.report.html_page import check_page_path
 
         check_page_path(report)
     live, count = _read(scenario, seed, windows, speed)
@@ -93,7 +99,7 @@ def load(
         now=now,
         patience_s=patience_s,
     )
-    outcome = _loaded(live, settings)
+    outcome = _send(live, settings)
     _tell(outcome, report, as_json)
     if outcome.ended is not None:
         raise typer.Exit(_exit_code(outcome, settings))
@@ -102,7 +108,7 @@ def load(
 def _read(
     path: Path, seed: int | None, windows: int | None, speed: float
 ) -> tuple[LiveScenario, int]:
-    """The scenario, long enough for so many windows at this speed, and their number."""
+    """Read the scenario, long enough for the windows at this speed, and the number of windows."""
     from migrator.workload.cluster import is_cluster
     from migrator.workload.live import read_live
 
@@ -139,21 +145,64 @@ def _tokens(live: LiveScenario, token: str | None) -> dict[str, str]:
     if token is None:
         return read_tokens(live.live, names, os.environ) or {}
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise InputError("--token: it has characters that no token has; give it as it was made")
+        raise InputError("--token: contains characters that no token has; pass it as created")
     return dict.fromkeys([ADMIN, *names], token)
 
 
-def _loaded(live: LiveScenario, settings: LoadSettings) -> LoadOutcome:
-    from migrator.cli.loops import loaded
+def _send(live: LiveScenario, settings: LoadSettings) -> LoadOutcome:
+    """Send the load to its end, or until Ctrl-C."""
+    import asyncio
+
+    from migrator.load.run import load as send
 
     gc.enable()
-    with _watched() as show:
-        return loaded(live, settings, show)
+    begun = False
+    with _progress_bar() as show, asyncio.Runner(loop_factory=event_loop) as runner:
+
+        def watch(now: Standing) -> None:
+            nonlocal begun
+            begun = True
+            show(now)
+
+        async def run() -> LoadOutcome:
+            stop = asyncio.Event()
+            with _stop_on_interrupt(stop, lambda: begun):
+                return await send(live, settings, watch, stop)
+
+        try:
+            return runner.run(run())
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
 
 
 @contextmanager
-def _watched() -> Iterator[Callable[[Standing], None]]:
-    """A bar on the terminal; nothing where nobody watches."""
+def _stop_on_interrupt(stop: asyncio.Event, begun: Callable[[], bool]) -> Iterator[None]:
+    """Stop sending on the first Ctrl-C and report what was measured so far.
+
+    Before sending has begun, or the second time, Ctrl-C cancels everything.
+    """
+    import asyncio
+
+    running, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+
+    def interrupt() -> None:
+        if stop.is_set() or not begun():
+            task.cancel()
+        stop.set()
+
+    before = signal.getsignal(signal.SIGINT)
+    running.add_signal_handler(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        running.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _progress_bar() -> Iterator[Callable[[Standing], None]]:
+    """A progress bar; none if standard error is not a terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -183,16 +232,16 @@ def _watched() -> Iterator[Callable[[Standing], None]]:
 
 def _tell(outcome: LoadOutcome, report: Path | None, as_json: bool) -> None:
     if report is not None:
-        from migrator.report.load_report import load_page
-        from migrator.report.page_html import write_page
+        from migrator.report.html_page import write_page
+        from migrator.report.load import load_page
 
         write_page(load_page(outcome), report)
     if as_json:
-        from migrator.report.load_json import load_json
+        from migrator.report.load import load_json
 
         print_json(load_json(outcome))
         return
-    from migrator.report.load_text import load_table
+    from migrator.report.load import load_table
 
     print(load_table(outcome))
     if report is not None:
@@ -202,5 +251,5 @@ def _tell(outcome: LoadOutcome, report: Path | None, as_json: bool) -> None:
 def _exit_code(outcome: LoadOutcome, settings: LoadSettings) -> int:
     if outcome.ended == "interrupted":
         return INTERRUPTED
-    complain(f"{outcome.ended}; see whether {settings.url} still runs, and load again")
+    complain(f"{outcome.ended}; check that {settings.url} still runs, then load again")
     return FAILED

@@ -1,4 +1,4 @@
-"""Verbs about one window: plan, check, boards."""
+"""Verbs for one window: plan, check, boards."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from migrator.cli.app import app
+from migrator.cli.options import AsJson
 from migrator.cli.printing import FAILED, compile_first, print_json
 from migrator.core.catalogue import Board
 from migrator.core.plan import Plan
@@ -22,7 +23,7 @@ class Solver(StrEnum):
     ILP = "ilp"
 
 
-class Backend(StrEnum):
+class IlpBackend(StrEnum):
     """MILP solvers by name."""
 
     HIGHS = "highs"
@@ -30,23 +31,22 @@ class Backend(StrEnum):
 
 
 ProblemFile = Annotated[Path, typer.Argument(help="Planning problem, version 1 (JSON).")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 
 
 @app.command()
 def plan(
     problem: ProblemFile,
-    solver: Annotated[Solver, typer.Option(help="Label search, or the paper's ILP.")] = (
+    solver: Annotated[Solver, typer.Option(help="Exact label search, or the paper's ILP.")] = (
         Solver.EXACT
     ),
-    backend: Annotated[Backend, typer.Option(help="Who solves the ILP.")] = Backend.HIGHS,
+    backend: Annotated[IlpBackend, typer.Option(help="Solver of the ILP.")] = IlpBackend.HIGHS,
     time_limit: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="Planning time; default 1% of the window."),
+        typer.Option(metavar="SECONDS", help="Time limit; default: 1% of the window."),
     ] = None,
     charge: Annotated[
         Charge | None,
-        typer.Option(help="What a reconfiguration costs; default as the problem says."),
+        typer.Option(help="Cost model of reconfigurations; default: the problem's."),
     ] = None,
     warm_start: Annotated[
         bool, typer.Option("--warm-start", help="Start the ILP from the exact planner's plan.")
@@ -57,13 +57,13 @@ def plan(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Plan a window: which instance, on which slices, serves or retrains what in every slot."""
+    """Plan a window: which instance on which slices serves or retrains which model per slot."""
     from migrator.plan.problem_file import read_problem
     from migrator.plan.solve import make_plan, require_feasible, require_time_limit
 
     require_time_limit(time_limit)
     if figure is not None:
-        from migrator.report.plan_figure import check_figure_path
+        from migrator.report.html_page import check_figure_path
 
         check_figure_path(figure)
     window = read_problem(problem)
@@ -90,13 +90,13 @@ def plan(
 @app.command()
 def check(
     problem: ProblemFile,
-    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan of it (JSON).")],
+    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan of that problem (JSON).")],
     charge: Annotated[
-        Charge | None, typer.Option(help="Check under this charge; default as the problem says.")
+        Charge | None, typer.Option(help="Cost model of reconfigurations; default: the problem's.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Verify a plan against every rule of its problem; exit 1 where it breaks one."""
+    """Check a plan against every rule of its problem; the exit code is 1 if it breaks one."""
     from migrator.plan.check import goodput_of, violations
     from migrator.plan.plan_file import read_plan
     from migrator.plan.problem_file import read_problem
@@ -118,10 +118,10 @@ def check(
 
 @app.command()
 def boards(
-    name: Annotated[str | None, typer.Argument(help="One board in detail.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Show this board in detail.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the GPUs MIGRator knows; with a name, its profiles and configurations."""
+    """List the known GPU boards; with a name, its profiles and configurations."""
     from migrator.core import catalogue
 
     chosen = list(catalogue.boards().values()) if name is None else [catalogue.board(name)]
@@ -154,7 +154,8 @@ def _plan_json(problem: Problem, made: Plan) -> dict[str, object]:
 
 
 def _print_plan(problem: Problem, made: Plan) -> None:
-    from migrator.report.plan_text import tenant_letters, timeline
+    from migrator.report.plan_figure import plan_slices
+    from migrator.report.terminal import tenant_letters, timeline_lines
 
     received = sum(
         sum(map(sum, tenant.received)) / len(tenant.received) for tenant in problem.tenants
@@ -177,9 +178,10 @@ def _print_plan(problem: Problem, made: Plan) -> None:
             f"{len(found.preparations)} new instances hidden by pre-initialization, "
             f"goodput +{found.goodput_regained:,.1f}"
         )
-    names = ", ".join(f"{letter} {name}" for name, letter in tenant_letters(problem).items())
-    print(f"\nslices over time ({names}; capital serves, small retrains, · idle)")
-    print("\n".join(timeline(problem, made)))
+    chart = plan_slices(problem, made, cold=False)
+    names = ", ".join(f"{letter} {name}" for name, letter in tenant_letters(chart.tenants).items())
+    print(f"\nslices over time ({names}; capital serves, small retrains, - unused, · no instance)")
+    print("\n".join(timeline_lines(chart, problem.slot_s, 100)))
 
 
 def _board_line(each: Board) -> str:

@@ -1,4 +1,4 @@
-"""What all verbs share: JSON, errors, extras, progress, and the wait for the first compilation."""
+"""Output shared by the verbs: JSON, errors, confirmation, progress, compilation notices."""
 
 from __future__ import annotations
 
@@ -10,35 +10,58 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
+import typer
+
 from migrator.core.errors import InputError
 from migrator.core.problem import Charge
 
 BAD_INPUT, FAILED, REFUSED = 2, 1, 3
-"""Exit codes; the last: a GPU refused, or is not as it should be."""
+"""Exit codes. REFUSED: the GPU driver refused, or the GPU is not in the expected state."""
 
 _SERVE = ("httptools", "msgspec", "prometheus_client", "starlette", "uvicorn")
 _EXTRAS = {"serve": _SERVE, "cluster": (*_SERVE, "fsspec", "ray")}
-"""Modules that verbs import at once; what only some scenarios need is checked where it is used."""
+"""Extra -> modules that its verbs always import."""
 
 
 def require_extra(extra: str, what: str) -> None:
-    """Raise InputError where a module of the extra is not installed; imports nothing."""
+    """InputError if a module of the extra is not installed; imports nothing."""
     if any(find_spec(each) is None for each in _EXTRAS[extra]):
         raise InputError(f"{what} needs the extra '{extra}': pip install 'migrator[{extra}]'")
 
 
 def complain(sentence: str) -> None:
-    """One sentence to the user."""
+    """Print an error message to standard error."""
     print(f"error: {sentence}", file=sys.stderr)
 
 
+def require_confirmation(yes: bool) -> None:
+    """InputError if confirmation is needed and there is no terminal to ask on."""
+    if not yes and not sys.stdin.isatty():
+        raise InputError("--yes: no terminal to confirm on; pass --yes")
+
+
+def confirm(consequence: str, yes: bool) -> None:
+    """Ask on standard error whether to continue, unless `yes`; exit code 1 if not confirmed."""
+    if yes:
+        return
+    print(f"{consequence} Do it? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        complain("nothing was done; it was not confirmed")
+        raise typer.Exit(FAILED)
+
+
+def say(words: str) -> None:
+    """Print a progress line to standard error, unbuffered."""
+    print(words, file=sys.stderr, flush=True)
+
+
 def print_json(value: object) -> None:
-    """The answer as JSON on one line."""
-    print(json.dumps(value, allow_nan=False), flush=True)  # also where a process reads it
+    """Print a value as JSON on one line."""
+    print(json.dumps(value, allow_nan=False), flush=True)  # flush: a process may be reading
 
 
 def compile_first(charge: Charge) -> None:
-    """Tell a waiting user that the first plan on a machine compiles the kernels."""
+    """Load the planner's kernels; print a notice if they have to be compiled first."""
     from migrator.plan.solve import ready
 
     words = "first use: compiling the planner, half a minute, once per installation"
@@ -53,7 +76,7 @@ def compile_first(charge: Charge) -> None:
 
 
 def warm(policies: Iterable[str]) -> None:
-    """Compile or load what these policies plan with, and say so if it takes long."""
+    """Load the planners of these policies; print a notice if they have to be compiled first."""
     from migrator.policies.policy import Sight
     from migrator.policies.registry import policy
 
@@ -65,7 +88,7 @@ def warm(policies: Iterable[str]) -> None:
 
 @contextmanager
 def progress(steps: int, what: str) -> Iterator[Callable[[], None]]:
-    """A bar on the terminal that moves by one with every call; nothing where nobody watches."""
+    """A progress bar that advances with every call; none if standard error is not a terminal."""
     if not sys.stderr.isatty():
         yield lambda: None
         return

@@ -1,4 +1,4 @@
-"""Verbs about profiles: profile (measure, or compare two files) and profiles (list)."""
+"""Verbs for profiles: profile (measure, or compare two files) and profiles (list)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from migrator.cli.app import app
-from migrator.cli.plan_verbs import AsJson
+from migrator.cli.options import AsJson
 from migrator.cli.printing import print_json, progress
 from migrator.core.errors import InputError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from migrator.core.catalogue import Board
     from migrator.profiling.measurements import Measurement
     from migrator.profiling.run import Profiled
-    from migrator.workload.models import ServedModel
+    from migrator.workload.services import ServedModel
 
 _MOST_BATCH = 1024
 
@@ -26,59 +26,59 @@ _MOST_BATCH = 1024
 @app.command("profile")
 def profile_models(
     scenario: Annotated[
-        Path | None, typer.Argument(help="The scenario whose models are measured (YAML).")
+        Path | None, typer.Argument(help="Scenario whose models are measured (YAML).")
     ] = None,
-    gpu: Annotated[int, typer.Option(min=0, help="The GPU's number, as nvidia-smi has it.")] = 0,
+    gpu: Annotated[int, typer.Option(min=0, help="Index of the GPU, as in nvidia-smi.")] = 0,
     driver: Annotated[
-        str, typer.Option(metavar="mps|mig|cpu", help="What divides the GPU; cpu is to try it out.")
+        str, typer.Option(metavar="mps|mig|cpu", help="How the GPU is partitioned; cpu: dry run.")
     ] = "mps",
     batches: Annotated[
-        str, typer.Option(metavar="N,N...", help="Batches to measure the latency of.")
+        str, typer.Option(metavar="N,N...", help="Batch sizes to measure.")
     ] = "1,4,16",
     interference: Annotated[
-        bool, typer.Option("--interference", help="Also how models slow one another down.")
+        bool, typer.Option("--interference", help="Also measure how models slow each other down.")
     ] = False,
     rounds: Annotated[
-        int, typer.Option(min=1, max=9, help="Latencies in so many processes; their median.")
+        int, typer.Option(min=1, max=9, help="Processes per latency; their median counts.")
     ] = 1,
     pace: Annotated[
-        float, typer.Option(min=0.02, max=100, help="Factor on the time spent on each.")
+        float, typer.Option(min=0.02, max=100, help="Factor on the time per measurement.")
     ] = 1.0,
     budget_s: Annotated[
         float | None,
-        typer.Option(min=1, metavar="SECONDS", help="Begin nothing that would end later."),
+        typer.Option(min=1, metavar="SECONDS", help="Start no measurement that would end later."),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.json", help="Profile file; default SCENARIO.profiles.json."),
+        typer.Option(metavar="FILE.json", help="Profile file; default: SCENARIO.profiles.json."),
     ] = None,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Forget what a run that was cut off has measured.")
+        bool, typer.Option("--fresh", help="Discard measurements of an interrupted run.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List what would be measured, and how long it takes.")
+        bool, typer.Option("--dry-run", help="List the measurements and their estimated time.")
     ] = False,
     compare: Annotated[
         tuple[Path, Path] | None,
-        typer.Option(metavar="A B", help="Measure nothing: how far two profile files are apart."),
+        typer.Option(metavar="A B", help="Measure nothing; compare two profile files."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a scenario's models on a GPU, on shares of every instance size, and write profiles.
+    """Measure a scenario's models on every instance size of a GPU and write profiles.
 
-    See first:  migrator profile my.yaml --dry-run
+    Try first:  migrator profile my.yaml --dry-run
 
-    Then name the file as `profile` of the tenants. A run that was cut off goes on where it was.
+    Then set the file as `profile` of the tenants. An interrupted run resumes where it stopped.
     """
     if compare is not None:
         _compare(*compare, as_json=as_json)
         return
     if scenario is None:
-        raise InputError("SCENARIO: name the scenario whose models are to be measured")
+        raise InputError("SCENARIO: name the scenario whose models are measured")
     from migrator.core.registry import pick
     from migrator.profiling.drivers import DRIVERS
     from migrator.profiling.measurements import measurements, on_instances
-    from migrator.workload.models import read_models
+    from migrator.workload.services import read_models
 
     board, served = read_models(scenario)
     todo = measurements(
@@ -100,11 +100,11 @@ def profile_models(
 @app.command()
 def profiles(
     file: Annotated[
-        Path | None, typer.Argument(help="A profile file; default the packaged profiles.")
+        Path | None, typer.Argument(help="Profile file; default: the packaged profiles.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List profiles: the packaged ones, or those of a file."""
+    """List the packaged profiles, or those in a file."""
     from migrator.core.profiles import profiles as packaged
 
     found = list(packaged().values())
@@ -163,7 +163,7 @@ def _counts(text: str) -> list[int]:
     words = text.split(",")
     if not all(each.strip().isdecimal() and 0 < int(each) <= _MOST_BATCH for each in words):
         raise InputError(
-            f"--batches: {text[:60]!r} is no list of batches; write numbers from 1 to "
+            f"--batches: {text[:60]!r} is not a list of batches; write numbers from 1 to "
             f"{_MOST_BATCH}, such as 1,4,16"
         )
     return sorted({int(each) for each in words})
@@ -200,9 +200,9 @@ def _tell(
     for fault in done.faults:
         print(f"note: {fault}", file=sys.stderr)
     if not done.measured:
-        print("everything had been measured already; --fresh measures it again")
+        print("everything was already measured; --fresh measures it again")
     if done.left:
-        print(f"{done.left} measurements are left; the same command goes on with them")
+        print(f"{done.left} measurements are left; run the same command again to continue")
     print(f"profiles  {path}")
 
 
@@ -227,7 +227,8 @@ def _capabilities(
 
 
 def _table(entry: dict[str, Any], board: Board) -> str:
-    """A profile: milliseconds by batch and size, median and 99th percentile; then the rest."""
+    """A profile as text: milliseconds by batch and size, median and 99th percentile; then the
+    rest."""
     lines = [f"{entry['model']} on {entry['board']}: milliseconds, median / 99th percentile"]
     for batch, by_sms in entry["latency_ms"].items():
         p99 = entry["latency_p99_ms"][batch]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migrator.cli.app import app
-from migrator.cli.plan_verbs import AsJson
+from migrator.cli.options import AsJson
 from migrator.cli.printing import print_json, progress, warm
 from migrator.core.errors import InputError
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 def reproduce(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[all|NAME...]", help="Experiments; default all of them."),
+        typer.Argument(metavar="[all|NAME...]", help="Experiments; default: all."),
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="FILE.html", help="Where the page goes.")] = Path(
+    out: Annotated[Path, typer.Option(metavar="FILE.html", help="Report to write.")] = Path(
         "out/reproduce.html"
     ),
     seeds: Annotated[
-        int, typer.Option(min=1, max=100, help="Runs of everything, each with other arrivals.")
+        int, typer.Option(min=1, max=100, help="Seeds with which everything is run.")
     ] = 1,
     processes: Annotated[
-        int | None, typer.Option(min=1, help="Runs at a time; default one per core.")
+        int | None, typer.Option(min=1, help="Runs in parallel; default: one per core.")
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Redo the paper's evaluation: one page with figures, tables and what the paper reports."""
-    from migrator.report.page_html import check_page_path, write_page
+    """Reproduce the paper's evaluation: one report with figures, tables and the paper's results."""
+    from migrator.report.html_page import check_page_path, write_page
     from migrator.reproduce.reproduce import ALL, figures_of, jobs_of, page_of, run_jobs
 
     if listing:
@@ -62,7 +62,7 @@ def reproduce(
 
 
 def _list(as_json: bool) -> None:
-    from migrator.reproduce.registry import experiments
+    from migrator.reproduce.experiment import experiments
 
     if as_json:
         print_json([{"name": e.name, "title": e.title} for e in experiments().values()])
@@ -72,9 +72,9 @@ def _list(as_json: bool) -> None:
 
 
 def _setting(seeds: int) -> Setting:
-    """Real traces where MIGRATOR_DATA names a folder that has them, else generated ones."""
+    """Use real traces from the folder in MIGRATOR_DATA, otherwise generated ones."""
     from migrator.reproduce.experiment import Setting
-    from migrator.workload.traces.real import VARIABLE
+    from migrator.workload.traces.generator import VARIABLE
     from migrator.workload.workloads import workload, workloads
 
     folder = os.environ.get(VARIABLE)
@@ -82,14 +82,14 @@ def _setting(seeds: int) -> Setting:
         return Setting(seeds=tuple(range(seeds)))
     data = Path(folder)
     try:
-        workload(list(workloads())[-1], data=data)  # the longest: now, not minutes later
+        workload(list(workloads())[-1], data=data)  # the longest; fail at once, not minutes later
     except InputError as error:
         raise InputError(f"{VARIABLE}: {error}") from error
     return Setting(data, tuple(range(seeds)))
 
 
 def _announce(setting: Setting, jobs: Sequence[Job], processes: int | None) -> None:
-    """Which traces, and about how long it takes."""
+    """Print which traces are used and the estimated time."""
     from migrator.reproduce.reproduce import cost_s
     from migrator.simulate.compare import cores
 

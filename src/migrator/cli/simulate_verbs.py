@@ -1,4 +1,4 @@
-"""Verbs about runs: simulate, policies, forecasters, schema."""
+"""Verbs for simulated runs: simulate, policies, forecasters, schema, example."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migrator.cli.app import app
-from migrator.cli.cluster_verbs import Jobs, RayAddress, simulate_cluster
-from migrator.cli.plan_verbs import AsJson
+from migrator.cli.cluster_verbs import simulate_cluster
+from migrator.cli.options import AsJson, Drawn, Forecaster, Jobs, RayAddress, ScenarioFile, Windows
 from migrator.cli.printing import print_json, progress, warm
 from migrator.core.errors import InputError
 
@@ -19,21 +19,6 @@ if TYPE_CHECKING:
     from migrator.core.outcome import RunOutcome
     from migrator.policies.policy import Policy
     from migrator.simulate.compare import Job
-
-ScenarioFile = Annotated[Path, typer.Argument(help="Scenario, version 1 (YAML).")]
-Forecaster = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Who looks ahead; default as the scenario says.")
-]
-Windows = Annotated[
-    int | None, typer.Option(metavar="N", help="Run N windows; default as the scenario says.")
-]
-Drawn = Annotated[
-    bool,
-    typer.Option(
-        "--drawn/--expected",
-        help="Draw for every request whether it is answered correctly, or count the accuracy.",
-    ),
-]
 
 
 @app.command()
@@ -43,22 +28,24 @@ def simulate(
         str | None,
         typer.Option(
             metavar="NAME[,NAME...]",
-            help="Policies to run (`migrator policies` lists them); default as the scenario says.",
+            help="Policies to run (`migrator policies` lists them); default: the scenario's.",
         ),
     ] = None,
     side_by_side: Annotated[
         bool,
         typer.Option(
             "--side-by-side",
-            help="Run migrator, migrator-replanned and oracle: what replanning regains.",
+            help="Run migrator, migrator-replanned and oracle to see what replanning gains.",
         ),
     ] = False,
     windows: Windows = None,
     forecaster: Forecaster = None,
-    seed: Annotated[int | None, typer.Option(help="Other arrivals from the same scenario.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the arrivals; default: the scenario's.")
+    ] = None,
     drawn: Drawn = False,
     report: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="Write a page with every window.")
+        Path | None, typer.Option(metavar="FILE.html", help="Write a report with every window.")
     ] = None,
     records: Annotated[
         Path | None,
@@ -68,13 +55,14 @@ def simulate(
     ray: RayAddress = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a scenario request by request and say what became of every request.
+    """Simulate a scenario request by request and report latency, accuracy and goodput.
 
-    Of a cluster scenario the tenants are placed first, then every GPU is run (--jobs, --ray).
+    For a cluster scenario, tenants are placed first, then every GPU is simulated (--jobs, --ray).
     """
     from migrator.core.comparison import leads, summarise
+    from migrator.report.comparison import comparison_table
     from migrator.report.run_json import run_json, runs_json
-    from migrator.report.run_text import comparison_table, run_table
+    from migrator.report.run_text import run_table
     from migrator.simulate.compare import Job
     from migrator.workload.cluster import is_cluster
     from migrator.workload.file import read_scenario
@@ -97,7 +85,7 @@ def simulate(
         return
     require_no_workers(at_once, ray)
     if report is not None:
-        from migrator.report.page_html import check_page_path
+        from migrator.report.html_page import check_page_path
 
         check_page_path(report)
     if records is not None:
@@ -128,11 +116,11 @@ def simulate(
 @app.command()
 def policies(
     name: Annotated[
-        str | None, typer.Argument(help="One policy: how it works and what we adapted.")
+        str | None, typer.Argument(help="Describe this policy and how it was adapted.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the policies: how they share the GPU, what they see, when they decide."""
+    """List the policies: how each shares the GPU, what it observes, when it decides."""
     from migrator.policies.registry import about, policy
     from migrator.policies.registry import policies as known
 
@@ -160,11 +148,11 @@ def forecasters(as_json: AsJson = False) -> None:
 
 @app.command()
 def schema(
-    as_json: Annotated[bool, typer.Option("--json", help="It always is JSON.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="The output is always JSON.")] = True,
 ) -> None:
-    """Print the JSON schema of scenario files, for editors and checks."""
+    """Print the JSON schema of scenario files."""
     assert as_json
-    from migrator.workload.schema import scenario_schema
+    from migrator.workload.entries import scenario_schema
 
     print_json(scenario_schema())
 
@@ -191,30 +179,30 @@ def _asked(policy: str | None, side_by_side: bool) -> Sequence[str | None]:
         return [None] if policy is None else names_in(policy, "--policy")
     if policy is not None:
         raise InputError(
-            f"--side-by-side: it runs {', '.join(SIDE_BY_SIDE)} and --policy is given as well; "
-            "leave out one of the two"
+            f"--side-by-side: it runs {', '.join(SIDE_BY_SIDE)}, and --policy is given as well; "
+            "leave one of them out"
         )
     return SIDE_BY_SIDE
 
 
 def require_no_workers(at_once: int | None, ray: str | None) -> None:
-    """InputError where somebody asks for what only a cluster's runs have."""
+    """InputError if an option is given that only cluster scenarios support."""
     if at_once is not None or ray is not None:
         option = "--jobs" if ray is None else "--ray"
-        raise InputError(f"{option}: this is for a cluster scenario; leave it out for one GPU")
+        raise InputError(f"{option}: only for cluster scenarios; leave it out for one GPU")
 
 
 def _require_no_files(report: Path | None, records: Path | None) -> None:
     if report is not None or records is not None:
         option = "--records" if report is None else "--report"
         raise InputError(
-            f"{option}: this is of one GPU and the scenario is of a cluster; use --json, or "
+            f"{option}: not supported for cluster scenarios; use --json, or "
             "`migrator cluster plan --out`"
         )
 
 
 def names_in(text: str, option: str) -> list[str]:
-    """The policies that an option names, each once."""
+    """The policies named by an option, each once."""
     from migrator.policies.registry import policy
 
     names = [each.strip() for each in text.split(",") if each.strip()]
@@ -236,13 +224,37 @@ def _simulated(jobs: Sequence[Job]) -> Iterator[RunOutcome]:
 
 
 def _write_report(job: Job, outcomes: Sequence[RunOutcome], path: Path) -> None:
-    from migrator.policies.registry import policy
-    from migrator.report.page_html import write_page
-    from migrator.report.run_report import run_page
-    from migrator.simulate.run import overheads_s
+    from migrator.cli.simulated_records import recorded
+    from migrator.report.html_page import write_page
+    from migrator.report.run_page import run_page
 
-    this = job.scenario()
-    # cold parts have one length per tenant only where all policies share the GPU alike
-    overheads = [overheads_s(this, policy(each.policy)) for each in outcomes]
-    alike = overheads[0] if all(each == overheads[0] for each in overheads) else None
-    write_page(run_page(outcomes, this.board, this.slot_s, alike), path)
+    write_page(run_page([recorded(job, each) for each in outcomes], job.scenario().board), path)
+
+
+_WINDOW, _QUICKSTART = "window", "quickstart"
+
+
+@app.command()
+def example(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="[window|quickstart|W1...W16]",
+            help="A problem for `plan`, or a scenario for `simulate`.",
+        ),
+    ] = _WINDOW,
+) -> None:
+    """Print an example: a window to plan, a commented scenario, or a workload of the paper."""
+    if name == _WINDOW:
+        from migrator.plan.example import example_problem
+
+        print_json(example_problem())
+        return
+    from migrator.workload.workloads import quickstart_yaml, workload_yaml, workloads
+
+    if name == _QUICKSTART:
+        print(quickstart_yaml(), end="")
+    elif name.upper() in workloads():
+        print(workload_yaml(name.upper()), end="")
+    else:
+        raise InputError(f"example: there is no {name[:100]!r}; use window, quickstart, W1 to W16")

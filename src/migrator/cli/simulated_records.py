@@ -1,7 +1,4 @@
-"""`--records` of simulate and compare: where the records of simulated runs go. Imported when used.
-
-The verbs ask `check` before a long computation and `write` after it.
-"""
+"""`--records` and `--report` of simulate and compare: simulated runs as records."""
 
 from __future__ import annotations
 
@@ -11,20 +8,31 @@ from pathlib import Path
 from migrator.core.errors import InputError
 from migrator.core.outcome import RunOutcome
 from migrator.policies.registry import policy
-from migrator.records.simulated import Simulated, check_records_path, write_simulations
+from migrator.records.runs import RecordedRun
+from migrator.records.simulated import (
+    Simulated,
+    check_records_path,
+    simulated_run,
+    write_simulations,
+)
 from migrator.simulate.compare import Job
 from migrator.simulate.run import overheads_s
 
 check = check_records_path
 
 
+def recorded(job: Job, outcome: RunOutcome) -> RecordedRun:
+    """A simulated run in the form that reports read."""
+    return simulated_run(_simulated(job, outcome))
+
+
 def write(path: Path, jobs: Sequence[Job], outcomes: Sequence[RunOutcome]) -> None:
-    """Every run into one file, in their order."""
+    """Write all runs into one file."""
     write_simulations(path, [_simulated(*each) for each in zip(jobs, outcomes, strict=True)])
 
 
 def files_in(folder: Path, policies: Sequence[str]) -> Mapping[str, Path]:
-    """A file per policy in a folder that is made where it is not there; InputError."""
+    """Create a folder with a file per policy; InputError if that fails."""
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
@@ -40,7 +48,7 @@ def files_in(folder: Path, policies: Sequence[str]) -> Mapping[str, Path]:
 def write_each(
     files: Mapping[str, Path], jobs: Sequence[Job], outcomes: Sequence[RunOutcome]
 ) -> None:
-    """Every policy's runs into its file."""
+    """Write the runs of every policy into its file."""
     for name, path in files.items():
         own = [each for each in zip(jobs, outcomes, strict=True) if each[1].policy == name]
         write(path, [job for job, _ in own], [outcome for _, outcome in own])

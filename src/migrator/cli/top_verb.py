@@ -1,4 +1,4 @@
-"""The verb that watches a running daemon in the terminal: top."""
+"""The verb `top`: watches a running daemon in the terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +16,7 @@ import typer
 from migrator.cli.admin_verbs import TokenFile, Url
 from migrator.cli.app import app
 from migrator.cli.live_verbs import State
-from migrator.cli.plan_verbs import AsJson
+from migrator.cli.options import AsJson
 from migrator.cli.printing import print_json
 from migrator.core.errors import InputError
 
@@ -26,11 +25,11 @@ if TYPE_CHECKING:
 
     from migrator.cli.top_watch import Watch
     from migrator.core.catalogue import Board
-    from migrator.report.top_view import TopView
+    from migrator.records.standing import Standing
 
 _PIPED_COLUMNS = 100
 _FIRST_LOOKS_S = 1.0
-"""Between the two looks that a rate needs where there are no records."""
+"""Seconds between the two replies that a rate needs if there are no records."""
 
 
 @app.command()
@@ -43,15 +42,16 @@ def top(
     state: State = None,
     token_file: TokenFile = None,
     every_s: Annotated[
-        float, typer.Option("--every", min=0.2, max=3600, metavar="SECONDS", help="Look so often.")
+        float,
+        typer.Option("--every", min=0.2, max=3600, metavar="SECONDS", help="Time between updates."),
     ] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Print it once and end.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Watch a running daemon: window, slices planned and held, tenants, last events. q ends it.
+    """Watch a running daemon: window, slices planned and held, tenants, last events. q quits.
 
-    Reads its records, and asks it where it answers; goes on when it is started again. Piped, it
-    prints once.
+    Reads its records, and its status if it responds. Continues when the daemon is restarted. If the
+    output is not a terminal, it prints once.
 
     Example:  migrator top   and   migrator top --once --json
     """
@@ -62,37 +62,38 @@ def top(
     if url is not None and (scenario is not None or state is not None):
         raise InputError("--url: it names the daemon already; leave out SCENARIO and --state")
     watch = Watch(url, state, _name(scenario), token_file)
-    view = watch.look()
+    stands = watch.look()
     if not sys.stdout.isatty() or once or as_json:
         if url is not None:
             time.sleep(min(every_s, _FIRST_LOOKS_S))
-            view = watch.look()
-        _print(view, watch.board(), as_json)
+            stands = watch.look()
+        _print(stands, watch.board(), as_json)
         return
     _live(watch, Console(), every_s)
 
 
 def _name(scenario: str | None) -> str | None:
-    """Also where somebody gives the file that was served."""
+    """The name of a scenario, also if its file is given."""
     if scenario is not None and scenario.endswith((".yaml", ".yml")):
         return Path(scenario).stem
     return scenario
 
 
-def _print(view: TopView, board: Board | None, as_json: bool) -> None:
+def _print(stands: Standing, board: Board | None, as_json: bool) -> None:
     from rich.console import Console
 
+    from migrator.report.run_json import top_json
     from migrator.report.top_screen import Screen
 
     if as_json:
-        print_json(asdict(view))
+        print_json(top_json(stands))
         return
     given = sys.stdout.isatty() or "COLUMNS" in os.environ
-    Console(width=None if given else _PIPED_COLUMNS).print(Screen(view, board, whole=True))
+    Console(width=None if given else _PIPED_COLUMNS).print(Screen(stands, board, whole=True))
 
 
 def _live(watch: Watch, console: Console, every_s: float) -> None:
-    """Until q or Ctrl-C."""
+    """Update the screen until q or Ctrl-C."""
     from rich.live import Live
 
     from migrator.report.top_screen import Screen
@@ -100,8 +101,8 @@ def _live(watch: Watch, console: Console, every_s: float) -> None:
     with _keys() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
         try:
             while True:
-                view = watch.look()
-                live.update(Screen(view, watch.board()), refresh=True)
+                stands = watch.look()
+                live.update(Screen(stands, watch.board()), refresh=True)
                 if pressed(every_s):
                     return
         except KeyboardInterrupt:
@@ -110,7 +111,7 @@ def _live(watch: Watch, console: Console, every_s: float) -> None:
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], bool]]:
-    """Wait so long; True as soon as somebody wants to end it."""
+    """A function that waits and returns True once q is pressed."""
     if not sys.stdin.isatty():
         yield _slept
         return

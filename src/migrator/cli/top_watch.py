@@ -1,4 +1,4 @@
-"""What `migrator top` looks at, again and again: a file of records and its daemon, or one alone."""
+"""The data of `migrator top`: the records of a run and its daemon's status, polled repeatedly."""
 
 from __future__ import annotations
 
@@ -6,64 +6,65 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from migrator.cli.daemon_calls import Daemon, daemon, token_of
+from migrator.cli.daemon_calls import DaemonClient, daemon, token_of
 from migrator.cli.live_runs import found, records_file
 from migrator.core.catalogue import Board, board
 from migrator.core.errors import InputError, MigratorError
-from migrator.records.standing import Found, Life
-from migrator.report.top_pace import Pace
-from migrator.report.top_reading import TopRows, read_top
-from migrator.report.top_view import TopView, top_view
+from migrator.records.pace import RateMeter
+from migrator.records.standing import (
+    DaemonProbe,
+    DaemonState,
+    RecentRows,
+    Standing,
+    read_recent,
+    standing,
+)
 
 
 class Watch:
-    """One daemon, also while it is not there; InputError where there is nothing to look at."""
+    """A daemon and its records, also while it is down; InputError if there is nothing to watch."""
 
     def __init__(
         self, url: str | None, state: Path | None, scenario: str | None, token_file: Path | None
     ) -> None:
-        self._pace, self._token = Pace(), token_of(token_file)
-        self._rows: TopRows | None = None
-        self._last: TopView | None = None
-        self._daemon: Daemon | None = None
-        self._path: Path | None = None
-        if url is not None:
-            self._daemon = daemon(url, None, None, token_file)
-        else:
-            self._path = records_file(state, scenario)
+        self._meter, self._token = RateMeter(), token_of(token_file)
+        self._rows: RecentRows | None = None
+        self._last: Standing | None = None
+        self._daemon = None if url is None else daemon(url, None, None, token_file)
+        self._path = records_file(state, scenario) if url is None else None
 
-    def look(self) -> TopView:
-        """How it stands now."""
+    def look(self) -> Standing:
+        """Read the current state."""
         now_s = time.time()
-        known = self._asked(self._daemon) if self._daemon is not None else self._read()
-        if known.answer is not None:
-            self._pace.look(now_s, known.answer)
+        probe = self._ask(self._daemon) if self._daemon is not None else self._read()
+        if probe.reply is not None:
+            self._meter.add(now_s, probe.reply)
         else:
-            self._pace.forget()
-        if self._rows is None and known.answer is None and self._last is not None:
-            return replace(self._last, life=known.life, why=known.why, now_s=now_s)
-        self._last = top_view(self._rows, known, self._pace, now_s)
+            self._meter.clear()
+        if self._rows is None and probe.reply is None and self._last is not None:
+            return replace(self._last, probe=probe, now_s=now_s)
+        self._last = standing(self._rows, probe, now_s, self._meter)
         return self._last
 
     def board(self) -> Board | None:
-        """Of the last look; None: only another version knows it, or nobody has answered yet."""
+        """The board of the last look; None if unknown to this version or there is no reply yet."""
         try:
             return None if self._last is None else board(self._last.board)
         except MigratorError:
             return None
 
-    def _asked(self, there: Daemon) -> Found:
+    def _ask(self, there: DaemonClient) -> DaemonProbe:
         try:
-            return Found(Life.RUNNING, "", there.status())
+            return DaemonProbe(DaemonState.RUNNING, "", there.status())
         except InputError:
-            raise  # a wrong token does not get right by waiting
+            raise  # waiting does not help against a wrong token
         except MigratorError as error:
-            return Found(Life.SILENT, str(error))
+            return DaemonProbe(DaemonState.SILENT, str(error))
 
-    def _read(self) -> Found:
+    def _read(self) -> DaemonProbe:
         assert self._path is not None
         try:
-            self._rows = read_top(self._path)
+            self._rows = read_recent(self._path)
         except InputError:
             if self._rows is None:
                 raise

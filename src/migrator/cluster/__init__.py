@@ -1,1 +1,1 @@
-"""Many GPUs: `placement` decides which tenant runs on which GPU, `fleet` carries it out on Ray."""
+"""Multi-GPU clusters: `placement` assigns tenants to GPUs, `fleet` runs the placement on Ray."""

@@ -1,1 +1,2 @@
-"""A plan and events in, instructions out: the part between deciding and acting."""
+"""The controller: turns plans and events into instructions. The simulator and the daemon share
+it."""

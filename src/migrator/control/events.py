@@ -1,8 +1,9 @@
-"""What the executor says and hears: instructions to whoever acts, events of what became of them.
+"""The executor's interface: instructions to the actuator, and events that report their outcome.
 
-Every instruction but `Replan` is answered by events about its instance, in the end by one of
-those named there. An instance is told apart by start and size; the task it carries is ignored. What
-is said of instances holds for shares too, which have a task from the start and need no making.
+Every instruction except `Replan` is answered by events about its instance. The last of them is one
+of those that the instruction's docstring names. An instance is identified by start and size; its
+task is ignored. Shares use the same instructions and events; they have a task from the start and
+need no creation on the GPU.
 """
 
 from __future__ import annotations
@@ -14,21 +15,21 @@ from migrator.core.share import Holding
 
 @dataclass(frozen=True)
 class Create:
-    """Make the instance; its slices are free. Answered by Created or CreateFailed."""
+    """Create the instance; its slices are free. Answered by Created or CreateFailed."""
 
     instance: Holding
 
 
 @dataclass(frozen=True)
 class Destroy:
-    """Remove the instance; nobody works on it. Answered by Destroyed or DestroyFailed."""
+    """Destroy the instance; no process uses it. Answered by Destroyed or DestroyFailed."""
 
     instance: Holding
 
 
 @dataclass(frozen=True)
 class Warm:
-    """Put a worker of the tenant there, route to it once warm. Answered by Ready or WorkerLost."""
+    """Start a worker of the tenant and route to it once warm. Answered by Ready or WorkerLost."""
 
     instance: Holding
     tenant: str
@@ -36,7 +37,7 @@ class Warm:
 
 @dataclass(frozen=True)
 class Drain:
-    """Nothing new to the worker there. Answered by Drained once it has answered what it held."""
+    """Send no more requests to the worker. Answered by Drained once its requests are answered."""
 
     instance: Holding
     tenant: str
@@ -44,14 +45,14 @@ class Drain:
 
 @dataclass(frozen=True)
 class StopWorker:
-    """End the worker there, drained or not yet warm. Answered by Stopped, also where none is."""
+    """End the worker, drained or not yet warm. Answered by Stopped, even if there is none."""
 
     instance: Holding
 
 
 @dataclass(frozen=True)
 class Train:
-    """Retrain the tenant's model there, to its end. Answered by TrainingEnded."""
+    """Retrain the tenant's model on the instance, to the end. Answered by TrainingEnded."""
 
     instance: Holding
     tenant: str
@@ -59,11 +60,11 @@ class Train:
 
 @dataclass(frozen=True)
 class Replan:
-    """The plan cannot be followed as it is; decide again on what is there."""
+    """The plan cannot be followed; decide again on the current state."""
 
     reason: str
     about: str = field(default="", compare=False)
-    """In one word, so that reasons can be counted."""
+    """The kind of reason in one word, for counting."""
 
 
 Instruction = Create | Destroy | Warm | Drain | StopWorker | Train | Replan
@@ -78,7 +79,7 @@ class Created:
 
 @dataclass(frozen=True)
 class CreateFailed:
-    """It could not be made, and nothing of it is there."""
+    """The instance could not be created, and nothing of it exists."""
 
     instance: Holding
     why: str
@@ -86,7 +87,7 @@ class CreateFailed:
 
 @dataclass(frozen=True)
 class Ready:
-    """Its worker is warm and gets requests; `seconds` since it was told to warm."""
+    """The worker is warm and gets requests, `seconds` after the instruction to warm."""
 
     instance: Holding
     seconds: float
@@ -94,7 +95,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class WorkerLost:
-    """Its worker died, hung or could not start; none is there any more."""
+    """The worker died, hung or could not start; there is none any more."""
 
     instance: Holding
     why: str
@@ -102,28 +103,28 @@ class WorkerLost:
 
 @dataclass(frozen=True)
 class Drained:
-    """Its worker has answered all it held."""
+    """The worker has answered all its requests."""
 
     instance: Holding
 
 
 @dataclass(frozen=True)
 class Stopped:
-    """Its worker has ended; the instance is free."""
+    """The worker has ended; the instance is free."""
 
     instance: Holding
 
 
 @dataclass(frozen=True)
 class Destroyed:
-    """The instance is gone, whether we asked for it or not."""
+    """The instance is gone, whether its removal was requested or not."""
 
     instance: Holding
 
 
 @dataclass(frozen=True)
 class DestroyFailed:
-    """It is still there."""
+    """The instance still exists."""
 
     instance: Holding
     why: str
@@ -131,9 +132,9 @@ class DestroyFailed:
 
 @dataclass(frozen=True)
 class TrainingEnded:
-    """The retraining ended and its process with it; not `ok`: it failed and may be resumed.
+    """The retraining and its process ended. Not `ok`: it failed and may be resumed.
 
-    A model that was trained and then refused is `ok`: training it again would not help.
+    A model that was trained and then refused is `ok`, because training it again would not help.
     """
 
     instance: Holding

@@ -1,14 +1,15 @@
-"""The executor: walks a decision slot by slot and says what to create, warm, drain, train, destroy.
+"""The executor: follows a decision slot by slot and issues instructions to create, warm, drain,
+train and destroy.
 
-Pure: moments and events come in, instructions go out, nothing is done here. In every call the
-units are set beside what is wanted now and soon, and each takes at most one step towards it, so
-a new decision in the middle of everything is nothing special. What cannot be followed as planned
-is answered with `Replan`, and what serves meanwhile goes on serving.
+It is pure: it takes times and events and returns instructions. Every call compares the units with
+what the decision wants for this slot and the next ones, and moves each unit at most one step
+towards it. A new decision may therefore arrive at any time. If the plan cannot be followed, the
+executor returns `Replan`; serving instances continue to serve.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from migrator.control.events import (
     Create,
@@ -21,27 +22,24 @@ from migrator.control.events import (
     Train,
     Warm,
 )
-from migrator.control.hearing import Heard, hear
-from migrator.control.outlook import Outlook
-from migrator.control.situation import Situation
-from migrator.control.standstill import standstill
-from migrator.control.timeline import Timeline, Wanted
-from migrator.control.trials import Trials
-from migrator.control.troubles import Troubles
-from migrator.control.units import Site, State, Unit, fits
+from migrator.control.paused_layout import paused_layout
+from migrator.control.retries import RetrainingRetries, SiteRetries
+from migrator.control.timeline import Outlook, Situation, Timeline
+from migrator.control.transitions import Outcome, apply_event
+from migrator.control.units import Site, State, Unit, Wanted, fits
 from migrator.core.catalogue import Board
 from migrator.core.instance import Kind, Task
 from migrator.core.share import Holding
 
 LEAD_S = 5.0
 OVERHEADS = 2.0
-"""What takes longer to warm is begun so many times its overhead ahead."""
+"""A tenant's lead time is at least its overhead times this factor."""
 REPLAN_AGAIN_SLOTS = 5
-"""The same reason is not given again sooner."""
+"""Slots before the same reason to replan is reported again."""
 
 
 class Executor:
-    """One GPU's units on their way to a decision."""
+    """Moves the units of one GPU towards a decision."""
 
     def __init__(
         self,
@@ -49,13 +47,16 @@ class Executor:
         lead_s: float = LEAD_S,
         overheads_s: Mapping[str, float] | None = None,
     ) -> None:
-        """`lead_s`: how long before need free slices are used; `overheads_s`: per tenant, until a
-        new instance serves, looked up whenever needed, so that measured ones can replace them."""
+        """`lead_s`: seconds before an instance is needed at which free slices are used for it.
+
+        `overheads_s`: per tenant, seconds until a new instance serves. It is read on every use, so
+        measured values can replace the initial ones.
+        """
         self._board, self._lead_s = board, lead_s
         self._overheads_s = overheads_s if overheads_s is not None else {}
         self._units: dict[Site, Unit] = {}
         self._timeline: Timeline | None = None
-        self._troubles, self._trials = Troubles(), Trials()
+        self._troubles, self._trials = SiteRetries(), RetrainingRetries()
         self._late_since: dict[Site, tuple[Task | None, float]] = {}
         self._told_s: dict[str, float] = {}
         self._leaving = False
@@ -65,16 +66,30 @@ class Executor:
 
     @property
     def units(self) -> tuple[Unit, ...]:
-        """What exists now, by site."""
+        """All existing units, sorted by site."""
         return tuple(self._units[site] for site in sorted(self._units))
 
+    def iter_units(self) -> Iterator[Unit]:
+        """The same units, sorted only when iterated."""
+        yield from self.units
+
     def late_s(self, now_s: float, instance: Holding) -> float:
-        """For how long an instance has been asked for and not been there; 0: it is in time."""
+        """Seconds for which a planned instance has been missing; 0 if it is on time."""
         known = self._late_since.get(Site.of(self._board, instance))
         return 0.0 if known is None else now_s - known[1]
 
+    def task_for(self, now_s: float, instance: Holding) -> Task | None:
+        """The task that the plan assigns to an instance next; None if the instance is temporary."""
+        site = Site.of(self._board, instance)
+        if self._timeline is None:
+            return None
+        for each in (self._timeline.at(now_s), *self._timeline.to_come(now_s)):
+            if (task := each.wanted.get(site)) is not None:
+                return task
+        return None
+
     def adopt(self, now_s: float, instances: Iterable[Holding]) -> None:
-        """Instances that are there already and idle: spares, used or removed as plans want."""
+        """Take over idle instances that already exist. Plans use or remove them."""
         for each in instances:
             site = Site.of(self._board, each)
             self._units.setdefault(site, Unit(site, State.IDLE, now_s))
@@ -89,12 +104,12 @@ class Executor:
         since_s: float | None = None,
         available: Board | None = None,
     ) -> list[Instruction]:
-        """A decision from now on, slot by slot; the last slot goes on.
+        """Follow a decision slot by slot. Its last slot stays in force.
 
-        `window`: the one it is for; a retraining that ended in it is not begun again by a
-        decision made before that was known. None: every decision is taken at its word.
-        `since_s`: when its first slot began, where that was before now. `available`: the board
-        without the places of foreign instances, where temporary instances may be.
+        `window`: the window of the decision. A retraining that has ended in it is not started again
+        by a decision made without knowledge of that. None: start every retraining that the decision
+        has. `since_s`: when the first slot began, if that is in the past. `available`: the board
+        without the places of foreign instances; temporary instances may use it.
         """
         begin_s = now_s if since_s is None else min(now_s, since_s)
         self._timeline = Timeline(self._board, begin_s, slots, slot_s)
@@ -104,48 +119,53 @@ class Executor:
         return self.tick(now_s)
 
     def renew(self, tenant: str) -> None:
-        """A retraining outlasted its window: the next decision may begin this window's own."""
+        """Allow the next decision to start another retraining of a tenant whose last one outlasted
+        its window."""
         self._trials.renew(tenant)
 
     def leave(self, now_s: float) -> list[Instruction]:
-        """From now on free the whole board; only retrainings are waited for. `units` empties."""
+        """Free the whole board; wait only for running retrainings. `units` becomes empty."""
         self._timeline = Timeline(self._board, now_s, [()], self._slot_s)
         self._leaving, self._still = True, None
         return self.tick(now_s)
 
     @property
     def paused(self) -> bool:
-        """Whether nothing is changed for a plan."""
+        """Whether plans are not applied."""
         return self._still is not None
 
     def pause(self, now_s: float) -> list[Instruction]:
-        """From now on change nothing for a plan: what serves serves on, lost workers are replaced.
+        """Stop applying plans. Serving instances stay, and lost workers are replaced.
 
-        Retrainings that run go on to their end, none is begun; decisions are kept for `resume`.
+        Running retrainings continue to their end and none is started. Decisions are kept for
+        `resume`.
         """
         if self._still is None and not self._leaving:
             asked = self._timeline.at(now_s).wanted if self._timeline is not None else {}
-            self._still = standstill(self._board, self._units.values(), asked)
+            self._still = paused_layout(self._board, self._units.values(), asked)
             self._late_since = {}
         return self.tick(now_s)
 
     def resume(self, now_s: float) -> list[Instruction]:
-        """Follow the newest decision from now on."""
+        """Apply the newest decision again."""
         self._still = None
         return self.tick(now_s)
 
-    def on(self, now_s: float, event: Event) -> list[Instruction]:
-        """What happened, and what follows from it; what no longer fits a unit is ignored."""
-        site = Site.of(self._board, event.instance)
-        unit = self._units.get(site)
-        if unit is None:
-            return []
-        heard = hear(unit, event, self._troubles, self._trials, now_s, self._slot_s)
-        self._take(site, heard, now_s)
-        return self.tick(now_s)
+    def on(self, now_s: float, *events: Event) -> list[Instruction]:
+        """Process events of one moment and return the instructions that follow."""
+        known = False
+        for event in events:
+            site = Site.of(self._board, event.instance)
+            unit = self._units.get(site)
+            if unit is not None:
+                known = True
+                heard = apply_event(unit, event, self._troubles, self._trials, now_s, self._slot_s)
+                self._take(site, heard, now_s)
+        return self.tick(now_s) if known else []
 
     def tick(self, now_s: float) -> list[Instruction]:
-        """What is to be begun now; several times per slot, each takes microseconds."""
+        """The instructions due at this time. Call it several times per slot; a call takes
+        microseconds."""
         if self._still is not None:
             self._stand(self._still, now_s)
         elif self._timeline is not None:
@@ -157,7 +177,7 @@ class Executor:
     def _slot_s(self) -> float:
         return self._timeline.slot_s if self._timeline is not None else 1.0
 
-    def _take(self, site: Site, heard: Heard, now_s: float) -> None:
+    def _take(self, site: Site, heard: Outcome, now_s: float) -> None:
         if heard.unit is None:
             del self._units[site]
         else:
@@ -179,7 +199,7 @@ class Executor:
         self._tell_late(situation, now_s)
 
     def _stand(self, still: Mapping[Site, Task], now_s: float) -> None:
-        """While paused: what is to serve is kept up, and nothing else is touched."""
+        """While paused, keep the serving instances running and change nothing else."""
         for unit in self.units:
             if unit.state is not State.IDLE or self._troubles.rests(unit.site, now_s):
                 continue
@@ -192,7 +212,7 @@ class Executor:
             self._create_one(site, self._units, now_s)
 
     def _is_fixed(self, unit: Unit, now_s: float) -> bool:
-        """Whether nothing can be done about it now: a retraining, or a place that rests."""
+        """Whether a unit cannot be changed: it trains, or its site waits after a failure."""
         if unit.state is State.TRAINING:
             return True
         troubles, site = self._troubles, unit.site
@@ -208,7 +228,7 @@ class Executor:
     def _go_on(
         self, unit: Unit, situation: Situation, soon: Mapping[Site, Task], now_s: float
     ) -> None:
-        """One step of one unit; where an event is awaited there is none."""
+        """Move one unit by one step; a unit that waits for an event is left alone."""
         match unit.state:
             case State.IDLE if not self._troubles.rests(unit.site, now_s):
                 self._use(unit, situation, soon, now_s)
@@ -220,7 +240,7 @@ class Executor:
     def _use(
         self, unit: Unit, situation: Situation, soon: Mapping[Site, Task], now_s: float
     ) -> None:
-        """An idle unit: to its task, kept as a spare, or away."""
+        """Give an idle unit its task, keep it as a spare, or destroy it."""
         now, then = situation.begun.get(unit.site), soon.get(unit.site)
         if unit.broken or self._leaving:
             self._destroy(unit, now_s)
@@ -245,7 +265,7 @@ class Executor:
         self._become(unit.into(State.DESTROYING, now_s), Destroy(unit.bare))
 
     def _keep(self, unit: Unit, situation: Situation, now_s: float) -> None:
-        """A unit that serves or warms: it goes on, or makes room."""
+        """Let a serving or warming unit continue, or drain it."""
         task = unit.task
         assert task is not None
         if not self._leaving and situation.stays(unit, task):
@@ -256,13 +276,14 @@ class Executor:
             self._become(unit.into(State.STOPPING, now_s, task), StopWorker(unit.bare))
 
     def _let_train(self, unit: Unit, asked: Wanted, now_s: float) -> None:
-        """Never interrupted: where the plan says otherwise, it yields."""
+        """Retrainings are never interrupted; ask for a new plan if the plan wants the place."""
         if asked.get(unit.site) != unit.task:
             reason = f"{unit.task} still runs on {unit.bare}, which the plan has for something else"
             self._replan(f"training at {unit.site}", reason, now_s)
 
     def _create(self, situation: Situation, soon: Mapping[Site, Task], now_s: float) -> None:
-        """What is begun now, then what is wanted soon, beside everything that is there."""
+        """Create the instances that are due, then those needed soon, if they fit beside all
+        units."""
         for site in situation.begun:
             self._create_one(site, self._units, now_s)
         for site in soon:
@@ -277,7 +298,7 @@ class Executor:
             self._become(unit, Create(unit.bare))
 
     def _tell_late(self, situation: Situation, now_s: float) -> None:
-        """Replan where something asked for has not been there for long."""
+        """Ask for a new plan if a planned instance has been missing for too long."""
         known, self._late_since = self._late_since, {}
         for site, task in situation.asked.items():
             if not situation.late(site):

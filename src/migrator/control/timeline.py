@@ -1,39 +1,38 @@
-"""A decision laid on time: which sites are wanted when, read strictly before anything is done."""
+"""A decision over time: the sites it wants in each slot, validated before anything is changed."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 
-from migrator.control.units import Site, fits
+from migrator.control.keep_last_instance import Transition, layouts_of
+from migrator.control.units import Site, State, Unit, Wanted, fits
 from migrator.core.catalogue import Board
 from migrator.core.errors import InputError
 from migrator.core.instance import Kind, Task
 from migrator.core.share import Holding
 
-Wanted = Mapping[Site, Task | None]
-"""What each site is wanted for; None: it only has to exist."""
-
 _TOLERANCE_S = 1e-6
-"""A tick that comes this much before a slot belongs to it: sums of floats are not exact."""
+"""Tolerance before a slot begins, because sums of floats are not exact."""
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Slots in a row that want the same."""
+    """Consecutive slots with the same layout."""
 
     begin_s: float
     wanted: Wanted
     mask: int
-    """Memory slices of all of it."""
+    """The memory slices of all its sites."""
     retrains: bool
-    """Whether a retraining is part of it."""
+    """Whether it contains a retraining."""
 
 
 class Timeline:
-    """A decision from `begin_s` on; its last slot goes on."""
+    """A decision from `begin_s` on. Its last slot stays in force."""
 
     def __init__(
         self, board: Board, begin_s: float, slots: Sequence[tuple[Holding, ...]], slot_s: float
@@ -51,11 +50,11 @@ class Timeline:
         self._begins_s = [each.begin_s for each in self._stretches]
 
     def at(self, now_s: float) -> Stretch:
-        """What is wanted now."""
+        """The stretch at this time."""
         return self._stretches[self._index(now_s)]
 
     def to_come(self, now_s: float) -> Iterator[Stretch]:
-        """What is wanted after that, in order."""
+        """The later stretches, in order."""
         for index in range(self._index(now_s) + 1, len(self._stretches)):
             yield self._stretches[index]
 
@@ -83,3 +82,195 @@ def _wanted(board: Board, holdings: tuple[Holding, ...]) -> Wanted:
             )
         wanted[site] = holding.task
     return dict(sorted(wanted.items()))
+
+
+class Outlook:
+    """The timeline from `now_s` on, with the running and the ended retrainings taken into
+    account."""
+
+    def __init__(
+        self, timeline: Timeline, now_s: float, units: Iterable[Unit], done: Collection[str]
+    ) -> None:
+        self.now_s, self._timeline, self._done = now_s, timeline, done
+        self._running = {
+            unit.task.tenant: unit.site
+            for unit in units
+            if unit.state is State.TRAINING and unit.task is not None
+        }
+
+    @cached_property
+    def asked(self) -> Wanted:
+        """The layout that the plan wants at this time."""
+        return self._due(self._timeline.at(self.now_s))
+
+    def soon(self, lead_s: Callable[[str], float], longest_s: float) -> dict[Site, Task]:
+        """Places that are needed soon and that no other task needs before.
+
+        `lead_s`: per tenant, the seconds that count as soon. `longest_s`: the largest of them.
+        """
+        found: dict[Site, Task] = {}
+        before = _mask(site for site, task in self.asked.items() if task is not None)
+        for stretch in self._timeline.to_come(self.now_s):
+            left_s = stretch.begin_s - self.now_s
+            if left_s > longest_s:
+                break
+            here = self._due(stretch)
+            for site, task in here.items():
+                free = not before & site.mask
+                if task is not None and free and left_s <= lead_s(task.tenant):
+                    found[site] = task
+            before |= _mask(here)
+        return found
+
+    def next_use(self, site: Site) -> tuple[Task | None] | None:
+        """The task that next needs exactly this place; None if there is none or another place
+        overlaps it."""
+        for stretch in self._timeline.to_come(self.now_s):
+            if site.mask and not stretch.mask & site.mask:
+                continue  # a share has no slices, so only the stretches themselves tell
+            here = self._due(stretch)
+            if site in here:
+                return (here[site],)
+            if _mask(here) & site.mask:
+                return None
+        return None
+
+    def _due(self, stretch: Stretch) -> Wanted:
+        wanted = stretch.wanted
+        if not stretch.retrains:
+            return wanted
+        return {site: task for site, task in wanted.items() if self._is_due(site, task)}
+
+    def _is_due(self, site: Site, task: Task | None) -> bool:
+        if task is None or task.kind is Kind.INFERENCE:
+            return True
+        return task.tenant not in self._done and self._running.get(task.tenant, site) == site
+
+
+def _mask(sites: Iterable[Site]) -> int:
+    mask = 0
+    for site in sites:
+        mask |= site.mask
+    return mask
+
+
+class Situation:
+    """The existing units and the layout that the plan asks for. `units` is a live view, not a
+    copy."""
+
+    def __init__(
+        self,
+        board: Board,
+        units: Mapping[Site, Unit],
+        outlook: Outlook,
+        fixed: Iterable[Site],
+        available: Board,
+        resting: Collection[Site] = (),
+    ) -> None:
+        """`fixed`: units that stay whatever the plan says.
+
+        `available`: the board without the places of foreign instances. `resting`: sites where an
+        operation has failed and is not retried yet.
+        """
+        self._board, self._units, self._outlook = board, units, outlook
+        self.asked = outlook.asked
+        self._fixed = set(fixed)
+        ready: dict[Task, list[Site]] = {}
+        for unit in units.values():
+            if unit.state is State.READY and unit.task is not None:
+                ready.setdefault(unit.task, []).append(unit.site)
+        self.wanted = self._possible(ready)
+        """The planned layout without what has to wait for fixed units."""
+        layouts = layouts_of(board, units.values(), self.wanted, self._fixed, available, resting)
+        self._transition = Transition(layouts)
+        self.begun: Wanted = self._transition.begun
+        """Instances to create and use at once: the wanted ones that fit beside the instances kept
+        until they are replaced, and temporary replacements of those."""
+
+    def stays(self, unit: Unit, task: Task) -> bool:
+        """Whether a unit that serves or warms for `task` continues."""
+        site, serving = unit.site, unit.state is State.READY
+        if (serving and site in self._fixed) or self._transition.kept.get(task) == site:
+            return True
+        if self._transition.is_in_the_way(site, task):
+            return False
+        if task in (self.wanted.get(site), self.begun.get(site)):
+            return True
+        if self._outlook.next_use(site) == (task,) or self._waited_for(site):
+            return True
+        # harmless: it may be removed once its replacement is ready
+        if serving:
+            return self._last(unit, task) or not self._all_ready(task)
+        return self._last(unit, task)
+
+    def spare(self, site: Site) -> bool:
+        """Whether to keep an idle unit, because the plan uses it in this slot or later."""
+        if site in self.asked:
+            return True
+        return fits(self._board, site, self.wanted) and self._outlook.next_use(site) is not None
+
+    def in_the_way(self, site: Site) -> bool:
+        """Whether an idle unit must be removed for an instance that is being created."""
+        return self._transition.is_in_the_way(site, None)
+
+    def late(self, site: Site) -> bool:
+        """Whether the planned task of a site is not running there."""
+        task, unit = self.asked[site], self._units.get(site)
+        return unit is None or (task is not None and not unit.does(task))
+
+    def reserved(self, site: Site) -> bool:
+        """Whether a wanted instance or a temporary replacement needs the slices first."""
+        coming = {*self.wanted, *self.begun} - self._units.keys()
+        return self._transition.is_reserved(site) or not fits(
+            self._board, site, (*self._units, *coming)
+        )
+
+    def _possible(self, ready: Mapping[Task, list[Site]]) -> Wanted:
+        """The planned layout, as far as it fits beside the fixed units.
+
+        A retraining that takes longer than planned must not leave a tenant without an instance. If
+        it occupies all planned places of a task, one ready unit of the task is fixed as well.
+        """
+        wanted = self._beside_fixed()
+        while len(wanted) < len(self.asked) or wanted != self.asked:
+            there = set(wanted.values())
+            deprived = [
+                task
+                for task in ready
+                if task in self.asked.values()
+                and task not in there
+                and not self._fixed.intersection(ready[task])
+            ]
+            if not deprived:
+                break
+            self._fixed.add(max(ready[deprived[0]]))
+            wanted = self._beside_fixed()
+        return wanted
+
+    def _beside_fixed(self) -> Wanted:
+        if not self._fixed:
+            return self.asked
+        taken = list(self._fixed)
+        wanted: dict[Site, Task | None] = {}
+        for site, task in self.asked.items():
+            there = self._units.get(site)
+            if there is not None and site in self._fixed and there.task is not None:
+                wanted[site] = there.task
+            elif site in taken or fits(self._board, site, taken):
+                wanted[site] = task
+                taken.append(site)
+        return wanted
+
+    def _waited_for(self, site: Site) -> bool:
+        """Whether the instances that need the slices cannot be created yet."""
+        return any(
+            other not in self.begun and (other == site or other.mask & site.mask)
+            for other in self.asked
+        )
+
+    def _last(self, unit: Unit, task: Task) -> bool:
+        """Whether no other unit serves the task."""
+        return not any(each.does(task) for each in self._units.values() if each != unit)
+
+    def _all_ready(self, task: Task) -> bool:
+        return not any(asked == task and self.late(site) for site, asked in self.asked.items())

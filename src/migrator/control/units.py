@@ -1,12 +1,12 @@
-"""Instances and shares through their lives, as the executor knows them.
+"""Instances and shares with their states, as the executor sees them.
 
-creating -> idle -> warming -> ready -> draining -> stopping -> idle -> destroying; or, instead of
-serving, idle -> training -> idle. What is gone has no unit.
+creating -> idle -> warming -> ready -> draining -> stopping -> idle -> destroying. To retrain: idle
+-> training -> idle. A destroyed instance has no unit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
@@ -21,9 +21,9 @@ _NOWHERE = -1
 
 
 class Site(NamedTuple):
-    """Where an instance sits: a placement that is fast to look up and to compare.
+    """The place of an instance, fast to hash and to compare.
 
-    A share of MPS has no place: it takes no slices, so there is room for it beside everything.
+    An MPS share has no place: it takes no slices, so it fits beside everything.
     """
 
     start: int
@@ -39,7 +39,7 @@ class Site(NamedTuple):
 
     @staticmethod
     def of(board: Board, instance: Holding) -> Site:
-        """Where that instance sits; InputError where the board has no such place."""
+        """The site of an instance; InputError if the board has no such place."""
         if isinstance(instance, Share):
             return Site(_NOWHERE, 0, 0, instance)
         place = find_placement(board, instance.start, instance.gpcs)
@@ -51,34 +51,38 @@ class Site(NamedTuple):
         return Site(place.start, place.gpcs, place.mask)
 
 
+Wanted = Mapping[Site, Task | None]
+"""The task wanted at each site; None: the instance only has to exist."""
+
+
 class State(StrEnum):
-    """Where in its life a unit is."""
+    """The state of a unit."""
 
     CREATING = "creating"
     IDLE = "idle"
-    """It exists and nobody uses it."""
+    """The instance exists and is unused."""
     WARMING = "warming"
     READY = "ready"
-    """Its worker serves."""
+    """The worker serves."""
     DRAINING = "draining"
     STOPPING = "stopping"
-    """Its worker gets nothing any more and is being ended."""
+    """The worker gets no requests any more and is being ended."""
     TRAINING = "training"
     DESTROYING = "destroying"
 
 
 @dataclass(frozen=True)
 class Unit:
-    """One instance or share, now."""
+    """One instance or share and its state."""
 
     site: Site
     state: State
     since_s: float
-    """When it came into this state."""
+    """When it entered this state."""
     task: Task | None = None
-    """What it serves or trains, from warming to stopping."""
+    """The task it serves or trains, from warming to stopping."""
     broken: bool = False
-    """Workers keep dying there: it is to be made anew."""
+    """Its workers keep dying, so it must be recreated."""
 
     @property
     def instance(self) -> Holding:
@@ -95,7 +99,7 @@ class Unit:
         return Instance(self.site.start, self.site.gpcs)
 
     def does(self, task: Task) -> bool:
-        """Whether it serves or trains for that task now."""
+        """Whether it serves or trains for that task."""
         busy = State.READY if task.kind is Kind.INFERENCE else State.TRAINING
         return self.state is busy and self.task == task
 
@@ -105,7 +109,7 @@ class Unit:
 
 
 def fits(board: Board, site: Site, beside: Iterable[Site]) -> bool:
-    """Whether there is room beside the others; itself among them does not count."""
+    """Whether the site fits beside the others. The site itself is ignored among them."""
     gpcs = site.gpcs
     for other in beside:
         if other == site:

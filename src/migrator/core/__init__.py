@@ -1,1 +1,1 @@
-"""The vocabulary: plain frozen data that every other package speaks. Imports nothing of ours."""
+"""Immutable data types that all other packages use. Imports no other package."""

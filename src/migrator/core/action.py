@@ -1,4 +1,4 @@
-"""What an operator can do to a running system, and what came of it: the same for page, CLI, API."""
+"""Actions of an operator on a running system and their outcomes, for dashboard, CLI and API."""
 
 from __future__ import annotations
 
@@ -7,39 +7,39 @@ from enum import StrEnum
 
 
 class ActionKind(StrEnum):
-    """One thing to do."""
+    """The kind of an action."""
 
     PAUSE = "pause"
-    """Change nothing on the GPU for a plan."""
+    """Stop applying plans to the GPU."""
     RESUME = "resume"
     REPLAN = "replan"
-    """Ask the policy at once."""
+    """Plan the rest of the window again at once."""
     ROLL_BACK = "roll-back"
-    """Serve a tenant with the version before."""
+    """Serve a tenant with the previous version of its model."""
     DRAIN = "drain"
-    """Take no requests of a tenant, and plan without it."""
+    """Refuse requests of a tenant and plan without it."""
     UNDRAIN = "undrain"
 
     @property
     def of_tenant(self) -> bool:
-        """Whether it is about one tenant."""
+        """Whether it acts on one tenant."""
         return self in (ActionKind.ROLL_BACK, ActionKind.DRAIN, ActionKind.UNDRAIN)
 
 
 class Outcome(StrEnum):
-    """What came of an action."""
+    """Whether an action was carried out."""
 
     DONE = "done"
     REFUSED = "refused"
-    """As things stand it has no sense; nothing was changed."""
+    """Not possible in the current state; nothing was changed."""
     FAILED = "failed"
 
 
 @dataclass(frozen=True)
 class Acted:
-    """The outcome, and what was done in words."""
+    """The outcome and a description."""
 
     outcome: Outcome
     words: str
     unwritten: bool = False
-    """Whether it failed as the disk took nothing; it can be tried again."""
+    """Whether it failed because nothing could be written to disk; it can be retried."""

@@ -1,7 +1,6 @@
-"""The boards MIGRator knows: MIG profiles with their memory, SMs and possible starts.
+"""GPU boards: MIG profiles with their memory, SMs and possible starts.
 
-The packaged file is a fallback and a planning aid; a driver that reads a real board builds
-the same `Board` from NVML.
+The packaged catalogue is for planning without a GPU; a driver builds the same `Board` from NVML.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from migrator.core.errors import InputError
 
 @dataclass(frozen=True)
 class MigProfile:
-    """One line of NVIDIA's profile table, e.g. 3g.20gb. `None` means not published."""
+    """A MIG profile, e.g. 3g.20gb. `None`: not published."""
 
     name: str
     gpcs: int
@@ -37,7 +36,7 @@ class MigProfile:
 
 @dataclass(frozen=True)
 class Board:
-    """A GPU model: how many slices it has and which profiles it offers."""
+    """A GPU model: its slices and MIG profiles."""
 
     name: str
     compute_slices: int
@@ -46,7 +45,7 @@ class Board:
 
     @cached_property
     def plain_profiles(self) -> dict[int, MigProfile]:
-        """GPCs -> the profile that plans use: no suffix, and the least memory of that size."""
+        """GPCs -> the profile that plans use: no suffix, least memory of that size."""
         plain: dict[int, MigProfile] = {}
         for profile in self.profiles:
             if profile.has_suffix:
@@ -71,8 +70,8 @@ class Board:
         sms = self.plain_profiles[gpcs].sms
         if sms is None:
             raise InputError(
-                f"gpu: nobody has published how many SMs a {gpcs}-GPC instance of {self.name} has; "
-                "use a board for which `migrator boards NAME` shows them"
+                f"gpu: the number of SMs of a {gpcs}-GPC instance of {self.name} is not "
+                "published; use a board for which `migrator boards NAME` shows it"
             )
         return sms
 
@@ -95,7 +94,7 @@ def boards() -> dict[str, Board]:
 
 
 def board(name: str) -> Board:
-    """The packaged board called `name`; an unknown name is answered with the nearest ones."""
+    """The packaged board called `name`; InputError suggests the nearest names."""
     known = boards()
     if name in known:
         return known[name]

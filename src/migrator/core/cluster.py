@@ -1,7 +1,4 @@
-"""Many GPUs: which there are, who has to live on them, and where everybody lives.
-
-A scenario of one GPU is what each of them runs; here is only what ties several together.
-"""
+"""Clusters of GPUs: scenarios, placements and outcomes. Each GPU runs a scenario of its own."""
 
 from __future__ import annotations
 
@@ -16,18 +13,19 @@ from migrator.core.service import Service
 
 @dataclass(frozen=True)
 class SparingService(Service):
-    """A service that leaves out sizes without the memory it needs, and counts on part of the rest.
+    """A service restricted to instances with enough memory, with a share of their capability
+    reserved.
 
-    `capabilities_rps` is what every MIG policy and the planner go by.
+    All MIG policies and the planner use `capabilities_rps`.
     """
 
     memory_gib: float = 0.0
-    """What one worker needs to serve; 0: not known, so any size will do."""
+    """Memory that one worker needs; 0: unknown, any size is accepted."""
     spare: float = 0.0
-    """The part of every instance's capability that is not counted on."""
+    """The share of every instance's capability kept in reserve."""
 
     def capabilities_rps(self, board: Board) -> dict[int, float]:
-        """GPCs -> requests per second of one instance; 0 where its memory is too small."""
+        """GPCs -> requests per second of one instance; 0 if its memory is too small."""
         rates = super().capabilities_rps(board)
         return {
             gpcs: rps * (1 - self.spare) if self._has_room(board, gpcs) else 0.0
@@ -35,7 +33,7 @@ class SparingService(Service):
         }
 
     def _has_room(self, board: Board, gpcs: int) -> bool:
-        """Whether it fits into that size; sizes whose memory nobody has published pass."""
+        """Whether it fits into that size; sizes with unpublished memory are accepted."""
         memory_gib = board.plain_profiles[gpcs].memory_gib
         return memory_gib is None or memory_gib >= self.memory_gib
 
@@ -47,36 +45,36 @@ class ClusterGpu:
     name: str
     board: Board
     node: str | None = None
-    """The machine it is in; None: not said."""
+    """The machine it is in; None: not specified."""
 
 
 @dataclass(frozen=True)
 class ClusterTenant:
-    """A tenant that may live on any GPU whose board can serve it."""
+    """A tenant that can be placed on any GPU whose board can serve it."""
 
     name: str
     entry: int
-    """Tenants written as one entry of the file are of one kind and have the same number."""
+    """Index of its entry in the file; tenants of one entry are of the same kind."""
     served: Mapping[str, ServedTenant]
-    """Board -> the tenant as it is served there; boards that cannot serve it are left out."""
+    """Board -> the tenant as served there, without boards that cannot serve it."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What a placement has to keep, and what it should."""
+    """Constraints and costs of placements."""
 
     apart: tuple[frozenset[str], ...] = ()
-    """No two tenants of one of these share a GPU."""
+    """Groups of tenants of which no two share a GPU."""
     together: tuple[frozenset[str], ...] = ()
-    """All tenants of one of these share a GPU."""
+    """Groups of tenants that all share a GPU."""
     spare: float = 0.0
-    """The part of every instance's capability that placing tenants does not count on."""
+    """The share of every instance's capability kept in reserve."""
     move_s: float = 20.0
-    """A move costs what the tenant's goodput is in so many seconds."""
+    """Cost of a move in seconds of the tenant's goodput."""
 
 
-def joined(groups: Iterable[frozenset[str]]) -> tuple[frozenset[str], ...]:
-    """Groups that share a tenant as one: who must be with the same third is together too."""
+def merge_groups(groups: Iterable[frozenset[str]]) -> tuple[frozenset[str], ...]:
+    """Merge groups that share a tenant."""
     found: list[frozenset[str]] = []
     for group in groups:
         touching = [each for each in found if not each.isdisjoint(group)]
@@ -87,7 +85,7 @@ def joined(groups: Iterable[frozenset[str]]) -> tuple[frozenset[str], ...]:
 
 @dataclass(frozen=True)
 class ClusterScenario:
-    """Tenants on many GPUs, and how to run them."""
+    """Tenants and GPUs of a cluster, and how to run them."""
 
     name: str
     gpus: tuple[ClusterGpu, ...]
@@ -108,11 +106,11 @@ class ClusterScenario:
 
     @property
     def boards(self) -> dict[str, Board]:
-        """The boards there are, by name, in the order of the GPUs."""
+        """The distinct boards by name, in the order of the GPUs."""
         return {each.board.name: each.board for each in self.gpus}
 
     def on(self, gpu: ClusterGpu, names: Iterable[str]) -> Scenario:
-        """What that GPU alone has to do when these tenants live on it."""
+        """The scenario of one GPU with these tenants."""
         wanted = set(names)
         return Scenario(
             name=f"{self.name}/{gpu.name}",
@@ -132,15 +130,16 @@ class ClusterScenario:
 
 @dataclass(frozen=True)
 class GpuPlacement:
-    """Who lives on one GPU, and what is expected of it."""
+    """The tenants of one GPU and its expected goodput."""
 
     gpu: ClusterGpu
     tenants: tuple[str, ...]
     goodput_rps: float
     load: float
-    """The tenants' mean rates, each over what the whole board could answer for it; summed."""
+    """Sum of the tenants' mean rates, each relative to the whole board's capability for it."""
     planned: bool = True
-    """Whether the goodput is that of a plan for these very tenants; else of tenants like them."""
+    """Whether the goodput is that of a plan for exactly these tenants; otherwise it is an
+    estimate."""
 
 
 @dataclass(frozen=True)
@@ -153,28 +152,28 @@ class Unplaced:
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """Where everybody lives, what that is worth, and how much more there could be."""
+    """A placement with its goodput and an upper bound."""
 
     scenario: str
     gpus: tuple[GpuPlacement, ...]
     unplaced: tuple[Unplaced, ...]
     upper_bound_rps: float
-    """No placement has more goodput by the same measure."""
+    """Upper bound on the goodput of any placement."""
     one_more_rps: Mapping[str, float]
-    """Board -> about what one more GPU of it would bring."""
+    """Board -> approximate gain from one more GPU of it."""
     moved: tuple[str, ...]
-    """Tenants that lived elsewhere before."""
+    """Tenants that were on another GPU before."""
     notes: tuple[str, ...]
     place_s: float
 
     @property
     def goodput_rps(self) -> float:
-        """Of all GPUs together."""
+        """Goodput of all GPUs together."""
         return sum(each.goodput_rps for each in self.gpus)
 
     @property
     def gap(self) -> float:
-        """How far above the placement another could be at most, relative to the bound."""
+        """Gap between goodput and upper bound, relative to the bound."""
         if self.upper_bound_rps <= 0:
             return 0.0
         return max(0.0, 1 - self.goodput_rps / self.upper_bound_rps)
@@ -187,7 +186,7 @@ class ClusterPlan:
 
 @dataclass(frozen=True)
 class ClusterOutcome:
-    """A cluster's run: what came of every GPU's."""
+    """The outcomes of a cluster's GPUs."""
 
     plan: ClusterPlan
     runs: tuple[RunOutcome, ...]
@@ -195,7 +194,7 @@ class ClusterOutcome:
 
     @property
     def scenario(self) -> str:
-        """What was run."""
+        """Name of the scenario."""
         return self.plan.scenario
 
     @property
@@ -205,25 +204,25 @@ class ClusterOutcome:
 
     @property
     def forecaster(self) -> str:
-        """Who looked ahead on every GPU."""
+        """The forecaster of every GPU."""
         return self.runs[0].forecaster
 
     @property
     def seed(self) -> int:
-        """What arrivals followed."""
+        """The seed of the arrivals."""
         return self.runs[0].seed
 
     @property
     def tally(self) -> Tally:
-        """All GPUs together."""
+        """The counts of all GPUs."""
         return sum((each.tally for each in self.runs), Tally())
 
     @property
     def reconfigurations(self) -> int:
-        """All GPUs together."""
+        """Reconfigurations on all GPUs."""
         return sum(each.reconfigurations for each in self.runs)
 
     @property
     def plan_s(self) -> float:
-        """Wall time spent planning windows, all GPUs together; placing is not in it."""
+        """Wall time spent planning windows on all GPUs, without the placement."""
         return sum(each.plan_s for each in self.runs)

@@ -1,6 +1,6 @@
-"""Runs of several policies, scenarios and seeds, summed up side by side.
+"""Summary of runs of several policies, scenarios and seeds.
 
-After the runs: a row per scenario and policy with means over seeds and how sure they are.
+It has a row per scenario and policy, with means over seeds and confidence intervals.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Protocol
 from migrator.core.outcome import Tally
 
 ALL_SCENARIOS = "all scenarios"
-"""The scenario of the rows that hold a policy's mean over all of them."""
+"""Scenario name of the rows with a policy's mean over all scenarios."""
 NOT_PEERS = frozenset({"oracle"})
-"""Policies that no gain is counted over: what sees the future is a bound."""
+"""Policies that are not counted as peers: a policy that sees the future is a bound."""
 WINDOW_PLAN, REPLANNED, ORACLE = SIDE_BY_SIDE = ("migrator", "migrator-replanned", "oracle")
-"""The same planner, once per window, again inside it, and with the arrivals that will come."""
+"""The same planner once per window, replanned within it, and with the true arrivals."""
 _KIN = frozenset({WINDOW_PLAN, REPLANNED})
-"""One policy in two ways: neither is the other's peer."""
+"""Variants of one policy: neither is a peer of the other."""
 LEAST_LEAD = 0.0005
-"""Of what was received: where the oracle is ahead by less, there is nothing to regain."""
+"""Share of the received requests below which the oracle's lead is too small to count."""
 
 # Student's t, 97.5% quantile, for 1 to 30 degrees of freedom.
 _T95 = (
@@ -33,26 +33,26 @@ _Z95 = 1.959964
 
 
 class Run(Protocol):
-    """What is compared: a run of one GPU, or of many."""
+    """A run of one GPU or of a cluster, to be compared."""
 
     @property
     def scenario(self) -> str:
-        """What was run."""
+        """Name of the scenario."""
         ...
 
     @property
     def policy(self) -> str:
-        """Under which policy."""
+        """Name of the policy."""
         ...
 
     @property
     def seed(self) -> int:
-        """With which arrivals."""
+        """Seed of the arrivals."""
         ...
 
     @property
     def tally(self) -> Tally:
-        """What became of all requests."""
+        """The counts of all requests."""
         ...
 
     @property
@@ -67,12 +67,12 @@ class Run(Protocol):
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """A mean over seeds; with 95% confidence the truth is within `half_width` of it."""
+class SeedMean:
+    """A mean over seeds with the half width of its 95% confidence interval."""
 
     mean: float
     half_width: float | None
-    """None: one seed says nothing about how sure it is."""
+    """None with a single seed."""
 
 
 @dataclass(frozen=True)
@@ -82,38 +82,41 @@ class Row:
     scenario: str
     policy: str
     seeds: int
-    goodput_share: Estimate
-    slo_attainment: Estimate
-    accuracy: Estimate
-    late_share: Estimate
-    dropped_share: Estimate
-    reconfigurations: Estimate
-    plan_s: Estimate
+    goodput_share: SeedMean
+    slo_attainment: SeedMean
+    accuracy: SeedMean
+    late_share: SeedMean
+    dropped_share: SeedMean
+    reconfigurations: SeedMean
+    plan_s: SeedMean
 
 
 @dataclass(frozen=True)
 class Relative:
-    """A row's goodput measured against another policy's on the same scenario."""
+    """A row's goodput relative to another policy's on the same scenario."""
 
     scenario: str
     policy: str
     share: float | None
-    """This row's goodput over the other's; None: the other's is nothing."""
+    """This row's goodput over the other's; None if the other's is 0."""
 
     @property
     def change(self) -> float | None:
-        """By which part this row's is higher (or, negative, lower) than the other's."""
+        """The fraction by which this row's goodput is higher than the other's; negative if
+        lower."""
         return None if self.share is None else self.share - 1
 
     @property
     def gain(self) -> float | None:
-        """By which part the other's is higher than this row's: the way papers put it."""
+        """The fraction by which the other's goodput is higher than this row's, as papers report
+        it."""
         return 1 / self.share - 1 if self.share else None
 
 
 @dataclass(frozen=True)
 class Lead:
-    """Goodput shares on a scenario planned once per window, replanned inside it, and foreseen."""
+    """Goodput shares on a scenario: planned once per window, replanned within it, and the
+    oracle."""
 
     scenario: str
     window_plan: float
@@ -122,29 +125,29 @@ class Lead:
 
     @property
     def change(self) -> float | None:
-        """By which part replanning is above the window plan; None: that one has no goodput."""
+        """The fraction by which replanning exceeds the window plan; None if that has no goodput."""
         share = _over(self.replanned, self.window_plan)
         return None if share is None else share - 1
 
     @property
     def regained(self) -> float | None:
-        """The part of the oracle's lead that replanning regains; None: too little to count."""
+        """The share of the oracle's lead that replanning regains; None if the lead is too small."""
         lead = self.oracle - self.window_plan
         return (self.replanned - self.window_plan) / lead if lead >= LEAST_LEAD else None
 
 
-def estimate(values: Sequence[float]) -> Estimate:
+def estimate(values: Sequence[float]) -> SeedMean:
     """Mean and half width of the 95% confidence interval of at least one value."""
     count = len(values)
     mean = math.fsum(values) / count
     if count == 1:
-        return Estimate(mean, None)
+        return SeedMean(mean, None)
     variance = math.fsum((each - mean) ** 2 for each in values) / (count - 1)
-    return Estimate(mean, t95(count - 1) * math.sqrt(variance / count))
+    return SeedMean(mean, t95(count - 1) * math.sqrt(variance / count))
 
 
 def t95(freedom: int) -> float:
-    """Student's t of a two-sided 95% interval; beyond the table by Cornish and Fisher."""
+    """Student's t of a two-sided 95% interval; beyond the table by the Cornish-Fisher expansion."""
     if freedom <= len(_T95):
         return _T95[freedom - 1]
     z = _Z95
@@ -170,8 +173,8 @@ _Measured = dict[str, float]
 def summarise(outcomes: Iterable[Run]) -> tuple[Row, ...]:
     """A row per scenario and policy in order of appearance, then each policy over all scenarios.
 
-    A seed that ran twice counts once, by its mean. Over all scenarios only seeds count that ran
-    every one of them: a mean without the hard ones would flatter.
+    A seed that ran twice counts once, by its mean. The mean over all scenarios includes only seeds
+    that ran every scenario: leaving out hard scenarios would raise it.
     """
     runs: dict[tuple[str, str], dict[int, list[_Measured]]] = {}
     for run in outcomes:
@@ -213,7 +216,7 @@ def _part(some: float, whole: float) -> float:
 
 
 def relative(rows: Iterable[Row], to: str = "migrator") -> tuple[Relative, ...]:
-    """Every row against policy `to` on the same scenario; scenarios without it are left out."""
+    """Every row relative to policy `to` on the same scenario; scenarios without it are left out."""
     rows = tuple(rows)
     base = {row.scenario: row.goodput_share.mean for row in rows if row.policy == to}
     return tuple(
@@ -224,9 +227,9 @@ def relative(rows: Iterable[Row], to: str = "migrator") -> tuple[Relative, ...]:
 
 
 def over_best_peer(row: Row, rows: Iterable[Row]) -> float | None:
-    """By which part a row's goodput is higher than the best peer's on its scenario.
+    """The fraction by which a row's goodput is higher than the best peer's on its scenario.
 
-    None where it has no peer, or none with any goodput.
+    None if it has no peer, or none with any goodput.
     """
     no_peers = {row.policy, *NOT_PEERS, *(_KIN if row.policy in _KIN else ())}
     peers = [
@@ -243,7 +246,7 @@ def _over(one: float, other: float) -> float | None:
 
 
 def leads(rows: Iterable[Row]) -> tuple[Lead, ...]:
-    """Window plan, replanned and oracle on every scenario that has all three, in their order."""
+    """Window plan, replanned and oracle of every scenario that has all three, in order."""
     shares: dict[str, dict[str, float]] = {}
     for row in rows:
         shares.setdefault(row.scenario, {})[row.policy] = row.goodput_share.mean

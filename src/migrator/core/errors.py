@@ -1,17 +1,17 @@
 """One tree of errors. Each message is one sentence that says what is wrong and what to do next.
 
 MigratorError
-├── InputError          what the user gave is malformed; the CLI exits with 2
-│   ├── InfeasibleError well formed, but some rule can never be met
+├── InputError          the user's input is malformed; the CLI exits with 2
+│   ├── InfeasibleError well formed, but no plan can meet some rule
 │   └── NotWrittenError a file cannot be written, as on a full disk; nothing was changed
 ├── PlanError           a plan breaks a rule of its problem
 ├── SolverError         a solver could not give a plan (limit too small, no licence, ...)
-└── GpuError            a GPU refused, or is not as wanted; the CLI exits with 3
+└── GpuError            a GPU refused a change or is in an unexpected state; the CLI exits with 3
 """
 
 
 class MigratorError(Exception):
-    """Anything MIGRator reports to its user."""
+    """Base class of all errors that MIGRator reports to its user."""
 
 
 class InputError(MigratorError):
@@ -23,11 +23,11 @@ class InfeasibleError(InputError):
 
 
 class NotWrittenError(InputError):
-    """A file cannot be written, as on a full disk; it is as it was."""
+    """A file cannot be written, as on a full disk; its content is unchanged."""
 
 
 class PlanError(MigratorError):
-    """A plan breaks a rule of the problem it was made for."""
+    """A plan breaks a rule of its problem."""
 
 
 class SolverError(MigratorError):
@@ -35,4 +35,4 @@ class SolverError(MigratorError):
 
 
 class GpuError(MigratorError):
-    """A GPU could not be changed as asked, or is not as it should be."""
+    """A GPU could not be changed as requested, or is not in the expected state."""

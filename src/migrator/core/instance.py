@@ -25,7 +25,7 @@ class Task:
 
     @staticmethod
     def parse(text: str) -> Task:
-        """The task written as `text`; ValueError where it is not TENANT/KIND."""
+        """Parse a task; ValueError if the text is not TENANT/KIND."""
         tenant, slash, kind = text.rpartition("/")
         if not slash or not tenant:
             raise ValueError(f"{text!r} is not TENANT/inference or TENANT/retraining")
@@ -39,7 +39,7 @@ class Instance:
     start: int
     gpcs: int
     task: Task | None = None
-    """None: it exists and nobody uses it."""
+    """None: the instance exists and is unused."""
 
     def __str__(self) -> str:
         return f"{self.gpcs}g@{self.start}"

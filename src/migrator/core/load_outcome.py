@@ -1,4 +1,4 @@
-"""What clients saw of a live run: every request that was sent, counted once."""
+"""The outcome of a live run as clients observed it; every request is counted once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Latencies:
-    """From the moment a request was due to its answer, of those that were answered."""
+    """Latencies of answered requests, from their due time to the answer."""
 
     p50_s: float
     p95_s: float
@@ -17,7 +17,7 @@ class Latencies:
 
 @dataclass(frozen=True)
 class ClientTally:
-    """Requests by what became of them, as their sender saw it."""
+    """Requests by outcome, as their sender observed it."""
 
     sent: int
     goodput: int
@@ -27,17 +27,17 @@ class ClientTally:
     late: int
     """Answered after the deadline."""
     dropped: int
-    """Given up by the server because the deadline could no longer be met."""
+    """Dropped by the server because the deadline could not be met."""
     refused: Mapping[str, int]
-    """Turned away at once, by reason."""
+    """Refused at once, by reason."""
     failed: Mapping[str, int]
-    """Neither answered nor refused properly, by reason."""
+    """Neither answered nor properly refused, by reason."""
     latencies: Latencies | None
-    """None: nothing was answered."""
+    """None if no request was answered."""
     versions: Mapping[str, int]
-    """Answers by the version of the model that gave them."""
+    """Answers by model version."""
     labels_stored: int
-    """Of the labels that were sent back."""
+    """Number of sent labels that the server stored."""
     labels_lost: int
 
     @property
@@ -47,7 +47,7 @@ class ClientTally:
 
     @property
     def balance(self) -> int:
-        """Sent less everything that became of it: 0, or a request was lost from the books."""
+        """Requests sent minus all outcomes. It is 0 unless a request was not counted."""
         gone = sum(self.refused.values()) + sum(self.failed.values())
         return self.sent - (self.in_time + self.late + self.dropped + gone)
 
@@ -63,13 +63,13 @@ class ClientTally:
 
     @property
     def accuracy(self) -> float:
-        """Correct among what was answered in time."""
+        """The share of correct answers among those in time."""
         return self.goodput / self.in_time if self.in_time else 0.0
 
 
 @dataclass(frozen=True)
 class ClientSeconds:
-    """One tenant second by second since the run began, by when requests were due."""
+    """Counts of one tenant by second since the start of the run, by the due time of requests."""
 
     sent: tuple[int, ...]
     in_time: tuple[int, ...]
@@ -78,17 +78,17 @@ class ClientSeconds:
 
 @dataclass(frozen=True)
 class ClientWindow:
-    """One window as clients saw it."""
+    """One window as clients observed it."""
 
     window: int
-    """As the server counts."""
+    """The server's window number."""
     tenants: Mapping[str, ClientTally]
     whole: ClientTally
 
 
 @dataclass(frozen=True)
 class LoadOutcome:
-    """All of a load."""
+    """The outcome of a whole load."""
 
     scenario: str
     url: str
@@ -100,6 +100,6 @@ class LoadOutcome:
     whole: ClientTally
     seconds: Mapping[str, ClientSeconds]
     lag_p99_s: float
-    """How long after they were due requests were sent: large where this machine is too slow."""
+    """Delay between due time and sending; large if this machine is too slow."""
     ended: str | None
-    """Why it ended before all was sent; None: it did not."""
+    """Why it ended early; None if it did not."""

@@ -1,4 +1,4 @@
-"""What came of a run: every request counted once, per tenant, window and in all."""
+"""The outcome of a run: every request counted once, per tenant, per window and in total."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from migrator.core.share import Holding
 
 @dataclass(frozen=True)
 class Tally:
-    """Requests by what became of them; sums of tallies are tallies."""
+    """Requests by outcome. Tallies can be added."""
 
     received: int = 0
     goodput: float = 0.0
@@ -19,11 +19,15 @@ class Tally:
     late: int = 0
     """Answered after the deadline."""
     dropped: int = 0
-    """Given up because the deadline could no longer be met."""
+    """Dropped because the deadline could not be met."""
     queued: int = 0
-    """Still waiting at the end, less those that waited at the beginning."""
+    """Waiting at the end, minus those waiting at the beginning."""
     while_reconfiguring: int = 0
-    """Of the late and dropped: those that came while an instance of theirs was not yet warm."""
+    """Late and dropped requests that arrived while an instance of their tenant was not warm."""
+    failed: int = 0
+    """Ended by an error."""
+    unjudged: int = 0
+    """Answered in time; whether correctly is unknown."""
 
     def __add__(self, other: Tally) -> Tally:
         return Tally(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Tally)))
@@ -31,12 +35,13 @@ class Tally:
     @property
     def in_time(self) -> float:
         """Answered in time, correctly or not."""
-        return self.goodput + self.wrong
+        return self.goodput + self.wrong + self.unjudged
 
     @property
     def balance(self) -> float:
-        """Received less everything that became of it: 0, or a request was lost from the books."""
-        return self.received - (self.in_time + self.late + self.dropped + self.queued)
+        """Requests received minus all outcomes. It is 0 unless a request was not counted."""
+        ended = self.in_time + self.late + self.dropped + self.failed
+        return self.received - (ended + self.queued)
 
     @property
     def goodput_share(self) -> float:
@@ -50,8 +55,9 @@ class Tally:
 
     @property
     def accuracy(self) -> float:
-        """Correct among what was answered in time."""
-        return self.goodput / self.in_time if self.in_time else 0.0
+        """The share of correct answers among the judged ones in time."""
+        judged = self.goodput + self.wrong
+        return self.goodput / judged if judged else 0.0
 
 
 @dataclass(frozen=True)
@@ -63,16 +69,16 @@ class TenantOutcome:
     reconfigurations: int
     """Instances or shares that were new to it."""
     accuracy_before: float
-    """Of its model at the window's start, on this window's data."""
+    """Accuracy of its model at the window's start, on this window's data."""
     retrained_s: float | None
-    """Seconds into the window at which a retrained model took over; None: none did."""
+    """Seconds into the window at which a retrained model began to serve; None if none did."""
     accuracy_after: float
     received: tuple[int, ...]
-    """Per slot, what came."""
+    """Requests per slot."""
     expected: tuple[float, ...] | None
-    """Per slot, the mean of what was forecast at the window's start; None: nobody forecast."""
+    """Per slot, the mean of the forecast at the window's start; None if there was no forecast."""
     forecast_by: str | None = None
-    """Who forecast, and why where that was chosen; None: nobody did."""
+    """The forecaster, and why it was selected; None if there was no forecast."""
 
 
 @dataclass(frozen=True)
@@ -82,22 +88,22 @@ class WindowOutcome:
     window: int
     tenants: tuple[TenantOutcome, ...]
     slots: tuple[tuple[Holding, ...], ...]
-    """What was held in every slot."""
+    """Of every slot: the layout that was decided."""
     plan_s: float
     """Wall time the policy took to decide."""
     predicted: float | None
-    """Goodput the policy's plan promised on its forecast; None: it promised nothing."""
+    """Goodput of the policy's plan on its forecast; None if the policy does not plan."""
     fluid: float | None
-    """Goodput of the same plan in the planner's fluid model on what really came."""
+    """Goodput of the same plan in the planner's fluid model with the requests that arrived."""
 
     @property
     def tally(self) -> Tally:
-        """All tenants together."""
+        """The counts of all tenants."""
         return sum((each.tally for each in self.tenants), Tally())
 
     @property
     def reconfigurations(self) -> int:
-        """All tenants together."""
+        """Reconfigurations of all tenants."""
         return sum(each.reconfigurations for each in self.tenants)
 
 
@@ -113,12 +119,12 @@ class RunOutcome:
 
     @property
     def tally(self) -> Tally:
-        """All windows and tenants together."""
+        """The counts of all windows and tenants."""
         return sum((each.tally for each in self.windows), Tally())
 
     @property
     def tenants(self) -> dict[str, Tally]:
-        """Every tenant over all windows."""
+        """The counts of every tenant over all windows."""
         totals: dict[str, Tally] = {}
         for window in self.windows:
             for each in window.tenants:
@@ -127,7 +133,7 @@ class RunOutcome:
 
     @property
     def tenant_reconfigurations(self) -> dict[str, int]:
-        """Every tenant over all windows."""
+        """Reconfigurations of every tenant over all windows."""
         totals: dict[str, int] = {}
         for window in self.windows:
             for each in window.tenants:
@@ -136,7 +142,7 @@ class RunOutcome:
 
     @property
     def reconfigurations(self) -> int:
-        """All windows together."""
+        """Reconfigurations in all windows."""
         return sum(each.reconfigurations for each in self.windows)
 
     @property

@@ -1,4 +1,4 @@
-"""A plan: for every slot of the window, which instance holds which task."""
+"""A plan: the instances and their tasks in every slot of the window."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from migrator.core.instance import Instance
 class Retraining:
     """A tenant's retraining: slots `start` to `end` - 1 on one instance of `gpcs` GPCs.
 
-    One that ran already before the window has start 0.
+    A retraining that was already running before the window has start 0.
     """
 
     tenant: str
@@ -23,14 +23,14 @@ class Retraining:
 
 @dataclass(frozen=True)
 class Allocation:
-    """What holds in one slot."""
+    """The layout of one slot."""
 
     instances: tuple[Instance, ...]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A window's allocations with what they are worth and how that is certified."""
+    """The allocations of a window with their goodput and an upper bound."""
 
     goodput: float
     upper_bound: float
@@ -41,11 +41,11 @@ class Plan:
 
     @property
     def gap(self) -> float:
-        """How far above the plan an optimum could be, relative to the plan's goodput."""
+        """The distance to the upper bound, relative to the plan's goodput."""
         if math.isinf(self.upper_bound):
             return math.inf
         missing = max(0.0, self.upper_bound - self.goodput)
         if missing <= 1e-9 * max(1.0, abs(self.upper_bound)):
             return 0.0
-        # next to nothing promised against something possible: the bound is the measure
+        # with almost no goodput the gap is relative to the bound
         return missing / max(self.goodput, 1e-9 * abs(self.upper_bound), 1e-9)

@@ -1,8 +1,8 @@
-"""The planning problem: what will arrive, what each tenant can serve, what retraining costs.
+"""The planning problem: expected requests, the tenants' capabilities, and the cost of retraining.
 
-Plain values without behaviour that would favour one planner. Slots are 0-based; a retraining
-that starts at slot t on k GPCs occupies slots t to t + retraining_slots[k] - 1 and its new
-accuracy counts from slot t + retraining_slots[k] on.
+Plain values without behaviour that would favour one planner. Slots are 0-based. A retraining that
+starts at slot t on k GPCs occupies slots t to t + retraining_slots[k] - 1, and its new accuracy
+counts from slot t + retraining_slots[k] on.
 """
 
 from __future__ import annotations
@@ -16,35 +16,36 @@ from migrator.core.instance import Instance
 
 
 class Charge(StrEnum):
-    """How a reconfiguration is paid for."""
+    """The cost model of reconfigurations."""
 
     PAPER = "paper"
     """A change of an inference task's multiset of sizes costs overhead x its mean instance."""
     SURVIVORS = "survivors"
-    """An instance that stays with its tenant serves on; a new one is cold for the overhead."""
+    """An instance that stays with its tenant continues to serve; a new one is cold for the
+    overhead."""
 
 
 @dataclass(frozen=True)
 class Tenant:
-    """One model: its arrivals, its measured profile and what retraining would change."""
+    """One model: its arrivals, its measured profile and the effect of retraining."""
 
     name: str
     received: tuple[tuple[float, ...], ...]
     """Equally likely scenarios of requests per slot; a single one is a point forecast."""
     capability: Mapping[int, float]
-    """GPCs -> requests per slot of one instance; a size not named is not used for inference."""
+    """GPCs -> requests per slot of one instance; missing sizes are not used for inference."""
     accuracy_pre: float
     accuracy_post: float
     retraining_slots: Mapping[int, int] | None
-    """GPCs -> slots a retraining takes; None: nothing to retrain in this window."""
+    """GPCs -> slots of a retraining; None: nothing to retrain in this window."""
     overhead_s: float
     min_gpcs: int
-    """Its inference task always holds at least one instance of this many GPCs or more."""
+    """Its inference task always has an instance of at least this many GPCs."""
 
 
 @dataclass(frozen=True)
 class RunningRetraining:
-    """A retraining that runs already and must go on untouched on its instance."""
+    """A running retraining, which must continue unchanged on its instance."""
 
     tenant: str
     slots_left: int
@@ -52,7 +53,7 @@ class RunningRetraining:
 
 @dataclass(frozen=True)
 class Initial:
-    """What is held before slot 0."""
+    """The layout before slot 0."""
 
     instances: tuple[Instance, ...] = ()
     retrainings: tuple[RunningRetraining, ...] = ()
@@ -60,7 +61,7 @@ class Initial:
 
 @dataclass(frozen=True)
 class Problem:
-    """One window to plan. `initial` None: nothing is known of before, so slot 0 costs nothing."""
+    """One window to plan. `initial` None: the state before is unknown, so slot 0 costs nothing."""
 
     board: Board
     slot_s: float
@@ -74,14 +75,14 @@ class Problem:
         return next(each for each in self.tenants if each.name == name)
 
     def slots_left(self, tenant: Tenant) -> int | None:
-        """Slots until the tenant's running retraining ends, None where none runs at slot 0."""
+        """Slots until the tenant's running retraining ends; None if none runs at slot 0."""
         for running in self.initial.retrainings if self.initial else ():
             if running.tenant == tenant.name:
                 return running.slots_left
         return None
 
     def must_retrain(self, tenant: Tenant) -> bool:
-        """Whether the plan has to start a retraining for this tenant."""
+        """Whether the plan must start a retraining for this tenant."""
         return tenant.retraining_slots is not None and self.slots_left(tenant) is None
 
     def with_charge(self, charge: Charge) -> Problem:

@@ -1,24 +1,24 @@
-"""The models MIGRator knows: packaged profiles, used until measured ones replace them.
+"""Profiles: measured speed of a model on a board, packaged for the built-in models.
 
-What was measured, what was assumed and why is written in profiles.json itself.
+profiles.json states what was measured and what was assumed. Not to be confused with NVIDIA's MIG
+profiles (3g.20gb), which are in the catalogue.
 """
 
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any
 
-from migrator.core.curve import Curve
-from migrator.core.profile import Overhead, Profile
 from migrator.core.registry import pick
 
 
 @dataclass(frozen=True)
-class _Model:
+class _PackagedModel:
     """A model and its profiles by board."""
 
     name: str
@@ -34,27 +34,27 @@ def profiles() -> dict[tuple[str, str], Profile]:
 
 
 def profile(model: str, board: str) -> Profile:
-    """The model's packaged profile for a board; an unknown model is answered with the nearest.
+    """The model's packaged profile for a board; InputError suggests the nearest models.
 
-    Where nobody has measured the model on that board, its profile of another one stands in.
+    If the model was not measured on that board, its profile of another board is used.
     """
-    models: dict[str, _Model] = {}
+    models: dict[str, _PackagedModel] = {}
     for (name, measured_on), each in profiles().items():
-        models.setdefault(name, _Model(name)).profiles[measured_on] = each
+        models.setdefault(name, _PackagedModel(name)).profiles[measured_on] = each
     known = pick("model", model, models).profiles
     return known[board] if board in known else on_board(next(iter(known.values())), board)
 
 
 def on_board(profile: Profile, board: str) -> Profile:
-    """The profile used on another board, by its number of SMs: an approximation, and it says so."""
+    """The profile applied to another board by its number of SMs; noted in its provenance."""
     if profile.board == board:
         return profile
-    told = f"{profile.provenance}; used on {board} by its number of SMs, an approximation"
-    return replace(profile, board=board, provenance=told)
+    provenance = f"{profile.provenance}; used on {board} by its number of SMs, an approximation"
+    return replace(profile, board=board, provenance=provenance)
 
 
 def profile_of(entry: Mapping[str, Any]) -> Profile:
-    """The profile that an entry in the layout of profiles.json holds."""
+    """The profile in an entry with the layout of profiles.json."""
     return Profile(
         model=entry["model"],
         board=entry["board"],
@@ -69,3 +69,98 @@ def profile_of(entry: Mapping[str, Any]) -> Profile:
 
 def _curve(by_sms: Mapping[str, float]) -> Curve:
     return Curve(tuple(sorted((float(sms), value) for sms, value in by_sms.items())))
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """The time until a new instance serves, in parts."""
+
+    create_s: float
+    """Driver: destroy and create GPU and compute instances. Not under MPS."""
+    start_s: float
+    """Process: import libraries, build the model on the host. Not with a prepared process."""
+    load_s: float
+    """GPU: context, weights, first inference."""
+
+    def total_s(self, *, mig: bool, prepared: bool) -> float:
+        """Total seconds. Creating counts only under MIG, starting only without a prepared
+        process."""
+        return self.create_s * mig + self.start_s * (not prepared) + self.load_s
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Measurements of one model on one board."""
+
+    model: str
+    board: str
+    latency_ms: Mapping[int, Curve]
+    """Batch -> milliseconds of one batch over SMs."""
+    training_ratio: float
+    """Time of a training step over that of an inference of the same samples."""
+    interference: float
+    """Slowdown of a batch under MPS beside neighbours that hold `INTERFERING_PART` of the SMs."""
+    contention: float
+    """Slowdown of a batch per busy neighbour without partitioning."""
+    overhead: Overhead
+    provenance: str
+
+    def latency_s(self, batch: int, sms: float) -> float:
+        """Seconds of a batch of any size: linear between measured batches."""
+        sizes = sorted(self.latency_ms)
+        if batch in self.latency_ms:
+            return self.latency_ms[batch].at(sms) / 1e3
+        if batch < sizes[0] or len(sizes) == 1:
+            return self.latency_ms[sizes[0]].at(sms) / 1e3 * max(1.0, batch / sizes[0])
+        above = next((each for each in sizes if each > batch), sizes[-1])
+        below = sizes[sizes.index(above) - 1]
+        low, high = self.latency_ms[below].at(sms), self.latency_ms[above].at(sms)
+        return (low + (batch - below) / (above - below) * (high - low)) / 1e3
+
+    def training_s(self, samples: float) -> Curve:
+        """Seconds to train on `samples` samples, over SMs, from the largest batch's latency."""
+        batch = max(self.latency_ms)
+        return self.latency_ms[batch].scaled(samples * self.training_ratio / batch / 1e3)
+
+
+INTERFERING_PART = 64 / 132
+"""The share of the SMs that the neighbour had when interference was measured."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Value over SMs through measured points, ascending in SMs."""
+
+    points: tuple[tuple[float, float], ...]
+
+    def at(self, sms: float) -> float:
+        """The value at `sms` SMs."""
+        first, last = self.points[0], self.points[-1]
+        if sms <= first[0] or sms >= last[0]:
+            nearest = first if sms <= first[0] else last
+            return nearest[1] * self._law(sms) / self._law(nearest[0])
+        right = bisect_left(self.points, (sms,))
+        (low, above), (high, below) = self.points[right - 1], self.points[right]
+        part = (1 / sms - 1 / low) / (1 / high - 1 / low)
+        return above + part * (below - above)
+
+    def scaled(self, factor: float) -> Curve:
+        """The same shape, every value times `factor`."""
+        return Curve(tuple((sms, value * factor) for sms, value in self.points))
+
+    def _law(self, sms: float) -> float:
+        a, b = self._fit
+        return a + b / sms
+
+    @cached_property
+    def _fit(self) -> tuple[float, float]:
+        """a and b of a + b / SMs by least squares, neither of them negative."""
+        if len(self.points) == 1:
+            return 0.0, 1.0
+        inverse = [1 / each for each, _ in self.points]
+        values = [value for _, value in self.points]
+        mean_x, mean_y = sum(inverse) / len(inverse), sum(values) / len(values)
+        spread = sum((x - mean_x) ** 2 for x in inverse)
+        slope = sum((x - mean_x) * (y - mean_y) for x, y in zip(inverse, values, strict=True))
+        slope = min(max(0.0, slope / spread), mean_y / mean_x)
+        return mean_y - slope * mean_x, slope

@@ -1,26 +1,29 @@
-"""Things found by name: every module of a package that offers some is asked for them.
+"""Registries by name, and classes by import path.
 
-Adding a policy or a forecaster is therefore adding a file: it defines the constant its
-package looks for, and the name shows up wherever names are listed.
+A registry collects a constant from every module of a package. Adding a policy or a forecaster
+means adding a file that defines the constant.
 """
 
 from __future__ import annotations
 
 import difflib
 import pkgutil
+import sys
 from collections.abc import Iterable, Mapping
 from importlib import import_module
+from pathlib import Path
+from types import ModuleType
 from typing import Protocol, TypeVar
 
 from migrator.core.errors import InputError
 
 
 class Named(Protocol):
-    """Something with a name of its own."""
+    """An object with a name."""
 
     @property
     def name(self) -> str:
-        """What people type."""
+        """The name that users type."""
         ...
 
 
@@ -28,7 +31,7 @@ _Named = TypeVar("_Named", bound=Named)
 
 
 def found_in(package: str, constant: str) -> dict[str, _Named]:
-    """Name -> what the package's modules offer under `constant`, in the order of the files."""
+    """Name -> object, from `constant` of the package's modules, in the order of the files."""
     found: dict[str, _Named] = {}
     for module in pkgutil.iter_modules(import_module(package).__path__):
         offered: Iterable[_Named] = getattr(import_module(f"{package}.{module.name}"), constant, ())
@@ -37,9 +40,53 @@ def found_in(package: str, constant: str) -> dict[str, _Named]:
 
 
 def pick(kind: str, name: str, known: Mapping[str, _Named]) -> _Named:
-    """The one called `name`; InputError offers the nearest names."""
+    """The object called `name`; InputError suggests the nearest names."""
     if name in known:
         return known[name]
     near = difflib.get_close_matches(name.lower()[:100], known, n=3, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
     raise InputError(f"{kind}: there is no {name[:100]!r}; {hint}")
+
+
+FORM = "package.module:Class"
+
+
+def parts_of(path: str) -> tuple[str, str] | None:
+    """Module and class of an import path; None if it is not one. Nothing is imported."""
+    module, _, name = path.partition(":")
+    words = (*module.split("."), *name.split("."))
+    return (module, name) if all(each.isidentifier() for each in words) else None
+
+
+def import_class(kind: str, path: str) -> object:
+    """The object that the path names. `kind` is the prefix of InputError messages."""
+    parts = parts_of(path)
+    if parts is None:
+        raise InputError(f"{kind}: {path[:100]!r} is no import path; write {FORM}")
+    module_name, name = parts
+    found: object = _module(kind, module_name, path)
+    try:
+        for each in name.split("."):
+            found = getattr(found, each)
+    except AttributeError as error:
+        raise InputError(
+            f"{kind}: {module_name} has no {name}; check the name after the colon"
+        ) from error
+    return found
+
+
+def _module(kind: str, name: str, path: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)  # modules in the current folder are found as by `python -m`
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"{kind}: {error.name} cannot be imported; check the path {path[:100]} and where "
+            "Python looks (the current folder, PYTHONPATH)"
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise InputError(
+            f"{kind}: importing {name} failed ({type(error).__name__}: {error}); correct the module"
+        ) from error

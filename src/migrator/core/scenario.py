@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from migrator.core.catalogue import Board
-from migrator.core.curve import Curve
+from migrator.core.profiles import Curve
 from migrator.core.service import Service
-from migrator.core.trace import Trace
 
 MOST_WINDOWS = 1000
 HIGHEST_SEED = 2**32 - 1
@@ -15,20 +17,20 @@ HIGHEST_SEED = 2**32 - 1
 
 @dataclass(frozen=True)
 class Drift:
-    """What one window does to a tenant's model, and what retraining does about it."""
+    """The effect of one window on a tenant's model, and of retraining it."""
 
     accuracy_pre: float
-    """On this window's data, of a model retrained in the window before."""
+    """Accuracy on this window's data of a model retrained in the previous window."""
     accuracy_post: float
-    """On this window's data, once retrained on it."""
+    """Accuracy on this window's data after retraining on it."""
     seconds: Curve | None
-    """How long that retraining takes, over SMs; None: there is nothing to retrain on."""
+    """Duration of the retraining over SMs; None: nothing to retrain on."""
     accuracy_estimated: float | None = None
-    """What was expected of it before it was paid for; None: what came."""
+    """Estimate of `accuracy_post` before the retraining; None: `accuracy_post`."""
 
     @property
     def accuracy_expected(self) -> float:
-        """What a policy is told of it."""
+        """The accuracy that policies plan with."""
         known = self.accuracy_estimated
         return self.accuracy_post if known is None else known
 
@@ -39,10 +41,10 @@ class ServedTenant:
 
     service: Service
     trace: Trace
-    """Its arrivals, scaled; the run begins at `offset_s`, what is before it is history."""
+    """Its scaled arrivals; the run begins at `offset_s`, the part before it is history."""
     offset_s: int
     drifts: tuple[Drift, ...]
-    """One per window; after the last one there is nothing more to retrain."""
+    """One per window; later windows need no retraining."""
 
     @property
     def name(self) -> str:
@@ -52,7 +54,7 @@ class ServedTenant:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Everything a run needs."""
+    """A scenario to run."""
 
     name: str
     board: Board
@@ -64,9 +66,36 @@ class Scenario:
     forecaster: str
     seed: int
     prepared: bool
-    """Whether worker processes wait ready, so that a new instance pays no process start."""
+    """Whether worker processes are started in advance for new instances."""
 
     @property
     def slots(self) -> int:
         """Slots of a window."""
         return round(self.window_s / self.slot_s)
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """Requests per second of wall time, second 0 first."""
+
+    name: str
+    counts: NDArray[np.int64]
+
+    @property
+    def seconds(self) -> int:
+        """Length in seconds."""
+        return len(self.counts)
+
+    @property
+    def mean_rps(self) -> float:
+        """Mean requests per second."""
+        return float(self.counts.mean()) if self.seconds else 0.0
+
+    def scaled(self, factor: float) -> Trace:
+        """Every rate times `factor`; rounding errors are carried over to later seconds."""
+        total = np.floor(np.cumsum(self.counts * factor) + 0.5).astype(np.int64)
+        return Trace(self.name, np.diff(total, prepend=0))
+
+    def from_second(self, second: int) -> Trace:
+        """The trace from `second` on."""
+        return Trace(self.name, self.counts[second:])

@@ -1,11 +1,11 @@
-"""How one tenant is served: its measured profile under its objective and batch."""
+"""How one tenant is served: its profile with a latency objective and a batch size."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from migrator.core.catalogue import Board
-from migrator.core.profile import Profile
+from migrator.core.profiles import Profile
 
 
 @dataclass(frozen=True)
@@ -19,13 +19,13 @@ class Service:
     min_gpcs: int = 1
 
     def latency_s(self, batch: int, sms: float) -> float:
-        """Seconds of one batch on `sms` SMs, nobody beside it."""
+        """Seconds of one batch alone on `sms` SMs."""
         return self.profile.latency_s(batch, sms)
 
     def full_batch(self, sms: float) -> int:
-        """The largest batch within the objective; 0 where not even one request is.
+        """The largest batch within the objective; 0 if a single request exceeds it.
 
-        A request may have to wait for the batch before its own, hence twice the latency.
+        A request may wait for the previous batch, hence twice the latency.
         """
         for batch in range(self.batch, 1, -1):
             if 2 * self.latency_s(batch, sms) <= self.slo_s:

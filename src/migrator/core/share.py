@@ -1,4 +1,4 @@
-"""What a task can hold: a MIG instance, or an MPS share of the whole GPU."""
+"""A task's holding: a MIG instance, or an MPS share of the whole GPU."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ class Share:
     """
 
     number: int
-    """Tells the processes of a task apart."""
+    """Index among the processes of a task."""
     percent: float
     task: Task
     duty: float = 1.0
-    """The part of the time it has the SMs, where several tasks take turns on them."""
+    """The share of the time for which it has the SMs, if several tasks take turns on them."""
 
     def __str__(self) -> str:
         return f"{self.percent:g}%"
 
 
 Holding = Instance | Share
-"""One thing a task holds; it serves or trains with one worker process."""
+"""An instance or share of a task, used by one worker process."""
 
 
 def sms_of(board: Board, holding: Holding) -> float:
-    """The SMs behind it."""
+    """The number of SMs of a holding."""
     if isinstance(holding, Share):
         return board.sms * holding.percent / 100
     return board.sms_of(holding.gpcs)
 
 
 def bare(holding: Holding) -> Holding:
-    """What tells it from others: an instance without its task; a share is one with its task."""
+    """The identity of a holding: an instance without its task; a share includes its task."""
     return holding if isinstance(holding, Share) else replace(holding, task=None)

@@ -1,1 +1,1 @@
-"""The live page: records in, a page that shows them and follows what is new."""
+"""The live page: shows the records of runs and follows what is new."""

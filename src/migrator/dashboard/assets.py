@@ -1,4 +1,4 @@
-"""The page's own files, and plotly.js from the installed package; nothing comes from elsewhere."""
+"""The files of the page, and plotly.js from the installed package."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ PLOTLY_MISSING = "pip install 'migrator[figures]'"
 
 @dataclass(frozen=True)
 class Asset:
-    """A file as it is sent."""
+    """A file as the server sends it."""
 
     data: bytes
     kind: str
     etag: str
 
 
-def own(name: str) -> Asset | None:
-    """One of the page's files; None where there is none of that name."""
-    return _every().get(name)
+def find_asset(name: str) -> Asset | None:
+    """A file of the page; None if there is none of that name."""
+    return _assets().get(name)
 
 
 @cache
-def _every() -> Mapping[str, Asset]:
-    """All of them, read once: what a client asks for is never a path."""
+def _assets() -> Mapping[str, Asset]:
+    """All files by name, read once: the name in a request is never used as a path."""
     found = [e for e in files("migrator.dashboard").joinpath("static").iterdir() if e.is_file()]
     known = [(each, KINDS[kind]) for each in found if (kind := Path(each.name).suffix) in KINDS]
     return {each.name: _asset(each.read_bytes(), kind) for each, kind in known}
@@ -55,13 +55,13 @@ class Plotly:
 
     @property
     def name(self) -> str:
-        """What the page loads it by: another version has another name, so it is kept for ever."""
+        """Its name on the server, with the version, so that browsers may cache it for ever."""
         return f"plotly-{self.version}.js"
 
 
 @cache
 def plotly() -> Plotly | None:
-    """None where the package is not installed; it is looked for, not imported."""
+    """None if the package is not installed; it is located, not imported."""
     try:
         spec, number = find_spec("plotly"), version("plotly")
     except (PackageNotFoundError, ValueError):

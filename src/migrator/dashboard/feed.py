@@ -1,7 +1,7 @@
-"""What is new in a run, read once a slot for everybody who looks at it.
+"""Sends what is new in a run to all open pages, reading the records once a second for all.
 
-While nobody looks nothing is read. Every page gets the same bytes; one that reads too slowly is let
-go, and comes back for everything that it missed.
+Without open pages nothing is read. A page that receives too slowly is disconnected; it reconnects
+and gets everything that it missed.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 from migrator.core.errors import MigratorError
-from migrator.dashboard.marker import Marker
-from migrator.dashboard.news import Update, news, whole
+from migrator.dashboard.updates import Marker, Update, read_news, read_run_update
 
 EVERY_S = 1.0
 _BEHIND = 8
-"""Updates that may wait for a page."""
+"""Updates that may be queued for a page."""
 _QUIET_S = 10.0
-"""So often a page hears that the server is there, where nothing is new."""
+"""An update is sent this often even if nothing is new, so that pages know the server is up."""
 RETRY_MS = 1000
 
 _log = logging.getLogger(__name__)
@@ -40,22 +39,24 @@ class Feed:
 
     @property
     def followers(self) -> int:
-        """Pages that look at it now."""
+        """The number of open pages."""
         return len(self._followers)
 
     async def whole(self, *, history: bool = False) -> Update:
-        """The run or its history; pages that open within the same slot share one reading."""
+        """The run or its history; pages opened within the same second share one reading."""
         async with self._reading:
             at_s, known = self._whole.get(history, (0.0, None))
             if known is None or time.monotonic() - at_s >= self._every_s:
                 at_s = time.monotonic()
-                known = await asyncio.to_thread(whole, self._path, self._run, history=history)
+                known = await asyncio.to_thread(
+                    read_run_update, self._path, self._run, history=history
+                )
                 self._whole[history] = (at_s, known)
             return known
 
     async def require(self) -> None:
-        """InputError where there is no such run: a stream that has begun can refuse nobody."""
-        await asyncio.to_thread(news, self._path, self._run, _FAR)
+        """InputError if there is no such run, before a stream is begun."""
+        await asyncio.to_thread(read_news, self._path, self._run, _FAR)
 
     async def follow(self, after: Marker) -> AsyncGenerator[bytes, None]:
         """What is new after a marker, as server-sent events, until the reader leaves."""
@@ -63,30 +64,30 @@ class Feed:
         queue: asyncio.Queue[bytes | None] = asyncio.Queue(_BEHIND)
         try:
             until = await self._join(queue)
-            yield frame(await asyncio.to_thread(news, self._path, self._run, after, until))
+            yield frame(await asyncio.to_thread(read_news, self._path, self._run, after, until))
             while (each := await queue.get()) is not None:
                 yield each
         except MigratorError as error:
-            _log.warning("a page is let go: %s", error)  # it comes back and asks again
+            _log.warning("a page is disconnected: %s", error)  # it reconnects by itself
         finally:
             self._leave(queue)
 
     def close(self) -> None:
-        """Let everybody go, also those who are just joining."""
+        """Disconnect all pages, also those that are just joining."""
         self._closed = True
         for each in list(self._followers):
-            self._let_go(each)
+            self._disconnect(each)
 
     async def _join(self, queue: asyncio.Queue[bytes | None]) -> Marker:
-        """From here on the queue gets what comes after the marker that is returned."""
+        """Add a page; its queue gets what is newer than the marker returned."""
         async with self._reading:
             if self._task is None:
-                found = await asyncio.to_thread(news, self._path, self._run, _FAR)
+                found = await asyncio.to_thread(read_news, self._path, self._run, _FAR)
                 self._marker = found.marker
-                self._task = asyncio.create_task(self._tell())
+                self._task = asyncio.create_task(self._send_news())
             self._followers.add(queue)
             if self._closed:
-                self._let_go(queue)
+                self._disconnect(queue)
             return self._marker
 
     def _leave(self, queue: asyncio.Queue[bytes | None]) -> None:
@@ -95,24 +96,24 @@ class Feed:
             self._task.cancel()
             self._task = None
 
-    def _let_go(self, queue: asyncio.Queue[bytes | None]) -> None:
+    def _disconnect(self, queue: asyncio.Queue[bytes | None]) -> None:
         while not queue.empty():
             queue.get_nowait()
         queue.put_nowait(None)
         self._leave(queue)
 
-    async def _tell(self) -> None:
-        quiet_s, why_not = 0.0, ""
+    async def _send_news(self) -> None:
+        quiet_s, last_error = 0.0, ""
         while True:
             await asyncio.sleep(self._every_s)
             try:
-                found = await asyncio.to_thread(news, self._path, self._run, self._marker)
-            except Exception as error:  # whatever it is, the pages wait for the next time
-                if str(error) != why_not:
-                    _log.warning("the page cannot be told what is new: %s", error)
-                why_not = str(error)
+                found = await asyncio.to_thread(read_news, self._path, self._run, self._marker)
+            except Exception as error:  # tried again a second later
+                if str(error) != last_error:
+                    _log.warning("records cannot be read for the page: %s", error)
+                last_error = str(error)
                 continue
-            why_not = ""
+            last_error = ""
             quiet_s = quiet_s + self._every_s if found.empty else 0.0
             if found.empty and quiet_s < _QUIET_S:
                 continue
@@ -122,13 +123,13 @@ class Feed:
     def _send(self, data: bytes) -> None:
         for each in list(self._followers):
             if each.full():
-                self._let_go(each)
+                self._disconnect(each)
             else:
                 each.put_nowait(data)
 
 
 _FAR = Marker((2**62,) * len(Marker().rows))
-"""Beyond every row: only the present marker is wanted."""
+"""Beyond every row, to get the current marker alone."""
 
 
 def frame(update: Update) -> bytes:

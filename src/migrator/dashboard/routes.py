@@ -1,25 +1,34 @@
-"""The page's routes: the page itself for everybody, what it shows for those who may see it."""
+"""The live page: its routes, the records it shows, and its own server for finished runs."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from migrator.core.errors import InputError
+from migrator.core.catalogue import board
+from migrator.core.errors import InputError, MigratorError
 from migrator.dashboard import assets
 from migrator.dashboard.feed import Feed
-from migrator.dashboard.marker import Marker
-from migrator.dashboard.source import Source, palette, told
+from migrator.dashboard.updates import Marker
 from migrator.dashboard.window import window_figures, window_json
-from migrator.serve.refusals import RefusedError
+from migrator.records.rows import RunRow
+from migrator.records.store import read_runs
+from migrator.report.page import HUES, shades
+from migrator.serve.exceptions import RefusedError
+from migrator.serve.http.authentication import Tokens, require_own_page
+from migrator.serve.http.requests import Limits
+from migrator.serve.http.server import ApiServer, affordable
 
 _log = logging.getLogger(__name__)
 Handler = Callable[[Request], Awaitable[Response]]
@@ -28,23 +37,61 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; "
     "img-src 'self' data: blob:; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
 )
-"""plotly.js sets styles, nothing else needs more than this server."""
+"""plotly.js sets styles; everything else comes from this server."""
 _PART_BYTES = 256 * 2**10
 _MOST_DIGITS = 18
-"""Numbers with more are none that records could have, and int() raises beyond some thousand."""
+"""Longer numbers are in no records, and int() refuses very long ones."""
 _MOST_FEEDS = 32
-"""Runs whose last reading is remembered."""
+"""Runs whose feeds are kept."""
+_MOST_RUNS = 50
 _HEADERS = {"content-security-policy": _POLICY, "x-content-type-options": "nosniff"}
 
 
+@dataclass(frozen=True)
+class Source:
+    """A file of records and its name on the page."""
+
+    name: str
+    path: Path
+
+
+def source_json(source: Source) -> Mapping[str, Any]:
+    """The source with its newest runs, oldest first."""
+    runs = read_runs(source.path)[-_MOST_RUNS:]
+    return {"name": source.name, "runs": [_run(each) for each in runs]}
+
+
+def _run(row: RunRow) -> Mapping[str, Any]:
+    return {
+        **{key: value for key, value in asdict(row).items() if key not in ("about", "pid")},
+        "window_s": row.window_s,
+        "slot_s": row.slot_s,
+        "tenants": row.tenants,
+        "board_slices": _slices(row.board),
+    }
+
+
+def _slices(name: str) -> Mapping[str, Any]:
+    """The slices of a board, and how many of them an instance of each size takes."""
+    try:
+        known = board(name)
+    except MigratorError:  # a board that only another version knows
+        return {"memory": 8, "compute": 7, "widths": {}}
+    return {
+        "memory": known.memory_slices,
+        "compute": known.compute_slices,
+        "widths": {gpcs: each.memory_slices for gpcs, each in known.plain_profiles.items()},
+    }
+
+
 class EndingError(RefusedError):
-    """The server ends and follows nothing new."""
+    """The server is shutting down."""
 
     status = 503
 
 
 class Dashboard:
-    """The page of some sources; `allow` refuses requests that may not see their records."""
+    """The page of some sources; `allow` raises for requests that may not see their records."""
 
     def __init__(
         self,
@@ -58,18 +105,18 @@ class Dashboard:
         self._about = {"needs_token": needs_token, "acts": acts}
         self._feeds: dict[tuple[int, int], Feed] = {}
         self._every: WeakSet[Feed] = WeakSet()
-        """Those that were forgotten too, as long as a page still follows one."""
+        """Also those no longer in `_feeds`, as long as a page follows one."""
         self._closed = False
 
     def routes(self) -> list[Route]:
-        """Everything that a browser asks for."""
+        """All routes of the page."""
         run = "/dashboard/{source}/{run}"
         return [
             Route("/", self._page),
             Route("/dashboard/static/{name}", self._static),
             Route("/dashboard/plotly/{name}", self._plotly),
-            Route("/dashboard/about", self._tell_about),
-            Route("/dashboard/sources", self._guarded(self._tell_sources)),
+            Route("/dashboard/about", self._send_about),
+            Route("/dashboard/sources", self._guarded(self._send_sources)),
             Route(run, self._guarded(self._whole)),
             Route(f"{run}/history", self._guarded(self._history)),
             Route(f"{run}/news", self._guarded(self._news)),
@@ -78,13 +125,13 @@ class Dashboard:
         ]
 
     def close(self) -> None:
-        """Let every open page go, so that the server can end."""
+        """Disconnect every open page, so that the server can end."""
         self._closed = True
         for each in list(self._every):
             each.close()
 
     def _guarded(self, handler: Handler) -> Handler:
-        """For those who may; what goes wrong is one sentence."""
+        """The handler for requests that are allowed; errors become JSON."""
 
         async def answer(request: Request) -> Response:
             try:
@@ -96,7 +143,7 @@ class Dashboard:
                 return _problem(404, str(error))
             except Exception as error:
                 _log.error("%s: %r", request.url.path, error)
-                return _problem(500, "an error of the server; look into its log, or try again")
+                return _problem(500, "internal error; see the log of the server, or try again")
 
         return answer
 
@@ -115,14 +162,15 @@ class Dashboard:
             _parts(found.data), headers=headers, media_type=assets.KINDS[".js"]
         )
 
-    async def _tell_about(self, _: Request) -> Response:
+    async def _send_about(self, _: Request) -> Response:
         found = assets.plotly()
         plotly = {"plotly": found.name if found else None, "without": assets.PLOTLY_MISSING}
         return _json({**self._about, **plotly})
 
-    async def _tell_sources(self, _: Request) -> Response:
-        sources = [await asyncio.to_thread(told, each) for each in self._sources]
-        return _json({"sources": sources, "palette": palette()})
+    async def _send_sources(self, _: Request) -> Response:
+        sources = [await asyncio.to_thread(source_json, each) for each in self._sources]
+        palette = [asdict(each) for each in shades(HUES)]
+        return _json({"sources": sources, "palette": palette})
 
     async def _whole(self, request: Request) -> Response:
         return _json_text((await self._feed(request).whole()).text)
@@ -150,30 +198,30 @@ class Dashboard:
         given = request.path_params
         source = _number(given["source"])
         if source >= len(self._sources):
-            raise InputError("source: there is none of that number; load the page again")
+            raise InputError("source: there is no such number; load the page again")
         return self._sources[source], _number(given["run"]), _number(given.get("window", "0"))
 
     def _feed(self, request: Request) -> Feed:
         source, run, _ = self._named(request)
-        known_by = (self._sources.index(source), run)
+        key = (self._sources.index(source), run)
         if self._closed:
-            raise EndingError("this server is ending; ask again in a moment")
-        if known_by not in self._feeds:
+            raise EndingError("this server is shutting down; try again in a moment")
+        if key not in self._feeds:
             if len(self._feeds) >= _MOST_FEEDS:
                 self._feeds.clear()
-            self._feeds[known_by] = Feed(source.path, run)
-            self._every.add(self._feeds[known_by])
-        return self._feeds[known_by]
+            self._feeds[key] = Feed(source.path, run)
+            self._every.add(self._feeds[key])
+        return self._feeds[key]
 
 
 def _number(text: str) -> int:
     if not text.isdecimal() or not text.isascii() or len(text) > _MOST_DIGITS:
-        raise InputError("source, run, window: no number of any; load the page again")
+        raise InputError("source, run, window: not a number; load the page again")
     return int(text)
 
 
 def _sent(request: Request, name: str, headers: dict[str, str] | None = None) -> Response:
-    found = assets.own(name)
+    found = assets.find_asset(name)
     if found is None:
         return _problem(404, f"{name[:80]} is not part of the page; load the page again")
     sent = {"etag": found.etag, "cache-control": "no-cache", **(headers or {})}
@@ -183,7 +231,7 @@ def _sent(request: Request, name: str, headers: dict[str, str] | None = None) ->
 
 
 async def _parts(data: bytes) -> AsyncIterator[memoryview]:
-    """Views of the data: clients that do not read hold no copies of it."""
+    """Views of the data, so that slow clients hold no copies of it."""
     for begin in range(0, len(data), _PART_BYTES):
         yield memoryview(data)[begin : begin + _PART_BYTES]
 
@@ -200,3 +248,24 @@ def _json(value: Any) -> Response:
 
 def _json_text(text: str) -> Response:
     return Response(text, headers={"cache-control": "no-store"}, media_type="application/json")
+
+
+async def serve_page(
+    sources: Sequence[Source], port: int, listening: Callable[[str], None], stop: asyncio.Event
+) -> None:
+    """Serve the page on this machine until `stop`; `listening` gets the address."""
+    tokens = Tokens()
+    page = Dashboard(sources, allow=lambda request: require_own_page(request, tokens))
+    server = ApiServer(
+        Starlette(routes=page.routes()),
+        tokens=tokens,
+        port=port,
+        limits=affordable(Limits()),
+        closing=page.close,
+    )
+    await server.start()
+    try:
+        listening(server.url)
+        await stop.wait()
+    finally:
+        await server.stop()

@@ -1,4 +1,4 @@
-"""One window of a run when it is opened: its rows, and its charts in plotly's schema."""
+"""One window of a run for the live page: its rows, and its charts in plotly's schema."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 from migrator.core.catalogue import board
 from migrator.core.errors import InputError
-from migrator.dashboard.columns import seconds_json
-from migrator.dashboard.news import facts_of, read_windows, run_row
+from migrator.dashboard.updates import facts_of, read_windows, run_row, seconds_json
 from migrator.io.database import reading
 from migrator.records.rows import (
+    LAYOUT,
     EventRecord,
     PlanRecord,
     RunRecords,
@@ -23,21 +23,21 @@ from migrator.records.rows import (
     UnitRecord,
     VersionRecord,
     WindowRecord,
+    read_rows,
 )
-from migrator.records.tables import LAYOUT, read_rows
-from migrator.records.views import LiveRun, live_run, overheads_s
-from migrator.report.live_charts import arrivals_chart, seconds_chart, shown_seconds, starts_chart
-from migrator.report.live_held import held_chart, planned_chart
-from migrator.report.page import Chart, Paint
-from migrator.report.page_charts import figure_of, height_of, legend_of, shade_of, upright_title
-from migrator.report.page_numbers import summary_of
+from migrator.records.runs import RecordedRun, recorded_run
+from migrator.report.chart_tables import summary_of
+from migrator.report.page import HUES, Chart, Paint, legend_of
+from migrator.report.plotly_charts import figure_of, height_of, upright_title
+from migrator.report.run_charts import arrivals_chart, seconds_chart, seconds_of, starts_chart
+from migrator.report.slices import held_chart, planned_chart
 
 _LAST_S = 1e12
-"""Until when a window lasts that is not over."""
+"""Until when a window lasts that has not ended."""
 
 
 def window_json(path: Path, run: int, number: int) -> str:
-    """A window's seconds, units and plans, as an update has them; for windows of long ago."""
+    """The seconds, units and plans of an old window, in the format of an update."""
     with reading(path, LAYOUT) as connection:
         row = run_row(connection, path, run)
         found = _around(connection, run, number)
@@ -50,24 +50,24 @@ def window_json(path: Path, run: int, number: int) -> str:
 
 
 def window_figures(path: Path, run: int, number: int) -> Mapping[str, Any]:
-    """A window's charts, each with its title, legend and words for those who cannot see it."""
-    live = _window_run(path, run, number)
-    window = next(each for each in live.windows if each.row.window == number)
-    known = board(live.records.run.board)
+    """The charts of a window, each with its title, legend and summary."""
+    recorded = _window_run(path, run, number)
+    window = next(each for each in recorded.windows if each.number == number)
+    known = board(recorded.records.run.board)
     charts: list[Chart | None] = [
-        planned_chart(live, window, known, overheads_s(live)),
-        held_chart(live, window, known),
+        planned_chart(recorded, window, known, recorded.overheads_s),
+        held_chart(recorded, window, known),
     ]
-    for hue, name in enumerate(live.tenants):
-        seconds = shown_seconds(live, name, [window])
-        charts += [arrivals_chart(name, hue % 7, seconds), seconds_chart(name, seconds)]
-    charts.append(starts_chart(live))
-    return {"window": number, "charts": [_told(each) for each in charts if each is not None]}
+    for hue, name in enumerate(recorded.tenants):
+        seconds = seconds_of(recorded, name, [window])
+        charts += [arrivals_chart(name, hue % HUES, seconds), seconds_chart(name, seconds)]
+    charts.append(starts_chart(recorded))
+    return {"window": number, "charts": [_chart_json(each) for each in charts if each is not None]}
 
 
 @dataclass(frozen=True)
 class _Around:
-    """What belongs to a window: rows beside it, and the span of its seconds."""
+    """A window, its neighbours, its units and the span of its seconds."""
 
     first: WindowRecord
     """Of the run."""
@@ -96,8 +96,8 @@ def _around(connection: sqlite3.Connection, run: int, number: int) -> _Around:
     )
 
 
-def _window_run(path: Path, run: int, number: int) -> LiveRun:
-    """The run with no more than one window needs; a day of records would take a second."""
+def _window_run(path: Path, run: int, number: int) -> RecordedRun:
+    """The run with only the rows that one window needs: a day of them takes a second to read."""
     with reading(path, LAYOUT) as connection:
         row, found = run_row(connection, path, run), _around(connection, run, number)
         first, last = found.seconds
@@ -107,7 +107,7 @@ def _window_run(path: Path, run: int, number: int) -> LiveRun:
         if found.first.window not in wanted:
             windows = (found.first, *windows)
         inside = "second >= ? AND second < ?"
-        return live_run(
+        return recorded_run(
             RunRecords(
                 row,
                 windows,
@@ -116,11 +116,12 @@ def _window_run(path: Path, run: int, number: int) -> LiveRun:
                 found.units,
                 read_rows(connection, run, VersionRecord),
                 read_rows(connection, run, EventRecord, "at_s >= ?", found.window.began_s),
+                read_rows(connection, run, PlanRecord, f"window IN ({marks})", *wanted),
             )
         )
 
 
-def _told(chart: Chart) -> Mapping[str, Any]:
+def _chart_json(chart: Chart) -> Mapping[str, Any]:
     return {
         "title": chart.title,
         "scale": upright_title(chart),
@@ -132,6 +133,6 @@ def _told(chart: Chart) -> Mapping[str, Any]:
 
 
 def _key(name: str, paint: Paint, dashed: bool) -> Mapping[str, object]:
-    shade = shade_of(paint)
+    shade = paint.shade
     tones: Sequence[str] = (shade.light, shade.fill) if paint.light else (shade.fill, shade.light)
     return {"name": name, "tones": tones, "hatched": paint.hatched, "dashed": dashed}

@@ -1,1 +1,1 @@
-"""Acting on a GPU: drivers that divide it, the smallest change, a journal that survives crashes."""
+"""GPU partitioning: drivers (MIG, MPS, emulated), a crash-safe journal, and layouts."""

@@ -1,1 +1,1 @@
-"""Files at the edge, read strictly: every fault is one sentence that names its key."""
+"""Input and output: strict files, atomic writes, locks, SQLite, child processes, HTTP calls."""

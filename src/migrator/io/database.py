@@ -1,17 +1,15 @@
-"""SQLite files that outlive their process (journal, records, labels): made, checked, replaced.
+"""Persistent SQLite files (journal, records, labels): creation, checks and replacement.
 
-A file is made under another name and renamed, so an empty or half one is damaged, not new. Whoever
-opens a file to write checks all of it first: pages, tables, the checksum of every row and the
-write-ahead log. A damaged file is set aside under another name and a new one is begun.
+A file is created under another name and renamed, so an empty or incomplete file is damaged, not
+new. Opening a file for writing first checks all of it: pages, tables, the checksum of each row and
+the write-ahead log. A damaged file is moved to another name and replaced by a new one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import functools
-import os
 import shutil
 import sqlite3
 import zlib
@@ -22,14 +20,16 @@ from pathlib import Path
 from typing import Literal
 
 from migrator.core.errors import InputError, NotWrittenError
+from migrator.io.atomic import replace_file
+from migrator.io.lock import hold_lock
 from migrator.io.write_ahead_log import BrokenLogError, is_lost, last_commit
 
 WAIT_S = 10.0
-"""For another process that writes."""
+"""Timeout in seconds for the lock of another writing process."""
 AGAIN_S = 10.0
-"""A file that could not be written is opened again this much later, at the earliest."""
+"""Minimum seconds before a file that could not be written is opened again."""
 _WAL_BYTES = 16 * 2**20
-"""What the write-ahead log may keep once its content is in the file."""
+"""Maximum size in bytes of the write-ahead log after its content is in the file."""
 _NOT_NOW = {
     sqlite3.SQLITE_ABORT,
     sqlite3.SQLITE_AUTH,
@@ -45,30 +45,36 @@ _NOT_NOW = {
     sqlite3.SQLITE_PROTOCOL,
     sqlite3.SQLITE_READONLY,
 }
-"""Error codes that say nothing about the content: the file cannot be used now."""
+"""Error codes that say nothing about the content: the file is temporarily unusable."""
 
 Synchronous = Literal["FULL", "NORMAL", "OFF"]
-"""FULL: what is committed survives a power cut; NORMAL: a killed process only; OFF: for tests."""
+"""FULL: commits survive a power failure.
+
+NORMAL: they survive a killed process only. OFF: for tests.
+"""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which file it is: what it holds in words, its mark, its version, how its tables are made."""
+    """Kind of a file: description of its content, application id, version and tables."""
 
     holds: str
     application_id: int
     version: int
-    """Each has other tables: a number that does not fit the tables is damage."""
+    """Version of the tables. A version that does not match the tables is damage."""
     statements: tuple[str, ...]
     upgrades: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    """By an older version: what makes it the next one. Writers do it, readers read it as it is.
-    The last one must leave exactly the tables that `statements` make (`rebuilt`)."""
+    """Statements that upgrade an older version to the next one, by the older version.
+
+    Writers run them; readers read the older version as it is. The last upgrade must leave exactly
+    the tables that `statements` create (`rebuilt`).
+    """
 
 
 def table(name: str, columns: Sequence[str], *constraints: str) -> str:
-    """The statement that makes a table whose rows carry a checksum of their values.
+    """The statement that creates a table whose rows have a checksum of their values.
 
-    SQLite computes it whenever a row is written; SQLite itself has none for its pages.
+    SQLite computes the checksum whenever a row is written. SQLite itself has none for its pages.
     """
     names = ", ".join(each.split()[0] for each in columns)
     checksum = f"checksum INTEGER GENERATED ALWAYS AS (row_checksum({names})) STORED"
@@ -76,7 +82,7 @@ def table(name: str, columns: Sequence[str], *constraints: str) -> str:
 
 
 def rebuilt(name: str, columns: Sequence[str], *constraints: str) -> tuple[str, ...]:
-    """The statements that make a table anew with its rows, for upgrades; its indexes are lost."""
+    """The statements that recreate a table with its rows, for upgrades. Its indexes are lost."""
     names = ", ".join(each.split()[0] for each in columns)
     return (
         f"ALTER TABLE {name} RENAME TO old_{name}",
@@ -87,7 +93,7 @@ def rebuilt(name: str, columns: Sequence[str], *constraints: str) -> tuple[str, 
 
 
 class DamagedError(Exception):
-    """No file of this layout, or not all of it is there."""
+    """The file is not of this layout, or is incomplete."""
 
     aside = "damaged"
 
@@ -99,20 +105,20 @@ class OlderError(DamagedError):
 
 
 class _LostTailError(DamagedError):
-    """The end of the write-ahead log cannot be read; all before it can."""
+    """The end of the write-ahead log is unreadable, everything before it is readable."""
 
 
 class _ForeignError(DamagedError):
-    """A file of something else, whole as far as one can tell."""
+    """A file of another program, without visible damage."""
 
 
 def is_damage(error: BaseException) -> bool:
-    """Whether the content of the file is at fault, and not rights, space, locks or the device."""
+    """Whether the cause is the file's content, not permissions, space, locks or the device."""
     if isinstance(error, DamagedError | UnicodeDecodeError):
         return True
     if not isinstance(error, sqlite3.DatabaseError) or isinstance(error, sqlite3.ProgrammingError):
         return False
-    # text that is no UTF-8 is an OperationalError of the binding, without a code
+    # Text that is not UTF-8 raises an OperationalError of the binding without a code.
     code = getattr(error, "sqlite_errorcode", None)
     return code is None or code & 0xFF not in _NOT_NOW
 
@@ -120,9 +126,10 @@ def is_damage(error: BaseException) -> bool:
 def opened(
     path: Path, layout: Layout, synchronous: Synchronous
 ) -> tuple[sqlite3.Connection, Path | None]:
-    """A connection to write with, and where a damaged file was kept aside; InputError.
+    """A connection for writing, and the path to which a damaged file was moved.
 
-    NotWrittenError where the disk is full, which opening a whole file needs room on, too.
+    Raises InputError, or NotWrittenError if the disk is full. Opening an intact file also needs
+    space.
     """
     with told(path, layout):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -132,19 +139,20 @@ def opened(
 def opened_or_replaced(
     path: Path, layout: Layout, synchronous: Synchronous
 ) -> tuple[sqlite3.Connection, Path | None]:
-    """As `opened`, with errors as they come; DamagedError where the new file is damaged too."""
+    """Like `opened`, with unchanged errors. Raises DamagedError if the new file is damaged too."""
     try:
         return _usable(path, layout, synchronous), None
     except (FileNotFoundError, DamagedError):
-        with _alone(path.parent):
+        with hold_lock(path.parent):
             aside = _replaced(path, layout, synchronous)
         return _usable(path, layout, synchronous), aside
 
 
 def opened_as_is(path: Path, layout: Layout) -> sqlite3.Connection:
-    """What the file holds, for its owner while the disk is full; without a file, nothing.
+    """A connection to the existing content, for the owner while the disk is full.
 
-    It needs no room; where there is none at all it does not see the write-ahead log.
+    Empty if there is no file. Needs no space; without any space it does not see the write-ahead
+    log.
     """
     with told(path, layout):
         if not path.exists():
@@ -152,23 +160,24 @@ def opened_as_is(path: Path, layout: Layout) -> sqlite3.Connection:
         connection = _connected(path, "mode=ro")
         try:
             _check_kind(path, layout, connection)
-        except sqlite3.Error:  # no room to read the write-ahead log with
+        except sqlite3.Error:  # no space to read the write-ahead log
             connection.close()
             connection = _connected(path, "mode=ro&immutable=1")
         return connection
 
 
 def checked(path: Path, layout: Layout) -> sqlite3.Connection:
-    """A connection to read with, all of the file checked and nothing changed.
+    """A read-only connection to a file that was completely checked.
 
-    FileNotFoundError, DamagedError, InputError (a newer file), sqlite3.Error and OSError.
+    Raises FileNotFoundError, DamagedError, InputError (a newer file), sqlite3.Error or OSError.
     """
     _check_header(path)
     try:
         last = last_commit(path)
     except BrokenLogError as error:
         raise DamagedError(str(error)) from error
-    # without a log no process is writing, and SQLite need not put its own files beside it
+    # Without a log no process is writing, and SQLite does not need to create its own files beside
+    # it.
     log = path.with_name(f"{path.name}-wal")
     with _noticing_damage():
         connection = _connected(path, "mode=ro" if log.exists() else "mode=ro&immutable=1")
@@ -196,7 +205,7 @@ def empty(statements: tuple[str, ...]) -> sqlite3.Connection:
 
 @contextlib.contextmanager
 def reading(path: Path, layout: Layout) -> Iterator[sqlite3.Connection]:
-    """A connection that sees one moment of the file, also while another process writes it."""
+    """A connection to a snapshot of the file, even while another process writes to it."""
     with joining(path, layout, "ro") as connection:
         connection.execute("BEGIN")
         yield connection
@@ -206,7 +215,7 @@ def reading(path: Path, layout: Layout) -> Iterator[sqlite3.Connection]:
 def joining(
     path: Path, layout: Layout, mode: Literal["ro", "rw"] = "rw"
 ) -> Iterator[sqlite3.Connection]:
-    """A connection beside that of the file's owner, who alone may make it or keep it aside."""
+    """A connection besides the owner's. Only the owner may create the file or move it aside."""
     if not path.exists():
         raise InputError(f"{path}: there is no such file; name the folder of a run")
     with told(path, layout), contextlib.closing(_connected(path, f"mode={mode}")) as connection:
@@ -216,7 +225,7 @@ def joining(
 
 @contextlib.contextmanager
 def told(path: Path, layout: Layout) -> Iterator[None]:
-    """Faults of the file as one sentence."""
+    """Raise faults of the file as an error of one sentence."""
     try:
         yield
     except (DamagedError, sqlite3.Error, UnicodeDecodeError, OSError) as error:
@@ -236,33 +245,31 @@ def told(path: Path, layout: Layout) -> Iterator[None]:
         ) from error
 
 
+def merge_log(path: Path) -> None:
+    """Move the write-ahead log into the file, which is then readable in a read-only folder."""
+    with contextlib.closing(_connected(path, "mode=rw")) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE")
+
+
 @contextlib.contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All of it or nothing."""
+    """Commit all statements of the block, or none."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
         connection.execute("COMMIT")
     except BaseException:
-        # a full disk ends the transaction by itself
+        # A full disk has already ended the transaction.
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
 
 
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keeps two processes from making, or setting aside, the same file at once."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def _replaced(path: Path, layout: Layout, synchronous: Synchronous) -> Path | None:
-    """A new file, unless another process has just made one; where the damaged one is kept."""
+    """Create a new file, unless another process has just done so.
+
+    Return the path of the damaged one.
+    """
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     aside = None
     try:
@@ -281,9 +288,9 @@ def _replaced(path: Path, layout: Layout, synchronous: Synchronous) -> Path | No
 
 
 def _recovered(path: Path, copy: Path, layout: Layout, synchronous: Synchronous) -> bool:
-    """Whether the file is sound up to the broken end of its log, which only the copy has then.
+    """Recover the file up to the broken end of its log; return whether it is intact then.
 
-    A process that is killed while it commits can leave such an end, too.
+    Only the copy keeps the broken end. A process that is killed during a commit can also leave one.
     """
     for suffix in ("", "-wal"):
         shutil.copy2(f"{path}{suffix}", f"{copy}{suffix}")
@@ -297,36 +304,32 @@ def _recovered(path: Path, copy: Path, layout: Layout, synchronous: Synchronous)
 
 
 def _move_beside(path: Path, aside: Path) -> None:
-    """The write-ahead log goes with its file: it would be replayed into the next one."""
+    """Move the write-ahead log with its file, because it would be replayed into the next one."""
     for suffix in ("-wal", "-shm"):
         with contextlib.suppress(FileNotFoundError):
             path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
 
 
 def _make(path: Path, layout: Layout) -> None:
-    draft = path.with_name(f"{path.name}.new-{os.getpid()}")
-    draft.unlink(missing_ok=True)
-    connection = _connected(draft, "mode=rwc")
-    try:
-        connection.execute("PRAGMA journal_mode=WAL")
-        with transaction(connection):
-            connection.execute(f"PRAGMA application_id={layout.application_id}")
-            connection.execute(f"PRAGMA user_version={layout.version}")
-            for statement in layout.statements:
-                connection.execute(statement)
-    finally:
-        connection.close()
-        for suffix in ("-wal", "-shm"):
-            draft.with_name(draft.name + suffix).unlink(missing_ok=True)
-    with draft.open("rb") as file:
-        os.fsync(file.fileno())
-    draft.rename(path)
-    _sync_folder(path.parent)
+    with replace_file(path) as draft:
+        draft.unlink(missing_ok=True)
+        connection = _connected(draft, "mode=rwc")
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            with transaction(connection):
+                connection.execute(f"PRAGMA application_id={layout.application_id}")
+                connection.execute(f"PRAGMA user_version={layout.version}")
+                for statement in layout.statements:
+                    connection.execute(statement)
+        finally:
+            connection.close()
+            for suffix in ("-wal", "-shm"):
+                draft.with_name(draft.name + suffix).unlink(missing_ok=True)
 
 
 def _usable(path: Path, layout: Layout, synchronous: Synchronous) -> sqlite3.Connection:
-    """A connection to write with, to a file that was checked and has this version."""
-    # read-only at first: closing a writer would remove the log of a damaged file
+    """A connection for writing, to a checked file of this version."""
+    # Read-only first, because closing a writer would remove the log of a damaged file.
     checked(path, layout).close()
     with _noticing_damage():
         connection = _connected(path, "mode=rw")
@@ -353,7 +356,7 @@ def _noticing_damage() -> Iterator[None]:
 
 
 def _connected(path: Path, how: str) -> sqlite3.Connection:
-    """`how`: SQLite's words for what it may do; only `_make` lets it make a file."""
+    """`how` contains SQLite's URI parameters. Only `_make` allows SQLite to create a file."""
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?{how}",
         uri=True,
@@ -371,7 +374,10 @@ def _allow_checksums(connection: sqlite3.Connection) -> None:
 
 
 def _row_checksum(*values: object) -> int:
-    """Of a row's values; whole numbers count the same whether SQLite has them as floats or not."""
+    """Checksum of a row's values.
+
+    An integer has the same checksum if SQLite stores it as a float.
+    """
     found = 0
     for each in values:
         value = int(each) if isinstance(each, float) and each.is_integer() else each
@@ -382,7 +388,7 @@ def _row_checksum(*values: object) -> int:
 
 @dataclass(frozen=True)
 class _Tables:
-    """What `Layout.statements` make."""
+    """The tables that `Layout.statements` create."""
 
     schema: frozenset[tuple[str, str, str, str | None]]
     checksummed: Mapping[str, Sequence[str]]
@@ -403,7 +409,7 @@ def _schema(connection: sqlite3.Connection) -> frozenset[tuple[str, str, str, st
 
 
 def _check_header(path: Path) -> None:
-    """What SQLite would take for a file that may not be written."""
+    """Raise DamagedError for a header that SQLite would take for that of a read-only file."""
     with path.open("rb") as file:
         header = file.read(20)
     if len(header) < 20:
@@ -413,7 +419,10 @@ def _check_header(path: Path) -> None:
 
 
 def _check_kind(path: Path, layout: Layout, connection: sqlite3.Connection) -> bool:
-    """Whether it has this version and its tables; False: an older one that can be upgraded."""
+    """Whether the file has this version and its tables.
+
+    False for an older one that can be upgraded.
+    """
     if _pragma(connection, "application_id") != layout.application_id:
         raise _ForeignError("it is a database of something else")
     version = _pragma(connection, "user_version")
@@ -442,7 +451,7 @@ def _check_rows(layout: Layout, connection: sqlite3.Connection) -> None:
 
 
 def _upgrade(path: Path, layout: Layout, connection: sqlite3.Connection) -> None:
-    """From an older version to this one, all of it or nothing."""
+    """Upgrade an older version to this one, completely or not at all."""
     if _pragma(connection, "user_version") == layout.version:
         return
     with transaction(connection):
@@ -457,7 +466,10 @@ def _upgrade(path: Path, layout: Layout, connection: sqlite3.Connection) -> None
 
 
 def _is_full(error: BaseException) -> bool:
-    """Whether the disk took nothing more; for the shared memory of a file that is an I/O error."""
+    """Whether the disk is full.
+
+    For the shared memory of a file, SQLite reports this as an I/O error.
+    """
     code = getattr(error, "sqlite_errorcode", None)
     if code is not None:
         return code & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
@@ -474,11 +486,3 @@ def _is_no_database(error: BaseException) -> bool:
 def _pragma(connection: sqlite3.Connection, name: str) -> object:
     (value,) = connection.execute(f"PRAGMA {name}").fetchone()
     return value
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

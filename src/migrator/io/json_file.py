@@ -1,4 +1,4 @@
-"""JSON files, read strictly: syntax and duplicate keys."""
+"""Strict reading of text and JSON files. Each error is one sentence that names the file."""
 
 from __future__ import annotations
 
@@ -8,19 +8,71 @@ from pathlib import Path
 from typing import TypeVar
 
 from migrator.core.errors import InputError
-from migrator.io.strict import Location, refuse
-from migrator.io.text_file import integer, read_file
+from migrator.io.strict import Location, refuse, shown
 
 _Parsed = TypeVar("_Parsed")
 
+_MAX_DIGITS = 300
+
+
+def read_file(
+    path: Path, form: str, load: Callable[[str], object], parse: Callable[[object], _Parsed]
+) -> _Parsed:
+    """Read a file with `load` and convert the result with `parse`.
+
+    Errors start with the file's name.
+
+    `form` is the format's name in messages.
+    """
+    try:
+        return parse(load(_text(path, form)))
+    except InputError as error:
+        name = str(path)
+        raise InputError(f"{name if name.isprintable() else ascii(name)}: {error}") from error
+
+
+def beside(folder: Path, path: str, location: Location) -> Path:
+    """The path of a file that another file in `folder` names at `location`."""
+    if not path.strip() or not path.isprintable():
+        refuse(location, f"{shown(path)} is no path", "name a file, relative to this one")
+    return folder / path
+
+
+def integer(digits: str) -> int | float:
+    """The number; infinity if it has more digits than Python reads.
+
+    Its key is then named in the error.
+    """
+    return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
+
+
+def _text(path: Path, form: str) -> str:
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise InputError("there is no such file; check the path") from None
+    except IsADirectoryError:
+        raise InputError(f"this is a directory; give the {form} file itself") from None
+    except OSError as error:
+        raise InputError(
+            f"the file cannot be read ({error.strerror}); check the path and its permissions"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"byte {error.start} is not UTF-8; save the file as {form} in UTF-8"
+        ) from error
+    if not text.strip():
+        raise InputError(f"the file is empty; give a {form} object")
+    return text
+
 
 def read_json_file(path: Path, parse: Callable[[object], _Parsed]) -> _Parsed:
-    """What `parse` makes of the file's JSON; every fault names the file first."""
+    """Read a JSON file and convert it with `parse`. Errors start with the file's name."""
     return read_file(path, "JSON", _load, parse)
 
 
 class _Duplicated(dict[str, object]):
-    """An object in which `key` stood more than once."""
+    """An object that contains `key` more than once."""
 
     key: str = ""
 
@@ -50,7 +102,7 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _refuse_duplicates(data: object) -> None:
-    # A loop, not a recursion: the reader accepts deeper nesting than Python's stack may have left.
+    # A loop instead of a recursion, because the reader accepts deeper nesting than Python's stack.
     waiting: list[tuple[Location, object]] = [((), data)]
     while waiting:
         location, value = waiting.pop()

@@ -1,7 +1,7 @@
-"""Strict reading: what pydantic finds, told as `KEY: what is wrong; the remedy`.
+"""Strict reading: pydantic's errors as `KEY: what is wrong; the remedy`.
 
-Every file format of ours is a tree of `Entry` classes; whoever reads one checks its shape here
-and then turns the entries into the vocabulary of `core`.
+Each of MIGRator's file formats is a tree of `Entry` classes. A reader checks the shape here and
+then converts the entries to the types of `core`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Annotated, NoReturn, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from migrator.core.catalogue import Board
 from migrator.core.errors import InputError
 
 Location = tuple[int | str, ...]
@@ -23,7 +24,10 @@ Location = tuple[int | str, ...]
 
 MAX_COUNT = 10**9
 MAX_NUMBER = 1e12
-"""Beyond these, sums over a window would lose single requests or overflow in the planners."""
+"""Largest number in a file; MAX_COUNT is the largest count.
+
+Above these, sums over a window lose single requests or overflow in the planners.
+"""
 
 Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Position = Annotated[int, Field(ge=0, le=MAX_COUNT)]
@@ -39,20 +43,20 @@ class Entry(BaseModel):
 
 
 Parts = Mapping[tuple[str, ...], type[Entry]]
-"""Which kind of object stands at which path of a file, list positions left out."""
+"""Kind of object at each path of a file, without list positions."""
 
 
 def refuse(location: Location, wrong: str, remedy: str) -> NoReturn:
-    """Raise the InputError for what is wrong at `location`."""
+    """Raise an InputError about the value at `location`."""
     raise InputError(f"{key_path(location)}: {wrong}; {remedy}")
 
 
 def validated(
     model: type[_Entry], data: object, parts: Parts, what: str, form: str = "JSON"
 ) -> _Entry:
-    """`data` as a `model`; InputError tells the first fault.
+    """`data` as a `model`. Raises InputError with the first error.
 
-    `what` names the whole where there is no key to name, `form` is the format of the file.
+    `what` names the whole document if no key can be named. `form` is the format of the file.
     """
     if not isinstance(data, dict):
         raise InputError(f"{what} is {shown(data)}; give a {form} object with {_keys(model)}")
@@ -65,7 +69,7 @@ def validated(
 
 
 def require_version(data: object, version: int) -> None:
-    """Refuse another version before anything else: it may have other keys."""
+    """Reject another version first, because it may have other keys."""
     if not isinstance(data, dict) or "version" not in data:
         return
     found = data["version"]
@@ -91,7 +95,7 @@ def key_path(location: Location) -> str:
 
 
 def shown(value: object) -> str:
-    """A value for use in a sentence: JSON's words, on one line, never long."""
+    """A value for use in a sentence: as JSON, on one line, shortened."""
     if value is None or isinstance(value, bool | float):
         return json.dumps(value)
     if isinstance(value, dict | list):
@@ -102,7 +106,7 @@ def shown(value: object) -> str:
 
 
 def nearest(word: str, valid: Iterable[str]) -> str | None:
-    """The valid word that `word` was probably meant to be."""
+    """The valid word that is probably meant by `word`; None if none is similar."""
     folded = {each.lower(): each for each in valid}
     near = difflib.get_close_matches(word.lower()[:100], folded, n=1, cutoff=0.5)
     return folded[near[0]] if near else None
@@ -131,11 +135,11 @@ _WRONG: dict[str, tuple[str, str]] = {
     "literal_error": ("is not known", "{expected}"),
     "too_short": ("is not enough", "at least one"),
 }
-"""Pydantic's error type -> what is wrong with the value, and what to give in its place."""
+"""Pydantic's error type -> what is wrong with the value, and what to provide instead."""
 
 
 def _sentences(errors: list[ErrorDetails], parts: Parts) -> list[str]:
-    """One sentence per fault, unknown keys first: a misspelt key explains the missing one."""
+    """One sentence per error, unknown keys first, because a misspelt key explains a missing one."""
     unknown = [each for each in errors if each["type"] == "extra_forbidden"]
     missing = [each["loc"] for each in errors if each["type"] == "missing"]
     sentences = []
@@ -175,7 +179,7 @@ def _wrong_value(error: ErrorDetails, parts: Parts) -> str:
 
 
 def _description(location: Location, parts: Parts) -> str | None:
-    """What the file's field at `location` holds; None for an entry inside a field."""
+    """Description of the field at `location`; None for an entry inside a field."""
     *parent, key = location or ("",)
     model = parts.get(_names(tuple(parent)))
     field = model.model_fields.get(str(key)) if model else None
@@ -187,7 +191,7 @@ def _names(location: Location) -> tuple[str, ...]:
 
 
 def _without_choices(location: Location) -> Location:
-    """Without the `<...>` tags by which pydantic names the kind of list it took a value for."""
+    """The location without the `<...>` tags that pydantic adds for the assumed kind of list."""
     return tuple(
         each
         for each, after in zip_longest(location, location[1:])
@@ -197,3 +201,43 @@ def _without_choices(location: Location) -> Location:
 
 def _keys(model: type[Entry]) -> str:
     return listed(list(model.model_fields), last="and")
+
+
+_Value = TypeVar("_Value", int, float)
+
+
+def require_names(names: Sequence[str]) -> None:
+    """Reject tenants without a unique printable name."""
+    seen: dict[str, int] = {}
+    for index, name in enumerate(names):
+        location = ("tenants", index, "name")
+        if not name.strip():
+            refuse(location, "the name is empty", "give every tenant a name")
+        if not name.isprintable():
+            refuse(location, f"{shown(name)} cannot be printed", "use letters and digits")
+        if name in seen:
+            refuse(
+                location,
+                f"{shown(name)} is already the name of tenants[{seen[name]}]",
+                "give every tenant a name of its own",
+            )
+        seen[name] = index
+
+
+def by_size(values: Mapping[str, _Value], location: Location, board: Board) -> dict[int, _Value]:
+    """The values by instance size. Rejects a size that the board does not have."""
+    known = {str(gpcs): gpcs for gpcs in board.sizes}
+    for size in values:
+        if size not in known:
+            refuse((*location, size), no_such_size(board, shown(size)), sizes_remedy(board))
+    return {known[size]: values[size] for size in sorted(values)}
+
+
+def no_such_size(board: Board, size: object) -> str:
+    """What is wrong with a size that the board does not have."""
+    return f"{board.name} has no instance size {size}"
+
+
+def sizes_remedy(board: Board) -> str:
+    """The remedy: the sizes that the board has."""
+    return f"use {listed(board.sizes)} GPCs"

@@ -1,4 +1,4 @@
-"""Whether the write-ahead log of a SQLite file has lost transactions that were committed.
+"""Detection of committed transactions that the write-ahead log of a SQLite file has lost.
 
 The formats are those of https://www.sqlite.org/walformat.html.
 """
@@ -12,15 +12,16 @@ from pathlib import Path
 
 
 class BrokenLogError(Exception):
-    """Nothing of the log can be read."""
+    """No part of the log can be read."""
 
 
 def last_commit(path: Path) -> tuple[bytes, int] | None:
-    """The salts of the write-ahead log and its last frame that ends a transaction, from 1.
+    """The salts of the write-ahead log, and the number of its last commit frame, from 1.
 
-    SQLite reads a log up to the first broken frame and takes the rest for unfinished writing. So
-    it is where the power was cut; in this boot it is damage. Frames of a transaction that was
-    rolled back may stay behind the last one and end none. An earlier round's have other salts.
+    SQLite reads a log up to the first broken frame and assumes that the rest was never completed.
+    After a power failure that is correct; in the current boot it is damage. Frames of a transaction
+    that was rolled back may follow the last commit frame and contain no commit. Frames of an
+    earlier pass over the log have other salts. None if there is nothing to check.
     """
     log = path.with_name(f"{path.name}-wal")
     try:
@@ -44,9 +45,9 @@ def last_commit(path: Path) -> tuple[bytes, int] | None:
 
 
 def is_lost(path: Path, last: tuple[bytes, int]) -> bool:
-    """Whether SQLite, once it has read the log, does not know of its last commit.
+    """Whether SQLite, after it has read the log, does not know the last commit.
 
-    Its index of the log says how far it is valid, in either of two copies.
+    SQLite's index of the log contains the valid length, in two copies.
     """
     salts, frame = last
     try:
@@ -64,7 +65,7 @@ def is_lost(path: Path, last: tuple[bytes, int]) -> bool:
 
 
 def _has_lost_mark(path: Path, salts: bytes, known: int) -> bool:
-    """Whether the first broken frame is whole but for one bit that marked it as a commit."""
+    """Whether the first broken frame is intact except for one bit that marked it as a commit."""
     with path.with_name(f"{path.name}-wal").open("rb") as file:
         header = file.read(32)
         size = 24 + struct.unpack_from(">I", header, 8)[0]

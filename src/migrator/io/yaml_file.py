@@ -1,7 +1,7 @@
-"""YAML files, read strictly: what JSON could hold, with comments and aliases.
+"""Strict reading of YAML files: the values of JSON, with comments and aliases.
 
-Plain words follow YAML 1.2 (as in JSON: true, null, 1.5e3), not 1.1: `no`, `12:30`, `010` and
-`2026-11-15` stay text, so that a wrong value is refused by its key and never turned into another.
+Plain scalars follow YAML 1.2 (as in JSON: true, null, 1.5e3), not 1.1: `no`, `12:30`, `010` and
+`2026-11-15` stay text. A wrong value is then rejected by its key and never converted to another.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ from typing import TypeVar
 import yaml
 
 from migrator.core.errors import InputError
+from migrator.io.json_file import integer, read_file
 from migrator.io.strict import Location, refuse, shown
-from migrator.io.text_file import integer, read_file
 
 _Parsed = TypeVar("_Parsed")
 
 MAX_VALUES = 200_000
-"""Values of a file, aliases written out: a few lines of aliases can stand for billions."""
+"""Maximum number of values in a file with aliases expanded.
+
+A few lines of aliases can expand to billions.
+"""
 
 _TAG = "tag:yaml.org,2002:"
 _WORDS = {
@@ -34,16 +37,16 @@ _WORDS = {
         list("-+.0123456789"),
     ),
 }
-"""Kind of scalar -> what it looks like, and the characters it can begin with."""
+"""Kind of scalar -> its pattern, and the characters it can begin with."""
 
 
 def read_yaml_file(path: Path, parse: Callable[[object], _Parsed]) -> _Parsed:
-    """What `parse` makes of the file's YAML; every fault names the file first."""
+    """Read a YAML file and convert it with `parse`. Errors start with the file's name."""
     return read_file(path, "YAML", load_yaml, parse)
 
 
 def load_yaml(text: str) -> object:
-    """The one document in `text`: objects with text as keys, lists, text, numbers, true, null."""
+    """The single document in `text`: objects with text keys, lists, text, numbers, true, null."""
     try:
         node = yaml.compose(text, Loader=_Loader)
         return None if node is None else _Values().value(node, ())
@@ -58,7 +61,7 @@ def load_yaml(text: str) -> object:
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader with the plain words of YAML 1.2."""
+    """SafeLoader with the plain scalars of YAML 1.2."""
 
 
 _Loader.yaml_implicit_resolvers = {}
@@ -70,19 +73,19 @@ def _malformed(error: yaml.MarkedYAMLError) -> str:
     mark = error.problem_mark or error.context_mark
     where = f" at line {mark.line + 1} column {mark.column + 1}" if mark else ""
     told = ", ".join(each for each in (error.context, error.problem) if each)
-    # what YAML quotes from the file may have line breaks in it
+    # YAML's quotes from the file may contain line breaks.
     return f"malformed YAML{where} ({' '.join(told.split())}); correct it there"
 
 
 class _Values:
-    """From YAML's nodes to plain values, counting them."""
+    """Conversion of YAML's nodes to plain values, with a count of the values."""
 
     def __init__(self) -> None:
         self._count = 0
         self._open: set[int] = set()
 
     def value(self, node: yaml.Node, location: Location) -> object:
-        """What `node` stands for; `location` is where it stands."""
+        """The value of `node`, which is at `location`."""
         self._count += 1
         if self._count > MAX_VALUES:
             raise InputError(
@@ -111,7 +114,7 @@ class _Values:
         return merged | {key: self.value(each, (*location, key)) for key, each in nodes.items()}
 
     def _merged(self, node: yaml.Node, location: Location) -> dict[str, object]:
-        """What `<<` brings in; of several objects the first is the strongest."""
+        """The entries that `<<` merges. If several objects have a key, the first one wins."""
         merged: dict[str, object] = {}
         for each in node.value if isinstance(node, yaml.SequenceNode) else [node]:
             value = self.value(each, location)
@@ -132,7 +135,7 @@ def _by_key(node: yaml.MappingNode, location: Location) -> dict[str, yaml.Node]:
 
 
 def _key(node: yaml.Node, location: Location) -> str:
-    """A key as text: sizes such as 1 may be written without quotes."""
+    """A key as text. Sizes such as 1 may be written without quotes."""
     if not isinstance(node, yaml.ScalarNode):
         refuse(location, "a list or an object is no key", "use text as keys")
     if node.tag not in (f"{_TAG}str", f"{_TAG}int"):

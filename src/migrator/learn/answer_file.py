@@ -1,7 +1,7 @@
-"""Where a run's figures go: looked at before the work, so that an hour's work is not lost after it.
+"""The file of `retrain --out`, checked before the run so that its results are not lost afterwards.
 
-A plain file is written whole or not at all, also where a link leads to it; what exists and is no
-plain file (a pipe, /dev/stdout) is written to as it is.
+A regular file (also behind a link) is replaced atomically. Anything else that exists, such as a
+pipe or /dev/stdout, is written to directly.
 """
 
 from __future__ import annotations
@@ -13,31 +13,32 @@ from pathlib import Path
 from typing import Any
 
 from migrator.core.errors import InputError
-from migrator.learn.atomic import written_whole
+from migrator.io.atomic import write_atomically
 
 
 class AnswerFile:
-    """A place that could be written to when it was named."""
+    """An output path that was writable when it was checked."""
 
     def __init__(self, path: Path) -> None:
-        """InputError where nothing can be written there."""
+        """InputError if nothing can be written there."""
         self.path = path
         try:
             self._plain = path.is_file() or not path.exists()
-            # of a pipe there is no other name: what /dev/stdout links to cannot be opened by it
+            # not for pipes: the target of /dev/stdout cannot be opened by its own name
             self._real = path.resolve() if self._plain else path
         except (OSError, RuntimeError) as error:  # links that lead in a circle
             raise _unwritable(path) from error
-        # a plain file is replaced: it is the folder that must be writable
-        asked = self._real.parent if self._plain else self._real
-        if self._real.is_dir() or not os.access(asked, os.W_OK) or (self._plain and _full(asked)):
+        # a regular file is replaced, so its folder must be writable
+        target = self._real.parent if self._plain else self._real
+        denied = self._real.is_dir() or not os.access(target, os.W_OK)
+        if denied or (self._plain and _is_full(target)):
             raise _unwritable(path)
 
     def write(self, answer: Mapping[str, Any]) -> None:
-        """The answer as JSON; InputError where it cannot be written any more."""
+        """Write the answer as JSON; InputError if that fails now."""
         text = json.dumps(answer, indent=1, allow_nan=False) + "\n"
         if self._plain:
-            with written_whole(self._real) as unfinished:
+            with write_atomically(self._real) as unfinished:
                 unfinished.write_text(text, encoding="utf-8")
             return
         try:
@@ -49,8 +50,8 @@ class AnswerFile:
             ) from error
 
 
-def _full(folder: Path) -> bool:
-    """Whether no new file can be made there, whatever its rights say."""
+def _is_full(folder: Path) -> bool:
+    """Whether no new file can be created there, whatever the permissions say."""
     trial = folder / f".migrator.{os.getpid()}.unfinished"
     try:
         trial.write_bytes(b"{}")
@@ -62,5 +63,5 @@ def _full(folder: Path) -> bool:
 
 def _unwritable(path: Path) -> InputError:
     return InputError(
-        f"--out: {path} cannot be written; name a file in a directory that exists and is yours"
+        f"--out: {path} cannot be written; name a file in an existing directory that you may write"
     )

@@ -1,32 +1,38 @@
-"""Checkpoints: written whole, with a checksum; the last two are kept, the last good one is used."""
+"""Checkpoints of a training: when they are written, and which one a resumed training starts from.
+
+Each is written atomically with a checksum. The last two are kept; the newest undamaged one is
+used. A checkpoint saves the time since the previous one if the process dies. Small checkpoints are
+written after every epoch, large ones (seconds each) rarely enough to cost at most `TIME_SHARE` of
+the training.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
 import shutil
+import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from migrator.core.errors import InputError
-from migrator.learn.atomic import written_whole
+from migrator.io.weights_folder import WeightsFolder
 from migrator.learn.model import Model
 
 KEPT = 2
-_WEIGHTS, _ABOUT = ".weights", ".json"
-_NUMBER = re.compile("[0-9]{6,9}")
-"""As we write them; a stray file may be called anything."""
+TIME_SHARE = 0.05
+"""The part of the training's time that slower checkpoints may take."""
+FREE_S = 0.2
+"""Checkpoints that take no longer than this are written after every epoch."""
+_BYTES_PER_S = 300e6
+"""Assumed write speed until the first checkpoint has been timed."""
 
 Warn = Callable[[str], None]
 
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A point from which a training can go on."""
+    """A saved state from which a training can resume."""
 
     number: int
     weights: Path
@@ -35,91 +41,68 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """A folder of numbered checkpoints. One counts only once its JSON is there: that comes last."""
+    """A folder of numbered checkpoints."""
 
     def __init__(self, folder: Path, warn: Warn) -> None:
         self.folder, self.warn = folder, warn
-        self._told: set[int] = set()
+        self._weights = WeightsFolder(folder, ".weights")
+        self._reported: set[int] = set()
 
     def write(
         self, number: int, model: Model, about: dict[str, Any], *, training: bool = True
     ) -> None:
         """Add a checkpoint and drop all but the last ones; `training`: amid a training."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(
-                f"{self.folder}: cannot be created ({error.strerror or error}); "
-                "name another folder for checkpoints"
-            ) from error
-        weights = self._path(number, _WEIGHTS)
-        with written_whole(weights) as unfinished:
-            model.save(unfinished, training=training)
-            checksum = sha256_of(unfinished)
-        self._told.discard(number)
-        entry = {"number": number, "weights_sha256": checksum, "about": about}
-        body = json.dumps(entry, allow_nan=False)
-        with written_whole(self._path(number, _ABOUT)) as unfinished:
-            unfinished.write_text(f"{_checksum(body)}\n{body}\n", encoding="utf-8")
-        for old in self._numbers()[:-KEPT]:
-            for suffix in (_ABOUT, _WEIGHTS):
-                with suppress(OSError):  # what cannot be removed does no harm
-                    self._path(old, suffix).unlink()
+        self._weights.write(number, partial(model.save, training=training), {"about": about})
+        self._reported.discard(number)
+        for old in self._weights.numbers()[:-KEPT]:
+            self._weights.remove(old)
 
     def newest_good(self) -> Checkpoint | None:
         """The newest one that is whole; a warning for every damaged one passed over."""
         return next(self._good(), None)
 
-    def any(self) -> bool:
+    def has_any(self) -> bool:
         """Whether there is one, good or not."""
-        return bool(self._numbers())
+        return bool(self._weights.numbers())
 
     def clear(self) -> None:
         """Remove the folder: what it led to has been kept elsewhere."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _good(self) -> Iterator[Checkpoint]:
-        numbers = self._numbers()
-        for number in reversed(numbers):
-            try:
-                yield self._read(number)
-            except (OSError, ValueError, KeyError, TypeError, RecursionError):
-                self._passed_over(number, numbers[0])
+        for number, entry in self._weights.readable(self._pass_over):
+            yield Checkpoint(number, self._weights.path(number), entry["about"])
 
-    def _passed_over(self, number: int, oldest: int) -> None:
-        """Said once, however often it is looked for."""
-        if number not in self._told:
-            self._told.add(number)
+    def _pass_over(self, number: int) -> None:
+        """Warn once, however often checkpoints are looked for."""
+        if number not in self._reported:
+            self._reported.add(number)
+            oldest = number == self._weights.numbers()[0]
             self.warn(
-                f"{self._path(number, _ABOUT)}: this checkpoint is damaged; "
-                + ("there is none before it" if number == oldest else "trying the one before it")
+                f"{self._weights.path(number, '.json')}: this checkpoint is damaged; "
+                + ("there is none before it" if oldest else "trying the one before it")
             )
 
-    def _read(self, number: int) -> Checkpoint:
-        checksum, _, body = self._path(number, _ABOUT).read_text(encoding="utf-8").partition("\n")
-        body = body.removesuffix("\n")
-        if _checksum(body) != checksum:
-            raise ValueError("checksum")
-        entry = json.loads(body)
-        weights = self._path(number, _WEIGHTS)
-        if entry["number"] != number or sha256_of(weights) != entry["weights_sha256"]:
-            raise ValueError("weights")
-        about: dict[str, Any] = {**entry["about"]}
-        return Checkpoint(number, weights, about)
 
-    def _numbers(self) -> list[int]:
-        names = [each.stem for each in self.folder.glob(f"*{_ABOUT}")]
-        return sorted(int(name) for name in names if _NUMBER.fullmatch(name))
+class CheckpointSchedule:
+    """Decides when the next checkpoint is due."""
 
-    def _path(self, number: int, suffix: str) -> Path:
-        return self.folder / f"{number:06d}{suffix}"
+    def __init__(self, size_bytes: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """`size_bytes`: approximate size of a checkpoint; 0 if unknown until the first one."""
+        self._clock = clock
+        self._cost_s, self._last_s = size_bytes / _BYTES_PER_S, clock()
 
+    @property
+    def due(self) -> bool:
+        """Whether a checkpoint should be written now."""
+        elapsed_s = self._clock() - self._last_s
+        return self._cost_s <= FREE_S or elapsed_s * TIME_SHARE >= self._cost_s
 
-def _checksum(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+    def record_write(self, began_s: float) -> None:
+        """Note that a checkpoint, begun at `began_s`, has just been written."""
+        self._last_s = self._clock()
+        self._cost_s = self._last_s - began_s
 
-
-def sha256_of(path: Path) -> str:
-    """Of a file's content."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    def now_s(self) -> float:
+        """The current time of the schedule's clock."""
+        return self._clock()

@@ -1,69 +1,77 @@
-"""A whole benchmark: pre-train, then window by window estimate, retrain, adopt."""
+"""A course: a whole benchmark with one model. Pre-train; then per window estimate, retrain, adopt.
+
+`CourseRun` is the entry point of `migrator retrain`: it checks the request, loads the data, runs
+the `Course` and returns its results with their provenance.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+import hashlib
+import platform
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
+import torch
 
 from migrator.core.errors import InputError
+from migrator.io.weights_folder import sha256_of
 from migrator.learn.benchmarks.benchmark import (
     Benchmark,
     Material,
-    limited,
-    reordered,
+    Origin,
+    limit_samples,
+    reorder_classes,
     require_every_class,
     window_data,
 )
-from migrator.learn.checkpoint import Checkpoints
+from migrator.learn.checkpoint import Checkpoints, Warn
 from migrator.learn.course_folder import CourseFolder
-from migrator.learn.course_result import CourseResult, WindowRow, row_from, row_of
-from migrator.learn.estimation import Past, estimate
-from migrator.learn.identity import material_identity, weights_identity
+from migrator.learn.estimation import AccuracyEstimate, Past, estimate
 from migrator.learn.model import Model
+from migrator.learn.model_check import build_model, naming_method, require_works
 from migrator.learn.registry import benchmark, model_class
-from migrator.learn.retraining import Settings, retrain
-from migrator.learn.training import accuracy
-from migrator.learn.trial import built, calling, require_works
+from migrator.learn.retraining import Retrained, RetrainingSettings, accuracy, retrain
 
 MEMORY = 200
-"""Samples of every earlier class that are replayed, unless told otherwise."""
+"""Default number of samples replayed of every earlier class."""
 
 Progress = Callable[[int, str], AbstractContextManager[Callable[[], None]]]
-"""Given a number of steps and what they are, something to call after each."""
+"""Takes a number of steps and their description; yields a function to call after each step."""
 
 
 @dataclass(frozen=True)
 class CourseSettings:
-    """What is run. On a CPU two courses with the same settings give the same accuracies."""
+    """Settings of a course. On a CPU the same settings give the same accuracies."""
 
     benchmark: str
     model: str
-    retraining: Settings
+    retraining: RetrainingSettings
     memory: int = MEMORY
     per_class: int | None = None
-    """Training samples of a class in a scenario; None: all there are."""
+    """Training samples of a class in a scenario; None: all."""
     pixels: int | None = None
-    """Side of the images the network sees; None: its own."""
+    """Side of the network's input images; None: the model's default."""
     shuffle: bool = False
-    """Whether the seed decides in which order classes come."""
+    """Whether the seed determines the order of the classes."""
     weights: Path | None = None
-    """A file or folder to begin with, instead of random weights."""
+    """A file or folder of initial weights; None: random."""
 
 
 @contextmanager
-def unwatched(_steps: int, _what: str) -> Iterator[Callable[[], None]]:
-    """Progress where nobody looks."""
+def no_progress(_steps: int, _what: str) -> Iterator[Callable[[], None]]:
+    """Progress that is not shown."""
     yield lambda: None
 
 
 class Course:
-    """A benchmark, a model, and how far they have got."""
+    """A benchmark, a model, and the scenarios finished so far."""
 
     def __init__(
         self,
@@ -75,23 +83,23 @@ class Course:
         resume: bool = False,
     ) -> None:
         self.settings, self.folder = settings, folder
-        self.benchmark = fitting(settings.benchmark, settings.model)
+        self.benchmark = matching_benchmark(settings.benchmark, settings.model)
         require_every_class(self.benchmark, material)
-        self.material = _chosen(settings, self.benchmark, material)
-        self.model: Model = _begun(settings, self.benchmark.classes, self.material, device)
+        self.material = _select(settings, self.benchmark, material)
+        self.model: Model = _initial_model(settings, self.benchmark.classes, self.material, device)
         self.weights = str(getattr(self.model, "weights", "the class does not say"))
         self.past: list[Past] = []
-        """Of every scenario lived through, pre-training first."""
+        """One per finished scenario, pre-training first."""
         self.rows: list[WindowRow] = []
         self.pretraining_stopped = ""
         if folder is not None:
-            self._take_up(folder, resume)
+            self._begin_in(folder, resume)
 
-    def run(self, windows: int | None = None, progress: Progress = unwatched) -> CourseResult:
-        """Pre-train and go through the first `windows` windows, all unless told otherwise."""
+    def run(self, windows: int | None = None, progress: Progress = no_progress) -> CourseResult:
+        """Pre-train and run the first `windows` windows; None: all."""
         last = self.benchmark.last_window(windows)
         for scenario in range(len(self.past), last + 1):
-            self._live_through(scenario, progress)
+            self._run_scenario(scenario, progress)
         return CourseResult(
             self.benchmark.name,
             self.settings.model,
@@ -103,14 +111,14 @@ class Course:
             self.pretraining_stopped,
         )
 
-    def _live_through(self, scenario: int, progress: Progress) -> None:
-        """One scenario: the first is for pre-training, every other is a window."""
+    def _run_scenario(self, scenario: int, progress: Progress) -> None:
+        """Scenario 0 is pre-training, every other is a window."""
         settings = self.settings.retraining
         data = window_data(
             self.benchmark, self.material, scenario, self.settings.memory, settings.seed
         )
         before = accuracy(self.model, data.held_out)
-        said = estimate(self.model, data, before, settings, self.past)
+        expected = estimate(self.model, data, before, settings, self.past)
         epochs = self.folder.epochs(scenario) if self.folder is not None else None
         samples = len(data.new) + len(data.replay)
         what = f"window {scenario}" if scenario else "pre-training"
@@ -118,22 +126,22 @@ class Course:
             self.model, done = retrain(self.model, data, before, settings, epochs, step)
         if scenario:
             classes = (scenario + 1) * self.benchmark.classes_each
-            self.rows.append(row_of(scenario, classes, samples, said, done))
+            self.rows.append(window_row(scenario, classes, samples, expected, done))
         else:
             self.pretraining_stopped = done.stopped
-        self.past.append(said.past(done.accuracy_served))
+        self.past.append(expected.past(done.accuracy_served))
         if self.folder is not None:
-            self.folder.finished(scenario, self.model, self._about())
+            self.folder.finish(scenario, self.model, self._about())
 
-    def _take_up(self, folder: CourseFolder, resume: bool) -> None:
+    def _begin_in(self, folder: CourseFolder, resume: bool) -> None:
         found = folder.begin(self._identity(), resume=resume)
         if found is not None:
-            with calling(self.settings.model, "load()"):
+            with naming_method(self.settings.model, "load()"):
                 self.model.load(found.weights)
             self.past = [Past(**each) for each in found.about["past"]]
-            self.rows = [row_from(each) for each in found.about["rows"]]
+            self.rows = [window_row_from(each) for each in found.about["rows"]]
             self.pretraining_stopped = str(found.about["pretraining_stopped"])
-            # the first step of a process loads libraries, which belongs to no window's seconds
+            # the first step loads libraries, which must not count as a window's retraining time
             few = self.material.train.rows(np.arange(2))
             copy.deepcopy(self.model).train_step(few.inputs, few.labels, 0.0)
 
@@ -152,42 +160,229 @@ class Course:
         }
 
 
-def fitting(benchmark_name: str, model_name: str) -> Benchmark:
-    """The benchmark, if the model reads what it is made of."""
+def matching_benchmark(benchmark_name: str, model_name: str) -> Benchmark:
+    """The benchmark; InputError if the model reads another kind of input."""
     found, kind = benchmark(benchmark_name), model_class(model_name)
     if kind.modality != found.modality:
         raise InputError(
-            f"--model: {model_name} reads {kind.modality}, and {found.name} is made of "
-            f"{found.modality}; `migrator models` lists what each reads"
+            f"--model: {model_name} reads {kind.modality}, but {found.name} consists of "
+            f"{found.modality}; `migrator models` lists what each model reads"
         )
     return found
 
 
-def _begun(settings: CourseSettings, classes: int, material: Material, device: str) -> Model:
-    """The model a course begins with; a class of the user's own is tried first."""
+def _initial_model(
+    settings: CourseSettings, classes: int, material: Material, device: str
+) -> Model:
+    """The model that a course starts with; a user's own class is checked first."""
     name = settings.model
-    model = built(name, classes, settings.retraining.seed, settings.pixels)
+    model = build_model(name, classes, settings.retraining.seed, settings.pixels)
     if settings.weights is not None:
-        # of a file of ours only the weights: where its training stood is not where this one begins
-        begin = getattr(model, "begin_with", model.load)
-        with calling(name, "load()"):
-            begin(settings.weights)
-    with calling(name, "to()"):
+        # begin_with ignores the training state that a saved file may hold
+        load = getattr(model, "begin_with", model.load)
+        with naming_method(name, "load()"):
+            load(settings.weights)
+    with naming_method(name, "to()"):
         model.to(device)
     if ":" in name:
         require_works(name, model, material.train, classes)
     return model
 
 
-def _chosen(settings: CourseSettings, known: Benchmark, material: Material) -> Material:
-    """The material in the order and amount asked for."""
+def _select(settings: CourseSettings, known: Benchmark, material: Material) -> Material:
+    """The material with the requested order of classes and number of samples."""
     seed = settings.retraining.seed
-    ordered = reordered(known, material, seed) if settings.shuffle else material
-    return limited(ordered, settings.per_class, seed)
+    ordered = reorder_classes(known, material, seed) if settings.shuffle else material
+    return limit_samples(ordered, settings.per_class, seed)
 
 
-def _steps_left(settings: Settings, samples: int, epochs: Checkpoints | None) -> int:
-    """Of a retraining that may have been cut off."""
+def _steps_left(settings: RetrainingSettings, samples: int, epochs: Checkpoints | None) -> int:
+    """Remaining steps of a retraining that may have been interrupted."""
     found = None if epochs is None else epochs.newest_good()
     done = 0 if found is None else len(found.about["curve"])
     return settings.steps(samples) * (settings.epochs - done) // settings.epochs
+
+
+@dataclass(frozen=True)
+class CourseRun:
+    """A course to run: settings, device, data and checkpoints."""
+
+    settings: CourseSettings
+    windows: int | None = None
+    """Number of windows; None: all."""
+    device: str = "auto"
+    data: Path | None = None
+    checkpoint: Path | None = None
+    """A folder for checkpoints to resume from."""
+    resume: bool = False
+
+    def result(self, warn: Warn, progress: Progress = no_progress) -> CourseResult:
+        """Run the course. Invalid settings raise InputError before data is loaded."""
+        if self.resume and self.checkpoint is None:
+            raise InputError("--resume: name the run's folder with --checkpoint")
+        known = matching_benchmark(self.settings.benchmark, self.settings.model)
+        known.last_window(self.windows)
+        where = resolve_device(self.device)
+        material = known.load(Origin(self.data, self.settings.retraining.seed))
+        folder = None if self.checkpoint is None else CourseFolder(self.checkpoint, warn)
+        try:
+            course = Course(self.settings, material, where, folder, resume=self.resume)
+            return course.run(self.windows, progress)
+        finally:
+            if folder is not None:
+                folder.close()
+
+    def answer(self, result: CourseResult) -> dict[str, Any]:
+        """The results as JSON, with everything needed to run the course again."""
+        settings, where = self.settings, resolve_device(self.device)
+        return {
+            "board": device_name(where),
+            "device": where,
+            "torch": torch.__version__,
+            "date": datetime.now(UTC).date().isoformat(),
+            "epochs": settings.retraining.epochs,
+            "batch": settings.retraining.batch,
+            "replay": settings.memory,
+            "samples": settings.per_class,
+            "pixels": settings.pixels,
+            "shuffle": settings.shuffle,
+            **asdict(result),
+            "rows": [{**asdict(each), "error": each.error} for each in result.rows],
+            "median_error": result.median_error,
+            "estimation_part": result.estimation_part,
+        }
+
+
+@dataclass(frozen=True)
+class WindowRow:
+    """One window of a course; accuracies are on held-out data of all classes seen so far."""
+
+    window: int
+    classes: int
+    samples: int
+    """Training samples, including replayed ones."""
+    accuracy_pre: float
+    accuracy_estimated: float
+    accuracy_post: float
+    """Of the model in service afterwards."""
+    accuracy_new_pre: float
+    """On the window's new classes alone."""
+    accuracy_new_post: float
+    adopted: bool
+    retraining_s: float
+    estimation_s: float
+    curve: tuple[float, ...]
+    """After every epoch of the retraining."""
+    estimation_curve: tuple[float, ...]
+    """Before training and after every epoch of the estimation's trial."""
+    stopped: str = ""
+    """Why the retraining ended before its last epoch."""
+
+    @property
+    def error(self) -> float:
+        """Estimated minus actual accuracy."""
+        return self.accuracy_estimated - self.accuracy_post
+
+
+@dataclass(frozen=True)
+class CourseResult:
+    """Results of a course."""
+
+    benchmark: str
+    model: str
+    source: str
+    """The origin of the samples, in words."""
+    weights: str
+    """The origin of the initial weights, in words."""
+    seed: int
+    accuracy_pretrained: float
+    rows: tuple[WindowRow, ...]
+    pretraining_stopped: str = ""
+    """Why pre-training ended before its last epoch."""
+
+    @property
+    def stops(self) -> list[str]:
+        """One sentence for every training that was stopped."""
+        stopped = {0: self.pretraining_stopped, **{each.window: each.stopped for each in self.rows}}
+        return [
+            f"{f'window {window}' if window else 'pre-training'}: {why}"
+            for window, why in stopped.items()
+            if why
+        ]
+
+    @property
+    def median_error(self) -> float | None:
+        """Median absolute error of the estimates; None without windows."""
+        return median(abs(each.error) for each in self.rows) if self.rows else None
+
+    @property
+    def estimation_part(self) -> float | None:
+        """Time spent estimating over time spent retraining; None without windows."""
+        spent = sum(each.retraining_s for each in self.rows)
+        return sum(each.estimation_s for each in self.rows) / spent if spent else None
+
+
+def window_row(
+    window: int, classes: int, samples: int, expected: AccuracyEstimate, done: Retrained
+) -> WindowRow:
+    """The row of a finished window."""
+    return WindowRow(
+        window,
+        classes,
+        samples,
+        done.accuracy_before,
+        expected.accuracy,
+        done.accuracy_served,
+        done.accuracy_new_before,
+        done.accuracy_new_after if done.adopted else done.accuracy_new_before,
+        done.adopted,
+        done.seconds,
+        expected.seconds,
+        done.curve,
+        expected.curve,
+        done.stopped,
+    )
+
+
+def window_row_from(entry: Mapping[str, Any]) -> WindowRow:
+    """A row read from JSON."""
+    curves: dict[str, Any] = {k: tuple(entry[k]) for k in ("curve", "estimation_curve")}
+    return WindowRow(**{**entry, **curves})
+
+
+def material_identity(material: Material) -> dict[str, Any]:
+    """The origin of the samples and a digest of inputs and labels."""
+    digest = hashlib.sha256()
+    for samples in (material.train, material.held_out):
+        for each in (samples.inputs, samples.labels, samples.arrives):
+            digest.update(f"{each.dtype.str} {each.shape} ".encode())
+            digest.update(np.ascontiguousarray(each).data)
+    return {"source": material.source, "sha256": digest.hexdigest()}
+
+
+def weights_identity(path: Path | None) -> dict[str, Any] | None:
+    """Name and digests of the initial weights; None if they are random."""
+    if path is None:
+        return None
+    files = sorted(each for each in path.iterdir() if each.is_file()) if path.is_dir() else [path]
+    return {"name": path.name, "sha256": {each.name: sha256_of(each) for each in files}}
+
+
+DEVICES = ("auto", "cpu", "cuda")
+
+
+def resolve_device(name: str) -> str:
+    """ "cpu" or "cuda" for a name in `DEVICES`; auto is the GPU if there is one."""
+    if name not in DEVICES:
+        raise InputError(f"--device: there is no {name[:100]!r}; use {', '.join(DEVICES)}")
+    available = torch.cuda.is_available()
+    if name == "cuda" and not available:
+        raise InputError("--device: torch sees no CUDA GPU here; use cpu, or auto")
+    return "cuda" if available and name != "cpu" else "cpu"
+
+
+def device_name(device: str) -> str:
+    """The GPU's name, or the processor's type."""
+    if device == "cuda":
+        return str(torch.cuda.get_device_name())
+    return f"CPU ({platform.machine()}, {torch.get_num_threads()} threads)"

@@ -1,5 +1,8 @@
-"""The folder a course is resumed from: `course/` holds the serving model after every scenario,
-`window-N/` the epochs of the one under way, `settings.json` which course it is."""
+"""The folder that a course is resumed from.
+
+`course/` holds the serving model after every scenario, `window-N/` the epochs of the scenario in
+progress, `settings.json` the settings, data and weights of the course.
+"""
 
 from __future__ import annotations
 
@@ -9,60 +12,63 @@ from pathlib import Path
 from typing import Any
 
 from migrator.core.errors import InputError
-from migrator.learn.atomic import clear_unfinished, written_whole
+from migrator.io.atomic import clear_unfinished, write_atomically
+from migrator.io.lock import FolderLock
 from migrator.learn.checkpoint import Checkpoint, Checkpoints, Warn
-from migrator.learn.claim import Claim
 from migrator.learn.model import Model
 
-_NOTE, _COURSE, _WINDOW = "settings.json", "course", "window-"
+_SETTINGS, _COURSE, _WINDOW = "settings.json", "course", "window-"
 
 
 class CourseFolder:
-    """Where one course keeps what it needs to go on; nobody else may use it meanwhile."""
+    """Checkpoints of one course; locked while the course runs."""
 
     def __init__(self, folder: Path, warn: Warn) -> None:
         self.folder, self.warn = folder, warn
         self.course = Checkpoints(folder / _COURSE, warn)
-        self._claim: Claim | None = None
+        self._claim: FolderLock | None = None
 
     def begin(self, identity: Mapping[str, Any], *, resume: bool) -> Checkpoint | None:
-        """The last good point of the same course; None at its beginning."""
-        if resume and not (self.folder / _NOTE).exists():
+        """Lock the folder. With `resume`, the last good checkpoint of this very course.
+
+        None at the beginning of a course. InputError if the folder belongs to another one.
+        """
+        if resume and not (self.folder / _SETTINGS).exists():
             raise InputError(f"--resume: {self.folder} holds no run; leave --resume out")
-        self._claim = self._claim or Claim(self.folder)
+        self._claim = self._claim or FolderLock(self.folder)
         clear_unfinished(self.folder)
-        mine = json.dumps(identity, sort_keys=True, indent=1)
+        settings = json.dumps(identity, sort_keys=True, indent=1)
         if not resume:
             self._require_empty()
-            with written_whole(self.folder / _NOTE) as unfinished:
-                unfinished.write_text(mine, encoding="utf-8")
+            with write_atomically(self.folder / _SETTINGS) as unfinished:
+                unfinished.write_text(settings, encoding="utf-8")
             return None
-        self._require_same(mine)
+        self._require_same(settings)
         found = self.course.newest_good()
-        if found is None and self.course.any():
+        if found is None and self.course.has_any():
             raise InputError(
-                f"{self.folder}: none of its checkpoints is whole; remove it and begin again"
+                f"{self.folder}: all its checkpoints are damaged; delete it and start again"
             )
         return found
 
     def epochs(self, scenario: int) -> Checkpoints:
-        """Of the retraining for a scenario."""
+        """The checkpoints of one scenario's retraining."""
         return Checkpoints(self.folder / f"{_WINDOW}{scenario}", self.warn)
 
-    def finished(self, scenario: int, model: Model, about: dict[str, Any]) -> None:
-        """Keep the model that serves from now on; the epochs that led to it are not needed."""
+    def finish(self, scenario: int, model: Model, about: dict[str, Any]) -> None:
+        """Save the model that serves after a scenario; delete the scenario's epochs."""
         self.course.write(scenario, model, about, training=False)
         self.epochs(scenario).clear()
 
     def close(self) -> None:
-        """Let others use the folder."""
+        """Unlock the folder."""
         if self._claim is not None:
-            self._claim.let_go()
+            self._claim.release()
             self._claim = None
 
     def _require_empty(self) -> None:
-        """A new course must not go on from another one's checkpoints."""
-        if (self.folder / _NOTE).exists():
+        """A new course must not resume from another course's checkpoints."""
+        if (self.folder / _SETTINGS).exists():
             raise InputError(
                 f"--checkpoint: {self.folder} holds a run already; add --resume or name another "
                 "folder"
@@ -74,16 +80,16 @@ class CourseFolder:
                 "or name another folder"
             )
 
-    def _require_same(self, mine: str) -> None:
-        note = self.folder / _NOTE
+    def _require_same(self, settings: str) -> None:
+        path = self.folder / _SETTINGS
         try:
-            kept = note.read_text(encoding="utf-8")
+            saved = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(
-                f"--resume: {note} cannot be read or is damaged; remove the folder and begin again"
+                f"--resume: {path} cannot be read or is damaged; delete the folder and start again"
             ) from error
-        if kept != mine:
+        if saved != settings:
             raise InputError(
                 f"--resume: {self.folder} is of a run with other settings, data or weights, listed "
-                f"in {_NOTE}; give those or name another folder"
+                f"in {_SETTINGS}; use those or name another folder"
             )

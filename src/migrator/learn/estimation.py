@@ -1,10 +1,10 @@
-"""What a retraining will bring, before it is paid for.
+"""An estimate of the accuracy after a retraining, at a small part of its cost.
 
-A copy of the model trains on a small sample of the window's data for a few epochs; a saturating
-curve through its accuracies says where the sample alone would lead. All data leads further. How
-much further is learned from the retrainings before, pre-training first: which part of the errors
-still left at the sample's limit they removed. From the second window on what new classes have
-lifted the accuracy by so far counts too, twice as much (docs/decisions/021).
+A copy of the model is trained on a small sample of the window's data for a few epochs. A
+saturating curve through its accuracies gives the limit that the sample alone would reach. All data
+reaches further; how much further is taken from earlier retrainings, pre-training first: the part
+of the errors remaining at the sample's limit that they removed. From the second window on, the
+accuracy gained per new class so far counts as well, with twice the weight (docs/decisions/007).
 """
 
 from __future__ import annotations
@@ -17,103 +17,105 @@ from dataclasses import dataclass
 import numpy as np
 
 from migrator.learn.model import Model
-from migrator.learn.retraining import Settings
-from migrator.learn.samples import WindowData
-from migrator.learn.streams import Stream, drawn
-from migrator.learn.training import DivergedError, accuracy, train_epoch
+from migrator.learn.retraining import DivergedError, RetrainingSettings, accuracy, train_epoch
+from migrator.learn.samples import Stream, WindowData, random_stream
 
 EPOCHS = 4
 _SHARE_PER_EPOCH = 1 / 70
-"""Of the data, for every epoch of the real retraining: 6% of its steps, whatever its length."""
+"""Part of the data per epoch of the real retraining: 6% of its steps, whatever its length."""
 _LARGEST_SHARE = 0.2
 _JUDGED, _JUDGED_PART = (100, 256), 0.02
-"""Held-out samples the little run is judged on: so many, within that part of all training."""
-_USUALLY_REMOVED = 0.3
-"""Where there is no past."""
+"""Held-out samples for evaluating the trial: bounds, and a part of all samples trained on."""
+_DEFAULT_REMOVED = 0.3
+"""Without earlier retrainings."""
 _HARDER = 0.7
-"""Of the part that pre-training removes: few samples of old classes teach less than all did."""
+"""Factor on what pre-training removed: a window has fewer samples of old classes."""
 _FADING = 0.3
-"""What earlier retrainings still count once another has come."""
-_BY_SAMPLE = 1 / 3
-"""The weight of the sample beside that of earlier lifts."""
+"""Weight of the mean so far when a newer value is added."""
+_SAMPLE_WEIGHT = 1 / 3
+"""Weight of the sample's limit against that of earlier gains."""
 _DECAYS = (0.1, 0.2, 0.3, 0.4, 0.5)
-"""By which the distance to the limit may shrink per epoch; slower ones fit noise."""
+"""Candidate factors by which the distance to the limit shrinks per epoch."""
 
 
 @dataclass(frozen=True)
 class Past:
-    """A retraining that has happened, next to what its sample had said."""
+    """A finished retraining and the limit that had been estimated from its sample."""
 
     limit: float
-    """Where the sample's curve led."""
+    """The limit of the sample's curve."""
     before: float
     came: float
-    """The accuracy that was served with afterwards."""
+    """The accuracy in service afterwards."""
     new_part: float
-    """Of the held-out samples: those of new classes."""
+    """The part of the held-out samples that are of new classes."""
 
     @property
     def removed(self) -> float:
-        """The part of the errors left at the sample's limit that all data removes in a window."""
+        """The part of the errors remaining at the sample's limit that training removed."""
         left = max(1 - self.limit, 0.02)
         removed = float(np.clip((self.came - self.limit) / left, -1, 1))
         return removed * _HARDER if self.new_part == 1 else removed
 
     @property
     def lift(self) -> float | None:
-        """The accuracy gained per part of new classes; None where everything or nothing was new."""
+        """The accuracy gained per part of new classes; None if all or no classes were new."""
         return (self.came - self.before) / self.new_part if 0 < self.new_part < 1 else None
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """What is expected of a retraining."""
+class AccuracyEstimate:
+    """The expected result of a retraining."""
 
     accuracy: float
-    """Afterwards, of whichever model serves then: never below what serves now."""
+    """Of the model in service afterwards: never below the current one."""
     limit: float
     before: float
     new_part: float
     curve: tuple[float, ...]
-    """Of the little run: before it and after each of its epochs."""
+    """Accuracy of the trial before training and after each of its epochs."""
     seconds: float
 
     def past(self, came: float) -> Past:
-        """This, once it is known what came."""
+        """The estimate together with the accuracy that was reached."""
         return Past(self.limit, self.before, came, self.new_part)
 
 
 def estimate(
-    model: Model, data: WindowData, before: float, settings: Settings, past: Sequence[Past]
-) -> Estimate:
-    """The accuracy after retraining; `before` is the model's on all of the held-out data."""
+    model: Model,
+    data: WindowData,
+    before: float,
+    settings: RetrainingSettings,
+    past: Sequence[Past],
+) -> AccuracyEstimate:
+    """Estimate the accuracy after retraining; `before` is the model's on all held-out data."""
     began = time.perf_counter()
     new_part = len(data.held_out_new) / max(1, len(data.held_out))
     try:
-        curve = _little_run(model, data, settings)
+        curve = _trial_curve(model, data, settings)
     except DivergedError:
-        # the retraining would leave the numbers too, and what serves would stay
+        # the retraining would diverge as well and not be adopted
         flat = (before,) * (EPOCHS + 1)
-        return Estimate(before, before, before, new_part, flat, time.perf_counter() - began)
-    # the gain is that of the few judged samples, its base that of all
+        return AccuracyEstimate(before, before, before, new_part, flat, time.perf_counter() - began)
+    # the gain is measured on few samples, the base on all
     limit = float(np.clip(before + limit_of(curve) - curve[0], 0, 1))
-    said = max(before, expected(limit, before, new_part, past))
-    return Estimate(said, limit, before, new_part, curve, time.perf_counter() - began)
+    after = max(before, expected(limit, before, new_part, past))
+    return AccuracyEstimate(after, limit, before, new_part, curve, time.perf_counter() - began)
 
 
 def expected(limit: float, before: float, new_part: float, past: Sequence[Past]) -> float:
-    """From where the sample leads to where all data will, by what was seen before."""
-    removed = _faded([each.removed for each in past] or [_USUALLY_REMOVED])
+    """The accuracy that all data reaches, from the sample's limit and earlier retrainings."""
+    removed = _faded([each.removed for each in past] or [_DEFAULT_REMOVED])
     by_sample = limit + removed * (1 - limit)
     lifts = [each.lift for each in past if each.lift is not None]
     if not lifts:
         return float(np.clip(by_sample, 0, 1))
     by_lift = before + new_part * _faded(lifts)
-    return float(np.clip(_BY_SAMPLE * by_sample + (1 - _BY_SAMPLE) * by_lift, 0, 1))
+    return float(np.clip(_SAMPLE_WEIGHT * by_sample + (1 - _SAMPLE_WEIGHT) * by_lift, 0, 1))
 
 
 def limit_of(curve: Sequence[float]) -> float:
-    """Where a curve leads that begins at its first point and closes in on a limit."""
+    """The limit of the saturating curve through the first point that fits the others best."""
     values = np.asarray(curve)
     best, limit = np.inf, float(values[-1])
     for decay in _DECAYS:
@@ -125,10 +127,10 @@ def limit_of(curve: Sequence[float]) -> float:
     return float(np.clip(limit, 0, 1))
 
 
-def _little_run(model: Model, data: WindowData, settings: Settings) -> tuple[float, ...]:
+def _trial_curve(model: Model, data: WindowData, settings: RetrainingSettings) -> tuple[float, ...]:
     part = min(_LARGEST_SHARE, _SHARE_PER_EPOCH * settings.epochs)
-    draw = drawn(settings.seed, Stream.ESTIMATION)
-    sample = data.new.share(part, draw).joined(data.replay.share(part, draw))
+    draw = random_stream(settings.seed, Stream.ESTIMATION)
+    sample = data.new.share(part, draw).join(data.replay.share(part, draw))
     trained = settings.epochs * (len(data.new) + len(data.replay))
     judged_samples = int(np.clip(_JUDGED_PART * trained, *_JUDGED))
     classes = len(np.unique(data.held_out.labels))
@@ -142,7 +144,7 @@ def _little_run(model: Model, data: WindowData, settings: Settings) -> tuple[flo
 
 
 def _faded(values: Sequence[float]) -> float:
-    """Their mean, the latest counting most."""
+    """An exponential moving mean: the latest value counts most."""
     mean = values[0]
     for each in values[1:]:
         mean = _FADING * mean + (1 - _FADING) * each

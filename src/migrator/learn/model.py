@@ -1,6 +1,6 @@
-"""What a model is to MIGRator: a class with a few methods, ours or a user's own.
+"""The interface of a model, built in or a user's own.
 
-Inputs, labels and scores cross this border as numpy arrays, so that nobody else needs torch.
+Inputs, labels and scores are numpy arrays, so that callers do not need torch.
 """
 
 from __future__ import annotations
@@ -21,27 +21,29 @@ Scores = NDArray[np.float32]
 
 
 class Modality(StrEnum):
-    """What a model reads."""
+    """The kind of input of a model."""
 
     IMAGES = "images"
     TEXT = "text"
 
 
 class Model(Protocol):
-    """A classifier that can be served and retrained; `copy.deepcopy` must give one of its own.
+    """A classifier that can be served and retrained.
 
-    A copy begins its training anew. Where the class has an attribute `weights`, it says in words
-    where they came from; where it has `begin_with(path)`, that takes weights alone and not where
-    their training stood; where it has `end_training()`, that gives back what only training needs;
-    where it has `begin_serving(batch)`, that is called once where it will only answer batches of up
-    to so many; where it has `take_over(other)`, that takes the weights of another of its kind
-    between two answers, or says False and is replaced by it; where it has `kept_bytes`, that is
-    about how large a checkpoint of its training is.
+    `copy.deepcopy` must return an independent model whose training starts afresh. Optional:
+
+    - `weights`: the origin of the weights, in words
+    - `begin_with(path)`: load the weights only, not the training state
+    - `end_training()`: free what only training needs
+    - `begin_serving(batch)`: called once if only batches of up to `batch` inputs follow
+    - `take_over(other)`: copy the weights of another model of this class between two batches, or
+      return False to be replaced by it
+    - `kept_bytes`: approximate size of a checkpoint of its training
     """
 
     modality: Modality
     learning_rate: float
-    """The highest rate of a training, which warms up to it and then cools down."""
+    """The highest rate of a training, reached after a warm-up and then lowered."""
 
     @classmethod
     def build(cls, classes: int, seed: int) -> Self:
@@ -53,7 +55,7 @@ class Model(Protocol):
         ...
 
     def example(self, batch: int) -> Inputs:
-        """A batch of inputs of the size it is meant for."""
+        """A batch of inputs of the model's own size."""
         ...
 
     def infer(self, inputs: Inputs) -> Scores:
@@ -61,15 +63,15 @@ class Model(Protocol):
         ...
 
     def train_step(self, inputs: Inputs, labels: Labels, lr: float) -> float:
-        """Learn from one batch at this rate; the loss."""
+        """Train on one batch at this rate and return the loss."""
         ...
 
     def save(self, path: Path, *, training: bool = False) -> None:
-        """Write the weights; with `training` also what going on with a training needs."""
+        """Write the weights; with `training` also what resuming a training needs."""
         ...
 
     def load(self, path: Path) -> None:
-        """Take over what `save` wrote; InputError where it does not fit."""
+        """Load what `save` wrote; InputError if it does not fit."""
         ...
 
 
@@ -78,14 +80,14 @@ ATTRIBUTES = ("modality", "learning_rate")
 
 
 def require_model(candidate: object, name: str) -> type[Model]:
-    """The class itself, if it has all it needs; one InputError names everything that is missing."""
+    """The class itself if it is complete; otherwise an InputError that lists what is missing."""
     if not isinstance(candidate, type):
-        raise InputError(f"model: {name} is no class; name a class with the methods of a model")
+        raise InputError(f"model: {name} is not a class; name a class with the methods of a model")
     missing = [f"{each}()" for each in METHODS if not callable(getattr(candidate, each, None))]
     missing += [each for each in ATTRIBUTES if not hasattr(candidate, each)]
     if missing:
         raise InputError(
-            f"model: {name} lacks {', '.join(missing)}; add what docs/learning.md lists under "
-            "a model of your own"
+            f"model: {name} lacks {', '.join(missing)}; see 'a model of your own' in "
+            "docs/learning.md"
         )
     return candidate

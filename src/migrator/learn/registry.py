@@ -1,4 +1,4 @@
-"""Models and benchmarks by name; a user's own model by import path."""
+"""Models and benchmarks by name; a user's own model by its import path."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from migrator.core.errors import InputError
-from migrator.core.import_path import imported
-from migrator.core.registry import found_in, pick
+from migrator.core.registry import found_in, import_class, pick
 from migrator.learn.benchmarks.benchmark import Benchmark
 from migrator.learn.model import Model, require_model
 
@@ -25,13 +24,13 @@ def benchmarks() -> dict[str, Benchmark]:
 
 
 def benchmark(name: str) -> Benchmark:
-    """The benchmark called `name`; an unknown name is answered with the nearest ones."""
+    """The benchmark called `name`; InputError suggests the nearest names."""
     return pick("benchmark", name, benchmarks())
 
 
 @cache
 def models() -> dict[str, type[TorchModel]]:
-    """Every model of the zoo by name."""
+    """Every built-in model by name."""
     require_torch()
     return found_in("migrator.learn.zoo", "MODELS")
 
@@ -39,12 +38,12 @@ def models() -> dict[str, type[TorchModel]]:
 def model_class(name: str) -> type[Model]:
     """The model called `name`, or the class at `package.module:Class`."""
     if ":" in name:
-        return require_model(imported("model", name), name)
+        return require_model(import_class("model", name), name)
     return pick("model", name, models())
 
 
 def build(name: str, classes: int, seed: int, pixels: int | None = None) -> Model:
-    """A new model; `pixels` is for image models that can do with smaller images."""
+    """A new model; `pixels` is the side of the images, for models that accept several."""
     kind = model_class(name)
     if pixels is None:
         return kind.build(classes, seed)
@@ -55,7 +54,7 @@ def build(name: str, classes: int, seed: int, pixels: int | None = None) -> Mode
 
 
 def require_torch() -> None:
-    """InputError says how to get what models are made of."""
+    """InputError with the install command if torch or safetensors is missing."""
     for needed in ("torch", "safetensors"):
         try:
             import_module(needed)

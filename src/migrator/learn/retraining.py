@@ -1,27 +1,28 @@
-"""Retraining: a copy of the serving model learns the window's data, and is adopted if not worse.
+"""Retraining: a copy of the serving model is trained on the window's data, adopted if not worse.
 
-The model that serves is never touched. With checkpoints, a retraining that was cut off goes on
-after its last finished epoch and ends with the very weights it would have had.
+The serving model is never changed. With checkpoints, an interrupted retraining resumes after its
+last finished epoch and ends with exactly the weights of an uninterrupted one.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from migrator.core.errors import InputError
-from migrator.learn.adoption import decide
-from migrator.learn.checkpoint import Checkpoints
-from migrator.learn.model import Model
-from migrator.learn.samples import NoSamplesError, Samples, WindowData
-from migrator.learn.thrift import Thrift
-from migrator.learn.training import DivergedError, accuracy, judged, steps_of, train_epoch
+import numpy as np
+from numpy.typing import NDArray
+
+from migrator.core.errors import InputError, MigratorError
+from migrator.learn.checkpoint import Checkpoints, CheckpointSchedule
+from migrator.learn.model import Labels, Model
+from migrator.learn.samples import NoSamplesError, Samples, Stream, WindowData, random_stream
 
 
 @dataclass(frozen=True)
-class Settings:
+class RetrainingSettings:
     """How a model is retrained."""
 
     epochs: int = 8
@@ -33,13 +34,13 @@ class Settings:
             raise InputError("retraining: give at least 1 epoch and batches of at least 2")
 
     def steps(self, samples: int) -> int:
-        """Training steps on so many samples."""
-        return self.epochs * steps_of(samples, self.batch)
+        """Training steps of all epochs on `samples` samples."""
+        return self.epochs * steps_per_epoch(samples, self.batch)
 
 
 @dataclass(frozen=True)
 class Retrained:
-    """What a retraining did; accuracies are on held-out data of all classes seen so far."""
+    """Result of a retraining; accuracies are on held-out data of all classes seen so far."""
 
     accuracy_before: float
     accuracy_after: float
@@ -50,14 +51,14 @@ class Retrained:
     curve: tuple[float, ...]
     """Accuracy after every epoch."""
     seconds: float
-    """Training and the looks at its accuracy; what a cut-off run had spent is counted in."""
+    """Training and evaluation, including the time before an interruption."""
     adopted: bool
     stopped: str = ""
-    """Why it ended before its last epoch, in words; then it is not adopted."""
+    """Why it ended before its last epoch; it is then not adopted."""
 
     @property
     def accuracy_served(self) -> float:
-        """Of the model that serves from now on."""
+        """Accuracy of the model that serves afterwards."""
         return self.accuracy_after if self.adopted else self.accuracy_before
 
 
@@ -65,14 +66,14 @@ def retrain(
     model: Model,
     data: WindowData,
     before: float,
-    settings: Settings,
+    settings: RetrainingSettings,
     checkpoints: Checkpoints | None = None,
     step_done: Callable[[], None] = lambda: None,
 ) -> tuple[Model, Retrained]:
-    """The model that serves from now on, and how it went. `model` itself stays as it is.
+    """The model that serves afterwards, and the result. `model` itself is not changed.
 
-    `before` is its accuracy on all of the held-out data. A training whose loss or answers are no
-    numbers any more is stopped, and the model serves on.
+    `before` is its accuracy on all held-out data. A training whose loss or scores become NaN or
+    infinite is stopped, and `model` stays in service.
     """
     if not len(data.new) or not len(data.held_out):
         raise NoSamplesError("retraining: the window has no samples; give it some of every class")
@@ -80,14 +81,15 @@ def retrain(
     candidate = copy.deepcopy(model)
     run = _Run(candidate, data, settings, checkpoints)
     try:
-        run.to_the_end(step_done)
+        run.run_epochs(step_done)
     except DivergedError as error:
         curve, seconds = tuple(run.curve), run.seconds
         return model, Retrained(
             before, 0.0, new_before, 0.0, curve, seconds, adopted=False, stopped=str(error)
         )
-    after = decide(before, run.curve[-1])
-    _at_rest(candidate)
+    adopted = run.curve[-1] >= before
+    if hasattr(candidate, "end_training"):
+        candidate.end_training()  # frees GPU memory that only training needs
     done = Retrained(
         before,
         run.curve[-1],
@@ -95,28 +97,28 @@ def retrain(
         accuracy(candidate, data.held_out_new),
         tuple(run.curve),
         run.seconds,
-        after.adopted,
+        adopted,
     )
-    return (candidate if after.adopted else model), done
+    return (candidate if adopted else model), done
 
 
 class _Run:
-    """The epochs of a retraining, from the last one that a checkpoint has."""
+    """The epochs of a retraining, continuing after the last checkpoint."""
 
     def __init__(
         self,
         candidate: Model,
         data: WindowData,
-        settings: Settings,
+        settings: RetrainingSettings,
         checkpoints: Checkpoints | None,
     ) -> None:
         self.candidate, self.data, self.settings = candidate, data, settings
         self.checkpoints = checkpoints
-        self.curve, self.seconds = _resumed(candidate, checkpoints)
-        self._thrift = Thrift(getattr(candidate, "kept_bytes", 0))
+        self.curve, self.seconds = _restore(candidate, checkpoints)
+        self._schedule = CheckpointSchedule(getattr(candidate, "kept_bytes", 0))
 
-    def to_the_end(self, step_done: Callable[[], None]) -> None:
-        """Every epoch that is left, each judged, and kept where that pays."""
+    def run_epochs(self, step_done: Callable[[], None]) -> None:
+        """Train and evaluate the remaining epochs; write checkpoints when they are due."""
         training = self.data.training
         for epoch in range(len(self.curve), self.settings.epochs):
             began = time.perf_counter()
@@ -124,35 +126,133 @@ class _Run:
                 self._epoch(training, epoch, step_done)
             finally:
                 self.seconds += time.perf_counter() - began
-            if self.checkpoints is not None and self._thrift.due:
-                began_s = self._thrift.now_s()
+            if self.checkpoints is not None and self._schedule.due:
+                began_s = self._schedule.now_s()
                 about = {"curve": self.curve, "seconds": self.seconds}
                 self.checkpoints.write(epoch, self.candidate, about)
-                self._thrift.wrote(began_s)
+                self._schedule.record_write(began_s)
 
     def _epoch(self, training: Samples, epoch: int, step_done: Callable[[], None]) -> None:
         epochs, batch, seed = self.settings.epochs, self.settings.batch, self.settings.seed
         train_epoch(self.candidate, training, epoch, epochs, batch, seed, step_done)
-        found = judged(self.candidate, self.data.held_out)
+        found = judge(self.candidate, self.data.held_out)
         if found.unanswered == found.samples:
             raise DivergedError(
-                f"after epoch {epoch + 1} no answer is a number any more, so the model as it was "
-                "serves on; lower its learning_rate"
+                f"after epoch {epoch + 1} all scores are NaN, so the previous model stays in "
+                "service; lower its learning_rate"
             )
         self.curve.append(found.accuracy)
 
 
-def _at_rest(model: Model) -> None:
-    """What only a training needs takes a GPU's memory: a model that serves gives it back."""
-    rest = getattr(model, "end_training", None)
-    if rest is not None:
-        rest()
-
-
-def _resumed(candidate: Model, checkpoints: Checkpoints | None) -> tuple[list[float], float]:
-    """The curve and the seconds so far; the candidate takes over where it was."""
+def _restore(candidate: Model, checkpoints: Checkpoints | None) -> tuple[list[float], float]:
+    """Load the newest checkpoint into the candidate; its accuracy curve and seconds so far."""
     found = checkpoints.newest_good() if checkpoints is not None else None
     if found is None:
         return [], 0.0
     candidate.load(found.weights)
     return [float(each) for each in found.about["curve"]], float(found.about["seconds"])
+
+
+INFER_BATCH = 256
+_WARM_UP = 0.1
+"""The part of the steps over which the learning rate rises."""
+
+
+class DivergedError(MigratorError):
+    """The loss or the scores of a training became NaN or infinite."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Scores compared with labels."""
+
+    samples: int
+    right: int
+    unanswered: int
+    """Rows of scores that contain NaN; they count as wrong."""
+
+    @property
+    def accuracy(self) -> float:
+        """The part classified correctly; 0 without samples."""
+        return self.right / max(1, self.samples)
+
+
+def rate(step: int, steps: int, highest: float) -> float:
+    """The learning rate of a step: linear warm-up over the first tenth, then a cosine to 0."""
+    rising = (step + 1) / max(1, round(_WARM_UP * steps))
+    return highest * min(rising, (1 + math.cos(math.pi * step / max(1, steps))) / 2)
+
+
+def balanced_order(labels: Labels, draw: np.random.Generator) -> NDArray[np.intp]:
+    """As many row numbers as there are samples, every class equally often, in random order.
+
+    Otherwise the few replayed samples of old classes would hardly be trained on.
+    """
+    classes, counts = np.unique(labels, return_counts=True)
+    each = -(-len(labels) // len(classes))
+    chosen = []
+    for label, count in zip(classes, counts, strict=True):
+        rows = np.flatnonzero(labels == label)
+        rounds = [draw.permutation(rows) for _ in range(-(-each // count))]
+        chosen.append(np.concatenate(rounds)[:each])
+    return draw.permutation(np.concatenate(chosen))[: len(labels)]
+
+
+def batches(order: NDArray[np.intp], batch: int) -> Iterator[NDArray[np.intp]]:
+    """The rows in batches, without a last batch of one sample (batch norm needs two)."""
+    for first in range(0, len(order), batch):
+        rows = order[first : first + batch]
+        if len(rows) > 1 or len(order) == 1:
+            yield rows
+
+
+def steps_per_epoch(samples: int, batch: int) -> int:
+    """Training steps of one epoch."""
+    full, rest = divmod(samples, batch)
+    return max(1, full + (rest > 1))
+
+
+def train_epoch(
+    model: Model,
+    samples: Samples,
+    epoch: int,
+    epochs: int,
+    batch: int,
+    seed: int,
+    step_done: Callable[[], None] = lambda: None,
+) -> float:
+    """Train one epoch of `epochs` and return the mean loss. Seed and epoch determine the order.
+
+    DivergedError at the first loss that is not finite.
+    """
+    draw = random_stream(seed, Stream.EPOCH, epoch)
+    each = steps_per_epoch(len(samples), batch)
+    losses = []
+    for number, rows in enumerate(batches(balanced_order(samples.labels, draw), batch)):
+        lr = rate(epoch * each + number, epochs * each, model.learning_rate)
+        loss = float(model.train_step(samples.inputs[rows], samples.labels[rows], lr))
+        if not math.isfinite(loss):
+            raise DivergedError(
+                f"the loss became {loss} in step {number + 1} of epoch {epoch + 1}, so the "
+                "previous model stays in service; lower its learning_rate"
+            )
+        losses.append(loss)
+        step_done()
+    return float(np.mean(losses))
+
+
+def accuracy(model: Model, samples: Samples) -> float:
+    """The part of the samples classified correctly; 0 without samples."""
+    return judge(model, samples).accuracy
+
+
+def judge(model: Model, samples: Samples) -> Judgement:
+    """Compare the model's scores with the labels. NaN is excluded: argmax would return class 0."""
+    right = unanswered = 0
+    for first in range(0, len(samples), INFER_BATCH):
+        scores = model.infer(samples.inputs[first : first + INFER_BATCH])
+        invalid = np.isnan(scores).any(1)
+        correct = scores.argmax(1) == samples.labels[first : first + INFER_BATCH]
+        right += int((correct & ~invalid).sum())
+        unanswered += int(invalid.sum())
+    return Judgement(len(samples), right, unanswered)

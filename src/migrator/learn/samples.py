@@ -1,8 +1,9 @@
-"""Samples with their labels, and what a window's retraining gets to see of them."""
+"""Labelled samples, the part of them that one window's retraining uses, and random streams."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,27 +13,27 @@ from migrator.learn.model import Inputs, Labels
 
 
 class NoSamplesError(InputError):
-    """There is nothing to train on, or nothing to judge with."""
+    """There are no samples to train on, or none to evaluate with."""
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Inputs and labels, row by row."""
+    """Inputs and labels; row i of each belongs to sample i."""
 
     inputs: Inputs
     labels: Labels
     arrives: NDArray[np.int64]
-    """The scenario each comes with; 0 is what a model is pre-trained on."""
+    """The scenario in which each sample arrives; 0 is pre-training."""
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def rows(self, chosen: NDArray[np.intp] | NDArray[np.bool_]) -> Samples:
-        """Some of them."""
+        """The samples selected by row numbers or a mask."""
         return Samples(self.inputs[chosen], self.labels[chosen], self.arrives[chosen])
 
-    def joined(self, other: Samples) -> Samples:
-        """These, then the other ones."""
+    def join(self, other: Samples) -> Samples:
+        """These samples followed by the other ones."""
         return Samples(
             np.concatenate((self.inputs, other.inputs)),
             np.concatenate((self.labels, other.labels)),
@@ -40,7 +41,7 @@ class Samples:
         )
 
     def at_most(self, per_class: int, draw: np.random.Generator) -> Samples:
-        """Up to so many of every class, drawn at random."""
+        """At most `per_class` samples of every class, drawn at random."""
         kept = [
             draw.permutation(np.flatnonzero(self.labels == label))[:per_class]
             for label in np.unique(self.labels)
@@ -48,7 +49,7 @@ class Samples:
         return self.rows(np.sort(np.concatenate(kept)) if kept else np.empty(0, np.intp))
 
     def share(self, part: float, draw: np.random.Generator) -> Samples:
-        """That part of every class, at least one of each, drawn at random."""
+        """A fraction of every class, at least one sample of each, drawn at random."""
         kept = []
         for label in np.unique(self.labels):
             rows = draw.permutation(np.flatnonzero(self.labels == label))
@@ -58,22 +59,38 @@ class Samples:
 
 @dataclass(frozen=True, eq=False)
 class WindowData:
-    """What one retraining learns from and is judged on."""
+    """What one retraining is trained and evaluated on."""
 
     new: Samples
     """The window's own samples."""
     replay: Samples
-    """Kept from earlier windows, a bounded number of every class."""
+    """Samples of earlier windows, a bounded number per class."""
     held_out: Samples
-    """Of all classes seen so far; never trained on."""
+    """Samples of all classes seen so far; never trained on."""
     new_classes: frozenset[int]
 
     @property
     def training(self) -> Samples:
-        """Everything that is learned from."""
-        return self.new.joined(self.replay)
+        """All training samples."""
+        return self.new.join(self.replay)
 
     @property
     def held_out_new(self) -> Samples:
         """Held-out samples of the window's new classes."""
         return self.held_out.rows(np.isin(self.held_out.labels, list(self.new_classes)))
+
+
+class Stream(IntEnum):
+    """Purposes of random numbers. Changing a value changes every result that depends on it."""
+
+    SAMPLES_LIMITED = 1
+    ORDER_OF_CLASSES = 2
+    MEMORY = 3
+    MADE_UP_PICTURES = 4
+    EPOCH = 5
+    ESTIMATION = 6
+
+
+def random_stream(seed: int, stream: Stream, *more: int) -> np.random.Generator:
+    """The generator of this seed and purpose; `more` distinguishes parts, such as epochs."""
+    return np.random.default_rng((seed, stream.value, *more))

@@ -1,4 +1,4 @@
-"""Models on torch: everything but the network, so that an entry of the zoo is a few lines."""
+"""Base classes of the built-in models: everything but the network."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ import torch
 from torch import Tensor, nn
 
 from migrator.core.errors import InputError
-from migrator.learn.captured import CapturedSteps
-from migrator.learn.captured_answers import CapturedAnswers, halve
+from migrator.learn.cuda_graphs import CapturedAnswers, CapturedSteps, convert_to_bf16
 from migrator.learn.model import Inputs, Labels, Modality, Scores
-from migrator.learn.weights import Moments, Note, Saved, damaged, read_weights, write_weights
+from migrator.learn.weights import Moments, Saved, SavedState, damaged, read_weights, write_weights
 
 _CUDA: Any = torch.cuda
 _MOMENTS = {"step", "exp_avg", "exp_avg_sq"}
-"""What AdamW remembers of every weight."""
+"""AdamW's state of every weight."""
 _WEIGHT_DECAY = 0.01
-_LONGEST_GRADIENT = 1.0
+_MAX_GRADIENT_NORM = 1.0
 
 
 class TorchModel(ABC):
-    """A classifier around a network. Mixed precision (bf16) on CUDA, single precision on a CPU."""
+    """A classifier with a torch network. Mixed precision (bf16) on CUDA, float32 on a CPU."""
 
     name: ClassVar[str]
     summary: ClassVar[str]
     modality: Modality
     learning_rate: float
     head: ClassVar[str] = "classifier"
-    """Names of the tensors that depend on the number of classes begin with this."""
+    """Name prefix of the tensors that depend on the number of classes."""
 
     def __init__(self, network: nn.Module, classes: int, seed: int) -> None:
         self.network, self.classes, self.seed = network, classes, seed
@@ -41,7 +40,7 @@ class TorchModel(ABC):
         self.weights = f"random, seed {seed}"
         self.steps = 0
         self.seen = np.zeros(classes, dtype=bool)
-        """Classes trained on so far: only these are answered, and only these are told apart."""
+        """Classes trained on so far; the others get a score of minus infinity."""
         self._optimiser: torch.optim.AdamW | None = None
         self._captured: CapturedSteps | None = None
         self._answers: CapturedAnswers | None = None
@@ -49,23 +48,23 @@ class TorchModel(ABC):
 
     @abstractmethod
     def logits(self, inputs: Tensor) -> Tensor:
-        """Scores of a batch that is on the device already; differentiable."""
+        """Scores of a batch that is already on the device; differentiable."""
 
     @abstractmethod
     def example(self, batch: int) -> Inputs:
-        """A batch of inputs of the size it is meant for."""
+        """A batch of inputs of the model's own size."""
 
     @classmethod
     @abstractmethod
     def build(cls, classes: int, seed: int) -> Self:
         """A new model with random weights from the seed."""
 
-    def varied(self, inputs: Tensor) -> Tensor:
-        """What is trained on in place of these inputs; random numbers may be drawn."""
+    def augmented(self, inputs: Tensor) -> Tensor:
+        """The inputs to train on instead of these; may draw random numbers."""
         return inputs
 
     def to(self, device: str) -> None:
-        """Move to "cpu" or "cuda"; a training begun elsewhere is forgotten."""
+        """Move to "cpu" or "cuda"; the state of a training is dropped."""
         self.device = torch.device(device)
         self.network.to(self.device)
         self._unseen = self._unseen.to(self.device)
@@ -73,37 +72,37 @@ class TorchModel(ABC):
 
     @property
     def kept_bytes(self) -> int:
-        """About what a checkpoint of its training takes: every weight and its two moments."""
+        """Approximate size of a training checkpoint: every weight and its two moments."""
         return 3 * sum(each.numel() * each.element_size() for each in self.network.parameters())
 
     def infer(self, inputs: Inputs) -> Scores:
         """One row of scores per input."""
         self.network.eval()
         with self._within_memory(), torch.inference_mode(), self._precision():
-            said: Scores = self._answered(inputs).float().cpu().numpy()
+            output: Scores = self._infer(inputs).float().cpu().numpy()
         if self.seen.any():
-            said[:, ~self.seen] = -np.inf
-        return said
+            output[:, ~self.seen] = -np.inf
+        return output
 
     def begin_serving(self, batch: int) -> None:
-        """Answer batches of up to so many as fast as it can; on a GPU it learns no more then.
+        """Optimise for inference of batches of up to `batch`; on a GPU it cannot be trained then.
 
-        Weights in bf16 and answers captured as CUDA graphs, which is how profiles measure it.
+        Converts weights to bf16 and captures inference as CUDA graphs, as when profiling.
         """
         if self.device.type != "cuda":
             return
         self.network.eval()
         self.network.requires_grad_(False)
-        halve(self.network)
-        example = self._there(self.example(1))
+        convert_to_bf16(self.network)
+        example = self._on_device(self.example(1))
         with self._within_memory(), torch.inference_mode(False), torch.no_grad():
             try:
                 self._answers = CapturedAnswers(self.logits, example, batch)
             except RuntimeError:
-                self._answers = None  # a network that asks the host answers as it is
+                self._answers = None  # a network that depends on the host runs without graphs
 
     def take_over(self, other: Self) -> bool:
-        """Answer with another one's weights, in the same memory; False: be replaced instead."""
+        """Copy another model's weights into the same memory; False: it must be replaced instead."""
         if self._answers is None:
             return False
         theirs = other.network.state_dict()
@@ -115,97 +114,97 @@ class TorchModel(ABC):
         return True
 
     def train_step(self, inputs: Inputs, labels: Labels, lr: float) -> float:
-        """One step of AdamW on the batch; the same steps from the same weights give the same."""
+        """One deterministic step of AdamW on the batch; the loss."""
         self.network.train()
-        optimiser = self._optimiser or self._begun()
+        optimiser = self._optimiser or self._new_optimiser()
         for group in optimiser.param_groups:
             _set_rate(group, lr)
         self.seen[labels] = True
         self._unseen.copy_(torch.from_numpy(~self.seen))
         wanted = torch.from_numpy(labels).to(self.device)
         seed = self.seed * 1_000_003 + self.steps
-        with self._within_memory(), _drawing_from(seed, self.device):
-            batch = self.varied(self._there(inputs))
+        with self._within_memory(), _seeded(seed, self.device):
+            batch = self.augmented(self._on_device(inputs))
             if self._captured is None:
-                loss = self._learned(batch, wanted)
+                loss = self._step(batch, wanted)
             else:
-                loss = self._captured.run(self._learned, batch, wanted)
+                loss = self._captured.run(self._step, batch, wanted)
         self.steps += 1
         return float(loss)
 
     def save(self, path: Path, *, training: bool = False) -> None:
-        """Write the weights as safetensors; with `training` the optimiser's moments too."""
+        """Write the weights as safetensors, with `training` also the optimiser's moments."""
         moments: Moments = {}
         if training and self._optimiser is not None:
             moments = self._optimiser.state_dict()["state"]
         seen = tuple(int(each) for each in np.flatnonzero(self.seen))
-        note = Note(self.steps, seen, self.weights)
+        note = SavedState(self.steps, seen, self.weights)
         write_weights(self.network.state_dict(), moments, note, path)
 
     def load(self, path: Path) -> None:
-        """Go on from what `save` wrote; of a file made elsewhere or for other classes, begin."""
+        """Load what `save` wrote. The training state only if all weights fit."""
         saved = read_weights(path)
         moments = self._fitting_moments(saved, path)
-        left = self._taken(saved, path)
+        left = self._take_weights(saved, path)
         if saved.note is None or left:
             return
         self.steps, self.weights = saved.note.steps, saved.note.weights
         if moments:
-            self._restore(self._begun(), moments)
+            self._restore(self._new_optimiser(), moments)
 
     def begin_with(self, path: Path) -> None:
-        """Only the weights of a file or a folder of safetensors; a head that does not fit stays."""
-        self._taken(read_weights(path), path)
+        """Load only the weights of a file or folder; a head that does not fit stays random."""
+        self._take_weights(read_weights(path), path)
 
     def end_training(self) -> None:
-        """Forget what only a training needs: moments, gradients, captured steps."""
+        """Free what only training needs: moments, gradients, captured steps."""
         self._optimiser = self._captured = None
         self.network.zero_grad(set_to_none=True)
 
     def __getstate__(self) -> dict[str, Any]:
-        """For copies: the optimiser is not copied, so a copy begins its training anew."""
+        """The state without optimiser and graphs, so that a copy starts its training afresh."""
         return {**self.__dict__, "_optimiser": None, "_captured": None, "_answers": None}
 
-    def unfitting(self, names: list[str]) -> str:
-        """What to do about weights of which these tensors do not fit, in words."""
+    def mismatch(self, names: list[str]) -> str:
+        """The message about weights of which these tensors do not fit."""
         return (
             f"its weights do not fit {type(self).__name__} ({len(names)} tensors, such as "
             f"{names[0]}, are missing or of another shape); name a file of this model"
         )
 
-    def _taken(self, saved: Saved, path: Path) -> list[str]:
-        """Begin with these weights; the names in the head that did not fit."""
-        left = self._fitted(saved.tensors, path)
+    def _take_weights(self, saved: Saved, path: Path) -> list[str]:
+        """Load these weights; the names of the head's tensors that did not fit."""
+        left = self._copy_fitting(saved.tensors, path)
         self._optimiser = self._captured = None
         self.steps = 0
         self.weights = f"loaded from {path.name}" + (", head random" if left else "")
-        # classes of another head are other classes; who wrote elsewhere does not say
+        # another head has other classes, and files from elsewhere do not list theirs
         seen = () if saved.note is None or left else saved.note.seen
         self.seen[:] = np.isin(np.arange(self.classes), seen)
         return left
 
-    def _fitted(self, tensors: Mapping[str, Tensor], path: Path) -> list[str]:
-        """Take over the tensors; the names in the head that did not fit."""
+    def _copy_fitting(self, tensors: Mapping[str, Tensor], path: Path) -> list[str]:
+        """Copy the tensors that fit; the names of the head's tensors that did not."""
         own = self.network.state_dict()
         prefix = getattr(self.network, "base_model_prefix", "")
         if prefix and not any(name in own for name in tensors):
             tensors = {f"{prefix}.{name}": each for name, each in tensors.items()}
         left = [k for k in own if k not in tensors or tensors[k].shape != own[k].shape]
         taken = [k for k in own if k not in left]
-        # counters of batches are in no file made elsewhere, and nothing depends on them
+        # batch counters are missing in files from elsewhere and have no effect
         wrong = [k for k in left if not k.startswith(self.head) and "num_batches" not in k]
         if wrong:
-            raise InputError(f"{path}: {self.unfitting(wrong)}")
+            raise InputError(f"{path}: {self.mismatch(wrong)}")
         if any(tensors[k].is_floating_point() != own[k].is_floating_point() for k in taken):
             raise damaged(path)
         self.network.load_state_dict({k: tensors[k] for k in taken}, strict=False)
         return [k for k in left if k.startswith(self.head)]
 
-    def _begun(self) -> torch.optim.AdamW:
+    def _new_optimiser(self) -> torch.optim.AdamW:
         on_gpu = self.device.type == "cuda"
         self._optimiser = torch.optim.AdamW(
             self.network.parameters(),
-            # a tensor, so that a captured step reads the rate of the moment
+            # a tensor, so that a captured step reads the current rate
             lr=torch.zeros((), device=self.device) if on_gpu else 0.0,
             weight_decay=_WEIGHT_DECAY,
             fused=True,
@@ -215,7 +214,7 @@ class TorchModel(ABC):
         return self._optimiser
 
     def _fitting_moments(self, saved: Saved, path: Path) -> Moments:
-        """The moments of a training, if each belongs to a weight beside it in the file."""
+        """The moments in the file; InputError unless each belongs to a weight in the same file."""
         names = [name for name, _ in self.network.named_parameters()]
         for index, named in saved.moments.items():
             weight = saved.tensors.get(names[index]) if 0 <= index < len(names) else None
@@ -228,34 +227,34 @@ class TorchModel(ABC):
     def _restore(self, optimiser: torch.optim.AdamW, moments: Moments) -> None:
         weights = list(self.network.parameters())
         state = {
-            index: {name: _placed(each, weights[index]) for name, each in named.items()}
+            index: {name: _in_layout_of(each, weights[index]) for name, each in named.items()}
             for index, named in moments.items()
         }
         groups = optimiser.state_dict()["param_groups"]
         optimiser.load_state_dict({"state": state, "param_groups": groups})
 
-    def _learned(self, batch: Tensor, wanted: Tensor) -> Tensor:
-        """A step on what is on the device already; the loss."""
+    def _step(self, batch: Tensor, wanted: Tensor) -> Tensor:
+        """A training step on a batch that is already on the device; the loss."""
         assert self._optimiser is not None
         self._optimiser.zero_grad(set_to_none=True)
         with self._precision():
-            said = self.logits(batch)
-        # what is still to come must not be learned to be wrong
-        said = said.float().masked_fill(self._unseen, -1e9)
-        loss = nn.functional.cross_entropy(said, wanted)
+            output = self.logits(batch)
+        # classes that have not arrived yet must not be trained against
+        output = output.float().masked_fill(self._unseen, -1e9)
+        loss = nn.functional.cross_entropy(output, wanted)
         torch.autograd.backward(loss)
-        nn.utils.clip_grad_norm_(self.network.parameters(), _LONGEST_GRADIENT)
+        nn.utils.clip_grad_norm_(self.network.parameters(), _MAX_GRADIENT_NORM)
         self._optimiser.step()
         return loss.detach()
 
-    def _answered(self, inputs: Inputs) -> Tensor:
+    def _infer(self, inputs: Inputs) -> Tensor:
         if self._answers is not None:
             given = torch.from_numpy(np.ascontiguousarray(inputs))
             if self._answers.takes(given):
                 return self._answers.answer(given)
-        return self.logits(self._there(inputs))
+        return self.logits(self._on_device(inputs))
 
-    def _there(self, inputs: Inputs) -> Tensor:
+    def _on_device(self, inputs: Inputs) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(inputs)).to(self.device, non_blocking=True)
 
     @contextmanager
@@ -264,13 +263,13 @@ class TorchModel(ABC):
             yield
         except torch.OutOfMemoryError as error:
             raise InputError(
-                f"{type(self).__name__} does not fit the memory of {self.device}; give a smaller "
-                "batch or a larger instance"
+                f"{type(self).__name__} does not fit into the memory of {self.device}; use a "
+                "smaller batch or a larger instance"
             ) from error
 
     def _precision(self) -> torch.autocast:
         on_gpu = self.device.type == "cuda"
-        # weights cast for one replay of a graph must not be taken for those of the next
+        # weights cast for one replay of a graph must not be reused in the next
         return torch.autocast(self.device.type, torch.bfloat16, on_gpu, cache_enabled=False)
 
 
@@ -282,8 +281,8 @@ def _set_rate(group: dict[str, Any], lr: float) -> None:
 
 
 @contextmanager
-def _drawing_from(seed: int, device: torch.device) -> Iterator[None]:
-    """Random numbers of this seed inside; outside nobody notices, on the GPU neither."""
+def _seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Use random numbers of this seed; the generators' states are restored afterwards."""
     with ExitStack() as kept:
         if device.type == "cuda":
             kept.callback(_CUDA.set_rng_state, _CUDA.get_rng_state(device), device)
@@ -294,15 +293,117 @@ def _drawing_from(seed: int, device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
-def initialised_from(seed: int) -> Iterator[None]:
-    """Random weights of this seed inside; outside nobody notices."""
+def seeded_weights(seed: int) -> Iterator[None]:
+    """Initialise weights from this seed; the generator's state is restored afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # this alone: torch.manual_seed seeds GPUs too
         yield
 
 
-def _placed(moment: Tensor, weight: Tensor) -> Tensor:
-    """In the order of memory of its weight, which a fused optimiser relies on."""
+def _in_layout_of(moment: Tensor, weight: Tensor) -> Tensor:
+    """The moment in the memory layout of its weight, as the fused optimiser requires."""
     alike = moment.shape == weight.shape
     like = torch.empty_like(weight) if alike else moment.to(weight.device)
     return like.copy_(moment)
+
+
+_MEAN, _SPREAD = (123.7, 116.3, 103.5), (58.4, 57.1, 57.4)
+"""Mean and standard deviation of ImageNet's pixels, as published weights expect."""
+_SMALLEST = 2
+"""The smallest side that can be shifted by a pixel."""
+_SHIFT = 1 / 8
+"""The largest shift of a training image, relative to its side."""
+
+
+class ImageModel(TorchModel):
+    """An image classifier that resizes and normalises square images to side `pixels`."""
+
+    modality = Modality.IMAGES
+    own_pixels: ClassVar[int] = 224
+    least_pixels: ClassVar[int] = 32
+
+    def __init__(self, network: nn.Module, classes: int, seed: int, pixels: int) -> None:
+        super().__init__(network, classes, seed)
+        self.pixels = pixels
+        self._mean = torch.tensor(_MEAN).view(1, 3, 1, 1)
+        self._spread = torch.tensor(_SPREAD).view(1, 3, 1, 1)
+
+    @classmethod
+    @abstractmethod
+    def network_of(cls, classes: int) -> nn.Module:
+        """A newly initialised network; the same for images of any size."""
+
+    @classmethod
+    def build(cls, classes: int, seed: int, pixels: int | None = None) -> Self:
+        """A new model; smaller images train faster."""
+        side = cls.side_of(pixels)
+        with seeded_weights(seed):
+            return cls(cls.network_of(classes), classes, seed, side)
+
+    @classmethod
+    def side_of(cls, pixels: int | None) -> int:
+        """The requested side; InputError if the network cannot read such images."""
+        side = cls.own_pixels if pixels is None else pixels
+        if not cls.least_pixels <= side <= 1024:
+            raise InputError(
+                f"pixels: {cls.name} cannot read images of side {side}; give {cls.least_pixels} "
+                "to 1024"
+            )
+        return side
+
+    def to(self, device: str) -> None:
+        """Move to "cpu" or "cuda"."""
+        super().to(device)
+        self._mean, self._spread = self._mean.to(device), self._spread.to(device)
+        network: Any = self.network
+        network.to(memory_format=self.memory_format)
+
+    @property
+    def memory_format(self) -> torch.memory_format:
+        """Channels last on a GPU, where convolutions then need no copies in another layout."""
+        return torch.channels_last if self.device.type == "cuda" else torch.contiguous_format
+
+    def logits(self, inputs: Tensor) -> Tensor:
+        """Scores of uint8 images of any square size."""
+        return self.image_logits(self._normalised(inputs))
+
+    def image_logits(self, images: Tensor) -> Tensor:
+        """Scores of normalised images of the network's size."""
+        output: Tensor = self.network(images)
+        return output
+
+    def augmented(self, inputs: Tensor) -> Tensor:
+        """The images shifted a little, half of them mirrored."""
+        _require_images(inputs)
+        mirrored = torch.rand(len(inputs), device="cpu").to(inputs.device) < 0.5
+        inputs = torch.where(mirrored[:, None, None, None], inputs.flip(-1), inputs)
+        side = inputs.shape[-1]
+        most = max(1, int(side * _SHIFT))
+        down, right = (int(torch.randint(2 * most + 1, ())) for _ in range(2))
+        wide = nn.functional.pad(inputs.float(), (most,) * 4, mode="reflect")
+        return wide[..., down : down + side, right : right + side]
+
+    def example(self, batch: int) -> Inputs:
+        """Random pixels."""
+        size = (batch, 3, self.pixels, self.pixels)
+        return np.random.default_rng(0).integers(0, 256, size, dtype=np.uint8)
+
+    def _normalised(self, inputs: Tensor) -> Tensor:
+        _require_images(inputs)
+        images = inputs.float()
+        if images.shape[-1] != self.pixels:
+            images = nn.functional.interpolate(
+                images, size=(self.pixels, self.pixels), mode="bilinear", antialias=True
+            )
+        seen = (images - self._mean) / self._spread
+        return seen.contiguous(memory_format=self.memory_format)
+
+
+def _require_images(inputs: Tensor) -> None:
+    """Refuse images that would silently be stretched or treated as grey."""
+    square = inputs.ndim == 4 and inputs.shape[1] == 3 and inputs.shape[2] == inputs.shape[3]
+    if not square or inputs.shape[2] < _SMALLEST:
+        raise InputError(
+            f"inputs: images are (n, 3, side, side) with sides of at least {_SMALLEST}, these are "
+            f"{tuple(inputs.shape)}; crop them, or give grey ones three equal channels"
+        )

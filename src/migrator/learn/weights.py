@@ -1,6 +1,7 @@
-"""Tensors in safetensors files: written whole or not at all, read with one sentence for a fault.
+"""Weights in safetensors files: written atomically, read with one InputError for any fault.
 
-A file of ours carries a note of where its model stood, and amid a training the optimiser's moments.
+A file that MIGRator wrote also holds the model's training state, and during a training the
+optimiser's moments.
 """
 
 from __future__ import annotations
@@ -16,39 +17,41 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from migrator.core.errors import InputError
-from migrator.learn.atomic import written_whole
+from migrator.io.atomic import write_atomically
 
-_NOTE = "migrator"
+_METADATA_KEY = "migrator"
 _MOMENT = "training."
-"""Before the names of the optimiser's tensors in a file that a training can go on from."""
+"""Prefix of the optimiser's tensors in a file from which a training can resume."""
 
 Moments = dict[int, dict[str, Tensor]]
-"""Of an optimiser, by the number of the weight they belong to."""
+"""The optimiser's tensors by the index of their weight."""
 
 
 @dataclass(frozen=True)
-class Note:
-    """Where a model stood when it was saved."""
+class SavedState:
+    """Training state of a saved model."""
 
     steps: int
     seen: tuple[int, ...]
     """Classes trained on."""
     weights: str
-    """Where the weights had come from, in words."""
+    """The origin of the weights, in words."""
 
 
 @dataclass(frozen=True, eq=False)
 class Saved:
-    """What a file of weights holds."""
+    """The contents of a weights file."""
 
     tensors: dict[str, Tensor]
     moments: Moments
-    note: Note | None
-    """None: somebody else wrote it."""
+    note: SavedState | None
+    """None: not written by MIGRator."""
 
 
-def write_weights(tensors: Mapping[str, Tensor], moments: Moments, note: Note, path: Path) -> None:
-    """Write all of it into one file."""
+def write_weights(
+    tensors: Mapping[str, Tensor], moments: Moments, note: SavedState, path: Path
+) -> None:
+    """Write tensors, moments and training state into one file."""
     named = {
         f"{_MOMENT}{index}.{name}": each
         for index, values in moments.items()
@@ -56,9 +59,9 @@ def write_weights(tensors: Mapping[str, Tensor], moments: Moments, note: Note, p
     }
     every = {**tensors, **named}
     plain = {name: each.detach().cpu().contiguous().clone() for name, each in every.items()}
-    with written_whole(path) as unfinished:
+    with write_atomically(path) as unfinished:
         try:
-            save_file(plain, unfinished, {_NOTE: json.dumps(asdict(note))})
+            save_file(plain, unfinished, {_METADATA_KEY: json.dumps(asdict(note))})
         except SafetensorError as error:
             raise OSError(str(error)) from error
 
@@ -67,7 +70,7 @@ def read_weights(path: Path) -> Saved:
     """Everything in a file, or in all safetensors files of a folder."""
     tensors, about = _read(path)
     try:
-        note = _note(json.loads(about[_NOTE])) if _NOTE in about else None
+        note = _saved_state(json.loads(about[_METADATA_KEY])) if _METADATA_KEY in about else None
         moments: Moments = {}
         for key in [each for each in tensors if each.startswith(_MOMENT)]:
             index, _, name = key.removeprefix(_MOMENT).partition(".")
@@ -78,17 +81,19 @@ def read_weights(path: Path) -> Saved:
 
 
 def damaged(path: Path) -> InputError:
-    """One sentence for a file that is not what it should be."""
-    return InputError(f"{path}: is damaged or no safetensors file; copy it again or name another")
+    """The error for a file that cannot be read as weights."""
+    return InputError(
+        f"{path}: damaged or not a safetensors file; copy it again or name another file"
+    )
 
 
-def _note(said: Any) -> Note:
-    steps, seen, weights = said["steps"], said["seen"], said["weights"]
+def _saved_state(raw: Any) -> SavedState:
+    steps, seen, weights = raw["steps"], raw["seen"], raw["weights"]
     if type(steps) is not int or not 0 <= steps < 2**53 or type(weights) is not str:
-        raise ValueError("note")
+        raise ValueError("state")
     if type(seen) is not list or not all(type(each) is int and each >= 0 for each in seen):
         raise ValueError("seen")
-    return Note(steps, tuple(seen), weights)
+    return SavedState(steps, tuple(seen), weights)
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -107,8 +112,8 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
                 tensors.update({name: opened.get_tensor(name) for name in names})
         except FileNotFoundError:
             raise InputError(
-                f"{each}: there is no such file; save the model's weights there as safetensors, "
-                "or leave --weights out to begin at random"
+                f"{each}: no such file; save the model's weights there as safetensors, "
+                "or leave --weights out to start from random weights"
             ) from None
         except (OSError, SafetensorError, RuntimeError, ValueError, KeyError) as error:
             raise damaged(each) from error

@@ -1,1 +1,1 @@
-"""The live system: the daemon and what it keeps, starts and writes down."""
+"""The live system: the daemon and its services, files and processes."""

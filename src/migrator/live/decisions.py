@@ -1,6 +1,4 @@
-"""Every decision of a daemon on its way to the hands: told in one log line with its reason, timed
-and counted. It decides nothing.
-"""
+"""Logs, times and counts every instruction with its reason. It decides nothing."""
 
 from __future__ import annotations
 
@@ -27,10 +25,10 @@ from migrator.control.events import (
     Warm,
     WorkerLost,
 )
+from migrator.control.observation import Decision
+from migrator.control.window_clock import WindowClock
 from migrator.core.share import Holding, bare
-from migrator.live.tallies import DONE, FAILED, HIDDEN, STOPPED, TAKEN, VISIBLE, Tallies
-from migrator.live.window_clock import WindowClock
-from migrator.policies.policy import Decision
+from migrator.live.instruments import DONE, FAILED, HIDDEN, STOPPED, VISIBLE, Instruments
 
 _log = logging.getLogger(__name__)
 
@@ -63,37 +61,35 @@ REASONS = (
     *("create", "destroy", "lost", "trained", "training", "late"),
     *("drained", "other"),
 )
-"""Kinds of reasons to plan; those in the middle are the executor's."""
+"""Kinds of reasons to plan; those in the middle come from the executor."""
 _FIRST = "the board is split evenly until the first plan"
 _LAST = "the daemon stops and frees what it made"
 
 
 class Decisions:
-    """What is done, and because of what."""
+    """The instructions of a daemon and their reasons."""
 
-    def __init__(self, tallies: Tallies, clock: WindowClock, planned_by: str) -> None:
+    def __init__(self, instruments: Instruments, clock: WindowClock, planned_by: str) -> None:
         """`planned_by`: the policy's name."""
-        self._tallies, self._clock, self._planned_by = tallies, clock, planned_by
+        self._instruments, self._clock, self._planned_by = instruments, clock, planned_by
         self._because, self._asked_because = _FIRST, ""
         self._kinds: dict[str, str] = {}
         self._begun_s: dict[tuple[str, Holding], float] = {}
         self._tenants: dict[Holding, str] = {}
         self._troubles: dict[Holding, str] = {}
+        for each in REASONS:
+            instruments.asked.labels(each)
 
     def asked(self, reason: str) -> None:
-        """A plan was asked for."""
+        """Count a request for a plan."""
         self._asked_because = reason
-        self._tallies.asked[self._kind(reason)] += 1
+        self._instruments.asked.labels(self._kind(reason)).inc()
         self._kinds.clear()
 
     def taken(self, decision: Decision, seconds: float) -> None:
-        """A plan is followed from now on."""
-        plan, tallies = decision.plan, self._tallies
-        tallies.plans[TAKEN] += 1
-        tallies.plan_s.add(seconds)
-        tallies.taken_s = self._clock.now_s()
-        tallies.gap = plan.gap if plan else None
-        tallies.expected = plan.goodput if plan else None
+        """Record that a plan takes effect."""
+        plan = decision.plan
+        self._instruments.plan_s.observe(seconds)
         self._because = (
             f"the plan taken in slot {self._clock.slot} of window {self._clock.number}, asked for "
             f"because {self._asked_because}"
@@ -114,18 +110,18 @@ class Decisions:
         )
 
     def leaving(self) -> None:
-        """From now on everything is freed."""
+        """Record that everything is being freed."""
         self._because = _LAST
 
     def told(self, instruction: Instruction) -> None:
-        """The hands are told to do it."""
+        """Record an instruction given to the actuator."""
         if isinstance(instruction, Replan):
             self._kinds[instruction.reason] = instruction.about
-            return  # it is told where the policy is asked
+            return  # it is logged where the policy is asked
         step, holding = _STEPS[type(instruction)], bare(instruction.instance)
         self._begun_s[step, holding] = self._clock.now_s()
         if step == "stop" and self._begun_s.pop(("warm", holding), None) is not None:
-            self._tallies.steps["warm", STOPPED] += 1
+            self._instruments.steps.labels("warm", STOPPED).inc()
         tenant = getattr(instruction, "tenant", None) or self._tenants.get(holding, "")
         if isinstance(instruction, Warm):
             self._tenants[holding] = tenant
@@ -142,10 +138,10 @@ class Decisions:
         )
 
     def heard(self, event: Event) -> None:
-        """What became of it."""
+        """Record the outcome of an instruction."""
         holding, why = bare(event.instance), getattr(event, "why", "")
-        if isinstance(event, WorkerLost):
-            self._tallies.losses[self._tenants.get(holding, "")] += 1
+        if isinstance(event, WorkerLost) and holding in self._tenants:
+            self._instruments.losses.labels(self._tenants[holding]).inc()
         if isinstance(event, TrainingEnded):
             self._trained(event, holding)
         elif (end := _ENDS.get(type(event))) is not None:
@@ -158,36 +154,35 @@ class Decisions:
             self._troubles.pop(holding, None)
 
     def measured(self, tenant: str, parts_s: Mapping[str, float], late_s: float) -> None:
-        """What a new worker took in its parts, and how much of it the plan had to wait for."""
+        """Record the parts of the time a new worker took, and how long the plan waited for it."""
         for part in ("load", "context", "copy", "first"):
             if (seconds := parts_s.get(f"{part}_s")) is not None:
-                self._tallies.parts[part].add(seconds)
+                self._instruments.parts.labels(part).observe(seconds)
         took_s = parts_s["create_s"] + parts_s["warm_s"]
-        spent = self._tallies.overhead_s
         for seen, seconds in ((HIDDEN, max(0.0, took_s - late_s)), (VISIBLE, late_s)):
-            spent[tenant, seen] = spent.get((tenant, seen), 0.0) + seconds
+            self._instruments.overhead_s.labels(tenant, seen).inc(seconds)
 
     def swapped(self, seconds: float | None) -> None:
-        """A worker serves other weights; None: it could not and keeps those it had."""
-        self._tallies.steps["swap", FAILED if seconds is None else DONE] += 1
+        """Record that a worker serves other weights; None: it failed and keeps the old ones."""
+        self._instruments.steps.labels("swap", FAILED if seconds is None else DONE).inc()
         if seconds is not None:
-            self._tallies.parts["swap"].add(seconds)
+            self._instruments.parts.labels("swap").observe(seconds)
 
     def _trained(self, event: TrainingEnded, holding: Holding) -> None:
         began_s = self._begun_s.pop(("train", holding), None)
-        self._tallies.steps["train", DONE if event.ok else FAILED] += 1
+        self._instruments.steps.labels("train", DONE if event.ok else FAILED).inc()
         if not event.ok:
-            self._tallies.retrainings[event.tenant, FAILED] += 1
+            self._instruments.retrainings.labels(event.tenant, FAILED).inc()
         elif began_s is not None:
-            self._tallies.training_s.add(self._clock.now_s() - began_s)
+            self._instruments.training_s.observe(self._clock.now_s() - began_s)
 
     def _ended(self, step: str, outcome: str, holding: Holding) -> None:
         began_s = self._begun_s.pop((step, holding), None)
         if began_s is None:
-            return  # nobody asked for it: a worker that served was lost, an instance removed
-        self._tallies.steps[step, outcome] += 1
+            return  # it was not requested: a serving worker was lost, or an instance removed
+        self._instruments.steps.labels(step, outcome).inc()
         if outcome == DONE:
-            self._tallies.parts[step].add(self._clock.now_s() - began_s)
+            self._instruments.parts.labels(step).observe(self._clock.now_s() - began_s)
 
     def _kind(self, reason: str) -> str:
         kind = _KINDS.get(reason) or self._kinds.get(reason, "")

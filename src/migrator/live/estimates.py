@@ -1,5 +1,5 @@
 """The retrainings of a window: planned from the labels that are not learned yet, and estimated
-before that window begins."""
+before the window begins."""
 
 from __future__ import annotations
 
@@ -8,66 +8,69 @@ import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
+from migrator.control.tenant_state import FEWEST_LABELS, TenantState, TrainingRoom
+from migrator.control.window_clock import WindowClock
 from migrator.core.catalogue import Board
-from migrator.live.hands import Hands
+from migrator.live.actuator import Actuator
 from migrator.live.labels import Labels
 from migrator.live.learning import Learning, enough
-from migrator.live.tenant_run import FEWEST_LABELS, TenantRun, TrainingRoom
-from migrator.live.window_clock import WindowClock
 
 _AHEAD, _MOST_AHEAD_S = 0.35, 30.0
-"""So much of a window before its end the next retraining is estimated, and not sooner."""
+"""Share of a window before its end at which the next retraining is estimated, and its maximum in
+seconds."""
 _MARGIN_S, _MARGIN = 1.0, 0.25
-"""An estimate on an instance ends this long before the window does, or this part of its time if
-that is less: the next plan may destroy the instance, and CUDA takes a moment to release it."""
+"""An estimate on an instance ends this many seconds before the window does, or this share of the
+remaining time if that is less. The next plan may destroy the instance, and CUDA takes a moment to
+release it."""
 
 _log = logging.getLogger(__name__)
 
 
 class Estimates:
-    """Retrainings and their estimates, once in every window for every tenant."""
+    """Retrainings and their estimates, once per window and tenant."""
 
     def __init__(
         self,
-        tenants: Mapping[str, TenantRun],
+        tenants: Mapping[str, TenantState],
         clock: WindowClock,
         labels: Labels,
         learning: Learning,
-        hands: Hands | None,
+        hands: Actuator | None,
         board: Callable[[], Board],
     ) -> None:
-        """`hands`: who knows the tenants' instances; None: estimates are made on the host.
+        """`hands`: gives the instances of tenants; None: estimates run on the host.
 
-        `board`: as far as it is ours to divide, which changes.
+        `board`: returns the part of the board that we may divide, which changes.
         """
         self._tenants, self._clock, self._labels = tenants, clock, labels
         self._learning, self._hands, self._board = learning, hands, board
         self._made: int | None = None
 
     def begin_window(self) -> None:
-        """A window begins: plan what every tenant can learn in it."""
+        """Plan what every tenant can learn in the window that begins."""
         for tenant in self._tenants.values():
             last = self._labels.counts(tenant.name, self._clock.number - 1)
-            # a few late labels, perhaps of a version that is gone, say nothing about the model
+            # a few late labels, perhaps of an old version, say nothing about the model
             right = 1 - last.wrong / last.judged if last.judged >= FEWEST_LABELS else None
             self.begin(tenant, right)
 
     def end_window(self, *, paused: bool) -> None:
-        """A window is over; while paused no retraining could be made."""
+        """End a window. While paused no retraining could run, so none counts as missed."""
         for tenant in self._tenants.values():
             if not paused:
                 tenant.end_window()
 
-    def begin(self, tenant: TenantRun, accuracy: float | None) -> None:
-        """Plan what one tenant can learn in this window; `accuracy`: by its last labels."""
+    def begin(self, tenant: TenantState, accuracy: float | None) -> None:
+        """Plan what one tenant can learn in this window. `accuracy`: by its last labels."""
         number = self._clock.number
-        # no window from now on is learned, whatever a version of another machine's windows says
+        # no window from this one on is learned, whatever a version of another machine's windows
+        # says
         tenant.since = min(tenant.since, number)
         labelled = self._labels.kept(tenant.name, tenant.since, number)
         tenant.begin(number, labelled, accuracy, self._room())
 
     def due(self) -> Iterator[Coroutine[Any, Any, None]]:
-        """Those that are to be made now; late is better than never."""
+        """Yield the estimates that are due. A late estimate is better than none."""
         clock = self._clock
         ahead_s = min(_MOST_AHEAD_S, _AHEAD * clock.window_s)
         if self._made == clock.number or clock.into_s < clock.window_s - ahead_s:
@@ -99,6 +102,6 @@ class Estimates:
             )
 
     def _beside(self, tenant: str) -> Mapping[str, str] | None:
-        """An instance of the tenant for its estimate, which takes seconds."""
+        """The environment of an instance of the tenant for its estimate, which takes seconds."""
         serving = self._hands.workers_of(tenant) if self._hands is not None else []
         return serving[0].assignment.environment if serving else None

@@ -1,4 +1,4 @@
-"""How far forecasts were off: slot by slot what a plan expected beside what came."""
+"""Forecast errors: the requests that a plan expected in each slot against those received."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from migrator.control.window_clock import WindowClock
 from migrator.core.problem import Problem
-from migrator.live.window_clock import WindowClock
 
 
 class ForecastError:
-    """Errors of the mean over a plan's scenarios; tenants that no plan foretold have none."""
+    """Errors of the mean over a plan's scenarios. Tenants without a forecast have none."""
 
     def __init__(self, clock: WindowClock) -> None:
         self._clock = clock
@@ -21,29 +21,30 @@ class ForecastError:
         self._first = 0
         self._window: dict[str, tuple[float, float]] = {}
         self.absolute: dict[str, float] = {}
-        """Requests, of all slots so far."""
+        """Sum of absolute errors over all slots, in requests."""
         self.slots: Counter[str] = Counter()
         self.received: dict[str, float] = {}
-        """In those slots."""
+        """Requests received in those slots."""
         self.last: dict[str, float] = {}
-        """Of the last window: absolute errors over requests; absent where none came."""
+        """Absolute errors divided by requests in the last window; absent if there were no
+        requests."""
 
     def foretold(self, problem: Problem) -> None:
-        """What a plan expects from its first slot to the window's end."""
+        """Set the forecast of a plan, from its first slot to the window's end."""
         self._ahead = {
             each.name: np.asarray(each.received, float).mean(axis=0) for each in problem.tenants
         }
         self._first = self._clock.slots - problem.slots
 
     def slot(self, came: Mapping[str, float]) -> None:
-        """A slot has just ended, and so many came in it."""
+        """Compare a slot that has just ended with the forecast. `came`: its requests by tenant."""
         at = round(self._clock.into_s / self._clock.slot_s) - 1 - self._first
         for tenant, ahead in self._ahead.items():
             if tenant in came and 0 <= at < len(ahead):
                 self._add(tenant, abs(float(ahead[at]) - came[tenant]), came[tenant])
 
     def end_window(self) -> None:
-        """The window is over: nothing is foretold until the next plan."""
+        """End the window. There is no forecast until the next plan."""
         self.last = {
             tenant: error / received
             for tenant, (error, received) in self._window.items()

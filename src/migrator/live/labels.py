@@ -1,15 +1,18 @@
-"""Labels that clients send back: durable before they are acknowledged, read by retrainings.
+"""Labels sent by clients, in a SQLite file: durable before they are acknowledged.
 
-The daemon adds them. A thread of its own writes whatever has come since its last commit in one
-go, so that neither requests nor other labels wait for the disk one by one. Labels that no
-retraining has learned yet are never deleted: beyond a limit new ones are refused. Learned labels
-are trimmed to a few windows and a number of every class.
+A thread commits all labels that arrived since its last commit at once, so that requests and other
+labels do not wait for separate disk writes. Labels that no retraining has learned are never
+deleted: beyond a limit new ones are refused. Learned labels are trimmed to a few windows and a
+number per class. Arrays are stored as bytes with their type and shape; nothing is unpickled.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import logging
+import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,51 +21,275 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from migrator.core.errors import InputError, NotWrittenError
-from migrator.io.database import AGAIN_S, opened, opened_as_is, told, transaction
-from migrator.live.label_rows import (
-    LAYOUT,
-    LabelCounts,
-    LearnedBefore,
-    SampleRow,
-    inserted,
-    is_kept,
-    kept_by_window,
-    nothing_known,
-    sample_row,
-    trim,
+from migrator.io.database import (
+    AGAIN_S,
+    Layout,
+    opened,
+    opened_as_is,
+    rebuilt,
+    table,
+    told,
+    transaction,
 )
 
+PRETRAINED = -1
+"""Window number of pre-training samples."""
+
+HELD_OUT, TRAINED = -1.0, 2.0
+"""Lots of samples that are always held out, or always trained on."""
+
+_SAMPLE = (
+    "sample",
+    (
+        "id INTEGER PRIMARY KEY",
+        "tenant TEXT",
+        "request TEXT",
+        "window INTEGER",
+        "label INTEGER",
+        "predicted INTEGER",
+        "lot REAL",
+        "dtype TEXT",
+        "shape TEXT",
+        "inputs BLOB",
+    ),
+    "UNIQUE (tenant, request)",
+)
+_BY_CLASS = "CREATE INDEX by_class ON sample (tenant, label, window)"
+_TALLY = (
+    "tally",
+    ("tenant TEXT", "window INTEGER", "labelled INTEGER", "judged INTEGER", "wrong INTEGER"),
+    "PRIMARY KEY (tenant, window)",
+)
+
+LAYOUT = Layout(
+    holds="labels",
+    application_id=0x4D494C41,
+    version=2,
+    statements=(table(*_SAMPLE), _BY_CLASS, table(*_TALLY)),
+    upgrades={1: (*rebuilt(*_SAMPLE), _BY_CLASS, *rebuilt(*_TALLY))},
+)
+
+LearnedBefore = Callable[[str], int | None]
+"""Maps a tenant to the first window whose labels a retraining may still have to learn.
+
+None: unknown, so no label of the tenant is trimmed or refused.
+"""
+
+_KINDS = "biuf"
+"""Numeric kinds of numpy arrays."""
+_LONGEST_ID = 200
+_CLASSES = 2**31
+
+
+@dataclass(frozen=True)
+class LabelCounts:
+    """Counts of a tenant's labels in a window; a request counts once."""
+
+    labelled: int = 0
+    judged: int = 0
+    """Labels whose answer is known as well."""
+    wrong: int = 0
+    """Judged labels whose answer was wrong."""
+
+    @property
+    def accuracy(self) -> float | None:
+        """The share of judged answers that were correct; None if none is judged."""
+        return 1 - self.wrong / self.judged if self.judged else None
+
+
+@dataclass(frozen=True)
+class SampleRow:
+    """One labelled sample as stored."""
+
+    tenant: str
+    request: str
+    window: int
+    label: int
+    predicted: int | None
+    lot: float
+    dtype: str
+    shape: str
+    inputs: bytes
+
+
+def nothing_known(_tenant: str) -> None:
+    """A `LearnedBefore` that knows nothing."""
+
+
+def sample_row(
+    tenant: str,
+    window: int,
+    inputs: NDArray[Any],
+    label: int,
+    predicted: int | None,
+    request_id: str,
+) -> SampleRow:
+    """The row of a sample; InputError if it cannot be stored."""
+    if inputs.dtype.kind not in _KINDS or not inputs.size:
+        raise InputError(
+            f"label of {tenant}: its inputs are not numbers ({inputs.dtype}, {inputs.size} "
+            "elements); send the array of the request"
+        )
+    if not 0 <= label < _CLASSES or not _is_id(request_id):
+        raise InputError(
+            f"label of {tenant}: give a class from 0 on and the request's id, 1 to {_LONGEST_ID} "
+            "printable characters"
+        )
+    plain = np.ascontiguousarray(inputs, inputs.dtype.newbyteorder("<"))
+    content = plain.tobytes()
+    return SampleRow(
+        tenant,
+        request_id,
+        window,
+        label,
+        predicted,
+        lot_of(content),
+        plain.dtype.str,
+        json.dumps(inputs.shape),
+        content,
+    )
+
+
+def _is_id(text: str) -> bool:
+    return 0 < len(text) <= _LONGEST_ID and text.isprintable()
+
+
+def lot_of(inputs: bytes) -> float:
+    """A number from 0 to 1 derived from the inputs alone. Samples below the held-out share are
+    never trained on.
+
+    It does not depend on the request: otherwise an input sent twice could be both learned and
+    judged.
+    """
+    digest = hashlib.blake2b(inputs, digest_size=4).digest()
+    return int.from_bytes(digest, "little") / 2**32
+
+
+def inserted(connection: sqlite3.Connection, row: SampleRow) -> bool:
+    """Insert a sample and count it; False if the request already has a label."""
+    cursor = connection.execute(
+        "INSERT OR IGNORE INTO sample (tenant, request, window, label, predicted, lot, dtype, "
+        "shape, inputs) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            row.tenant,
+            row.request,
+            row.window,
+            row.label,
+            row.predicted,
+            row.lot,
+            row.dtype,
+            row.shape,
+            row.inputs,
+        ),
+    )
+    if not cursor.rowcount:
+        return False
+    judged = row.predicted is not None
+    connection.execute(
+        "INSERT INTO tally VALUES (?, ?, 1, ?, ?) ON CONFLICT DO UPDATE SET "
+        "labelled = labelled + 1, judged = judged + excluded.judged, "
+        "wrong = wrong + excluded.wrong",
+        (row.tenant, row.window, judged, judged and row.predicted != row.label),
+    )
+    return True
+
+
+def arrays(rows: Iterable[tuple[str, str, bytes]]) -> NDArray[Any]:
+    """Stack the inputs of rows with the same type and shape; ValueError if one is incomplete."""
+    found = [
+        np.frombuffer(inputs, np.dtype(dtype)).reshape(json.loads(shape))
+        for dtype, shape, inputs in rows
+    ]
+    return np.stack(found)
+
+
+def is_kept(connection: sqlite3.Connection, row: SampleRow) -> bool:
+    """Whether a sample of the same request is stored."""
+    query = "SELECT 1 FROM sample WHERE tenant = ? AND request = ?"
+    return connection.execute(query, (row.tenant, row.request)).fetchone() is not None
+
+
+def trim(
+    connection: sqlite3.Connection,
+    tenant: str,
+    *,
+    learned_before: int,
+    windows: int,
+    per_class: int,
+    most_bytes: int,
+) -> None:
+    """Delete samples of windows before `learned_before`; later windows are kept entirely.
+
+    Of the learned samples, the last windows and the newest samples of every class are kept, up to
+    the byte limit. The limit is divided equally among the classes, so that a rare class keeps
+    samples.
+    """
+    where = "FROM sample WHERE tenant = :tenant AND window < :learned_before"
+    values = {"tenant": tenant, "learned_before": learned_before}
+    (classes,) = connection.execute(f"SELECT count(DISTINCT label) {where}", values).fetchone()
+    last = connection.execute("SELECT max(window) FROM sample WHERE tenant = ?", (tenant,))
+    connection.execute(
+        "DELETE FROM sample WHERE id IN (SELECT id FROM (SELECT id, window, "
+        "row_number() OVER newest AS number, sum(length(inputs)) OVER newest AS bytes "
+        f"{where} WINDOW newest AS (PARTITION BY label ORDER BY window DESC, id DESC)) "
+        "WHERE (window <= :old AND number > :per_class) OR bytes > :bytes)",
+        values
+        | {
+            "old": (last.fetchone()[0] or 0) - windows,
+            "per_class": per_class,
+            "bytes": most_bytes // max(1, classes),
+        },
+    )
+
+
+def kept_by_window(
+    connection: sqlite3.Connection, tenant: str | None = None
+) -> dict[str, dict[int, tuple[int, int]]]:
+    """Stored rows and bytes of inputs by tenant and window; `tenant` None: of all tenants."""
+    found = connection.execute(
+        "SELECT tenant, window, count(*), sum(length(inputs)) FROM sample "
+        "WHERE tenant = coalesce(?, tenant) GROUP BY tenant, window",
+        (tenant,),
+    )
+    kept: dict[str, dict[int, tuple[int, int]]] = {} if tenant is None else {tenant: {}}
+    for name, window, rows, size in found:
+        kept.setdefault(name, {})[window] = (rows, size)
+    return kept
+
+
 WINDOWS_KEPT = 3
-"""All learned samples of the last windows stay, within the bytes."""
+"""Number of windows whose learned samples are all kept, up to the byte limit."""
 PER_CLASS_KEPT = 400
-"""Learned samples of every class, from before those windows."""
+"""Learned samples kept per class from before those windows."""
 BYTES_KEPT = 2**30
-"""Learned inputs of a tenant."""
+"""Limit for the learned inputs of a tenant, in bytes."""
 UNLEARNED_BYTES, UNLEARNED_ROWS = 2**30, 500_000
-"""Inputs and labels of a tenant that no retraining has learned yet; beyond them it is refused."""
+"""Limits for a tenant's inputs and labels that no retraining has learned. Beyond them new labels
+are refused."""
 _MOST_AT_ONCE = 512
 _TRIM_EVERY = 4096
-"""Added samples of a tenant between two looks at how much there is."""
+"""Samples added for a tenant between two trims."""
 
 
 _log = logging.getLogger(__name__)
 
 
 class NotKeptError(InputError):
-    """The label was not kept: the disk is full, or too many labels are unlearned."""
+    """The label was not stored: the disk is full, or too many labels are not learned yet."""
 
 
 @dataclass(frozen=True)
-class _Wish:
-    """A row to write and who waits for it."""
+class _Write:
+    """A row to write and the future of its caller."""
 
     row: SampleRow
     done: asyncio.Future[bool]
     shared: bool = False
-    """Whether it came from what daemons share, and is there already."""
+    """Whether it came from the shared store."""
 
 
 class Labels:
@@ -80,9 +307,8 @@ class Labels:
         learned_before: LearnedBefore = nothing_known,
         share: Callable[[Sequence[SampleRow]], None] | None = None,
     ) -> None:
-        """`share`: keeps new rows where other daemons find them, before anybody is told that they
-        are kept; what it raises is why they are not. `learned_before` is called in the writer's
-        thread."""
+        """`share` writes new rows to the shared store before they are acknowledged; if it raises,
+        they are refused. `share` and `learned_before` are called in the writer thread."""
         self.path, self._share = path, share
         self._learned_before = learned_before
         self._unlearned_limits = (unlearned_rows, unlearned_bytes)
@@ -92,18 +318,18 @@ class Labels:
             "most_bytes": bytes_kept,
         }
         self.damaged: Path | None = None
-        """Where a damaged file was kept aside when this one was opened."""
+        """The copy of a damaged file that was found when this one was opened."""
         self._writable, self._again_s = True, 0.0
         try:
             self._connection, self.damaged = opened(path, LAYOUT, "FULL")
         except NotWrittenError as error:
-            _log.warning("labels are refused until there is room: %s", error)
+            _log.warning("labels are refused until the disk has room: %s", error)
             self._connection, self._writable = opened_as_is(path, LAYOUT), False
         self._counts = self._counted()
         with told(path, LAYOUT):
             self._rows = kept_by_window(self._connection)
         self._added: dict[str, int] = {}
-        self._wishes: SimpleQueue[_Wish | None] = SimpleQueue()
+        self._queue: SimpleQueue[_Write | None] = SimpleQueue()
         self._closed = False
         self._thread = Thread(target=self._write_all, name="labels", daemon=True)
         self._thread.start()
@@ -117,45 +343,45 @@ class Labels:
         predicted: int | None,
         request_id: str,
     ) -> bool:
-        """Keep one sample (without a batch's first axis); on the disk when this returns.
+        """Store one sample (without the batch axis); it is on disk when this returns.
 
-        False: this request has its label already, and that one stays. InputError where it is no
-        sample that could be kept, NotKeptError where the file takes none now.
+        Returns False if the request already has a label, which is kept. Raises InputError for an
+        invalid sample and NotKeptError if labels cannot be stored at present.
         """
         row = sample_row(tenant, window, inputs, label, predicted, request_id)
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         if self._closed:
             raise NotKeptError(f"{self.path}: labels are closed; start the daemon again")
-        self._wishes.put(_Wish(row, done))
-        # a client that hangs up does not take its label back
+        self._queue.put(_Write(row, done))
+        # the label is stored even if the client disconnects
         return await asyncio.shield(done)
 
     async def bring(self, rows: Iterable[SampleRow]) -> int:
-        """Keep what other daemons have shared; how many of them were new here."""
+        """Store labels of other daemons. Returns the number of new ones."""
         loop = asyncio.get_running_loop()
-        wishes = [_Wish(row, loop.create_future(), shared=True) for row in rows]
-        for each in wishes:
-            self._wishes.put(each)
-        return sum(await asyncio.gather(*(each.done for each in wishes)))
+        writes = [_Write(row, loop.create_future(), shared=True) for row in rows]
+        for each in writes:
+            self._queue.put(each)
+        return sum(await asyncio.gather(*(each.done for each in writes)))
 
     def counts(self, tenant: str, window: int) -> LabelCounts:
-        """Labels of a tenant in a window so far."""
+        """Counts of a tenant's labels in a window so far."""
         return self._counts.get((tenant, window), LabelCounts())
 
     def kept(self, tenant: str, first: int, before: int) -> int:
-        """Labels of the windows from `first` to `before` - 1 that are in the file."""
-        windows = tuple(self._rows.get(tenant, {}).items())  # the writer's thread adds to it
+        """Number of stored labels of the windows from `first` to `before` - 1."""
+        windows = tuple(self._rows.get(tenant, {}).items())  # the writer thread adds to it
         return sum(rows for window, (rows, _) in windows if first <= window < before)
 
     @property
     def last_window(self) -> int:
-        """The last window that has a label, also of those that were trimmed; -1: there is none."""
+        """The last window that has a label, including trimmed ones; -1 if there is none."""
         return max((window for _, window in tuple(self._counts)), default=-1)
 
     async def close(self) -> None:
-        """Write what is still waiting and end."""
+        """Write the queued labels and stop the writer."""
         self._closed = True
-        self._wishes.put(None)
+        self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
         self._connection.close()
 
@@ -167,52 +393,52 @@ class Labels:
         return {(tenant, window): LabelCounts(*counts) for tenant, window, *counts in rows}
 
     def _write_all(self) -> None:
-        while (first := self._wishes.get()) is not None:
-            wishes, last = self._taken(first)
-            _tell(wishes, self._outcome(wishes))
+        while (first := self._queue.get()) is not None:
+            writes, last = self._taken(first)
+            _tell(writes, self._outcome(writes))
             if last:
                 return
 
-    def _outcome(self, wishes: Sequence[_Wish]) -> list[bool | NotKeptError]:
-        """Which were new, or why one was not kept; whatever happens, the next ones are tried."""
+    def _outcome(self, writes: Sequence[_Write]) -> list[bool | NotKeptError]:
+        """Whether each was new, or the error; never raises."""
         try:
-            return self._written(wishes)
+            return self._written(writes)
         except InputError as error:
-            return [NotKeptError(str(error))] * len(wishes)
+            return [NotKeptError(str(error))] * len(writes)
         except Exception as error:
-            _log.exception("labels could not be kept")
+            _log.exception("labels could not be stored")
             why = NotKeptError(
-                f"{self.path}: labels could not be kept ({type(error).__name__}: {error}); see "
+                f"{self.path}: labels could not be stored ({type(error).__name__}: {error}); see "
                 "the daemon's log"
             )
-            return [why] * len(wishes)
+            return [why] * len(writes)
 
-    def _taken(self, first: _Wish) -> tuple[list[_Wish], bool]:
-        """Everything that waits by now, and whether it is the last."""
-        wishes = [first]
-        while len(wishes) < _MOST_AT_ONCE:
+    def _taken(self, first: _Write) -> tuple[list[_Write], bool]:
+        """All queued writes, and whether they are the last."""
+        writes = [first]
+        while len(writes) < _MOST_AT_ONCE:
             try:
-                wish = self._wishes.get_nowait()
+                write = self._queue.get_nowait()
             except Empty:
-                return wishes, False
-            if wish is None:
-                return wishes, True
-            wishes.append(wish)
-        return wishes, False
+                return writes, False
+            if write is None:
+                return writes, True
+            writes.append(write)
+        return writes, False
 
-    def _written(self, wishes: Sequence[_Wish]) -> list[bool | NotKeptError]:
-        """One commit for all of them; which were new.
+    def _written(self, writes: Sequence[_Write]) -> list[bool | NotKeptError]:
+        """Commit all writes at once. Returns which were new.
 
-        Trimmed before anything is added: what this transaction adds stays.
+        Trimming comes first, so that rows added in this transaction are kept.
         """
         if not self._writable:
             self._reopen()
-        tenants = {each.row.tenant for each in wishes}
+        tenants = {each.row.tenant for each in writes}
         with told(self.path, LAYOUT), transaction(self._connection):
             trimmed = self._trim(tenants)
             space = {tenant: self._space(tenant) for tenant in tenants}
-            came = [self._insert(each, space) for each in wishes]
-            new = [e for e, added in zip(wishes, came, strict=True) if added is True]
+            came = [self._insert(each, space) for each in writes]
+            new = [e for e, added in zip(writes, came, strict=True) if added is True]
             own = [each.row for each in new if not each.shared]
             if self._share is not None and own:
                 self._share(own)
@@ -235,13 +461,13 @@ class Labels:
         with told(self.path, LAYOUT):
             self._rows = kept_by_window(self._connection)
 
-    def _insert(self, wish: _Wish, space: dict[str, tuple[int, int]]) -> bool | NotKeptError:
-        """What another daemon has acknowledged is never refused."""
-        row, size = wish.row, len(wish.row.inputs)
+    def _insert(self, write: _Write, space: dict[str, tuple[int, int]]) -> bool | NotKeptError:
+        """Insert a row. A label that another daemon has acknowledged is never refused."""
+        row, size = write.row, len(write.row.inputs)
         rows, left = space[row.tenant]
-        if not wish.shared and (rows < 1 or left < size) and not is_kept(self._connection, row):
+        if not write.shared and (rows < 1 or left < size) and not is_kept(self._connection, row):
             return NotKeptError(
-                f"{row.tenant} has as many labels that no retraining has learned as are kept; "
+                f"{row.tenant} has reached the limit of labels that no retraining has learned; "
                 "send it again after the next retraining, see `migrator status`"
             )
         new = inserted(self._connection, row)
@@ -250,7 +476,7 @@ class Labels:
         return new
 
     def _trim(self, tenants: Iterable[str]) -> dict[str, dict[int, tuple[int, int]]]:
-        """Trim where enough was added since the last time; what is left of those tenants."""
+        """Trim tenants with enough added samples. Returns what is left of them."""
         left: dict[str, dict[int, tuple[int, int]]] = {}
         for tenant in tenants:
             learned_before = self._learned_before(tenant)
@@ -261,7 +487,7 @@ class Labels:
         return left
 
     def _space(self, tenant: str) -> tuple[int, int]:
-        """Rows and bytes that may be added to what is not learned."""
+        """Rows and bytes that may still be added to the labels that are not learned."""
         rows, size = self._unlearned_limits
         learned_before = self._learned_before(tenant)
         if learned_before is not None:
@@ -285,18 +511,18 @@ class Labels:
             )
 
 
-def _tell(wishes: Sequence[_Wish], came: Sequence[bool | NotKeptError]) -> None:
-    """Answer everybody at once, in the loop they wait in."""
+def _tell(writes: Sequence[_Write], came: Sequence[bool | NotKeptError]) -> None:
+    """Resolve the futures in their event loop."""
 
     def answer() -> None:
-        for wish, outcome in zip(wishes, came, strict=True):
-            if wish.done.done():
+        for write, outcome in zip(writes, came, strict=True):
+            if write.done.done():
                 continue
             if isinstance(outcome, NotKeptError):
-                wish.done.set_exception(outcome)
+                write.done.set_exception(outcome)
             else:
-                wish.done.set_result(outcome)
+                write.done.set_result(outcome)
 
-    loop = wishes[0].done.get_loop()
+    loop = writes[0].done.get_loop()
     if not loop.is_closed():
         loop.call_soon_threadsafe(answer)

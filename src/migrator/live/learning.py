@@ -1,7 +1,8 @@
-"""What the tenants' models learn while they serve: first versions, estimates, retrainings, swaps.
+"""The models of all tenants: first versions, estimates, retrainings, and the rollout of new
+versions to the workers and the shared store.
 
-The training itself happens in processes of their own (`trainings`); here is decided what they
-learn from, and a new version takes over only once it is on disk.
+The training itself runs in separate processes (`training`). A new version is used only once it is
+on disk.
 """
 
 from __future__ import annotations
@@ -9,122 +10,177 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
 
-from migrator.core.catalogue import Board
+from migrator.control.tenant_state import FEWEST_LABELS, Phase, TenantState
 from migrator.core.errors import InputError, MigratorError
 from migrator.core.instance import Instance, Kind, Task
 from migrator.core.share import Holding, sms_of
-from migrator.learn.estimation import Estimate
-from migrator.learn.retraining import Settings
-from migrator.live.tenant_run import FEWEST_LABELS, Phase, TenantRun
-from migrator.live.training_job import (
+from migrator.learn.estimation import AccuracyEstimate
+from migrator.learn.retraining import RetrainingSettings
+from migrator.live.context import Context
+from migrator.live.recording import Recorder
+from migrator.live.shared_store import NotOwnerError, SharedStore
+from migrator.live.training import (
     JobKind,
     TrainingEmptyError,
     TrainingJob,
     TrainingLostError,
     TrainingResult,
 )
-from migrator.live.trainings import Trainings
-from migrator.live.versions import Version, Versions
-from migrator.serve.assignment import ModelSpec
+from migrator.live.versions import Version
+from migrator.serve.workers.pool import ServingWorker
 
 PRETRAIN_TRIES = 3
-"""A pre-training whose process is lost goes on from its checkpoints, so often."""
+"""Attempts of a pre-training. After a lost process the next one continues from its checkpoints."""
 LEAST_LIMIT_S, SLOWEST = 120.0, 10.0
-"""A training that takes longer, and so many times what was planned, hangs and is ended."""
+"""A training that exceeds both these seconds and this multiple of its planned time is ended as
+hung."""
 ESTIMATE_LIMIT_S = 300.0
-TAKE_OVER_LIMIT_S = 120.0
-"""A swap, or a shared store, that takes longer must not hold up the next retraining."""
+ROLL_OUT_LIMIT_S = 120.0
+"""Seconds after which a slow swap or shared store does not delay the next retraining any more."""
 
 _log = logging.getLogger(__name__)
 
-Told = Callable[[str, TrainingResult, Version | None], None]
-Adopted = Callable[[str, Version], Awaitable[None]]
-WholeGpu = Callable[[], AbstractAsyncContextManager[Mapping[str, str] | None]]
-"""The GPU for oneself for a while: its environment, None where trainings run on the host."""
 
+class Rollout:
+    """Brings versions to the workers and the shared store. Failures are recorded, not raised."""
 
-@dataclass(frozen=True)
-class Where:
-    """What trainings need to know of the machine."""
+    def __init__(self, context: Context, recorder: Recorder) -> None:
+        self._context, self._recorder = context, recorder
+        self._shared = context.serving.shared
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._unclaimed: set[str] = set()
+        """Tenants served here that the shared store does not know yet."""
 
-    folder: Path
-    labels: Path
-    board: Board
-    device: str
-    emulated: bool
-    """Trainings take as long as the profile says, not as long as this machine needs."""
+    async def roll_out(self, version: Version) -> None:
+        """Swap all workers of the tenant to a version and share it."""
+        await self._swap_all(version)
+        await self.share(version.tenant)
+
+    async def share(self, tenant: str, *, claim: bool = False) -> bool:
+        """Put the serving version into the shared store; False if a claim failed.
+
+        `claim`: this daemon has just begun to serve the tenant, whichever daemon served it before.
+        A claim that fails is repeated with the next version.
+        """
+        async with self._locks[tenant]:
+            run = self._context.tenants.get(tenant)  # None: it was removed meanwhile
+            if self._shared is None or run is None:
+                return True
+            if claim:
+                self._unclaimed.add(tenant)
+            try:
+                await self._keep(self._shared, run)
+            except Exception as error:  # stores raise errors of many libraries
+                if isinstance(error, NotOwnerError):
+                    self._unclaimed.discard(tenant)  # another daemon claimed it later
+                number = run.version.number if run.version else 0
+                words = f"{tenant}: version {number} is not in the shared store: {error}"
+                _log.warning("%s", words)
+                self._recorder.event("model", words, tenant=tenant)
+                return tenant not in self._unclaimed
+            return True
+
+    async def _keep(self, shared: SharedStore, run: TenantState) -> None:
+        """Share the version. A version that another daemon has shared meanwhile serves first."""
+        versions, claim = self._context.versions_of(run.name), run.name in self._unclaimed
+        if run.version is None and claim:
+            found = await asyncio.to_thread(shared.versions.bring, versions)
+            await self._serve_shared(run, None, found)
+        while (version := run.version) is not None:
+            keep = shared.versions.keep
+            newer = await asyncio.to_thread(keep, version, versions, claim=claim)
+            if newer is None:
+                self._unclaimed.discard(run.name)
+                return
+            await self._serve_shared(run, version, newer)
+
+    async def _serve_shared(
+        self, run: TenantState, before: Version | None, version: Version | None
+    ) -> None:
+        """Serve a version of another daemon, unless a retraining has ended here meanwhile."""
+        if version is None or run.version != before:
+            return
+        run.goes_on_from(version)
+        run.estimate = None
+        words = "shared by the daemon that served it before"
+        self._recorder.begin_version(run.name, version, words)
+        await self._swap_all(version)
+
+    async def _swap_all(self, version: Version) -> None:
+        # concurrently: a worker that hangs must not delay the others
+        workers = self._context.workers_of(version.tenant)
+        await asyncio.gather(*(self._swap(each, version) for each in workers))
+
+    async def _swap(self, worker: ServingWorker, version: Version) -> None:
+        tenant = version.tenant
+        try:
+            seconds = await worker.swap(version.weights, version.number)
+        except MigratorError as error:
+            self._recorder.decisions.swapped(None)
+            words = f"{tenant}: {worker.name} keeps its model: {error}"
+        else:
+            self._recorder.decisions.swapped(seconds)
+            words = f"{tenant}: version {version.number} in {1e3 * seconds:.0f} ms"
+        self._recorder.event("swap", words, tenant=tenant, worker=worker.name)
 
 
 class Learning:
     """The models of all tenants, version by version."""
 
-    def __init__(
-        self,
-        where: Where,
-        tenants: Mapping[str, TenantRun],
-        specs: Mapping[str, ModelSpec],
-        trainings: Trainings,
-        adopted: Adopted,
-        told: Told,
-    ) -> None:
-        self._where, self._tenants, self._specs = where, tenants, specs
-        self._trainings, self._adopted, self._told = trainings, adopted, told
-        self.versions = {name: Versions(where.folder / "models", name) for name in tenants}
-        self._estimates: dict[str, Estimate] = {}
-        self._changing = {name: asyncio.Lock() for name in tenants}
-        """One model takes over at a time."""
-        self._taking: set[asyncio.Task[None]] = set()
+    def __init__(self, context: Context, rollout: Rollout, recorder: Recorder) -> None:
+        self._context, self._rollout, self._recorder = context, rollout, recorder
+        self._tenants, self._trainings = context.tenants, context.resources.trainings
+        self._board = context.serving.live.scenario.board
+        self._estimates: dict[str, AccuracyEstimate] = {}
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """One lock per tenant, so that versions change one after the other."""
+        self._rolling_out: set[asyncio.Task[None]] = set()
 
-    async def first_versions(self, whole: WholeGpu) -> None:
-        """Something to serve with: the last good version, given weights, or a pre-training.
+    async def prepare_all(self) -> None:
+        """Give every tenant a first version: its last good one, given weights, or a pre-training.
 
-        `whole`: the GPU to pre-train on, asked for only where somebody needs it.
+        Pre-trainings use the whole GPU; it is divided later.
         """
         tenants = list(self._tenants.values())
-        found = list(await asyncio.gather(*map(self._known, tenants)))
-        new = [at for at, each in enumerate(found) if each is None and tenants[at].live.benchmark]
-        if new:
-            async with whole() as environment:
-                made = [self._pretrained(tenants[at], environment) for at in new]
-                for at, first in zip(new, await asyncio.gather(*made), strict=True):
-                    found[at] = first
-        for tenant, version in zip(self._tenants.values(), found, strict=True):
+        first = await asyncio.gather(*map(self._find, tenants))
+        found = {tenant.name: each for tenant, each in zip(tenants, first, strict=True)}
+        missing = [e for e in tenants if found[e.name] is None and e.live.benchmark]
+        if missing:
+            async with self._whole_gpu() as environment:
+                made = await asyncio.gather(*(self._pretrain(e, environment) for e in missing))
+            found |= {each.tenant: each for each in made}
+        for tenant in tenants:
+            version = found[tenant.name]
             if version is not None:
                 tenant.goes_on_from(version)
 
-    async def first_version(self, tenant: TenantRun) -> None:
-        """The same for one that comes while others are served: a pre-training is on the host."""
-        self.versions_of(tenant.name)
-        found = await self._known(tenant)
+    async def prepare(self, tenant: TenantState) -> None:
+        """Give a tenant that is added later a first version; a pre-training runs on the host."""
+        found = await self._find(tenant)
         if found is None and tenant.live.benchmark:
-            found = await self._pretrained(tenant, None)
+            found = await self._pretrain(tenant, None)
         if found is not None:
             tenant.goes_on_from(found)
 
-    def versions_of(self, name: str) -> Versions:
-        """Of a tenant that is here, or about to come."""
-        self._changing.setdefault(name, asyncio.Lock())
-        return self.versions.setdefault(name, Versions(self._where.folder / "models", name))
-
     async def roll_back(self, name: str) -> Version | None:
-        """The last good version before the one that serves takes over; None: there is none.
+        """Serve the last good version before the present one; None if there is none.
 
-        A retraining that runs began from what is withdrawn: its model will not be adopted.
+        A running retraining began from the withdrawn version, so its model is not adopted.
         """
-        tenant, versions = self._tenants[name], self.versions[name]
-        async with self._changing[name]:
+        tenant, versions = self._tenants[name], self._context.versions_of(name)
+        async with self._locks[name]:
             serving = tenant.version
             if serving is None or not versions.earlier(serving.number):
                 return None
             before = await asyncio.to_thread(versions.roll_back, serving.number)
             tenant.goes_on_from(before)
             tenant.estimate = None
-            await self._adopted(name, before)
+            await self._rollout.roll_out(before)
         return before
 
     async def estimate(
@@ -134,33 +190,33 @@ class Learning:
         environment: Mapping[str, str] | None = None,
         most_samples: int | None = None,
     ) -> None:
-        """What a retraining on this window's labels would bring; kept for the next plan.
+        """Estimate the accuracy after a retraining on this window's labels, for the next plan.
 
-        `environment`: of the instance to try it on; None: on the host. `most_samples`: that the
-        retraining may train on; None: all.
+        `environment`: of the instance to use; None: the host. `most_samples`: maximum number of
+        training samples; None for all.
         """
         tenant = self._tenants[name]
         if (name, JobKind.ESTIMATE) in self._trainings.running:
-            return  # the one before still runs: what it says will do
+            return  # the earlier one is used
         try:
             job = self._job(tenant, window, "estimate", environment)
             job = replace(job, limit_s=ESTIMATE_LIMIT_S, most_samples=most_samples)
-            said = await self._trainings.estimate(job)
+            result = await self._trainings.estimate(job)
         except MigratorError as error:
             _log.warning(
-                "%s: no estimate (%s); the one before, or the usual gain, is assumed", name, error
+                "%s: no estimate (%s); the earlier one, or the usual gain, is assumed", name, error
             )
             return
-        tenant.estimate, tenant.replayed = said.estimate.accuracy, said.replayed
+        tenant.estimate, tenant.replayed = result.estimate.accuracy, result.replayed
         tenant.estimated_for = window + 1
-        self._estimates[name] = said.estimate
+        self._estimates[name] = result.estimate
 
     async def end_estimates(self, environment: Mapping[str, str]) -> None:
-        """End those on the instance with this environment, which is to be destroyed."""
+        """End estimates on the instance with this environment, which will be destroyed."""
         await self._trainings.end_estimates(environment)
 
     async def train(self, name: str, instance: Holding, environment: Mapping[str, str]) -> str:
-        """Retrain on the instance to the end; what came of it in words."""
+        """Retrain on an instance. Returns why the model was adopted or not."""
         tenant = self._tenants[name]
         job = tenant.retraining
         if job is None or job.phase is Phase.DONE:
@@ -169,47 +225,52 @@ class Learning:
         began_s = time.monotonic()
         began_from = tenant.version
 
-        def progress(part: float) -> None:
+        def set_progress(part: float) -> None:
             job.progress = part
 
         try:
             if isinstance(instance, Instance):
                 instance = replace(instance, task=Task(name, Kind.RETRAINING))
             job.on = instance
-            planned_s = job.seconds.at(sms_of(self._where.board, instance))
-            pace_s = planned_s if self._where.emulated else None
-            asked = replace(
+            planned_s = job.seconds.at(sms_of(self._board, instance))
+            pace_s = planned_s if self._context.serving.emulated else None
+            training = replace(
                 self._job(tenant, job.window - 1, "retrain", environment, pace_s),
                 limit_s=max(LEAST_LIMIT_S, SLOWEST * planned_s * job.slower),
                 most_samples=job.most_samples,
             )
-            result = await self._trainings.retrain(asked, progress)
+            result = await self._trainings.retrain(training, set_progress)
             tenant.took(planned_s, time.monotonic() - began_s)
-            async with self._changing[name]:
-                why = await self._judged(tenant, job.window, result, began_from)
+            async with self._locks[name]:
+                why = await self._adopt(tenant, job.window, result, began_from)
             job.phase = Phase.DONE
             return why
         except TrainingEmptyError as error:
             tenant.end_without_samples(job)
             return f"not retrained: {error}"
-        except Exception as error:
-            raise _as_ours(name, error) from error
+        except MigratorError:
+            raise
+        except Exception as error:  # the executor waits for an end in any case
+            _log.error("%s: unexpected error in a training", name, exc_info=error)
+            raise TrainingLostError(
+                f"{name}: {type(error).__name__}: {error}; see the daemon's log"
+            ) from error
         finally:
             if job.phase is Phase.RUNNING:
-                # a model that could not be kept was not learned either: it may be tried again
+                # a model that could not be stored was not learned either: it may be retried
                 job.phase, job.on = Phase.WAITING, None
 
-    async def _judged(
+    async def _adopt(
         self,
-        tenant: TenantRun,
+        tenant: TenantState,
         window: int,
         result: TrainingResult,
         began_from: Version | None,
     ) -> str:
-        """It takes over or not; why."""
+        """Keep the model if it was adopted. Returns why it was or not."""
         if began_from is not None and tenant.version != began_from:
             why = f"it began from version {began_from.number}, which was rolled back meanwhile"
-            self._told(tenant.name, replace(result, adopted=False, why=why), None)
+            self._recorder.retrained(tenant.name, replace(result, adopted=False, why=why), None)
             return why
         estimate = self._estimates.pop(tenant.name, None)
         if estimate is not None:
@@ -222,32 +283,33 @@ class Learning:
                 "new_classes": list(result.new_classes),
                 "slower": round(tenant.slower, 3),
             }
-            versions = self.versions[tenant.name]
+            versions = self._context.versions_of(tenant.name)
             version = await asyncio.to_thread(
                 versions.add, result.weights, result.accuracy_after, about
             )
             tenant.version, tenant.accuracy = version, result.accuracy_after
         tenant.since = window
-        # the instance is free meanwhile: large weights take seconds to reach every worker
-        taking = asyncio.create_task(self._takes_over(tenant, result, version))
-        self._taking.add(taking)
-        taking.add_done_callback(self._taking.discard)
+        # in the background: large weights take seconds, for which the instance need not wait
+        task = asyncio.create_task(self._roll_out(tenant, result, version))
+        self._rolling_out.add(task)
+        task.add_done_callback(self._rolling_out.discard)
         return result.why
 
-    async def _takes_over(
-        self, tenant: TenantRun, result: TrainingResult, version: Version | None
+    async def _roll_out(
+        self, tenant: TenantState, result: TrainingResult, version: Version | None
     ) -> None:
-        async with self._changing[tenant.name]:
+        async with self._locks[tenant.name]:
             if version is not None and tenant.version == version:
                 try:
-                    await asyncio.wait_for(self._adopted(tenant.name, version), TAKE_OVER_LIMIT_S)
+                    await asyncio.wait_for(self._rollout.roll_out(version), ROLL_OUT_LIMIT_S)
                 except TimeoutError:
-                    words = "%s: version %d did not reach every worker and store within %g s"
-                    _log.error(words, tenant.name, version.number, TAKE_OVER_LIMIT_S)
-            self._told(tenant.name, result, version)
+                    words = "%s: version %d did not reach every worker and the store within %g s"
+                    _log.error(words, tenant.name, version.number, ROLL_OUT_LIMIT_S)
+            self._recorder.retrained(tenant.name, result, version)
 
-    async def _known(self, tenant: TenantRun) -> Version | None:
-        versions = self.versions[tenant.name]
+    async def _find(self, tenant: TenantState) -> Version | None:
+        """The newest good version, or one made from the weights in the scenario."""
+        versions = self._context.versions_of(tenant.name)
         found = await asyncio.to_thread(versions.newest_good)
         if found is not None:
             return found
@@ -257,21 +319,31 @@ class Learning:
             )
         return None
 
-    async def _pretrained(
-        self, tenant: TenantRun, environment: Mapping[str, str] | None
+    @asynccontextmanager
+    async def _whole_gpu(self) -> AsyncIterator[Mapping[str, str] | None]:
+        """The environment of pre-trainings; None: on the host, as emulated GPUs do not compute."""
+        if self._context.serving.emulated:
+            yield None
+        else:
+            async with self._context.resources.gpu_thread.whole() as environment:
+                yield environment
+
+    async def _pretrain(
+        self, tenant: TenantState, environment: Mapping[str, str] | None
     ) -> Version:
-        versions = self.versions[tenant.name]
-        result = await self._first_trained(self._job(tenant, 0, "pretrain", environment))
+        versions = self._context.versions_of(tenant.name)
+        job = self._job(tenant, 0, "pretrain", environment)
+        result = await self._pretrain_with_retries(job)
         if result.weights is None:
             raise InputError(f"{tenant.name}: pre-training gave no model ({result.why})")
         if environment is not None:
-            # on a GPU it tells how long retrainings really take, data and judging counted in
-            whole_s = tenant.live.training_s(result.samples).at(self._where.board.sms)
+            # on a GPU it shows how long retrainings take, including reading data and judging
+            whole_s = tenant.live.training_s(result.samples).at(self._board.sms)
             tenant.took(whole_s, result.seconds)
         about = {"pre-trained": True, "slower": round(tenant.slower, 3)}
         return await asyncio.to_thread(versions.add, result.weights, result.accuracy_after, about)
 
-    async def _first_trained(self, job: TrainingJob) -> TrainingResult:
+    async def _pretrain_with_retries(self, job: TrainingJob) -> TrainingResult:
         for _ in range(PRETRAIN_TRIES - 1):
             try:
                 return await self._trainings.pretrain(job)
@@ -281,40 +353,32 @@ class Learning:
 
     def _job(
         self,
-        tenant: TenantRun,
+        tenant: TenantState,
         window: int,
         folder: str,
         environment: Mapping[str, str] | None = None,
         pace_s: float | None = None,
     ) -> TrainingJob:
-        live = tenant.live
+        live, serving = tenant.live, self._context.serving
         return TrainingJob(
             tenant=tenant.name,
-            model=self._specs[tenant.name],
-            folder=self._where.folder / "trainings" / tenant.name / folder,
+            model=self._context.models[tenant.name],
+            folder=serving.folder / "trainings" / tenant.name / folder,
             weights=tenant.version.weights if tenant.version else None,
-            labels=self._where.labels,
+            labels=self._context.resources.labels.path,
             window=window,
             since=min(tenant.since, window),
-            settings=Settings(epochs=live.epochs, seed=live.seed),
+            settings=RetrainingSettings(epochs=live.epochs, seed=live.seed),
             replay=live.replay,
             held_out=live.held_out,
             past=tuple(tenant.past),
             environment=environment or {},
-            device=self._where.device if environment else "cpu",
+            device=serving.device if environment else "cpu",
             pace_s=pace_s,
             benchmark=live.benchmark,
         )
 
 
-def _as_ours(tenant: str, error: Exception) -> MigratorError:
-    """Whatever went wrong, whoever waits for the training must hear that it ended."""
-    if isinstance(error, MigratorError):
-        return error
-    _log.error("%s: a training failed in a way nobody thought of", tenant, exc_info=error)
-    return TrainingLostError(f"{tenant}: {type(error).__name__}: {error}; see the daemon's log")
-
-
 def enough(labelled: int) -> bool:
-    """Whether there is anything to estimate on."""
+    """Whether there are enough labels for an estimate."""
     return labelled >= FEWEST_LABELS

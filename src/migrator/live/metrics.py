@@ -1,6 +1,6 @@
-"""What Prometheus is told of the runtime beside the router's counters, reckoned when it asks.
+"""Metrics of a daemon: the instruments, and values that are read from its state on request.
 
-docs/observability.md has every name; a test keeps it so.
+docs/observability.md lists every name; a test keeps it complete.
 """
 
 from __future__ import annotations
@@ -15,70 +15,78 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 import migrator
+from migrator.control.controller import Controller
+from migrator.control.tenant_state import Phase, TenantState
 from migrator.control.units import State, Unit
-from migrator.core.action import ActionKind, Outcome
 from migrator.core.instance import Instance
+from migrator.core.placement import Place
 from migrator.core.share import Share
-from migrator.gpu.driver import Place
-from migrator.live.change_metrics import ChangeMetrics
-from migrator.live.tenant_metrics import TenantMetrics
-from migrator.live.watched import Watched
-from migrator.serve.families import counter, gauge, info
+from migrator.live.context import Context
+from migrator.live.recording import Recorder
+from migrator.serve.http.metrics import Values, counter, gauge, info
 
-_FILES = ("journal.db", "labels.db", "records.db")
+_TENANT = ("tenant",)
 
 
-def collectors(watched: Watched) -> tuple[Collector, ...]:
-    """All of them, and what the process itself takes."""
-    of_process = ProcessCollector(registry=None)
-    return (RunMetrics(watched), TenantMetrics(watched), ChangeMetrics(watched), of_process)
+def collectors(
+    context: Context, controller: Controller, recorder: Recorder
+) -> tuple[Collector, ...]:
+    """All metrics except the router's, including those of the process."""
+    return (
+        RunMetrics(context),
+        TenantMetrics(context, recorder),
+        PlanMetrics(context, controller, recorder),
+        context.instruments.registry,
+        ProcessCollector(registry=None),
+    )
 
 
 class RunMetrics(Collector):
-    """The run itself: what it is, where it stands, what the GPU is divided into."""
+    """The run: scenario, time, instances, disk."""
 
-    def __init__(self, watched: Watched) -> None:
-        self._watched = watched
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._profiles = {
-            gpcs: each.name for gpcs, each in watched.gpu.board.plain_profiles.items()
+            gpcs: each.name for gpcs, each in context.resources.gpu.board.plain_profiles.items()
         }
 
     def collect(self) -> Iterator[Metric]:
-        """All families."""
+        """Yield all metric families."""
         yield from (self._build(), self._run())
         yield from self._time()
-        yield from (self._instances(), self._instance())
-        yield from self._disk()
-        yield self._actions()
+        yield from (self._instances(), self._instance(), self._disk())
 
     def _build(self) -> Metric:
         versions = {"version": migrator.__version__, "python": platform.python_version()}
-        return info("migrator_build", "Which MIGRator this is.", [versions])
+        return info("migrator_build", "Versions of MIGRator and Python.", [versions])
 
     def _run(self) -> Metric:
-        return info(
-            "migrator_run",
-            "What is served: scenario, policy, forecaster, driver and board.",
-            [self._watched.about],
-        )
+        serving = self._context.serving
+        scenario = serving.live.scenario
+        about = {
+            "scenario": scenario.name,
+            "policy": scenario.policy,
+            "forecaster": scenario.forecaster,
+            "driver": serving.driver,
+            "board": scenario.board.name,
+        }
+        words = "What is served: scenario, policy, forecaster, driver and board."
+        return info("migrator_run", words, [about])
 
     def _time(self) -> Iterator[Metric]:
-        clock = self._watched.clock
-        yield gauge(
-            "migrator_window", "Number of the window that runs now.", [], {(): clock.number}
-        )
-        yield gauge("migrator_slot", "Slot of the window, from 0.", [], {(): clock.slot})
-        yield gauge("migrator_slots", "Slots of a window.", [], {(): clock.slots})
-        yield gauge("migrator_window_seconds", "Length of a window.", [], {(): clock.window_s})
-        yield gauge(
+        clock = self._context.clock
+        yield _single("migrator_window", "Number of the current window.", clock.number)
+        yield _single("migrator_slot", "Current slot of the window, from 0.", clock.slot)
+        yield _single("migrator_slots", "Slots of a window.", clock.slots)
+        yield _single("migrator_window_seconds", "Length of a window.", clock.window_s)
+        yield _single(
             "migrator_paused",
             "1 while an operator has paused reconfiguration, else 0.",
-            [],
-            {(): self._watched.executor.paused},
+            self._context.executor.paused,
         )
 
     def _instances(self) -> Metric:
-        units = self._watched.executor.units
+        units = self._context.executor.units
         found = Counter((str(each.state), self._profile(each)) for each in units)
         profiles = list(self._profiles.values())
         if any(isinstance(each.instance, Share) for each in units):
@@ -95,15 +103,15 @@ class RunMetrics(Collector):
             "migrator_instance",
             "Every instance and share that exists; gpu, UUID (of the GPU), GPU_I_ID and "
             "GPU_I_PROFILE are those of dcgm-exporter.",
-            map(self._described, self._watched.executor.units),
+            map(self._labels, self._context.executor.units),
         )
 
-    def _described(self, unit: Unit) -> Mapping[str, str]:
-        gpu, holding = self._watched.gpu, unit.instance
+    def _labels(self, unit: Unit) -> Mapping[str, str]:
+        gpu, holding = self._context.resources.gpu, unit.instance
         share = f"{holding.percent:g}%" if isinstance(holding, Share) else ""
-        named = f"{unit.site}#{holding.number}" if isinstance(holding, Share) else str(unit.site)
+        name = f"{unit.site}#{holding.number}" if isinstance(holding, Share) else str(unit.site)
         return {
-            "unit": named,
+            "unit": name,
             "gpu": str(gpu.index),
             "UUID": gpu.uuid,
             "GPU_I_ID": self._number(unit),
@@ -123,43 +131,183 @@ class RunMetrics(Collector):
         if not isinstance(holding, Instance):
             return ""
         place = Place(holding.start, self._profiles[holding.gpcs])
-        return str(self._watched.numbers.get(place, ""))
+        return str(self._context.resources.gpu_thread.numbers.get(place, ""))
 
-    def _disk(self) -> Iterator[Metric]:
+    def _disk(self) -> Metric:
         values: dict[tuple[str, ...], float] = {}
         try:
-            usage = shutil.disk_usage(self._watched.folder)
+            usage = shutil.disk_usage(self._context.serving.folder)
             values = {("free",): usage.free, ("total",): usage.total}
         except OSError:
-            pass  # the folder is gone; the alert on a missing value says so
-        yield gauge(
+            pass  # the folder is gone; there is an alert on the missing value
+        return gauge(
             "migrator_state_disk_bytes",
             "The file system that models, labels and records are written to.",
             ["kind"],
             values,
         )
-        yield counter(
-            "migrator_record_failures",
-            "Times that records could not be written; service goes on, reports have a gap.",
-            [],
-            {(): self._watched.tallies.unwritten},
+
+
+class TenantMetrics(Collector):
+    """The state of every tenant."""
+
+    def __init__(self, context: Context, recorder: Recorder) -> None:
+        self._context, self._tenants = context, context.tenants
+        self._goodput, self._errors = recorder.goodput, recorder.forecast_error
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metric families."""
+        yield self._counter(
+            "migrator_goodput",
+            "Requests answered in time and correctly: those in time, times the share that this "
+            "window's labels confirm (with few labels: times the model's accuracy).",
+            {name: self._goodput.so_far(name) for name in self._tenants},
         )
-        damaged = self._watched.tallies.damaged
-        yield counter(
-            "migrator_damaged_files",
-            "Files that could not be read when the daemon started: set aside, and begun anew.",
-            ["file"],
-            {(each,): damaged[each] for each in (*_FILES, *(damaged.keys() - _FILES))},
+        yield self._accuracy()
+        yield from self._models()
+        yield from self._retrainings()
+        yield from self._serving()
+        yield from self._forecasts()
+
+    def _accuracy(self) -> Metric:
+        values: dict[tuple[str, ...], float] = {}
+        for name, each in self._tenants.items():
+            values[name, "served"] = each.accuracy
+            measured, expected = self._goodput.measured(name), _expected(each)
+            if measured is not None:
+                values[name, "measured"] = measured
+            if expected is not None:
+                values[name, "estimated"] = expected
+        return gauge(
+            "migrator_accuracy_ratio",
+            "Accuracy of a model: served is assumed by plans, measured is by the labels of this "
+            "window, estimated is expected of the next retraining.",
+            ["tenant", "source"],
+            values,
         )
 
-    def _actions(self) -> Metric:
-        return counter(
-            "migrator_actions",
-            "What operators did to the running system, by outcome: done, refused or failed.",
-            ["kind", "outcome"],
+    def _models(self) -> Iterator[Metric]:
+        numbers = {e.name: e.version.number if e.version else 0 for e in self._tenants.values()}
+        yield self._gauge(
+            "migrator_model_version",
+            "The version that serves; each adopted retraining is one more.",
+            numbers,
+        )
+        yield info(
+            "migrator_model",
+            "The model of every tenant.",
+            [
+                {"tenant": name, "model": each.live.model, "version": str(numbers[name])}
+                for name, each in self._tenants.items()
+            ],
+        )
+
+    def _retrainings(self) -> Iterator[Metric]:
+        jobs = {name: each.retraining for name, each in self._tenants.items()}
+        yield self._gauge(
+            "migrator_retraining_progress_ratio",
+            "Progress of this window's retraining, from 0 to 1; 0 if there is none.",
+            {name: job.progress if job else 0.0 for name, job in jobs.items()},
+        )
+        yield self._gauge(
+            "migrator_retraining_running",
+            "1 while a retraining runs, else 0.",
+            {name: job is not None and job.phase is Phase.RUNNING for name, job in jobs.items()},
+        )
+
+    def _serving(self) -> Iterator[Metric]:
+        prepared = self._context.resources.workers.prepared
+        yield self._gauge(
+            "migrator_workers_prepared",
+            "Worker processes with a built model that wait for an instance.",
+            {name: prepared(name) for name in self._tenants},
+        )
+        yield self._gauge(
+            "migrator_drained",
+            "1 while an operator has drained the tenant, which then takes no requests, else 0.",
+            {name: each.drained for name, each in self._tenants.items()},
+        )
+        yield self._gauge(
+            "migrator_overhead_seconds",
+            "Seconds until a new instance serves the tenant, as measured lately; plans use it.",
+            {name: each.overhead_s for name, each in self._tenants.items()},
+        )
+
+    def _forecasts(self) -> Iterator[Metric]:
+        errors = self._errors
+        yield self._counter(
+            "migrator_forecast_absolute_error",
+            "Absolute errors of forecasts in requests, summed over slots; only for policies that "
+            "plan with a forecast.",
+            errors.absolute,
+        )
+        yield self._counter(
+            "migrator_forecast_slots", "Slots that were compared with a forecast.", errors.slots
+        )
+        yield self._counter(
+            "migrator_forecast_received", "Requests received in those slots.", errors.received
+        )
+        yield self._gauge(
+            "migrator_forecast_error_ratio",
+            "Absolute forecast errors of the last window, divided by its requests.",
+            errors.last,
+        )
+
+    def _gauge(self, name: str, words: str, values: Mapping[str, float]) -> Metric:
+        return gauge(name, words, _TENANT, {(each,): value for each, value in values.items()})
+
+    def _counter(self, name: str, words: str, values: Mapping[str, float]) -> Metric:
+        return counter(name, words, _TENANT, {(each,): value for each, value in values.items()})
+
+
+class PlanMetrics(Collector):
+    """The outcomes of the controller, and the plan that is being followed."""
+
+    def __init__(self, context: Context, controller: Controller, recorder: Recorder) -> None:
+        self._clock, self._controller, self._recorder = context.clock, controller, recorder
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metric families."""
+        unused = self._controller.planning.unused
+        yield counter(
+            "migrator_plans",
+            "Plans by outcome: taken, dropped (too late for their window), lost (the policy "
+            "failed, died or took too long).",
+            ["outcome"],
             {
-                (str(kind), str(outcome)): self._watched.tallies.actions[kind, outcome]
-                for kind in ActionKind
-                for outcome in Outcome
+                ("taken",): self._recorder.plans_followed,
+                ("dropped",): unused.get("dropped", 0),
+                ("lost",): unused.get("lost", 0),
             },
         )
+        last = self._recorder.last_plan
+        plan = last.plan if last else None
+        yield _single(
+            "migrator_planner_gap_ratio",
+            "How far the best plan can be above the last one, as proven; absent if the policy "
+            "proves nothing.",
+            plan.gap if plan else None,
+        )
+        yield _single(
+            "migrator_plan_expected_goodput",
+            "Correct requests in time that the last plan expects until its window ends.",
+            plan.goodput if plan else None,
+        )
+        yield _single(
+            "migrator_plan_age_seconds",
+            "Seconds since the last plan was taken.",
+            self._clock.now_s() - last.since_s if last else None,
+        )
+
+
+def _single(name: str, words: str, value: float | None) -> Metric:
+    """A gauge without labels; None: it has no value at present."""
+    values: Values = {} if value is None else {(): value}
+    return gauge(name, words, [], values)
+
+
+def _expected(tenant: TenantState) -> float | None:
+    job = tenant.retraining
+    if job is not None and job.phase is not Phase.DONE:
+        return job.expected
+    return tenant.estimate

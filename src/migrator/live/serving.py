@@ -1,4 +1,4 @@
-"""What is served, where and how: a live scenario with the choices of whoever starts it."""
+"""A live scenario with the options it is started with."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from migrator.control.observation import Routing, Sharing, policy_named
 from migrator.core.errors import InputError
 from migrator.learn.registry import benchmark
 from migrator.live.shared_store import SharedStore
-from migrator.policies.policy import Sharing
-from migrator.policies.registry import policy
-from migrator.serve.assignment import ModelSpec
-from migrator.serve.tokens import Tokens
+from migrator.serve.http.authentication import Tokens
+from migrator.serve.http.protocol import Offered
+from migrator.serve.router.queue import Served
+from migrator.serve.workers.messages import InputKind, ModelSpec
 from migrator.workload.live import LiveScenario, LiveTenant
 
 EMULATED = "emulated"
@@ -20,26 +21,26 @@ EMULATED = "emulated"
 
 @dataclass(frozen=True)
 class Serving:
-    """How a scenario is served; InputError where it cannot be."""
+    """How a scenario is served; InputError if it cannot be."""
 
     live: LiveScenario
     state: Path
-    """Where everything lives that outlasts a process: journal, models, labels, records."""
+    """Folder of everything that outlives a process: journal, models, labels, records."""
     driver: str = EMULATED
     gpu: int = 0
     tokens: Tokens = field(default_factory=Tokens)
     windows: int | None = None
-    """Stop after so many; None: until told to."""
+    """Stop after this number of windows; None: run until stopped."""
     from_first_request: bool = False
-    """The first window begins with the first request, not at once."""
+    """The first window begins with the first request instead of immediately."""
     reader: Callable[[object], LiveScenario] | None = None
-    """An entry as scenarios have them, to a scenario of that tenant alone; None: nobody comes."""
+    """Reads one tenant entry of a scenario; None: tenants cannot be added at run time."""
     shared: SharedStore | None = None
-    """Where weights and labels outlive this machine."""
+    """Stores weights and labels outside this machine."""
     ahead: tuple[str, ...] = ()
-    """Models that tenants to come will have: imported at the start."""
+    """Models of tenants that may be added later; imported at the start."""
     windows_since_s: float | None = None
-    """When window 0 began, for several daemons that count together; None: it counts by itself."""
+    """When window 0 began, if several daemons count windows together; None: it counts alone."""
     order_key: str = ""
     """Requests that add or remove tenants must carry this key; only the agent has it."""
 
@@ -47,10 +48,9 @@ class Serving:
         scenario = self.live.scenario
         if scenario.slot_s != round(scenario.slot_s):
             raise InputError(
-                f"slot_s: {scenario.slot_s:g} s are not whole seconds, which live slots must be; "
-                "give 1 or more"
+                f"slot_s: live slots last whole seconds, not {scenario.slot_s:g} s; use 1 or more"
             )
-        chosen = policy(scenario.policy)
+        chosen = policy_named(scenario.policy)
         if chosen.sharing is Sharing.MPS and self.driver == "mig":
             raise InputError(
                 f"policy: {chosen.name} divides the GPU by percentages, which MIG does not; use "
@@ -59,34 +59,52 @@ class Serving:
 
     @property
     def emulated(self) -> bool:
-        """Whether answers and trainings take as long as profiles say, not as this machine needs."""
+        """Whether there is no GPU, and inference and training take the time given by the
+        profiles."""
         return self.driver == EMULATED
 
     @property
     def device(self) -> str:
-        """Where models compute."""
+        """The torch device of the models."""
         return "cpu" if self.emulated else "cuda"
 
     @property
     def folder(self) -> Path:
-        """Of this scenario."""
+        """The folder of this scenario."""
         return self.state / "live" / self.live.scenario.name
 
     @property
     def records(self) -> Path:
-        """What status, windows and report read."""
+        """The file that status, windows and report read."""
         return self.folder / "records.db"
 
     @property
     def models(self) -> dict[str, ModelSpec]:
-        """Every tenant's model."""
+        """The models by tenant."""
         return {each.name: model_spec(each) for each in self.live.tenants}
 
 
 def model_spec(tenant: LiveTenant) -> ModelSpec:
-    """A tenant's model as the nursery builds it."""
+    """A tenant's model, as worker processes build it."""
     classes = tenant.classes
     if classes is None:
-        assert tenant.benchmark is not None, "the scenario says one or the other"
+        assert tenant.benchmark is not None, "the scenario sets one of both"
         classes = benchmark(tenant.benchmark).classes
     return ModelSpec(tenant.model, classes, tenant.pixels, tenant.seed)
+
+
+def line_of(serving: Serving, tenant: LiveTenant) -> Served:
+    """The queue of a tenant's requests."""
+    thrifty = policy_named(serving.live.scenario.policy).routing is Routing.THRIFTY
+    service, limit = tenant.service, serving.live.live.queue_limit
+    return Served(tenant.name, service.slo_s, service.batch, limit, thrifty)
+
+
+def assumed_overhead_s(tenant: LiveTenant) -> float:
+    """Seconds until a new instance serves the tenant with a prepared worker, by its profile."""
+    return tenant.service.profile.overhead.total_s(mig=True, prepared=True)
+
+
+def offered(name: str, kind: InputKind, classes: int) -> Offered:
+    """A model as the API describes it."""
+    return Offered(name, kind.datatype, kind.shape, classes, kind.values)

@@ -1,13 +1,12 @@
-"""Files that every machine of a cluster reaches: a folder, or any address that fsspec knows.
+"""Files that every machine of a cluster can access: in a folder, or at an fsspec URL.
 
-Paths are relative to it. On a disk a file is there whole or not at all, also when two machines
-write it at once; an object store does that by itself.
+Paths are relative to it. Files on a disk are written atomically, even if two machines write the
+same one at the same time. Object stores write atomically anyway.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import threading
 import time
@@ -21,15 +20,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from migrator.core.errors import InputError, MigratorError
+from migrator.io.atomic import UNFINISHED, replace_file
 
 READ_S, MANY_S = 5.0, 300.0
-"""How long the store may take for a small file or a folder's names, and for large or many files."""
+"""Time limits in seconds: for a small file or a listing, and for large or many files."""
 AGAIN_S = 2.0
-"""A store that hangs is not asked again sooner."""
+"""Seconds before a store that hangs is called again."""
 MOST_HANGING = 16
-"""Calls that may hang at a time; until one of them returns the store is not asked again."""
+"""Maximum number of hanging calls. Until one returns, the store is not called again."""
 _AT_ONCE = 256
-_UNFINISHED = ".unfinished"
 
 _log = logging.getLogger(__name__)
 
@@ -41,14 +40,15 @@ class StoreHangsError(MigratorError):
 
 
 class Limited:
-    """Calls that may hang, each in a thread of its own that is left behind if it does."""
+    """Runs calls with a time limit, each in its own thread, which is abandoned if it hangs."""
 
     def __init__(self, name: str) -> None:
         self._name, self._lock = name, threading.Lock()
         self._hanging, self._asked_s = 0, 0.0
 
     def call(self, limit_s: float, do: Callable[[], T]) -> T:
-        """What it returns; StoreHangsError where it takes too long, or earlier calls still hang."""
+        """The result of the call; StoreHangsError if it takes too long or earlier calls still
+        hang."""
         with self._lock:
             now_s = time.monotonic()
             soon = now_s - self._asked_s < AGAIN_S
@@ -60,7 +60,7 @@ class Limited:
         try:
             return done.result(limit_s)
         except TimeoutError:
-            if done.done():  # the store's own error, or an answer in the last moment
+            if done.done():  # the store's own error, or an answer at the last moment
                 return done.result()
         with self._lock:
             self._hanging += 1
@@ -73,7 +73,7 @@ class Limited:
 
 
 _BY_PATH: dict[str, Limited] = {}
-"""Of files that are read without a store, over and over."""
+"""Limits by path, for files that are read repeatedly without a store."""
 
 
 def _run(do: Callable[[], T], done: Future[T]) -> None:
@@ -84,42 +84,42 @@ def _run(do: Callable[[], T], done: Future[T]) -> None:
 
 
 class SharedFiles:
-    """The files at one address, as one writer sees them; for several threads."""
+    """The files at one address, as one writer sees them; thread-safe."""
 
     def __init__(self, url: str, writer: str) -> None:
-        """`writer`: of one life of one process, unlike any other's."""
+        """`writer`: unique for every start of every process."""
         self._limited = Limited(url)
         self._files, self._root = _opened(url, self._limited)
         self.writer = writer
         self.local = "file" in _protocols(self._files)
-        """Whether it is a disk: files can be appended to, and have to be flushed."""
+        """Whether it is a disk: files can be appended to and must be flushed."""
         self._begun = count(1)
 
     def path(self, name: str) -> str:
-        """As the file system has it."""
+        """The path in the file system."""
         return f"{self._root}/{name}"
 
     def write(self, name: str, content: bytes) -> None:
-        """A small file, whole or not at all."""
+        """Write a small file atomically."""
         if self.local:
             self._whole(name, lambda unfinished: unfinished.write_bytes(content))
         else:
             self._files.pipe_file(self.path(name), content)
 
     def put(self, name: str, source: Path) -> None:
-        """A copy of a file of this machine, whole or not at all."""
+        """Copy a local file there, atomically."""
         if self.local:
             self._whole(name, lambda unfinished: shutil.copyfile(source, unfinished))
         else:
             self._files.put_file(str(source), self.path(name))
 
     def get(self, name: str, target: Path) -> None:
-        """A copy of it on this machine; OSError where it is not there."""
+        """Copy a file to this machine; OSError if it does not exist."""
         path = self.path(name)
         self._limited.call(MANY_S, lambda: self._files.get_file(path, str(target)))
 
     def read(self, name: str, start: int = 0) -> bytes | None:
-        """Its content from there on; None: there is no such file."""
+        """The content from `start` on; None if there is no such file."""
         path = self.path(name)
         try:
             content: bytes = self._limited.call(
@@ -131,7 +131,7 @@ class SharedFiles:
         return content
 
     def read_many(self, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-        """Several, many of them at a time; who is gone is left out."""
+        """Read several files in batches; missing ones are left out."""
         for at in range(0, len(names), _AT_ONCE):
             some = names[at : at + _AT_ONCE]
             paths = [self.path(each) for each in some]
@@ -144,7 +144,7 @@ class SharedFiles:
                     raise content
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Every file below, with its bytes; none where there is no such folder."""
+        """All files below a folder with their sizes in bytes; empty if there is no such folder."""
         self._files.invalidate_cache()  # other machines write here too
         path = self.path(folder)
         try:
@@ -158,45 +158,30 @@ class SharedFiles:
         return {each[begin:]: int(told["size"]) for each, told in found.items()}
 
     def remove(self, name: str) -> None:
-        """It is gone, whoever removed it."""
+        """Remove a file; it may not exist."""
         with suppress(FileNotFoundError):
             self._files.rm_file(self.path(name))
 
     def clear_unfinished(self, folder: str) -> None:
-        """What earlier lives of this writer could not finish there."""
+        """Remove unfinished files of earlier starts of this writer."""
         ours = self.writer.rpartition("-")[0]
-        for path in Path(self.path(folder)).glob(f".*{_UNFINISHED}") if self.local else ():
-            writer = path.name.removesuffix(_UNFINISHED).rpartition(".")[2]
+        for path in Path(self.path(folder)).glob(f".*{UNFINISHED}") if self.local else ():
+            writer = path.name.removesuffix(UNFINISHED).rpartition(".")[2]
             if writer != self.writer and writer.rpartition("-")[0] == ours:
                 path.unlink(missing_ok=True)
 
     def _whole(self, name: str, write: Callable[[Path], object]) -> None:
         whole = Path(self.path(name))
         whole.parent.mkdir(parents=True, exist_ok=True)
-        # process numbers are the same on many machines: the writer's name is not; two of its
-        # threads may write the same file
+        # process ids are the same on many machines, the writer's name is not; two of its threads
+        # may write the same file
         begun = next(self._begun)
-        unfinished = whole.with_name(f".{whole.name}.{begun}.{self.writer}{_UNFINISHED}")
-        try:
-            write(unfinished)
-            synced(unfinished)
-            unfinished.replace(whole)
-            synced(whole.parent)
-        finally:
-            unfinished.unlink(missing_ok=True)
-
-
-def synced(path: Path) -> None:
-    """What was written there, or a folder's names, survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        with replace_file(whole, tag=f"{begun}.{self.writer}") as draft:
+            write(draft)
 
 
 def read_bytes(path: str) -> bytes:
-    """A file at any address; OSError where it is not there."""
+    """The content of a file at a path or URL; OSError if it does not exist."""
     folder, _, name = path.rpartition("/")
     try:
         fsspec: Any = import_module("fsspec.core")
@@ -219,7 +204,7 @@ def _opened(url: str, limited: Limited) -> tuple[Any, str]:
     try:
         files, root = fsspec.url_to_fs(url)
         limited.call(READ_S, lambda: files.makedirs(root, exist_ok=True))
-    except StoreHangsError as error:  # what serves goes on without it until it is back
+    except StoreHangsError as error:  # serving continues without it until it is back
         _log.warning("%s", error)
     except (OSError, ValueError, ImportError) as error:
         raise InputError(

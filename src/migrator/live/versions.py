@@ -1,30 +1,29 @@
-"""A tenant's model versions on disk: numbered, checked, the last good one found after a crash.
+"""Model versions of a tenant on disk: numbered, with checksums, crash-safe.
 
-A version counts only once its JSON is there, which is written last and carries the checksum of
-the weights. The one before stays, so that there is something to go back to.
+A version exists once its JSON file does. That file is written last and contains the checksum of the
+weights. Earlier versions are kept for rollbacks.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import logging
-import os
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from migrator.core.errors import InputError, NotWrittenError
-from migrator.learn.atomic import written_whole
+from migrator.io.atomic import clear_unfinished, sync_to_disk
+from migrator.io.weights_folder import DESCRIPTION, DamagedWeightsError, WeightsFolder
 
 KEPT = 3
-"""Good versions that stay."""
-_WEIGHTS, _ABOUT, _WITHDRAWN = ".safetensors", ".json", ".withdrawn"
+"""Number of good versions that are kept."""
+_WITHDRAWN = ".withdrawn"
 
 _log = logging.getLogger(__name__)
 
@@ -35,17 +34,17 @@ class Version:
 
     tenant: str
     number: int
-    """Never given twice."""
+    """Never used twice."""
     weights: Path
     accuracy: float | None
-    """On held-out samples when it was added; None: nobody knew."""
+    """Accuracy on held-out samples when it was added; None if unknown."""
     added_s: float
     about: Mapping[str, Any]
-    """What whoever added it wanted to remember."""
+    """Details, such as the last window that it has learned."""
 
 
 class Versions:
-    """The versions of one tenant in `folder`/TENANT; there is one writer, the daemon's threads."""
+    """The versions of one tenant in `folder`/TENANT. The only writers are threads of the daemon."""
 
     def __init__(
         self,
@@ -56,16 +55,17 @@ class Versions:
         warn: Callable[[str], None] = _log.warning,
     ) -> None:
         self.tenant, self.folder = tenant, folder / tenant
+        self._weights = WeightsFolder(self.folder, ".safetensors")
         self._kept, self._warn = max(2, kept), warn
         self._changing = Lock()
-        """One is added while another is brought: else both might get one number."""
+        """Versions are added and fetched by different threads, and each needs its own number."""
 
     def newest_good(self) -> Version | None:
-        """The newest version that is whole; a warning for every damaged one passed over."""
+        """The newest undamaged version; logs a warning for every damaged one that is skipped."""
         return next(self._good(), None)
 
     def good(self) -> tuple[Version, ...]:
-        """Every version that is whole, newest first."""
+        """Every undamaged version, newest first."""
         return tuple(self._good())
 
     def add(
@@ -76,9 +76,9 @@ class Versions:
         *,
         least: int = 1,
     ) -> Version:
-        """Take over a copy of the weights as the newest version, or nothing at all (InputError).
+        """Add a copy of the weights as the newest version; after an InputError nothing was added.
 
-        `least`: its number where the tenant has lived elsewhere before.
+        `least`: the smallest allowed number, if the tenant was served elsewhere before.
         """
         if not weights.is_file():
             raise InputError(f"{weights}: there are no weights of {self.tenant}; retrain again")
@@ -90,65 +90,54 @@ class Versions:
     def restore(
         self, number: int, weights: Path, accuracy: float | None, about: Mapping[str, Any]
     ) -> Version:
-        """One that was added where the tenant lived before, under the number it has there."""
+        """Add a version from another machine under the number it has there."""
         with self._changing:
             return self._added(number, weights, accuracy, about)
 
     def whole(self, number: int) -> Version | None:
-        """That version, if it is here and undamaged."""
+        """That version, if it exists here and is undamaged; otherwise None."""
         try:
-            return self._read(number)
-        except (OSError, ValueError, KeyError, TypeError):
+            return self._version(number, self._weights.read(number))
+        except DamagedWeightsError:
             return None
 
     def withdrawn(self, number: int) -> bool:
-        """Whether somebody went back from that version."""
-        return self._path(number, _WITHDRAWN).exists()
+        """Whether that version was rolled back."""
+        return self._weights.path(number, _WITHDRAWN).exists()
 
     @property
     def highest(self) -> int:
-        """The highest number that was ever given; 0: none was."""
-        return max(self._numbers(), default=0)
+        """The highest number ever used; 0 if there is none."""
+        return max(self._weights.numbers(""), default=0)
 
     def withdraw_up_to(self, highest: int, kept: Collection[int]) -> None:
-        """Withdraw all others up to that number, which is not given again either."""
+        """Withdraw all versions up to `highest` except `kept`. Numbers up to it are not used
+        again."""
         with self._changing, self._writing():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            for each in self._numbers(_ABOUT):
+            self._weights.create()
+            for each in self._weights.numbers():
                 if each <= highest and each not in kept:
-                    about = self._path(each, _ABOUT)
-                    about.replace(about.with_suffix(_WITHDRAWN))
+                    self._withdraw(each)
             if self.highest < highest:
-                self._path(highest, _WITHDRAWN).touch()
-            self._sync()
+                self._weights.path(highest, _WITHDRAWN).touch()
+            sync_to_disk(self.folder)
 
     def _added(
         self, number: int, weights: Path, accuracy: float | None, about: Mapping[str, Any]
     ) -> Version:
-        with self._writing():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._clear_unfinished()
-        with written_whole(self._path(number, _WEIGHTS)) as unfinished:
-            shutil.copyfile(weights, unfinished)
-            checksum = _sha256(unfinished)
-        entry = {
-            "number": number,
-            "weights_sha256": checksum,
-            "accuracy": accuracy,
-            "added_s": time.time(),
-            "about": dict(about),
-        }
-        self._write(number, json.dumps(entry, allow_nan=False))
-        return self._read(number)
+        clear_unfinished(self.folder)
+        fields = {"accuracy": accuracy, "added_s": time.time(), "about": dict(about)}
+        self._weights.write(number, partial(shutil.copyfile, weights), fields)
+        return self._version(number, self._weights.read(number))
 
     def earlier(self, number: int) -> tuple[int, ...]:
-        """Versions before that one, newest first; whether they are whole is not looked at."""
-        return tuple(sorted((n for n in self._numbers(_ABOUT) if n < number), reverse=True))
+        """Versions before that one, newest first, without a check for damage."""
+        return tuple(sorted((n for n in self._weights.numbers() if n < number), reverse=True))
 
     def roll_back(self, serving: int | None = None) -> Version:
-        """Withdraw the version that serves, by default the newest good one, and all after it.
+        """Withdraw the serving version, by default the newest good one, and all after it.
 
-        The last good one before it serves from now on.
+        Returns the last good version before it, which then serves.
         """
         good = self.good()
         number = serving if serving is not None else max((each.number for each in good), default=0)
@@ -159,72 +148,43 @@ class Versions:
                 "give other weights"
             )
         with self._changing, self._writing():
-            for each in sorted(self._numbers(_ABOUT), reverse=True):
+            for each in reversed(self._weights.numbers()):
                 if each >= number:
-                    about = self._path(each, _ABOUT)
-                    about.replace(about.with_suffix(_WITHDRAWN))
-            self._sync()
+                    self._withdraw(each)
+            sync_to_disk(self.folder)
         return before
 
-    def _write(self, number: int, body: str) -> None:
-        try:
-            with written_whole(self._path(number, _ABOUT)) as unfinished:
-                unfinished.write_text(f"{_checksum(body)}\n{body}\n", encoding="utf-8")
-        except BaseException:
-            with contextlib.suppress(OSError):
-                self._path(number, _WEIGHTS).unlink()
-            raise
-        with self._writing():
-            self._sync()
-
     def _good(self) -> Iterator[Version]:
-        for number in sorted(self._numbers(_ABOUT), reverse=True):
-            try:
-                yield self._read(number)
-            except (OSError, ValueError, KeyError, TypeError):
-                self._warn(
-                    f"{self._path(number, _ABOUT)}: this version of {self.tenant}'s model is "
-                    "damaged; the one before it is taken"
-                )
+        for number, entry in self._weights.readable(self._pass_over):
+            yield self._version(number, entry)
 
-    def _read(self, number: int) -> Version:
-        checksum, _, body = self._path(number, _ABOUT).read_text(encoding="utf-8").partition("\n")
-        body = body.removesuffix("\n")
-        if _checksum(body) != checksum:
-            raise ValueError("checksum")
-        entry = json.loads(body)
-        weights = self._path(number, _WEIGHTS)
-        if entry["number"] != number or _sha256(weights) != entry["weights_sha256"]:
-            raise ValueError("weights")
-        accuracy, added_s = entry["accuracy"], float(entry["added_s"])
-        return Version(self.tenant, number, weights, accuracy, added_s, entry["about"])
+    def _pass_over(self, number: int) -> None:
+        self._warn(
+            f"{self._weights.path(number, DESCRIPTION)}: this version of {self.tenant}'s model is "
+            "damaged; the one before it is taken"
+        )
+
+    def _version(self, number: int, entry: Mapping[str, Any]) -> Version:
+        return Version(
+            self.tenant,
+            number,
+            self._weights.path(number),
+            entry["accuracy"],
+            float(entry["added_s"]),
+            entry["about"],
+        )
+
+    def _withdraw(self, number: int) -> None:
+        about = self._weights.path(number, DESCRIPTION)
+        about.replace(about.with_suffix(_WITHDRAWN))
 
     def _drop_old(self) -> None:
-        """All that is older than the last good ones, damaged and withdrawn ones too."""
+        """Remove all versions older than the last good ones, including damaged and withdrawn
+        ones."""
         kept = [each.number for each in self.good()[: self._kept]]
-        for path in self.folder.iterdir():
-            if path.stem.isdecimal() and int(path.stem) < min(kept, default=0):
-                with contextlib.suppress(OSError):
-                    path.unlink()
-
-    def _clear_unfinished(self) -> None:
-        """What a killed writer left behind."""
-        for path in self.folder.glob(".*.unfinished"):
-            path.unlink(missing_ok=True)
-
-    def _numbers(self, suffix: str = "") -> set[int]:
-        stems = {each.stem for each in self.folder.glob(f"*{suffix}")}
-        return {int(each) for each in stems if each.isdecimal()}
-
-    def _path(self, number: int, suffix: str) -> Path:
-        return self.folder / f"{number:06d}{suffix}"
-
-    def _sync(self) -> None:
-        descriptor = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        for number in self._weights.numbers(""):
+            if number < min(kept, default=0):
+                self._weights.remove(number)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -235,12 +195,3 @@ class Versions:
                 f"{self.folder}: model versions cannot be kept there ({error.strerror or error}); "
                 "make room or rights, or name another folder"
             ) from error
-
-
-def _checksum(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,1 +1,2 @@
-"""Clients of a live system: a scenario's requests sent as they are due, and what came of them."""
+"""Load generator: sends a scenario's requests to a live system at their due times and counts
+outcomes."""

@@ -1,7 +1,7 @@
-"""HTTP as the load generator speaks it: many connections, one request at a time on each.
+"""The HTTP client of the load generator: many connections, one request at a time on each.
 
-A client of our own because nothing here may wait: connections are opened as requests need them
-and kept, and what one of them costs is a few tens of microseconds.
+It is our own client because sending must not block: connections are opened on demand and kept, and
+a request costs a few tens of microseconds.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True)
 class Reply:
-    """What a server answered."""
+    """A server's response."""
 
     status: int
     headers: Mapping[str, str]
-    """Names in lower case."""
+    """Header names are in lower case."""
     body: bytes
 
 
@@ -38,23 +38,23 @@ class NoAnswerError(MigratorError):
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server listens."""
+    """The address of a server."""
 
     host: str
     port: int
     secure: bool
     path: str
-    """What paths begin with, without a slash at its end."""
+    """Prefix of all paths, without a slash at its end."""
 
     @property
     def authority(self) -> str:
-        """As the Host header has it."""
+        """The value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
 
 def address_of(url: str) -> Address:
-    """The address in a URL; InputError where it is none."""
+    """Parse a URL; InputError if it is invalid."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -70,7 +70,7 @@ def address_of(url: str) -> Address:
 
 
 class Connection(asyncio.Protocol):
-    """One connection; what comes back is handed to whoever waits for it."""
+    """One connection. The response goes to the future of its request."""
 
     def __init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
@@ -81,16 +81,16 @@ class Connection(asyncio.Protocol):
         self.open = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It is open."""
-        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is none by its class
+        """Store the transport of the open connection."""
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is no subclass
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The server has closed it, or the network has."""
+        """Fail the pending request, because the connection was closed."""
         self.open = False
         self._fail("the connection was closed" if exc is None else "the connection broke")
 
     def data_received(self, data: bytes) -> None:
-        """A part of an answer."""
+        """Parse a part of a response."""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError:
@@ -98,15 +98,15 @@ class Connection(asyncio.Protocol):
             self.close()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header of the answer."""
+        """Store one header of the response."""
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_body(self, body: bytes) -> None:
-        """A part of its body."""
+        """Store a part of the body."""
         self._body.append(body)
 
     def on_message_complete(self) -> None:
-        """The answer is whole."""
+        """Resolve the future with the complete response."""
         reply = Reply(self._parser.get_status_code(), self._headers, b"".join(self._body))
         if not self._parser.should_keep_alive():
             self.close()
@@ -116,14 +116,14 @@ class Connection(asyncio.Protocol):
             waiting.set_result(reply)
 
     def send(self, request: bytes) -> asyncio.Future[Reply]:
-        """Send a request; the answer comes in the future."""
+        """Send a request. The future gets the response."""
         assert self._transport is not None
         self._waiting = asyncio.get_running_loop().create_future()
         self._transport.write(request)
         return self._waiting
 
     def close(self) -> None:
-        """Nothing more is sent on it."""
+        """Close the connection."""
         self.open = False
         if self._transport is not None:
             self._transport.close()
@@ -135,7 +135,7 @@ class Connection(asyncio.Protocol):
 
 
 class HttpPool:
-    """Connections to one server, opened as they are needed and used again."""
+    """Connections to one server, opened on demand and reused."""
 
     def __init__(self, url: str, *, most: int = 512, timeout_s: float = 30.0) -> None:
         self._address = address_of(url)
@@ -147,7 +147,7 @@ class HttpPool:
     async def ask(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> Reply:
-        """The answer to one request; NoAnswerError where none comes in time."""
+        """The response to one request; NoAnswerError if none arrives in time."""
         request = self._written(method, path, body, headers or {})
         try:
             async with asyncio.timeout(self._timeout_s), self._places:
@@ -158,14 +158,14 @@ class HttpPool:
             raise NoAnswerError("nobody listens" if _refused(error) else "no connection") from error
 
     def close(self) -> None:
-        """Close what is idle; nothing may be asked any more."""
+        """Close idle connections. No request may follow."""
         while self._idle:
             self._idle.pop().close()
 
     async def _asked(self, request: bytes) -> Reply:
         connection = self._idle_one()
         if connection is not None:
-            # a server may close an idle connection just as it is used again: ask once more then
+            # a server may close an idle connection just as it is reused: retry once
             with suppress(NoAnswerError):
                 return await self._over(connection, request)
         return await self._over(await self._opened(), request)
@@ -174,7 +174,7 @@ class HttpPool:
         try:
             reply = await connection.send(request)
         except BaseException:
-            connection.close()  # an answer that nobody waits for would meet the next request
+            connection.close()  # a late response would be taken for that of the next request
             raise
         if connection.open:
             self._idle.append(connection)
@@ -205,5 +205,6 @@ class HttpPool:
 
 
 def _refused(error: OSError) -> bool:
-    """Several addresses of a name come as one error without a number."""
+    """Whether the connection was refused. For a name with several addresses the error has no
+    number."""
     return isinstance(error, ConnectionRefusedError) or "refused" in str(error).lower()

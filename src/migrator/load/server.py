@@ -1,25 +1,27 @@
-"""The server as `migrator load` finds it: who it is, what its models take, which window is now."""
+"""The server that a load is sent to: its windows, its models, and the messages of the Open
+Inference Protocol, version 2, as a client writes and reads them (inputs as raw tensors)."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
 from migrator.load.http import HttpPool, NoAnswerError, Reply
-from migrator.load.messages import Taken, problem, taken_by
 from migrator.workload.live import ADMIN
 
 READY_S = 60.0
-"""How long a model may take until it has an instance."""
+"""Seconds until a model must have an instance."""
 _POLL_S = 0.1
 _SETTLED_S, _SAME_S, _LOOKS = 0.2, 0.1, 20
-"""How long after a look the next one is, how far clocks may be apart, how many looks there are."""
+"""Seconds between two polls, allowed difference of clocks in seconds, number of polls."""
 
 
 _Told = TypeVar("_Told", bound=msgspec.Struct)
@@ -36,7 +38,7 @@ class _Server(msgspec.Struct):
 
 
 class _Status(msgspec.Struct):
-    """What administration is told, where /v2 says nothing of windows."""
+    """The admin status, for servers whose /v2 does not report windows."""
 
     window: int
     into_s: float
@@ -45,37 +47,37 @@ class _Status(msgspec.Struct):
 
 @dataclass(frozen=True)
 class ServerWindow:
-    """The server's window that is now, on the clock of the event loop."""
+    """The current window of the server, on the clock of the event loop."""
 
     number: int
     began_s: float
     window_s: float
 
     def follows(self, before: ServerWindow) -> bool:
-        """Whether this is the same clock as it was seen before."""
+        """Whether both are times of the same clock."""
         expected_s = before.began_s + (self.number - before.number) * self.window_s
         return abs(self.began_s - expected_s) < _SAME_S
 
 
 class Server:
-    """One server, asked through a pool; `tokens` by tenant."""
+    """One server, accessed through a pool; `tokens` by tenant."""
 
     def __init__(self, url: str, pool: HttpPool, tokens: Mapping[str, str]) -> None:
         self.url, self.pool, self._tokens = url, pool, tokens
 
     def path(self, tenant: str, what: str = "") -> str:
-        """Of a tenant's model."""
+        """The path of a tenant's model."""
         return f"/v2/models/{quote(tenant, safe='')}{what}"
 
     def headers(self, tenant: str) -> dict[str, str]:
-        """What lets its requests in."""
+        """The authorization header."""
         token = self._tokens.get(tenant)
         return {} if token is None else {"authorization": f"Bearer {token}"}
 
     async def window(self) -> ServerWindow | None:
-        """The window that is now, on a clock that has settled; None where nobody tells.
+        """The current window, once its clock is stable; None if the server does not report it.
 
-        A server that has just become ready may be about to begin its first window anew.
+        A server that has just become ready may be about to restart its first window.
         """
         found = await self._window()
         for _ in range(_LOOKS):
@@ -112,7 +114,7 @@ class Server:
         return None if told is None else _Window(told.window, told.into_s, told.window_s)
 
     async def taken(self, tenant: str) -> Taken:
-        """What a tenant's model takes; InputError says what to do where it cannot be asked."""
+        """The input of a tenant's model; InputError if the server does not describe it."""
         reply = await self._reached(self.path(tenant), self.headers(tenant))
         words = problem(reply.body)
         if reply.status in (401, 403):
@@ -133,7 +135,7 @@ class Server:
         return taken_by(tenant, reply.body)
 
     async def ready(self, tenant: str, limit_s: float = READY_S) -> None:
-        """Returns when the tenant has an instance; a server that does not know is taken for one."""
+        """Return when the tenant has an instance; a server without this route counts as ready."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + limit_s
         while True:
@@ -162,3 +164,133 @@ def _decoded(body: bytes, kind: type[_Told]) -> _Told | None:
         return msgspec.json.decode(body, type=kind)
     except msgspec.MsgspecError:
         return None
+
+
+HEADER_LENGTH = "inference-header-content-length"
+_DATATYPES = {"UINT8": "uint8", "INT32": "int32", "INT64": "int64", "FP32": "float32"}
+_LABEL, _SCORES = "label", "scores"
+
+
+class _Tensor(msgspec.Struct):
+    name: str
+    datatype: str
+    shape: list[int]
+    data: list[float] | None = None
+    parameters: dict[str, Any] = {}
+
+
+class _Metadata(msgspec.Struct):
+    inputs: list[_Tensor]
+
+
+class _Answer(msgspec.Struct):
+    outputs: list[_Tensor]
+    model_version: str = ""
+
+
+class _Problem(msgspec.Struct):
+    error: str
+
+
+_ANSWERS = msgspec.json.Decoder(_Answer)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The input tensor of a model."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    """Shape of one sample; -1 for any length."""
+
+    def fits(self, sample: NDArray[Any]) -> bool:
+        """Whether the model accepts such a sample."""
+        sides = zip(self.shape, sample.shape, strict=False)
+        return (
+            _DATATYPES.get(self.datatype) == sample.dtype.name
+            and len(self.shape) == sample.ndim
+            and all(takes in (-1, has) for takes, has in sides)
+        )
+
+
+@dataclass(frozen=True)
+class Said:
+    """A model's answer to one sample."""
+
+    label: int
+    version: str
+
+
+def taken_by(tenant: str, body: bytes) -> Taken:
+    """Parse the input tensor from a model's metadata."""
+    try:
+        found = msgspec.json.decode(body, type=_Metadata).inputs[0]
+    except (msgspec.MsgspecError, IndexError) as error:
+        raise InputError(
+            f"--url: what the server says of {tenant} is no metadata of a model; name a server "
+            "that speaks the Open Inference Protocol, version 2"
+        ) from error
+    return Taken(found.name, found.datatype, tuple(found.shape[1:]))
+
+
+def question(taken: Taken, sample: NDArray[Any], request_id: str) -> tuple[bytes, dict[str, str]]:
+    """The body and headers of a request for one sample's label."""
+    raw = sample.tobytes()
+    head = msgspec.json.encode(
+        {
+            "id": request_id,
+            "inputs": [
+                {
+                    "name": taken.name,
+                    "datatype": taken.datatype,
+                    "shape": [1, *sample.shape],
+                    "parameters": {"binary_data_size": len(raw)},
+                }
+            ],
+            "outputs": [{"name": _LABEL, "parameters": {"binary_data": False}}],
+        }
+    )
+    headers = {HEADER_LENGTH: str(len(head)), "content-type": "application/octet-stream"}
+    return head + raw, headers
+
+
+def feedback(request_id: str, label: int) -> bytes:
+    """The body that reports the true label of a request."""
+    return msgspec.json.encode({"id": request_id, "label": label})
+
+
+def said(body: bytes, headers: Mapping[str, str]) -> Said | None:
+    """The label in a response; None if there is none."""
+    try:
+        length = int(headers.get(HEADER_LENGTH, len(body)))
+        answer = _ANSWERS.decode(body[:length])
+        values = _values(answer.outputs, body[length:])
+    except (msgspec.MsgspecError, ValueError, TypeError):
+        return None
+    if len(values.get(_LABEL, ())):
+        return Said(int(values[_LABEL][0]), answer.model_version)
+    if len(values.get(_SCORES, ())):
+        return Said(int(np.argmax(values[_SCORES])), answer.model_version)
+    return None
+
+
+def _values(outputs: list[_Tensor], raw: bytes) -> dict[str, NDArray[Any]]:
+    found: dict[str, NDArray[Any]] = {}
+    for each in outputs:
+        size = each.parameters.get("binary_data_size")
+        if size is None:
+            found[each.name] = np.asarray(each.data if each.data is not None else [])
+            continue
+        found[each.name] = np.frombuffer(raw[:size], _DATATYPES.get(each.datatype, "uint8"))
+        raw = raw[size:]
+    return found
+
+
+def problem(body: bytes) -> str:
+    """The error message in a response; empty if there is none."""
+    try:
+        words = msgspec.json.decode(body, type=_Problem).error
+    except msgspec.MsgspecError:
+        return ""
+    return " ".join(words.split())[:200]

@@ -26,14 +26,17 @@ from migrator.io.strict import (
     Number,
     Parts,
     Position,
+    by_size,
     listed,
     nearest,
+    no_such_size,
     refuse,
+    require_names,
     require_version,
     shown,
+    sizes_remedy,
     validated,
 )
-from migrator.io.tenants import by_size, no_such_size, require_names, sizes_remedy
 
 VERSION = 1
 _MIN_SLOT_S = 1e-6

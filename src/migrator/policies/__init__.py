@@ -1,1 +1,1 @@
-"""Policies: an observation in, what every task gets out. One file each, found by name."""
+"""Policies: map an observation to a layout. One file each, found by name."""

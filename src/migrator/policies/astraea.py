@@ -1,20 +1,21 @@
-"""Astraea (ASPLOS'22): MPS, meets the quality of service of what comes, blind to what retraining
-is worth.
+"""Astraea (ASPLOS'22): MPS, meets the latency objectives of the observed load, ignores the value of
+retraining.
 
-Every second inference gets the smallest shares that serve the observed rates within the
-objectives; where they do not fit, the smallest ratio of capacity to load is made as large as
-possible. Capacities are predicted over the share, with the batch that the objective allows and
-with the bandwidth that everything on the other SMs would take.
+Every second inference gets the smallest shares that serve the observed rates within the objectives.
+If they do not fit, the smallest ratio of capacity to load is maximised. Capacities are predicted
+over the share, with the batch that the objective allows and with the bandwidth that everything on
+the other SMs would take.
 
-What is ours:
+Our adaptations:
 - The observed rate is the mean of the last three seconds, chosen among 1 to 20 in this policy's
-  favour, in trials on real traces; there is no margin on it but the rounding up.
-- Retrainings split what is left in proportion to their compute, which is FLOPs times samples:
-  the SM-seconds of their whole work. Where nothing is left they wait.
+  favour, in trials on real traces; its only margin is the rounding up.
+- Retrainings split the rest in proportion to their compute, which is FLOPs times samples: the
+  SM-seconds of their whole work. If nothing is left they wait.
 - All shares lie on a grid, so that a small change of rate restarts no process.
-- Where nothing is to be retrained the rest is unused, so inference gets it, by the same
-  rule as under overload.
-- Before anything has been seen a tenant needs as much as an equal share of all tasks serves.
+- If there is nothing to retrain, inference gets the unused rest, by the same rule as under
+  overload.
+- Before any request has been observed, a tenant is assumed to need what an equal share of all tasks
+  serves.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from migrator.core.catalogue import Board
-from migrator.core.profile import INTERFERING_PART
+from migrator.core.profiles import INTERFERING_PART
 from migrator.core.service import Service
 from migrator.core.share import Share
 from migrator.policies import mps_workers
@@ -33,12 +34,12 @@ from migrator.policies.policy import Decision, Observation, Routing, Sharing, Si
 
 GRID_PERCENT = 5.0
 SEEN_S = 3.0
-"""How far back the observed rate looks."""
+"""Seconds over which the observed rate is averaged."""
 _STEPS = round(100 / GRID_PERCENT)
 
 
 class Astraea:
-    """The smallest shares that do, every second."""
+    """The smallest shares that suffice, every second."""
 
     name = "astraea"
     summary = "Astraea: every second the smallest MPS shares that serve the observed rates"
@@ -49,7 +50,7 @@ class Astraea:
     on_completion = True
 
     def decide(self, observation: Observation) -> Decision:
-        """Inference first, retraining by compute."""
+        """Divide the GPU: inference first, retraining in proportion to compute."""
         menus = [_menu(view.service, observation.board) for view in observation.tenants]
         waiting = [view for view in observation.tenants if view.retraining]
         tasks = len(menus) + len(waiting)
@@ -75,7 +76,7 @@ class _Level:
 
 @dataclass(frozen=True)
 class _Menu:
-    """What a tenant can be given, ascending, beside a GPU that is busy elsewhere."""
+    """The possible shares of a tenant, ascending, on a GPU that is busy otherwise."""
 
     service: Service
     board: Board
@@ -98,14 +99,14 @@ def _level(service: Service, board: Board, steps: int) -> _Level:
     percent = steps * GRID_PERCENT
     beside = (1 - percent / 100) / INTERFERING_PART
     slowdown = 1 + service.profile.interference * beside
-    # a batch that takes longer by a factor is one against an objective shorter by it
+    # a batch slower by a factor is equivalent to an objective shorter by that factor
     slowed = replace(service, slo_s=service.slo_s / slowdown)
     capability_rps = mps_workers.capability_rps(slowed, board, percent) / slowdown
     return _Level(steps, capability_rps, mps_workers.serving(slowed, board, percent))
 
 
 def _load_rps(view: TenantView, menu: _Menu, slot_s: float, tasks: int) -> float:
-    """The observed rate."""
+    """The observed rate in requests per second."""
     seen = view.history[-max(1, round(SEEN_S / slot_s)) :]
     if len(seen):
         return float(seen.mean()) / slot_s
@@ -114,10 +115,10 @@ def _load_rps(view: TenantView, menu: _Menu, slot_s: float, tasks: int) -> float
 
 
 def _levels(menus: Sequence[_Menu], loads_rps: Sequence[float], enough: float) -> list[int]:
-    """Which level each tenant gets: the worst off is raised until all have `enough`.
+    """The level of each tenant: the one with the lowest ratio is raised until all have `enough`.
 
-    Raising the worst off by the smallest step that helps makes the smallest ratio as large as
-    can be; ending at `enough` makes the shares as small as can be.
+    Raising it by the smallest step that helps maximises the smallest ratio; stopping at `enough`
+    keeps the shares as small as possible.
     """
     chosen = [0] * len(menus)
     left = _STEPS - sum(menu.levels[0].steps for menu in menus)
@@ -146,7 +147,7 @@ def _ratio(menu: _Menu, level: int, load_rps: float) -> float:
 
 
 def _training(waiting: Sequence[TenantView], steps: int) -> list[Share]:
-    """The rest by compute, step by step to the tenant that is furthest below its part.
+    """Divide the rest by compute, step by step to the tenant that is furthest below its part.
 
     One step more or less then changes the share of one retraining only.
     """

@@ -1,21 +1,21 @@
-"""Ekya (NSDI'22): MPS, weighs retraining against inference, blind to arrivals within a window.
+"""Ekya (NSDI'22): MPS, weighs retraining against inference, ignores arrivals within a window.
 
 The thief scheduler: from equal shares, every job in turn steals from every other, a tenth of the
-GPU at a time, as long as the accuracy of all tenants over the window rises. It runs at the
-window's start and whenever a retraining ends; a retraining that runs is never resized.
+GPU at a time, as long as the accuracy of all tenants over the window rises. It runs at the window's
+start and whenever a retraining ends; a running retraining is never resized.
 
-What is ours, where the paper's video analytics and our requests differ:
-- A tenant's accuracy over the window is the part of its requests that its share keeps up with
-  (at the previous window's mean rate), times the time-average of its model's accuracy. There is
-  one way to serve, hence no choice of frame rate or resolution, and no accuracy floor.
-- One retraining configuration per window, with its duration and its expected accuracy as the
-  observation gives them, in the place of micro-profiled 5, 15 and 30 epochs; none where it would
-  outlast the window or not raise the average. The start of its process counts as part of it.
-- Where no rate has been seen yet, a tenant needs as much as an equal share serves.
-- Where there are more than ten jobs an equal share is below the step of the thief, and no job
-  steals; the original has the same step.
-- Inference always keeps something; the share of a retraining that is not worth starting goes to
-  its tenant's inference, as the share of a finished one does.
+Our adaptations, where the paper's video analytics and our requests differ:
+- A tenant's accuracy over the window is the share of its requests that it can serve (at the
+  previous window's mean rate), times the time-average of its model's accuracy. There is one way to
+  serve, hence no choice of frame rate or resolution, and no accuracy floor.
+- There is one retraining configuration per window, with its duration and its expected accuracy from
+  the observation, in place of micro-profiled 5, 15 and 30 epochs. There is none if it would outlast
+  the window or not raise the average. The start of its process counts as part of it.
+- Before a rate has been observed, a tenant is assumed to need what an equal share serves.
+- With more than ten jobs an equal share is below the step of the thief, and no job steals; the
+  original has the same step.
+- Inference always keeps a share. The share of a retraining that is not worth starting goes to its
+  tenant's inference, as does the share of a finished one.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from migrator.policies.policy import (
 )
 
 STEP_PERCENT = 10.0
-"""What a thief steals at a time."""
+"""Percent of the GPU that a thief steals at a time."""
 _TINY = 1e-9
 _Shares = dict[Task, float]
-"""Percent by job; jobs that run and cannot be resized are not in it."""
+"""Percent by job, without running jobs, which cannot be resized."""
 
 
 class Ekya:
@@ -55,7 +55,7 @@ class Ekya:
     on_completion = True
 
     def decide(self, observation: Observation) -> Decision:
-        """Shares until the window ends or a retraining does."""
+        """The shares until the window or a retraining ends."""
         running = {
             view.name: view.retraining.holding
             for view in observation.tenants
@@ -91,12 +91,13 @@ class _Stream:
     known_rps: dict[float, float] = field(default_factory=dict)
 
     def accuracy(self, shares: _Shares) -> float:
-        """Over what is left of the window, of all requests, with these shares."""
+        """The accuracy over the rest of the window with these shares, over all requests."""
         serving = shares[Task(self.view.name, Kind.INFERENCE)]
         return self._keeps_up(serving) * max(self.view.accuracy, self.retrained(shares))
 
     def retrained(self, shares: _Shares) -> float:
-        """The time-average of the model's accuracy with its retraining; 0 where that outlasts."""
+        """The time-average of the model's accuracy with its retraining; 0 if that outlasts the
+        window."""
         state = self.view.retraining
         if state is None:
             return 0.0
@@ -129,7 +130,7 @@ class _Stream:
 
 
 def _steal(shares: _Shares, streams: list[_Stream]) -> _Shares:
-    """Every job steals from every other while that pays."""
+    """Let every job steal from every other while that raises the accuracy."""
     best = _mean_accuracy(shares, streams)
     for thief in shares:
         for victim in shares:
@@ -153,12 +154,12 @@ def _steal_from(
 
 
 def _mean_accuracy(shares: _Shares, streams: list[_Stream]) -> float:
-    """Of all tenants, each counting alike."""
+    """The mean over all tenants, with equal weights."""
     return sum(each.accuracy(shares) for each in streams) / len(streams)
 
 
 def _held(stream: _Stream, shares: _Shares, board: Board) -> tuple[Share, ...]:
-    """What the tenant's two tasks hold."""
+    """The shares of the tenant's two tasks."""
     view = stream.view
     serving = shares[Task(view.name, Kind.INFERENCE)]
     if stream.running:

@@ -1,12 +1,13 @@
 """Policies that ignore load: equal MIG, equal MPS, and unpartitioned sharing.
 
 How equal MIG splits the board:
-- The GPCs are split as evenly as they can be; what is left over goes to the first tenants, and
-  each tenant gets at least the smallest instance that can serve it.
-- Each part is laid out for the highest capability that fits beside the others' parts.
-- A retraining takes an instance out of its own tenant's part: the largest that leaves inference
-  at least half of the part. On completion inference has the whole part again.
-- A part that is too small to be shared (one GPC, or the tenant's minimum) is never retrained on.
+- The GPCs are split as evenly as possible; the remainder goes to the first tenants, and each tenant
+  gets at least the smallest instance that can serve it.
+- Each part is laid out for the highest capability that fits beside the other parts.
+- A retraining takes an instance from its own tenant's part: the largest that leaves inference at
+  least half of the part. On completion inference gets the whole part again.
+- A part that is too small to be shared (one GPC, or the tenant's minimum) is never used for
+  retraining.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class EqualMig:
 
 
 def equal_allocation(observation: Observation) -> tuple[Instance, ...]:
-    """The even split with every waiting retraining started that finds a place."""
+    """The even split, with every waiting retraining started that fits."""
     board = observation.board
     least = [least_gpcs(view.service, board) for view in observation.tenants]
     parts = even_parts(board.compute_slices, least)
@@ -63,7 +64,7 @@ def equal_allocation(observation: Observation) -> tuple[Instance, ...]:
     placed = {each.task.tenant for each in found if each.task and each.task.kind is Kind.RETRAINING}
     if placed >= starts.keys():
         return found
-    # what was set aside for those that found no place goes back to their inference
+    # GPCs reserved for retrainings that do not fit go back to their tenants' inference
     kept = {name: gpcs for name, gpcs in starts.items() if name in placed}
     return _allocation(observation, parts, kept)
 
@@ -71,7 +72,7 @@ def equal_allocation(observation: Observation) -> tuple[Instance, ...]:
 def _allocation(
     observation: Observation, parts: tuple[int, ...], starts: dict[str, int]
 ) -> tuple[Instance, ...]:
-    """The parts laid out, less what their retrainings take."""
+    """The layout of the parts, minus what their retrainings take."""
     board, views = observation.board, observation.tenants
     taken = {name: each.gpcs for name, each in running(observation).items()} | starts
     serving = [
@@ -90,7 +91,7 @@ def _allocation(
 
 
 def _starts(observation: Observation, parts: tuple[int, ...]) -> dict[str, int]:
-    """Tenant -> the size its waiting retraining takes out of its part."""
+    """Tenant -> the size that its waiting retraining takes from its part."""
     late = {view.name for view in waiting(observation)}
     sizes = {
         view.name: _largest_beside(observation, view, part)
@@ -107,7 +108,7 @@ def _largest_beside(observation: Observation, view: TenantView, part: int) -> in
 
 
 class EqualMps:
-    """Equal shares, whatever comes."""
+    """Equal shares, whatever the load."""
 
     name = "equal-mps"
     summary = "the same MPS share for every inference and every retraining"
@@ -118,7 +119,7 @@ class EqualMps:
     on_completion = True
 
     def decide(self, observation: Observation) -> Decision:
-        """Equal parts, a finished retraining's to its tenant's inference."""
+        """Equal parts; the part of a finished retraining goes to its tenant's inference."""
         part = 100 / len(observation.tenants)
         shares = (_tenant(view, observation.board, part) for view in observation.tenants)
         return Decision((tuple(each for some in shares for each in some),))

@@ -1,10 +1,10 @@
-"""Who says what is ahead of every tenant, for the policies that have sight of a forecast.
+"""The forecasts of all tenants, for policies that see a forecast.
 
-One forecaster for all tenants, or under `auto` whoever was best for each of them: pinball loss
-over the latest windows says who may replace the simple one (`forecast/selection`), and the
-goodput of the plans it leads to says whether it does. Those plans are of windows that are over,
-so they are held to what came; others are forecast by the simple one meanwhile. They are made
-under the `paper` charge, which is quick, whatever the policy plans with.
+All tenants use one forecaster, or with `auto` each uses the one that was best for it. The pinball
+loss over the latest windows selects the candidates that may replace the simple forecaster
+(`forecast/selection`), and the goodput of their plans decides. These plans are for past windows, so
+they are evaluated on the requests that arrived; the other tenants use the simple forecaster
+meanwhile. They are made under the `paper` charge, which is fast, whatever charge the policy uses.
 """
 
 from __future__ import annotations
@@ -29,72 +29,74 @@ from migrator.policies.policy import Observation, TenantView
 Ahead = NDArray[np.float64]
 
 PLANNED_WINDOWS = 6
-"""So many of the windows of the backtest are planned again: evenly spaced, as bursts are rare."""
+"""Number of windows of the backtest that are planned again, evenly spaced, as bursts are rare."""
 MARGIN = 0.001
-"""Of the goodput: so few windows cannot tell less from luck, so the loss decides within it."""
+"""Share of the goodput below which a difference may be chance on so few windows. Within it the loss
+decides."""
 _KEPT = 4096
 
 
 class Forecasts(Protocol):
-    """What is ahead of all tenants of a GPU."""
+    """Forecasts for all tenants of a GPU."""
 
     def ahead(self, now: Observation) -> tuple[Ahead, ...]:
-        """Scenarios of the slots left of the window, tenant by tenant."""
+        """Scenarios of the remaining slots of the window, tenant by tenant."""
         ...
 
     def words(self, now: Observation) -> tuple[str, ...]:
-        """Who forecasts each tenant, and why."""
+        """The forecaster of each tenant, and why it was chosen."""
         ...
 
 
 def forecasts_of(forecaster: Forecaster) -> Forecasts:
-    """All tenants by the same forecaster, or each by its own where that is `auto`'s to say."""
+    """One forecaster for all tenants, or with `auto` one per tenant."""
     return Chosen(forecaster) if isinstance(forecaster, Auto) else Alike(forecaster)
 
 
 class Alike:
-    """Every tenant by the same forecaster."""
+    """The same forecaster for every tenant."""
 
     def __init__(self, forecaster: Forecaster) -> None:
         self._forecaster = forecaster
 
     def ahead(self, now: Observation) -> tuple[Ahead, ...]:
-        """Scenarios of the slots left of the window, tenant by tenant."""
+        """Scenarios of the remaining slots of the window, tenant by tenant."""
         return tuple(
             self._forecaster.ahead(each.history, now.slots_left, now.slots) for each in now.tenants
         )
 
     def words(self, now: Observation) -> tuple[str, ...]:
-        """Who forecasts each tenant, and why."""
+        """The forecaster of each tenant."""
         return (self._forecaster.name,) * len(now.tenants)
 
 
 class Chosen:
-    """Every tenant by whoever was best for it, chosen once per window."""
+    """The best forecaster for each tenant, chosen once per window."""
 
     def __init__(self, auto: Auto) -> None:
         self._auto = auto
         self._worth: dict[tuple[object, ...], float] = {}
 
     def ahead(self, now: Observation) -> tuple[Ahead, ...]:
-        """Scenarios of the slots left of the window, tenant by tenant."""
+        """Scenarios of the remaining slots of the window, tenant by tenant."""
         return tuple(
             self._auto.named(choice.chosen).ahead(each.history, now.slots_left, now.slots)
             for each, choice in zip(now.tenants, self.choices(now), strict=True)
         )
 
     def words(self, now: Observation) -> tuple[str, ...]:
-        """Who forecasts each tenant, and why."""
+        """The forecaster of each tenant, and why it was chosen."""
         return tuple(str(each) for each in self.choices(now))
 
     def choices(self, now: Observation) -> tuple[Choice, ...]:
-        """Who forecasts each tenant: the same from the window's start to its end."""
+        """The forecaster of each tenant, the same throughout the window."""
         start = _at_start(now)
         by_loss = [self._auto.explain(each.history, now.slots) for each in start.tenants]
         return tuple(self._settled(start, m, each) for m, each in enumerate(by_loss))
 
     def _settled(self, start: Observation, m: int, by_loss: Choice) -> Choice:
-        """Of those with less loss than the simple forecaster, the one whose plans bring most."""
+        """Of the forecasters with less loss than the simple one, the one whose plans have most
+        goodput."""
         rivals = by_loss.rivals
         windows = min(by_loss.windows, *(len(e.history) // start.slots - 2 for e in start.tenants))
         if not rivals or windows < 1:
@@ -112,9 +114,9 @@ class Chosen:
         )
 
     def _goodput(self, start: Observation, simple: str, m: int, name: str, ago: int) -> float:
-        """Of the window that ended `ago` windows ago, had `name` forecast tenant `m` for its plan.
+        """Goodput of the window that ended `ago` windows ago, planned with `name` for tenant `m`.
 
-        The other tenants were forecast by the simple one.
+        The other tenants use the simple forecaster.
         """
         who = tuple(name if other == m else simple for other in range(len(start.tenants)))
         past = [each.history[: len(each.history) - ago * start.slots] for each in start.tenants]
@@ -149,7 +151,7 @@ def _with(problem: Problem, came: Sequence[Ahead]) -> Problem:
 
 
 def _at_start(now: Observation) -> Observation:
-    """As the window began, histories in whole windows: what is left over is their oldest part."""
+    """The observation at the window's start; histories lose old slots beyond whole windows."""
 
     def cut(view: TenantView) -> TenantView:
         until = len(view.history) - now.slot

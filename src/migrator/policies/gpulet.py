@@ -1,31 +1,32 @@
 """Gpulet (ATC'22): MPS, a GPU in at most two partitions, planned every 20 seconds.
 
-Models are placed one by one, the largest rate times objective first: partitions of the model's
-knee until the residue, then the smallest share that serves it; best fit into what is free, else
-as much as is free, else in turns with others on a partition (duty cycle, occupancy at most 1).
-A share serves a rate where its saturated throughput does, and where 0.85 of the rate is served
-beside a busy neighbour, by the measured interference.
+Models are placed one by one, in descending order of rate times objective: partitions of the model's
+knee until the residue, then the smallest share that serves it. A model goes best-fit into a free
+partition, else takes whatever is free, else takes turns with others on a partition (duty cycle,
+occupancy at most 1). A share serves a rate if its saturated throughput does, and if 0.85 of the
+rate is served beside a busy neighbour, by the measured interference.
 
-The rate is a moving average whose span is an epoch. A plan takes an epoch to prepare: what holds
-from an epoch boundary on was decided on what was seen up to the boundary before it.
+The rate is a moving average whose span is an epoch. A plan takes an epoch to prepare: the plan that
+takes effect at an epoch boundary uses the observations up to the boundary before it.
 
-What is ours:
-- Throughputs are those of as many processes as serve most on a share, like for every MPS policy.
-  That makes the knee a matter of rounding: of equally steep shares the largest is the knee, so
-  that a model is not cut into more partitions than it needs.
-- Where the models do not fit, all rates are lowered by the same part until they do; where even
-  that does not help, they take turns on two halves.
-- A residue is served at the saturated batch of its share: our workers fill a batch with what
-  waits and never wait for it to fill, so there is no batch to choose. Memory is not capped: the
+Our adaptations:
+- Throughputs are those of the number of processes that serves most on a share, as for every MPS
+  policy. That makes the knee a matter of rounding: of equally steep shares the largest is the knee,
+  so that a model is not cut into more partitions than it needs.
+- If the models do not fit, all rates are lowered by the same factor until they do; if even that
+  does not help, the models take turns on two halves.
+- A residue is served at the saturated batch of its share: our workers fill a batch with waiting
+  requests and never wait for it to fill, so there is no batch to choose. Memory is not capped: the
   models together take a small part of the board's.
-- Turns come in twentieths. A process that has its SMs part of the time is as much slower.
-- It is an inference server and knows no training. While retrainings wait or run, the models of a
-  partition hold the smallest share that serves them, and the retrainings split the SMs that are
-  left over in equal parts; where none are, they split what is left of the turns on the partition
-  that has most. Else the models have the whole GPU. Asked again when a retraining ends, it shares
-  out the room anew but keeps to the epoch's rates.
-- A model without requests is planned with one request per epoch, one without history with what
-  an equal part of the GPU serves.
+- Turns come in twentieths. A process that has its SMs for a part of the time is slower by that
+  factor.
+- Gpulet is an inference server without training. While retrainings wait or run, the models of a
+  partition hold the smallest share that serves them, and the retrainings split the remaining SMs
+  equally. If none remain, they split the remaining turns on the partition that has most. Otherwise
+  the models have the whole GPU. When a retraining ends, the policy divides the remainder again but
+  keeps the epoch's rates.
+- A model without requests is planned with one request per epoch, one without history with what an
+  equal part of the GPU serves.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from functools import cached_property
 import numpy as np
 
 from migrator.core.catalogue import Board
-from migrator.core.profile import INTERFERING_PART
+from migrator.core.profiles import INTERFERING_PART
 from migrator.core.service import Service
 from migrator.core.share import Share
 from migrator.policies import mps_workers
@@ -48,11 +49,11 @@ PERCENTS = (20.0, 40.0, 50.0, 60.0, 80.0, 100.0)
 EPOCH_S = 20.0
 MAX_BATCH = 32
 TURNS = 20
-"""The time of a partition is divided into this many parts."""
+"""Number of parts into which the time of a partition is divided."""
 SERVED_PART = 0.85
-"""Of the rate, that must be served beside a busy neighbour."""
+"""Share of the rate that must be served beside a busy neighbour."""
 _FORGOTTEN = 5
-"""Epochs after which what was seen weighs nothing."""
+"""Epochs after which an observation has no weight."""
 
 
 class Gpulet:
@@ -67,7 +68,7 @@ class Gpulet:
     on_completion = True
 
     def decide(self, observation: Observation) -> Decision:
-        """The plan of this epoch, and the room it leaves to retraining."""
+        """The plan of this epoch, with retraining in the remaining room."""
         models = [_model(view.service, observation.board) for view in observation.tenants]
         demands = [
             (model, _rate_rps(view, observation))
@@ -80,7 +81,7 @@ class Gpulet:
 
 @dataclass(eq=False)
 class _Model:
-    """What a tenant's model serves on a share; every figure is computed once."""
+    """Throughput of a tenant's model by share; every value is computed once."""
 
     service: Service
     board: Board
@@ -101,18 +102,18 @@ class _Model:
         return self.known_rps[key]
 
     def serves(self, rate_rps: float, percent: float, turns: int = TURNS) -> bool:
-        """Whether the rate is served, most of it even beside a busy neighbour."""
+        """Whether the rate is served, and `SERVED_PART` of it beside a busy neighbour."""
         return (
             self.throughput_rps(percent, turns) >= rate_rps * (1 - 1e-9)
             and self.throughput_rps(percent, turns, beside=True) >= SERVED_PART * rate_rps
         )
 
     def size(self, rate_rps: float) -> float:
-        """The smallest share that serves the rate; the largest where none does."""
+        """The smallest share that serves the rate; the largest if none does."""
         return next((each for each in PERCENTS if self.serves(rate_rps, each)), PERCENTS[-1])
 
     def turns(self, rate_rps: float, percent: float) -> int:
-        """The fewest turns that serve the rate; more than there are where none do."""
+        """The fewest turns that serve the rate; `TURNS` + 1 if none do."""
         fits = (each for each in range(1, TURNS + 1) if self.serves(rate_rps, percent, each))
         return next(fits, TURNS + 1)
 
@@ -123,7 +124,7 @@ class _Model:
         return [replace(each, duty=duty) for each in shares]
 
     def _slower(self, factor: float) -> Service:
-        """Batches that take longer by a factor, as an objective that is shorter by it."""
+        """The service with batches slower by a factor, expressed as a shorter objective."""
         batch = min(MAX_BATCH, self.service.batch)
         return replace(self.service, slo_s=self.service.slo_s / factor, batch=batch)
 
@@ -147,12 +148,12 @@ class _Partition:
 
     @property
     def needs(self) -> float:
-        """The smallest share on which its models have turns enough; all of it where none does."""
+        """The smallest share on which its models have enough turns; all of it if none does."""
         smaller = (each for each in PERCENTS if each < self.percent)
         return next((each for each in smaller if sum(self.turns(each)) <= TURNS), self.percent)
 
     def with_model(self, model: _Model, rate_rps: float) -> _Partition:
-        """One more that takes turns on it."""
+        """The partition with one more model that takes turns on it."""
         return replace(self, models=(*self.models, (model, rate_rps)))
 
     def holds(self, model: _Model) -> bool:
@@ -164,7 +165,7 @@ _Demands = Sequence[tuple[_Model, float]]
 
 
 def _rate_rps(view: TenantView, observation: Observation) -> float:
-    """The moving average at the boundary before the last one, or of what there is."""
+    """The moving average at the boundary before the last one, or of the available history."""
     if not len(view.history):
         equal_rps = mps_workers.capability_rps(
             view.service, observation.board, 100 / len(observation.tenants)
@@ -181,7 +182,7 @@ def _rate_rps(view: TenantView, observation: Observation) -> float:
 
 
 def _plan(demands: _Demands) -> list[_Partition]:
-    """Partitions for all rates, or for as large a part of all as fits."""
+    """Partitions for all rates, or for as large a fraction of all rates as fits."""
     for part in range(TURNS, 0, -1):
         placed = _placed([(model, rate_rps * part / TURNS) for model, rate_rps in demands])
         if placed:
@@ -192,7 +193,7 @@ def _plan(demands: _Demands) -> list[_Partition]:
 
 
 def _placed(demands: _Demands) -> list[_Partition] | None:
-    """Every model on its partitions; None: they do not fit."""
+    """Every model on its partitions; None if they do not fit."""
     free, used = [100.0], list[_Partition]()
     for model, rate_rps in demands:
         residue_rps = rate_rps
@@ -212,7 +213,8 @@ def _placed(demands: _Demands) -> list[_Partition] | None:
 
 
 def _take(free: list[float], size: float) -> float:
-    """The smallest free partition that is large enough, else the largest; a whole GPU is split."""
+    """Take the smallest free partition that is large enough, else the largest; split a whole
+    GPU."""
     room = min((each for each in free if each >= size), default=max(free))
     free.remove(room)
     if room < 100 or size == 100:
@@ -222,7 +224,7 @@ def _take(free: list[float], size: float) -> float:
 
 
 def _merge(used: list[_Partition], model: _Model, rate_rps: float) -> bool:
-    """The model takes turns on the partition where least time is then left."""
+    """Add the model to the partition where the least time is then left; False if none has room."""
     joined = {
         place: sum(partition.with_model(model, rate_rps).turns(partition.percent))
         for place, partition in enumerate(used)
@@ -237,7 +239,7 @@ def _merge(used: list[_Partition], model: _Model, rate_rps: float) -> bool:
 
 
 def _shares(partitions: list[_Partition], waiting: Sequence[str]) -> Iterable[Share]:
-    """The models' processes, and the retrainings' in the room that they leave."""
+    """The models' processes, and those of the retrainings in the remaining room."""
     if not waiting:
         whole = 100 - sum(each.percent for each in partitions)
         largest = max(partitions, key=lambda each: each.percent)
@@ -256,7 +258,7 @@ def _shares(partitions: list[_Partition], waiting: Sequence[str]) -> Iterable[Sh
 
 
 def _between_turns(partitions: list[_Partition], waiting: Sequence[str]) -> Iterable[Share]:
-    """No SMs are left: retraining takes the turns that are left where most are, if any."""
+    """No SMs are left: retraining takes the remaining turns on the partition with most, if any."""
     idle = [(TURNS - sum(each.turns(each.percent))) * each.percent for each in partitions]
     place = idle.index(max(idle))
     for each in partitions:
@@ -273,14 +275,14 @@ def _between_turns(partitions: list[_Partition], waiting: Sequence[str]) -> Iter
 
 
 def _in_turns(partition: _Partition, percent: float) -> Iterable[Share]:
-    """All the time of a partition to its models, in proportion to the turns they need."""
+    """Divide all the time of a partition among its models, in proportion to the turns they need."""
     turns = partition.turns(percent)
     for (model, _), mine in zip(partition.models, turns, strict=True):
         yield from model.serving(percent, mine / sum(turns))
 
 
 def _numbered(shares: Iterable[Share]) -> list[Share]:
-    """Distinct numbers for the processes of a task, also where it has several partitions."""
+    """Give the processes of a task distinct numbers, also across partitions."""
     counts: dict[object, int] = {}
     numbered = []
     for share in shares:

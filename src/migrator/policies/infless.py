@@ -1,23 +1,23 @@
-"""INFless (ASPLOS'22): MPS, many small processes with their batch, scaled every second.
+"""INFless (ASPLOS'22): MPS, many small processes, each with its batch size, scaled every second.
 
-A process of `percent` of the SMs with batch b is feasible where a batch takes at most half the
-objective (all of it for b = 1). It takes at most b / exec requests per second, and fills its
-batches in time from b / (objective - exec) on. When more comes than the processes of a tenant
-take, the most efficient feasible ones are added for the rest; when less comes than four fifths
-of the way from the least to the most they take, processes are drained, as long as the others
-still take everything. What a reconfiguration costs plays no part.
+A process of `percent` of the SMs with batch b is feasible if a batch takes at most half the
+objective (all of it for b = 1). It accepts at most b / exec requests per second, and fills its
+batches in time from b / (objective - exec) on. If the rate exceeds what the processes of a tenant
+accept, the most efficient feasible ones are added for the rest. If the rate is below four fifths of
+the way from their minimum to their maximum, processes are drained, as long as the others still
+accept the whole rate. The cost of a reconfiguration is ignored.
 
-What is ours:
-- Efficiency is requests per second and percent. The original divides it by what is left of the
-  slot, to choose among many GPUs; with one GPU that would only favour the process that fills it
-  up, so the most efficient one is taken, and the smallest of equals.
-- The tenant with the smallest part of its rate covered is served first, one process at a time.
-- A drained process lingers: it ends when the largest rate of the last five seconds could do
+Our adaptations:
+- Efficiency is requests per second and percent. The original divides it by the rest of the slot, to
+  choose among many GPUs. With one GPU that would only favour the process that fills it up, so the
+  most efficient one is taken, and the smallest of equals.
+- The tenant with the smallest covered part of its rate is served first, one process at a time.
+- A drained process lingers: it ends when the largest rate of the last five seconds can be served
   without it. Five was chosen among 1 to 30 in this policy's favour, in trials on real traces.
-- Every tenant keeps one process at least. Without history it needs what an equal part of the
-  GPU for every task serves.
-- A process that runs takes the batch that serves most on its share, as our workers do.
-- Retrainings get what is left, in equal parts.
+- Every tenant keeps at least one process. Without history it is assumed to need what an equal part
+  of the GPU for every task serves.
+- A running process takes the batch that serves most on its share, as our workers do.
+- Retrainings get the rest, in equal parts.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ PERCENTS = (10.0, 20.0, 30.0, 40.0, 50.0)
 BATCHES = (1, 2, 4, 8, 16, 32)
 LOAD_FACTOR = 0.8
 LINGER_S = 5
-"""A process is drained only if it was not needed in this many seconds."""
+"""Seconds for which a process must have been unneeded before it is drained."""
 
 
 class Infless:
-    """Processes come and go with the rate."""
+    """Adds and drains processes with the rate."""
 
     name = "infless"
     summary = "INFless: many small MPS processes, added and drained every second"
@@ -52,7 +52,7 @@ class Infless:
     on_completion = True
 
     def decide(self, observation: Observation) -> Decision:
-        """Drain what is too much, add what is missing, retrain on the rest."""
+        """Drain surplus processes, add missing ones, retrain on the rest."""
         held = _inference_held(observation)
         pools = [_pool(view, observation, held[view.name]) for view in observation.tenants]
         for pool in pools:
@@ -69,7 +69,7 @@ class Infless:
 
 @dataclass(frozen=True)
 class _Config:
-    """A process of a size that takes batches of a size."""
+    """A process with its share and batch size."""
 
     percent: float
     most_rps: float
@@ -77,13 +77,13 @@ class _Config:
 
     @property
     def efficiency(self) -> float:
-        """Requests per second and percent, rounded so that equals are equal."""
+        """Requests per second and percent, rounded so that equals compare equal."""
         return round(self.most_rps / self.percent, 6)
 
 
 @dataclass(frozen=True)
 class _Menu:
-    """A tenant's feasible configurations, the most efficient first, the smallest of equals."""
+    """A tenant's feasible configurations, most efficient first, the smallest of equals first."""
 
     service: Service
     board: Board
@@ -100,21 +100,21 @@ class _Pool:
     menu: _Menu
     rate_rps: float
     peak_rps: float
-    """Of the last seconds."""
+    """Highest rate of the last seconds."""
     shares: list[Share]
 
     @property
     def most_rps(self) -> float:
-        """What the processes take at most."""
+        """The highest rate that the processes accept."""
         return sum(self._config(each).most_rps for each in self.shares)
 
     @property
     def covered(self) -> float:
-        """The part of the rate that they take."""
+        """The share of the rate that they accept."""
         return self.most_rps / self.rate_rps if self.rate_rps > 0 else math.inf
 
     def drain(self) -> None:
-        """Too little comes: the least efficient go, while the others still take everything."""
+        """Drain the least efficient processes at a low rate, while the others accept all of it."""
         for share in sorted(self.shares, key=lambda each: self._config(each).efficiency):
             least_rps = sum(self._config(each).least_rps for each in self.shares)
             most_rps = self.most_rps
@@ -124,13 +124,13 @@ class _Pool:
                 self.shares.remove(share)
 
     def wanted(self, free_percent: float) -> _Config | None:
-        """The next process for what is not covered; None: nothing is missing or fits."""
+        """The next process for the uncovered rate; None if none is needed or fits."""
         residue_rps = self.rate_rps - self.most_rps
         fitting = (each for each in self.menu.configs if each.percent <= free_percent)
         return next((each for each in fitting if each.least_rps <= residue_rps), None)
 
     def add(self, percent: float) -> None:
-        """Start one more."""
+        """Add one more process."""
         taken = {each.number for each in self.shares}
         number = next(each for each in range(len(taken) + 1) if each not in taken)
         self.shares.append(Share(number, percent, Task(self.tenant, Kind.INFERENCE)))
@@ -140,7 +140,8 @@ class _Pool:
 
 
 def _scale_up(pools: list[_Pool]) -> None:
-    """One process for every tenant, then one at a time to the tenant with the least coverage."""
+    """Give every tenant one process, then add one at a time to the tenant with the least
+    coverage."""
     least_percent = min(PERCENTS[0], 100 / len(pools))
     for pool in pools:
         if not pool.shares:
@@ -159,7 +160,7 @@ def _scale_up(pools: list[_Pool]) -> None:
 
 
 def _inference_held(observation: Observation) -> dict[str, list[Share]]:
-    """The processes that serve now, as far as they leave room for tenants without any."""
+    """The serving processes, as far as they leave room for tenants without any."""
     held: dict[str, list[Share]] = {view.name: [] for view in observation.tenants}
     room = 100 - PERCENTS[0] * len(held)
     for each in observation.held:
@@ -173,7 +174,7 @@ def _inference_held(observation: Observation) -> dict[str, list[Share]]:
 
 
 def _serves(share: Share) -> bool:
-    """Whether it is one of ours: of a size that this policy hands out."""
+    """Whether it serves and has a size that this policy uses."""
     return share.task.kind is Kind.INFERENCE and share.percent in PERCENTS and share.duty == 1
 
 
@@ -187,7 +188,7 @@ def _pool(view: TenantView, observation: Observation, shares: list[Share]) -> _P
 
 
 def _seen_rps(view: TenantView, slot_s: float) -> list[float]:
-    """The rates of the last seconds, or slots where those are longer; the newest is the last."""
+    """The rates of the last seconds (or of slots if those are longer), newest last."""
     slots = max(1, round(1 / slot_s))
     newest = len(view.history)
     oldest = max(0, newest - max(1, round(LINGER_S / slot_s)))
@@ -211,14 +212,14 @@ _menu = PerService(_made)
 
 
 def _at(menu: _Menu, percent: float) -> _Config:
-    """The configuration that takes most on a share; none feasible: it takes nothing in time."""
+    """The configuration with the highest rate on a share; if none is feasible, one with rate 0."""
     nothing = _Config(percent, 0.0, 0.0)
     feasible = _feasible(menu.service, menu.board, percent)
     return max(feasible, key=lambda each: each.most_rps, default=nothing)
 
 
 def _feasible(service: Service, board: Board, percent: float) -> list[_Config]:
-    """Every batch that keeps the objective on a share."""
+    """Every batch that meets the objective on a share."""
     sms = mps_workers.sms_of(board, percent)
     found = []
     for batch in sorted({min(each, service.batch) for each in BATCHES}):

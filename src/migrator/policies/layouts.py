@@ -1,8 +1,8 @@
-"""From what every task would take to instances on slices: the search MIG policies share.
+"""Finds the best layout for the wishes of all tasks; shared by the MIG policies.
 
-A policy says which multisets of sizes would do for each task and what a combination is worth to
-it. Here every combination that fits on the board beside the running retrainings is tried, the
-best is laid on slices, and among equals the one that keeps most of what serves already.
+A policy gives the acceptable multisets of sizes for each task and the value of a combination. This
+module tries every combination that fits on the board beside the running retrainings and places the
+best on slices. Among equals it prefers the one that keeps most serving instances.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from migrator.core.service import Service
 from migrator.policies.policy import Observation, running
 
 NOTHING: Multiset = ()
-"""What a task holds that waits."""
+"""The holding of a task that waits."""
 Worth = tuple[float, ...]
-"""Compared place by place, the first one first."""
+"""Compared lexicographically."""
 _DIGITS = 9
-"""Worths that differ only beyond them are equal: rounding must not move an instance."""
+"""Digits to which values are compared, so that rounding does not move an instance."""
 _Spot = tuple[int, int]
 """Start and GPCs of an instance."""
 
 
 @dataclass(frozen=True)
 class Wish:
-    """A task and the multisets of sizes that would do for it; NOTHING where it may wait."""
+    """A task and its acceptable multisets of sizes; includes NOTHING if it may wait."""
 
     task: Task
     choices: tuple[Multiset, ...]
 
 
 def inference_wish(service: Service, board: Board, gpcs: int, largest: int | None = None) -> Wish:
-    """Every way to serve on up to `gpcs` GPCs; where that is too few, the smallest allowed.
+    """Every way to serve on up to `gpcs` GPCs; if that is too few, the smallest allowed size.
 
-    `largest` leaves out larger sizes, but never the smallest allowed one.
+    `largest` excludes larger sizes, but never the smallest allowed one.
     """
     least = least_gpcs(service, board)
     most = max(least, largest or board.sizes[-1])
@@ -60,7 +60,7 @@ def inference_wish(service: Service, board: Board, gpcs: int, largest: int | Non
 
 
 def retraining_wish(tenant: str, sizes: Iterable[int]) -> Wish:
-    """One instance of one of these sizes, or none for now."""
+    """One instance of one of these sizes, or none for the time being."""
     return Wish(Task(tenant, Kind.RETRAINING), (*((size,) for size in sizes), NOTHING))
 
 
@@ -70,7 +70,7 @@ def usable_sizes(service: Service, board: Board) -> tuple[int, ...]:
 
 
 def least_gpcs(service: Service, board: Board) -> int:
-    """The smallest size that its inference may live on alone."""
+    """The smallest size that may serve the tenant alone."""
     allowed = [gpcs for gpcs in usable_sizes(service, board) if gpcs >= service.min_gpcs]
     if not allowed:
         raise InputError(
@@ -82,9 +82,9 @@ def least_gpcs(service: Service, board: Board) -> int:
 
 
 def even_parts(gpcs: int, least: Sequence[int]) -> tuple[int, ...]:
-    """`gpcs` GPCs in as many parts, as even as can be with none below its least; first ones first.
+    """Divide `gpcs` GPCs as evenly as possible with no part below its minimum; first parts first.
 
-    The parts exceed `gpcs` only where the least ones do already.
+    The sum exceeds `gpcs` only if the minimums do.
     """
     parts = list(least)
     while sum(parts) < gpcs:
@@ -109,9 +109,10 @@ def best_allocation(
     wishes: Sequence[Wish],
     worth: Callable[[tuple[Multiset, ...]], Worth | None],
 ) -> tuple[Instance, ...]:
-    """The legal allocation that is worth most, keeping what serves; running retrainings stay.
+    """The legal allocation of the highest value that keeps most serving instances.
 
-    `worth` judges one multiset per wish, in their order; None: not allowed.
+    Running retrainings stay. `worth` values one multiset per wish, in their order; None: not
+    allowed.
     """
     kept = running(observation)
     best: list[tuple[Multiset, ...]] = []
@@ -136,7 +137,7 @@ def best_allocation(
 
 
 def _combinations(observation: Observation, wishes: Sequence[Wish]) -> list[tuple[Multiset, ...]]:
-    """One multiset for every wish, so that all fit beside the running retrainings."""
+    """All choices of one multiset per wish that fit together beside the running retrainings."""
     taken = running(observation).values()
     free = _free_multisets(observation.board, frozenset((each.start, each.gpcs) for each in taken))
     found: list[tuple[Multiset, tuple[Multiset, ...]]] = [(NOTHING, ())]
@@ -156,7 +157,7 @@ def _joined(*parts: Iterable[int]) -> Multiset:
 
 @cache
 def _free_multisets(board: Board, taken: frozenset[_Spot]) -> frozenset[Multiset]:
-    """What can be placed beside the instances that have to stay."""
+    """The multisets that fit beside the instances that must stay."""
     beside = {
         multiset_of(tuple(each for each in chosen if _spot(each) not in taken))
         for chosen in placement_sets(board)
@@ -177,13 +178,13 @@ def _spot(each: Placement | Instance) -> _Spot:
     return each.start, each.gpcs
 
 
-# Multisets laid on slices.
+# Placement of multisets on slices.
 
 
 def _laid_out(
     observation: Observation, kept: Mapping[str, Instance], wanted: Mapping[Task, Multiset]
 ) -> tuple[tuple[int, int], tuple[Instance, ...]]:
-    """The gentlest way to lay these out, with how gentle it is."""
+    """The placement that changes least, with its score."""
     together = _joined(*wanted.values(), (each.gpcs for each in kept.values()))
     stays = {_spot(each) for each in kept.values()}
     ways = [
@@ -200,7 +201,7 @@ def _assigned(
     wanted: Mapping[Task, Multiset],
     chosen: PlacementSet,
 ) -> tuple[tuple[int, int], tuple[Instance, ...]]:
-    """Placements to tasks: first to those that hold them, the rest as they come."""
+    """Assign placements to tasks: first to those that hold them, then in order."""
     instances = {_spot(each): Task(name, Kind.RETRAINING) for name, each in kept.items()}
     missing = {task: list(sizes) for task, sizes in wanted.items()}
     spots = [_spot(each) for each in reversed(chosen) if _spot(each) not in instances]
@@ -222,7 +223,8 @@ def _assigned(
 
 
 def _owners(observation: Observation) -> dict[_Spot, str]:
-    """The tenant of every instance now: a training instance may go on to serve its tenant."""
+    """The tenant of every instance. A training instance may continue as one that serves its
+    tenant."""
     return {
         (each.start, each.gpcs): each.task.tenant
         for each in observation.held
@@ -231,8 +233,8 @@ def _owners(observation: Observation) -> dict[_Spot, str]:
 
 
 def _openness(chosen: PlacementSet) -> int:
-    """High for odd sizes at high starts and even ones at low starts.
+    """High for odd sizes at high starts and even sizes at low starts.
 
-    1g and 3g can sit high, 2g and 4g cannot: so the low slices are left to those.
+    1g and 3g can be placed high, 2g and 4g cannot, so the low slices are left to those.
     """
     return sum(each.start if each.gpcs % 2 else -each.start for each in chosen)

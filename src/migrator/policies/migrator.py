@@ -1,10 +1,10 @@
 """MIGRator: at every window's start, the plan with the highest goodput on the forecast.
 
-`migrator` plans under the `survivors` charge: holding an instance early is the planner's choice.
-`migrator-paper` is the paper's way: the plan is made as if every change cost the whole overhead,
-then pre-initialization hands an instance to its tenant early where its slices are unused.
-`migrator-replanned` plans the inference again inside the window, as arrivals are seen.
-`oracle` plans on the arrivals that will really come: a ceiling for the others.
+`migrator` plans under the `survivors` charge: the planner chooses when to create an instance early.
+`migrator-paper` works as in the paper: it plans as if every change cost the whole overhead, then
+pre-initialization gives an instance to its tenant early if its slices are unused.
+`migrator-replanned` plans the inference again within the window, as requests arrive. `oracle` plans
+on the true arrivals: an upper bound for the others.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from migrator.policies.planning import planned
 from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight
 
 HORIZON_S = 30.0
-"""How far a replan looks: beyond it the recent past says nothing."""
+"""Horizon of a replan in seconds: beyond it the recent past says nothing."""
 OVERHEADS = 5.0
-"""Where starts are slow the horizon is at least this many overheads, or no change would pay."""
+"""Minimum horizon in overheads: with slow starts and a shorter horizon no change would pay off."""
 
 
 class Migrator:
     """The planner as a policy.
 
-    Where the planner finds nothing in time, what is held stays; before anything is held, the
-    board is split evenly.
+    If the planner finds no plan in time, the layout stays. Before the first layout the board is
+    split evenly.
     """
 
     sharing = Sharing.MIG
@@ -65,7 +65,7 @@ def _used(instances: tuple[Instance, ...]) -> tuple[Instance, ...]:
 def _prepared_early(
     problem: Problem, plan: Plan, slots: list[tuple[Instance, ...]]
 ) -> list[tuple[Instance, ...]]:
-    """Every instance that can be prepared is its tenant's from when its slices are unused."""
+    """Give every instance that can be prepared to its tenant as soon as its slices are unused."""
     early = [list(each) for each in slots]
     for each in preinitialize(problem, plan).preparations:
         instance = Instance(each.start, each.gpcs, Task(each.tenant, Kind.INFERENCE))
@@ -75,7 +75,7 @@ def _prepared_early(
 
 
 class Replanned(Migrator):
-    """The window's plan, its inference planned again every `every_s` seconds."""
+    """The window's plan, with its inference planned again every `every_s` seconds."""
 
     def __init__(self, name: str, summary: str, every_s: float) -> None:
         super().__init__(name, summary, Sight.START, Charge.SURVIVORS)
@@ -83,7 +83,8 @@ class Replanned(Migrator):
         self._nowcast = Nowcast()
 
     def decide(self, observation: Observation) -> Decision:
-        """The window's plan at its start, then the inference again around its retrainings."""
+        """The window's plan at its start, later the inference planned again around its
+        retrainings."""
         last = observation.decided
         if observation.slot == 0:
             return super().decide(observation)
@@ -120,7 +121,7 @@ class Replanned(Migrator):
         }
 
     def _foreseen(self, observation: Observation) -> Observation:
-        """With what is ahead of the rest of the window, for a plan of all of it."""
+        """The observation with a forecast of the rest of the window."""
         tenants = (
             replace(
                 view,
@@ -132,7 +133,7 @@ class Replanned(Migrator):
 
 
 def _as_planned(observation: Observation, last: Decision) -> bool:
-    """Whether there is a plan to the window's end, and its retrainings are where it says."""
+    """Whether there is a plan to the window's end and its retrainings run as planned."""
     if last.plan is None or last.problem is None:
         return False
     if last.begin + last.problem.slots != observation.slots:

@@ -3,17 +3,18 @@
 All layouts with as many slices as there are jobs are tried with all assignments, at each window's
 start and whenever a retraining ends.
 
-Adaptations of ours:
+Our adaptations:
 - A job is a tenant's inference or its retraining; each holds exactly one instance.
 - A retraining's slowdown is its time over that on the whole board. Inference has no end, so its
-  slowdown is what it would have answered of the last window's arrivals on the whole board over
-  what on its slice, slot by slot; before anything has been seen, capability over capability.
+  slowdown is the number of the last window's requests that the whole board would have answered over
+  the number that its slice would have, slot by slot. Before any request has been observed, it is
+  the ratio of the capabilities.
 - MISO moves running jobs; here a running retraining stays where it is, as under every policy.
-- MISO learns slowdowns by running the jobs together under MPS for 30 s. Here profiles are known,
-  so nothing is probed and no time is lost on it: that favours MISO.
-- Among layouts that slow down equally, the one that uses most GPCs.
-- Jobs that find no slice wait, as in its queue; all arrive at once, so those are started whose
-  start slows down least.
+- MISO learns slowdowns by running the jobs together under MPS for 30 s. Here profiles are known, so
+  nothing is probed and no time is lost on it, which favours MISO.
+- Among layouts with the same slowdown, the one that uses most GPCs is chosen.
+- Jobs without a slice wait, as in its queue. All arrive at once, so those are started that
+  increase the mean slowdown least.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from migrator.policies.policy import (
 )
 
 _Slowdowns = dict[int, float]
-"""GPCs -> how much slower a job is there than on the whole board."""
+"""GPCs -> slowdown of a job relative to the whole board."""
 
 
 class Miso:
@@ -59,7 +60,7 @@ class Miso:
     on_completion = True
 
     def decide(self, observation: Observation) -> Decision:
-        """One slice per job until a job comes or leaves."""
+        """One slice per job until a job arrives or ends."""
         board = observation.board
         late = waiting(observation)
         wishes = [_inference_wish(observation, view) for view in observation.tenants]
@@ -90,7 +91,7 @@ def _inference_slowdowns(observation: Observation, view: TenantView) -> _Slowdow
 
 
 def _answered_of(observation: Observation, view: TenantView) -> Callable[[float], float]:
-    """Requests per second -> how much of the last window's arrivals they answer."""
+    """A function from requests per second to the answered requests of the last window."""
     recent = last_window(observation, view)
     if not recent.any():
         return lambda rps: rps

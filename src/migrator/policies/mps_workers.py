@@ -1,10 +1,10 @@
-"""What an MPS policy's percentages become: worker processes.
+"""Converts the percentages of an MPS policy into worker processes.
 
-One process on a large share is slow at small batches: most SMs idle while one request runs.
-Every MPS policy therefore serves a task's share through as many equal processes as answer
-most requests, each of at least `SMALLEST_PERCENT`; INFless does so by itself. None of the
-peers' papers forbids it, and with one process per share they would all lose for a reason that
-is not theirs.
+One process on a large share is slow at small batches, because most SMs idle while one request runs.
+Every MPS policy therefore serves a task's share with the number of equal processes that answers
+most requests, each of at least `SMALLEST_PERCENT`; INFless chooses its own processes. No peer's
+paper forbids it, and with one process per share all peers would lose for a reason unrelated to
+their policies.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from migrator.core.share import Share
 SMALLEST_PERCENT = 10.0
 _Table = TypeVar("_Table")
 MOST = 64
-"""Services remembered at a time."""
+"""Number of cached services."""
 
 
 def sms_of(board: Board, percent: float) -> float:
-    """SMs behind a percentage."""
+    """The number of SMs of a percentage."""
     return board.sms * percent / 100
 
 
 def processes(service: Service, board: Board, percent: float) -> int:
-    """How many equal processes answer most requests on `percent` of the SMs."""
+    """The number of equal processes that answers most requests on `percent` of the SMs."""
     most = max(1, int(percent / SMALLEST_PERCENT + 1e-9))
     return max(
         range(1, most + 1),
@@ -38,7 +38,7 @@ def processes(service: Service, board: Board, percent: float) -> int:
 
 
 def capability_rps(service: Service, board: Board, percent: float) -> float:
-    """Requests per second on `percent` of the SMs, through that many processes."""
+    """Requests per second on `percent` of the SMs with that many processes."""
     if percent <= 0:
         return 0.0
     n = processes(service, board, percent)
@@ -46,19 +46,19 @@ def capability_rps(service: Service, board: Board, percent: float) -> float:
 
 
 def serving(service: Service, board: Board, percent: float) -> tuple[Share, ...]:
-    """The tenant's inference on `percent` of the SMs."""
+    """The shares of a tenant's inference on `percent` of the SMs."""
     n = processes(service, board, percent)
     task = Task(service.tenant, Kind.INFERENCE)
     return tuple(Share(number, percent / n, task) for number in range(n))
 
 
 def training(tenant: str, percent: float) -> Share:
-    """The tenant's retraining on `percent` of the SMs."""
+    """The share of a tenant's retraining on `percent` of the SMs."""
     return Share(0, percent, Task(tenant, Kind.RETRAINING))
 
 
 class PerService(Generic[_Table]):
-    """`make(service, board)`, computed once while they are the same objects."""
+    """Caches `make(service, board)` while both are the same objects."""
 
     def __init__(self, make: Callable[[Service, Board], _Table]) -> None:
         self._make = make

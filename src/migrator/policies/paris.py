@@ -1,26 +1,27 @@
-"""PARIS and ELSA (DAC'22): MIG partitioned by compute intensity, requests on the smallest that do.
+"""PARIS and ELSA (DAC'22): MIG partitioned by compute intensity, requests on the smallest instance
+that suffices.
 
-PARIS finds, per instance size, the batch at which utilisation levels off (the knee), serves each
-batch on the smallest size whose knee is not below it, and shares the GPCs out in proportion to
-what arrives over what such an instance answers. ELSA sends a request to the slowest instance
-that still answers in time, which is the `thrifty` routing.
+PARIS finds, per instance size, the batch at which utilisation levels off (the knee). It serves each
+batch on the smallest size whose knee is not below it, and divides the GPCs in proportion to the
+arrival rate over the rate that such an instance answers. ELSA sends a request to the slowest
+instance that still answers in time, which is the `thrifty` routing.
 
-Adaptations of ours:
+Our adaptations:
 - Utilisation is throughput over the highest throughput of the same size, from the profile's
-  latencies over batches 1 to the largest measured or served; the knee is the smallest batch
-  with `LEVEL` of it.
+  latencies over batches 1 to the largest measured or served; the knee is the smallest batch with
+  `LEVEL` of it.
 - A tenant has one batch, so one size: the smallest whose knee is not below its batch, or the
-  largest where all are. Larger instances would be underused, so it gets none (unless its
-  minimum asks for one); smaller ones are what rounding to a legal layout may give instead.
-- Rounding: the layout with the best worst capability over demand, then the best second worst,
-  and so on. Demand is the mean rate of the last window's length; before anything has been seen,
-  an even share of what the board could answer.
-- PARIS knows inference only. A retraining is one more task with one instance and a demand of
-  one retraining per window, so its ratio is the window over the time it takes.
-- Retrainings that find no place beside the inference of all tenants wait for the next decision.
-- `paris` is static: the partition is made once and kept as long as every retraining that waits
-  has its instance in it; an ended one's instance idles until the next. `paris-reconfiguring`
-  makes it again at each window's start and whenever a retraining ends.
+  largest if there is none. Larger instances would be underused, so it gets none (unless its minimum
+  requires one); rounding to a legal layout may give smaller ones instead.
+- Rounding: the layout with the best worst capability over demand, then the best second worst, and
+  so on. Demand is the mean rate of the last window's length; before any request has been observed,
+  it is an even share of what the board could answer.
+- PARIS supports inference only. A retraining is one more task with one instance and a demand of one
+  retraining per window, so its ratio is the window over the time it takes.
+- Retrainings that do not fit beside the inference of all tenants wait for the next decision.
+- `paris` is static: the partition is made once and kept as long as every waiting retraining has its
+  instance in it; the instance of a finished one idles until the next. `paris-reconfiguring` makes
+  it again at each window's start and whenever a retraining ends.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ from migrator.policies.policy import (
 )
 
 LEVEL = 0.8
-"""The part of the highest throughput at which utilisation counts as levelled off."""
+"""The share of the highest throughput at which utilisation counts as levelled off."""
 _Ratio = Callable[[Multiset], float]
-"""What a task holds -> its capability over its demand."""
+"""Maps a task's holding to its capability over its demand."""
 
 
 class Paris:
@@ -64,7 +65,7 @@ class Paris:
         self.on_completion = reconfiguring
 
     def decide(self, observation: Observation) -> Decision:
-        """The partition until asked again."""
+        """The partition until the next decision."""
         if not self.on_completion and _complete(observation):
             return Decision((observation.held,))
         board = observation.board
@@ -87,7 +88,7 @@ class Paris:
 
 
 def _complete(observation: Observation) -> bool:
-    """Whether what is held has an instance for every task there is."""
+    """Whether the current layout has an instance for every task."""
     tasks = {each.task for each in observation.held}
     needed = [Task(view.name, Kind.INFERENCE) for view in observation.tenants]
     needed += [Task(view.name, Kind.RETRAINING) for view in waiting(observation)]
@@ -103,7 +104,7 @@ def knee(service: Service, sms: float) -> int:
 
 
 def knee_gpcs(service: Service, board: Board) -> int:
-    """The smallest size whose knee is not below the tenant's batch, else the largest."""
+    """The smallest size whose knee is not below the tenant's batch, or else the largest."""
     sizes = [gpcs for gpcs in board.sizes if knee(service, board.sms_of(gpcs)) >= service.batch]
     return min(sizes, default=board.sizes[-1])
 
@@ -115,7 +116,7 @@ def _inference_ratio(observation: Observation, view: TenantView) -> _Ratio:
 
 
 def _demand_rps(observation: Observation, view: TenantView) -> float:
-    """The last window's mean rate, at least a request per window."""
+    """The last window's mean rate, at least one request per window."""
     rate = mean_rate_rps(observation, view)
     if rate is None:
         whole = inference_wish(view.service, observation.board, observation.board.compute_slices)

@@ -1,4 +1,4 @@
-"""From an observation to a planning problem and its plan, for the policies that plan."""
+"""Converts an observation to a planning problem and solves it, for the policies that plan."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from migrator.policies.policy import Observation, TenantView, remaining_s, runni
 
 
 def planned(observation: Observation, charge: Charge) -> tuple[Problem, Plan]:
-    """The window's problem and plan, with as many of the retrainings as fit into it.
+    """The window's problem and plan, with as many retrainings as fit into it.
 
-    Where they do not all fit, they are taken one after the other, those first that promise most
-    (accuracy gained x requests) for the GPCs and slots they need, if the rest still fits.
+    If not all fit, they are added one after the other while the rest still fits. Those with the
+    highest value (accuracy gained x requests) per GPC and slot come first.
     """
     problem = problem_of(observation, charge)
     try:
@@ -44,9 +44,9 @@ def _with_what_fits(problem: Problem) -> Problem:
 
 
 def problem_of(observation: Observation, charge: Charge) -> Problem:
-    """What is left of the window as a planning problem.
+    """The rest of the window as a planning problem.
 
-    A retraining that no size can end inside the window is left out.
+    A retraining that no size can finish within the window is left out.
     """
     return Problem(
         board=observation.board,
@@ -100,7 +100,7 @@ def _capability(observation: Observation, view: TenantView) -> dict[int, float]:
 
 
 def _retraining_slots(observation: Observation, view: TenantView) -> dict[int, int] | None:
-    """Size -> slots where a waiting retraining can end in time; None where there is none."""
+    """Size -> slots in which a waiting retraining can finish in time; None if none waits."""
     if view.name not in {each.name for each in waiting(observation)}:
         return None
     board = observation.board
@@ -114,7 +114,7 @@ def _retraining_slots(observation: Observation, view: TenantView) -> dict[int, i
 
 
 def _drain_s(observation: Observation) -> float:
-    """The longest that an instance may be kept by the batch it still holds when it has to go.
+    """The longest time that an instance may be occupied by its last batch before it is destroyed.
 
     Without it a retraining that ends within milliseconds of a slot's end would lose its instance
     just before.
@@ -141,10 +141,10 @@ def _initial(observation: Observation, charge: Charge) -> Initial:
 
 
 def _as_held(observation: Observation, instance: Instance, charge: Charge) -> Instance:
-    """An instance that no running retraining holds, as the planner may count on it.
+    """An instance without a running retraining, as the planner may use it.
 
-    What an ended retraining leaves is warm for its tenant, which `survivors` knows; under `paper`
-    it would be a change of the inference task, so there it is unused.
+    The instance of a finished retraining is warm for its tenant, which `survivors` takes into
+    account. Under `paper` it would be a change of the inference task, so there it is unused.
     """
     task = instance.task
     if task is None:
@@ -157,7 +157,7 @@ def _as_held(observation: Observation, instance: Instance, charge: Charge) -> In
 
 
 def _slots_left(observation: Observation, tenant: str, instance: Instance) -> int:
-    """Slots until a running retraining ends; one that outlasts the window holds on to its end."""
+    """Slots until a running retraining ends; limited to the window's end."""
     view = observation.tenant(tenant)
     left_s = remaining_s(view, observation.board.sms_of(instance.gpcs))
     return min(observation.slots_left, max(1, math.ceil(left_s / observation.slot_s)))

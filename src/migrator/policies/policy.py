@@ -1,8 +1,7 @@
-"""A policy: what is seen now in, what every task gets out. No clock, no I/O.
+"""The interface of a policy: maps an observation to a decision, without clock and I/O.
 
-A policy is asked at the start of every window, and again as its attributes say. It answers
-with what is held in the slots from now on; the executor makes it so, in the simulator and on
-a real GPU alike.
+A policy is asked at the start of every window, and again as its attributes say. It returns the
+layout of the following slots. The executor carries it out, in the simulator and on a real GPU.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.core.catalogue import Board
-from migrator.core.curve import Curve
 from migrator.core.instance import Instance
 from migrator.core.plan import Plan
 from migrator.core.problem import Problem
+from migrator.core.profiles import Curve
 from migrator.core.service import Service
 from migrator.core.share import Holding
 
@@ -27,7 +26,7 @@ class Sharing(StrEnum):
     """How tasks share the GPU."""
 
     MIG = "MIG"
-    """Instances on slices of their own: no interference."""
+    """Instances with their own slices: no interference."""
     MPS = "MPS"
     """Percentages of the SMs: memory bandwidth is shared."""
     UNPARTITIONED = "unpartitioned"
@@ -35,7 +34,7 @@ class Sharing(StrEnum):
 
 
 class Sight(StrEnum):
-    """What a policy sees of the arrivals to come."""
+    """What a policy sees of future arrivals."""
 
     NOTHING = "nothing"
     START = "forecast at the window's start"
@@ -44,28 +43,28 @@ class Sight(StrEnum):
 
 
 class Routing(StrEnum):
-    """Which instance a request is sent to."""
+    """The routing of requests to instances."""
 
     EARLIEST = "earliest"
-    """Where it is answered soonest."""
+    """The instance that answers soonest."""
     THRIFTY = "thrifty"
-    """The slowest that still answers in time, among equals the soonest (ELSA)."""
+    """The slowest instance that still answers in time; among equals the soonest (ELSA)."""
 
 
 @dataclass(frozen=True)
 class RetrainingState:
-    """A retraining that waits or runs."""
+    """A waiting or running retraining."""
 
     accuracy_now: float
-    """Of the model that serves, on this window's data."""
+    """Accuracy of the serving model on this window's data."""
     accuracy_post: float
-    """What is expected once it is done."""
+    """Expected accuracy after the retraining."""
     seconds: Curve
-    """All of its work, over SMs."""
+    """Seconds of the whole retraining, over SMs."""
     done: float
-    """Part of the work that is done, 0 where it waits."""
+    """Completed share of the work; 0 while it waits."""
     holding: Holding | None
-    """What it runs on; None: it waits."""
+    """The instance or share it runs on; None while it waits."""
 
 
 @dataclass(frozen=True)
@@ -74,15 +73,15 @@ class TenantView:
 
     service: Service
     history: NDArray[np.float64]
-    """Requests per slot of everything seen so far; it ends now and may be empty."""
+    """Requests per slot observed so far, up to the current slot; may be empty."""
     ahead: NDArray[np.float64] | None
-    """Scenarios (rows) of requests in the slots left of this window, by the policy's sight."""
+    """Scenarios (rows) of requests in the remaining slots of the window, by the policy's sight."""
     retraining: RetrainingState | None
-    """None: nothing to retrain, or done already."""
+    """None: nothing to retrain, or already done."""
     overhead_s: float
-    """Until an instance or share that is new to it serves."""
+    """Seconds until a new instance or share serves."""
     accuracy: float
-    """Of the model that serves now, on this window's data."""
+    """Accuracy of the serving model on this window's data."""
 
     @property
     def name(self) -> str:
@@ -92,25 +91,25 @@ class TenantView:
 
 @dataclass(frozen=True)
 class Observation:
-    """What a policy decides on."""
+    """The input of a decision."""
 
     board: Board
     slot_s: float
     slots: int
-    """Of a window."""
+    """Slots per window."""
     slot: int
-    """Now, in this window: 0 at its start."""
+    """The current slot of the window, from 0."""
     tenants: tuple[TenantView, ...]
     held: tuple[Holding, ...]
-    """What every task holds now; empty before the first decision."""
+    """What every task holds; empty before the first decision."""
     decided: Decision | None = None
-    """What the policy decided last in this window; None at its start."""
+    """The last decision in this window; None at its start."""
     cold_s: tuple[float, ...] = ()
-    """Per holding, how long until it serves; empty: all of them do."""
+    """Per holding, seconds until it serves; empty if all serve."""
 
     @property
     def slots_left(self) -> int:
-        """From now to the window's end."""
+        """Slots from the current one to the window's end."""
         return self.slots - self.slot
 
     def tenant(self, name: str) -> TenantView:
@@ -120,21 +119,22 @@ class Observation:
 
 @dataclass(frozen=True)
 class Decision:
-    """What is held from now on, slot by slot; the last slot holds until the next decision.
+    """The layout slot by slot, from the current slot on. The last slot holds until the next
+    decision.
 
-    A retraining runs while its task holds something. What is held for one that is done idles.
+    A retraining runs while its task holds something. The holding of a finished retraining idles.
     """
 
     slots: tuple[tuple[Holding, ...], ...]
     problem: Problem | None = None
     plan: Plan | None = None
-    """Where the policy planned: its problem and plan, for the record."""
+    """The plan of a policy that plans, with its problem, for the records."""
     begin: int = 0
-    """The slot of the window that its plan begins at."""
+    """The slot of the window at which the plan begins."""
 
 
 class Policy(Protocol):
-    """One way to share a GPU."""
+    """A way to share a GPU."""
 
     name: str
     summary: str
@@ -143,28 +143,28 @@ class Policy(Protocol):
     sight: Sight
     routing: Routing
     every_s: float | None
-    """Asked again so often inside the window; None: at its start only."""
+    """Seconds between decisions within a window; None: only at its start."""
     on_completion: bool
-    """Asked again at the first slot after a retraining ends."""
+    """Whether to decide again at the first slot after a retraining ends."""
 
     def decide(self, observation: Observation) -> Decision:
-        """What every task gets from now on."""
+        """Decide the layout from the current slot on."""
         ...
 
 
 def last_window(observation: Observation, view: TenantView) -> NDArray[np.float64]:
-    """Requests per slot over the length of a window, up to now; shorter while less is known."""
+    """Requests per slot over the last window's length; shorter while less is known."""
     return view.history[-observation.slots :]
 
 
 def mean_rate_rps(observation: Observation, view: TenantView) -> float | None:
-    """Requests per second over that time; None where nothing has been seen yet."""
+    """Mean requests per second over that time; None if nothing has been observed."""
     recent = last_window(observation, view)
     return float(recent.mean()) / observation.slot_s if len(recent) else None
 
 
 def running(observation: Observation) -> dict[str, Instance]:
-    """Tenant -> the instance that its retraining runs on and has to keep."""
+    """Tenant -> the instance of its running retraining, which it must keep."""
     return {
         view.name: view.retraining.holding
         for view in observation.tenants
@@ -173,7 +173,7 @@ def running(observation: Observation) -> dict[str, Instance]:
 
 
 def waiting(observation: Observation) -> tuple[TenantView, ...]:
-    """The tenants that have something to retrain which does not run yet."""
+    """The tenants with a retraining that does not run yet."""
     busy = running(observation)
     return tuple(
         view
@@ -183,7 +183,7 @@ def waiting(observation: Observation) -> tuple[TenantView, ...]:
 
 
 def remaining_s(view: TenantView, sms: float) -> float:
-    """Seconds the tenant's retraining still takes on `sms` SMs, its start included."""
+    """Seconds that the tenant's retraining still takes on `sms` SMs, including its start."""
     state = view.retraining
     assert state is not None, f"{view.name} has nothing to retrain"
     start_s = 0.0 if state.done > 0 and state.holding is not None else view.overhead_s

@@ -1,4 +1,5 @@
-"""Policies by name, a user's own by import path. A module here offers its own in `POLICIES`."""
+"""Policies by name, or by import path for a user's own. A module here lists its own in
+`POLICIES`."""
 
 from __future__ import annotations
 
@@ -7,8 +8,7 @@ from inspect import getdoc, getmodule
 from typing import cast
 
 from migrator.core.errors import InputError
-from migrator.core.import_path import imported
-from migrator.core.registry import found_in, pick
+from migrator.core.registry import found_in, import_class, pick
 from migrator.policies.policy import Policy
 
 _PARTS = ("summary", "sharing", "sight", "routing", "every_s", "on_completion", "decide")
@@ -21,21 +21,21 @@ def policies() -> dict[str, Policy]:
 
 
 def about(name: str) -> str:
-    """How the policy works and what of it is our adaptation, as its module says."""
+    """The description of a policy and its adaptations, from its module."""
     return getdoc(getmodule(type(policy(name)))) or ""
 
 
 def policy(name: str) -> Policy:
     """The policy called `name`, or one of the class at `package.module:Class`.
 
-    An unknown name is answered with the nearest ones.
+    The error for an unknown name suggests the nearest ones.
     """
     return _own(name) if ":" in name else pick("policy", name, policies())
 
 
 def _own(path: str) -> Policy:
     """A user's policy. Its name is its import path, so that other processes can load it."""
-    kind = imported("policy", path)
+    kind = import_class("policy", path)
     if not isinstance(kind, type):
         raise InputError(f"policy: {path} is no class; name a class that can be made without more")
     try:

@@ -1,17 +1,17 @@
 """Static splits, as in the paper's first experiment: I GPCs for inference, R for retraining.
 
-`static-I-R` holds the split through the window whatever happens: what a completed retraining
-leaves idles until the next window.
+`static-I-R` keeps the split throughout the window: the instance of a completed retraining idles
+until the next window.
 
-Adaptations of ours:
-- Tenants share the I GPCs evenly (what is left over goes to the first ones), each part laid out
-  for the highest capability.
-- A retraining holds one instance. The R GPCs are cut so that the retrainings of the window end
-  soonest on average; where there are fewer instances than retrainings, the shorter ones go first
-  and the next one starts when one has ended.
+Our adaptations:
+- Tenants share the I GPCs evenly (the remainder goes to the first ones), each part laid out for the
+  highest capability.
+- A retraining holds one instance. The R GPCs are divided so that the retrainings of the window end
+  soonest on average. With fewer instances than retrainings, the shorter ones go first and the next
+  one starts when one has ended.
 - Not every split has a legal layout: one retraining cannot hold 5 or 6 GPCs, and two 3g leave no
-  place for a 1g. The nearest layout is taken: the one that uses most of the I + R GPCs without
-  more than I for inference or R for retraining.
+  place for a 1g. The nearest layout is used: the one that uses most of the I + R GPCs without more
+  than I for inference or R for retraining.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from migrator.policies.policy import (
 )
 
 GPCS = 7
-"""Of the boards the splits are made for."""
+"""GPCs of the boards that the splits are made for."""
 
 
 class Static:
@@ -65,7 +65,7 @@ class Static:
         self.summary = f"{inference_gpcs} GPCs for inference and {retraining_gpcs} for retraining"
 
     def decide(self, observation: Observation) -> Decision:
-        """The split at a window's start; inside it only the next retraining in line."""
+        """The split at a window's start; within the window only the next waiting retraining."""
         if observation.slot > 0 and observation.held:
             return Decision((_next_in_line(observation),))
         self._require_room(observation)
@@ -121,7 +121,7 @@ def _shortest_first(observation: Observation) -> list[TenantView]:
 def _mean_completion_s(
     observation: Observation, queue: Sequence[TenantView], started: Sequence[Multiset]
 ) -> float:
-    """When the waiting retrainings end on average; those not started follow on what gets free."""
+    """The mean end of the waiting retrainings; those not started follow on freed instances."""
     sms = observation.board.sms_of
     ends_s = {view.name: math.inf for view in queue}
     free = [
@@ -142,7 +142,7 @@ def _mean_completion_s(
 
 
 def _next_in_line(observation: Observation) -> tuple[Instance, ...]:
-    """What is held, with waiting retrainings on the instances of those that have ended."""
+    """The current layout, with waiting retrainings on the instances of those that have ended."""
     kept = running(observation).values()
     held = [each for each in observation.held if isinstance(each, Instance)]
     ended = [each for each in held if _is_retrainings(each) and each not in kept]
@@ -151,7 +151,7 @@ def _next_in_line(observation: Observation) -> tuple[Instance, ...]:
         each: Task(view.name, Kind.RETRAINING)
         for each, view in zip(ended, _shortest_first(observation), strict=False)
     }
-    # one that has moved on does not hold what it had besides
+    # a retraining that has moved on does not keep its previous instance
     left = {each for each in ended if each not in takers and each.task in takers.values()}
     return tuple(replace(i, task=takers.get(i, i.task)) for i in held if i not in left)
 

@@ -1,1 +1,1 @@
-"""Profiling: models and a GPU in, measured profiles out; needs nothing but torch and numpy."""
+"""Profiling of models on a GPU: writes measured profiles. Requires only torch and numpy."""

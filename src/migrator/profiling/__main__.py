@@ -1,6 +1,6 @@
 """The profiler without the rest of MIGRator: `python -m migrator.profiling MODEL ...`.
 
-For GPU hosts with torch and little else; `migrator profile SCENARIO` does the same elsewhere.
+For GPU hosts that have little besides torch. Elsewhere, `migrator profile SCENARIO` does the same.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from pathlib import Path
 
 from migrator.core import catalogue
 from migrator.core.errors import GpuError, InputError, MigratorError
-from migrator.core.profile import Profile
-from migrator.core.profiles import profile_of
+from migrator.core.profiles import Profile, profile_of
 from migrator.profiling.comparison import compare
 from migrator.profiling.drivers import DRIVERS, driver
 from migrator.profiling.measurements import (
@@ -29,7 +28,7 @@ from migrator.profiling.workers import Json
 
 
 def told(measurement: Measurement, row: Json) -> None:
-    """One line per measurement."""
+    """Print one line per measurement."""
     if "jobs" not in row:
         print(row.get("fault") or row["lost"], flush=True)
         return
@@ -40,12 +39,12 @@ def told(measurement: Measurement, row: Json) -> None:
 
 
 def read(path: Path) -> list[Profile]:
-    """The profiles of a file that this package wrote."""
+    """The profiles in a file that this package wrote."""
     return [profile_of(each) for each in json.loads(path.read_text("utf-8"))["profiles"]]
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Measure and write, list what would be measured, or compare."""
+    """Measure and write profiles, list the measurements, or compare two files."""
     try:
         return _main(_options(words))
     except MigratorError as error:

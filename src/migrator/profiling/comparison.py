@@ -1,4 +1,4 @@
-"""Two profile files side by side: how far what was measured twice lies apart."""
+"""Comparison of two profile files: the differences between values that both contain."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from statistics import median
 
 from migrator.core.errors import InputError
-from migrator.core.profile import Profile
+from migrator.core.profiles import Profile
 
 
 @dataclass(frozen=True)
 class Apart:
-    """How far the two lie apart in one quantity, as parts of their mean."""
+    """Differences of the two files in one quantity, relative to the mean of both values."""
 
     quantity: str
     values: int
     median: float
     largest: float
     where: str
-    """Which value differs most."""
+    """Name of the value with the largest difference."""
 
     def words(self) -> str:
-        """One line."""
+        """The comparison in one line."""
         return (
             f"{self.quantity:<15} {self.values:4d} values, apart by {self.median:6.2%} (median), "
             f"{self.largest:6.2%} (most: {self.where})"
@@ -30,7 +30,7 @@ class Apart:
 
 
 def compare(first: Iterable[Profile], second: Iterable[Profile]) -> list[Apart]:
-    """Every quantity that both hold; InputError where they have no model in common."""
+    """The comparison of each quantity that both contain. InputError if they share no model."""
     others = {(each.model, each.board): each for each in second}
     found: dict[str, list[tuple[float, str]]] = {}
     for each in first:

@@ -1,4 +1,4 @@
-"""The drivers by name: what can divide a GPU among worker processes."""
+"""The profiler's drivers by name: mechanisms that divide a GPU among worker processes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Kind:
 
     name: str
     coexist: bool
-    """Whether its shares do; what can be measured depends on it."""
+    """Whether its shares can coexist, which decides what can be measured."""
     found: Callable[[int, Board | None], Driver]
-    """From the GPU's number and, where it is known already, its board."""
+    """Open the driver, given the GPU's index and, if it is known already, its board."""
 
 
 def _cpu(_gpu: int, board: Board | None) -> Driver:
@@ -49,7 +49,7 @@ DRIVERS = {
 
 
 def driver(name: str, gpu: int, board: Board | None) -> Driver:
-    """The driver called `name` on that GPU; InputError where it cannot be used here."""
+    """The driver called `name` on this GPU. Raises InputError if it cannot be used here."""
     found = pick("--driver", name, DRIVERS).found(gpu, board)
     if board is not None and board.name != found.board.name:
         raise InputError(

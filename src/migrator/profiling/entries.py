@@ -1,7 +1,7 @@
-"""From measurements to profiles: the entries of a profile file, and how each figure follows.
+"""Profiles from measurements: the entries of a profile file, and the derivation of each figure.
 
-What was not measured is taken from the packaged profile of the model where there is one, else
-assumed; the provenance says so.
+A figure that was not measured comes from the packaged profile of the model if there is one, and is
+assumed otherwise. The provenance states which.
 """
 
 from __future__ import annotations
@@ -12,17 +12,19 @@ from statistics import fmean, median
 from typing import Any
 
 from migrator.core.catalogue import Board
-from migrator.core.profile import INTERFERING_PART, Profile
-from migrator.core.profiles import profiles
+from migrator.core.profiles import INTERFERING_PART, Profile, profiles
 from migrator.profiling.measurements import TRAINING_BATCH, Partition, Study, Task
 
 Json = dict[str, Any]
 
 VERSION = 2
 CREATE_S = 0.53
-"""Published: destroying and creating a GPU and compute instance on an H100."""
+"""Seconds to destroy and create a GPU instance with its compute instance, published for an H100."""
 ASSUMED = {"training_ratio": 3.0, "interference": 0.25, "contention": 2.0}
-"""Of a model nobody has measured: the paper's ratio, and about the packaged models' means."""
+"""Figures for models without measurements.
+
+The ratio is the paper's; the others are about the means of the packaged models.
+"""
 ASSUMED_S = {"start_s": 9.75, "load_s": 1.5}
 _PARTS = ("python_s", "import_s", "build_s", "context_s", "copy_s", "first_s", "capture_s")
 _STARTING, _LOADING = _PARTS[:3], _PARTS[3:6]
@@ -30,20 +32,20 @@ _STARTING, _LOADING = _PARTS[:3], _PARTS[3:6]
 
 @dataclass(frozen=True)
 class Found:
-    """Every job that was measured of one model."""
+    """All measured jobs of one model."""
 
     model: str
     board: Board
     rows: tuple[Json, ...]
 
     def alone(self, task: Task, study: Study) -> Iterator[Json]:
-        """Jobs with nobody beside them, on shares."""
+        """Jobs on shares that ran without other jobs."""
         for row in self.rows:
             if row["study"] == study and row["partition"] == Partition.SHARES:
                 yield from (each for each in row["jobs"][:1] if each["task"] == task)
 
     def by_batch(self, figure: str, digits: int = 4) -> dict[int, dict[int, float]]:
-        """Batch -> SMs -> the figure of the latencies, the median over rounds."""
+        """Batch -> SMs -> a figure of the latencies, as the median over rounds."""
         found: dict[int, dict[int, list[float]]] = {}
         for job in self.alone(Task.INFERENCE, Study.LATENCY):
             by_sms = found.setdefault(job["batch"], {})
@@ -66,7 +68,7 @@ def entry(
     where: str,
     reconfigurations: Sequence[Json] = (),
 ) -> Json | None:
-    """The model's profile; None where not a single latency could be measured."""
+    """The model's profile; None if no latency could be measured."""
     mine = tuple(row for row in rows if row["model"] == model)
     found = Found(model, board, tuple(row for row in mine if "jobs" in row))
     latency_ms = found.by_batch("p50_ms")
@@ -97,7 +99,10 @@ def entry(
 
 
 def _training_ratio(found: Found, latency_ms: Mapping[int, Mapping[int, float]]) -> float | None:
-    """A step over an inference of the largest batch, per sample: the mean over the sizes."""
+    """Time of a training step over that of an inference of the largest batch.
+
+    Both are per sample. The result is the mean over the sizes.
+    """
     steps = found.by_sms(Task.TRAINING)
     batch = max(latency_ms)
     ratios = [
@@ -109,7 +114,7 @@ def _training_ratio(found: Found, latency_ms: Mapping[int, Mapping[int, float]])
 
 
 def _interference(found: Found, latency_ms: Mapping[int, Mapping[int, float]]) -> float | None:
-    """Slower by what part, had the neighbours held `INTERFERING_PART` of the SMs."""
+    """Relative slowdown, scaled to neighbours that hold `INTERFERING_PART` of the SMs."""
     parts = []
     for row in found.rows:
         if row["study"] != Study.INTERFERENCE or row["partition"] != Partition.SHARES:
@@ -124,7 +129,7 @@ def _interference(found: Found, latency_ms: Mapping[int, Mapping[int, float]]) -
 
 
 def _contention(found: Found) -> float | None:
-    """Slower by what part beside one busy neighbour, without shares."""
+    """Relative slowdown beside one busy neighbour, without shares."""
     alone: dict[int, float] = {}
     beside: dict[int, float] = {}
     for row in found.rows:
@@ -140,7 +145,7 @@ def _packaged(model: str) -> Profile | None:
 
 
 def _filled(model: str, measured: dict[str, float | None]) -> tuple[Json, list[str]]:
-    """The figures, with what was not measured from elsewhere, and words for that."""
+    """The figures, completed from other sources, and text that names these sources."""
     known = _packaged(model)
     figures: Json = {}
     words = []
@@ -154,7 +159,7 @@ def _filled(model: str, measured: dict[str, float | None]) -> tuple[Json, list[s
 
 
 def _overhead(found: Found, model: str, words: list[str]) -> tuple[Json, Json]:
-    """Process and GPU from cold starts, the median over sizes."""
+    """Process and GPU overheads from cold starts, as the median over sizes."""
     starts = list(found.alone(Task.START, Study.START))
     parts = {
         name: round(median(each[name] for each in starts), 4)
@@ -174,7 +179,7 @@ def _overhead(found: Found, model: str, words: list[str]) -> tuple[Json, Json]:
 
 
 def _created(reconfigurations: Sequence[Json], words: list[str]) -> tuple[Json, Json]:
-    """The driver's part: an instance destroyed and another created, the medians over all."""
+    """The driver's overhead: destroying an instance and creating another, as medians."""
     if not reconfigurations:
         words.append("create_s published")
         return {"create_s": CREATE_S}, {}
@@ -188,7 +193,7 @@ def _created(reconfigurations: Sequence[Json], words: list[str]) -> tuple[Json, 
 
 
 def _memory(found: Found) -> dict[str, float]:
-    """Batch -> the most that serving it took, in MiB."""
+    """Batch -> maximum memory for serving it, in MiB."""
     most = {
         batch: max(by_sms.values()) for batch, by_sms in found.by_batch("memory_mib", 1).items()
     }

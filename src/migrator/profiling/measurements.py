@@ -1,9 +1,9 @@
-"""What there is to measure, as plain data, what matters most first: `--dry-run` prints this list.
+"""The list of measurements as plain data, most important first. `--dry-run` prints it.
 
-latency       one process on a share of every size, every batch, nobody beside it
-training      a training step on a share of every size, as a retraining takes it
+latency       one process alone on a share of each size, with each batch
+training      a training step on a share of each size, as in a retraining
 start         a cold process from its first line to its first answer, on the smallest size
-interference  the same inferences among siblings and beside a training, under shares and without
+interference  the same inferences beside siblings and a training, with and without shares
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from enum import StrEnum
 
 from migrator.core.catalogue import Board
 from migrator.core.errors import InputError
-from migrator.core.profile import INTERFERING_PART
+from migrator.core.profiles import INTERFERING_PART
 from migrator.profiling.timing import Pace
 
 TRAINING_BATCH = 32
 _MOST_BESIDE = 3
 _NEIGHBOURS = ("resnet-50", "convnext-b")
-"""Trained beside the others where they are among the models: a light and a heavy one."""
+"""Models to train beside the others, if they are measured: a light and a heavy one."""
 
 
 class Study(StrEnum):
-    """What a measurement is for."""
+    """Purpose of a measurement."""
 
     LATENCY = "latency"
     TRAINING = "training"
@@ -34,7 +34,7 @@ class Study(StrEnum):
 
 
 class Task(StrEnum):
-    """What a process repeats."""
+    """Work that a process repeats."""
 
     INFERENCE = "inference"
     TRAINING = "training"
@@ -44,16 +44,16 @@ class Task(StrEnum):
 
 
 class Partition(StrEnum):
-    """How the processes of a measurement divide the GPU."""
+    """Division of the GPU among the processes of a measurement."""
 
     SHARES = "shares"
     NONE = "none"
-    """The driver lets them take turns."""
+    """The GPU switches between the processes."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What one process does."""
+    """Work of one process."""
 
     task: Task
     model: str
@@ -66,22 +66,22 @@ class Measurement:
 
     study: Study
     jobs: tuple[tuple[int, Job], ...]
-    """SMs of the process and what it does."""
+    """SMs of each process, and its job."""
     partition: Partition = Partition.SHARES
     round: int = 0
-    """Every round is measured in processes of its own."""
+    """Number of the round. Each round is measured in new processes."""
     stretch: float = 1.0
-    """A factor on the time it is repeated for."""
+    """Factor on the duration of the repetition."""
 
     @property
     def key(self) -> str:
-        """The same for the same measurement in another run."""
+        """Identifier of the measurement, the same in every run."""
         jobs = " + ".join(f"{job.task} {job.model} x{job.batch} @{sms}" for sms, job in self.jobs)
         return f"{self.study} {self.partition} {self.round}: {jobs}"
 
     @property
     def words(self) -> str:
-        """For people: what runs where, alike processes counted."""
+        """Description of what runs where, with identical processes counted."""
         counted = Counter(self.jobs)
         parts = [
             f"{f'{number} times ' if number > 1 else ''}{job.task} of {job.model}, "
@@ -93,7 +93,7 @@ class Measurement:
 
     @property
     def pace(self) -> Pace:
-        """Training steps are long: they get more time."""
+        """Duration of the repetition. Training steps take long and get more time."""
         if any(job.task is not Task.INFERENCE for _, job in self.jobs):
             return Pace(0.3, 1.2, 0.2).times(self.stretch)
         together = len(self.jobs) > 1
@@ -101,7 +101,7 @@ class Measurement:
 
     @property
     def estimate_s(self) -> float:
-        """About how long it takes on a GPU, preparation included."""
+        """Approximate duration on a GPU in seconds, including preparation."""
         if self.study is Study.START:
             return 12.0
         return self.pace.total_s + (1.5 if len(self.jobs) > 1 else 0.8)
@@ -116,9 +116,9 @@ def measurements(
     rounds: int = 1,
     pace: float = 1.0,
 ) -> list[Measurement]:
-    """Everything to measure of the models on the board's instance sizes, in order.
+    """All measurements of the models on the board's instance sizes, in order.
 
-    `pace` is a factor on the time that each is repeated for.
+    `pace` is a factor on the duration of each repetition.
     """
     sizes = {gpcs: board.sms_of(gpcs) for gpcs in board.sizes}
     found = list(_latency(sizes, models, batches, 0))
@@ -132,12 +132,14 @@ def measurements(
 
 
 def on_instances(todo: Sequence[Measurement]) -> list[Measurement]:
-    """For MIG instances, which come and go: size after size within a study.
+    """The measurements in an order for MIG instances: grouped by size within a study.
 
-    The largest first: what is in the way of an instance is found before anything is measured.
+    Instances are created and destroyed between sizes. The largest size is first, so that anything
+    that blocks an instance is found before the first measurement.
     """
     if any(each.study is Study.INTERFERENCE for each in todo):
-        # what instances do to one another must not pass for what MPS shares do
+        # Interference between MIG instances must not be recorded as interference between MPS
+        # shares.
         raise InputError(
             "--interference: it is what models do to one another under MPS, not on MIG instances; "
             "leave it out, or use --driver mps"
@@ -150,7 +152,7 @@ def on_instances(todo: Sequence[Measurement]) -> list[Measurement]:
 
 
 def estimate_s(todo: Sequence[Measurement]) -> float:
-    """About how long all of them take on a GPU, with the start of the processes."""
+    """Approximate duration of all measurements on a GPU in seconds, including process starts."""
     starting_s = 15.0 * len({each.partition for each in todo if each.study is not Study.START})
     return starting_s + sum(each.estimate_s for each in todo)
 
@@ -173,7 +175,7 @@ def _training(sizes: dict[int, int], models: Sequence[str]) -> Iterator[Measurem
 
 
 def _starts(sizes: dict[int, int], models: Sequence[str]) -> Iterator[Measurement]:
-    """The smallest only: nothing in a start depends much on the size."""
+    """Cold starts on the smallest size only, because a start depends little on the size."""
     for model in models:
         yield Measurement(Study.START, ((min(sizes.values()), Job(Task.START, model, 1)),))
 
@@ -191,7 +193,7 @@ def _interference(
 
 
 def _siblings(board: Board, model: str, batches: Sequence[int]) -> Iterator[Measurement]:
-    """As many processes of one size as there can be instances."""
+    """As many processes of one size as instances can exist."""
     for batch in batches:
         for gpcs in board.sizes:
             number = board.compute_slices // gpcs
@@ -220,7 +222,7 @@ def _beside_training(
 def _unpartitioned(
     board: Board, trained: str, model: str, batches: Sequence[int]
 ) -> Iterator[Measurement]:
-    """On the whole GPU without shares: alone, then beside a training."""
+    """Processes on the whole GPU without shares: alone, then beside a training."""
     neighbour = (board.sms, Job(Task.TRAINING, trained, TRAINING_BATCH))
     for batch in batches:
         own = (board.sms, Job(Task.INFERENCE, model, batch))

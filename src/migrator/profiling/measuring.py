@@ -1,7 +1,8 @@
-"""One pass over the measurements: prepared together, run one after another, kept at once.
+"""One pass over the measurements: prepared in groups, run in sequence, saved immediately.
 
-What does not fit an instance or fails is kept as a sentence and the pass goes on. A worker that
-is lost costs its measurement, which the next run tries again; three in a row end the pass.
+A measurement that does not fit an instance or fails is saved as a sentence, and the pass continues.
+If a worker is lost, its measurement is skipped and the next run tries it again. Three losses in a
+row end the pass.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from migrator.profiling.workers import (
 
 _MOST_LOST = 3
 _LEAD_S = 0.02
-"""Between telling processes to start together and their start."""
+"""Seconds between the request to start together and the start."""
 
 Told = Callable[[Measurement, Json], None]
 
 
 class _LostInError(WorkerLostError):
-    """A worker was lost, and in which measurement."""
+    """A worker was lost in a known measurement."""
 
     def __init__(self, measurement: Measurement, reason: WorkerLostError) -> None:
         super().__init__(str(reason))
@@ -47,14 +48,14 @@ def _answers(measurement: Measurement, at: list[WorkerProcess]) -> list[Json]:
 
 
 def model_of(measurement: Measurement) -> str:
-    """The model that is measured; whoever else runs is its neighbour."""
+    """The measured model. Other models in the measurement are neighbours."""
     return measurement.jobs[0][1].model
 
 
 def next_group(
     waiting: deque[Measurement], alone: set[str], *, coexist: bool = True
 ) -> list[Measurement]:
-    """Takes the first of them, and those after it that can be prepared at the same time."""
+    """Remove the first measurement and those after it that can be prepared at the same time."""
     first = waiting.popleft()
     group, used = [first], set(places(first))
     if not coexist or first.study is Study.START or first.key in alone or len(first.jobs) > 1:
@@ -69,18 +70,18 @@ def next_group(
 
 
 class Measuring:
-    """A pass until `until_s` of the monotonic clock."""
+    """One pass, until `until_s` of the monotonic clock."""
 
     def __init__(self, driver: Driver, results: Results, told: Told, until_s: float) -> None:
         self._driver, self._results, self._told, self._until_s = driver, results, told, until_s
         self._pool = Pool(driver)
         self._alone: set[str] = set()
-        """What is tried once more with nobody else on the GPU."""
+        """Keys of measurements to retry while no other process uses the GPU."""
         self._lost = 0
         self._measured = 0
 
     def measure(self, todo: Sequence[Measurement]) -> int:
-        """How many were measured."""
+        """Run the measurements and return how many were measured."""
         waiting = deque(todo)
         models = list(dict.fromkeys(model_of(each) for each in todo))
         try:
@@ -97,7 +98,10 @@ class Measuring:
         return self._measured
 
     def _introduce(self, worker: WorkerProcess, models: list[str]) -> None:
-        """Keep who measures; a model that cannot be used ends the run before it has begun."""
+        """Save the software versions and check the models.
+
+        An unusable model ends the run before the first measurement.
+        """
         about = {name: self._pool.hello[name] for name in ("torch", "cuda")}
         self._results.add({"key": "about", **about, "read": self._driver.readings()})
         worker.ask({"do": "check", "models": models})
@@ -106,7 +110,7 @@ class Measuring:
             raise InputError(answer["said"])
 
     def _group(self, group: list[Measurement]) -> list[Measurement]:
-        """Measure them; those to be tried again."""
+        """Run the measurements of a group; return those to retry."""
         left = list(group)
         try:
             if group[0].key in self._alone:
@@ -130,7 +134,7 @@ class Measuring:
     def _prepared(
         self, group: list[Measurement]
     ) -> list[tuple[Measurement, list[WorkerProcess], list[Json]]]:
-        """Every process gets ready at the same time; what they say."""
+        """Prepare all processes at the same time; return their answers."""
         workers = self._pool.workers(group)
         for each, at in zip(group, workers, strict=True):
             for (_, job), worker in zip(each.jobs, at, strict=True):
@@ -138,7 +142,7 @@ class Measuring:
         return [(each, at, _answers(each, at)) for each, at in zip(group, workers, strict=True)]
 
     def _one(self, each: Measurement, at: list[WorkerProcess], ready: list[Json]) -> bool:
-        """Run it and keep what came of it; whether it is to be tried again alone."""
+        """Run a measurement and save its result; return whether to retry it alone."""
         answers = ready
         if not any("fault" in answer for answer in ready):
             start_s = time.monotonic() + _LEAD_S
@@ -147,7 +151,7 @@ class Measuring:
             answers = _answers(each, at)
         full = any(answer.get("fault") == "memory" for answer in answers)
         if full and each.key not in self._alone:
-            # perhaps only because the others, who are there for speed, hold the memory
+            # Possibly only because the other processes, which are kept for speed, hold the memory.
             self._alone.add(each.key)
             return True
         told = [
@@ -157,7 +161,7 @@ class Measuring:
         return False
 
     def _start(self, measurement: Measurement) -> list[Json]:
-        """A cold process of its own."""
+        """Measure a cold start in a new process."""
         if not self._driver.coexist:
             self._pool.close()
         ((sms, job),) = measurement.jobs
@@ -185,7 +189,7 @@ class Measuring:
         self._told(measurement, row)
 
     def _sentence(self, measurement: Measurement, fault: Json) -> str:
-        """What is left out, and why."""
+        """A sentence that says what is left out, and why."""
         sms, job = measurement.jobs[0]
         if fault["fault"] == "input":
             return f"{job.model}: {fault['said']}"
@@ -231,6 +235,6 @@ def _head(measurement: Measurement) -> Json:
 
 
 def _flat(answer: Json) -> Json:
-    """What was told when it got ready, and what when it had run."""
+    """A worker's answer with the fields of `ok` on the top level."""
     rest = {name: each for name, each in answer.items() if name != "ok"}
     return {**rest, **answer.get("ok", {})}

@@ -1,8 +1,8 @@
-"""Shares as MIG instances, made for the measuring and gone afterwards, whatever happens.
+"""Shares as MIG instances, created for the measurements and always removed afterwards.
 
-Through `migrator.gpu`: the journal knows which instances are the profiler's, so that the next run
-removes what a killed one left, and nothing of anybody else's is ever touched. MIG mode is never
-switched. Over a fake NVML the CPU computes, and the provenance says so.
+Uses `migrator.gpu`, whose journal records the profiler's instances. The next run removes the
+instances of a killed one, and instances of other owners are never touched. MIG mode is never
+switched. With a fake NVML the CPU computes, and the provenance states it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from typing import ClassVar, Self
 
 from migrator.core.catalogue import MigProfile
 from migrator.core.errors import InputError
-from migrator.gpu import drivers, nvidia_smi, nvml_errors
-from migrator.gpu.change import BlockedError
-from migrator.gpu.driver import Gpu, GpuInstance, InUseError, Place
-from migrator.gpu.journal import Journal
-from migrator.gpu.layout import Layout
-from migrator.gpu.mig import FAKE_NVML, MigDriver
-from migrator.gpu.partitioner import Partitioner
-from migrator.gpu.state import state_folder
-from migrator.gpu.survey import journal_path
+from migrator.core.placement import Place
+from migrator.gpu.drivers import nvidia_smi, registry
+from migrator.gpu.drivers import nvml as nvml_errors
+from migrator.gpu.drivers.base import Gpu, GpuInstance, InUseError
+from migrator.gpu.drivers.mig import FAKE_NVML, MigDriver
+from migrator.gpu.journal.journal import Journal, journal_path
+from migrator.gpu.partition.layout import Layout
+from migrator.gpu.partition.partitioner import Partitioner
+from migrator.gpu.partition.steps import BlockedError
+from migrator.io.state_folder import state_folder
 from migrator.profiling.shares import OTHERWISE, OWNER, Json, Reconfiguration, Share, memory_gib
 
 _PAUSE_S = 0.05
@@ -36,7 +37,7 @@ class Mig:
     coexist: ClassVar[bool] = False
 
     def __init__(self, gpu: Gpu, *, end_s: float = 10.0) -> None:
-        """`end_s`: how long whoever used an instance may take to be gone from it."""
+        """`end_s` is the time in seconds for processes to leave an instance."""
         self.board, self._gpu, self._end_s = gpu.board, gpu, end_s
         self._fake = bool(os.environ.get(FAKE_NVML))
         self.device = "cpu" if self._fake else "cuda"
@@ -50,12 +51,12 @@ class Mig:
 
     @classmethod
     def found(cls, index: int) -> Self:
-        """The GPU of that number; InputError where MIG mode is off."""
+        """The GPU with this index. Raises InputError if MIG mode is off."""
         try:
-            with drivers.opened(MigDriver.name, index, state=state_folder()) as driver:
+            with registry.open_driver(MigDriver.name, index, state=state_folder()) as driver:
                 gpu = driver.gpu()
         except InputError as error:
-            # there is no emulated GPU to be measured
+            # The suggestion to use an emulated GPU does not apply, because it cannot be measured.
             said = str(error).replace(nvml_errors.INSTEAD, OTHERWISE)
             raise InputError(said) from error
         if not gpu.divides:
@@ -70,7 +71,7 @@ class Mig:
         return {"gpu": self._gpu.name, "driver_version": self._gpu.driver_version}
 
     def readings(self) -> Json:
-        """Clocks, temperature, power; nothing where there is no nvidia-smi to tell."""
+        """Clocks, temperature and power; empty without nvidia-smi."""
         if not self._fake:
             with suppress(InputError):
                 return {**nvidia_smi.readings(self._gpu.index)}
@@ -78,10 +79,10 @@ class Mig:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Nobody else changes the GPU meanwhile; what a killed run left is removed first."""
+        """Prevent other changes to the GPU, and first remove the instances of a killed run."""
         state = state_folder()
         with (
-            drivers.opened(self.name, self._gpu.index, state=state) as driver,
+            registry.open_driver(self.name, self._gpu.index, state=state) as driver,
             Journal(journal_path(state)) as journal,
         ):
             partitioner = Partitioner(driver, journal, OWNER)
@@ -96,7 +97,7 @@ class Mig:
 
     @contextmanager
     def share(self, sms: int) -> Iterator[Share]:
-        """An instance of that size, wherever it fits; GpuError tells what is in its way."""
+        """An instance of this size at any start. Raises GpuError that names the blocker."""
         assert self._partitioner is not None, "the driver is not open"
         partitioner = self._partitioner
         place = self._room(partitioner, self._profile(sms))
@@ -112,7 +113,7 @@ class Mig:
                 self.reconfigured.append(Reconfiguration(sms, create_s, destroy_s))
 
     def whole(self) -> Share:
-        """There is none: in MIG mode work runs on instances."""
+        """Raise InputError, because in MIG mode all work runs on instances."""
         raise InputError("--driver: in MIG mode nothing runs without instances; use --driver mps")
 
     def _profile(self, sms: int) -> MigProfile:
@@ -125,7 +126,7 @@ class Mig:
         )
 
     def _room(self, partitioner: Partitioner, profile: MigProfile) -> Place:
-        """Where such an instance fits beside all that is there."""
+        """A place for such an instance beside all existing ones."""
         there = {each.place for each in partitioner.driver.instances()}
         ours = tuple(each.place for each in partitioner.ours())
         reasons: list[str] = []
@@ -146,13 +147,16 @@ class Mig:
         )
 
     def _clear(self, partitioner: Partitioner) -> None:
-        """Whatever is the profiler's on the GPU goes."""
+        """Destroy all instances of the profiler on the GPU."""
         partitioner.recover()
         for each in partitioner.ours():
             self._destroyed(partitioner, each)
 
     def _destroyed(self, partitioner: Partitioner, made: GpuInstance) -> float | None:
-        """How long it took, once nobody was on it; None where somebody else had removed it."""
+        """Destroy an instance once it is unused, and return the seconds it took.
+
+        None if another program had removed it.
+        """
         until_s = time.monotonic() + self._end_s
         while made.place in {each.place for each in partitioner.ours()}:
             began_s = time.monotonic()
@@ -162,5 +166,5 @@ class Mig:
             except (BlockedError, InUseError):
                 if time.monotonic() > until_s:
                     raise
-                time.sleep(_PAUSE_S)  # a process that has ended is on the list for a moment
+                time.sleep(_PAUSE_S)  # an ended process stays listed for a moment
         return None

@@ -1,4 +1,4 @@
-"""What has been measured so far, on disk at once: a run that was cut off goes on from there."""
+"""Results of measurements, written to disk immediately, so that an interrupted run can resume."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _RECONFIGURATION = "reconfiguration"
 
 
 def beside(out: Path) -> Path:
-    """Where the measurements behind a profile file are kept."""
+    """Path of the measurements that belong to a profile file."""
     return out.with_name(f"{out.name}.measurements.jsonl")
 
 
 class Results:
-    """The file of measurements: who measured in the first line, then a line each."""
+    """The file of measurements: a line about the environment, then one line per measurement."""
 
     def __init__(self, path: Path, about: Json, *, fresh: bool = False) -> None:
         self.path = path
@@ -34,20 +34,20 @@ class Results:
             self._write("w", head)
 
     def has(self, key: str) -> bool:
-        """Whether this needs no measuring again; what was lost does."""
+        """Whether a measurement is complete. One whose worker was lost is not."""
         return key in self.rows and "lost" not in self.rows[key]
 
     def add(self, row: Json) -> None:
-        """Keep a row."""
+        """Save a row."""
         self.rows[row["key"]] = row
         self._write("a", row)
 
     def add_reconfiguration(self, took: Reconfiguration) -> None:
-        """Keep how long an instance took to come and go; each has a row of its own."""
+        """Save how long an instance took to create and destroy, in a row of its own."""
         self.add({"key": f"{_RECONFIGURATION} {len(self.rows)}", **asdict(took)})
 
     def reconfigurations(self) -> list[Json]:
-        """All that were measured, in this run and before."""
+        """All measured reconfigurations, of this run and earlier ones."""
         return [row for key, row in self.rows.items() if key.startswith(f"{_RECONFIGURATION} ")]
 
     def _take_over(self, head: Json) -> None:
@@ -62,7 +62,7 @@ class Results:
                 "to begin anew, or another --out"
             )
         self.rows = {row["key"]: row for row in found[1:] if "key" in row}
-        # whole again, should the last line have been cut off
+        # Rewrite the file, because its last line may be incomplete.
         self.path.write_text(
             "".join(f"{json.dumps(row)}\n" for row in [found[0], *self.rows.values()]),
             encoding="utf-8",
@@ -79,7 +79,7 @@ class Results:
 
 
 def _row(line: str) -> Json | None:
-    """The row, or None for a line that was cut off."""
+    """The row; None for an incomplete line."""
     try:
         row = json.loads(line)
     except json.JSONDecodeError:

@@ -1,4 +1,7 @@
-"""The profiler: measurements in, a profile file out; resumable, in time, always cleaned up."""
+"""The profiler: runs measurements within a time budget and writes a profile file.
+
+An interrupted run can resume. Workers, daemons and instances are always removed.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 
 from migrator.core.errors import InputError, MigratorError
-from migrator.learn.atomic import written_whole
+from migrator.io.atomic import write_atomically
 from migrator.profiling.entries import VERSION, entry
 from migrator.profiling.measurements import Measurement, on_instances
 from migrator.profiling.measuring import Measuring, Told, model_of
@@ -28,19 +31,19 @@ from migrator.profiling.workers import Json
 
 @dataclass(frozen=True)
 class Profiled:
-    """What a run gave."""
+    """Result of a run."""
 
     profiles: tuple[Json, ...]
     measured: int
     taken_over: int
-    """Measurements of an earlier run that was cut off."""
+    """Number of measurements of an interrupted earlier run."""
     left: int
-    """Measurements for which there was no time, or whose worker was lost."""
+    """Number of measurements without time left, or whose worker was lost."""
     faults: tuple[str, ...]
 
 
 def require_torch() -> None:
-    """InputError says how to get what models are made of; nothing is imported."""
+    """Raise InputError with the install command if torch is missing. Imports nothing."""
     for needed in ("torch", "safetensors"):
         if find_spec(needed) is None:
             raise InputError(
@@ -57,7 +60,7 @@ def profile(
     budget_s: float = float("inf"),
     told: Told | None = None,
 ) -> Profiled:
-    """Measure what is not in the results yet, as long as there is time, and write the profiles."""
+    """Measure what the results lack, within the time budget, and write the profiles."""
     until_s = time.monotonic() + budget_s
     require_torch()
     todo = todo if driver.coexist else on_instances(todo)
@@ -83,7 +86,10 @@ def profile(
 
 
 def provenance(driver: Driver, results: Results) -> Json:
-    """Where, with what and when; the clocks as they were read before and after."""
+    """Place, software, date and conditions of the measurements.
+
+    Clocks were read before and after.
+    """
     about = results.rows.get("about", {})
     return {
         **driver.about(),
@@ -113,13 +119,13 @@ def _entries(
 
 
 def _write(out: Path, about: Json, entries: list[Json]) -> None:
-    """A line per profile: short enough to read, and to compare by eye."""
+    """Write one line per profile, short enough to read and to compare by eye."""
     lines = ",\n".join(f"  {json.dumps(each, allow_nan=False)}" for each in entries)
     text = (
         f'{{\n "version": {VERSION},\n "measured": {json.dumps(about, allow_nan=False)},\n'
         f' "profiles": [\n{lines}\n ]\n}}\n'
     )
-    with written_whole(out) as unfinished:
+    with write_atomically(out) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
 
 
@@ -131,12 +137,12 @@ def _version(package: str) -> str | None:
 
 
 def _silent(_measurement: Measurement, _row: Json) -> None:
-    """Nobody watches."""
+    """Ignore a measurement, for callers that show no progress."""
 
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """A termination unwinds like an error, so that workers and daemons are ended too."""
+    """Turn SIGTERM and SIGHUP into an exception, so that workers and daemons are stopped."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,7 +1,7 @@
-"""Where a worker process runs: a part of a GPU, or, to try things out, the CPU.
+"""Shares: where a worker process runs. A part of a GPU, or the CPU for trials.
 
-A driver opens shares: MPS percentages (mps.py) or MIG instances (mig.py), on what `migrator.gpu`
-offers; drivers.py has them by name.
+A driver opens shares: MPS percentages (mps.py) or MIG instances (mig.py), based on `migrator.gpu`.
+drivers.py lists the drivers by name.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from migrator.core.catalogue import Board
 Json = dict[str, object]
 
 OWNER = "profile"
-"""Whose the daemons and instances are that the profiler makes: a later run knows them by it."""
+"""Owner of the daemons and instances that the profiler creates, by which a later run finds them."""
 OTHERWISE = (
     "use the packaged profiles, which tenants have unless they name their own (`migrator profiles` "
     "lists them)"
 )
-"""What to do where the GPU cannot be measured."""
+"""Suggestion if the GPU cannot be measured."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """A part of a GPU: what a process must find in its environment to run there."""
+    """A part of a GPU, with the environment of a process that runs on it."""
 
     sms: int
     memory_gib: float | None
-    """What an instance of this size has; None where nobody has published it."""
+    """Memory of an instance of this size; None if it is not published."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Reconfiguration:
-    """How long an instance took to come and to go."""
+    """Seconds that an instance took to create and to destroy."""
 
     sms: int
     create_s: float
@@ -44,42 +44,45 @@ class Reconfiguration:
 
 
 class Driver(Protocol):
-    """What divides a GPU."""
+    """Divides a GPU into shares."""
 
     name: ClassVar[str]
     coexist: ClassVar[bool]
-    """Whether shares of every size may be open at once, and the GPU be used without any."""
+    """Whether shares of all sizes can be open at once, and the GPU can be used without shares."""
     device: str
-    """Where torch computes: "cuda" or "cpu"."""
+    """torch's device: "cuda" or "cpu"."""
     board: Board
     words: str
-    """How it divides, for the provenance."""
+    """Description of the division, for the provenance."""
     reconfigured: list[Reconfiguration]
-    """What was made and removed since somebody took it from here; empty where nothing is made."""
+    """Reconfigurations since the list was last emptied.
+
+    Stays empty if the driver creates no instances.
+    """
 
     def about(self) -> Json:
         """The hardware and its driver, the same in every run."""
         ...
 
     def readings(self) -> Json:
-        """Clocks and the like of this moment."""
+        """Current clocks, temperature and power."""
         ...
 
     def opened(self) -> AbstractContextManager[None]:
-        """Get ready before the first share, and clean up whatever happens."""
+        """Prepare for the first share, and always clean up."""
         ...
 
     def share(self, sms: int) -> AbstractContextManager[Share]:
-        """A share of that many SMs."""
+        """A share with this number of SMs."""
         ...
 
     def whole(self) -> Share:
-        """The undivided GPU, for what runs without shares."""
+        """The undivided GPU, for work without shares."""
         ...
 
 
 def memory_gib(board: Board, sms: int) -> float | None:
-    """The least memory that an instance of so many SMs has."""
+    """The smallest memory of an instance with this number of SMs."""
     found = [
         each.memory_gib
         for each in board.plain_profiles.values()
@@ -89,7 +92,7 @@ def memory_gib(board: Board, sms: int) -> float | None:
 
 
 class Cpu:
-    """No GPU: every share is a process with one thread. Its figures are good for trying out."""
+    """No GPU: each share is a process with one thread. The figures are for trials only."""
 
     name: ClassVar[str] = "cpu"
     coexist: ClassVar[bool] = True
@@ -100,23 +103,23 @@ class Cpu:
         self.reconfigured: list[Reconfiguration] = []
 
     def about(self) -> Json:
-        """No hardware worth telling."""
+        """CPU, without a driver version."""
         return {"gpu": "CPU", "driver_version": None}
 
     def readings(self) -> Json:
-        """None."""
+        """Empty."""
         return {}
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Nothing to get ready."""
+        """Do nothing."""
         yield
 
     @contextmanager
     def share(self, sms: int) -> Iterator[Share]:
-        """A process like any other, which believes what it is told about SMs."""
+        """An ordinary process. The number of SMs has no effect."""
         yield Share(sms, memory_gib(self.board, sms))
 
     def whole(self) -> Share:
-        """The same."""
+        """The whole CPU, without a memory limit."""
         return Share(self.board.sms, None)

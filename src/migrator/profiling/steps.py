@@ -1,9 +1,9 @@
-"""What a worker repeats, on torch: an inference or a training step, as a CUDA graph if possible.
+"""The work that a worker repeats with torch: an inference or a training step.
 
-Imported in worker processes only. A model of torch is served with its weights in bf16 on a GPU
-(in single precision on a CPU); images are normalised already, which takes a few microseconds. Of
-a class with the methods of a model and nothing more, `infer` and `train_step` are measured as
-they are, copies to the GPU and back included.
+Uses a CUDA graph if possible. Imported in worker processes only. A torch model is served with
+weights in bf16 on a GPU and in single precision on a CPU. Images are already normalised, which
+otherwise takes a few microseconds. For a class that only has the methods of a model, `infer` and
+`train_step` are measured as they are, including copies to and from the GPU.
 """
 
 from __future__ import annotations
@@ -17,38 +17,40 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from migrator.learn.captured_answers import halve
-from migrator.learn.image_model import ImageModel
+from migrator.learn.cuda_graphs import convert_to_bf16
 from migrator.learn.registry import build
-from migrator.learn.torch_model import TorchModel
+from migrator.learn.torch_model import ImageModel, TorchModel
 from migrator.profiling.measurements import Job
 from migrator.profiling.timing import Step
 
 CLASSES = 10
 _LEARNING_RATE = 1e-4
 _STEPS_BEFORE = 5
-"""Training steps before the first that is measured: a model on a GPU captures its own by then."""
+"""Number of training steps before the first measured one.
+
+By then a model on a GPU has captured its own graph.
+"""
 _CUDA: Any = torch.cuda
 _WARMING = 3
-"""So many runs on a side stream before a capture."""
+"""Number of runs on a side stream before a capture."""
 
 Forward = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A step ready to be repeated, and what is to be told about it."""
+    """A step that is ready to repeat, and its description."""
 
     step: Step
     graph: bool
     """Whether it is a CUDA graph."""
     note: str | None
-    """Why not."""
+    """Reason if it is not."""
     finite: bool
 
 
 def synchronised(device: str) -> None:
-    """Wait until the GPU has done what it was told."""
+    """Wait until the GPU has completed its work."""
     if device == "cuda":
         torch.cuda.synchronize()
 
@@ -61,21 +63,21 @@ class Serving:
         began = time.monotonic()
         self.model = build(name, CLASSES, 0)
         if isinstance(self.model, TorchModel) and device == "cuda":
-            halve(self.model.network)
+            convert_to_bf16(self.model.network)
         built = time.monotonic()
         self.model.to(device)
         synchronised(device)
         self.parts_s = {"build_s": built - began, "copy_s": time.monotonic() - built}
 
     def first_s(self) -> float:
-        """Seconds of the first answer: kernels are chosen and loaded."""
+        """Seconds of the first answer, in which kernels are selected and loaded."""
         began = time.monotonic()
         self._work(1)()
         synchronised(self.device)
         return time.monotonic() - began
 
     def prepared(self, batch: int) -> Prepared:
-        """Inference of a batch, each waited for."""
+        """Inference of a batch. Each call waits for its result."""
         answer: list[Any] = []
         work = self._work(batch, answer)
         graph, note = _graph(work, self.device, isinstance(self.model, TorchModel))
@@ -113,7 +115,7 @@ class Serving:
 
 
 def training(job: Job, device: str) -> Prepared:
-    """A training step of a new model, as a retraining takes it."""
+    """A training step of a new model, as in a retraining."""
     model = build(job.model, CLASSES, 0)
     model.to(device)
     inputs = model.example(job.batch)
@@ -127,16 +129,16 @@ def training(job: Job, device: str) -> Prepared:
 
 
 def _forward(model: TorchModel, batch: int) -> tuple[Forward, Tensor]:
-    """Scores from a batch on the device; images as the network itself takes them."""
+    """Scores of a batch on the device, with images in the network's own format."""
     if isinstance(model, ImageModel):
         size = (batch, 3, model.pixels, model.pixels)
         images = torch.randn(size, device=model.device)
-        return model.answered, images.contiguous(memory_format=model.memory_format)
+        return model.image_logits, images.contiguous(memory_format=model.memory_format)
     return model.logits, torch.from_numpy(model.example(batch)).to(model.device)
 
 
 def _graph(work: Step, device: str, torch_model: bool) -> tuple[Any, str | None]:
-    """The work as a CUDA graph; or None and why not. The work is done at least once."""
+    """The work as a CUDA graph, or None and the reason. Runs the work at least once."""
     if device != "cuda":
         work()
         return None, "no GPU"

@@ -1,4 +1,4 @@
-"""How long a step takes: repeated over a measured interval, summed up as percentiles."""
+"""Duration of a step: repeated over a measured interval, summarised as percentiles."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ Step = Callable[[], None]
 
 @dataclass(frozen=True)
 class Pace:
-    """How long a step is repeated before, while and after it is measured, in seconds."""
+    """Seconds that a step is repeated before, during and after its measurement."""
 
     warm_s: float
     measured_s: float
     after_s: float = 0.0
-    """Go on so long, so that nobody beside it is measured alone."""
+    """Continues so that neighbours are not measured alone."""
 
     def times(self, factor: float) -> Pace:
-        """Longer or shorter."""
+        """The durations multiplied by a factor."""
         return Pace(self.warm_s * factor, self.measured_s * factor, self.after_s * factor)
 
     @property
     def total_s(self) -> float:
-        """All three."""
+        """Sum of the three durations in seconds."""
         return self.warm_s + self.measured_s + self.after_s
 
 
 def timed(step: Step, start_s: float, pace: Pace) -> list[float]:
-    """Seconds of every step that began and ended in the measured interval.
+    """Seconds of each step that began and ended in the measured interval.
 
-    `start_s` is of the monotonic clock, which all processes of a machine share.
+    `start_s` is on the monotonic clock, which all processes of a machine share.
     """
     begin_s = start_s + pace.warm_s
     end_s = begin_s + pace.measured_s
     times: list[float] = []
     time.sleep(max(0.0, start_s - time.monotonic()))
     now = time.monotonic()
-    # a step longer than the interval would leave nothing to report: go on until there is one
+    # A step that is longer than the interval would give no result, so continue until there is one.
     while now < end_s + pace.after_s or not times:
         began = now
         step()
@@ -51,7 +51,7 @@ def timed(step: Step, start_s: float, pace: Pace) -> list[float]:
 
 
 def percentiles(times_s: Sequence[float]) -> dict[str, float]:
-    """Median, 95th and 99th percentile and mean in milliseconds, and how many steps there were."""
+    """Median, 95th and 99th percentile and mean in milliseconds, and the number of steps."""
     ordered = sorted(times_s)
     return {
         "p50_ms": _ms(statistics.median(ordered)),
@@ -63,5 +63,5 @@ def percentiles(times_s: Sequence[float]) -> dict[str, float]:
 
 
 def _ms(seconds: float) -> float:
-    # down to nanoseconds: a step on a fast CPU takes a few microseconds
+    # Nanosecond precision, because a step on a fast CPU takes a few microseconds.
     return round(seconds * 1e3, 6)

@@ -1,7 +1,7 @@
-"""One process on one share: `python -m migrator.profiling.worker`. Asked and answering in JSON.
+"""One process on one share: `python -m migrator.profiling.worker`. Requests and answers are JSON.
 
-A line in, a line out; the end of the input ends the process. It is started after its share
-exists, and torch is imported here and nowhere before, so that the start itself is measured.
+Each request and each answer is one line. The end of the input ends the process. The process starts
+after its share exists, and imports torch itself, so that the start is measured as well.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any
 
 from migrator.core.errors import InputError
-from migrator.gpu.nvidia_smi import process_mib
+from migrator.gpu.drivers.nvidia_smi import process_mib
 from migrator.learn.registry import model_class
 from migrator.profiling.measurements import Job, Task
 from migrator.profiling.timing import Pace, Step, percentiles, timed
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 CONTEXT_GIB = 0.5
-"""What a CUDA context takes of an instance before torch allocates anything."""
+"""GiB of an instance that a CUDA context occupies before torch allocates memory."""
 
 
 class Worker:
-    """The job of one process; one model and one step are kept, for the next may be alike."""
+    """The work of one process. It keeps one model and one step for a similar next request."""
 
     def __init__(self, device: str, memory_gib: float | None) -> None:
         began = time.monotonic()
@@ -50,7 +50,10 @@ class Worker:
         self._step: Step | None = None
 
     def hello(self, sms: int) -> Json:
-        """Who is here: the SMs it sees, which under MPS are those of its share."""
+        """Description of this process, with the SMs that it sees.
+
+        Under MPS these are the SMs of its share.
+        """
         seen = sms
         if self._device == "cuda":
             seen = self._torch.cuda.get_device_properties(0).multi_processor_count
@@ -58,13 +61,13 @@ class Worker:
         return {"sms": seen, "torch": self._torch.__version__, "cuda": cuda, **self.parts_s}
 
     def check(self, models: list[str]) -> Json:
-        """InputError for a model that does not exist or lacks methods."""
+        """Raise InputError for a model that does not exist or lacks methods."""
         for each in models:
             model_class(each)
         return {}
 
     def prepare(self, job: Job) -> Json:
-        """Get ready to repeat the job."""
+        """Prepare to repeat the job."""
         if job == self._job:
             return self._told
         self._make_room(job)
@@ -81,13 +84,13 @@ class Worker:
         return told
 
     def forget(self) -> Json:
-        """Give back the memory."""
+        """Free the memory."""
         self._serving = None
         self._make_room(None)
         return {}
 
     def run(self, start_s: float, pace: Pace) -> Json:
-        """Repeat the job from that moment on and tell how long it took."""
+        """Repeat the job from `start_s` on and return its durations."""
         if self._step is None:
             raise InputError("nothing has been prepared")
         found = percentiles(timed(self._step, start_s, pace))
@@ -95,7 +98,10 @@ class Worker:
         return found | self._memory()
 
     def start(self, job: Job) -> Json:
-        """From the class to the first answer, in parts; then the capture and the memory."""
+        """Measure the start from the class to the first answer, in parts.
+
+        Then measure the capture and the memory.
+        """
         self._make_room(job)
         serving = self._served(job.model)
         first_s = serving.first_s()
@@ -116,7 +122,10 @@ class Worker:
             )
 
     def _make_room(self, job: Job | None) -> None:
-        """What is kept would count as the next one's memory, but for the same model."""
+        """Free the kept model unless the job uses the same one.
+
+        Its memory would otherwise count as the job's.
+        """
         self._job = self._step = None
         served = None if job is None or job.task is not Task.INFERENCE else job.model
         if self._serving is not None and self._serving[0] != served:
@@ -148,7 +157,7 @@ def _job(told: Json) -> Job:
 
 
 def answered(worker: Worker, asked: Json) -> Json:
-    """What came of a request, or the fault: bad input, too little memory, anything else."""
+    """The result of a request, or the fault: invalid input, too little memory, or another error."""
     doing: dict[str, Callable[[], Json]] = {
         "check": lambda: worker.check(asked["models"]),
         "prepare": lambda: worker.prepare(_job(asked["job"])),
@@ -173,7 +182,7 @@ def _fault(error: Exception) -> Json:
 
 
 def serve(requests: IO[str], answers: IO[str], about: Json) -> None:
-    """Answer requests until there are no more; the first answer says who is here."""
+    """Answer requests until the input ends. The first answer describes this process."""
     worker = Worker(about["device"], about["memory_gib"])
     started = {"python_s": max(0.0, about["began_s"] - about["spawned_s"])}
     _send(answers, {"ok": worker.hello(about["sms"]) | started})
@@ -190,15 +199,15 @@ def _send(answers: IO[str], message: Json) -> None:
 
 
 def main() -> None:
-    """Talk over the standard streams; whatever a library prints goes to the errors."""
+    """Communicate over the standard streams. Output of libraries goes to stderr."""
     began_s = time.monotonic()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started it ends it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends it
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     try:
         serve(sys.stdin, answers, json.loads(sys.argv[1]) | {"began_s": began_s})
     except BrokenPipeError:
-        os._exit(0)  # nobody waits for an answer any more
+        os._exit(0)  # the parent has closed the connection
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The worker processes as their parent sees them: started on a share, asked, always ended."""
+"""The parent's side of worker processes: start on a share, send requests, always end them."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from migrator.profiling.shares import Driver, Share
 Json = dict[str, Any]
 
 Place = tuple[Partition, int, int]
-"""How the GPU is divided, the SMs of a process and its number among those of its size."""
+"""Division of the GPU, SMs of a process, and its number among the processes of its size."""
 
 ANSWER_S = 240.0
-"""A process that has not answered by then is taken for lost."""
+"""Seconds after which a process without an answer counts as lost."""
 _END_S = 10.0
 _LAST_BYTES = 4096
 
 
 class WorkerLostError(MigratorError):
-    """A worker process died or no longer answers."""
+    """A worker process exited or does not answer."""
 
 
 class WorkerProcess:
@@ -40,7 +40,7 @@ class WorkerProcess:
     def __init__(self, share: Share, device: str) -> None:
         self._share = share
         self._log, path = tempfile.mkstemp(prefix="worker")
-        Path(path).unlink()  # gone with the process that reads it
+        Path(path).unlink()  # the file exists only while a process has it open
         self._rest = b""
         source = str(Path(migrator.__file__).parent.parent)
         paths = [source, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
@@ -56,7 +56,7 @@ class WorkerProcess:
         self.hello: Json | None = None
 
     def ready(self) -> Json:
-        """Who answered; an error if the share is not what was asked for."""
+        """The process's description. Raises an error if its share is not the requested one."""
         if self.hello is None:
             self.hello = self.answer()["ok"]
             seen = self.hello["sms"]
@@ -78,7 +78,7 @@ class WorkerProcess:
             raise self._lost() from error
 
     def answer(self, timeout_s: float = ANSWER_S) -> Json:
-        """The next answer; WorkerLostError if none comes."""
+        """The next answer. Raises WorkerLostError if none arrives."""
         assert self._process.stdout is not None
         pipe = self._process.stdout.fileno()
         until_s = time.monotonic() + timeout_s
@@ -95,14 +95,14 @@ class WorkerProcess:
         return found
 
     def hang_up(self) -> None:
-        """Close its pipes, at which it ends by itself."""
+        """Close the pipes, which makes the process exit."""
         for pipe in (self._process.stdin, self._process.stdout):
-            with suppress(OSError):  # it died with something unread
+            with suppress(OSError):  # it exited with unread input
                 if pipe is not None:
                     pipe.close()
 
     def end(self) -> None:
-        """Wait until it has ended; one that does not go is killed."""
+        """Wait until the process has exited; kill it if it does not."""
         self.hang_up()
         try:
             self._process.wait(_END_S)
@@ -124,16 +124,19 @@ class WorkerProcess:
 
 
 class Pool:
-    """Processes by share, opened when first needed and kept for the next measurement."""
+    """Processes by share, started when first needed and kept for later measurements."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._open: dict[Place, tuple[WorkerProcess, ExitStack]] = {}
         self.hello: Json = {}
-        """What the first process said about itself."""
+        """Description that the first process sent."""
 
     def workers(self, wanted: Sequence[Measurement]) -> list[list[WorkerProcess]]:
-        """The processes of every measurement's jobs; all are started at the same time."""
+        """The processes for the jobs of all measurements.
+
+        Starts all missing ones at the same time.
+        """
         wanted_places = [places(each) for each in wanted]
         needed = {place for each in wanted_places for place in each}
         self._make_room(needed)
@@ -145,7 +148,7 @@ class Pool:
         return [[self._open[place][0] for place in each] for each in wanted_places]
 
     def forget(self) -> None:
-        """Let every process give back its memory."""
+        """Make all processes free their memory."""
         everybody = [worker for worker, _ in self._open.values()]
         for each in everybody:
             each.ask({"do": "forget"})
@@ -153,11 +156,15 @@ class Pool:
             each.answer()
 
     def close(self) -> None:
-        """End every process."""
+        """End all processes."""
         self._end(set(self._open))
 
     def _make_room(self, needed: set[Place]) -> None:
-        """Without shares nobody else may be there; some drivers have room for these only."""
+        """End processes that must not run beside the needed ones.
+
+        Work without shares runs beside no other process, and some drivers have space only for the
+        needed ones.
+        """
         partitions = {partition for partition, _, _ in needed}
         self._end(
             {
@@ -188,7 +195,10 @@ class Pool:
 
 
 def places(measurement: Measurement) -> list[Place]:
-    """Which process does which job: processes of one size are numbered, rounds apart."""
+    """The process of each job.
+
+    Processes of one size are numbered, starting at the round's number.
+    """
     used: dict[int, int] = {}
     found = []
     for sms, _ in measurement.jobs:

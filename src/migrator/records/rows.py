@@ -1,24 +1,32 @@
-"""What is written down of a live run, row by row: the vocabulary of `records`.
+"""The rows of a run, simulated or live, and the SQLite tables that hold them.
 
-Moments are Unix time in seconds unless a name says otherwise. A row is known by its first fields
-(`KEYS`): written again it replaces what was there, so a window's row can be written as it goes.
+Times are Unix time in seconds unless a name says otherwise. `KEYS` names the fields that identify
+a row within its run: a row written again replaces the one with the same key, so the row of a
+window can be written repeatedly while the window lasts.
 """
 
 from __future__ import annotations
 
+import json
+import sqlite3
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+from migrator.io.database import Layout, rebuilt, table
+
+WINDOW_S, SLOT_S = 200.0, 1.0
+"""Lengths assumed for runs that do not state them."""
 
 
 @dataclass(frozen=True)
 class RunRow:
-    """One life of the daemon."""
+    """One run: a simulation, or the daemon from its start to its end."""
 
     run: int
     began_s: float
     ended_s: float | None
-    """None: it still runs, or was killed."""
+    """None: it is running, or was killed."""
     scenario: str
     board: str
     driver: str
@@ -26,12 +34,33 @@ class RunRow:
     seed: int
     pid: int
     about: Mapping[str, Any] = field(default_factory=dict)
-    """Whatever a report wants to know besides."""
+    """Further facts: window_s, slot_s, tenants, url; of a simulation also fluid_goodput and
+    reconfigurations."""
+
+    @property
+    def window_s(self) -> float:
+        """Length of a window."""
+        return float(self.about.get("window_s") or WINDOW_S)
+
+    @property
+    def slot_s(self) -> float:
+        """Length of a slot."""
+        return float(self.about.get("slot_s") or SLOT_S)
+
+    @property
+    def slots(self) -> int:
+        """Slots of a window."""
+        return max(1, round(self.window_s / self.slot_s))
+
+    @property
+    def tenants(self) -> tuple[str, ...]:
+        """The tenants that the run began with, in its order; empty in old records."""
+        return tuple(each for each in self.about.get("tenants", ()) if isinstance(each, str))
 
 
 @dataclass(frozen=True)
 class WindowRecord:
-    """One window: what was planned."""
+    """One window and its first plan."""
 
     window: int
     began_s: float
@@ -39,16 +68,16 @@ class WindowRecord:
     forecaster: str
     ended_s: float | None = None
     plan: Mapping[str, Any] | None = None
-    """As a plan file; None: nothing was planned."""
+    """In the format of a plan file; None: the policy makes no plan file."""
     predicted_goodput: float | None = None
     plan_s: float | None = None
-    """What deciding took; None: no decision came."""
+    """Planning time; None: no plan arrived, or the time was not recorded."""
     replans: int = 0
 
 
 @dataclass(frozen=True)
 class TenantWindowRecord:
-    """One tenant in one window: what was measured."""
+    """What was measured of one tenant in one window."""
 
     window: int
     tenant: str
@@ -58,59 +87,60 @@ class TenantWindowRecord:
     dropped: int = 0
     failed: int = 0
     goodput: float = 0.0
-    """In time and correct, as far as labels tell."""
+    """In time and correct, extrapolated from the labels that arrived."""
     wrong: float = 0.0
     labelled: int = 0
-    """Answers whose label came."""
+    """Answers whose label arrived."""
     while_reconfiguring: int = 0
-    """Of the late and dropped: those that came while an instance of theirs was not yet warm."""
+    """Of the late and dropped: received while an instance of the tenant was not yet warm."""
     accuracy_before: float | None = None
     accuracy_after: float | None = None
     accuracy_estimated: float | None = None
     version: int | None = None
-    """Of the model that served at the window's end."""
+    """Of the model that served at the end of the window."""
 
 
 @dataclass(frozen=True)
 class SecondRecord:
-    """One tenant in one second, or in a few of them once they are old."""
+    """One tenant in one second; old seconds are stored several to a row."""
 
     tenant: str
     second: int
-    """The first, counted from the begin of the run's first window."""
+    """The first second of the row, counted from the beginning of the run's first window."""
     received: int = 0
     in_time: int | None = 0
-    """None: what became of them is only known by the window, as in a simulation."""
+    """None: known per window only, as in a simulation."""
     late: int = 0
     dropped: int = 0
     forecast_mean: float | None = None
     forecast_low: float | None = None
     forecast_high: float | None = None
     span_s: int = 1
-    """So many seconds are counted together; forecasts are their means."""
+    """Seconds in this row: counts are sums, forecasts are means."""
     failed: int = 0
     wrong: float | None = None
-    """Of those in time, as far as labels tell by then; None: nobody knows."""
+    """Of those in time, estimated from the labels known then; None: unknown."""
     reconfiguring: int = 0
-    """Of the late and dropped: those that came while an instance of theirs was not yet warm."""
+    """As `TenantWindowRecord.while_reconfiguring`."""
 
 
 @dataclass(frozen=True)
 class UnitRecord:
-    """What an instance or share was from one moment to another."""
+    """The state of an instance or share from one moment to another."""
 
     unit: str
-    """Tells the lives of a place apart."""
+    """Place and a number: an instance created anew at the same place is another unit."""
     from_s: float
     start: int | None
+    """First memory slice; None: a share, which has no place."""
     gpcs: float
     tenant: str | None
     task: str
-    """inference, retraining, or nothing while it is made, removed or spare."""
+    """inference, retraining, or empty."""
     state: str
     to_s: float | None = None
     parts_s: Mapping[str, float] = field(default_factory=dict)
-    """Of its overhead: create_s, context_s, copy_s, first_s and so on."""
+    """Parts of its start: create_s, load_s, context_s, copy_s, first_s, warm_s."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +157,7 @@ class VersionRecord:
 
 @dataclass(frozen=True)
 class EventRecord:
-    """Something a person may want to know about."""
+    """Something an operator may want to know."""
 
     at_s: float
     kind: str
@@ -136,26 +166,26 @@ class EventRecord:
 
 @dataclass(frozen=True)
 class PlanRecord:
-    """A decision inside a window: the plan at its beginning, or another one later."""
+    """A decision of the policy: at the beginning of a window, or later within it."""
 
     window: int
     at_s: float
     slot: int
-    """The slot of the window that it begins with."""
+    """The slot of the window from which it holds."""
     reason: str
     predicted_goodput: float | None = None
-    """Of what is left of the window; None: the policy promises nothing."""
+    """Of the rest of the window; None: the policy predicts nothing."""
     plan_s: float | None = None
-    """What deciding took."""
+    """Planning time."""
     gap: float | None = None
-    """How much better a plan could be at most, as its certificate says."""
+    """How much better a plan could be at most, by the plan's certificate."""
     blocks: tuple[Mapping[str, Any], ...] = ()
-    """What it holds, as `observe/held_blocks.py` writes it."""
+    """The instances and shares of the plan, as `blocks.py` describes."""
 
 
 @dataclass(frozen=True)
 class ActionRecord:
-    """Something that an operator did, or wanted to."""
+    """What an operator requested, and whether it was done."""
 
     at_s: float
     kind: str
@@ -169,7 +199,7 @@ class ActionRecord:
 
 @dataclass(frozen=True)
 class RetrainingRecord:
-    """How far a tenant's retraining in a window is."""
+    """Progress of a tenant's retraining in a window."""
 
     window: int
     tenant: str
@@ -203,12 +233,24 @@ KEYS: Mapping[type[Record], tuple[str, ...]] = {
     ActionRecord: (),
     RetrainingRecord: ("window", "tenant"),
 }
-"""Which fields tell a row of a run; events and actions are never replaced."""
+"""The fields that identify a row within its run; events and actions are never replaced."""
+
+TABLES: Mapping[type[Record], str] = {
+    WindowRecord: "window",
+    TenantWindowRecord: "tenant_window",
+    SecondRecord: "second",
+    UnitRecord: "unit",
+    VersionRecord: "version",
+    EventRecord: "event",
+    PlanRecord: "plan",
+    ActionRecord: "action",
+    RetrainingRecord: "retraining",
+}
 
 
 @dataclass(frozen=True)
 class RunRecords:
-    """Everything written about a run, oldest first."""
+    """All rows of a run, oldest first."""
 
     run: RunRow
     windows: tuple[WindowRecord, ...]
@@ -220,3 +262,134 @@ class RunRecords:
     plans: tuple[PlanRecord, ...] = ()
     actions: tuple[ActionRecord, ...] = ()
     retrainings: tuple[RetrainingRecord, ...] = ()
+
+
+R = TypeVar(
+    "R",
+    WindowRecord,
+    TenantWindowRecord,
+    SecondRecord,
+    UnitRecord,
+    VersionRecord,
+    EventRecord,
+    PlanRecord,
+    ActionRecord,
+    RetrainingRecord,
+)
+
+_JSON = {"plan", "parts_s", "about", "blocks"}
+"""Fields stored as JSON text."""
+
+
+def column_names(kind: type[Record] | type[RunRow]) -> tuple[str, ...]:
+    """The columns of a table."""
+    return tuple(each.name for each in fields(kind))
+
+
+_Definition = tuple[str, list[str], *tuple[str, ...]]
+"""Name, columns and constraints; columns have no types, since the writer guarantees them."""
+
+
+def _definition(kind: type[Record]) -> _Definition:
+    keys = KEYS[kind]
+    unique = (f"PRIMARY KEY ({', '.join(('run', *keys))})",) if keys else ()
+    return TABLES[kind], ["run INTEGER", *column_names(kind)], *unique
+
+
+_EVERY: tuple[_Definition, ...] = (
+    ("run", ["run INTEGER PRIMARY KEY", *column_names(RunRow)[1:]]),
+    *map(_definition, TABLES),
+)
+
+LAYOUT = Layout(
+    holds="records",
+    application_id=0x4D495245,
+    version=3,
+    statements=tuple(table(*each) for each in _EVERY),
+    upgrades={
+        1: (
+            "ALTER TABLE second ADD COLUMN failed DEFAULT 0",
+            "ALTER TABLE second ADD COLUMN wrong",
+            "ALTER TABLE second ADD COLUMN reconfiguring DEFAULT 0",
+            *(table(*_definition(each)) for each in (PlanRecord, ActionRecord, RetrainingRecord)),
+        ),
+        2: tuple(statement for each in _EVERY for statement in rebuilt(*each)),
+    },
+)
+
+
+def insert_into(kind: type[Record]) -> str:
+    """The statement that writes or replaces a row."""
+    names = ("run", *column_names(kind))
+    marks = ", ".join("?" * len(names))
+    return f"INSERT OR REPLACE INTO {TABLES[kind]} ({', '.join(names)}) VALUES ({marks})"
+
+
+def values_of(record: Record) -> tuple[object, ...]:
+    """The values of a row in the order of its columns, without its run."""
+    named = {name: getattr(record, name) for name in column_names(type(record))}
+    return tuple(
+        json.dumps(value) if name in _JSON and value is not None else value
+        for name, value in named.items()
+    )
+
+
+def read_rows(
+    connection: sqlite3.Connection,
+    run: int,
+    kind: type[R],
+    where: str = "1",
+    *given: object,
+    without: tuple[str, ...] = (),
+) -> tuple[R, ...]:
+    """Rows of a run ordered by key; tables and columns that an older file lacks are left out.
+
+    Columns named in `without` are not read and get their default.
+    """
+    names = tuple(each for each in columns_of(connection, kind) if each not in without)
+    if not names:
+        return ()
+    order = ", ".join(KEYS[kind]) or "rowid"
+    query = (
+        f"SELECT {', '.join(names)} FROM {TABLES[kind]} WHERE run = ? AND {where} ORDER BY {order}"
+    )
+    found = connection.execute(query, (run, *given))
+    return tuple(kind(**_fields(names, row)) for row in found)
+
+
+def columns_of(connection: sqlite3.Connection, kind: type[Record]) -> tuple[str, ...]:
+    """The columns that the file has; empty if it has no such table."""
+    found = connection.execute(f"PRAGMA table_info({TABLES[kind]})")
+    there = {name for _, name, *_ in found}
+    return tuple(each for each in column_names(kind) if each in there)
+
+
+def read_run_rows(connection: sqlite3.Connection) -> tuple[RunRow, ...]:
+    """Every run of the file, oldest first."""
+    return _select_runs(connection, "1 ORDER BY run")
+
+
+def find_run(connection: sqlite3.Connection, run: int | None = None) -> RunRow | None:
+    """The run of that number, by default the newest; None: the file has no such run."""
+    if run is None:
+        found = _select_runs(connection, "1 ORDER BY run DESC LIMIT 1")
+    else:
+        found = _select_runs(connection, "run = ?", run)
+    return found[0] if found else None
+
+
+def _select_runs(connection: sqlite3.Connection, where: str, *given: object) -> tuple[RunRow, ...]:
+    names = column_names(RunRow)
+    rows = connection.execute(f"SELECT {', '.join(names)} FROM run WHERE {where}", given)
+    return tuple(RunRow(**_fields(names, row)) for row in rows)
+
+
+def _fields(names: tuple[str, ...], row: tuple[Any, ...]) -> dict[str, Any]:
+    named = dict(zip(names, row, strict=True))
+    for name in _JSON & named.keys():
+        named[name] = None if named[name] is None else json.loads(named[name])
+    if "adopted" in named:
+        named["adopted"] = bool(named["adopted"])
+    if "blocks" in named:
+        named["blocks"] = tuple(named["blocks"] or ())
+    return named

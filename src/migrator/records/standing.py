@@ -1,45 +1,70 @@
-"""How a live run stands now: from its records, and from its daemon where it answers."""
+"""The current state of a live run: from its records, and from its daemon if that replies.
+
+`status` and `top` show it. `read_recent` reads only the newest rows, so its time does not grow
+with the length of the run, except for the totals that only `status` needs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from migrator.core.action import ActionKind, Outcome
-from migrator.records.rows import EventRecord, RunRow, TenantWindowRecord
-from migrator.records.views import LiveRun, LiveWindow
+from migrator.core.errors import InputError
+from migrator.core.outcome import Tally
+from migrator.io.database import reading
+from migrator.records.blocks import planned_blocks
+from migrator.records.pace import RATE_S, Pace, RateMeter, recorded_pace
+from migrator.records.rows import (
+    LAYOUT,
+    ActionRecord,
+    EventRecord,
+    PlanRecord,
+    RetrainingRecord,
+    RunRow,
+    SecondRecord,
+    TenantWindowRecord,
+    UnitRecord,
+    VersionRecord,
+    WindowRecord,
+    columns_of,
+    find_run,
+    read_rows,
+    read_run_rows,
+)
 
-LAST_EVENTS = 8
-PAUSE, RESUME = ActionKind.PAUSE, ActionKind.RESUME
-DRAIN, UNDRAIN = ActionKind.DRAIN, ActionKind.UNDRAIN
+_EVENTS = 24
+"""The newest events that are read."""
 
 
-class Life(StrEnum):
+class DaemonState(StrEnum):
     """Whether the daemon of a run is there."""
 
     RUNNING = "running"
     SILENT = "silent"
-    """Its process is there and gives no answer."""
+    """Its process exists and does not reply."""
     ENDED = "ended"
     KILLED = "killed"
-    """It has not said that it ended, and its process is gone."""
+    """It did not record its end, and its process is gone."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """What was found out about the daemon."""
+class DaemonProbe:
+    """What was found out about a daemon."""
 
-    life: Life
+    state: DaemonState
     why: str = ""
-    """Why there is no answer."""
-    answer: Mapping[str, Any] | None = None
+    """Why there is no reply."""
+    reply: Mapping[str, Any] | None = None
     """Of GET /admin/status."""
 
 
-def address(run: RunRow) -> str | None:
-    """Where a run's daemon listens; None: the run does not say, or took any free port."""
+def daemon_url(run: RunRow) -> str | None:
+    """Where the daemon of a run listens; None: not recorded, or any free port."""
     if isinstance(url := run.about.get("url"), str):
         return url
     host, port = run.about.get("host"), run.about.get("port")
@@ -50,186 +75,348 @@ def address(run: RunRow) -> str | None:
 
 
 @dataclass(frozen=True)
+class RecentRows:
+    """The newest rows of a run."""
+
+    run: RunRow
+    is_newest: bool
+    """Whether it is the last run of its file."""
+    window: WindowRecord | None
+    plans: tuple[PlanRecord, ...]
+    """Of that window."""
+    seconds: tuple[SecondRecord, ...]
+    units: tuple[UnitRecord, ...]
+    """Those that exist now."""
+    tenants: tuple[TenantWindowRecord, ...]
+    """Of the last window that ended."""
+    versions: tuple[VersionRecord, ...]
+    """The newest that each tenant adopted."""
+    retrainings: tuple[RetrainingRecord, ...]
+    events: tuple[EventRecord, ...]
+    actions: tuple[ActionRecord, ...]
+    totals: Mapping[str, Tally] = field(default_factory=dict)
+    """Per tenant all requests of the run, if asked for; `unjudged` are those in time."""
+    last_s: float = 0.0
+    """When anything was last recorded, if asked for."""
+
+
+def read_recent(path: Path, run: int | None = None, *, totals: bool = False) -> RecentRows:
+    """The newest rows of a run, by default of the newest run; also while it is being written."""
+    with reading(path, LAYOUT) as connection:
+        row, newest = find_run(connection, run), find_run(connection)
+        if row is None or newest is None:
+            known = ", ".join(str(each.run) for each in read_run_rows(connection))
+            if not known:
+                raise InputError(f"{path}: it has no run yet; start `migrator serve SCENARIO`")
+            raise InputError(f"{path}: there is no run {run}; give one of {known}")
+        number = row.run
+        last = "window = (SELECT max(window) FROM {} WHERE run = ?)"
+        windows = read_rows(connection, number, WindowRecord, last.format("window"), number)
+        window = windows[-1].window if windows else -1
+        newest_events = (
+            "rowid IN (SELECT rowid FROM event WHERE run = ? ORDER BY rowid DESC LIMIT ?)"
+        )
+        adopted = (
+            "adopted AND (tenant, at_s) IN (SELECT tenant, max(at_s) FROM version WHERE run = ? "
+            "AND adopted GROUP BY tenant)"
+        )
+        recent = "second > (SELECT max(second) FROM second WHERE run = ?) - ?"
+        return RecentRows(
+            row,
+            row.run == newest.run,
+            windows[-1] if windows else None,
+            read_rows(connection, number, PlanRecord, "window = ?", window),
+            read_rows(connection, number, SecondRecord, recent, number, RATE_S),
+            read_rows(connection, number, UnitRecord, "to_s IS NULL"),
+            read_rows(connection, number, TenantWindowRecord, last.format("tenant_window"), number),
+            read_rows(connection, number, VersionRecord, adopted, number),
+            read_rows(connection, number, RetrainingRecord, "window = ?", window),
+            read_rows(connection, number, EventRecord, newest_events, number, _EVENTS),
+            read_rows(connection, number, ActionRecord),
+            _totals(connection, number) if totals else {},
+            _last_s(connection, row) if totals else 0.0,
+        )
+
+
+def _totals(connection: sqlite3.Connection, run: int) -> dict[str, Tally]:
+    failed = "sum(failed)" if "failed" in columns_of(connection, SecondRecord) else "0"
+    query = (
+        "SELECT tenant, sum(received), sum(coalesce(in_time, 0)), sum(late), sum(dropped), "
+        f"{failed} FROM second WHERE run = ? GROUP BY tenant"
+    )
+    return {
+        name: Tally(received=received, unjudged=in_time, late=late, dropped=dropped, failed=lost)
+        for name, received, in_time, late, dropped, lost in connection.execute(query, (run,))
+    }
+
+
+def _last_s(connection: sqlite3.Connection, run: RunRow) -> float:
+    def newest(expression: str, table: str) -> float:
+        query = f"SELECT max({expression}) FROM {table} WHERE run = ?"
+        return float(connection.execute(query, (run.run,)).fetchone()[0] or 0.0)
+
+    first = "SELECT min(began_s) FROM window WHERE run = ?"
+    zero_s = connection.execute(first, (run.run,)).fetchone()[0] or run.began_s
+    return max(
+        run.began_s,
+        run.ended_s or 0.0,
+        newest("at_s", "event"),
+        newest("at_s", "version"),
+        newest("coalesce(ended_s, began_s)", "window"),
+        newest("coalesce(to_s, from_s)", "unit"),
+        zero_s + newest("second + span_s", "second"),
+    )
+
+
+@dataclass(frozen=True)
 class TenantStanding:
-    """One tenant now; None: nobody could be asked."""
+    """One tenant now; None: unknown."""
 
     name: str
-    received: int
-    in_time: int
-    late: int
-    dropped: int
-    failed: int | None
-    waiting: int | None
-    workers: int
-    accuracy: float | None
-    version: int | None
-    retraining: str | None
-    progress: float | None
+    tally: Tally = field(default_factory=Tally)
+    """Since the run began; `unjudged` are those in time."""
+    waiting: int | None = None
+    workers: int = 0
+    accuracy: float | None = None
+    version: int | None = None
+    retraining: str | None = None
+    progress: float | None = None
     drained: bool = False
+    pace: Pace = field(default_factory=Pace)
+
+    @property
+    def goodput_rps(self) -> float | None:
+        """Answers in time per second, times the accuracy of the model."""
+        if self.pace.in_time_rps is None or self.accuracy is None:
+            return None
+        return self.pace.in_time_rps * self.accuracy
 
 
 @dataclass(frozen=True)
 class UnitStanding:
-    """One instance or share now."""
+    """An instance or share, held or planned."""
 
     start: int | None
+    """None: a share."""
     gpcs: float
+    tenant: str | None
+    kind: str
+    """inference, retraining, or empty."""
     state: str
-    task: str | None
-    since_s: float | None
+    """As the executor has it; "planned" for those of a plan."""
+    since_s: float | None = None
+
+    @property
+    def task(self) -> str | None:
+        """Tenant and kind, as plans write them."""
+        return f"{self.tenant}/{self.kind}" if self.tenant else None
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Everything that `migrator status` tells."""
+    """A run as it is now."""
 
-    run: RunRow
-    found: Found
     now_s: float
+    run: RunRow | None
+    """None: only the daemon is known, no records."""
+    probe: DaemonProbe
+    scenario: str
+    board: str
+    driver: str
+    policy: str
     last_s: float
-    """When anything was last written down."""
+    """When anything was last recorded."""
     window: int | None
     slot: int | None
     slots: int
     paused: bool
-    """Reconfiguration, by an operator; a daemon that is gone took that with it."""
+    """Whether an operator paused reconfiguration; a restart of the daemon ends a pause."""
     tenants: tuple[TenantStanding, ...]
-    units: tuple[UnitStanding, ...]
+    planned: tuple[UnitStanding, ...] | None
+    """By the plan for this slot; None: unknown."""
+    held: tuple[UnitStanding, ...]
     events: tuple[EventRecord, ...]
 
+    @property
+    def distinct_events(self) -> tuple[EventRecord, ...]:
+        """The events without reasons for a plan that the next event repeats."""
+        following = (*(each.words for each in self.events[1:]), "")
+        return tuple(
+            each
+            for each, after in zip(self.events, following, strict=False)
+            if each.kind != "replan" or each.words not in after
+        )
 
-def standing(run: LiveRun, found: Found, now_s: float) -> Standing:
-    """How the run stands at `now_s`."""
-    answer, last = found.answer or {}, run.windows[-1] if run.windows else None
-    slots = round(run.window_s / run.slot_s)
+
+def standing(
+    rows: RecentRows | None, probe: DaemonProbe, now_s: float, meter: RateMeter | None = None
+) -> Standing:
+    """The state at `now_s`; without `rows` all is as the daemon replied."""
+    reply, run = probe.reply or {}, rows.run if rows is not None else None
+    window, slot, slots = _position(rows, probe, now_s)
+
+    def fact(name: str) -> str:
+        return str(reply.get(name, getattr(run, name) if run is not None else "?"))
+
     return Standing(
-        run.records.run,
-        found,
         now_s,
-        _last_s(run),
-        answer.get("window", last.row.window if last else None),
-        answer.get("slot", _slot(run, last, slots, found, now_s)),
-        answer.get("slots", slots),
-        bool(answer.get("paused", _paused(run, found))),
-        tuple(_tenant(run, name, answer.get("tenants", {}).get(name)) for name in run.tenants),
-        _units(run, answer),
-        run.records.events[-LAST_EVENTS:],
+        run,
+        probe,
+        fact("scenario"),
+        fact("board"),
+        fact("driver"),
+        fact("policy"),
+        rows.last_s if rows is not None else now_s,
+        window,
+        slot,
+        slots,
+        bool(reply.get("paused", _is_paused(rows, probe))),
+        tuple(_tenant(each, rows, reply, meter) for each in _names(rows, reply)),
+        _planned(rows, window, slot, slots),
+        _held(rows, reply),
+        rows.events if rows is not None else (),
     )
 
 
-def _slot(
-    run: LiveRun, last: LiveWindow | None, slots: int, found: Found, now_s: float
-) -> int | None:
-    if last is None or found.life in (Life.ENDED, Life.KILLED):
-        return None
-    return min(slots - 1, max(0, int((now_s - last.row.began_s) / run.slot_s)))
+def _position(
+    rows: RecentRows | None, probe: DaemonProbe, now_s: float
+) -> tuple[int | None, int | None, int]:
+    """Window, slot, slots of a window."""
+    reply = probe.reply or {}
+    if rows is None:
+        return reply.get("window"), reply.get("slot"), reply.get("slots", 1)
+    slots, window, slot = rows.run.slots, None, None
+    if rows.window is not None:
+        window = rows.window.window
+        if probe.state not in (DaemonState.ENDED, DaemonState.KILLED):
+            slot = int((now_s - rows.window.began_s) / rows.run.slot_s)
+            slot = min(slots - 1, max(0, slot))
+    return reply.get("window", window), reply.get("slot", slot), reply.get("slots", slots)
 
 
-def _paused(run: LiveRun, found: Found) -> bool:
-    there = found.life in (Life.RUNNING, Life.SILENT)
-    return there and _last_done(run, (PAUSE, RESUME), None) == PAUSE
+def _names(rows: RecentRows | None, reply: Mapping[str, Any]) -> tuple[str, ...]:
+    replied = reply.get("tenants", {})
+    if rows is None:
+        return tuple(replied)
+    known = {each.tenant for each in rows.seconds} | {each.tenant for each in rows.tenants}
+    known |= rows.totals.keys()
+    known |= {each.tenant for each in rows.units if each.tenant}
+    return tuple(dict.fromkeys((*rows.run.tenants, *replied, *sorted(known))))
 
 
-def _last_done(
-    run: LiveRun, kinds: tuple[ActionKind, ActionKind], tenant: str | None
+def _is_paused(rows: RecentRows | None, probe: DaemonProbe) -> bool:
+    there = probe.state in (DaemonState.RUNNING, DaemonState.SILENT)
+    actions = (ActionKind.PAUSE, ActionKind.RESUME)
+    return there and _last_action(rows, actions, None) == ActionKind.PAUSE
+
+
+def _last_action(
+    rows: RecentRows | None, kinds: tuple[ActionKind, ActionKind], tenant: str | None
 ) -> str | None:
-    """The last of these actions, which tells how it stands where nobody answers."""
-    done = [each for each in run.records.actions if each.outcome == Outcome.DONE]
-    said = [each.kind for each in done if each.kind in kinds and each.tenant == tenant]
-    return said[-1] if said else None
+    """The last of these actions that was done."""
+    done = [] if rows is None else [e for e in rows.actions if e.outcome == Outcome.DONE]
+    found = [each.kind for each in done if each.kind in kinds and each.tenant == tenant]
+    return found[-1] if found else None
 
 
-def _last_s(run: LiveRun) -> float:
-    """The newest moment in the records."""
-    records = run.records
-    moments = [records.run.began_s, records.run.ended_s or 0.0]
-    moments += [each.at_s for each in records.events[-1:]]
-    moments += [each.at_s for each in records.versions]
-    moments += [each.ended_s or each.began_s for each in records.windows[-1:]]
-    moments += [each.to_s or each.from_s for each in records.units]
-    moments += [run.second_s(each) + each.span_s for each in records.seconds]
-    return max(moments)
-
-
-def _tenant(run: LiveRun, name: str, told: Mapping[str, Any] | None) -> TenantStanding:
-    if told is not None:
-        return TenantStanding(
-            name,
-            told.get("received", 0),
-            told.get("in_time", 0),
-            told.get("late", 0),
-            told.get("dropped", 0),
-            told.get("failed"),
-            told.get("waiting"),
-            len(told.get("workers", ())),
-            told.get("accuracy"),
-            told.get("version"),
-            told.get("retraining"),
-            told.get("progress"),
-            bool(told.get("drained")),
-        )
-    return _recorded(run, name)
-
-
-def _recorded(run: LiveRun, name: str) -> TenantStanding:
-    """A tenant as the records last knew it."""
-    seconds = [each for each in run.records.seconds if each.tenant == name]
-    rows = [each for each in run.records.tenant_windows if each.tenant == name]
-    open_units = [e for e in run.records.units if e.tenant == name and e.to_s is None]
-    trains = any(each.state == "training" for each in open_units)
-    accuracy, version = _model(run, name, rows)
+def _tenant(
+    name: str, rows: RecentRows | None, reply: Mapping[str, Any], meter: RateMeter | None
+) -> TenantStanding:
+    known = TenantStanding(name) if rows is None else _recorded(name, rows)
+    replied = reply.get("tenants", {}).get(name)
+    if replied is None:
+        return known
+    pace = Pace() if meter is None else meter.pace(name)
+    if pace.rate_rps is None:  # after one reply there is no rate yet: take that of the records
+        pace = replace(known.pace, p50_ms=pace.p50_ms, p99_ms=pace.p99_ms)
     return TenantStanding(
         name,
-        sum(each.received for each in seconds),
-        sum(each.in_time or 0 for each in seconds),
-        sum(each.late for each in seconds),
-        sum(each.dropped for each in seconds),
-        sum(each.failed for each in rows) if rows else None,
-        None,
-        sum(each.state == "ready" for each in open_units),
-        accuracy,
-        version,
-        "running" if trains else None,
-        None,
-        _last_done(run, (DRAIN, UNDRAIN), name) == DRAIN,
+        Tally(
+            received=replied.get("received", 0),
+            unjudged=replied.get("in_time", 0),
+            late=replied.get("late", 0),
+            dropped=replied.get("dropped", 0),
+            failed=replied.get("failed", 0),
+        ),
+        replied.get("waiting"),
+        len(replied.get("workers", ())),
+        replied.get("accuracy"),
+        replied.get("version"),
+        replied.get("retraining"),
+        replied.get("progress"),
+        bool(replied.get("drained")),
+        pace,
     )
 
 
-def _model(
-    run: LiveRun, name: str, rows: list[TenantWindowRecord]
-) -> tuple[float | None, int | None]:
+def _recorded(name: str, rows: RecentRows) -> TenantStanding:
+    units = [each for each in rows.units if each.tenant == name]
+    job = next((each for each in rows.retrainings if each.tenant == name), None)
+    trains = any(each.state == "training" for each in units)
+    accuracy, version = _model(name, rows)
+    drained = _last_action(rows, (ActionKind.DRAIN, ActionKind.UNDRAIN), name) == ActionKind.DRAIN
+    return TenantStanding(
+        name,
+        rows.totals.get(name, Tally()),
+        None,
+        sum(each.state == "ready" for each in units),
+        accuracy,
+        version,
+        job.phase if job else "running" if trains else None,
+        job.progress if job else None,
+        drained,
+        recorded_pace([each for each in rows.seconds if each.tenant == name]),
+    )
+
+
+def _model(name: str, rows: RecentRows) -> tuple[float | None, int | None]:
     """Accuracy and version of the model that served last."""
-    adopted = [each for each in run.records.versions if each.tenant == name and each.adopted]
-    newest = max(adopted, key=lambda each: each.at_s, default=None)
-    last = rows[-1] if rows else None
+    newest = next((each for each in rows.versions if each.tenant == name), None)
+    last = next((each for each in rows.tenants if each.tenant == name), None)
     if last is not None and (newest is None or newest.number == last.version):
         return last.accuracy_after, last.version
     return (newest.accuracy, newest.number) if newest else (None, None)
 
 
-def _units(run: LiveRun, answer: Mapping[str, Any]) -> tuple[UnitStanding, ...]:
-    rows = [each for each in run.records.units if each.to_s is None]
-    since_s = {(each.start, each.gpcs, each.state): each.from_s for each in rows}
-    if "units" in answer:
-        found = [
-            UnitStanding(
+def _planned(
+    rows: RecentRows | None, window: int | None, slot: int | None, slots: int
+) -> tuple[UnitStanding, ...] | None:
+    if rows is None or rows.window is None or rows.window.window != window or slot is None:
+        return None
+    blocks = planned_blocks(rows.window, rows.plans, slots)
+    if not blocks:
+        return None
+    now = [each for each in blocks if each["from"] <= slot < each["until"]]
+    return _ordered([_unit(e["start"], e["gpcs"], e["task"], "planned") for e in now])
+
+
+def _held(rows: RecentRows | None, reply: Mapping[str, Any]) -> tuple[UnitStanding, ...]:
+    recorded = rows.units if rows is not None else ()
+    if "units" not in reply:
+        return _ordered(
+            [UnitStanding(e.start, e.gpcs, e.tenant, e.task, e.state, e.from_s) for e in recorded]
+        )
+    since_s = {(each.start, each.gpcs, each.state): each.from_s for each in recorded}
+    return _ordered(
+        [
+            _unit(
                 each["start"],
                 each["gpcs"],
-                each["state"],
                 each["task"],
+                each["state"],
                 since_s.get((each["start"], each["gpcs"], each["state"])),
             )
-            for each in answer["units"]
+            for each in reply["units"]
         ]
-    else:
-        found = [
-            UnitStanding(
-                each.start,
-                each.gpcs,
-                each.state,
-                f"{each.tenant}/{each.task}" if each.tenant else None,
-                each.from_s,
-            )
-            for each in rows
-        ]
-    return tuple(sorted(found, key=lambda each: (each.start is None, each.start or 0)))
+    )
+
+
+def _unit(
+    start: int | None, gpcs: float, task: str | None, state: str, since_s: float | None = None
+) -> UnitStanding:
+    tenant, _, kind = (task or "").rpartition("/")
+    return UnitStanding(start, gpcs, tenant or None, kind, state, since_s)
+
+
+def _ordered(units: Sequence[UnitStanding]) -> tuple[UnitStanding, ...]:
+    return tuple(sorted(units, key=lambda e: (e.start is None, e.start or 0, e.tenant or "")))

@@ -1,7 +1,7 @@
-"""The records of a live run: written by the daemon every slot, read by anybody at any time.
+"""Writing and reading the records of a run in a SQLite file.
 
-`put` only remembers; `flush` writes everything remembered in one transaction and may be called
-in a thread. A killed daemon loses what it had not flushed, and never more.
+`put` queues a row; `flush` writes all queued rows in one transaction and may run in a thread. A
+killed process loses the rows it had not flushed. Readers may open the file at any time.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from migrator.core.errors import InputError, NotWrittenError
 from migrator.io.database import AGAIN_S, opened, opened_as_is, reading, told, transaction
 from migrator.records.rows import (
     KEYS,
+    LAYOUT,
+    TABLES,
     ActionRecord,
     EventRecord,
     PlanRecord,
@@ -32,31 +34,27 @@ from migrator.records.rows import (
     UnitRecord,
     VersionRecord,
     WindowRecord,
-)
-from migrator.records.tables import (
-    LAYOUT,
-    RUNS,
-    TABLES,
+    find_run,
     insert_into,
     read_rows,
-    read_run,
+    read_run_rows,
     values_of,
 )
 
 SECONDS_KEPT_S = 3600
-"""Seconds older than this are counted together, `_THINNED_S` of them in a row."""
+"""Seconds older than this are stored `_THINNED_S` to a row."""
 _THINNED_S = 10
 _THIN_EVERY = 300
-"""Flushes between two thinnings."""
+"""Flushes between two passes that thin old rows."""
 _MOST_WAITING = 100_000
-"""Rows remembered while they cannot be written; then the oldest are given up."""
+"""Rows queued while the file cannot be written; beyond that the oldest are discarded."""
 
 _log = logging.getLogger(__name__)
 _EVENTS_KEPT, _UNITS_KEPT, _PLANS_KEPT = 20_000, 50_000, 5_000
 
 
 class Records:
-    """The writer of one run; there is one per file."""
+    """The writer of one run; a file has one writer at a time."""
 
     def __init__(
         self,
@@ -74,20 +72,20 @@ class Records:
     ) -> None:
         self.path, self._seconds_kept_s = path, seconds_kept_s
         self.damaged: Path | None = None
-        """Where a damaged file was kept aside when this one was opened."""
-        self._file, self._hand, self._flushes = Lock(), Lock(), 0
-        self._waiting: dict[object, Record] = {}
+        """Where a damaged file was moved when this one was opened."""
+        self._file_lock, self._queue_lock, self._flushes = Lock(), Lock(), 0
+        self._queue: dict[object, Record] = {}
         self._about = dict(about or {})
         writer = os.getpid() if pid is None else pid
         began_s = time.time() if began_s is None else began_s
         self._begun = (began_s, scenario, board, driver, policy, seed, writer)
         self.run, self._again_s = 0, 0.0
-        """Its number in the file; 0 until there is room to write it down."""
+        """Its number in the file; 0 until the disk has room for it."""
         try:
             self._connection, self.damaged = opened(path, LAYOUT, "NORMAL")
             self._begin()
         except NotWrittenError as error:
-            _log.warning("records are given up until there is room: %s", error)
+            _log.warning("records are discarded until the disk has room: %s", error)
             self._connection = opened_as_is(path, LAYOUT)
 
     def __enter__(self) -> Self:
@@ -102,7 +100,7 @@ class Records:
         self.close()
 
     def _begin(self) -> None:
-        """Write down the run, once; where the disk was full, in a file that is opened anew."""
+        """Insert the row of the run, once."""
         if self.run:
             return
         with told(self.path, LAYOUT):
@@ -111,7 +109,7 @@ class Records:
             self.run = int(self._connection.execute(query, values).lastrowid or 0)
 
     def _reopen(self) -> None:
-        """Try again to write a file that could not be written when it was opened."""
+        """Open the file again if it could not be written at first."""
         if not self.run:
             if time.monotonic() < self._again_s:  # opening checks the whole file
                 raise NotWrittenError(f"{self.path}: records wait until the disk has room")
@@ -122,21 +120,21 @@ class Records:
             self._begin()
 
     def put(self, record: Record) -> None:
-        """Remember a row for the next flush; a later one of the same key takes its place."""
+        """Queue a row for the next flush; it replaces a queued row with the same key."""
         keys = KEYS[type(record)]
-        known_by = (type(record), *(getattr(record, each) for each in keys))
-        with self._hand:
-            self._waiting[known_by if keys else object()] = record
+        key = (type(record), *(getattr(record, each) for each in keys))
+        with self._queue_lock:
+            self._queue[key if keys else object()] = record
 
     def event(self, kind: str, words: str) -> None:
-        """Something happened now."""
+        """Queue an event that happened now."""
         self.put(EventRecord(time.time(), kind, words))
 
     def flush(self) -> None:
-        """Write what has been remembered; after an InputError the next flush tries again."""
-        with self._file:
-            with self._hand:
-                taken, self._waiting = self._waiting, {}
+        """Write the queued rows; after an InputError the next flush tries again."""
+        with self._file_lock:
+            with self._queue_lock:
+                taken, self._queue = self._queue, {}
             try:
                 self._reopen()
                 with told(self.path, LAYOUT), transaction(self._connection):
@@ -144,38 +142,38 @@ class Records:
                     if self._flushes % _THIN_EVERY == 0:
                         self._thin()
             except BaseException:
-                with self._hand:
-                    kept = list((taken | self._waiting).items())[-_MOST_WAITING:]
-                    self._waiting = dict(kept)
+                with self._queue_lock:
+                    kept = list((taken | self._queue).items())[-_MOST_WAITING:]
+                    self._queue = dict(kept)
                 raise
             self._flushes += 1
 
     def add_about(self, **more: object) -> None:
-        """Something about the run that was not known when it began."""
+        """Add facts that were not known when the run began."""
         self._about |= more
-        if not self.run:  # it is written down with the run
+        if not self.run:  # written together with the run
             return
-        with self._file, told(self.path, LAYOUT):
+        with self._file_lock, told(self.path, LAYOUT):
             renewed = "UPDATE run SET about = ? WHERE run = ?"
             self._connection.execute(renewed, (json.dumps(self._about), self.run))
 
     def last_window(self) -> int | None:
         """The highest number of a window in any run so far."""
-        with self._file, told(self.path, LAYOUT):
+        with self._file_lock, told(self.path, LAYOUT):
             found = self._connection.execute("SELECT max(window) FROM window").fetchone()[0]
         return None if found is None else int(found)
 
     def close(self, ended_s: float | None = None) -> None:
-        """Flush and say that the run has ended; on a full disk that is given up."""
+        """Flush and record the end of the run, unless the disk is full."""
         try:
             self.flush()
-            with self._file, told(self.path, LAYOUT):
+            with self._file_lock, told(self.path, LAYOUT):
                 ended = "UPDATE run SET ended_s = ? WHERE run = ?"
                 self._connection.execute(
                     ended, (time.time() if ended_s is None else ended_s, self.run)
                 )
         except NotWrittenError as error:
-            _log.warning("the last records are given up: %s", error)
+            _log.warning("the last records are discarded: %s", error)
         finally:
             self._connection.close()
 
@@ -185,7 +183,7 @@ class Records:
             self._connection.executemany(insert_into(kind), rows)
 
     def _thin(self) -> None:
-        """Old seconds are counted together; of events and units the newest are kept."""
+        """Sum old seconds into longer spans; of events, units and plans keep the newest."""
         newest = "SELECT max(second) FROM second WHERE run = ?"
         last = self._connection.execute(newest, (self.run,)).fetchone()[0]
         if last is not None and self._seconds_kept_s is not None:
@@ -216,21 +214,16 @@ GROUP BY run, tenant, first
 def read_runs(path: Path) -> tuple[RunRow, ...]:
     """Every run in the file, oldest first."""
     with reading(path, LAYOUT) as connection:
-        return tuple(map(read_run, connection.execute(f"{RUNS} ORDER BY run")))
+        return read_run_rows(connection)
 
 
 def read_records(path: Path, run: int | None = None) -> RunRecords:
-    """Everything about a run, by default the last one; also while it is being written."""
+    """All rows of a run, by default the newest; also while it is being written."""
     with reading(path, LAYOUT) as connection:
-        chosen = "run = ?" if run is not None else "? IS NULL"
-        query = f"{RUNS} WHERE {chosen} ORDER BY run DESC LIMIT 1"
-        found = connection.execute(query, (run,)).fetchone()
-        if found is None:
-            known = [each for (each,) in connection.execute("SELECT run FROM run ORDER BY run")]
-            raise InputError(
-                f"{path}: there is no run {run}; give one of {', '.join(map(str, known)) or 'none'}"
-            )
-        row = read_run(found)
+        row = find_run(connection, run)
+        if row is None:
+            known = ", ".join(str(each.run) for each in read_run_rows(connection)) or "none"
+            raise InputError(f"{path}: there is no run {run}; give one of {known}")
         return RunRecords(
             row,
             read_rows(connection, row.run, WindowRecord),

@@ -2,6 +2,7 @@
 (() => {
   const charts = JSON.parse(document.getElementById("charts").textContent);
   const waiting = Array.from(document.querySelectorAll(".plot"));
+  const plots = Array.from(waiting);
   const touch = !matchMedia("(pointer: fine)").matches;
   const config = {
     responsive: true,
@@ -21,12 +22,28 @@
     }
   };
 
+  // Linked charts show the same span of time.
+  const zoom = (place, change) => {
+    const range = ["xaxis.range[0]", "xaxis.range[1]"].map((key) => change[key]);
+    if (range[0] === undefined && !change["xaxis.autorange"]) return;
+    for (const other of plots) {
+      const shown = other._fullLayout;
+      if (other === place || !shown || shown.meta !== "linked") continue;
+      const whole = charts[Number(other.dataset.chart)].layout.xaxis.range;
+      const wanted = range[0] === undefined ? whole : range;
+      if (shown.xaxis.range[0] !== wanted[0] || shown.xaxis.range[1] !== wanted[1]) {
+        Plotly.relayout(other, { "xaxis.range": [...wanted] });
+      }
+    }
+  };
+
   const draw = (place) => {
     const { data, layout } = charts[Number(place.dataset.chart)];
     // A finger on a chart scrolls the page; a mouse drags to zoom.
     Plotly.newPlot(place, data, { ...layout, dragmode: touch ? false : "zoom" }, config);
     fit(place);
     place.on("plotly_afterplot", () => fit(place));
+    if (layout.meta === "linked") place.on("plotly_relayout", (change) => zoom(place, change));
   };
 
   // One at a time, so that a page of a hundred charts can be read while it draws.
@@ -38,7 +55,6 @@
     }
   };
 
-  const plots = Array.from(waiting);
   addEventListener("beforeprint", () => {
     while (waiting.length) draw(waiting.shift());
     for (const place of plots) {

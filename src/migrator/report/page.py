@@ -1,11 +1,66 @@
-"""What a report page consists of, as plain data; `page_html` lays it out.
+"""What a report page consists of, as plain data, and its colours.
 
-Reports build a `Page`; nothing here draws, so a report can be tested by what it says.
+Reports build a `Page`. `html.py` writes it as a page, `png.py` its charts as a picture, and
+`terminal.py` draws slices in characters; nothing here draws.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+
+HUES = 7
+_OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
+"""Distinguishable by colour-blind people; the most distinct first."""
+
+
+@dataclass(frozen=True)
+class Shade:
+    """The tones of one hue, legible on white and on each other."""
+
+    fill: str
+    light: str
+    """Ground under hatching, and the colour of an instance that is still cold."""
+    dark: str
+    """Lines and words on white."""
+    ink: str
+    """Words on `fill`."""
+
+
+def shades(count: int) -> tuple[Shade, ...]:
+    """One hue per tenant; they repeat after seven, the most tenants a board can hold."""
+    return tuple(_shade(_OKABE_ITO[index % HUES]) for index in range(count))
+
+
+def _shade(fill: str) -> Shade:
+    luminance = _luminance(fill)
+    return Shade(
+        fill=fill,
+        light=_mix(fill, "#FFFFFF", 0.68),
+        dark=_mix(fill, "#000000", 0.25 if luminance < 0.3 else 0.45),
+        ink="#FFFFFF" if luminance < 0.23 else "#1A1A1A",
+    )
+
+
+def _channels(colour: str) -> tuple[int, int, int]:
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return red, green, blue
+
+
+def _luminance(colour: str) -> float:
+    """Relative luminance as in WCAG, with gamma 2.2 instead of its piecewise curve."""
+    weights = (0.2126, 0.7152, 0.0722)
+    pairs = zip(weights, _channels(colour), strict=True)
+    return float(sum(weight * (channel / 255) ** 2.2 for weight, channel in pairs))
+
+
+def _mix(colour: str, other: str, share: float) -> str:
+    pairs = zip(_channels(colour), _channels(other), strict=True)
+    return "#" + "".join(f"{round(a + (b - a) * share):02X}" for a, b in pairs)
+
+
+_GREYS = Shade(fill="#9A9A9A", light="rgba(140,140,140,0.25)", dark="#5A5A5A", ink="#1A1A1A")
 
 
 @dataclass(frozen=True)
@@ -16,11 +71,28 @@ class Paint:
     """None: grey."""
     light: bool = False
     hatched: bool = False
+    dark: bool = False
+
+    @property
+    def shade(self) -> Shade:
+        """Its tones."""
+        return _GREYS if self.hue is None else shades(self.hue + 1)[self.hue]
+
+    @property
+    def fill(self) -> str:
+        """Its main tone."""
+        shade = self.shade
+        return shade.light if self.light else shade.dark if self.dark else shade.fill
+
+    @property
+    def ground(self) -> str:
+        """What hatching is drawn on."""
+        return "#FFFFFF" if self.light else self.shade.light
 
 
 def paint_of(index: int) -> Paint:
-    """The look of the `index`-th of many things: hues, then hatched ones, then light ones."""
-    rounds, hue = divmod(index, 7)
+    """The look of the `index`-th of many things: plain hues, then hatched, then light ones."""
+    rounds, hue = divmod(index, HUES)
     return Paint(hue, light=rounds % 4 >= 2, hatched=rounds % 2 == 1)
 
 
@@ -46,7 +118,10 @@ class Series:
     """None: by its position."""
     dashed: bool = False
     filled: str = ""
-    """Of lines: what the band down to the series before it is called; their lines are not drawn."""
+    """Of lines: the name of the band between this series and the one before; their lines are not
+    drawn."""
+    area: bool = False
+    """Of lines: the area down to zero is filled instead of drawing a line."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +137,9 @@ class Bars:
     """Of the values."""
     stacked: bool = False
     horizontal: bool = False
-    """Better where there is one series and its categories have long names."""
+    """For one series whose categories have long names."""
+    mark: float | None = None
+    """A value to compare with, drawn as a dashed line."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +153,11 @@ class Lines:
     y: Axis
     until: float | None = None
     """Given: values hold from their x to the next one, the last until here."""
+    marks: tuple[float, ...] = ()
+    """Places on the x axis of dashed lines."""
+    y_range: tuple[float, float] | None = None
+    linked: bool = False
+    """Zooming in time also zooms the other linked charts of the page."""
 
 
 @dataclass(frozen=True)
@@ -104,31 +186,94 @@ class HeatMap:
     z: Axis
 
 
+class Use(StrEnum):
+    """What an instance or share is used for; the order is that of legends."""
+
+    SERVING = "serving"
+    COLD = "cold start"
+    CREATING = "creating"
+    WARMING = "warming"
+    RETRAINING = "retraining"
+    DRAINING = "draining"
+    UNUSED = "unused"
+    CREATED = "being created"
+    REMOVED = "being removed"
+
+    @property
+    def rank(self) -> int:
+        """Its place in legends."""
+        return list(Use).index(self)
+
+
+_PAINTS = {
+    Use.COLD: {"light": True},
+    Use.CREATING: {"light": True},
+    Use.WARMING: {"light": True},
+    Use.RETRAINING: {"hatched": True},
+    Use.DRAINING: {"light": True, "hatched": True},
+    Use.UNUSED: {"light": True},
+    Use.CREATED: {"hatched": True},
+    Use.REMOVED: {"light": True, "hatched": True},
+}
+
+
 @dataclass(frozen=True)
 class Slab:
-    """Something on consecutive slices from one moment to another."""
+    """An instance or share on consecutive memory slices from one moment to another."""
 
-    key: int
-    """Index into the chart's keys."""
-    label: str
+    tenant: str | None
+    """None: it belongs to no tenant."""
+    use: Use
+    size: str
     start: float
     width: float
     from_s: float
     until_s: float
+    note: str = ""
+    """Further words, such as the MIG profile."""
+
+    @property
+    def name(self) -> str:
+        """What the legend calls it."""
+        if self.tenant is None:
+            return str(self.use)
+        return self.tenant if self.use is Use.SERVING else f"{self.tenant}, {self.use}"
 
 
 @dataclass(frozen=True)
 class Slices:
-    """Memory slices of a board over time."""
+    """The memory slices of a board over time: the one model of such drawings."""
 
     title: str
     slices: int
     until_s: float
-    keys: tuple[tuple[str, Paint], ...]
-    """What slabs are: name and look."""
+    tenants: tuple[str, ...]
+    """In the order of their colours."""
     slabs: tuple[Slab, ...]
     starts: tuple[tuple[float, float], ...] = ()
-    """Moment and slice of marks where an instance is new."""
+    """Moment and slice of instances that start cold for an unknown time."""
+    retrained: tuple[tuple[str, float], ...] = ()
+    """Tenant and moment at which a retrained model takes over."""
+    changes: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    """Per tenant the moments at which a change of its instances is charged."""
+    linked: bool = False
+    """As in `Lines`."""
+
+    @property
+    def keys(self) -> tuple[tuple[str, Paint], ...]:
+        """Names and looks of the slabs, in the order of the legend."""
+        found = {each.name: each for each in self.slabs}
+        ordered = sorted(found.values(), key=lambda each: (self.place(each.tenant), each.use.rank))
+        return tuple((each.name, self.paint(each)) for each in ordered)
+
+    def place(self, tenant: str | None) -> int:
+        """The place of a tenant among the colours."""
+        return self.tenants.index(tenant) if tenant in self.tenants else len(self.tenants)
+
+    def paint(self, slab: Slab) -> Paint:
+        """The look of a slab: the hue says whose it is, lightness and hatching its use."""
+        hue = self.place(slab.tenant) % HUES if slab.tenant in self.tenants else None
+        return Paint(hue, **_PAINTS.get(slab.use, {}))
 
 
 Chart = Bars | Lines | Areas | HeatMap | Slices
@@ -136,21 +281,21 @@ Chart = Bars | Lines | Areas | HeatMap | Slices
 
 @dataclass(frozen=True)
 class Table:
-    """A table of ready words; columns named in `numeric` are aligned to the right."""
+    """A table of formatted cells; columns in `numeric` are aligned to the right."""
 
     caption: str
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     numeric: frozenset[int] = frozenset()
     highlights: frozenset[tuple[int, int]] = frozenset()
-    """Row and column of cells to stand out."""
+    """Row and column of cells to emphasise."""
     folded: bool = False
-    """Shown only when asked for."""
+    """Shown only when opened."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """A remark set apart, e.g. what the paper reports; neighbours stand side by side."""
+    """A remark in a box, such as what the paper reports; neighbours stand side by side."""
 
     title: str
     paragraphs: tuple[str, ...]
@@ -171,11 +316,51 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """A whole report. In paragraphs and cells `code` is set as such, web addresses are links."""
+    """A whole report. In paragraphs and cells, `code` and web addresses are recognised."""
 
     title: str
     lead: str
     sections: tuple[Section, ...]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Charts for a PNG, one below the other."""
+
+    title: str
+    subtitle: str
+    charts: tuple[Chart, ...]
+
+
+def legend_of(chart: Chart) -> tuple[tuple[str, Paint, bool], ...]:
+    """Name, look and whether it is a dashed line, of everything the legend explains."""
+    if isinstance(chart, HeatMap):
+        return ()
+    if isinstance(chart, Slices):
+        return tuple((name, paint, False) for name, paint in chart.keys)
+    if len(chart.series) == 1:
+        return ()
+    floors = band_floors(chart.series)
+    return tuple(
+        (each.filled or each.name, paint, each.dashed)
+        for at, (each, paint) in enumerate(zip(chart.series, paints(chart.series), strict=True))
+        if at not in floors
+    )
+
+
+def band_floors(series: Sequence[Series]) -> set[int]:
+    """The places of series that are only the lower edge of a band."""
+    return {at - 1 for at, each in enumerate(series) if each.filled}
+
+
+def paints(series: Sequence[Series]) -> list[Paint]:
+    """The looks of a chart's series."""
+    return [each.paint or paint_of(index) for index, each in enumerate(series)]
+
+
+def present(*blocks: Block | None) -> tuple[Block, ...]:
+    """The blocks without those that have nothing to show."""
+    return tuple(each for each in blocks if each is not None)
 
 
 def anchor_of(text: str) -> str:

@@ -1,33 +1,273 @@
-"""Draws a plan into a file: slices over time, and each tenant's arrivals and goodput below.
+"""The figure of a plan: slices over time, and each tenant's arrivals, capability and goodput.
 
-The way in of the `plan_*` modules here: `plan_drawing` says what to draw, a writer per suffix
-lays it out. The drawing libraries are loaded only when a figure is asked for.
+The series are computed from the plan by arithmetic of their own: a figure that reused the tables
+of the planner would repeat its mistakes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
+from migrator.core.instance import Instance, Kind, Task
 from migrator.core.plan import Plan
-from migrator.core.problem import Problem
-from migrator.io.whole_file import check_path, drawing_module, written_whole
-from migrator.report.plan_drawing import PlanDrawing, drawing_of
+from migrator.core.problem import Charge, Problem, Tenant
+from migrator.records.blocks import held_blocks
+from migrator.report.html_page import write_figure
+from migrator.report.page import (
+    HUES,
+    Axis,
+    Lines,
+    Page,
+    Paint,
+    Picture,
+    Section,
+    Series,
+    Slices,
+    Use,
+)
+from migrator.report.slices import planned_slices
 
-Writer = Callable[[PlanDrawing, Path], None]
-
-_OPTION = "--figure"
-_WRITERS = {".html": "migrator.report.plan_html", ".png": "migrator.report.plan_png"}
+Values = NDArray[np.float64]
+"""One value per slot, in requests."""
+_WORDS = (
+    "Full colours serve, hatched ones retrain, light ones are cold, grey ones are unused. A dashed "
+    "line is drawn where a retrained model takes over."
+)
+_CHANGES = "The ticks above the slices are changes that the tenant is charged for."
 
 
 def draw_plan(problem: Problem, plan: Plan, path: Path) -> None:
     """Draw `plan` as HTML or PNG, by the suffix of `path`; a failure leaves no file behind."""
-    check_figure_path(path)
-    write: Writer = drawing_module(_WRITERS[path.suffix.lower()], _OPTION).write
-    with written_whole(path, _OPTION) as unfinished:
-        write(drawing_of(problem, plan), unfinished)
+
+    def picture() -> Picture:
+        return Picture(headline(problem), verdict(plan), plan_charts(problem, plan))
+
+    write_figure(path, "--figure", lambda: plan_page(problem, plan), picture)
 
 
-def check_figure_path(path: Path) -> None:
-    """InputError where a figure cannot go to `path`; to be asked before a long computation."""
-    check_path(path, _WRITERS, _OPTION)
+def plan_page(problem: Problem, plan: Plan) -> Page:
+    """The figure as a page."""
+    charts = plan_charts(problem, plan)
+    has_changes = isinstance(charts[0], Slices) and charts[0].changes
+    words = (_WORDS, _CHANGES) if has_changes else (_WORDS,)
+    section = Section("Instances and requests", "plan", words, charts)
+    return Page(headline(problem), f"{verdict(plan)}.", (section,))
+
+
+def plan_charts(problem: Problem, plan: Plan) -> tuple[Slices | Lines, ...]:
+    """The slices, then a panel per tenant, all over the same time."""
+    board = plan_slices(problem, plan)
+    found = [tenant_series(problem, plan, board, each) for each in problem.tenants]
+    slot_s = problem.slot_s
+    board = replace(
+        board,
+        linked=True,
+        retrained=tuple(
+            (each.name, each.completed * slot_s) for each in found if each.completed is not None
+        ),
+        changes=tuple(
+            (each.name, tuple(slot * slot_s for slot in each.changes))
+            for each in found
+            if each.changes
+        ),
+    )
+    return (board, *(_panel(each, at % HUES, problem) for at, each in enumerate(found)))
+
+
+def plan_slices(problem: Problem, plan: Plan, *, cold: bool = True) -> Slices:
+    """The instances of a plan on the memory slices; `cold`: with their cold starts."""
+    charged = cold and problem.charge is Charge.SURVIVORS
+    board, before = problem.board, None
+    if problem.initial is not None:
+        before = held_blocks([problem.initial.instances], board)
+    return planned_slices(
+        "Instances on memory slices",
+        held_blocks([each.instances for each in plan.slots], board),
+        board,
+        len(plan.slots),
+        problem.slot_s,
+        [each.name for each in problem.tenants],
+        {each.name: each.overhead_s if charged else 0.0 for each in problem.tenants},
+        before,
+    )
+
+
+def headline(problem: Problem) -> str:
+    """What was planned: board, window, charge."""
+    seconds = problem.slots * problem.slot_s
+    slots = "1 slot" if problem.slots == 1 else f"{problem.slots} slots"
+    return (
+        f"{problem.board.name}, {seconds:g} s window ({slots} of {problem.slot_s:g} s), "
+        f"charge: {problem.charge}"
+    )
+
+
+def verdict(plan: Plan) -> str:
+    """The result: goodput, distance from the optimum, solver and its time."""
+    return (
+        f"goodput {plan.goodput:,.1f} ({_gap(plan)}), solver: {plan.solver}, {plan.solve_s:.3g} s"
+    )
+
+
+def _gap(plan: Plan) -> str:
+    if not math.isfinite(plan.upper_bound):
+        return "no bound known"
+    if plan.gap == 0:
+        return "proven optimal"
+    return f"gap {plan.gap:.2%}" if plan.gap >= 0.0001 else "gap below 0.01%"
+
+
+# Series of a tenant
+
+
+@dataclass(frozen=True)
+class TenantSeries:
+    """What one tenant's panel shows."""
+
+    name: str
+    arrivals: Values
+    """Mean over the scenarios."""
+    band: tuple[Values, Values] | None
+    """10% and 90% quantiles if there are several scenarios."""
+    capability: Values
+    """After the charge for reconfigurations."""
+    goodput: Values
+    changes: tuple[int, ...]
+    """Slots charged because the tenant's multiset of sizes differs from the slot before."""
+    completed: int | None
+    """The slot from which its retrained accuracy counts."""
+    accuracies: tuple[float, float]
+
+
+def tenant_series(problem: Problem, plan: Plan, board: Slices, tenant: Tenant) -> TenantSeries:
+    """The series of one tenant; `board` are the slices of the whole plan with cold starts."""
+    received = np.asarray(tenant.received, dtype=np.float64)
+    changes: list[int] = []
+    if problem.charge is Charge.SURVIVORS:
+        capability = _warm_capability(problem, board, tenant)
+    else:
+        capability, changes = _charged_capability(problem, plan, tenant)
+    completed = next((each.end for each in plan.retrainings if each.tenant == tenant.name), None)
+    served = np.minimum(received, capability).mean(axis=0)
+    return TenantSeries(
+        name=tenant.name,
+        arrivals=received.mean(axis=0),
+        band=_band(received),
+        capability=capability,
+        goodput=served * _accuracy(problem.slots, tenant, completed),
+        changes=tuple(changes),
+        completed=completed,
+        accuracies=(tenant.accuracy_pre, tenant.accuracy_post),
+    )
+
+
+def _band(received: NDArray[np.float64]) -> tuple[Values, Values] | None:
+    if len(received) == 1:
+        return None
+    low, high = np.quantile(received, (0.1, 0.9), axis=0)
+    return low, high
+
+
+def _accuracy(slots: int, tenant: Tenant, completed: int | None) -> Values:
+    accuracy = np.full(slots, tenant.accuracy_pre)
+    if completed is not None:
+        accuracy[completed:] = tenant.accuracy_post
+    return accuracy
+
+
+def _warm_capability(problem: Problem, board: Slices, tenant: Tenant) -> Values:
+    """Charge `survivors`: an instance counts for the part of each slot in which it is warm."""
+    begins = np.arange(problem.slots) * problem.slot_s
+    capability = np.zeros(problem.slots)
+    for each in board.slabs:
+        if each.tenant == tenant.name and each.use is Use.SERVING:
+            ends = np.minimum(begins + problem.slot_s, each.until_s)
+            warm_s = np.clip(ends - np.maximum(begins, each.from_s), 0.0, None)
+            gpcs = int(each.size.removesuffix("g"))
+            capability += warm_s / problem.slot_s * tenant.capability[gpcs]
+    return capability
+
+
+def _charged_capability(problem: Problem, plan: Plan, tenant: Tenant) -> tuple[Values, list[int]]:
+    """Charge `paper`: overhead x the mean instance is lost in a slot whose multiset is new."""
+    capability = np.zeros(problem.slots)
+    changes: list[int] = []
+    before = _sizes(problem.initial.instances, tenant) if problem.initial else None
+    for slot, allocation in enumerate(plan.slots):
+        sizes = _sizes(allocation.instances, tenant)
+        whole = sum(tenant.capability[size] for size in sizes)
+        capability[slot] = whole
+        if before is not None and sizes != before:
+            changes.append(slot)
+            # not clipped at zero: an overhead longer than a slot is charged in full
+            capability[slot] -= tenant.overhead_s / problem.slot_s * whole / max(1, len(sizes))
+        before = sizes
+    return capability, changes
+
+
+def _sizes(instances: Sequence[Instance], tenant: Tenant) -> list[int]:
+    task = Task(tenant.name, Kind.INFERENCE)
+    return sorted(each.gpcs for each in instances if each.task == task)
+
+
+# Panels
+
+
+def _panel(found: TenantSeries, hue: int, problem: Problem) -> Lines:
+    series = []
+    if found.band is not None:
+        low, high = found.band
+        grey = Paint(None, light=True)
+        series = [
+            Series("arrivals, 10%", _values(low), paint=grey),
+            Series("arrivals, 90%", _values(high), paint=grey, filled="arrivals, 10-90%"),
+        ]
+    series += [
+        Series("goodput", _values(found.goodput), paint=Paint(hue), area=True),
+        Series("capability", _values(found.capability), paint=Paint(hue, dark=True)),
+        Series("arrivals", _values(found.arrivals), paint=Paint(None, dark=True)),
+    ]
+    slot_s, completed = problem.slot_s, found.completed
+    return Lines(
+        f"{found.name}: {_result(found, slot_s)}",
+        tuple(slot * slot_s for slot in range(problem.slots)),
+        tuple(series),
+        Axis("time", "s"),
+        Axis("requests per slot"),
+        until=problem.slots * slot_s,
+        marks=() if completed is None else (completed * slot_s,),
+        y_range=panel_range(found),
+        linked=True,
+    )
+
+
+def _values(values: Values) -> tuple[float, ...]:
+    return tuple(map(float, values))
+
+
+def _result(found: TenantSeries, slot_s: float) -> str:
+    goodput, arrivals = float(found.goodput.sum()), float(found.arrivals.sum())
+    share = f" ({goodput / arrivals:.1%})" if arrivals > 0 else ""
+    words = f"goodput {goodput:,.0f} of {arrivals:,.0f} requests{share}"
+    if found.completed is None:
+        return words
+    before, after = found.accuracies
+    return f"{words}, accuracy {before:.3g} → {after:.3g} at {found.completed * slot_s:g} s"
+
+
+def panel_range(found: TenantSeries) -> tuple[float, float]:
+    """The range of the requests axis, chosen by the arrivals.
+
+    A capability far above them, or a charge far below zero, may leave the panel rather than
+    flatten everything else.
+    """
+    arrivals = float(max(found.arrivals.max(), found.band[1].max() if found.band else 0.0))
+    tallest = max(arrivals, min(float(found.capability.max()), 1.6 * arrivals)) or 1.0
+    lowest = min(0.0, float(found.goodput.min()))
+    return 1.06 * max(lowest, -0.4 * tallest), 1.06 * tallest

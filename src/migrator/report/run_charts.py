@@ -1,84 +1,425 @@
-"""A run's charts: what became of requests, what was promised, what came."""
+"""Charts and tables of a run: requests, goodput, accuracy, versions, starts, events."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from migrator.core.outcome import RunOutcome, Tally, WindowOutcome
-from migrator.report.page import Axis, Bars, Lines, Paint, Series
-from migrator.report.run_allocation import TIME
+from migrator.core.outcome import Tally
+from migrator.records.rows import SecondRecord, UnitRecord
+from migrator.records.runs import RecordedRun, RecordedWindow, start_duration_s
+from migrator.report.page import HUES, Areas, Axis, Bars, Lines, Paint, Series, Table
+from migrator.report.terminal import NONE, moment, number, percent
 
-FATES = ("goodput", "wrong", "late", "dropped", "queued")
-"""What can become of a request, in the words of `Tally`."""
-_PAINTS = {
-    "goodput": Paint(0),
-    "wrong": Paint(4),
-    "late": Paint(1),
-    "dropped": Paint(5, hatched=True),
-    "queued": Paint(None),
+MOST_STARTS = 30
+"""Starts that are drawn, the last ones."""
+_MOST_ROWS = 60
+"""Longer tables are folded."""
+_MOST_EVENTS = 500
+_TIME = Axis("time since the first window", "s")
+_REQUESTS, _PER_S = Axis("requests"), Axis("requests per second")
+_WINDOW, _GOODPUT = Axis("window"), Axis("goodput", "requests")
+_GOOD, _WRONG, _LATE = Paint(0), Paint(4), Paint(1)
+_DROPPED, _FAILED = Paint(5, hatched=True), Paint(3)
+_OUTCOMES: Mapping[str, tuple[Paint, Callable[[Tally], float]]] = {
+    "goodput": (_GOOD, lambda each: each.goodput),
+    "in time, not judged yet": (replace(_GOOD, light=True), lambda each: each.unjudged),
+    "wrong": (_WRONG, lambda each: each.wrong),
+    "late": (_LATE, lambda each: each.late),
+    "dropped": (_DROPPED, lambda each: each.dropped),
+    "failed": (_FAILED, lambda each: each.failed),
+    # a window that also answers requests of the one before has fewer than none waiting
+    "unanswered": (Paint(None), lambda each: max(0.0, each.queued)),
 }
-_REQUESTS = Axis("requests")
+_PARTS = {
+    "create_s": "instance created",
+    "load_s": "weights loaded",
+    "context_s": "context",
+    "copy_s": "copied to the GPU",
+    "first_s": "first batch",
+}
+TALLY_HEADERS = (
+    *("received", "goodput", "goodput share", "SLO attainment", "accuracy"),
+    *("wrong", "late", "dropped", "failed", "unanswered", "while reconfig\u00aduring"),
+)
 
 
-def fate_chart(run: RunOutcome) -> Bars:
-    """What became of every window's requests, stacked."""
-    return _fates(
-        "What became of the requests, by window",
-        [str(each.window) for each in run.windows],
-        [each.tally for each in run.windows],
-        Axis("window"),
+def tally_cells(tally: Tally) -> tuple[str, ...]:
+    """The cells under `TALLY_HEADERS`; dashes for what is not judged yet."""
+    judged = tally.received and not tally.unjudged
+    return (
+        f"{tally.received:,}",
+        number(tally.goodput if judged or not tally.received else None),
+        percent(tally.goodput_share if judged else None),
+        percent(tally.slo_attainment if tally.received else None),
+        percent(tally.accuracy if judged and tally.in_time else None),
+        number(tally.wrong if judged or not tally.received else None),
+        *map(number, (tally.late, tally.dropped, tally.failed, tally.queued)),
+        number(tally.while_reconfiguring),
     )
 
 
-def tenant_fate_chart(run: RunOutcome) -> Bars:
-    """What became of every tenant's requests, stacked."""
-    totals = run.tenants
-    title = "What became of the requests, by tenant"
-    return _fates(title, list(totals), list(totals.values()), Axis("tenant"))
+def table(
+    caption: str, headers: Sequence[str], rows: Sequence[tuple[str, ...]], *, words: int
+) -> Table:
+    """A table whose first `words` columns are text, as are others that contain letters."""
+    numeric = {
+        column
+        for column in range(words, len(headers))
+        if not any(any(map(str.isalpha, row[column])) for row in rows)
+    }
+    folded = len(rows) > _MOST_ROWS
+    return Table(caption, tuple(headers), tuple(rows), frozenset(numeric), folded=folded)
 
 
-def _fates(title: str, names: Sequence[str], tallies: Sequence[Tally], x: Axis) -> Bars:
+# Requests
+
+
+def outcome_chart(title: str, names: Sequence[str], tallies: Sequence[Tally], x: Axis) -> Bars:
+    """What became of requests, stacked."""
     series = [
-        # Never below nothing: a window that empties the queue of the one before has fewer waiting.
-        Series(fate, tuple(max(0.0, getattr(each, fate)) for each in tallies), paint=paint)
-        for fate, paint in _PAINTS.items()
+        Series(name, tuple(float(part(each)) for each in tallies), paint=paint)
+        for name, (paint, part) in _OUTCOMES.items()
     ]
     shown = tuple(each for each in series if any(each.values))
     return Bars(title, tuple(names), shown or tuple(series[:1]), x, _REQUESTS, stacked=True)
 
 
-def promise_chart(run: RunOutcome) -> Lines | None:
-    """Goodput measured, promised and in the fluid model; None where nothing was promised."""
-    series = [Series("measured", tuple(each.tally.goodput for each in run.windows))]
-    predicted = tuple(each.predicted for each in run.windows)
-    fluid = tuple(each.fluid for each in run.windows)
-    if any(each is not None for each in predicted):
-        series.append(Series("predicted on the forecast", predicted, dashed=True))
-    if any(each is not None for each in fluid):
-        series.append(Series("fluid model on what came", fluid))
-    if len(series) == 1 or len(run.windows) == 1:
+def window_outcomes(run: RecordedRun, tenant: str | None = None) -> Bars:
+    """What became of the requests of every window, of all tenants or of one."""
+    tallies = [each.tenants[tenant] if tenant else each.tally for each in run.windows]
+    title = "What became of the requests, by window"
+    title = f"{tenant}: {title[0].lower()}{title[1:]}" if tenant else title
+    return outcome_chart(title, _numbers(run.windows), tallies, _WINDOW)
+
+
+def tenant_outcomes(run: RecordedRun) -> Bars | None:
+    """What became of the requests of every tenant; None where there is one."""
+    if len(run.tenants) < 2:
         return None
-    at = tuple(float(each.window) for each in run.windows)
-    title = "Goodput promised and measured, by window"
-    return Lines(title, at, tuple(series), Axis("window"), Axis("goodput", "requests"))
+    title = "What became of the requests, by tenant"
+    return outcome_chart(title, list(run.totals), list(run.totals.values()), Axis("tenant"))
 
 
-def arrivals_chart(window: WindowOutcome, slot_s: float, tenants: Sequence[str]) -> Lines:
-    """What came in every slot of a window, and what was expected."""
-    series = []
-    for each in window.tenants:
-        paint = Paint(tenants.index(each.tenant) % 7)
-        came = tuple(float(count) for count in each.received)
-        series.append(Series(each.tenant, came, paint=paint))
-        if each.expected is not None:
-            name = f"{each.tenant}, expected"
-            series.append(Series(name, each.expected, paint=paint, dashed=True))
-    slots = max(len(each.received) for each in window.tenants)
-    return Lines(
-        title=f"Window {window.window}: arrivals",
-        at=tuple(slot * slot_s for slot in range(slots)),
-        series=tuple(series),
-        x=TIME,
-        y=Axis("requests per slot"),
-        until=slots * slot_s,
+def _numbers(windows: Sequence[RecordedWindow]) -> list[str]:
+    return [str(each.number) for each in windows]
+
+
+def prediction_chart(run: RecordedRun) -> Bars | None:
+    """Goodput predicted and measured; None where nothing was predicted."""
+    ended = run.ended
+    predicted = tuple(each.row.predicted_goodput for each in ended)
+    fluid = tuple(each.fluid for each in ended)
+    if all(each is None for each in (*predicted, *fluid)):
+        return None
+    series = [
+        Series("measured", tuple(each.tally.goodput for each in ended), paint=_GOOD),
+        Series("predicted by the plan", predicted, paint=replace(_GOOD, light=True, hatched=True)),
+    ]
+    if any(each is not None for each in fluid):
+        name = "the plan in the fluid model, on the real arrivals"
+        series.append(Series(name, fluid, paint=Paint(2)))
+    names = tuple(_numbers(ended))
+    return Bars("Goodput predicted and measured", names, tuple(series), _WINDOW, _GOODPUT)
+
+
+def tenants_table(run: RecordedRun) -> Table:
+    """Every tenant over the windows that have ended."""
+    rows = [(name, *tally_cells(each)) for name, each in run.totals.items()]
+    if len(rows) > 1:
+        rows.append(("all", *tally_cells(run.tally)))
+    return table("All windows that have ended", ("tenant", *TALLY_HEADERS), rows, words=1)
+
+
+def windows_table(run: RecordedRun) -> Table:
+    """Every window and tenant: what was measured."""
+    rows = []
+    for window in run.windows:
+        for name, each in window.tenants.items():
+            new = window.reconfigurations.get(name, 0)
+            cells = (*tally_cells(each), f"{new:,}", _retrained(run, window, name))
+            rows.append((_name(window), name, *cells))
+        new = sum(window.reconfigurations.values())
+        rows.append((_name(window), "all", *tally_cells(window.tally), f"{new:,}", ""))
+    headers = ("window", "tenant", *TALLY_HEADERS, "new instances", "retrained")
+    return table("By window and tenant", headers, rows, words=2)
+
+
+def _retrained(run: RecordedRun, window: RecordedWindow, tenant: str) -> str:
+    row, at_s = window.rows.get(tenant), run.retrained_s(window, tenant)
+    before = percent(row.accuracy_before if row else None)
+    if at_s is None:
+        return f"no, {before}"
+    return f"{at_s:.3g} s, {before} → {percent(row.accuracy_after if row else None)}"
+
+
+def _name(window: RecordedWindow) -> str:
+    return f"{window.number}{'' if window.ended else ', not ended'}"
+
+
+def plans_table(run: RecordedRun) -> Table:
+    """Every window's plan: predicted goodput, measured goodput, planning time."""
+    headers = [
+        *("window", "forecaster", "goodput predicted", "measured", "predicted to measured"),
+        *("planning (s)", "replanned"),
+    ]
+    has_fluid = any(each.fluid is not None for each in run.windows)
+    if has_fluid:
+        headers[5:5] = ["fluid model", "fluid model to measured"]
+    rows = []
+    for window in run.windows:
+        row, tally = window.row, window.tally
+        measured = None if tally.unjudged else tally.goodput
+        predicted = (number(row.predicted_goodput), number(measured))
+        cells = [*predicted, _relative(row.predicted_goodput, measured)]
+        cells += [number(window.fluid), _relative(window.fluid, measured)] if has_fluid else []
+        took = NONE if row.plan_s is None else f"{row.plan_s:.3g}"
+        rows.append((_name(window), row.forecaster, *cells, took, str(row.replans)))
+    return table("Plans", headers, rows, words=2)
+
+
+def _relative(predicted: float | None, measured: float | None) -> str:
+    return NONE if predicted is None or not measured else f"{predicted / measured - 1:+.1%}"
+
+
+# Second by second
+
+
+def seconds_of(
+    run: RecordedRun, tenant: str, windows: Sequence[RecordedWindow]
+) -> tuple[SecondRecord, ...]:
+    """A tenant's seconds within these windows."""
+    if not windows:
+        return ()
+    first_s, until_s = windows[0].row.began_s, windows[-1].until_s
+    return tuple(
+        each
+        for each in run.records.seconds
+        if each.tenant == tenant and first_s <= run.second_s(each) + 0.5 < until_s
     )
+
+
+def arrivals_chart(tenant: str, hue: int, seconds: Sequence[SecondRecord]) -> Lines | None:
+    """Arrivals of one tenant, the forecast and its band."""
+    if not seconds:
+        return None
+    received = tuple(each.received / each.span_s for each in seconds)
+    series = [Series("received", received, paint=Paint(hue))]
+    if any(each.forecast_low is not None for each in seconds):
+        band = Paint(None, light=True)
+        low = Series("forecast, 10% quantile", tuple(e.forecast_low for e in seconds), paint=band)
+        high = tuple(each.forecast_high for each in seconds)
+        name, filled = "forecast, 90% quantile", "forecast, 10% to 90%"
+        series = [low, Series(name, high, paint=band, filled=filled), *series]
+    if any(each.forecast_mean is not None for each in seconds):
+        mean = tuple(each.forecast_mean for each in seconds)
+        series.append(Series("forecast, mean", mean, paint=Paint(hue), dashed=True))
+    return Lines(
+        f"{tenant}: arrivals against the forecast",
+        tuple(float(each.second) for each in seconds),
+        tuple(series),
+        _TIME,
+        _PER_S,
+        until=_until(seconds),
+    )
+
+
+def seconds_chart(tenant: str, seconds: Sequence[SecondRecord]) -> Areas | None:
+    """What became of one tenant's requests per second; None where it was not recorded."""
+    if not any(e.received for e in seconds) or any(e.in_time is None for e in seconds):
+        return None
+    parts: dict[str, tuple[Paint, Callable[[SecondRecord], float]]] = {
+        "in time": (_GOOD, lambda each: (each.in_time or 0) - (each.wrong or 0.0)),
+        "in time, expected to be wrong": (_WRONG, lambda each: each.wrong or 0.0),
+        "late": (_LATE, lambda each: each.late),
+        "dropped": (_DROPPED, lambda each: each.dropped),
+        "failed": (_FAILED, lambda each: each.failed),
+    }
+    series = tuple(
+        Series(name, tuple(part(each) / each.span_s for each in seconds), paint=paint)
+        for name, (paint, part) in parts.items()
+    )
+    always = ("in time", "late", "dropped")
+    return Areas(
+        f"{tenant}: in time, late and dropped",
+        tuple(float(each.second) for each in seconds),
+        _until(seconds),
+        tuple(each for each in series if each.name in always or any(each.values)),
+        _TIME,
+        _PER_S,
+    )
+
+
+def _until(seconds: Sequence[SecondRecord]) -> float:
+    return float(seconds[-1].second + seconds[-1].span_s)
+
+
+# Models
+
+
+def accuracy_chart(run: RecordedRun) -> Lines | None:
+    """Accuracy as known at every moment; a jump inside a window is a new model."""
+    found = {name: list(_accuracies(run, name)) for name in run.tenants}
+    title, y = "Accuracy of the models that serve", Axis("accuracy", share=True)
+    return _steps(run, found, title, y)
+
+
+def version_chart(run: RecordedRun) -> Lines | None:
+    """Which version served when; None where none was ever replaced."""
+    found = {name: list(_versions(run, name)) for name in run.tenants}
+    if all(len({version for _, version in each}) < 2 for each in found.values()):
+        return None
+    return _steps(run, found, "Version of the models that serve", Axis("version"))
+
+
+def _accuracies(run: RecordedRun, tenant: str) -> Iterator[tuple[float, float]]:
+    for window in run.windows:
+        row = window.rows.get(tenant)
+        if row is not None and row.accuracy_before is not None:
+            yield window.row.began_s, row.accuracy_before
+    for each in run.adoptions(tenant):
+        if each.accuracy is not None:
+            yield each.at_s, each.accuracy
+
+
+def _versions(run: RecordedRun, tenant: str) -> Iterator[tuple[float, float]]:
+    adopted = run.adoptions(tenant)
+    rows = [row for window in run.windows if (row := window.rows.get(tenant)) and row.version]
+    first = adopted[0].number - 1 if adopted else rows[0].version if rows else None
+    if first:
+        yield run.zero_s, float(first)
+    for each in adopted:
+        yield each.at_s, float(each.number)
+
+
+def _steps(
+    run: RecordedRun, found: dict[str, list[tuple[float, float]]], title: str, y: Axis
+) -> Lines | None:
+    """Values that hold until the next one, over all moments at which any changes."""
+    moments = sorted({at_s for each in found.values() for at_s, _ in each})
+    if not moments:
+        return None
+    series = tuple(
+        Series(name, tuple(_at(each, at_s) for at_s in moments), paint=Paint(hue % HUES))
+        for hue, (name, each) in enumerate(found.items())
+        if each
+    )
+    until = max(run.windows[-1].until_s if run.windows else moments[-1], moments[-1] + run.slot_s)
+    at = tuple(round(each - run.zero_s, 1) for each in moments)
+    return Lines(title, at, series, _TIME, y, until=round(until - run.zero_s, 1))
+
+
+def _at(values: Sequence[tuple[float, float]], at_s: float) -> float | None:
+    known = [each for each in sorted(values) if each[0] <= at_s]
+    return known[-1][1] if known else None
+
+
+def accuracies_table(run: RecordedRun) -> Table | None:
+    """Every window and tenant: the accuracy of its model, and what retraining should bring."""
+    rows = []
+    for window in run.windows:
+        for name, row in window.rows.items():
+            parts = (row.accuracy_before, row.accuracy_estimated, row.accuracy_after)
+            version = NONE if row.version is None else str(row.version)
+            rows.append((_name(window), name, *map(percent, parts), version, f"{row.labelled:,}"))
+    headers = (
+        *("window", "tenant", "accuracy at its begin", "expected of retraining"),
+        *("accuracy at its end", "version at its end", "labels"),
+    )
+    return table("Models by window", headers, rows, words=2) if rows else None
+
+
+def versions_table(run: RecordedRun) -> Table | None:
+    """Every model that was retrained, adopted or refused."""
+    rows = [
+        (
+            when(run, each.at_s),
+            each.tenant,
+            str(each.number) if each.adopted else NONE,
+            percent(each.accuracy),
+            "adopted" if each.adopted else "refused",
+            each.why,
+        )
+        for each in sorted(run.records.versions, key=lambda row: row.at_s)
+    ]
+    headers = ("time", "tenant", "version", "accuracy", "result", "why")
+    return table("Retrained models", headers, rows, words=2) if rows else None
+
+
+# Starts and events
+
+
+def when(run: RecordedRun, at_s: float) -> str:
+    """A local time; in a simulation the seconds since its beginning."""
+    return f"{at_s - run.zero_s:.1f} s" if run.is_simulated else moment(at_s, run.zero_s)
+
+
+def starts_chart(run: RecordedRun) -> Bars | None:
+    """The parts of every start, the last ones where there are many."""
+    shown = run.starts[-MOST_STARTS:]
+    if not shown:
+        return None
+    series = [
+        Series(name, tuple(each.parts_s.get(part, 0.0) for each in shown))
+        for part, name in _PARTS.items()
+    ]
+    series.append(Series("everything else", tuple(map(_rest_s, shown)), paint=Paint(None)))
+    return Bars(
+        "Duration of every start, by part",
+        tuple(f"{_since(run, each)}: {each.tenant} {_place(each)}" for each in shown),
+        tuple(each for each in series if any(each.values)) or tuple(series[:1]),
+        Axis("start"),
+        Axis("overhead", "s"),
+        stacked=True,
+        horizontal=True,
+    )
+
+
+def starts_table(run: RecordedRun) -> Table | None:
+    """Every start and its parts in seconds."""
+    headers = (
+        *("time", "instance", "tenant", "created", "weights", "context", "copy", "first batch"),
+        *("everything else", "in all"),
+    )
+    rows = [
+        (
+            _since(run, each),
+            _place(each),
+            each.tenant or "",
+            *(f"{each.parts_s.get(part, 0.0):.3f}" for part in _PARTS),
+            f"{_rest_s(each):.3f}",
+            f"{start_duration_s(each.parts_s):.3f}",
+        )
+        for each in run.starts
+    ]
+    return table("Starts and their parts in seconds", headers, rows, words=3) if rows else None
+
+
+def _since(run: RecordedRun, start: UnitRecord) -> str:
+    at_s = start.from_s - run.zero_s
+    return f"{at_s:.1f} s" if at_s >= 0 else "before"
+
+
+def _place(unit: UnitRecord) -> str:
+    return unit.unit.partition("#")[0]
+
+
+def _rest_s(unit: UnitRecord) -> float:
+    """The part of a start that is in none of its recorded parts."""
+    known = sum(unit.parts_s.get(part, 0.0) for part in _PARTS)
+    return max(0.0, start_duration_s(unit.parts_s) - known)
+
+
+def events_table(run: RecordedRun) -> Table | None:
+    """Events, the newest where there are many."""
+    events = run.records.events
+    if not events:
+        return None
+    shown = events[-_MOST_EVENTS:]
+    rows = []
+    for each in shown:
+        window = run.window_at(each.at_s)
+        place = NONE if window is None else str(window.number)
+        rows.append((when(run, each.at_s), place, each.kind, each.words))
+    caption = "Events" if len(shown) == len(events) else f"The last {len(shown)} events"
+    return table(caption, ("time", "window", "event", "what"), rows, words=4)

@@ -1,20 +1,44 @@
-"""Runs as plain text for a terminal, at most `COLUMNS` wide."""
+"""Runs as text: simulations, the state of a live run, its windows."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 
-from migrator.core.comparison import Estimate, Row, over_best_peer, relative
-from migrator.core.outcome import RunOutcome, Tally
-from migrator.report.plan_blocks import short
-from migrator.report.run_words import forecast_sentences, lead_sentences
+from migrator.core.catalogue import Board
+from migrator.core.outcome import RunOutcome, Tally, WindowOutcome
+from migrator.records.rows import RunRow
+from migrator.records.runs import RecordedRun, RecordedWindow, start_duration_s
+from migrator.records.standing import (
+    DaemonState,
+    Standing,
+    TenantStanding,
+    UnitStanding,
+    daemon_url,
+)
+from migrator.report.slices import current_slabs, held_chart, planned_chart
+from migrator.report.terminal import (
+    COLUMNS,
+    NONE,
+    TIMELINE_KEY,
+    count,
+    dated_lines,
+    grouped,
+    moment,
+    number,
+    percent,
+    plural,
+    slices_text,
+    table_lines,
+    tenant_letters,
+    timeline_lines,
+    wrapped,
+)
 
-COLUMNS = 100
-_NONE = "-"
+# Simulations
+
 _WHOLE = 1e7
 """Up to here the two counts that matter most are shown to the unit."""
-
 _RUN_HEADERS = (
     *("window", "tenant", "received", "goodput", "share", "SLO", "accuracy"),
     *("wrong", "late", "dropped", "cold", "new"),
@@ -30,39 +54,39 @@ def run_table(outcome: RunOutcome) -> str:
     groups = []
     for window in outcome.windows:
         own = [(each.tenant, each.tally, each.reconfigurations) for each in window.tenants]
-        groups.append(_group(str(window.window), own))
+        groups.append(grouped(str(window.window), _tenant_lines(own)))
     changes = outcome.tenant_reconfigurations
     whole = [(name, tally, changes[name]) for name, tally in outcome.tenants.items()]
-    groups.append(_group("all", whole))
-    table = laid_out(_RUN_HEADERS, groups, words=2, shrinks=1)
+    groups.append(grouped("all", _tenant_lines(whole)))
+    table = table_lines(_RUN_HEADERS, groups, words=2, shrinks=1)
     what = f"{outcome.scenario} under {outcome.policy}"
     how = f"forecaster {outcome.forecaster}, seed {outcome.seed}"
-    words = [*_run_words(outcome), *_forecast_words(outcome)]
+    words = [*_run_sentences(outcome), *_forecast_lines(outcome)]
     return "\n".join([f"{what} ({how})", *table, "", _RUN_KEY, *words])
 
 
-def _group(window: str, tenants: Sequence[tuple[str, Tally, int]]) -> list[tuple[str, ...]]:
-    """A line per tenant, and one for all of them where there are several."""
-    lines = [(name, *_tally_cells(tally), count(new)) for name, tally, new in tenants]
+def _tenant_lines(tenants: Sequence[tuple[str, Tally, int]]) -> list[tuple[str, ...]]:
+    """A line per tenant, and one for all of them if there are several."""
+    lines = [(name, *_run_cells(tally), count(new)) for name, tally, new in tenants]
     if len(lines) != 1:
         total = sum((tally for _, tally, _ in tenants), Tally())
-        lines.append(("all", *_tally_cells(total), count(sum(new for *_, new in tenants))))
-    return [(window if at == 0 else "", *line) for at, line in enumerate(lines)]
+        lines.append(("all", *_run_cells(total), count(sum(new for *_, new in tenants))))
+    return lines
 
 
-def _tally_cells(tally: Tally) -> tuple[str, ...]:
+def _run_cells(tally: Tally) -> tuple[str, ...]:
     parts = (tally.goodput_share, tally.slo_attainment, tally.accuracy)
     lost = (tally.wrong, tally.late, tally.dropped, tally.while_reconfiguring)
     return (
         count(tally.received, _WHOLE),
         count(tally.goodput, _WHOLE),
-        *(f"{each:.1%}" for each in parts),
-        *(count(each) for each in lost),
+        *map(percent, parts),
+        *map(count, lost),
     )
 
 
-def _run_words(outcome: RunOutcome) -> list[str]:
-    windows = "1 window" if len(outcome.windows) == 1 else f"{len(outcome.windows)} windows"
+def _run_sentences(outcome: RunOutcome) -> list[str]:
+    windows = plural(len(outcome.windows), "window")
     words = [f"planning took {outcome.plan_s:.3g} s over {windows}"]
     queued = outcome.tally.queued
     if queued:
@@ -79,121 +103,242 @@ def _run_words(outcome: RunOutcome) -> list[str]:
     return words
 
 
-def _forecast_words(outcome: RunOutcome) -> list[str]:
-    """Who forecast every tenant in the last window and why, where that was chosen."""
+def _forecast_lines(outcome: RunOutcome) -> list[str]:
+    """The forecaster chosen for every tenant in the last window, and why."""
     if not outcome.windows:
         return []
     when = " in the last window" if len(outcome.windows) > 1 else ""
-    sentences = forecast_sentences(outcome.windows[-1], outcome.forecaster, when)
-    return [line for each in sentences for line in _wrapped(each)]
+    sentences = _forecast_sentences(outcome.windows[-1], outcome.forecaster, when)
+    return [line for each in sentences for line in wrapped(each)]
 
 
-def _wrapped(sentence: str) -> list[str]:
-    return textwrap.wrap(sentence, COLUMNS, subsequent_indent="  ", break_on_hyphens=False)
+def _forecast_sentences(window: WindowOutcome, forecaster: str, when: str) -> Iterator[str]:
+    for each in window.tenants:
+        if each.forecast_by not in {None, forecaster}:
+            yield f"{each.tenant} forecast{when} by {each.forecast_by}"
 
 
-_COMPARISON_HEADERS = (
-    *("policy", "goodput %", "SLO %", "accuracy %", "late %", "drop %"),
-    *("new", "plan s", "vs peer"),
+# The state of a live run
+
+_STATUS_EVENTS = 8
+_STATUS_HEADERS = (
+    *("tenant", "received", "in time", "late", "dropped", "failed", "waiting"),
+    *("workers", "accuracy", "version", "retraining"),
 )
-_COMPARISON_KEY = (
-    "SLO: in time / received; new: instances or shares that were new; ±: 95% confidence\n"
-    "vs: higher or lower goodput than the best other policy, than the one named; an oracle is no\n"
-    "peer, nor are migrator and migrator-replanned of each other"
-)
+_UNIT_HEADERS = ("task", "state", "at", "size", "since")
 
 
-def comparison_table(rows: Sequence[Row], to: str = "migrator") -> str:
-    """Per scenario the policies, highest goodput first; means over seeds with half widths."""
-    changes = {(each.scenario, each.policy): each.change for each in relative(rows, to)}
-    sentences = lead_sentences(rows)
-    headers = (*_COMPARISON_HEADERS, short(f"vs {to}", 11))
-    lines: list[str] = []
-    for scenario in dict.fromkeys(row.scenario for row in rows):
-        own = [row for row in rows if row.scenario == scenario]
-        own.sort(key=lambda row: -row.goodput_share.mean)
-        cells = [
-            _row_cells(
-                row,
-                over_best_peer(row, own),
-                None if row.policy == to else changes.get((scenario, row.policy)),
+def status_text(stands: Standing, board: Board) -> str:
+    """Daemon, window, tenants, the slices, the last events."""
+    parts = ["\n".join(_status_head(stands))]
+    if stands.tenants:
+        rows = [_tenant_cells(each) for each in stands.tenants]
+        parts.append("\n".join(table_lines(_STATUS_HEADERS, [rows], words=1, shrinks=0)))
+    if stands.held and stands.probe.state is not DaemonState.ENDED:
+        rows = [_unit_cells(each, stands.now_s) for each in stands.held]
+        parts.append(slices_text(current_slabs(stands.held, board), board.memory_slices))
+        parts.append("\n".join(table_lines(_UNIT_HEADERS, [rows], words=2, shrinks=0)))
+    events = stands.events[-_STATUS_EVENTS:]
+    if events:
+        lines = [dated_lines(e.at_s, stands.now_s, f"{e.kind}: {e.words}") for e in events]
+        parts.append("\n".join(line for each in lines for line in each))
+    return "\n\n".join(parts)
+
+
+def _status_head(stands: Standing) -> Iterator[str]:
+    run, now_s = stands.run, stands.now_s
+    assert run is not None
+    yield f"{run.scenario}, run {run.run}: {_daemon_words(run, stands)}"
+    since = moment(run.began_s, now_s)
+    yield f"{run.board}, driver {run.driver}, policy {run.policy}, since {since}"
+    if stands.window is not None:
+        slot = "" if stands.slot is None else f", slot {stands.slot + 1} of {stands.slots}"
+        yield f"window {stands.window}{slot}"
+    if stands.paused:
+        yield "paused: plans change nothing; `migrator admin resume` continues"
+    drained = [each.name for each in stands.tenants if each.drained]
+    if drained:
+        yield f"drained: {', '.join(drained)}; `migrator admin undrain TENANT` takes requests again"
+    if stands.probe.state is DaemonState.KILLED:
+        yield f"the following is as last recorded, at {moment(stands.last_s, now_s)}"
+
+
+def _daemon_words(run: RunRow, stands: Standing) -> str:
+    probe, url = stands.probe, daemon_url(run)
+    match probe.state:
+        case DaemonState.RUNNING:
+            return f"running as process {run.pid}" + (f" at {url}" if url else "")
+        case DaemonState.SILENT if stands.window is None:
+            return f"process {run.pid} is starting; {probe.why}"
+        case DaemonState.SILENT:
+            return f"process {run.pid} exists, but {probe.why}"
+        case DaemonState.ENDED:
+            return f"ended {moment(run.ended_s or stands.last_s, stands.now_s)}"
+        case DaemonState.KILLED:
+            return (
+                f"process {run.pid} was killed or crashed; `migrator serve` starts again, with the "
+                "last good models"
             )
-            for row in own
-        ]
-        lines += [short(f"{scenario} ({_seeds(own)})", COLUMNS)]
-        lines += laid_out(headers, [cells], words=1, shrinks=0)
-        lines += [*_wrapped(sentences.get(scenario, "")), ""]
-    return "\n".join([*lines, _COMPARISON_KEY])
 
 
-def _seeds(rows: Sequence[Row]) -> str:
-    numbers = sorted({row.seeds for row in rows})
-    if numbers == [1]:
-        return "1 seed"
-    return f"{numbers[0]} seeds" if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]} seeds"
-
-
-def _row_cells(row: Row, peer: float | None, change: float | None) -> tuple[str, ...]:
-    measured = (row.goodput_share, row.slo_attainment, row.accuracy)
+def _tenant_cells(each: TenantStanding) -> tuple[str, ...]:
+    tally = each.tally
+    retraining = each.retraining or NONE
+    if each.retraining == "running" and each.progress is not None:
+        retraining = f"{each.progress:.0%}"
     return (
-        row.policy,
-        *(_percent(each) for each in measured),
-        *(f"{100 * each.mean:.1f}" for each in (row.late_share, row.dropped_share)),
-        count(row.reconfigurations.mean),
-        f"{row.plan_s.mean:.3g}",
-        _signed(peer),
-        _signed(change),
+        each.name,
+        *map(count, (tally.received, tally.unjudged, tally.late, tally.dropped, tally.failed)),
+        count(each.waiting),
+        str(each.workers),
+        percent(each.accuracy),
+        number(each.version),
+        retraining,
     )
 
 
-def _percent(estimate: Estimate) -> str:
-    mean = f"{100 * estimate.mean:.1f}"
-    if estimate.half_width is None:
-        return mean
-    return f"{mean} ±{100 * estimate.half_width:4.1f}"
+def _unit_cells(each: UnitStanding, now_s: float) -> tuple[str, ...]:
+    since = NONE if each.since_s is None else moment(each.since_s, now_s)
+    return each.task or NONE, each.state, number(each.start), f"{each.gpcs:.3g}g", since
 
 
-def _signed(part: float | None) -> str:
-    if part is None:
-        return _NONE
-    return f"{part:+.1%}" if abs(part) < 10 else f"x{part + 1:.0f}"
+# Windows
+
+_WINDOW_HEADERS = (
+    *("window", "tenant", "received", "goodput", "expected", "wrong", "late", "drop", "cold"),
+    *("before", "est.", "after", "v", "plan s", "again"),
+)
+_WINDOW_KEY = (
+    "expected: goodput the plan predicted; drop: dropped or failed; cold: late or dropped while an "
+    "instance was not yet warm; before, after: accuracy at the beginning and end of the window; "
+    "est.: expected of retraining; v: version of the model at the end; plan s: planning time; "
+    "again: plans made inside the window; *: not ended, so its answers are not judged yet"
+)
 
 
-def count(value: float, limit: float = 1e6) -> str:
-    """A count to the unit below `limit`, in millions above: at most seven characters by default."""
-    if abs(value) < limit - 0.5:
-        return f"{value:,.0f}"
-    return f"{value / 1e6:.2f}M" if abs(value) < 999.995e6 else f"{value:.1e}"
+def windows_text(run: RecordedRun) -> str:
+    """Per window and tenant: what was predicted, what was measured."""
+    groups = [_window_group(each, run) for each in run.windows]
+    if len(run.ended) > 1:
+        rows = [(name, *_window_cells(each), *[""] * 6) for name, each in run.totals.items()]
+        groups.append(grouped("all", rows))
+    table = ["no window yet"]
+    if groups:
+        table = table_lines(_WINDOW_HEADERS, groups, words=2, shrinks=1)
+    key = textwrap.wrap(_WINDOW_KEY, COLUMNS)
+    return "\n".join([_run_words(run), *table, "", *key, *_summary(run)])
 
 
-def laid_out(
-    headers: Sequence[str],
-    groups: Sequence[Sequence[tuple[str, ...]]],
-    *,
-    words: int,
-    shrinks: int,
-) -> list[str]:
-    """Lines of a table, a rule between groups; the first `words` columns are text.
+def _run_words(run: RecordedRun) -> str:
+    row = run.records.run
+    return f"{row.scenario}, run {row.run}: {row.policy} on {row.board} ({row.driver})"
 
-    Column `shrinks` is cut to what the others leave of the width.
-    """
-    cells = [line for group in groups for line in group]
-    widths = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
-    spare = COLUMNS - sum(widths) - (len(widths) - 1)
-    # A column that gives way keeps at least its header.
-    widths[shrinks] = max(len(headers[shrinks]), widths[shrinks] + min(0, spare))
-    room = widths[shrinks]
 
-    def line(row: Sequence[str]) -> str:
-        shown = [short(cell, room) if at == shrinks else cell for at, cell in enumerate(row)]
-        sides: list[Callable[[str, int], str]] = [str.ljust] * words
-        sides += [str.rjust] * (len(row) - words)
-        return " ".join(
-            side(cell, width) for side, cell, width in zip(sides, shown, widths, strict=True)
-        ).rstrip()
+def _summary(run: RecordedRun) -> Iterator[str]:
+    tally = run.tally
+    if tally.received:
+        yield (
+            f"goodput {tally.goodput:,.0f} of {tally.received:,} received "
+            f"({percent(tally.goodput_share)}); {percent(tally.slo_attainment)} in time"
+        )
+    predicted = [each.row.predicted_goodput for each in run.ended]
+    known = [each for each in predicted if each is not None]
+    if known and len(known) == len(predicted) and tally.goodput:
+        more = sum(known) / tally.goodput - 1
+        yield f"plans predicted {sum(known):,.0f} in all, {more:+.1%} to what was measured"
 
-    rule = "-" * (sum(widths) + len(widths) - 1)
-    lines = [line(headers)]
-    for group in groups:
-        lines += [rule, *(line(row) for row in group)]
-    return lines
+
+def _window_group(window: RecordedWindow, run: RecordedRun) -> list[tuple[str, ...]]:
+    row, lines = window.row, []
+    for name in run.tenants:
+        cells = (name, *_window_cells(window.tenants[name]), *_model_cells(window, name), "", "")
+        lines.append(cells)
+    took = NONE if row.plan_s is None else f"{row.plan_s:.3g}"
+    whole = _window_cells(window.tally, row.predicted_goodput)
+    lines.append(("all", *whole, "", "", "", "", took, str(row.replans)))
+    return grouped(str(row.window) + ("" if window.ended else "*"), lines)
+
+
+def _window_cells(tally: Tally, predicted: float | None = None) -> tuple[str, ...]:
+    judged = not tally.unjudged
+    return (
+        count(tally.received),
+        count(tally.goodput if judged else None),
+        "" if predicted is None else count(predicted),
+        count(tally.wrong if judged else None),
+        count(tally.late),
+        count(tally.dropped + tally.failed),
+        count(tally.while_reconfiguring),
+    )
+
+
+def _model_cells(window: RecordedWindow, name: str) -> tuple[str, ...]:
+    row = window.rows.get(name)
+    if row is None:
+        return (NONE,) * 4
+    parts = (row.accuracy_before, row.accuracy_estimated, row.accuracy_after)
+    return (*map(percent, parts), number(row.version))
+
+
+def window_text(run: RecordedRun, window: RecordedWindow, board: Board) -> str:
+    """One window: counts, its plan and what was held, starts, models, events."""
+    row = window.row
+    ended = moment(row.ended_s, row.began_s) if row.ended_s is not None else "not ended"
+    head = (
+        f"{_run_words(run)}\n"
+        f"window {row.window}: {moment(row.began_s)} to {ended}; forecaster {row.forecaster}"
+    )
+    table = table_lines(_WINDOW_HEADERS, [_window_group(window, run)], words=2, shrinks=1)
+    events = [(each.at_s, f"{each.kind}: {each.words}") for each in run.events_of(window)]
+    parts = [
+        [head],
+        table,
+        list(_slice_lines(run, window, board)),
+        list(_start_lines(run, window)),
+        _dated("models", list(_versions(run, window)), row.began_s),
+        _dated("events", events, row.began_s),
+    ]
+    return "\n\n".join("\n".join(each) for each in parts if each)
+
+
+def _slice_lines(run: RecordedRun, window: RecordedWindow, board: Board) -> Iterator[str]:
+    letters = ", ".join(f"{letter} {name}" for name, letter in tenant_letters(run.tenants).items())
+    yield from textwrap.wrap(f"{letters}; {TIMELINE_KEY}", COLUMNS)
+    plan = window.row.plan or {}
+    if plan:
+        yield f"planned by {plan.get('solver')}, within {plan.get('gap', 0.0):.2%} of the best"
+    for each in plan.get("retrainings", ()):
+        slots = f"slots {each['start']} to {each['end'] - 1}"
+        yield f"{each['tenant']} retrains in {slots} on {each['gpcs']}g"
+    planned = planned_chart(run, window, board, dict.fromkeys(run.tenants, 0.0))
+    if planned is None:
+        yield "no plan was recorded"
+    else:
+        if not plan:
+            yield "planned"
+        yield from timeline_lines(planned, run.slot_s)
+    yield "held"
+    yield from timeline_lines(held_chart(run, window, board), run.slot_s)
+
+
+def _start_lines(run: RecordedRun, window: RecordedWindow) -> Iterator[str]:
+    found = [each for each in run.starts if window.contains(each.from_s)]
+    if found:
+        yield "starts"
+    for each in found:
+        parts = {name: s for name, s in each.parts_s.items() if name != "total"}
+        took = ", ".join(f"{name.removesuffix('_s')} {s:.2f}" for name, s in parts.items())
+        where = f"{each.unit.partition('#')[0]} for {each.tenant}"
+        yield f"{where}: {start_duration_s(each.parts_s):.2f} s ({took})"
+
+
+def _versions(run: RecordedRun, window: RecordedWindow) -> Iterator[tuple[float, str]]:
+    for each in run.records.versions:
+        if window.contains(each.at_s):
+            result = f"version {each.number} adopted" if each.adopted else "refused"
+            yield each.at_s, f"{each.tenant}: {result}, {percent(each.accuracy)}: {each.why}"
+
+
+def _dated(title: str, found: Sequence[tuple[float, str]], now_s: float) -> list[str]:
+    lines = [line for at_s, words in found for line in dated_lines(at_s, now_s, words)]
+    return [title, *lines] if lines else []

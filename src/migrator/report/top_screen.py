@@ -1,4 +1,4 @@
-"""`migrator top` on a terminal of any width from 80 columns on, with colours or without."""
+"""`migrator top` on a terminal of at least 80 columns, with colours or without."""
 
 from __future__ import annotations
 
@@ -10,102 +10,148 @@ from rich.table import Table
 from rich.text import Text
 
 from migrator.core.catalogue import Board
-from migrator.records.standing import Life
-from migrator.report.live_text import printable
-from migrator.report.plan_palette import Shade, shades
-from migrator.report.top_slices import drawn_shares, drawn_slices
-from migrator.report.top_view import TopLine, TopTenant, TopView
+from migrator.records.rows import EventRecord
+from migrator.records.standing import DaemonState, Standing, TenantStanding, UnitStanding
+from migrator.report.page import Shade, Slab, Use, shades
+from migrator.report.slices import current_slabs
+from migrator.report.terminal import NONE, number, printable, slice_numbers, slice_segments
 
-_BAR, _TRAINING_BAR = 24, 6
-_NONE = "-"
+_BAR, _TRAINING_BAR, _MARGIN, _WIDEST = 24, 6, 8, 14
 _HEADERS = (
     *("tenant", "req/s", "in time", "good/s", "p50 ms", "p99 ms", "queue", "acc.", "v"),
     "retraining",
 )
+_Colours = Mapping[str, Shade]
 
 
 class Screen:
-    """A view as it fits on the terminal that draws it."""
+    """The state of a run, fitted to the terminal that shows it."""
 
-    def __init__(self, view: TopView, board: Board | None, *, whole: bool = False) -> None:
-        """`whole`: as many lines as there are, not as the terminal has."""
-        self._view, self._board, self._whole = view, board, whole
+    def __init__(self, stands: Standing, board: Board | None, *, whole: bool = False) -> None:
+        """`whole`: all lines, however many the terminal has."""
+        self._stands, self._board, self._whole = stands, board, whole
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Header, slices, tenants; events in what is left of the height."""
-        view, width, plain = self._view, options.max_width, options.ascii_only
-        colours = _colours(view)
-        parts: list[RenderableType] = [*_head(view, width, plain), Text()]
-        if self._board is not None and view.life is not Life.ENDED:
-            parts += [*_slices(view, self._board, colours, width), Text()]
-        parts.append(_tenants(view.tenants, colours, plain))
+        stands, width, plain = self._stands, options.max_width, options.ascii_only
+        names = [each.name for each in stands.tenants]
+        colours = dict(zip(names, shades(len(names)), strict=True))
+        parts: list[RenderableType] = [*_head(stands, width, plain), Text()]
+        if self._board is not None and stands.probe.state is not DaemonState.ENDED:
+            parts += [*_slices(stands, self._board, colours, width), Text()]
+        parts.append(_tenants(stands.tenants, colours, plain))
         used = sum(len(console.render_lines(each, options, pad=False)) for each in parts)
-        room = len(view.lines) if self._whole else max(0, console.size.height - used - 2)
-        lines = view.lines[-room:] if room else ()
-        if lines:
-            parts += [Text(), *(_line(each, width) for each in lines)]
+        events = stands.distinct_events
+        room = len(events) if self._whole else max(0, console.size.height - used - 2)
+        if room and events:
+            parts += [Text(), *(_event(each, width) for each in events[-room:])]
         yield Group(*parts)
 
 
-def _colours(view: TopView) -> Mapping[str, Shade]:
-    names = [each.name for each in view.tenants]
-    return dict(zip(names, shades(len(names)), strict=True))
-
-
-def _head(view: TopView, width: int, plain: bool) -> Iterable[Text]:
-    first = Text(f"{view.scenario}", style="bold", no_wrap=True)
-    first.append(f"  {view.board}  {view.driver}  {view.policy}", style="not bold")
-    if view.run is not None:
-        first.append(f"  run {view.run}", style="not bold")
-    if view.paused:
+def _head(stands: Standing, width: int, plain: bool) -> Iterable[Text]:
+    first = Text(f"{stands.scenario}", style="bold", no_wrap=True)
+    first.append(f"  {stands.board}  {stands.driver}  {stands.policy}", style="not bold")
+    if stands.run is not None:
+        first.append(f"  run {stands.run.run}", style="not bold")
+    if stands.paused:
         first.append("  ")
         first.append(" PAUSED ", style="bold black on yellow")
     first.truncate(width, overflow="ellipsis")
     yield first
-    yield _progress(view, plain)
-    words = _life_words(view)
+    yield _progress(stands, plain)
+    words = _daemon_words(stands)
     if words:
         yield Text(words, style="yellow")
 
 
-def _progress(view: TopView, plain: bool) -> Text:
-    if view.window is None:
+def _progress(stands: Standing, plain: bool) -> Text:
+    if stands.window is None:
         return Text("no window yet")
-    text = Text(f"window {view.window}  ")
-    if view.slot is not None:
-        text.append(bar((view.slot + 1) / view.slots, _BAR, plain), style="cyan")
-        text.append(f"  slot {view.slot + 1} of {view.slots}")
+    text = Text(f"window {stands.window}  ")
+    if stands.slot is not None:
+        text.append(bar((stands.slot + 1) / stands.slots, _BAR, plain), style="cyan")
+        text.append(f"  slot {stands.slot + 1} of {stands.slots}")
     return text
 
 
-def _life_words(view: TopView) -> str:
-    """What is to be known of the daemon unless all is well."""
-    match view.life:
-        case Life.RUNNING:
+def _daemon_words(stands: Standing) -> str:
+    """Empty while the daemon replies."""
+    match stands.probe.state:
+        case DaemonState.RUNNING:
             return ""
-        case Life.SILENT:
-            return f"from records alone: {view.why}" if view.run is not None else view.why
-        case Life.ENDED:
+        case DaemonState.SILENT:
+            why = stands.probe.why
+            return f"from records alone: {why}" if stands.run is not None else why
+        case DaemonState.ENDED:
             return "the daemon has ended; waiting for it to start again"
-        case Life.KILLED:
+        case DaemonState.KILLED:
             return "the daemon was killed or crashed; waiting for it to start again"
 
 
-def _slices(
-    view: TopView, board: Board, colours: Mapping[str, Shade], width: int
+# Slices and shares
+
+
+def _slices(stands: Standing, board: Board, colours: _Colours, width: int) -> Iterable[Text]:
+    """The plan for this slot above what is held."""
+    rows = {"held": stands.held}
+    if stands.planned is not None:
+        rows = {"planned": stands.planned} | rows
+    units = [each for row in rows.values() for each in row]
+    if not units or any(each.start is not None for each in units):
+        columns = max(2, min(_WIDEST, (width - _MARGIN) // board.memory_slices))
+        heading = slice_numbers(board.memory_slices, columns, _MARGIN)
+        yield Text(heading, style="dim", no_wrap=True)
+        for name, row in rows.items():
+            yield _row(name, current_slabs(row, board), board.memory_slices, columns, colours)
+    for name, row in rows.items():
+        yield from _shares(name, [each for each in row if each.start is None], board, colours)
+
+
+def _row(name: str, slabs: Sequence[Slab], slices: int, columns: int, colours: _Colours) -> Text:
+    row = Text(f"{name:{_MARGIN}}", no_wrap=True)
+    for each in slice_segments(slabs, slices, columns):
+        row.append(each.text, style=_style(each.slab, colours))
+    return row
+
+
+def _style(slab: Slab | None, colours: _Colours) -> str:
+    shade = colours.get(slab.tenant or "") if slab is not None else None
+    if slab is None or shade is None:
+        return "dim"
+    if slab.use is Use.SERVING:
+        return f"{shade.ink} on {shade.fill}"
+    return f"#1A1A1A on {shade.light}"
+
+
+def _shares(
+    name: str, shares: Sequence[UnitStanding], board: Board, colours: _Colours
 ) -> Iterable[Text]:
-    yield from drawn_slices(board, view.planned, view.held, colours, width)
-    yield from drawn_shares("planned", board, view.planned or (), colours)
-    yield from drawn_shares("held", board, view.held, colours)
+    """Shares have no place: a list of tenants, sizes and states."""
+    text = Text(f"{name:{_MARGIN}}")
+    for at, each in enumerate(shares):
+        shade = colours.get(each.tenant or "")
+        text.append(", " if at else "")
+        text.append(_share_words(each, board), style="" if shade is None else shade.fill)
+    if shares:
+        yield text
 
 
-def _tenants(tenants: Sequence[TopTenant], colours: Mapping[str, Shade], plain: bool) -> Table:
+def _share_words(share: UnitStanding, board: Board) -> str:
+    percent = 100 * share.gpcs / board.compute_slices
+    state = "retrains" if share.kind == "retraining" else share.state
+    shown = "" if state == "planned" else f" {state}"
+    return f"{share.tenant or 'unused'} {percent:.0f}%{shown}"
+
+
+# Tenants and events
+
+
+def _tenants(tenants: Sequence[TenantStanding], colours: _Colours, plain: bool) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     for at, name in enumerate(_HEADERS):
-        ends = at in (0, len(_HEADERS) - 1)
         table.add_column(
             name,
-            justify="left" if ends else "right",
+            justify="left" if at in (0, len(_HEADERS) - 1) else "right",
             no_wrap=True,
             overflow="ellipsis",
             ratio=1 if at == 0 else None,
@@ -116,35 +162,37 @@ def _tenants(tenants: Sequence[TopTenant], colours: Mapping[str, Shade], plain: 
     return table
 
 
-def _cells(each: TopTenant, shade: Shade, plain: bool) -> tuple[Text | str, ...]:
-    paced = each.paced
+def _cells(each: TenantStanding, shade: Shade, plain: bool) -> tuple[Text | str, ...]:
+    pace = each.pace
     return (
         Text(each.name, style=f"bold {shade.fill}"),
-        _number(paced.rate_rps, 1),
-        _NONE if paced.in_time is None else f"{paced.in_time:.1%}",
-        _number(each.goodput_rps, 1),
-        _number(paced.p50_ms, 0 if (paced.p50_ms or 0) >= 10 else 1),
-        _number(paced.p99_ms, 0 if (paced.p99_ms or 0) >= 10 else 1),
-        _number(each.waiting, 0),
-        _NONE if each.accuracy is None else f"{each.accuracy:.0%}",
-        _number(each.version, 0),
-        _work(each, plain),
+        number(pace.rate_rps, 1),
+        NONE if pace.in_time is None else f"{pace.in_time:.1%}",
+        number(each.goodput_rps, 1),
+        number(pace.p50_ms, 0 if (pace.p50_ms or 0) >= 10 else 1),
+        number(pace.p99_ms, 0 if (pace.p99_ms or 0) >= 10 else 1),
+        number(each.waiting),
+        NONE if each.accuracy is None else f"{each.accuracy:.0%}",
+        number(each.version),
+        _retraining(each, plain),
     )
 
 
-def _work(each: TopTenant, plain: bool) -> str:
-    """How far its retraining is; a drained tenant says so."""
+def _retraining(each: TenantStanding, plain: bool) -> str:
+    """Its progress; a drained tenant is marked here."""
     if each.retraining == "running" and each.progress is not None:
         return f"{bar(each.progress, _TRAINING_BAR, plain)} {each.progress:.0%}"
-    return "drained" if each.drained else each.retraining or _NONE
+    if each.drained:
+        return "drained"
+    return NONE if each.retraining in (None, "none") else str(each.retraining)
 
 
-def _line(line: TopLine, width: int) -> Text:
-    at = datetime.fromtimestamp(line.at_s)
+def _event(event: EventRecord, width: int) -> Text:
+    at = datetime.fromtimestamp(event.at_s)
     text = Text(f"{at:%H:%M:%S}  ", style="dim", no_wrap=True)
-    strong = "bold" if line.kind == "action" else ""
-    text.append(f"{line.kind}: ", style=f"not dim {strong}")
-    text.append(printable(line.words), style="not dim")
+    strong = "bold" if event.kind == "action" else ""
+    text.append(f"{event.kind}: ", style=f"not dim {strong}")
+    text.append(printable(event.words), style="not dim")
     text.truncate(width, overflow="ellipsis")
     return text
 
@@ -154,7 +202,3 @@ def bar(part: float, width: int, plain: bool) -> str:
     filled = min(width, max(0, round(part * width)))
     full, empty = ("#", ".") if plain else ("█", "░")
     return full * filled + empty * (width - filled)
-
-
-def _number(value: float | None, digits: int) -> str:
-    return _NONE if value is None else f"{value:,.{digits}f}"

@@ -1,1 +1,1 @@
-"""The paper's evaluation, redone: experiments by name, their runs shared, one page."""
+"""Reproduction of the paper's evaluation: experiments by name, with shared runs, on one page."""

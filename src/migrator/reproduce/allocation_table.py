@@ -7,16 +7,25 @@ from dataclasses import dataclass
 
 from migrator.core.outcome import Tally
 from migrator.report.page import Axis, HeatMap, Note, Section, Table
-from migrator.reproduce.experiment import Figures, Outcomes, Setting
-from migrator.reproduce.sources import AZURE, RESNET, Arriving, MotivationSource
-from migrator.reproduce.words import DIFFERS, PAPER, listed, mean, percent, points
+from migrator.reproduce.evaluation import AZURE, RESNET, Arriving, MotivationSource
+from migrator.reproduce.experiment import (
+    DIFFERS,
+    PAPER,
+    Figures,
+    Outcomes,
+    Setting,
+    listed,
+    mean,
+    percent,
+    points,
+)
 from migrator.simulate.compare import Job
 
 LOAD = 0.5
 SPLITS = tuple(f"{inference}-{7 - inference}" for inference in range(6, 0, -1))
 """GPCs for inference and for retraining."""
 MOST, EVEN = "6-1", "3-4"
-"""The splits that the paper sets against each other."""
+"""The splits that the paper compares."""
 
 _MEASURES: Mapping[str, Callable[[Tally], float]] = {
     "SLO attainment": lambda tally: tally.slo_attainment,
@@ -105,7 +114,7 @@ def _heat_map(measure: str, grid: _Grid) -> HeatMap:
 
 
 def _best(grid: _Grid) -> list[str]:
-    """The split with most goodput, per window."""
+    """The split with the highest goodput, per window."""
     windows = range(len(grid[MOST]))
     return [max(SPLITS, key=lambda split: grid[split][window]) for window in windows]
 

@@ -1,6 +1,6 @@
-"""The paper's second motivation: which split between two models serves most in each second.
+"""The paper's second motivation: the split between two models that serves most in each second.
 
-Computed, not simulated: a split answers what comes up to its capability, nothing is queued.
+Computed, not simulated: a split answers requests up to its capability, nothing is queued.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from migrator.core.placement import Multiset, multisets
 from migrator.core.scenario import Scenario
 from migrator.core.service import Service
 from migrator.report.page import Axis, Bars, Lines, Note, Section, Series, Table
-from migrator.reproduce.experiment import Figures, Outcomes, Setting
-from migrator.reproduce.sources import (
+from migrator.reproduce.evaluation import (
     ALIBABA,
     AZURE,
     INCEPTION,
@@ -25,28 +24,36 @@ from migrator.reproduce.sources import (
     Arriving,
     MotivationSource,
 )
-from migrator.reproduce.words import DIFFERS, PAPER, listed, percent
+from migrator.reproduce.experiment import (
+    DIFFERS,
+    PAPER,
+    Figures,
+    Outcomes,
+    Setting,
+    listed,
+    percent,
+)
 from migrator.simulate.compare import Job
 
 LOAD = 0.45
-"""Of each model: together they ask for 0.9 of the board on average."""
+"""Load of each model as a share of the board: together they need 0.9 of it on average."""
 
 _TIE = 1e-9
 _Rates = NDArray[np.float64]
-"""Per second."""
+"""Requests per second, one value per second."""
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What every split would do, second by second."""
+class AllocationChoice:
+    """Requests that every split would serve, second by second."""
 
     splits: tuple[str, ...]
-    """GPCs of the first model and of the second."""
+    """GPCs of the first and the second model, as text."""
     received: tuple[_Rates, _Rates]
     served: NDArray[np.float64]
-    """Split by second."""
+    """[split, second]"""
     best: tuple[int, ...]
-    """Per second, the split that serves most; of several, see `best_splits`."""
+    """Per second, the split that serves most; see `best_splits` for ties."""
 
     @property
     def alone(self) -> NDArray[np.bool_]:
@@ -55,24 +62,24 @@ class Choice:
         return np.asarray(ranked[-1] > ranked[-2] + _TIE)
 
     def seconds(self, split: int, *, alone: bool = False) -> int:
-        """In how many seconds the split is best, or best alone."""
+        """Number of seconds in which the split is best, or the only best one."""
         chosen = np.array(self.best) == split
         return int((chosen & self.alone).sum() if alone else chosen.sum())
 
     def share(self, split: int | None = None) -> float:
-        """Served over received with one split held, or with the best one in each second."""
+        """Served over received with one fixed split, or with the best split of each second."""
         total = float(sum(each.sum() for each in self.received))
         served = self.served.max(axis=0) if split is None else self.served[split]
         return float(served.sum()) / total if total else 0.0
 
     @property
     def best_held(self) -> int:
-        """The split that serves most when it is held."""
+        """The split that serves most if it is held in all seconds."""
         return int(self.served.sum(axis=1).argmax())
 
 
 def capability_pairs(board: Board, services: Sequence[Service]) -> dict[str, list[list[float]]]:
-    """Split -> what both can answer per second, for every legal way to cut it up."""
+    """Split -> requests per second that both models can answer, for every legal layout."""
     rps = [each.capabilities_rps(board) for each in services]
     legal, whole = set(multisets(board)), board.compute_slices
     pairs: dict[str, list[list[float]]] = {}
@@ -92,7 +99,7 @@ def _joined(one: Multiset, other: Multiset) -> Multiset:
 
 
 def _undominated(pairs: list[list[float]]) -> list[list[float]]:
-    """Without those that another one equals or beats for both."""
+    """The pairs that no other pair equals or exceeds in both values."""
     kept: list[list[float]] = []
     for pair in sorted(pairs, reverse=True):
         if not any(each[1] >= pair[1] for each in kept):
@@ -100,10 +107,12 @@ def _undominated(pairs: list[list[float]]) -> list[list[float]]:
     return kept
 
 
-def best_splits(pairs: dict[str, list[list[float]]], received: tuple[_Rates, _Rates]) -> Choice:
-    """Which split serves most in each second.
+def best_splits(
+    pairs: dict[str, list[list[float]]], received: tuple[_Rates, _Rates]
+) -> AllocationChoice:
+    """Find the split that serves most in each second.
 
-    Of several that do, the one that leaves most room to the model that has least of it.
+    Of several, choose the split that leaves most spare capability to the model with the least.
     """
     layouts = [np.array(each) for each in pairs.values()]
     per_split = [_served_and_room(each, received) for each in layouts]
@@ -111,13 +120,13 @@ def best_splits(pairs: dict[str, list[list[float]]], received: tuple[_Rates, _Ra
     room = np.stack([each[1] for each in per_split])
     leading = served >= served.max(axis=0) - _TIE
     best = np.where(leading, room, -np.inf).argmax(axis=0)
-    return Choice(tuple(pairs), received, served, tuple(int(each) for each in best))
+    return AllocationChoice(tuple(pairs), received, served, tuple(int(each) for each in best))
 
 
 def _served_and_room(
     layouts: NDArray[np.float64], received: tuple[_Rates, _Rates]
 ) -> tuple[_Rates, _Rates]:
-    """What the best layout of a split serves, and the least capability over received."""
+    """Requests that the best layout of a split serves, and the least capability over received."""
     came = np.stack(received)[None]
     able = layouts[:, :, None]
     served = np.minimum(came, able).sum(axis=1)
@@ -134,12 +143,12 @@ class BestAllocation:
     title: str = "Two models: the best allocation of every second"
 
     def jobs(self, setting: Setting) -> tuple[Job, ...]:
-        """None: the answer follows from arrivals and capabilities."""
+        """No runs: the result follows from arrivals and capabilities."""
         del setting
         return ()
 
     def section(self, setting: Setting, outcomes: Outcomes) -> Section:
-        """Both models' arrivals, the histogram, and what a fixed split would lose."""
+        """Both models' arrivals, the histogram, and the loss of a fixed split."""
         del outcomes
         scenario = _scenario(setting)
         choice = _choice(scenario)
@@ -183,7 +192,7 @@ def _scenario(setting: Setting) -> Scenario:
     return MotivationSource("two models", tenants, setting.data)(setting.seeds[0], 1)
 
 
-def _choice(scenario: Scenario) -> Choice:
+def _choice(scenario: Scenario) -> AllocationChoice:
     first, second = (
         each.trace.counts[each.offset_s : each.offset_s + int(scenario.window_s)].astype(float)
         for each in scenario.tenants
@@ -192,7 +201,7 @@ def _choice(scenario: Scenario) -> Choice:
     return best_splits(capability_pairs(scenario.board, services), (first, second))
 
 
-def _arrivals(scenario: Scenario, choice: Choice) -> Lines:
+def _arrivals(scenario: Scenario, choice: AllocationChoice) -> Lines:
     return Lines(
         title="Requests per second of both models",
         at=tuple(float(second) for second in range(len(choice.best))),
@@ -205,7 +214,7 @@ def _arrivals(scenario: Scenario, choice: Choice) -> Lines:
     )
 
 
-def _histogram(choice: Choice) -> Bars:
+def _histogram(choice: AllocationChoice) -> Bars:
     return Bars(
         title="How often each split serves most",
         categories=choice.splits,
@@ -217,7 +226,7 @@ def _histogram(choice: Choice) -> Bars:
     )
 
 
-def _table(choice: Choice) -> Table:
+def _table(choice: AllocationChoice) -> Table:
     rows = [
         (
             split,
@@ -243,7 +252,7 @@ def _reported() -> tuple[str, ...]:
     )
 
 
-def _differs(choice: Choice) -> tuple[str, ...]:
+def _differs(choice: AllocationChoice) -> tuple[str, ...]:
     used = [split for at, split in enumerate(choice.splits) if choice.seconds(at)]
     never = [split for split in choice.splits if split not in used]
     held = choice.splits[choice.best_held]

@@ -1,7 +1,7 @@
-"""What the gains depend on: load, SMs, interference, waiting workers, processes per share.
+"""Conditions of the gains: load, SMs, interference, waiting workers, processes per share.
 
-Part of the goodput experiment, on the shorter workloads: it says which of the reasons for a
-difference from the paper hold by trying them.
+Part of the goodput experiment, on the shorter workloads: it tests which of the possible reasons for
+a difference from the paper hold.
 """
 
 from __future__ import annotations
@@ -14,21 +14,19 @@ from migrator.core.profiles import profile
 from migrator.core.service import Service
 from migrator.policies.mps_workers import capability_rps, sms_of
 from migrator.report.page import Table
-from migrator.reproduce.evaluation import PAPERS_PEERS, SHORT, Evaluation, Measured
-from migrator.reproduce.experiment import Figures, Outcomes, Setting
-from migrator.reproduce.sources import Supposing
-from migrator.reproduce.words import points, signed
+from migrator.reproduce.evaluation import PAPERS_PEERS, SHORT, Evaluation, PolicyResults, Supposing
+from migrator.reproduce.experiment import Figures, Outcomes, Setting, points, signed
 from migrator.simulate.compare import Job
 from migrator.workload.workloads import GPU, LOAD, SLO_MS, workloads
 
 LOADS = (0.4, LOAD, 0.8)
 PLANNED = "migrator-paper"
-"""Stands in for migrator where only the trend counts: it plans in a tenth of the time."""
+"""Replaces migrator where only the trend matters: it plans in a tenth of the time."""
 MPS_PEERS = ("ekya", "astraea")
 AS_RUN, COLD = "as run", "cold workers"
 _OF_MPS = (Supposing.SMALL_BOARD, Supposing.NO_INTERFERENCE)
 _HALF = 50.0
-"""Percent of the SMs for which processes are compared."""
+"""Percent of the SMs on which numbers of processes are compared."""
 
 
 def _by_load() -> dict[float, Evaluation]:
@@ -52,18 +50,18 @@ def jobs(setting: Setting) -> tuple[Job, ...]:
 
 
 def loads_jobs(setting: Setting) -> tuple[Job, ...]:
-    """Those by load alone."""
+    """The runs by load only."""
     return tuple(job for each in _by_load().values() for job in each.jobs(setting))
 
 
-def at_loads(setting: Setting, outcomes: Outcomes) -> dict[float, Measured]:
-    """What came of those by load."""
+def at_loads(setting: Setting, outcomes: Outcomes) -> dict[float, PolicyResults]:
+    """Results of the runs by load."""
     return {load: each.measured(setting, outcomes) for load, each in _by_load().items()}
 
 
-def found(setting: Setting, outcomes: Outcomes) -> Found:
-    """What came of them."""
-    return Found(
+def measure_conditions(setting: Setting, outcomes: Outcomes) -> ConditionResults:
+    """Results of all these runs."""
+    return ConditionResults(
         at_loads(setting, outcomes),
         {name: each.measured(setting, outcomes) for name, each in _by_condition().items()},
         _learned().measured(setting, outcomes),
@@ -71,20 +69,20 @@ def found(setting: Setting, outcomes: Outcomes) -> Found:
 
 
 @dataclass(frozen=True)
-class Found:
+class ConditionResults:
     """Goodput by load and by condition."""
 
-    loads: dict[float, Measured]
-    conditions: dict[str, Measured]
-    pretrained: Measured
-    """Had the models begun with published weights."""
+    loads: dict[float, PolicyResults]
+    conditions: dict[str, PolicyResults]
+    pretrained: PolicyResults
+    """Results if the models started with published weights."""
 
     def tables(self) -> tuple[Table, Table]:
-        """By load, and by condition."""
+        """A table by load, and a table by condition."""
         return _loads_table(self.loads), _conditions_table(self)
 
     def figures(self) -> Figures:
-        """The same as numbers."""
+        """The results as numbers."""
         return {
             "gains_by_load": {
                 f"{load:g}": {peer: each.gain(PLANNED, peer) for peer in PAPERS_PEERS}
@@ -101,11 +99,11 @@ class Found:
         }
 
     def change(self, condition: str, peer: str) -> float:
-        """What a condition does to a peer's goodput share."""
+        """Effect of a condition on a peer's goodput share."""
         return self.conditions[condition].goodput(peer) - self.conditions[AS_RUN].goodput(peer)
 
     def told(self) -> Iterator[str]:
-        """Which conditions the gains hang on, in sentences."""
+        """Yield sentences on the conditions that the gains depend on."""
         factors = processes_gain().values()
         yield (
             "How the peers are run matters much. Each MPS share is served by as many processes as "
@@ -147,7 +145,7 @@ class Found:
 
 
 def processes_gain() -> dict[str, float]:
-    """Model -> requests answered on half of the SMs by several processes over those by one."""
+    """Model -> requests that several processes answer on half of the SMs, over those of one."""
     gpu = board(GPU)
     models = dict.fromkeys(model for each in workloads().values() for model in each.models)
     served = [Service(each, profile(each, GPU), SLO_MS / 1e3, 1) for each in models]
@@ -157,7 +155,7 @@ def processes_gain() -> dict[str, float]:
     }
 
 
-def _loads_table(loads: dict[float, Measured]) -> Table:
+def _loads_table(loads: dict[float, PolicyResults]) -> Table:
     rows = tuple(
         (
             f"{load:g}",
@@ -177,7 +175,7 @@ def _loads_table(loads: dict[float, Measured]) -> Table:
     )
 
 
-def _conditions_table(found: Found) -> Table:
+def _conditions_table(found: ConditionResults) -> Table:
     rows = tuple(
         (
             name,

@@ -1,26 +1,31 @@
-"""The paper's workloads under several policies: the runs that most experiments look at."""
+"""The paper's workloads under several policies: the runs that most experiments evaluate."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
 
-from migrator.core.comparison import ALL_SCENARIOS, Row, summarise
+from migrator.core.catalogue import Board
+from migrator.core.comparison import ALL_SCENARIOS, Row, SeedMean, summarise
+from migrator.core.scenario import Scenario, ServedTenant
 from migrator.policies.policy import Policy
-from migrator.reproduce.experiment import Outcomes, Setting
-from migrator.reproduce.sources import Supposing, WorkloadSource
+from migrator.report.page import Axis, Bars, Series, Table, paint_of
+from migrator.reproduce.experiment import Outcomes, Setting, cell
 from migrator.simulate.compare import Job
-from migrator.workload.workloads import LOAD, workloads
+from migrator.workload.capacity import highest_rps
+from migrator.workload.workloads import LOAD, TRACES, workload, workloads
 
 PAPERS_PEERS = ("ekya", "astraea", "paris")
-"""Whom the paper compares itself with."""
+"""Policies that the paper compares itself with."""
 SHORT = tuple(workloads())[:8]
 """The workloads on NC-CIFAR-10."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Workloads under policies, run in one way."""
+    """Workloads and policies, run under one configuration."""
 
     policies: tuple[str | Policy, ...]
     names: tuple[str, ...] = field(default_factory=lambda: tuple(workloads()))
@@ -39,13 +44,13 @@ class Evaluation:
             for seed in setting.seeds
         )
 
-    def measured(self, setting: Setting, outcomes: Outcomes) -> Measured:
-        """What came of them."""
+    def measured(self, setting: Setting, outcomes: Outcomes) -> PolicyResults:
+        """Summarise the outcomes of these runs."""
         runs = (outcomes[job] for job in self.jobs(setting))
-        return Measured(self.chosen(setting), summarise(runs))
+        return PolicyResults(self.chosen(setting), summarise(runs))
 
     def chosen(self, setting: Setting) -> tuple[str, ...]:
-        """The workloads of its own that the setting runs; its first one where that leaves none."""
+        """The evaluation's workloads that the setting selects; its first one if there are none."""
         return tuple(each for each in self.names if each in setting.workloads) or self.names[:1]
 
     def _source(self, name: str, setting: Setting) -> WorkloadSource:
@@ -56,7 +61,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Measured:
+class PolicyResults:
     """Rows by workload and policy, and each policy's mean over the workloads."""
 
     workloads: tuple[str, ...]
@@ -76,7 +81,7 @@ class Measured:
         return self.mean(policy).goodput_share.mean
 
     def gain(self, policy: str, peer: str) -> float:
-        """By which part the policy's goodput over all workloads is higher than a peer's."""
+        """Relative gain of the policy's goodput over a peer's, over all workloads."""
         return self.goodput(policy) / self.goodput(peer) - 1
 
     def lines(self, policies: Iterable[str]) -> list[tuple[str, list[Row]]]:
@@ -90,3 +95,175 @@ class Measured:
 
 def _windows(name: str, setting: Setting) -> int:
     return setting.windows(workloads()[name].windows)
+
+
+INCEPTION, RESNET = "inception-v3", "resnet-50"
+ALIBABA, AZURE = TRACES
+_BOTH = "W7"
+"""The workload that has both models of the motivation."""
+
+
+class Supposing(StrEnum):
+    """Counterfactual assumptions, to measure their effect."""
+
+    SMALL_BOARD = "MPS on the 112 SMs of seven 1g"
+    NO_INTERFERENCE = "serving without interference under MPS"
+    PRETRAINED = "accuracies as of pre-trained weights"
+
+
+@dataclass(frozen=True)
+class WorkloadSource:
+    """One of the paper's workloads with the given parameters."""
+
+    name: str
+    data: Path | None = None
+    batch: int = 1
+    slot_s: float = 1.0
+    prepared: bool = True
+    load: float = LOAD
+    supposing: Supposing | None = None
+
+    def __call__(self, seed: int | None, windows: int | None) -> Scenario:
+        """Build the scenario."""
+        made = workload(self.name, batch=self.batch, data=self.data, load=self.load, seed=seed or 0)
+        made = replace(
+            made, slot_s=self.slot_s, prepared=self.prepared, windows=windows or made.windows
+        )
+        return made if self.supposing is None else _supposed(made, self.supposing)
+
+
+@dataclass(frozen=True)
+class Arriving:
+    """A model of the motivation with its trace and load."""
+
+    model: str
+    trace: str
+    load: float
+    """Mean rate as a share of what the whole board can answer for the model, or for `load_of`."""
+    load_of: str | None = None
+
+
+@dataclass(frozen=True)
+class MotivationSource:
+    """Inception-v3, ResNet-50 or both, each on a trace and at a load of its own."""
+
+    name: str
+    tenants: tuple[Arriving, ...]
+    data: Path | None = None
+
+    def __call__(self, seed: int | None, windows: int | None) -> Scenario:
+        """Build the scenario."""
+        both = workload(_BOTH, data=self.data, seed=seed or 0)
+        tenants = tuple(_recut(both, each) for each in self.tenants)
+        return replace(both, name=self.name, tenants=tenants, windows=windows or both.windows)
+
+
+def _recut(both: Scenario, arriving: Arriving) -> ServedTenant:
+    """The model's tenant of W7 with the given arrivals."""
+    tenants = {each.name: each for each in both.tenants}
+    measure = tenants[arriving.load_of or arriving.model]
+    asked = both.tenants[TRACES.index(arriving.trace)]
+    rate_rps = arriving.load * highest_rps(measure.service, both.board)
+    was_rps = LOAD / 2 * highest_rps(asked.service, both.board)
+    trace = asked.trace.scaled(rate_rps / was_rps)
+    return replace(tenants[arriving.model], trace=trace, offset_s=asked.offset_s)
+
+
+def _supposed(scenario: Scenario, supposing: Supposing) -> Scenario:
+    if supposing is Supposing.SMALL_BOARD:
+        return replace(scenario, board=_small(scenario.board))
+    changed = _undisturbed if supposing is Supposing.NO_INTERFERENCE else _pretrained
+    return replace(scenario, tenants=tuple(map(changed, scenario.tenants)))
+
+
+def _small(board: Board) -> Board:
+    """The board with no more SMs in its largest instance than in all its smallest ones together."""
+    sms = board.sms_of(1) * board.compute_slices
+    profiles = (replace(e, sms=sms) if e.gpcs == board.sizes[-1] else e for e in board.profiles)
+    return replace(board, profiles=tuple(profiles))
+
+
+def _undisturbed(tenant: ServedTenant) -> ServedTenant:
+    profile = replace(tenant.service.profile, interference=0.0)
+    return replace(tenant, service=replace(tenant.service, profile=profile))
+
+
+_ERROR, _GROWS = 0.03, 0.85
+"""Assumptions about a model with published weights: its error on the first classes, and the
+exponent with which the error grows with the number of classes."""
+
+
+def _pretrained(tenant: ServedTenant) -> ServedTenant:
+    """With the accuracies that retraining reaches from published instead of random weights."""
+    after = [1 - _ERROR * (window + 1) ** _GROWS for window in range(len(tenant.drifts) + 1)]
+    drifts = tuple(
+        replace(
+            each,
+            # every window adds as many classes as the first has; the model knows none of them
+            accuracy_pre=after[window] * (window + 1) / (window + 2),
+            accuracy_post=after[window + 1],
+            accuracy_estimated=None,
+        )
+        for window, each in enumerate(tenant.drifts)
+    )
+    return replace(tenant, drifts=drifts)
+
+
+Measure = Callable[[Row], SeedMean]
+
+MEASURES: dict[str, Measure] = {
+    "goodput": lambda row: row.goodput_share,
+    "SLO attainment": lambda row: row.slo_attainment,
+    "accuracy": lambda row: row.accuracy,
+}
+
+
+def grouped_bars(
+    title: str, measured: PolicyResults, policies: Sequence[str], measure: str
+) -> Bars:
+    """A bar per policy for every workload and their average."""
+    of = MEASURES[measure]
+    lines = measured.lines(policies)
+    series = []
+    for at, policy in enumerate(policies):
+        found = [of(rows[at]) for _, rows in lines]
+        widths = tuple(each.half_width for each in found)
+        series.append(
+            Series(
+                policy,
+                tuple(each.mean for each in found),
+                widths if any(each is not None for each in widths) else None,
+                paint_of(at),
+            )
+        )
+    return Bars(
+        title=title,
+        categories=tuple(name for name, _ in lines),
+        series=tuple(series),
+        x=Axis("workload"),
+        y=Axis(measure, share=True),
+    )
+
+
+def shares_table(
+    caption: str,
+    measured: PolicyResults,
+    policies: Sequence[str],
+    measure: str,
+    *,
+    bound: str | None = None,
+    folded: bool = False,
+) -> Table:
+    """A row per workload, a column per policy; the best one other than `bound` is highlighted."""
+    of = MEASURES[measure]
+    lines = measured.lines(policies)
+    rivals = [at for at, policy in enumerate(policies) if policy != bound]
+    best = [max(rivals, key=lambda at: of(rows[at]).mean) for _, rows in lines]
+    return Table(
+        caption=caption,
+        headers=("workload", *policies),
+        rows=tuple((name, *(cell(of(row)) for row in rows)) for name, rows in lines),
+        numeric=frozenset(range(1, len(policies) + 1)),
+        highlights=frozenset((at, column + 1) for at, column in enumerate(best)),
+        folded=folded,
+    )

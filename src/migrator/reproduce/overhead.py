@@ -1,4 +1,4 @@
-"""What a reconfiguration costs, and what pre-initialization hides of it."""
+"""Cost of a reconfiguration, and the part of it that pre-initialization hides."""
 
 from __future__ import annotations
 
@@ -8,16 +8,22 @@ from dataclasses import dataclass
 from migrator.core.instance import Instance
 from migrator.core.outcome import RunOutcome, Tally
 from migrator.core.problem import Charge
-from migrator.core.profile import Overhead
-from migrator.core.profiles import profile
+from migrator.core.profiles import Overhead, profile
 from migrator.plan.preinit import Preinitialization, preinitialize
 from migrator.policies.migrator import Migrator
 from migrator.policies.policy import Decision, Observation, Sight
 from migrator.report.page import Axis, Bars, Note, Section, Series, Table, paint_of
-from migrator.reproduce.evaluation import SHORT, Evaluation, Measured
-from migrator.reproduce.experiment import Figures, Outcomes, Setting
+from migrator.reproduce.evaluation import SHORT, Evaluation, PolicyResults
+from migrator.reproduce.experiment import (
+    DIFFERS,
+    PAPER,
+    Figures,
+    Outcomes,
+    Setting,
+    percent,
+    points,
+)
 from migrator.reproduce.variants import PAPER_WITHOUT_PASS
-from migrator.reproduce.words import DIFFERS, PAPER, percent, points
 from migrator.simulate.compare import Job
 from migrator.workload.workloads import GPU, workloads
 
@@ -31,14 +37,14 @@ WAYS = {
 
 
 class _Recording(Migrator):
-    """migrator-paper that remembers what its pass found."""
+    """migrator-paper that records the results of its pre-initialization pass."""
 
     def __init__(self) -> None:
         super().__init__("migrator-paper", "", Sight.FORECAST, Charge.PAPER)
         self.found: list[Preinitialization] = []
 
     def decide(self, observation: Observation) -> Decision:
-        """The plan of the rest of the window."""
+        """Plan the rest of the window."""
         decision = super().decide(observation)
         if decision.problem is not None and decision.plan is not None:
             self.found.append(preinitialize(decision.problem, decision.plan))
@@ -47,17 +53,17 @@ class _Recording(Migrator):
 
 @dataclass(frozen=True)
 class PassOutcome(RunOutcome):
-    """A run of migrator-paper and what its pass found in every plan."""
+    """A run of migrator-paper with the result of its pass for every plan."""
 
     passes: tuple[Preinitialization, ...] = ()
 
 
 @dataclass(frozen=True)
 class PassJob(Job):
-    """A run of migrator-paper whose outcome has the pass as well."""
+    """A run of migrator-paper whose outcome includes the pass."""
 
     def run(self) -> PassOutcome:
-        """Run it here."""
+        """Run the job in this process."""
         recording = _Recording()
         made = Job(self.source, recording, self.forecaster, self.seed, self.windows).run()
         return PassOutcome(
@@ -68,22 +74,22 @@ class PassJob(Job):
 
 @dataclass(frozen=True)
 class Hidden:
-    """What the pass found in all plans together."""
+    """Results of the pass, summed over all plans."""
 
     instances: int
     overhead_s: float
     hidden_s: float
     whole: int
-    """New instances whose whole overhead is hidden."""
+    """Number of new instances whose overhead is hidden completely."""
 
     @property
     def share(self) -> float:
-        """Hidden over all; 0 where nothing was to be hidden."""
+        """Hidden part of the overhead; 0 if there is no overhead."""
         return self.hidden_s / self.overhead_s if self.overhead_s else 0.0
 
 
 def hidden_in(passes: Iterable[Preinitialization]) -> Hidden:
-    """All of them together."""
+    """Sum the results of several passes."""
     new = [each for one in passes for each in one.preparations]
     return Hidden(
         len(new),
@@ -102,11 +108,11 @@ class Preinitializing:
     title: str = "Reconfiguration overhead and pre-initialization"
 
     def jobs(self, setting: Setting) -> tuple[Job, ...]:
-        """A run per kind of worker, workload, way and seed."""
+        """A run per kind of worker, workload, variant and seed."""
         return tuple(job for prepared in WORKERS.values() for job in _jobs(setting, prepared))
 
     def section(self, setting: Setting, outcomes: Outcomes) -> Section:
-        """The parts of the overhead, what the pass hides, and what it all does to goodput."""
+        """The parts of the overhead, the part that the pass hides, and the effect on goodput."""
         found = {name: _Result.of(setting, outcomes, each) for name, each in WORKERS.items()}
         paragraphs = (
             "Before a new instance serves, the driver creates it, a process starts (imports "
@@ -130,7 +136,7 @@ class Preinitializing:
         return Section(self.title, self.name, paragraphs, blocks)
 
     def figures(self, setting: Setting, outcomes: Outcomes) -> Figures:
-        """Parts per model, hidden share, goodput and losses by workers and way."""
+        """Parts per model, hidden share, goodput and losses by workers and variant."""
         found = {name: _Result.of(setting, outcomes, each) for name, each in WORKERS.items()}
         return {
             "parts": {m: vars(o) for m, o in _overheads().items()},
@@ -166,12 +172,12 @@ def _evaluation(prepared: bool) -> Evaluation:
 
 @dataclass(frozen=True)
 class _Result:
-    measured: Measured
+    measured: PolicyResults
     hidden: Hidden
     tallies: dict[str, Tally]
-    """Way -> all workloads together."""
+    """Variant -> tally over all workloads."""
     held_gpcs: float
-    """Under the paper's plan, in the mean slot."""
+    """GPCs held under the paper's plan, mean over the slots."""
 
     @staticmethod
     def of(setting: Setting, outcomes: Outcomes, prepared: bool) -> _Result:
@@ -186,7 +192,7 @@ class _Result:
         return _Result(measured, hidden_in(passes), tallies, _held_gpcs(passing))
 
     def lost(self, way: str) -> float:
-        """Late or dropped while an instance of theirs was cold, over received."""
+        """Share of requests late or dropped while an instance of their tenant was cold."""
         tally = self.tallies[way]
         return tally.while_reconfiguring / tally.received if tally.received else 0.0
 
@@ -203,7 +209,7 @@ def _overheads() -> dict[str, Overhead]:
 
 
 def _saved() -> dict[str, float]:
-    """Model -> the part of its cold overhead that a prepared worker saves."""
+    """Model -> share of its cold overhead that a prepared worker saves."""
     return {
         model: 1 - each.total_s(mig=True, prepared=True) / each.total_s(mig=True, prepared=False)
         for model, each in _overheads().items()

@@ -1,25 +1,28 @@
-"""Beyond the paper: what planning again inside the window brings, between plan and oracle."""
+"""Beyond the paper: the gain from replanning inside the window, compared with the oracle."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 
-from migrator.core.comparison import LEAST_LEAD, ORACLE, REPLANNED, WINDOW_PLAN, Lead
-from migrator.core.outcome import RunOutcome
+from migrator.core.catalogue import board
+from migrator.core.comparison import LEAST_LEAD, ORACLE, REPLANNED, SIDE_BY_SIDE, WINDOW_PLAN, Lead
+from migrator.core.errors import InputError
+from migrator.core.outcome import RunOutcome, Tally
+from migrator.core.profiles import profile
+from migrator.core.scenario import Drift, Scenario, ServedTenant, Trace
+from migrator.core.service import Service
 from migrator.report.page import Axis, Bars, Note, Section, Series, Table, paint_of
-from migrator.reproduce.experiment import Figures, Outcomes, Setting
-from migrator.reproduce.windows_apart import (
-    LOAD,
-    Pair,
-    WindowApart,
-    generated_kinds,
-    jobs_apart,
-    lead_of,
-    pair_name,
-)
-from migrator.reproduce.words import DIFFERS, PAPER, listed
+from migrator.reproduce.experiment import DIFFERS, PAPER, Figures, Outcomes, Setting, listed
 from migrator.simulate.compare import Job
+from migrator.workload.arrivals import HISTORY_S
+from migrator.workload.capacity import highest_rps
+from migrator.workload.drifts import drifts
+from migrator.workload.traces.generator import KINDS, generate, real_file
+from migrator.workload.traces.reading import load_trace
+from migrator.workload.workloads import GPU, SLO_MS, WINDOW_S
 
 PAIRS: dict[Pair, int] = {
     ("twitter", "alibaba-steady"): 3,
@@ -27,7 +30,8 @@ PAIRS: dict[Pair, int] = {
     ("twitter", "azure-bursty"): 1,
     ("batch", "azure"): 1,
 }
-"""Pairs of traces, and how many windows of each are run: few, as all experiments have ten minutes.
+"""Pairs of traces, and the number of windows run for each: few, because all experiments together
+take ten minutes.
 
 benchmarks/replanning.py runs more.
 """
@@ -35,8 +39,8 @@ NAMES = ("window plan", "replanned", "oracle")
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A pair's windows together, and how many of them replanning made better or worse."""
+class ReplanningResults:
+    """Goodput over a pair's windows, and numbers of windows better or worse by replanning."""
 
     lead: Lead
     windows: int
@@ -47,7 +51,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Replanning:
-    """Pairs of traces planned once per window, replanned inside it, and foreseen."""
+    """Pairs of traces planned once per window, replanned inside it, and planned by the oracle."""
 
     name: str = "replanning"
     place: int = 9
@@ -58,7 +62,7 @@ class Replanning:
         return tuple(job for pair in PAIRS for job in _jobs(setting, pair))
 
     def section(self, setting: Setting, outcomes: Outcomes) -> Section:
-        """The three side by side, and what replanning regains of the oracle's lead."""
+        """The three policies side by side, and how much of the oracle's lead replanning regains."""
         found = _found(setting, outcomes)
         blocks = (
             _shares(found),
@@ -70,7 +74,7 @@ class Replanning:
         return Section(self.title, self.name, _paragraphs(setting), blocks)
 
     def figures(self, setting: Setting, outcomes: Outcomes) -> Figures:
-        """Goodput shares, change and part regained by pair."""
+        """Goodput shares, change and regained part of the lead, by pair."""
         return {
             "load": LOAD,
             "generated": list(generated_kinds(PAIRS, setting.data)),
@@ -84,18 +88,18 @@ def _jobs(setting: Setting, pair: Pair) -> tuple[Job, ...]:
     return jobs_apart(sources, setting.seeds)
 
 
-def _found(setting: Setting, outcomes: Outcomes) -> list[Measured]:
+def _found(setting: Setting, outcomes: Outcomes) -> list[ReplanningResults]:
     return [_measured(pair, setting, outcomes) for pair in PAIRS]
 
 
-def _measured(pair: Pair, setting: Setting, outcomes: Outcomes) -> Measured:
+def _measured(pair: Pair, setting: Setting, outcomes: Outcomes) -> ReplanningResults:
     jobs = _jobs(setting, pair)
     by_window: dict[object, list[RunOutcome]] = {}
     for job in jobs:
         by_window.setdefault(job.source, []).append(outcomes[job])
     leads = [lead_of(pair_name(pair), runs) for runs in by_window.values()]
     changes = [each.replanned - each.window_plan for each in leads]
-    return Measured(
+    return ReplanningResults(
         lead_of(pair_name(pair), (outcomes[job] for job in jobs)),
         len(leads),
         sum(outcomes[job].tally.received for job in jobs if job.policy == WINDOW_PLAN),
@@ -104,7 +108,7 @@ def _measured(pair: Pair, setting: Setting, outcomes: Outcomes) -> Measured:
     )
 
 
-def _figures(found: Measured) -> Figures:
+def _figures(found: ReplanningResults) -> Figures:
     lead = found.lead
     return {
         "windows": found.windows,
@@ -142,7 +146,7 @@ def _paragraphs(setting: Setting) -> tuple[str, ...]:
     )
 
 
-def _shares(found: Sequence[Measured]) -> Bars:
+def _shares(found: Sequence[ReplanningResults]) -> Bars:
     shares = zip(
         *((e.lead.window_plan, e.lead.replanned, e.lead.oracle) for e in found), strict=True
     )
@@ -158,8 +162,8 @@ def _shares(found: Sequence[Measured]) -> Bars:
     )
 
 
-def _above(found: Sequence[Measured]) -> Bars:
-    """The small differences, which the shares hide."""
+def _above(found: Sequence[ReplanningResults]) -> Bars:
+    """Bars of the small differences that the shares hide."""
     leads = [each.lead for each in found]
     above = {
         "replanned": tuple(100 * (each.replanned - each.window_plan) for each in leads),
@@ -177,7 +181,7 @@ def _above(found: Sequence[Measured]) -> Bars:
     )
 
 
-def _table(found: Sequence[Measured]) -> Table:
+def _table(found: Sequence[ReplanningResults]) -> Table:
     headers = (
         *("traces", "windows", "received", *(f"{each} (%)" for each in NAMES)),
         *("change (points)", "of the oracle's lead", "windows better", "windows worse"),
@@ -191,7 +195,7 @@ def _table(found: Sequence[Measured]) -> Table:
     )
 
 
-def _row(found: Measured) -> tuple[str, ...]:
+def _row(found: ReplanningResults) -> tuple[str, ...]:
     lead = found.lead
     return (
         lead.scenario,
@@ -212,7 +216,7 @@ def _reported() -> tuple[str, ...]:
     )
 
 
-def _differs(found: Sequence[Measured]) -> tuple[str, ...]:
+def _differs(found: Sequence[ReplanningResults]) -> tuple[str, ...]:
     told = [_told(each.lead) for each in found]
     fewest = min(each.windows for each in found)
     return (
@@ -232,8 +236,110 @@ def _told(lead: Lead) -> str:
 
 
 def _points(part: float) -> str:
-    """To the hundredth, because leads are counted from half a tenth on."""
+    """Percentage points with two decimals, because leads are counted from 0.05 points on."""
     return f"{round(100 * part, 2) + 0.0:+.2f}".replace("-", "\u2212")
 
 
 EXPERIMENTS = (Replanning(),)
+
+
+MODELS = ("resnet-50", "vit-b-16")
+DATASET = "nc-cifar-10"
+LOAD = 0.8
+"""Share of the board that inference alone uses, over the whole length of the traces."""
+
+Pair = tuple[str, str]
+"""Kinds of arrivals of the first and the second model."""
+
+
+def pair_name(pair: Pair) -> str:
+    """Both kinds, for display."""
+    return " + ".join(pair)
+
+
+@dataclass(frozen=True)
+class WindowApart:
+    """Window `number` of `of` windows that are spread evenly over a pair of traces."""
+
+    pair: Pair
+    number: int
+    of: int
+    data: Path | None = None
+    """Folder with real traces; missing traces are generated, all of them if it is None."""
+    load: float = LOAD
+    retrain: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name of the scenario."""
+        return f"{pair_name(self.pair)}, window {self.number + 1} of {self.of}"
+
+    def __call__(self, seed: int | None, windows: int | None) -> Scenario:
+        """Build the scenario; several windows start at this one."""
+        count = windows or 1
+        tenants = tuple(
+            self._tenant(model, kind, count, seed or 0)
+            for model, kind in zip(MODELS, self.pair, strict=True)
+        )
+        shape = (board(GPU), float(WINDOW_S), 1.0, count, tenants)
+        return Scenario(self.name, *shape, "migrator", "last-mean", seed or 0, prepared=True)
+
+    def _tenant(self, model: str, kind: str, windows: int, seed: int) -> ServedTenant:
+        known = profile(model, GPU)
+        service = Service(model, known, SLO_MS / 1e3, 1)
+        trace = arrivals(kind, self.data, seed)
+        mean_rps = self.load / len(MODELS) * highest_rps(service, board(GPU))
+        offset_s = offset(trace, self.number, self.of, windows)
+        drift = self._drifts(drifts(DATASET, known)) if self.retrain else ()
+        return ServedTenant(service, trace.scaled(mean_rps / trace.mean_rps), offset_s, drift)
+
+    def _drifts(self, known: Sequence[Drift]) -> tuple[Drift, ...]:
+        """The data set's windows, rotated so that the runs cover all of them."""
+        first = self.number % len(known)
+        return (*known[first:], *known[:first])
+
+
+def offset(trace: Trace, number: int, of: int, windows: int = 1) -> int:
+    """Start of window `number`: the first after some history, the last at the trace's end."""
+    last = trace.seconds - windows * WINDOW_S
+    if last < HISTORY_S:
+        raise InputError(
+            f"{trace.name}: its {trace.seconds} s have no room for {windows} windows of "
+            f"{WINDOW_S} s after {HISTORY_S} s of history; give a longer trace"
+        )
+    return HISTORY_S + number * (last - HISTORY_S) // max(1, of - 1)
+
+
+@lru_cache(maxsize=8)
+def arrivals(kind: str, data: Path | None, seed: int) -> Trace:
+    """The real trace if `data` has it, else a generated one of the same length and mean rate."""
+    found = None if data is None else real_file(kind, data)
+    if found is None:
+        measured = KINDS[kind].measured
+        return generate(kind, mean_rps=measured.mean_rps, seconds=measured.seconds, seed=seed)
+    return load_trace(found)
+
+
+def generated_kinds(pairs: Iterable[Pair], data: Path | None) -> tuple[str, ...]:
+    """Kinds of these pairs that are generated because `data` does not have them."""
+    kinds = dict.fromkeys(kind for pair in pairs for kind in pair)
+    return tuple(each for each in kinds if data is None or real_file(each, data) is None)
+
+
+def jobs_apart(sources: Iterable[WindowApart], seeds: Iterable[int] = (0,)) -> tuple[Job, ...]:
+    """Jobs for every window and seed under window plan, replanned and oracle."""
+    given = tuple(seeds)
+    return tuple(
+        Job(source, policy, seed=seed, windows=1)
+        for source in sources
+        for policy in SIDE_BY_SIDE
+        for seed in given
+    )
+
+
+def lead_of(name: str, outcomes: Iterable[RunOutcome]) -> Lead:
+    """Compare the three policies over all windows: sums, so that busy windows count more."""
+    sums = dict.fromkeys(SIDE_BY_SIDE, Tally())
+    for run in outcomes:
+        sums[run.policy] += run.tally
+    return Lead(name, *(sums[policy].goodput_share for policy in SIDE_BY_SIDE))

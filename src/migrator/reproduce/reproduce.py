@@ -1,4 +1,4 @@
-"""From experiments' names to one page: every run once, over the machine's cores."""
+"""Run experiments by name and build one page: every run once, over the machine's cores."""
 
 from __future__ import annotations
 
@@ -10,33 +10,39 @@ from migrator.policies.migrator import Migrator, Replanned
 from migrator.policies.policy import Policy
 from migrator.policies.registry import policy
 from migrator.report.page import Page
-from migrator.reproduce.experiment import Experiment, Figures, Outcomes, Setting
-from migrator.reproduce.registry import experiment, experiments
-from migrator.reproduce.sources import WorkloadSource
+from migrator.reproduce.evaluation import WorkloadSource
+from migrator.reproduce.experiment import (
+    Experiment,
+    Figures,
+    Outcomes,
+    Setting,
+    experiment,
+    experiments,
+)
 from migrator.simulate.compare import Job, run_all
 
 ALL = "all"
 _WINDOW_S = {Charge.SURVIVORS: 2.0, Charge.PAPER: 0.3}
-"""Seconds that planning one window takes, about."""
+"""Approximate seconds for planning one window."""
 _REPLANNED_WINDOW_S = 5.0
 _OTHERS_WINDOW_S = 0.06
 
 
 def chosen(names: Iterable[str]) -> tuple[Experiment, ...]:
-    """The experiments called so, in the paper's order; `all` are all of them."""
+    """The experiments of these names, in the paper's order; `all` selects every experiment."""
     wanted = list(names)
     picked = {each for each in wanted if each == ALL or experiment(each)}
     return tuple(e for e in experiments().values() if ALL in picked or e.name in picked)
 
 
 def jobs_of(names: Iterable[str], setting: Setting) -> tuple[Job, ...]:
-    """Every run they need, once, the longest first so that all cores end together."""
+    """Every run that they need, once, the longest first so that all cores end together."""
     wanted = dict.fromkeys(job for each in chosen(names) for job in each.jobs(setting))
     return tuple(sorted(wanted, key=cost_s, reverse=True))
 
 
 def cost_s(job: Job) -> float:
-    """Seconds that a run takes, about: planning is nearly all of it."""
+    """Approximate seconds of a run: planning takes nearly all of them."""
     runs: Policy | None = policy(job.policy) if isinstance(job.policy, str) else job.policy
     window_s = _OTHERS_WINDOW_S
     if isinstance(runs, Replanned):
@@ -50,7 +56,7 @@ def cost_s(job: Job) -> float:
 def run_jobs(
     jobs: Sequence[Job], step: Callable[[], None] = lambda: None, processes: int | None = None
 ) -> dict[Job, RunOutcome]:
-    """What came of every run; `step` is called after each. An interrupt stops them all."""
+    """Return the outcome of every run; `step` is called after each. An interrupt stops them all."""
     outcomes: dict[Job, RunOutcome] = {}
     running = run_all(jobs, processes)
     try:
@@ -59,20 +65,20 @@ def run_jobs(
             step()
     finally:
         if isinstance(running, Generator):
-            running.close()  # ends its processes, also when the interrupt came outside of it
+            running.close()  # ends its processes, also if the interrupt came outside of it
     return outcomes
 
 
 def reproduce(
     names: Iterable[str], setting: Setting, step: Callable[[], None] = lambda: None
 ) -> Page:
-    """Run the experiments and lay out what came of them."""
+    """Run the experiments and build the page of their results."""
     names = tuple(names)
     return page_of(names, setting, run_jobs(jobs_of(names, setting), step))
 
 
 def page_of(names: Iterable[str], setting: Setting, outcomes: Outcomes) -> Page:
-    """A section per experiment."""
+    """Build a page with a section per experiment."""
     sections = tuple(each.section(setting, outcomes) for each in chosen(names))
     return Page("The paper's evaluation, redone", _lead(setting), sections)
 
@@ -87,7 +93,7 @@ def figures_of(names: Iterable[str], setting: Setting, outcomes: Outcomes) -> Fi
 
 
 def traces_words(setting: Setting) -> str:
-    """Which traces are used."""
+    """Whether traces are generated or real, in a word."""
     return "generated" if setting.data is None else "real"
 
 

@@ -1,4 +1,4 @@
-"""The paper's third motivation: how two models' retrainings best share what inference leaves."""
+"""The paper's third motivation: how two retrainings best share the GPCs that inference leaves."""
 
 from __future__ import annotations
 
@@ -8,21 +8,29 @@ from functools import cache
 from migrator.core.catalogue import board
 from migrator.core.outcome import WindowOutcome
 from migrator.report.page import Axis, HeatMap, Note, Section, Table
-from migrator.reproduce.experiment import Figures, Outcomes, Setting
-from migrator.reproduce.sources import AZURE, INCEPTION, RESNET, Arriving, MotivationSource
+from migrator.reproduce.evaluation import AZURE, INCEPTION, RESNET, Arriving, MotivationSource
+from migrator.reproduce.experiment import (
+    DIFFERS,
+    PAPER,
+    Figures,
+    Outcomes,
+    Setting,
+    listed,
+    mean,
+    points,
+)
 from migrator.reproduce.variants import fits, serving_and_training
-from migrator.reproduce.words import DIFFERS, PAPER, listed, mean, points
 from migrator.simulate.compare import Job
 from migrator.workload.workloads import GPU
 
 LOAD = 0.1
-"""Of the whole board: seven tenths of the one GPC that each model serves on."""
+"""Load as a share of the whole board: 0.7 of the one GPC that each model serves on."""
 SERVING_GPCS, TRAINING_GPCS = 1, 5
 READINGS = {
     "the same requests": INCEPTION,
     "the same load": None,
 }
-"""How both are asked by one trace -> the model whose capability sets ResNet-50's rate."""
+"""Reading of "one trace for both" -> the model whose capability sets ResNet-50's rate."""
 
 _Grid = dict[str, list[float]]
 """Split -> accuracy per window."""
@@ -30,7 +38,7 @@ _Grid = dict[str, list[float]]
 
 @cache
 def splits() -> dict[str, tuple[int, int]]:
-    """GPCs for retraining Inception-v3 and ResNet-50: every way that has a legal layout."""
+    """Split -> GPCs for retraining Inception-v3 and ResNet-50, if a legal layout exists."""
     pairs = [(first, TRAINING_GPCS - first) for first in range(1, TRAINING_GPCS)]
     served = (SERVING_GPCS, SERVING_GPCS)
     return {f"{a}-{b}": (a, b) for a, b in pairs if fits(board(GPU), (*served, a, b))}
@@ -51,7 +59,7 @@ class RetrainingSplit:
         )
 
     def section(self, setting: Setting, outcomes: Outcomes) -> Section:
-        """Accuracy by split and window, the best set apart, in both readings."""
+        """Accuracy by split and window, the best highlighted, in both readings."""
         grids = {r: _grid(setting, outcomes, like) for r, like in READINGS.items()}
         paragraphs = (
             "How should two retrainings share the 5 GPCs that two inference tasks on 1 GPC each "
@@ -101,7 +109,7 @@ def _jobs(setting: Setting, like: str | None, split: str) -> list[Job]:
 def _windows(
     setting: Setting, outcomes: Outcomes, like: str | None, split: str
 ) -> list[tuple[WindowOutcome, ...]]:
-    """Every window's outcomes over the seeds."""
+    """The outcomes of every window, over the seeds."""
     runs = [outcomes[job].windows for job in _jobs(setting, like, split)]
     return list(zip(*runs, strict=True))
 

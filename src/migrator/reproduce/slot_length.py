@@ -6,10 +6,18 @@ from dataclasses import dataclass
 
 from migrator.core.outcome import RunOutcome
 from migrator.report.page import Axis, Bars, Note, Section, Series, Table, paint_of
-from migrator.reproduce.evaluation import SHORT, Evaluation, Measured
-from migrator.reproduce.experiment import Figures, Outcomes, Setting
+from migrator.reproduce.evaluation import SHORT, Evaluation, PolicyResults
+from migrator.reproduce.experiment import (
+    DIFFERS,
+    PAPER,
+    Figures,
+    Outcomes,
+    Setting,
+    mean,
+    percent,
+    points,
+)
 from migrator.reproduce.variants import PAPER_WITH_TRUTH
-from migrator.reproduce.words import DIFFERS, PAPER, mean, percent, points
 from migrator.simulate.compare import Job
 
 LENGTHS_S = (0.5, 1.0, 2.0, 5.0, 10.0)
@@ -26,11 +34,11 @@ class SlotLength:
     title: str = "Slots of 0.5 to 10 s"
 
     def jobs(self, setting: Setting) -> tuple[Job, ...]:
-        """A run per length, workload, sight and seed."""
+        """A run per length, workload, information (forecast or truth) and seed."""
         return tuple(job for each in LENGTHS_S for job in _evaluation(each).jobs(setting))
 
     def section(self, setting: Setting, outcomes: Outcomes) -> Section:
-        """Goodput by workload and length, averages of both sights, planning times."""
+        """Goodput by workload and length, averages on forecast and truth, planning times."""
         found, promised = _measured(setting, outcomes), _promised(setting, outcomes)
         paragraphs = (
             "What does it bring to change the allocation more often? The workloads on "
@@ -50,7 +58,7 @@ class SlotLength:
         return Section(self.title, self.name, paragraphs, blocks)
 
     def figures(self, setting: Setting, outcomes: Outcomes) -> Figures:
-        """Goodput and planning seconds per window, by sight and length."""
+        """Goodput and planning seconds per window, by policy and length."""
         found = _measured(setting, outcomes)
         windows = _mean_windows(setting)
         return {
@@ -73,12 +81,12 @@ def _evaluation(length_s: float) -> Evaluation:
     return Evaluation((FORECAST, PAPER_WITH_TRUTH), SHORT, slot_s=length_s)
 
 
-def _measured(setting: Setting, outcomes: Outcomes) -> dict[float, Measured]:
+def _measured(setting: Setting, outcomes: Outcomes) -> dict[float, PolicyResults]:
     return {each: _evaluation(each).measured(setting, outcomes) for each in LENGTHS_S}
 
 
 def _promised(setting: Setting, outcomes: Outcomes) -> dict[float, float]:
-    """Slot length -> goodput share that the plans on true arrivals count on, mean over runs."""
+    """Slot length -> goodput share that plans on true arrivals predict, mean over runs."""
     shares = {}
     for length in LENGTHS_S:
         runs = [
@@ -100,7 +108,7 @@ def _mean_windows(setting: Setting) -> float:
     return sum(job.windows or 0 for job in jobs) / len(jobs)
 
 
-def _averages(found: dict[float, Measured]) -> Bars:
+def _averages(found: dict[float, PolicyResults]) -> Bars:
     return Bars(
         title="Goodput against slots of 1 s, average of the workloads",
         categories=tuple(f"{length:g} s" for length in found),
@@ -120,7 +128,7 @@ def _averages(found: dict[float, Measured]) -> Bars:
     )
 
 
-def _by_workload(found: dict[float, Measured], policy: str) -> Bars:
+def _by_workload(found: dict[float, PolicyResults], policy: str) -> Bars:
     names = found[1.0].workloads
     return Bars(
         title=f"Goodput over received by workload and slot length, {SIGHTS[policy]}",
@@ -138,7 +146,7 @@ def _by_workload(found: dict[float, Measured], policy: str) -> Bars:
     )
 
 
-def _table(found: dict[float, Measured], promised: dict[float, float]) -> Table:
+def _table(found: dict[float, PolicyResults], promised: dict[float, float]) -> Table:
     rows = []
     for length, each in found.items():
         told, seen = each.mean(FORECAST), each.mean(TRUTH)
@@ -177,7 +185,7 @@ def _reported() -> tuple[str, ...]:
     )
 
 
-def _differs(found: dict[float, Measured], promised: dict[float, float]) -> tuple[str, ...]:
+def _differs(found: dict[float, PolicyResults], promised: dict[float, float]) -> tuple[str, ...]:
     told = []
     for policy, words in SIGHTS.items():
         by_length = {length: each.goodput(policy) for length, each in found.items()}
@@ -202,8 +210,8 @@ def _differs(found: dict[float, Measured], promised: dict[float, float]) -> tupl
     )
 
 
-def _changes(found: dict[float, Measured]) -> str:
-    """Whether finer slots change more often, as the paper says."""
+def _changes(found: dict[float, PolicyResults]) -> str:
+    """Whether finer slots lead to more reconfigurations, as the paper says."""
     short = min(found)
     often = {e: found[e].mean(TRUTH).reconfigurations.mean for e in (short, 1.0)}
     forecast = found[1.0].mean(FORECAST).reconfigurations.mean

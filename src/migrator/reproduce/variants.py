@@ -1,4 +1,4 @@
-"""Policies that only experiments need; nobody offers them by name."""
+"""Policies that only experiments need; they are not registered by name."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from migrator.policies.policy import Decision, Observation, Routing, Sharing, Si
 
 
 @dataclass(unsafe_hash=True)
-class Held:
-    """The same instances through every window, whatever happens."""
+class FixedLayout:
+    """The same instances in every window."""
 
     name: str
     sizes: tuple[tuple[Task, int], ...]
@@ -30,12 +30,12 @@ class Held:
     on_completion: bool = False
 
     def decide(self, observation: Observation) -> Decision:
-        """The instances where they always were."""
-        return Decision((laid_out(observation.board, self.sizes),))
+        """Return the fixed instances."""
+        return Decision((place_instances(observation.board, self.sizes),))
 
 
-def laid_out(board: Board, sizes: tuple[tuple[Task, int], ...]) -> tuple[Instance, ...]:
-    """Instances of these sizes at the first legal places; InputError where there are none."""
+def place_instances(board: Board, sizes: tuple[tuple[Task, int], ...]) -> tuple[Instance, ...]:
+    """Place instances of these sizes at the first legal positions; InputError if there are none."""
     wanted: Multiset = tuple(sorted((gpcs for _, gpcs in sizes), reverse=True))
     for chosen in placement_sets(board):
         if multiset_of(chosen) == wanted:
@@ -56,18 +56,18 @@ def fits(board: Board, sizes: tuple[int, ...]) -> bool:
     return any(Counter(multiset_of(each)) == Counter(sizes) for each in placement_sets(board))
 
 
-def serving_and_training(served: dict[str, int], trained: dict[str, int]) -> Held:
-    """One instance of so many GPCs for every model's inference and one for its retraining."""
+def serving_and_training(served: dict[str, int], trained: dict[str, int]) -> FixedLayout:
+    """One instance for every model's inference and one for its retraining; values are GPCs."""
     tasks = [(Task(model, Kind.INFERENCE), gpcs) for model, gpcs in served.items()]
     tasks += [(Task(model, Kind.RETRAINING), gpcs) for model, gpcs in trained.items()]
-    return Held("held-" + "-".join(str(gpcs) for gpcs in trained.values()), tuple(tasks))
+    return FixedLayout("held-" + "-".join(str(gpcs) for gpcs in trained.values()), tuple(tasks))
 
 
 class WithoutPass(Migrator):
-    """The paper's plan as it is: nothing is prepared early."""
+    """The paper's plan without pre-initialization."""
 
     def decide(self, observation: Observation) -> Decision:
-        """The plan of the rest of the window."""
+        """Plan the rest of the window."""
         decision = super().decide(observation)
         if decision.plan is None:
             return decision

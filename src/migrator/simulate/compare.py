@@ -1,4 +1,4 @@
-"""Many runs at once: every scenario under every policy and seed, over the machine's cores."""
+"""Runs every scenario under every policy and seed, in parallel on the machine's cores."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 
+from migrator.control.observation import Policy, Sight
+from migrator.control.observation import policy_named as policy
 from migrator.core.errors import InputError
 from migrator.core.outcome import RunOutcome, WindowOutcome
 from migrator.core.problem import Charge
@@ -17,31 +19,30 @@ from migrator.forecast.informer.forecaster import InformerForecaster, SavedInfor
 from migrator.forecast.registry import forecaster
 from migrator.forecast.selection import Auto
 from migrator.plan.solve import ready
-from migrator.policies.policy import Policy, Sight
-from migrator.policies.registry import policy
 from migrator.simulate import tenant
 from migrator.simulate.run import windows_of
 
 Source = Callable[[int | None, int | None], Scenario]
-"""Seed and number of windows (None: the scenario's own) -> the scenario. Workers get it pickled."""
+"""Maps a seed and a number of windows (None: the scenario's own) to a scenario. Must be
+picklable."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run: where its scenario comes from, and what the scenario leaves open."""
+    """One run: the source of its scenario, and values that override the scenario's."""
 
     source: Source
     policy: str | Policy | None = None
-    """By name, or one that nobody else knows; None: the scenario's own."""
+    """Name of a policy, or an unregistered policy; None: the scenario's own."""
     forecaster: str | None = None
     seed: int | None = None
     windows: int | None = None
     drawn: bool = False
     name: str | None = None
-    """What the scenario is called in the outcome; None: its own name."""
+    """Name of the scenario in the outcome; None: its own name."""
 
     def scenario(self) -> Scenario:
-        """The scenario with what the job says in its place; names are checked here."""
+        """The scenario with the job's overrides. Checks the names."""
         _require_range("--windows", self.windows, 1, MOST_WINDOWS)
         _require_range("--seed", self.seed, 0, HIGHEST_SEED)
         read = self.source(self.seed, self.windows)
@@ -55,24 +56,24 @@ class Job:
         )
 
     def chosen(self, scenario: Scenario) -> Policy:
-        """The policy that runs it."""
+        """The policy to run."""
         if self.policy is None or isinstance(self.policy, str):
             return policy(self.policy or scenario.policy)
         return self.policy
 
     def windows_of(self) -> Iterator[WindowOutcome]:
-        """Run it here, window by window."""
+        """Run the job in this process, window by window."""
         this = self.scenario()
         chosen = self.chosen(this)
         prepare(chosen)
         yield from windows_of(this, chosen, forecaster(this.forecaster), drawn=self.drawn)
 
     def run(self) -> RunOutcome:
-        """Run it here."""
+        """Run the job in this process."""
         return self.outcome(tuple(self.windows_of()))
 
     def outcome(self, windows: tuple[WindowOutcome, ...]) -> RunOutcome:
-        """What came of it, from what came of its windows."""
+        """The outcome of the run, from the outcomes of its windows."""
         this = self.scenario()
         return RunOutcome(this.name, this.policy, this.forecaster, this.seed, windows)
 
@@ -83,7 +84,8 @@ def _require_range(option: str, value: int | None, least: int, most: int) -> Non
 
 
 def _require_able(ahead: Forecaster, scenario: Scenario) -> None:
-    """Before the run: a model's slots are the scenario's, and torch is there to train one."""
+    """Check before the run that a saved model has the scenario's slots and that torch is
+    installed."""
     if isinstance(ahead, SavedInformer):
         ahead.check_slots(scenario.slot_s, scenario.slots)
     asked = ahead.others if isinstance(ahead, Auto) else (ahead,)
@@ -92,25 +94,26 @@ def _require_able(ahead: Forecaster, scenario: Scenario) -> None:
 
 
 def prepare(chosen: Policy) -> None:
-    """Load or compile the planner a policy plans with, so that no plan is timed with it."""
+    """Load or compile the planner of a policy, so that this does not count as planning time."""
     if chosen.sight is not Sight.NOTHING:
         for charge in Charge:
             ready(charge)
 
 
 def cores() -> int:
-    """The cores this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run_all(jobs: Sequence[Job], processes: int | None = None) -> Iterator[tuple[int, RunOutcome]]:
-    """Every job's place and outcome, as they end; closing the iterator stops what still runs."""
+    """Yield the index and outcome of every job as it ends. Closing the iterator stops running
+    jobs."""
     at_once = min(processes or cores(), len(jobs))
     if at_once <= 1:
         yield from ((place, job.run()) for place, job in enumerate(jobs))
         return
     tenant.ready()
-    # Ctrl-C reaches the workers too; they leave it to us, who end them.
+    # Ctrl-C reaches the worker processes too; they ignore it and the parent ends them.
     quiet = (signal.SIGINT, signal.SIG_IGN)
     with get_context("spawn").Pool(at_once, signal.signal, quiet) as pool:
         yield from pool.imap_unordered(_run_one, enumerate(jobs))

@@ -1,10 +1,10 @@
-"""How much slower a batch is for what runs beside it.
+"""Slowdown of a batch by the other processes on the GPU.
 
-MIG gives every instance its own memory: nothing. Under MPS the neighbours take bandwidth in
-proportion to the SMs they keep busy; the slowdown beside a training on `INTERFERING_PART` of
-the SMs is measured per model. Unpartitioned, the GPU goes round among those that are busy.
-A training is always busy, serving as much of the time as it has requests for; what a process
-suffers is everybody's pressure but its own, its siblings' too.
+With MIG there is none, because every instance has its own memory. With MPS the neighbours take
+bandwidth in proportion to the SMs they keep busy. The slowdown beside a training on
+`INTERFERING_PART` of the SMs is measured per model. Unpartitioned, the busy processes take turns on
+the GPU. A training is always busy; a serving process is busy while it has requests. A process is
+slowed down by the load of all processes except itself, including those of its own tenant.
 """
 
 from __future__ import annotations
@@ -14,35 +14,40 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from migrator.control.observation import Sharing
 from migrator.core.instance import Kind
-from migrator.core.profile import INTERFERING_PART
+from migrator.core.profiles import INTERFERING_PART
 from migrator.core.service import Service
-from migrator.policies.policy import Sharing
-from migrator.simulate.lives import Life
+from migrator.simulate.gpu import Worker
 
 TRAINING_INTERFERENCE = 0.145
-"""Measured: a training is slower by this part beside serving on `INTERFERING_PART` of the SMs."""
+"""Measured slowdown of a training beside serving on `INTERFERING_PART` of the SMs, as a
+fraction."""
 TURNS_OF_SERVING = 0.65
-"""Measured without MPS: so many turns of a training go to a neighbour that always serves."""
+"""Turns per turn of a training that a neighbour takes if it always serves; measured without MPS."""
 
 
 def training_speed(
-    sharing: Sharing, board_sms: int, life: Life, alive: Sequence[Life], active: Mapping[str, float]
+    sharing: Sharing,
+    board_sms: int,
+    worker: Worker,
+    alive: Sequence[Worker],
+    active: Mapping[str, float],
 ) -> float:
-    """The part of its own speed at which a training runs; `active`: how busy each tenant serves."""
+    """The share of its full speed at which a training runs. `active`: busy share of each tenant."""
     if sharing is Sharing.MIG:
-        return life.duty
+        return worker.duty
     if sharing is Sharing.UNPARTITIONED:
-        others = sum(each.task.kind is Kind.RETRAINING for each in alive if each is not life)
+        others = sum(each.task.kind is Kind.RETRAINING for each in alive if each is not worker)
         return 1 / (1 + others + TURNS_OF_SERVING * sum(active.values()))
     beside = sum(_pressure(sharing, board_sms, alive, active).values())
-    beside -= life.sms / board_sms * life.duty
-    return life.duty / (1 + TRAINING_INTERFERENCE * max(0.0, beside) / INTERFERING_PART)
+    beside -= worker.sms / board_sms * worker.duty
+    return worker.duty / (1 + TRAINING_INTERFERENCE * max(0.0, beside) / INTERFERING_PART)
 
 
-def activity(service: Service, lives: Sequence[Life], rate_rps: float) -> float:
-    """The part of the time a tenant's serving processes are busy."""
-    mine = [each for each in lives if _serves(each, service.tenant)]
+def activity(service: Service, workers: Sequence[Worker], rate_rps: float) -> float:
+    """The share of the time for which a tenant's serving processes are busy."""
+    mine = [each for each in workers if _serves(each, service.tenant)]
     able = sum(service.capability_rps(each.sms) * each.duty for each in mine)
     return min(1.0, rate_rps / able) if able else 0.0
 
@@ -51,14 +56,14 @@ def slowdowns(
     sharing: Sharing,
     board_sms: int,
     services: Sequence[Service],
-    lives: Sequence[Sequence[Life]],
+    workers: Sequence[Sequence[Worker]],
     received_rps: Mapping[str, NDArray[np.float64]],
 ) -> dict[str, NDArray[np.float64]]:
-    """Tenant -> the factor per slot by which its batches take longer; `lives` are per slot."""
-    found = {each.tenant: np.ones(len(lives)) for each in services}
+    """Per tenant, the factor per slot by which its batches take longer. `workers` are per slot."""
+    found = {each.tenant: np.ones(len(workers)) for each in services}
     if sharing is Sharing.MIG:
         return found
-    for slot, alive in enumerate(lives):
+    for slot, alive in enumerate(workers):
         pressure = _pressure(
             sharing,
             board_sms,
@@ -83,14 +88,14 @@ def _sensitivity(sharing: Sharing, service: Service) -> float:
 
 
 def _pressure(
-    sharing: Sharing, board_sms: int, alive: Sequence[Life], active: Mapping[str, float]
+    sharing: Sharing, board_sms: int, alive: Sequence[Worker], active: Mapping[str, float]
 ) -> dict[tuple[str, Kind], float]:
-    """What each task puts on the others: the part of the GPU it keeps busy."""
+    """The load of each task on the others: the share of the GPU it keeps busy."""
     pressure = {(tenant, kind): 0.0 for tenant in active for kind in Kind}
-    for life in alive:
-        busy = 1.0 if life.task.kind is Kind.RETRAINING else active[life.task.tenant]
-        part = life.sms / board_sms * life.duty
-        task = (life.task.tenant, life.task.kind)
+    for worker in alive:
+        busy = 1.0 if worker.task.kind is Kind.RETRAINING else active[worker.task.tenant]
+        part = worker.sms / board_sms * worker.duty
+        task = (worker.task.tenant, worker.task.kind)
         if sharing is Sharing.UNPARTITIONED:
             pressure[task] = busy
         else:
@@ -98,5 +103,5 @@ def _pressure(
     return pressure
 
 
-def _serves(life: Life, tenant: str) -> bool:
-    return life.task.tenant == tenant and life.task.kind is Kind.INFERENCE
+def _serves(worker: Worker, tenant: str) -> bool:
+    return worker.task.tenant == tenant and worker.task.kind is Kind.INFERENCE

@@ -1,40 +1,66 @@
-"""A run: a policy decides window by window, and every request is served as it decided.
+"""Runs a scenario in virtual time.
 
-First the window's control plane, slot by slot: the policy is asked when it wants to be, worker
-processes start and end, retrainings go on. Then its data plane: each tenant's requests, one by
-one, against the processes that were there.
+For every window, first the control plane runs event by event: the controller of the daemon
+(`control/`) with a simulated GPU, workers and trainers. Then the data plane serves each tenant's
+requests one by one on the workers that existed.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter
 
-from migrator.core.instance import Kind, Task
+import numpy as np
+from numpy.typing import NDArray
+
+from migrator.control.controller import Controller
+from migrator.control.events import Event, Instruction, Ready, Train, TrainingEnded, Warm
+from migrator.control.forecasting_policy import ForecastingPolicy
+from migrator.control.observation import (
+    Decision,
+    Observation,
+    Policy,
+    Routing,
+    Sharing,
+    Sight,
+)
+from migrator.control.planning_loop import rest_of
+from migrator.control.tenant_state import Retraining, TenantState, TrainingRoom
+from migrator.control.units import State
+from migrator.control.window_clock import WindowClock
+from migrator.core.instance import Task
 from migrator.core.outcome import RunOutcome, TenantOutcome, WindowOutcome
 from migrator.core.problem import Problem
 from migrator.core.scenario import Scenario
 from migrator.core.share import Holding
 from migrator.forecast.forecaster import Forecaster
 from migrator.plan.check import goodput_of
-from migrator.policies.forecasts import forecasts_of
-from migrator.policies.policy import (
-    Decision,
-    Observation,
-    Policy,
-    RetrainingState,
-    Routing,
-    Sharing,
-    Sight,
-    TenantView,
-)
+from migrator.simulate.durations import Durations, ProfileDurations
+from migrator.simulate.gpu import SimulatedGpu, Worker
 from migrator.simulate.interference import activity, slowdowns, training_speed
-from migrator.simulate.lives import Costs, Life, Lives, MigLives, MpsLives
+from migrator.simulate.learning import Model
 from migrator.simulate.tenant import RunningTenant
+from migrator.workload.live import LiveTenant
 
 Floats = tuple[float, ...]
+_HELD = (State.WARMING, State.READY, State.TRAINING)
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    """Measurements of a live run that replace the assumptions of a scenario."""
+
+    durations: Durations
+    models: Mapping[str, Model]
+    tenants: Mapping[str, LiveTenant]
+    """How each tenant is retrained."""
+    overheads_s: Mapping[str, float]
+    """Overheads known when the first window began."""
+    seen: Mapping[str, NDArray[np.float64]]
+    """Requests per slot of each tenant, as counted by the controller."""
+    sharing: Sharing | None = None
+    """How the processes actually shared the GPU; None: as the policy says."""
 
 
 def run(
@@ -43,13 +69,20 @@ def run(
     forecaster: Forecaster,
     *,
     drawn: bool = False,
-    begin: tuple[Holding, ...] = (),
+    even_start: bool = False,
+    measured: MeasuredRun | None = None,
 ) -> RunOutcome:
-    """The policy's whole run. `drawn`: correctness is drawn per request, else expected.
+    """Run the policy over all windows.
 
-    `begin`: what serves before the first decision; nothing: what that asks for is there at once.
+    `drawn`: draw the correctness of each request instead of using its expected value. `even_start`:
+    split the board evenly before the first decision; otherwise the first decision's layout exists
+    at once.
     """
-    windows = tuple(windows_of(scenario, policy, forecaster, drawn=drawn, begin=begin))
+    windows = tuple(
+        windows_of(
+            scenario, policy, forecaster, drawn=drawn, even_start=even_start, measured=measured
+        )
+    )
     return RunOutcome(scenario.name, policy.name, forecaster.name, scenario.seed, windows)
 
 
@@ -59,17 +92,17 @@ def windows_of(
     forecaster: Forecaster,
     *,
     drawn: bool = False,
-    begin: tuple[Holding, ...] = (),
+    even_start: bool = False,
+    measured: MeasuredRun | None = None,
 ) -> Iterator[WindowOutcome]:
-    """The same window by window, for those who want to see it go."""
-    simulation = _Simulation(scenario, policy, forecaster, drawn)
-    simulation.begin(begin)
+    """Run the policy and yield the outcome of each window."""
+    simulation = _Simulation(scenario, policy, forecaster, drawn, measured)
     for window in range(scenario.windows):
-        yield simulation.window(window)
+        yield simulation.window(window, even_start=even_start)
 
 
 def overheads_s(scenario: Scenario, policy: Policy) -> dict[str, float]:
-    """Tenant -> what passes until something new to it serves, as the policy shares the GPU."""
+    """Per tenant, seconds until a new instance serves under the policy's way of sharing the GPU."""
     mig = policy.sharing is Sharing.MIG
     return {
         each.name: each.service.profile.overhead.total_s(mig=mig, prepared=scenario.prepared)
@@ -79,63 +112,147 @@ def overheads_s(scenario: Scenario, policy: Policy) -> dict[str, float]:
 
 @dataclass
 class _Course:
-    """What happened in a window so far."""
+    """The events of a window so far."""
 
-    holdings: list[tuple[Holding, ...]]
-    alive: list[list[Life]]
-    """Per slot, the processes that were warm in it."""
     new: dict[str, int]
+    planned: list[tuple[Holding, ...]]
+    """By slot: the decisions that were followed."""
     plan_s: float = 0.0
     first: Decision | None = None
-    last: Decision | None = None
     expected: dict[str, Floats] | None = None
     forecast_by: dict[str, str] | None = None
 
 
-class _Simulation:
+class _SimulatedTenantState(TenantState):
+    """A tenant whose request history is its trace."""
+
+    trace: Callable[[], NDArray[np.float64]]
+
+    def seen(self) -> NDArray[np.float64]:
+        """Requests per slot so far, including the trace before the run."""
+        return self.trace()
+
+
+class _SimulatedDecider:
+    """A policy that answers after its planning time."""
+
+    rehearsing = False
+    unused: Mapping[str, int] = {}
+
     def __init__(
-        self, scenario: Scenario, policy: Policy, forecaster: Forecaster, drawn: bool
+        self,
+        decide: Callable[[Observation], Decision],
+        now_s: Callable[[], float],
+        plan_s: Callable[[int], float],
+        wake: Callable[[float], None],
+    ) -> None:
+        self._decide, self._now_s, self._plan_s, self._wake = decide, now_s, plan_s, wake
+        self._asked: tuple[int, int, float, Decision] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether the planning time has not passed yet."""
+        return self._asked is not None and self._now_s() + 1e-9 < self._asked[2]
+
+    def ask(self, window: int, observation: Observation) -> bool:
+        """Decide at once, and hold the decision until the planning time has passed."""
+        if self.busy:
+            return False
+        ready_s = self._now_s() + self._plan_s(window)
+        self._asked = (window, observation.slot, ready_s, self._decide(observation))
+        self._wake(ready_s)
+        return True
+
+    def answer(self, window: int, slot: int) -> Decision | None:
+        """The remaining slots of the decision; None if its window is over."""
+        if self._asked is None or self.busy:
+            return None
+        (asked_in, asked_at, _, decision), self._asked = self._asked, None
+        return rest_of(decision, slot - asked_at) if asked_in == window else None
+
+    def close(self) -> None:
+        """Do nothing: there are no resources to release."""
+
+
+class _Simulation:
+    """One run: the controller, the simulated GPU, and the tenants with their requests."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        policy: Policy,
+        forecaster: Forecaster,
+        drawn: bool,
+        measured: MeasuredRun | None,
     ) -> None:
         self.scenario, self.policy, self.drawn = scenario, policy, drawn
-        self.forecasts = forecasts_of(forecaster)
+        models: Mapping[str, Model] = measured.models if measured else {}
         self.tenants = [
-            RunningTenant(each, scenario.slot_s, scenario.seed, number)
+            RunningTenant(each, scenario.slot_s, scenario.seed, number, models.get(each.name))
             for number, each in enumerate(scenario.tenants)
         ]
-        self.overhead_s = overheads_s(scenario, policy)
-        costs = Costs(self.overhead_s, {each.name: each.service for each in self.tenants})
-        self.lives: Lives = (
-            MigLives(scenario.board, costs)
-            if policy.sharing is Sharing.MIG
-            else MpsLives(scenario.board, costs)
+        self.by_name = {each.name: each for each in self.tenants}
+        self.forecasting = ForecastingPolicy(policy, forecaster, self._truth_ahead)
+        self.overheads_s = overheads_s(scenario, policy) | dict(
+            measured.overheads_s if measured else {}
         )
-        self.held: tuple[Holding, ...] = ()
+        self.states = {each.name: self._state(each, measured) for each in self.tenants}
+        self.gpu = SimulatedGpu(
+            scenario.board,
+            {each.name: each.service for each in self.tenants},
+            measured.durations if measured else self._profile_durations(),
+            (measured.sharing if measured else None) or policy.sharing,
+            self._start_retraining,
+            self._training_speed,
+        )
+        self.clock = WindowClock(scenario.window_s, scenario.slot_s, now_s=lambda: self.gpu.now_s)
+        self.course = _Course({}, [])
+        self.controller = Controller(
+            self.forecasting,
+            scenario.board,
+            self.clock,
+            self.states,
+            self.overheads_s,
+            lambda _failed: _SimulatedDecider(
+                self._decide, self.clock.now_s, self._plan_s, self.gpu.wake
+            ),
+            self,
+            self._plan_retraining,
+        )
 
-    def begin(self, held: tuple[Holding, ...]) -> None:
-        """What is there and warm before the first decision."""
-        if held:
-            self.lives.retarget(0.0, held)
-            self.held = held
+    # The controller's observer.
 
-    def window(self, window: int) -> WindowOutcome:
-        """One window: decide and act slot by slot, then serve its requests."""
+    def plan_requested(self, reason: str) -> None:
+        """Ignored."""
+
+    def plan_followed(self, decision: Decision, _seconds: float) -> None:
+        """Note what the decision holds in the rest of the window."""
+        planned, slot = self.course.planned, self.clock.slot
+        left = self.scenario.slots - slot
+        planned[slot:] = [decision.slots[min(k, len(decision.slots) - 1)] for k in range(left)]
+
+    def plan_refused(self, error: Exception) -> None:
+        """Raise the error: a policy whose decision no GPU can follow has a bug."""
+        raise error
+
+    def plan_failed(self, why: str) -> None:
+        """Ignored."""
+
+    # The run.
+
+    def window(self, window: int, *, even_start: bool) -> WindowOutcome:
+        """Run one window: its control plane event by event, then its requests."""
         begin_s, end_s = window * self.scenario.window_s, (window + 1) * self.scenario.window_s
-        for each in self.tenants:
-            each.learner.begin(begin_s, self._trains(each) is not None)
-        before = {each.name: each.learner.accuracy for each in self.tenants}
-        course = self._control(begin_s)
+        self._begin(window, begin_s, even_start=even_start)
+        before = {each.name: each.model.accuracy for each in self.tenants}
+        for slot in range(self.scenario.slots):
+            self._slot(begin_s + slot * self.scenario.slot_s, slot)
         received = {each.name: each.received(begin_s, end_s) for each in self.tenants}
-        slower = slowdowns(
-            self.policy.sharing,
-            self.scenario.board.sms,
-            [each.service for each in self.tenants],
-            course.alive,
-            {name: counts / self.scenario.slot_s for name, counts in received.items()},
-        )
-        outcomes = []
+        slower = self._slowdowns(begin_s, received)
+        course, outcomes = self.course, []
         for each in self.tenants:
             tally = each.serve(
-                self.lives.everyone,
+                self.gpu.workers,
                 begin_s,
                 end_s,
                 slower[each.name],
@@ -143,7 +260,7 @@ class _Simulation:
                 drawn=self.drawn,
             )
             assert abs(tally.balance) < 1e-6 * max(1, tally.received), tally
-            switches = each.learner.switches
+            switches = each.model.switches
             outcomes.append(
                 TenantOutcome(
                     each.name,
@@ -151,157 +268,183 @@ class _Simulation:
                     course.new[each.name],
                     before[each.name],
                     switches[-1][0] - begin_s if len(switches) > 1 else None,
-                    each.learner.accuracy,
+                    each.model.accuracy,
                     tuple(int(count) for count in received[each.name]),
                     (course.expected or {}).get(each.name),
                     (course.forecast_by or {}).get(each.name),
                 )
             )
-        self.lives.forget(end_s)
+        self.gpu.forget(end_s)
         return WindowOutcome(
             window,
             tuple(outcomes),
-            tuple(course.holdings),
+            tuple(course.planned),
             course.plan_s,
             course.first.plan.goodput if course.first and course.first.plan else None,
             self._fluid(course.first, begin_s),
         )
 
-    def _control(self, begin_s: float) -> _Course:
-        course = _Course([], [], {each.name: 0 for each in self.tenants})
-        slot_s = self.scenario.slot_s
-        decided: tuple[tuple[Holding, ...], ...] = ()
-        decided_at, waiting = 0, True
-        for slot in range(self.scenario.slots):
-            now_s = begin_s + slot * slot_s
-            if waiting or self._is_time(slot):
-                decided, decided_at = self._decide(course, begin_s, slot).slots, slot
-            wanted = decided[min(slot - decided_at, len(decided) - 1)]
-            for life in self.lives.retarget(now_s, wanted):
-                course.new[life.task.tenant] += 1
-            self.held = wanted
-            completed = self._train(now_s, now_s + slot_s)
-            waiting = completed and self.policy.on_completion
-            course.holdings.append(wanted)
-            course.alive.append(
-                [e for e in self.lives.everyone if e.ready_s <= now_s and e.until_s > now_s]
-            )
-        return course
+    def _begin(self, window: int, begin_s: float, *, even_start: bool) -> None:
+        """Begin a window with new data, new retrainings and a new plan."""
+        self.gpu.report_progress()
+        self.gpu.now_s = self.clock.began_s = begin_s
+        self.clock.number = self.gpu.window = window
+        self.course = self._new_course()
+        if window > 0:
+            for state in self.states.values():
+                state.end_window()
+        for each in self.tenants:
+            each.model.begin(begin_s, window)
+            self._plan(self.states[each.name])
+        if window == 0:
+            self.gpu.instant = True
+            if even_start:
+                self._do(self.controller.split_evenly())
+            else:
+                self._plan_now(self.controller.begin_window())
+            self._run_until(begin_s)
+            self.gpu.instant = False
+        if window > 0 or even_start:
+            self._plan_now(self.controller.begin_window())
 
-    def _is_time(self, slot: int) -> bool:
-        if self.policy.every_s is None:
-            return False
-        return slot % max(1, round(self.policy.every_s / self.scenario.slot_s)) == 0
+    def _slot(self, now_s: float, slot: int) -> None:
+        """Run one slot."""
+        self.gpu.now_s = now_s
+        if slot > 0:
+            self.gpu.report_progress()
+            self._plan_now(self.controller.plan())
+        self._plan_now(self.controller.tick())
+        end_s = now_s + self.scenario.slot_s
+        self.gpu.train_until(end_s)
+        self._run_until(end_s - 1e-6)
 
-    def _decide(self, course: _Course, begin_s: float, slot: int) -> Decision:
-        observation = self._observe(begin_s, slot, course.last)
+    def _run_until(self, until_s: float) -> None:
+        """Process all events up to a time, in order."""
+        while (events := self.gpu.next_events(until_s)) is not None:
+            for event in events:
+                self._note(event)
+            self._do(self.controller.on(*events))
+            self._plan_now(self.controller.plan())
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, TrainingEnded):
+            self._end_retraining(event.tenant)
+        if isinstance(event, Ready) and not self.gpu.instant:
+            worker = self.gpu.worker(event.instance)
+            took_s = worker.ready_s - worker.since_s
+            self.controller.measured(worker.task.tenant, event.instance, took_s)
+
+    def _plan_now(self, instructions: list[Instruction]) -> None:
+        """Carry out instructions, and follow an answer that takes no planning time at once."""
+        self._do(instructions)
+        self._do(self.controller.plan())
+        wait_s = self.controller.planning.due_s()
+        if wait_s is not None and wait_s > 0:
+            self.gpu.wake(self.gpu.now_s + wait_s)
+
+    def _do(self, instructions: list[Instruction]) -> None:
+        for each in instructions:
+            if isinstance(each, Warm | Train):
+                self.course.new[each.tenant] += 1
+        self.gpu.do(instructions, self._owner)
+
+    def _owner(self, instance: Holding) -> Task | None:
+        return self.controller.executor.task_for(self.gpu.now_s, instance)
+
+    # Deciding.
+
+    def _decide(self, observation: Observation) -> Decision:
         before = perf_counter()
-        decision = self.policy.decide(observation)
+        seen = self.forecasting.with_forecast(observation)
+        decision = self.forecasting.decide_on(seen)
+        course = self.course
         course.plan_s += perf_counter() - before
-        course.last = decision
         if course.first is None:
             course.first = decision
             course.expected = {
                 each.name: tuple(each.ahead.mean(axis=0).tolist())
-                for each in observation.tenants
+                for each in seen.tenants
                 if each.ahead is not None
             }
             if self.policy.sight in (Sight.FORECAST, Sight.START):
-                names = [each.name for each in observation.tenants]
-                words = self.forecasts.words(observation)
+                names = [each.name for each in seen.tenants]
+                words = self.forecasting.forecasts.words(seen)
                 course.forecast_by = dict(zip(names, words, strict=True))
         return decision
 
-    def _observe(self, begin_s: float, slot: int, decided: Decision | None) -> Observation:
-        now_s = begin_s + slot * self.scenario.slot_s
-        end_s = begin_s + self.scenario.window_s
-        seen = Observation(
-            self.scenario.board,
-            self.scenario.slot_s,
-            self.scenario.slots,
-            slot,
-            tuple(self._view(each, now_s) for each in self.tenants),
-            self.held,
-            decided,
-            tuple(self._cold_s(each, now_s) for each in self.held),
-        )
-        sight = self.policy.sight
-        if sight is Sight.NOTHING or (sight is Sight.START and slot > 0):
-            return seen
-        if sight is Sight.TRUTH:
-            ahead = tuple(each.received(now_s, end_s)[None, :] for each in self.tenants)
-        else:
-            ahead = self.forecasts.ahead(seen)
-        views = zip(seen.tenants, ahead, strict=True)
-        return replace(seen, tenants=tuple(replace(each, ahead=what) for each, what in views))
+    def _plan_s(self, window: int) -> float:
+        return 0.0 if self.gpu.instant else self.gpu.plan_s(window)
 
-    def _cold_s(self, holding: Holding, now_s: float) -> float:
-        """How long until a process on it serves."""
-        alive = (e for e in self.lives.everyone if e.holding == holding and e.until_s > now_s)
-        return max((each.ready_s - now_s for each in alive), default=0.0)
-
-    def _view(self, tenant: RunningTenant, now_s: float) -> TenantView:
-        job, training = tenant.learner.job, self._trains(tenant)
-        sees_all = self.policy.sight is Sight.TRUTH
-        retraining = None
-        if job is not None:
-            retraining = RetrainingState(
-                tenant.learner.accuracy,
-                job.accuracy_post if sees_all else job.accuracy_expected,
-                job.seconds,
-                job.done,
-                training.holding if training else None,
-            )
-        return TenantView(
-            tenant.service,
-            tenant.history(now_s),
-            None,
-            retraining,
-            self.overhead_s[tenant.name],
-            tenant.learner.accuracy,
+    def _truth_ahead(self, now: Observation) -> tuple[NDArray[np.float64], ...]:
+        begin_s = self.clock.slot_began_s
+        end_s = self.clock.began_s + self.scenario.window_s
+        return tuple(
+            self.by_name[each.name].received(begin_s, end_s)[None, :] for each in now.tenants
         )
 
-    def _trains(self, tenant: RunningTenant) -> Life | None:
-        """The process its retraining runs on; one that trained for it before does not count."""
-        if tenant.learner.job is None or not tenant.learner.job.started:
-            return None
-        task = Task(tenant.name, Kind.RETRAINING)
-        for life in self.lives.everyone:
-            if life.task == task and life.until_s == math.inf:
-                return life
-        return None
+    # Retraining.
 
-    def _train(self, from_s: float, to_s: float) -> bool:
-        """Every retraining goes on for a slot; whether one of them ended."""
-        alive = [e for e in self.lives.everyone if e.since_s < to_s and e.until_s > from_s]
-        active = self._active(alive, from_s)
-        before = [len(each.learner.switches) for each in self.tenants]
-        for tenant in self.tenants:
-            task = Task(tenant.name, Kind.RETRAINING)
-            for life in [each for each in alive if each.task == task]:
-                if tenant.learner.job is not None:
-                    tenant.learner.job.started = True
-                begin, end = max(from_s, life.ready_s), min(to_s, life.until_s)
-                speed = training_speed(
-                    self.policy.sharing, self.scenario.board.sms, life, alive, active
-                )
-                tenant.learner.train(begin, end, life.sms, speed)
-        return before != [len(each.learner.switches) for each in self.tenants]
+    def _plan(self, state: TenantState) -> None:
+        """Set the retraining of a tenant in this window."""
+        room = TrainingRoom.of(
+            self.scenario.board, list(self.states.values()), self.scenario.window_s
+        )
+        self.by_name[state.name].model.plan(
+            state, self.clock.number, room, known=self.policy.sight is Sight.TRUTH
+        )
 
-    def _active(self, alive: list[Life], now_s: float) -> dict[str, float]:
-        """How busy every tenant's serving processes are in the slot that begins; none under MIG."""
-        if self.policy.sharing is Sharing.MIG:
-            return {}
+    def _plan_retraining(self, state: TenantState) -> None:
+        self._plan(state)
+
+    def _start_retraining(self, tenant: str, on: Holding) -> Retraining | None:
+        return self.states[tenant].start_retraining(on)
+
+    def _end_retraining(self, tenant: str) -> None:
+        """Serve the retrained model, and learn from how long the retraining took."""
+        training = self.gpu.end_training(tenant)
+        if training is None:
+            return
+        state, job, worker = self.states[tenant], training.job, training.worker
+        seconds = self.gpu.now_s - worker.ready_s
+        swap_s = self.gpu.swap_s(job.window, tenant)
+        self.by_name[tenant].model.finish(state, job, self.gpu.now_s, swap_s)
+        state.end_retraining(job, job.seconds.at(worker.sms), seconds)
+
+    def _training_speed(self, worker: Worker) -> float:
+        now_s = self.gpu.now_s
+        alive = [e for e in self.gpu.workers if e.since_s <= now_s < e.until_s]
+        active: dict[str, float] = {}
+        if self.gpu.sharing is not Sharing.MIG:
+            at_s = self.clock.slot_began_s
+            slot_s = self.scenario.slot_s
+            for each in self.tenants:
+                rate_rps = float(each.received(at_s, at_s + slot_s)[0]) / slot_s
+                active[each.name] = activity(each.service, alive, rate_rps)
+        return training_speed(self.gpu.sharing, self.scenario.board.sms, worker, alive, active)
+
+    # Figures of a window.
+
+    def _slowdowns(
+        self, begin_s: float, received: Mapping[str, NDArray[np.float64]]
+    ) -> dict[str, NDArray[np.float64]]:
         slot_s = self.scenario.slot_s
-        return {
-            each.name: activity(
-                each.service, alive, float(each.received(now_s, now_s + slot_s)[0]) / slot_s
-            )
-            for each in self.tenants
-        }
+        starts_s = [begin_s + slot * slot_s for slot in range(self.scenario.slots)]
+        alive = [
+            [e for e in self.gpu.workers if e.ready_s <= now_s and e.until_s > now_s]
+            if self.gpu.sharing is not Sharing.MIG
+            else []
+            for now_s in starts_s
+        ]
+        return slowdowns(
+            self.gpu.sharing,
+            self.scenario.board.sms,
+            [each.service for each in self.tenants],
+            alive,
+            {name: counts / slot_s for name, counts in received.items()},
+        )
 
     def _fluid(self, decision: Decision | None, begin_s: float) -> float | None:
-        """The plan's goodput in the planner's model, had it known what came."""
+        """The plan's goodput in the planner's model with the requests that actually arrived."""
         if decision is None or decision.plan is None or decision.problem is None:
             return None
         return goodput_of(self._truth(decision.problem, begin_s), decision.plan)
@@ -316,3 +459,31 @@ class _Simulation:
                 for each in problem.tenants
             ),
         )
+
+    # Construction.
+
+    def _new_course(self) -> _Course:
+        held = tuple(e.instance for e in self.controller.executor.units if e.state in _HELD)
+        return _Course({each.name: 0 for each in self.tenants}, [held] * self.scenario.slots)
+
+    def _profile_durations(self) -> ProfileDurations:
+        return ProfileDurations(
+            {each.name: each.service.profile.overhead for each in self.tenants},
+            self.policy.sharing is Sharing.MIG,
+            self.scenario.prepared,
+        )
+
+    def _state(self, tenant: RunningTenant, measured: MeasuredRun | None) -> TenantState:
+        live = (measured.tenants if measured else {}).get(tenant.name) or LiveTenant(
+            tenant.service, None, None, None, None, 0, 1, 0, 0.0
+        )
+        state = _SimulatedTenantState(live, np.empty(0), overhead_s=self.overheads_s[tenant.name])
+        state.trace = lambda: self._past(tenant, measured)
+        return state
+
+    def _past(self, tenant: RunningTenant, measured: MeasuredRun | None) -> NDArray[np.float64]:
+        """Requests per slot so far: those of the trace, or those counted live."""
+        slot = self.clock.number * self.clock.slots + self.clock.slot
+        if measured is None:
+            return tenant.history(slot * self.scenario.slot_s)
+        return np.concatenate([tenant.history(0.0), measured.seen[tenant.name][:slot]])

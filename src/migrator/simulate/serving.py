@@ -1,10 +1,10 @@
-"""One tenant's requests against its instances, request by request: the simulator's inner loop.
+"""Serves one tenant's requests on its instances, request by request: the simulator's inner loop.
 
-Requests wait in one line. The router sends the first one where it is answered soonest (or, for
-ELSA, to the slowest instance that is still in time), drops it where no instance can meet its
-deadline any more, and fills the batch with those that wait behind it as long as the first one
-stays in time. The router goes by the times it saw in the slot before: where the neighbours
-begin to press, batches take longer than it thinks, which is how a request becomes late.
+As in the live router, requests wait in one queue. The router sends the first request to the
+instance that answers it soonest (with ELSA, to the slowest of the instances that are free first).
+It drops the request if no instance can meet its deadline. It fills the batch with the requests
+behind it as long as the first one stays in time. The router expects the durations of the previous
+slot. When neighbours start to run, batches take longer than expected, which makes requests late.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
 
 IN_TIME, GOODPUT, LATE, DROPPED, RECONFIGURING, WAITED_S, KINDS = range(7)
-"""What is counted, and in which place. GOODPUT: those in time that are right, or expected to be;
-WAITED_S: seconds between arrival and start, summed."""
+"""Columns of the counts. GOODPUT: requests in time with a correct answer, or their expected number.
+WAITED_S: sum of the seconds between arrival and start."""
 
 
 class Workers(NamedTuple):
     """The worker processes of a tenant in a window, one entry each, slowest first."""
 
     latency_s: Floats
-    """Worker x batch size: seconds of a batch, nobody beside it. Column 0 is unused."""
+    """Seconds of a batch without neighbours, by worker and batch size. Column 0 is unused."""
     ready_s: Floats
     until_s: Floats
-    """It begins no batch from here on; what it holds it finishes."""
+    """From this time on it starts no batch; it finishes the batch it has."""
     free_s: Floats
-    """When it is done with what it holds; updated."""
+    """When it finishes its current batch; updated."""
 
 
 class Conditions(NamedTuple):
-    """What holds for the tenant over the window."""
+    """The tenant's parameters for one window."""
 
     begin_s: float
     end_s: float
@@ -46,12 +46,12 @@ class Conditions(NamedTuple):
     thrifty: bool
     slot_s: float
     slowdown: Floats
-    """Per slot: by what factor batches that begin in it take longer."""
+    """Per slot, the factor by which batches that start in it take longer."""
     switch_s: Floats
-    """When the accuracy becomes the one of the same place; the first is the window's begin."""
+    """When each accuracy takes effect; the first entry is the start of the window."""
     accuracy: Floats
     cold_from_s: Floats
-    """Spans in which some instance of the tenant is not yet warm, in order and apart."""
+    """Disjoint sorted spans in which an instance of the tenant is not warm yet."""
     cold_to_s: Floats
 
 
@@ -59,9 +59,9 @@ class Conditions(NamedTuple):
 def serve(
     arrival_s: Floats, draw: Floats, drawn: bool, workers: Workers, now: Conditions
 ) -> tuple[Floats, int]:
-    """Serve the window. Returns what was counted, and the place of the first that still waits."""
+    """Serve the window. Returns the counts and the index of the first request that still waits."""
     counted = np.zeros(KINDS)
-    latency_s, ready_s, until_s, free_s = workers  # taken out of the tuple once, not per request
+    latency_s, ready_s, until_s, free_s = workers  # unpacked once, not per request
     switch_s, cold_from_s, cold_to_s = now.switch_s, now.cold_from_s, now.cold_to_s
     active = np.empty(len(ready_s), dtype=np.int64)
     full = _full_batches(latency_s, now.slo_s)
@@ -75,16 +75,17 @@ def serve(
             pace = now.slowdown[min(len(now.slowdown), max(1, slot)) - 1]
             room = _room(latency_s, full, active, known, now.slo_s)
         chosen, start, soonest = -1, 0.0, deadline
-        for place in range(known):  # the router; in place, as a call would halve the speed
+        for place in range(known):  # the router, inlined, because a call would halve the speed
             each = active[place]
-            if now.thrifty and chosen >= 0 and latency_s[each, 1] < latency_s[chosen, 1]:
-                break  # the slower ones are in time: among equals the soonest is taken
             begin = max(came, now.begin_s, free_s[each], ready_s[each])
             finish = begin + pace * latency_s[each, 1]
-            if finish <= soonest and begin < until_s[each] and (finish < soonest or chosen < 0):
+            if finish > deadline or begin >= until_s[each]:
+                continue
+            # thrifty: the slowest of those that are free first; the slowest come first
+            if chosen < 0 or (begin < start if now.thrifty else finish < soonest):
                 chosen, start, soonest = each, begin, finish
         if (chosen < 0 and deadline > now.end_s) or (chosen >= 0 and start >= now.end_s):
-            break  # it is the next window's to answer
+            break  # the next window answers it
         cold = _reached(cold_to_s, cold, came)
         reconfiguring = cold < len(cold_from_s) and cold_from_s[cold] <= came
         if chosen < 0:
@@ -125,7 +126,7 @@ def _settle(
     accuracy: float,
     reconfiguring: bool,
 ) -> None:
-    """Count a batch; `batch`: arrivals and draws, `span_s`: when it began and ended."""
+    """Count the requests of a batch. `batch`: arrivals and draws; `span_s`: start and end."""
     (arrival_s, draw), (start, finish) = batch, span_s
     for each in range(len(arrival_s)):
         counted[WAITED_S] += start - arrival_s[each]
@@ -142,7 +143,7 @@ def _settle(
 
 @compiled
 def _alive(ready_s: Floats, until_s: Floats, came: float, latest: float, active: Places) -> int:
-    """The workers that a request of this slot could reach; they keep their order."""
+    """Select the workers that a request of this slot could reach; they keep their order."""
     known = 0
     for each in range(len(ready_s)):
         if until_s[each] > came and ready_s[each] <= latest:
@@ -153,7 +154,8 @@ def _alive(ready_s: Floats, until_s: Floats, came: float, latest: float, active:
 
 @compiled
 def _full_batches(latency_s: Floats, slo_s: float) -> Places:
-    """Per worker, the largest batch with room in the objective to wait for the one before it."""
+    """Per worker, the largest batch that meets the objective after waiting for another such
+    batch."""
     full = np.ones(len(latency_s), dtype=np.int64)
     for worker in range(len(latency_s)):
         for batch in range(2, latency_s.shape[1]):
@@ -164,7 +166,8 @@ def _full_batches(latency_s: Floats, slo_s: float) -> Places:
 
 @compiled
 def _room(latency_s: Floats, full: Places, active: Places, known: int, slo_s: float) -> int:
-    """How many may wait: a full batch each, or what all can do before the last one's deadline."""
+    """The queue limit: a full batch per worker, or what all workers can do before the deadline of
+    the last request."""
     rows, rate_rps, soonest_s = 0, 0.0, slo_s
     for place in range(known):
         each = active[place]
@@ -179,10 +182,11 @@ def _room(latency_s: Floats, full: Places, active: Places, known: int, slo_s: fl
 def _passed_over(
     arrival_s: Floats, head: int, start: float, spare_s: float, full: int, room: int
 ) -> int:
-    """How many of the oldest are given up in a crowd, as the live router does (serve/line.py).
+    """The number of oldest requests to drop under overload, as the live router does.
 
-    Those beyond the room there is, and those who leave no time for a full batch where one waits
-    behind them: small batches of the most urgent would cost more requests than they save.
+    These are the requests beyond the queue limit, and those that leave no time for a full batch
+    while one waits behind them: small batches of the most urgent requests would lose more requests
+    than they save. See router/queue.py.
     """
     behind = _later_than(arrival_s, head, start)
     oldest = max(head, behind - room)
@@ -192,7 +196,7 @@ def _passed_over(
 
 @compiled
 def _later_than(arrival_s: Floats, place: int, moment_s: float) -> int:
-    """The place of the first that comes after a moment, from `place` on; it is seldom far."""
+    """The index of the first arrival after a time, from `place` on. It is usually close."""
     step = 1
     while place + step <= len(arrival_s) and arrival_s[place + step - 1] <= moment_s:
         place += step
@@ -214,7 +218,7 @@ def _fill(
     chosen: int,
     batch: int,
 ) -> int:
-    """How many go together: those that wait at `start`, as long as the first stays in time."""
+    """The batch size: the requests waiting at `start`, as long as the first one stays in time."""
     size = 1
     while (
         size < batch
@@ -228,7 +232,7 @@ def _fill(
 
 @compiled
 def _reached(moments_s: Floats, place: int, now_s: float) -> int:
-    """The place of the first moment that is still to come, from `place` on."""
+    """The index of the first moment after `now_s`, from `place` on."""
     while place < len(moments_s) and moments_s[place] <= now_s:
         place += 1
     return place

@@ -1,4 +1,4 @@
-"""One tenant in a run: its requests, its model, and what is still waiting."""
+"""One tenant in a run: its requests, its model, and its waiting requests."""
 
 from __future__ import annotations
 
@@ -12,20 +12,27 @@ from migrator.core.instance import Kind
 from migrator.core.outcome import Tally
 from migrator.core.scenario import ServedTenant
 from migrator.simulate import serving
-from migrator.simulate.learning import Learner
-from migrator.simulate.lives import Life
-from migrator.workload.traces.requests import Arrivals
+from migrator.simulate.gpu import Worker
+from migrator.simulate.learning import DriftingModel, Model
+from migrator.workload.traces.requests import TenantArrivals
 
 
 class RunningTenant:
     """A tenant of the scenario with its state between windows."""
 
-    def __init__(self, tenant: ServedTenant, slot_s: float, seed: int, number: int) -> None:
+    def __init__(
+        self,
+        tenant: ServedTenant,
+        slot_s: float,
+        seed: int,
+        number: int,
+        model: Model | None = None,
+    ) -> None:
         self.service = tenant.service
         self.offset_s = tenant.offset_s
         self.slot_s = slot_s
-        self.arrivals = Arrivals(tenant.trace, slot_s, seed, number)
-        self.learner = Learner(tenant.drifts)
+        self.arrivals = TenantArrivals(tenant.trace, slot_s, seed, number)
+        self.model: Model = model or DriftingModel(tenant.drifts)
         self._waiting = (np.empty(0), np.empty(0))
 
     @property
@@ -34,17 +41,17 @@ class RunningTenant:
         return self.service.tenant
 
     def history(self, now_s: float) -> NDArray[np.float64]:
-        """Requests per slot until `now_s` of the run, the trace before it included."""
+        """Requests per slot until `now_s` of the run, including the trace before it."""
         until = self.offset_s + now_s
         return self.arrivals.slots(math.fmod(until, self.slot_s), until)
 
     def received(self, begin_s: float, end_s: float) -> NDArray[np.float64]:
-        """Requests per slot between two moments of the run."""
+        """Requests per slot between two times of the run."""
         return self.arrivals.slots(self.offset_s + begin_s, self.offset_s + end_s)
 
     def serve(
         self,
-        lives: Sequence[Life],
+        processes: Sequence[Worker],
         begin_s: float,
         end_s: float,
         slowdown: NDArray[np.float64],
@@ -52,10 +59,10 @@ class RunningTenant:
         thrifty: bool,
         drawn: bool,
     ) -> Tally:
-        """Serve a window's requests, those that waited first, and count what became of them."""
+        """Serve the requests of a window, waiting ones first, and count their outcomes."""
         arrival_s, draw = self._requests(begin_s, end_s)
         mine = sorted(
-            (each for each in lives if self._is_mine(each)),
+            (each for each in processes if self._is_mine(each)),
             key=lambda each: -self._latency_s(each, 1),
         )
         workers = self._workers(mine)
@@ -68,8 +75,8 @@ class RunningTenant:
             thrifty,
             self.slot_s,
             slowdown,
-            np.array([when for when, _ in self.learner.switches]),
-            np.array([accuracy for _, accuracy in self.learner.switches]),
+            np.array([when for when, _ in self.model.switches]),
+            np.array([accuracy for _, accuracy in self.model.switches]),
             np.array([begin for begin, _ in cold]),
             np.array([end for _, end in cold]),
         )
@@ -78,7 +85,7 @@ class RunningTenant:
         for each, free_s in zip(mine, workers.free_s, strict=True):
             each.free_s = float(free_s)
         settled = counted[serving.IN_TIME] + counted[serving.LATE] + counted[serving.DROPPED]
-        assert settled == served, "a request was lost from the books"
+        assert settled == served, "requests are missing from the counts"
         self._waiting = (arrival_s[served:], draw[served:])
         return Tally(
             received=len(arrival_s) - waited,
@@ -101,7 +108,7 @@ class RunningTenant:
             np.concatenate([self._waiting[1], draws]),
         )
 
-    def _workers(self, mine: Sequence[Life]) -> serving.Workers:
+    def _workers(self, mine: Sequence[Worker]) -> serving.Workers:
         batches = range(self.service.batch + 1)
         latency_s = [[self._latency_s(each, max(1, batch)) for batch in batches] for each in mine]
         return serving.Workers(
@@ -111,15 +118,15 @@ class RunningTenant:
             np.array([each.free_s for each in mine]),
         )
 
-    def _latency_s(self, life: Life, batch: int) -> float:
-        return self.service.latency_s(batch, life.sms) / life.duty
+    def _latency_s(self, worker: Worker, batch: int) -> float:
+        return self.service.latency_s(batch, worker.sms) / worker.duty
 
-    def _is_mine(self, life: Life) -> bool:
-        return life.task.tenant == self.name and life.task.kind is Kind.INFERENCE
+    def _is_mine(self, worker: Worker) -> bool:
+        return worker.task.tenant == self.name and worker.task.kind is Kind.INFERENCE
 
 
 def ready() -> None:
-    """Compile or load the kernels, so that worker processes need not all compile them at once."""
+    """Compile or load the kernels once, so that worker processes do not all compile them."""
     none = np.empty(0)
     workers = serving.Workers(np.ones((1, 2)), np.zeros(1), np.ones(1), np.zeros(1))
     now = serving.Conditions(
@@ -129,7 +136,7 @@ def ready() -> None:
 
 
 def _spans(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The union of spans, in order and apart."""
+    """The union of spans, sorted and disjoint."""
     union: list[tuple[float, float]] = []
     for begin, end in sorted(each for each in spans if each[0] < each[1]):
         if union and begin <= union[-1][1]:

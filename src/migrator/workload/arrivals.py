@@ -1,4 +1,4 @@
-"""A tenant's arrivals in a scenario: loaded or generated, long enough, at a rate one can serve."""
+"""A tenant's arrivals: loaded or generated, with checks of their length and rate."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ import numpy as np
 
 from migrator.core.catalogue import Board
 from migrator.core.errors import InputError
+from migrator.core.scenario import Trace
 from migrator.core.service import Service
-from migrator.core.trace import Trace
+from migrator.io.json_file import beside
 from migrator.io.strict import Location, key_path, refuse
-from migrator.io.text_file import beside
+from migrator.workload.capacity import highest_rps
 from migrator.workload.entries import ArrivalsEntry
-from migrator.workload.load import highest_rps
-from migrator.workload.traces.formats import load_trace
 from migrator.workload.traces.generator import generate
+from migrator.workload.traces.reading import load_trace
 
 HISTORY_S = 600
-"""What comes before the run unless offset_s is given, where the trace has room for it."""
+"""Seconds of history before the run if offset_s is not given and the trace is long enough."""
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where arrivals come from, before the number of windows is known."""
+class ArrivalSource:
+    """The source of arrivals, before the number of windows is known."""
 
     location: Location
     entry: ArrivalsEntry
     loaded: Trace | None
-    """As it is in its file; None: generated, as long as need be."""
+    """The trace in the file; None for generated arrivals of any length."""
 
     def windows(self, window_s: int) -> int | None:
-        """How many windows there is room for after some history; None: any number."""
+        """The number of windows after some history; None for any number."""
         if self.loaded is None:
             return None
         if self.entry.offset_s is not None:
@@ -45,7 +45,7 @@ class Source:
         return fit if fit <= 1 else fit - 1
 
     def offset_s(self, windows: int, window_s: int) -> int:
-        """When the run begins: as given, else after as much history as is useful and there."""
+        """The start of the run in seconds: as given, else after as much history as is available."""
         if self.entry.offset_s is not None:
             return self.entry.offset_s
         useful = max(HISTORY_S, window_s)
@@ -54,21 +54,26 @@ class Source:
         return max(0, min(useful, self.loaded.seconds - windows * window_s))
 
 
-def source(entry: ArrivalsEntry, location: Location, folder: Path) -> Source:
-    """The arrivals of an entry; paths start from `folder`."""
+def arrival_source(entry: ArrivalsEntry, location: Location, folder: Path) -> ArrivalSource:
+    """The arrivals of an entry. Paths are relative to `folder`."""
     if entry.trace is None:
         _require_generator(entry, location)
-        return Source(location, entry, None)
+        return ArrivalSource(location, entry, None)
     _require_trace(entry, location)
-    return Source(location, entry, _loaded(entry.trace, (*location, "trace"), folder))
+    return ArrivalSource(location, entry, _loaded(entry.trace, (*location, "trace"), folder))
 
 
-def arrivals(
-    source: Source, service: Service, board: Board, window_s: int, windows: int, seed: Sequence[int]
+def scaled_arrivals(
+    source: ArrivalSource,
+    service: Service,
+    board: Board,
+    window_s: int,
+    windows: int,
+    seed: Sequence[int],
 ) -> tuple[Trace, int]:
     """The scaled trace and the second at which the run begins.
 
-    `seed` is for generated arrivals; whoever gives every tenant another one keeps them apart.
+    `seed` is for generated arrivals. Tenants need different seeds.
     """
     offset_s = source.offset_s(windows, window_s)
     run = slice(offset_s, offset_s + windows * window_s)
@@ -110,12 +115,12 @@ def _loaded(path: str, location: Location, folder: Path) -> Trace:
 
 @lru_cache(maxsize=8)
 def _loaded_once(file: Path, _changed_ns: int, _size: int) -> Trace:
-    """A trace may be large, and a comparison reads its scenario many times."""
+    """Cached, because a trace may be large and a comparison reads its scenario many times."""
     return load_trace(file)
 
 
 def _generated(
-    source: Source, service: Service, board: Board, run: slice, seed: Sequence[int]
+    source: ArrivalSource, service: Service, board: Board, run: slice, seed: Sequence[int]
 ) -> Trace:
     kind, mean_rps = source.entry.generator, source.entry.mean_rps
     assert kind is not None
@@ -133,15 +138,17 @@ def _generated(
 
 
 def _at_mean(trace: Trace, run: slice, mean_rps: float) -> Trace:
-    """The trace with the mean asked for in the run itself, which slow swells lift or lower.
+    """The trace scaled to the requested mean within the run.
 
-    A run that is nearly empty by chance stays so: to multiply a few bursts would invent others.
+    The factor is limited, so that a run that is nearly empty by chance stays nearly empty.
     """
     factor = mean_rps / max(float(trace.counts[run].mean()), 1e-9)
     return trace.scaled(min(max(factor, 0.5), 2.0))
 
 
-def _scaled(source: Source, trace: Trace, service: Service, board: Board, run: slice) -> Trace:
+def _scaled(
+    source: ArrivalSource, trace: Trace, service: Service, board: Board, run: slice
+) -> Trace:
     scale, location = source.entry.scale, (*source.location, "scale")
     mean_rps = float(trace.counts[run].mean())
     most = highest_rps(service, board)
@@ -173,7 +180,7 @@ def _rounded_down(value: float) -> float:
     return math.floor(value / digit) * digit
 
 
-def _refuse_short(source: Source, trace: Trace, window_s: int, windows: int) -> NoReturn:
+def _refuse_short(source: ArrivalSource, trace: Trace, window_s: int, windows: int) -> NoReturn:
     offset_s = source.entry.offset_s or 0
     fit = max(0, trace.seconds - offset_s) // window_s
     after = f" after offset_s {offset_s}" if offset_s else ""

@@ -1,7 +1,7 @@
-"""The cluster scenario: the same file with `cluster`, from YAML to everything placing needs.
+"""Cluster scenarios: scenario files with `cluster`, from YAML to `ClusterScenario`.
 
-An entry with `count` stands for so many tenants. Each is looked at on every board there is,
-since profiles and retrainings are the board's.
+An entry with `count` defines several tenants. Each is checked on every board of the cluster,
+because profiles and retraining times depend on the board.
 """
 
 from __future__ import annotations
@@ -20,34 +20,49 @@ from migrator.core.cluster import (
     ClusterTenant,
     Rules,
     SparingService,
-    joined,
+    merge_groups,
 )
 from migrator.core.errors import InputError
 from migrator.core.scenario import Drift, ServedTenant
 from migrator.core.service import Service
-from migrator.io.strict import Location, nearest, refuse, require_version, shown, validated
-from migrator.io.tenants import require_names
+from migrator.io.strict import (
+    Location,
+    nearest,
+    refuse,
+    require_names,
+    require_version,
+    shown,
+    validated,
+)
 from migrator.io.yaml_file import read_yaml_file
-from migrator.workload.arrivals import Source, arrivals, source
-from migrator.workload.cluster_entries import MOST_GPUS, MOST_TENANTS, ClusterEntry
+from migrator.workload.arrivals import ArrivalSource, arrival_source, scaled_arrivals
+from migrator.workload.capacity import highest_rps
 from migrator.workload.entries import (
+    MOST_GPUS,
+    MOST_TENANTS,
     PARTS,
     VERSION,
+    ClusterEntry,
     RetrainingEntry,
     ScenarioEntry,
     TenantEntry,
     WindowEntry,
 )
-from migrator.workload.file import default_windows, drifts_of, name_of, slot_s_of, window_s_of
-from migrator.workload.load import highest_rps
-from migrator.workload.services import require_servable, service_of
+from migrator.workload.file import (
+    default_windows,
+    exact_slot_s,
+    scenario_name,
+    tenant_drifts,
+    whole_window_s,
+)
+from migrator.workload.services import require_servable, tenant_service
 
 _Kinds = list[dict[str, tuple[SparingService, tuple[Drift, ...]]]]
-"""Per entry: board -> how it is served there and how its data drifts."""
+"""Per entry: board -> its service and its drift there."""
 
 
 def is_cluster(path: Path) -> bool:
-    """Whether the file is a cluster scenario; one that cannot be read is not."""
+    """Whether the file is a cluster scenario. One that cannot be read is not."""
     try:
         return read_yaml_file(path, lambda data: isinstance(data, dict) and "cluster" in data)
     except InputError:
@@ -57,7 +72,7 @@ def is_cluster(path: Path) -> bool:
 def read_cluster(
     path: Path, seed: int | None = None, windows: int | None = None
 ) -> ClusterScenario:
-    """The cluster scenario in a file, with another seed or number of windows where given."""
+    """The cluster scenario in a file, with another seed or number of windows if given."""
     parse = partial(parse_cluster, folder=path.parent, name=path.stem, seed=seed, windows=windows)
     return read_yaml_file(path, parse)
 
@@ -70,7 +85,7 @@ def parse_cluster(
     seed: int | None = None,
     windows: int | None = None,
 ) -> ClusterScenario:
-    """The cluster scenario in YAML that has been read already; paths start from `folder`."""
+    """The cluster scenario in parsed YAML. Paths are relative to `folder`."""
     require_version(data, VERSION)
     file = validated(ScenarioEntry, data, PARTS, "the scenario", "YAML")
     if file.cluster is None:
@@ -79,11 +94,11 @@ def parse_cluster(
         refuse(("gpu",), "cluster is given as well", "name boards in cluster.gpus")
     gpus = _gpus(file.cluster)
     boards = {each.board.name: each.board for each in gpus}
-    slot_s = slot_s_of(file.slot_s)
-    window_s = window_s_of(file.window_s, slot_s)
+    slot_s = exact_slot_s(file.slot_s)
+    window_s = whole_window_s(file.window_s, slot_s)
     kinds = [_kind(each, index, boards, folder) for index, each in enumerate(file.tenants)]
     sources = [
-        source(each.arrivals, ("tenants", index, "arrivals"), folder)
+        arrival_source(each.arrivals, ("tenants", index, "arrivals"), folder)
         for index, each in enumerate(file.tenants)
     ]
     drifting = [next(iter(each.values()))[1] for each in kinds]
@@ -91,7 +106,7 @@ def parse_cluster(
     seed = file.seed if seed is None else seed
     tenants = _tenants(file.tenants, kinds, sources, boards, window_s, count, seed)
     return ClusterScenario(
-        name=name_of(file, name),
+        name=scenario_name(file, name),
         gpus=gpus,
         tenants=tenants,
         rules=_rules(file.cluster, kinds, tenants),
@@ -134,7 +149,7 @@ def _require_name(name: str | None, location: Location) -> None:
 
 
 def _board(name: str, location: Location) -> Board:
-    """The board of that name, all of whose sizes have SMs that somebody has published."""
+    """The board with this name. Rejected if the SMs of a size are not published."""
     try:
         board = catalogue.board(name)
         for gpcs in board.sizes:
@@ -146,7 +161,7 @@ def _board(name: str, location: Location) -> Board:
 
 
 def _numbered(name: str, count: int, digits: int) -> list[str]:
-    """The name itself, or NAME-1 to NAME-n, all as long as the last."""
+    """The name itself, or NAME-1 to NAME-n with numbers padded to equal length."""
     if count == 1:
         return [name]
     width = max(digits, len(str(count)))
@@ -156,12 +171,12 @@ def _numbered(name: str, count: int, digits: int) -> list[str]:
 def _kind(
     entry: TenantEntry, index: int, boards: Mapping[str, Board], folder: Path
 ) -> dict[str, tuple[SparingService, tuple[Drift, ...]]]:
-    """The entry on every board that can serve it; refused where none can."""
+    """The entry on each board that can serve it. Rejected if none can."""
     location: Location = ("tenants", index)
     found: dict[str, tuple[SparingService, tuple[Drift, ...]]] = {}
     refusal: InputError | None = None
     for name, board in boards.items():
-        service = _sparing(service_of(entry, location, board, folder), entry.memory_gib)
+        service = _sparing(tenant_service(entry, location, board, folder), entry.memory_gib)
         try:
             require_servable(service, location, board)
             _require_room(service, location, board)
@@ -169,7 +184,7 @@ def _kind(
             refusal = refusal or error
             continue
         retraining = _of_board(entry.retraining, board)
-        drifts = drifts_of(retraining, (*location, "retraining"), service, board)
+        drifts = tenant_drifts(retraining, (*location, "retraining"), service, board)
         found[name] = service, drifts
     if not found and refusal is not None:
         raise refusal
@@ -198,7 +213,10 @@ def _require_room(service: SparingService, location: Location, board: Board) -> 
 
 
 def _of_board(entry: RetrainingEntry | None, board: Board) -> RetrainingEntry | None:
-    """The entry with the seconds of sizes that this board has, where it has any of them."""
+    """The entry with only the retraining seconds of sizes that this board has.
+
+    A window with none of these sizes is unchanged.
+    """
     if entry is None or entry.windows is None:
         return entry
     return entry.model_copy(update={"windows": [_window_of(each, board) for each in entry.windows]})
@@ -213,7 +231,7 @@ def _window_of(entry: WindowEntry, board: Board) -> WindowEntry:
 def _tenants(
     entries: Sequence[TenantEntry],
     kinds: _Kinds,
-    sources: Sequence[Source],
+    sources: Sequence[ArrivalSource],
     boards: Mapping[str, Board],
     window_s: int,
     windows: int,
@@ -227,7 +245,9 @@ def _tenants(
         at = _fastest(kind, boards)
         for name in _numbered(kind[at][0].tenant, entry.count, 3):
             number = (seed, len(found))
-            trace, offset_s = arrivals(come, kind[at][0], boards[at], window_s, windows, number)
+            trace, offset_s = scaled_arrivals(
+                come, kind[at][0], boards[at], window_s, windows, number
+            )
             served = {
                 board: ServedTenant(replace(service, tenant=name), trace, offset_s, drifts)
                 for board, (service, drifts) in kind.items()
@@ -238,7 +258,7 @@ def _tenants(
 
 
 def _fastest(kind: Mapping[str, tuple[SparingService, object]], boards: Mapping[str, Board]) -> str:
-    """The board that could do most for the kind: a rate is refused if not even that one can."""
+    """The board with the highest capability for the kind. It decides whether a rate is rejected."""
     return max(kind, key=lambda name: highest_rps(kind[name][0], boards[name]))
 
 
@@ -251,7 +271,7 @@ def _rules(entry: ClusterEntry, kinds: _Kinds, tenants: Sequence[ClusterTenant])
         called.setdefault(next(iter(kinds[index].values()))[0].tenant, frozenset(own))
     apart = _groups(entry.apart, "apart", called)
     together = _groups(entry.together, "together", called)
-    for group in joined(together):
+    for group in merge_groups(together):
         for other in apart:
             if len(group & other) > 1:
                 both = " and ".join(sorted(group & other)[:2])
@@ -259,7 +279,7 @@ def _rules(entry: ClusterEntry, kinds: _Kinds, tenants: Sequence[ClusterTenant])
                 refuse(
                     ("cluster", "together", index), f"{both} must be apart as well", "drop a rule"
                 )
-    return Rules(apart, joined(together), entry.spare, entry.move_s)
+    return Rules(apart, merge_groups(together), entry.spare, entry.move_s)
 
 
 def _groups(

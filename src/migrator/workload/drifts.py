@@ -1,6 +1,6 @@
-"""The packaged data sets: what each window's new classes do to a model, and what retraining takes.
+"""The packaged data sets: effects of each window's new classes on a model, and retraining work.
 
-Measured; the table is drifts.json, which says where and how.
+All values are measured. They are in drifts.json, which documents where and how.
 """
 
 from __future__ import annotations
@@ -12,53 +12,53 @@ from functools import cache
 from importlib.resources import files
 
 from migrator.core.errors import InputError
-from migrator.core.profile import Profile
+from migrator.core.profiles import Profile
 from migrator.core.registry import pick
 from migrator.core.scenario import Drift
 
 
 @dataclass(frozen=True)
 class Accuracies:
-    """What was measured of one model: on held-out samples of all classes seen, per window."""
+    """Measured accuracies of one model per window, on held-out samples of all classes seen."""
 
     pretrained: float
     """Before the first window, on the first classes."""
     pre: tuple[float, ...]
     """On the window's data, before its retraining."""
     estimated: tuple[float, ...]
-    """What a little run on a sample had said of the retraining."""
+    """Estimate of a short training run on a sample, made before the retraining."""
     post: tuple[float, ...]
-    """Of the model that serves once the retraining is done."""
+    """After the retraining, of the model that serves then."""
     provenance: str
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A class-incremental data set: every window brings new classes."""
+    """A class-incremental data set: each window adds new classes."""
 
     name: str
     classes: int
-    """New ones in every window, and as many before the first."""
+    """Number of new classes per window, which is also the number before the first."""
     samples: tuple[int, ...]
-    """What every window's retraining learns from, replayed samples included."""
+    """Number of training samples of each window's retraining, including replayed samples."""
     epochs: int
     source: str
     measured: Mapping[str, Accuracies]
-    """By model."""
+    """Accuracies by model."""
 
     @property
     def windows(self) -> int:
-        """Windows with new classes."""
+        """Number of windows with new classes."""
         return len(self.samples)
 
     def classes_known(self, window: int) -> int:
-        """Classes seen once window `window` (from 0) has come; those before the first for -1."""
+        """Number of classes seen by window `window` (from 0); -1 gives those before the first."""
         return self.classes * (window + 2)
 
 
 @cache
 def datasets() -> dict[str, Dataset]:
-    """Every packaged data set by name."""
+    """All packaged data sets by name."""
     text = files("migrator.workload").joinpath("drifts.json").read_text(encoding="utf-8")
     return {
         name: Dataset(
@@ -74,7 +74,7 @@ def datasets() -> dict[str, Dataset]:
 
 
 def drifts(dataset: str, profile: Profile) -> tuple[Drift, ...]:
-    """What every window of the data set does to the profile's model."""
+    """The drift that each window of the data set causes for the profile's model."""
     known = pick("dataset", dataset, datasets())
     if profile.model not in known.measured:
         raise InputError(

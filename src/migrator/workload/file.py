@@ -1,8 +1,7 @@
-"""The scenario file, version 1: from YAML to everything a run needs.
+"""The scenario file, version 1: from YAML to a `Scenario`.
 
-Shapes and ranges are pydantic's work (entries.py); what ties several keys together is checked
-here, in services.py and in arrivals.py. Policies and forecasters stay names: who runs them knows
-them.
+pydantic checks shapes and ranges (entries.py). Relations between keys are checked here, in
+services.py and in arrivals.py. Policies and forecasters stay names until the run starts.
 """
 
 from __future__ import annotations
@@ -12,14 +11,21 @@ from pathlib import Path
 
 from migrator.core import catalogue
 from migrator.core.catalogue import Board
-from migrator.core.curve import Curve
 from migrator.core.errors import InputError
+from migrator.core.profiles import Curve
 from migrator.core.scenario import Drift, Scenario, ServedTenant
 from migrator.core.service import Service
-from migrator.io.strict import Location, key_path, refuse, require_version, shown, validated
-from migrator.io.tenants import by_size
+from migrator.io.strict import (
+    Location,
+    by_size,
+    key_path,
+    refuse,
+    require_version,
+    shown,
+    validated,
+)
 from migrator.io.yaml_file import read_yaml_file
-from migrator.workload.arrivals import Source, arrivals, source
+from migrator.workload.arrivals import ArrivalSource, arrival_source, scaled_arrivals
 from migrator.workload.drifts import drifts
 from migrator.workload.entries import (
     PARTS,
@@ -28,13 +34,13 @@ from migrator.workload.entries import (
     ScenarioEntry,
     WindowEntry,
 )
-from migrator.workload.services import services
+from migrator.workload.services import tenant_services
 
 
 def read_scenario(path: Path, seed: int | None = None, windows: int | None = None) -> Scenario:
-    """The scenario in a file, with another seed or number of windows where given.
+    """The scenario in a file, with another seed or number of windows if given.
 
-    InputError names the file, the key and the remedy.
+    Raises InputError with the file, the key and the remedy.
     """
     parse = partial(parse_scenario, folder=path.parent, name=path.stem, seed=seed, windows=windows)
     return read_yaml_file(path, parse)
@@ -48,30 +54,32 @@ def parse_scenario(
     seed: int | None = None,
     windows: int | None = None,
 ) -> Scenario:
-    """The scenario in YAML that has been read already; paths in it start from `folder`."""
+    """The scenario in parsed YAML. Paths in it are relative to `folder`."""
     require_version(data, VERSION)
     file = validated(ScenarioEntry, data, PARTS, "the scenario", "YAML")
     _require_one_gpu(file)
     board = catalogue.board(file.gpu)
-    slot_s = slot_s_of(file.slot_s)
-    window_s = window_s_of(file.window_s, slot_s)
+    slot_s = exact_slot_s(file.slot_s)
+    window_s = whole_window_s(file.window_s, slot_s)
     seed = file.seed if seed is None else seed
-    served = services(file.tenants, board, folder)
+    served = tenant_services(file.tenants, board, folder)
     drifting = [
-        drifts_of(entry.retraining, ("tenants", index, "retraining"), each, board)
+        tenant_drifts(entry.retraining, ("tenants", index, "retraining"), each, board)
         for index, (entry, each) in enumerate(zip(file.tenants, served, strict=True))
     ]
     sources = [
-        source(each.arrivals, ("tenants", index, "arrivals"), folder)
+        arrival_source(each.arrivals, ("tenants", index, "arrivals"), folder)
         for index, each in enumerate(file.tenants)
     ]
     count = windows or file.windows or default_windows(drifting, sources, window_s)
     tenants = [
-        ServedTenant(each, *arrivals(come, each, board, window_s, count, (seed, index)), drift)
+        ServedTenant(
+            each, *scaled_arrivals(come, each, board, window_s, count, (seed, index)), drift
+        )
         for index, (each, come, drift) in enumerate(zip(served, sources, drifting, strict=True))
     ]
     return Scenario(
-        name=name_of(file, name),
+        name=scenario_name(file, name),
         board=board,
         window_s=float(window_s),
         slot_s=slot_s,
@@ -97,8 +105,8 @@ def _require_one_gpu(file: ScenarioEntry) -> None:
                 refuse(("tenants", index, key), "this goes with cluster", "leave it out")
 
 
-def name_of(file: ScenarioEntry, default: str) -> str:
-    """What the run is called."""
+def scenario_name(file: ScenarioEntry, default: str) -> str:
+    """The scenario's name, or the default."""
     if file.name is None:
         return default
     if not file.name.strip() or not file.name.isprintable():
@@ -106,8 +114,8 @@ def name_of(file: ScenarioEntry, default: str) -> str:
     return file.name
 
 
-def slot_s_of(slot_s: float) -> float:
-    """The slot; a part of a second is made exact, since 1/3 cannot be written in decimals."""
+def exact_slot_s(slot_s: float) -> float:
+    """The slot length in seconds, with a fraction made exact (1/3 has no exact decimal)."""
     if slot_s >= 1 and slot_s.is_integer():
         return slot_s
     parts = round(1 / slot_s)
@@ -120,8 +128,8 @@ def slot_s_of(slot_s: float) -> float:
     return 1 / parts
 
 
-def window_s_of(window_s: float, slot_s: float) -> int:
-    """The window in whole seconds and whole slots."""
+def whole_window_s(window_s: float, slot_s: float) -> int:
+    """The window length, checked to be whole seconds and whole slots."""
     if not window_s.is_integer():
         refuse(
             ("window_s",),
@@ -139,10 +147,10 @@ def window_s_of(window_s: float, slot_s: float) -> int:
     return int(window_s)
 
 
-def drifts_of(
+def tenant_drifts(
     entry: RetrainingEntry | None, location: Location, service: Service, board: Board
 ) -> tuple[Drift, ...]:
-    """What every window does to the tenant's model, as the file says at `location`."""
+    """The drift of the tenant's data per window, as given at `location`."""
     if entry is None:
         return ()
     if (entry.dataset is None) == (entry.windows is None):
@@ -153,7 +161,7 @@ def drifts_of(
     try:
         return drifts(entry.dataset, service.profile)
     except InputError as error:
-        # it begins with what it calls its own argument: "dataset: there is no ..."
+        # The message begins with "dataset:", the last part of the key path.
         raise InputError(f"{key_path(location)}.{error}") from error
 
 
@@ -183,8 +191,13 @@ def _seconds(entry: WindowEntry, location: Location, board: Board) -> Curve | No
     return Curve(tuple(points))
 
 
-def default_windows(drifting: list[tuple[Drift, ...]], sources: list[Source], window_s: int) -> int:
-    """As many as anybody's data drifts in, and as the traces have room for; at least one."""
+def default_windows(
+    drifting: list[tuple[Drift, ...]], sources: list[ArrivalSource], window_s: int
+) -> int:
+    """The number of windows in which any tenant's data drifts.
+
+    Limited by the traces; at least one.
+    """
     wanted = max(len(each) for each in drifting)
     room = [each.windows(window_s) for each in sources]
     return max(1, min([wanted, *(each for each in room if each is not None)]))

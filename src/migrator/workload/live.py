@@ -1,6 +1,6 @@
-"""A scenario as the live runtime reads it: the simulator's scenario, and what only running needs.
+"""Live scenarios: the simulator's scenario with the `live` keys for serving and retraining.
 
-`migrator serve` and `migrator load` read the same file, so that they agree on everything.
+`migrator serve` and `migrator load` read the same file.
 """
 
 from __future__ import annotations
@@ -11,61 +11,63 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from migrator.core.curve import Curve
+from migrator.core.profiles import Curve
 from migrator.core.scenario import HIGHEST_SEED, Scenario
 from migrator.core.service import Service
+from migrator.io.json_file import beside
 from migrator.io.strict import Location, refuse, shown, validated
-from migrator.io.text_file import beside
 from migrator.io.yaml_file import read_yaml_file
-from migrator.workload.entries import PARTS, ScenarioEntry, TenantEntry
+from migrator.workload.entries import PARTS, LiveEntry, LiveTenantEntry, ScenarioEntry, TenantEntry
 from migrator.workload.file import parse_scenario
-from migrator.workload.live_entries import LiveEntry, LiveTenantEntry
 
 ADMIN = "admin"
-"""The name that the administration's token goes by; no tenant may have it."""
+"""Name of the admin token. No tenant may have this name."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""What a tenant may be called where its name is part of addresses and folders."""
+"""Valid tenant names, which become parts of URLs and folders."""
 _WEIGHTS = ".safetensors"
 
 
 @dataclass(frozen=True)
 class Live:
-    """Where the API listens, and what it takes at most."""
+    """Address and limits of the API."""
 
     host: str
     port: int
-    """0: any that is free."""
+    """0 selects any free port."""
     token_file: Path | None
-    """Name -> token; None: see `token_variables`."""
+    """File of tokens by name; None: see `token_variables`."""
     token_variables: Mapping[str, str] | None
-    """Name -> environment variable; both None: no tokens are asked for."""
+    """Environment variable of each token by name.
+
+    If `token_file` is None too, no tokens are required.
+    """
     max_body_mib: float
     queue_limit: int
-    """Waiting requests per tenant."""
+    """Maximum number of waiting requests per tenant."""
     connections: int
 
 
 @dataclass(frozen=True)
 class LiveTenant:
-    """How one tenant's model is built, served and retrained."""
+    """Construction, serving and retraining of one tenant's model."""
 
     service: Service
     classes: int | None
-    """None: as many as its benchmark has."""
+    """Number of classes; None for that of its benchmark."""
     pixels: int | None
-    """None: the model's own."""
+    """Image size; None for that of the model."""
     weights: Path | None
-    """safetensors to begin with; None: pre-trained on the benchmark's first classes."""
+    """Initial weights in safetensors; None to pre-train on the benchmark's first classes."""
     benchmark: str | None
-    """Where labelled samples come from; None: only from clients."""
+    """Source of labelled samples; None if only clients send them."""
     seed: int
-    """What first weights and made-up samples follow."""
+    """Seed of initial weights and generated samples."""
     epochs: int
     replay: int
-    """Samples of every earlier class that are learned again."""
+    """Number of replayed samples of each earlier class."""
     held_out: float
-    """Part of the labelled requests that is never trained on."""
+    """Fraction of the labelled requests that is never used for training."""
 
     @property
     def name(self) -> str:
@@ -78,13 +80,13 @@ class LiveTenant:
         return self.service.profile.model
 
     def training_s(self, samples: int) -> Curve:
-        """Seconds that a retraining on so many samples takes, over SMs, by its profile."""
+        """Seconds of a retraining on this number of samples over SMs, according to its profile."""
         return self.service.profile.training_s(samples * self.epochs)
 
 
 @dataclass(frozen=True)
 class LiveScenario:
-    """Everything a live run needs."""
+    """A scenario with the settings of a live run."""
 
     scenario: Scenario
     live: Live
@@ -97,7 +99,10 @@ class LiveScenario:
 
 
 def read_live(path: Path, seed: int | None = None, windows: int | None = None) -> LiveScenario:
-    """The scenario in a file with its live keys; InputError names the file, the key, the remedy."""
+    """The scenario in a file with its live keys.
+
+    Raises InputError with the file, the key and the remedy.
+    """
     parse = partial(parse_live, folder=path.parent, name=path.stem, seed=seed, windows=windows)
     return read_yaml_file(path, parse)
 
@@ -110,7 +115,7 @@ def parse_live(
     seed: int | None = None,
     windows: int | None = None,
 ) -> LiveScenario:
-    """The live scenario in YAML that has been read already; paths in it start from `folder`."""
+    """The live scenario in parsed YAML. Paths in it are relative to `folder`."""
     scenario = parse_scenario(data, folder=folder, name=name, seed=seed, windows=windows)
     file = validated(ScenarioEntry, data, PARTS, "the scenario", "YAML")
     tenants = tuple(
@@ -144,7 +149,7 @@ def _tenant(
     if benchmark is None and live.classes is None:
         refuse(
             (*location, "live"),
-            "how many classes its model tells apart is not said",
+            "the number of classes of its model is missing",
             "give classes, or a benchmark that has them",
         )
     return LiveTenant(

@@ -1,6 +1,6 @@
-"""A profile file: one measured model, or, in version 2, all that the profiler measured together.
+"""Profile files: one measured model, or in version 2 all models of a profiler run.
 
-An entry looks like one of core/profiles.json; version 2 also keeps what only people read.
+An entry has the format of core/profiles.json. Version 2 also contains information for readers.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from migrator.core.profile import Profile
-from migrator.core.profiles import profile_of
+from migrator.core.profiles import Profile, profile_of
 from migrator.io.json_file import read_json_file
 from migrator.io.strict import (
     MAX_COUNT,
@@ -28,7 +27,7 @@ from migrator.io.strict import (
 )
 
 VERSION, OF_ONE = 2, 1
-"""The profiler writes version 2, a list of profiles; version 1 is a single profile."""
+"""The profiler writes version 2, a list of profiles. Version 1 is a single profile."""
 
 _Positive = Annotated[float, Field(gt=0, le=MAX_NUMBER, allow_inf_nan=False)]
 _BySms = Annotated[dict[str, _Positive], Field(min_length=1)]
@@ -63,7 +62,7 @@ class _ProfileEntry(Entry):
 
 
 class _MeasuredEntry(_ProfileEntry):
-    """A profile with what the profiler tells beside it."""
+    """A profile with the profiler's additional information."""
 
     latency_p95_ms: dict[str, _BySms] = Field(
         default_factory=dict, description="the 95th percentiles, like latency_ms"
@@ -86,7 +85,7 @@ class _MeasuredEntry(_ProfileEntry):
 
 
 class _FileEntry(Entry):
-    """Version 2: everything that was measured together."""
+    """Version 2: all profiles of a run."""
 
     version: Literal[2] = Field(description=f"the version of the format, {VERSION}")
     measured: dict[str, object] = Field(
@@ -106,9 +105,9 @@ _PARTS: Parts = {(): _ProfileEntry, ("overhead",): _OverheadEntry}
 
 
 def read_profile(path: Path, model: str | None = None) -> Profile:
-    """The profile in a file, or that of the model where it holds several.
+    """The profile in a file, or that of `model` if the file contains several.
 
-    InputError names the file, the key and the remedy.
+    Raises InputError with the file, the key and the remedy.
     """
 
     def chosen(data: object) -> Profile:
@@ -130,7 +129,7 @@ def read_profiles(path: Path) -> tuple[Profile, ...]:
 
 
 def parse_profiles(data: object) -> tuple[Profile, ...]:
-    """The profiles in JSON of any version that has been read already."""
+    """The profiles in parsed JSON of any version."""
     if not isinstance(data, dict) or data.get("version") != VERSION:
         return (parse_profile(data),)
     file = validated(_FileEntry, data, _FILE_PARTS, "the profile file")
@@ -140,7 +139,7 @@ def parse_profiles(data: object) -> tuple[Profile, ...]:
 
 
 def parse_profile(data: object) -> Profile:
-    """The profile in JSON that has been read already."""
+    """The profile in parsed JSON."""
     require_version(data, OF_ONE)
     entry = validated(_ProfileEntry, data, _PARTS, "the profile")
     _require_counts(entry, ())

@@ -1,29 +1,42 @@
-"""How a scenario's tenants are served: profiles found, names given, nobody without an instance."""
+"""The services of a scenario's tenants: profiles, names, and whether they fit on the board."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+from migrator.core import catalogue
 from migrator.core.catalogue import Board
 from migrator.core.errors import InputError
-from migrator.core.import_path import FORM, parts_of
 from migrator.core.placement import multisets
-from migrator.core.profile import Profile
-from migrator.core.profiles import on_board, profile
+from migrator.core.profiles import Profile, on_board, profile
+from migrator.core.registry import FORM, parts_of
 from migrator.core.service import Service
-from migrator.io.strict import Location, key_path, listed, refuse, shown
-from migrator.io.tenants import no_such_size, require_names, sizes_remedy
-from migrator.io.text_file import beside
-from migrator.workload.entries import TenantEntry
+from migrator.io.json_file import beside
+from migrator.io.strict import (
+    Location,
+    key_path,
+    listed,
+    no_such_size,
+    refuse,
+    require_names,
+    require_version,
+    shown,
+    sizes_remedy,
+    validated,
+)
+from migrator.io.yaml_file import read_yaml_file
+from migrator.workload.entries import PARTS, VERSION, ScenarioEntry, TenantEntry
 from migrator.workload.profile_file import read_profile
 
 
-def services(tenants: Sequence[TenantEntry], board: Board, folder: Path) -> list[Service]:
-    """How every tenant is served on the board; paths of profiles start from `folder`."""
+def tenant_services(tenants: Sequence[TenantEntry], board: Board, folder: Path) -> list[Service]:
+    """The services of all tenants on the board. Paths of profiles are relative to `folder`."""
     served = [
-        service_of(each, ("tenants", index), board, folder) for index, each in enumerate(tenants)
+        tenant_service(each, ("tenants", index), board, folder)
+        for index, each in enumerate(tenants)
     ]
     require_names([each.tenant for each in served])
     for index, service in enumerate(served):
@@ -32,8 +45,8 @@ def services(tenants: Sequence[TenantEntry], board: Board, folder: Path) -> list
     return served
 
 
-def service_of(entry: TenantEntry, location: Location, board: Board, folder: Path) -> Service:
-    """How one tenant would be served on the board; whether it can be is not asked."""
+def tenant_service(entry: TenantEntry, location: Location, board: Board, folder: Path) -> Service:
+    """The service of one tenant on the board, without a check that the board can serve it."""
     known = _profile(entry, location, board, folder)
     name = known.model.rpartition(":")[2] if entry.name is None else entry.name
     return Service(name, known, entry.slo_ms / 1e3, entry.batch, entry.min_gpcs)
@@ -57,7 +70,7 @@ def _profile(entry: TenantEntry, location: Location, board: Board, folder: Path)
     except InputError as error:
         raise InputError(f"{key_path(where)}: {error}") from error
     if own and entry.model is not None:
-        # whoever measured it may have called it otherwise; the class is what is served
+        # The profile may have another name for the class.
         return on_board(replace(found, model=entry.model), board.name)
     if entry.model not in (None, found.model):
         refuse(
@@ -69,20 +82,20 @@ def _profile(entry: TenantEntry, location: Location, board: Board, folder: Path)
 
 
 def _require_import_path(entry: TenantEntry, location: Location) -> None:
-    """Only the form of a user's own model: nothing is imported to read a scenario."""
+    """Check only the form of a user's import path. Reading a scenario imports nothing."""
     path = entry.model or ""
     if parts_of(path) is None:
         refuse(location, f"{shown(path)} is no import path", f"write {FORM}")
     if entry.profile is None:
         refuse(
             location,
-            f"nobody has measured {shown(path)} for the package",
-            "name a profile file of it as profile",
+            f"there is no packaged profile of {shown(path)}",
+            "set profile to a profile file of it",
         )
 
 
 def require_servable(service: Service, location: Location, board: Board) -> None:
-    """Refuse a tenant that no instance of the board could serve."""
+    """Reject a tenant that no instance of the board can serve."""
     if service.min_gpcs not in board.sizes:
         refuse((*location, "min_gpcs"), no_such_size(board, service.min_gpcs), sizes_remedy(board))
     latency_s = service.latency_s(1, board.sms)
@@ -114,3 +127,42 @@ def _require_room(served: list[Service], board: Board) -> None:
         f"instances of {listed(needed, last='and')} GPCs never fit {board.name} together",
         "lower min_gpcs",
     )
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A tenant's model and its service requirements."""
+
+    tenant: str
+    model: str
+    slo_s: float
+    batch: int
+
+
+def read_models(path: Path) -> tuple[Board, list[ServedModel]]:
+    """The board and the models of a scenario file. Arrivals and profiles may be missing."""
+    return read_yaml_file(path, partial(_models, folder=path.parent))
+
+
+def _models(data: object, *, folder: Path) -> tuple[Board, list[ServedModel]]:
+    require_version(data, VERSION)
+    file = validated(ScenarioEntry, data, PARTS, "the scenario", "YAML")
+    found = []
+    for index, each in enumerate(file.tenants):
+        model = each.model or _measured_model(each, index, folder)
+        if ":" in model and parts_of(model) is None:
+            refuse(
+                ("tenants", index, "model"),
+                f"{shown(model)} is no import path",
+                f"write {FORM}",
+            )
+        name = each.name or model.rpartition(":")[2]
+        found.append(ServedModel(name, model, each.slo_ms / 1e3, each.batch))
+    return catalogue.board(file.gpu), found
+
+
+def _measured_model(entry: TenantEntry, index: int, folder: Path) -> str:
+    location = ("tenants", index)
+    if entry.profile is None:
+        refuse((*location, "model"), "the key is missing", "name the model to measure")
+    return read_profile(beside(folder, entry.profile, (*location, "profile"))).model

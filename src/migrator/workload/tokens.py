@@ -1,6 +1,6 @@
-"""Who may ask: bearer tokens of a live scenario, from a file or from the environment.
+"""Authentication: bearer tokens of a live scenario, from a file or from the environment.
 
-A scenario never holds a token itself, so that it can be shown to anybody.
+A scenario never contains a token, so that it can be published.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from migrator.io.yaml_file import read_yaml_file
 from migrator.workload.live import ADMIN, Live
 
 LEAST_LENGTH = 16
-"""Characters of a token; shorter ones can be guessed."""
+"""Minimum number of characters of a token. Shorter ones can be guessed."""
 CLIENT_VARIABLES = ("MIGRATOR_ADMIN_TOKEN", "MIGRATOR_TOKEN")
-"""Where the verbs that call a daemon find their token."""
+"""Environment variables from which commands that call a daemon read their token."""
 _FILE, _VARIABLES = ("live", "tokens"), ("live", "token_variables")
 
 
 def read_tokens(
     live: Live, tenants: Sequence[str], environment: Mapping[str, str]
 ) -> dict[str, str] | None:
-    """Name -> token for every tenant and `admin`; None: none are asked for.
+    """Name -> token for each tenant and `admin`; None if no tokens are required.
 
-    InputError where one is missing, short, or given twice; it never shows a token.
+    Raises InputError if one is missing, short, or used twice. The message never contains a token.
     """
     if live.token_file is not None:
         return _from_file(live.token_file, tenants)
@@ -41,7 +41,7 @@ def read_tokens(
 
 
 def drop_token_variables(live: Live, environment: MutableMapping[str, str]) -> None:
-    """Remove tokens that were read, so that no process this one starts inherits them."""
+    """Remove tokens that were read, so that child processes do not inherit them."""
     for variable in (*CLIENT_VARIABLES, *(live.token_variables or {}).values()):
         environment.pop(variable, None)
 

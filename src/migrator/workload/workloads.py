@@ -1,8 +1,8 @@
-"""The paper's 16 workloads, from one table: two tenants each, by model, data set and trace.
+"""The paper's 16 workloads from one table: two tenants each, by model, data set and trace.
 
-The paper does not say how high its traces were scaled. Here each tenant's mean rate is half of
-`load` of what the whole board could answer for it, so that inference alone would keep the part
-`load` of the board busy on average, and retraining competes for the rest.
+The paper does not state the scale of its traces. Here each tenant's mean rate is half of `load`
+times the capacity of the whole board for it. Inference alone then keeps the fraction `load` of the
+board busy on average, and retraining competes for the rest.
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ from migrator.core.registry import pick
 from migrator.core.scenario import Scenario
 from migrator.core.service import Service
 from migrator.workload.arrivals import HISTORY_S
+from migrator.workload.capacity import highest_rps
 from migrator.workload.drifts import datasets
 from migrator.workload.entries import VERSION
 from migrator.workload.file import parse_scenario
-from migrator.workload.load import highest_rps
-from migrator.workload.traces.formats import load_trace
-from migrator.workload.traces.kinds import KINDS
-from migrator.workload.traces.real import real_file
+from migrator.workload.traces.generator import KINDS, real_file
+from migrator.workload.traces.reading import load_trace
 
 GPU = "H200-141GB"
 WINDOW_S = 200
 SLO_MS = 100
 LOAD = 0.6
 TRACES = ("alibaba", "azure")
-"""Of the first and of the second tenant: kinds of the generator, each with its real trace."""
+"""Kinds of the generator for the first and the second tenant, each with its real trace."""
 
 _BERT, _VIT, _CONVNEXT = "bert-base", "vit-b-16", "convnext-b"
 _INCEPTION, _RESNET, _MOBILENET = "inception-v3", "resnet-50", "mobilenet-v2"
@@ -48,7 +47,7 @@ _PAIRS = (
     (_INCEPTION, _RESNET),
     (_RESNET, _MOBILENET),
 )
-"""W1 to W8, and the same again with the other vision data set as W9 to W16."""
+"""Models of W1 to W8, and of W9 to W16 with the other vision data set."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +60,12 @@ class Workload:
 
     @property
     def windows(self) -> int:
-        """As many as both tenants' data drifts in."""
+        """The number of windows in which the data of both tenants drifts."""
         return min(datasets()[each].windows for each in self.datasets)
 
     @property
     def file_name(self) -> str:
-        """What it is called among the examples."""
+        """The workload's file name among the examples."""
         return f"w{int(self.name[1:]):02}.yaml"
 
 
@@ -82,7 +81,7 @@ def workloads() -> dict[str, Workload]:
 def workload(
     name: str, *, batch: int = 1, data: Path | None = None, load: float = LOAD, seed: int = 0
 ) -> Scenario:
-    """The workload as a scenario, on the real traces in the folder `data` where it is given."""
+    """The workload as a scenario, on the real traces in the folder `data` if it is given."""
     known = _known(name)
     means = _means_rps(known, batch, load)
     arrivals = [
@@ -110,7 +109,7 @@ def workload(
 
 
 def quickstart_yaml() -> str:
-    """A small scenario whose comments explain every key."""
+    """A small scenario with comments that explain every key."""
     return files("migrator.workload").joinpath("quickstart.yaml").read_text(encoding="utf-8")
 
 
@@ -163,7 +162,7 @@ def _generated(kind: str, mean_rps: float) -> dict[str, object]:
 
 
 def _real(kind: str, mean_rps: float, data: Path, windows: int) -> dict[str, object]:
-    """The real trace, scaled so that the mean of the run is the one asked for."""
+    """The real trace, scaled so that the run has the requested mean."""
     path = _file(kind, data)
     run = load_trace(path).counts[HISTORY_S : HISTORY_S + windows * WINDOW_S]
     if not run.any():

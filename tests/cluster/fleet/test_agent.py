@@ -24,11 +24,11 @@ from migrator.cluster.fleet import agent as agents
 from migrator.cluster.fleet import gpu_daemon
 from migrator.cluster.fleet.agent import GpuAgent
 from migrator.cluster.fleet.cluster_run import ClusterRun
-from migrator.cluster.fleet.daemon_process import DaemonProcess, asked
-from migrator.cluster.fleet.gpu_daemon import Settings
-from migrator.cluster.fleet.reports import Report
+from migrator.cluster.fleet.daemon_process import DaemonProcess, call_daemon
+from migrator.cluster.fleet.gpu_daemon import GpuDaemonSettings
+from migrator.cluster.fleet.messages import Report
 from migrator.core.errors import MigratorError
-from migrator.gpu.processes import Process
+from migrator.io.processes import Process
 from migrator.live.shared_store import SharedStore
 from migrator.live.versions import Versions
 
@@ -90,7 +90,7 @@ def test_a_tenant_takes_its_weights_and_labels_along_and_nobody_else_notices(pai
     assert infer(pair.first.url, "a").status_code == 404
     reply = infer(pair.second.url, "a")
     assert (reply.status_code, reply.json()["model_version"]) == (200, version)
-    _, told = asked(pair.second.url, "GET", "/admin/status", token=None)
+    _, told = call_daemon(pair.second.url, "GET", "/admin/status", token=None)
     assert list(told["tenants"]) == ["a"]
     rows = pair.run.state_of("g2").glob("live/*/labels.db")
     assert next(rows).stat().st_size > 30 * 3 * 16 * 16
@@ -101,9 +101,9 @@ def test_a_model_goes_back_where_its_tenant_has_moved_and_labels_follow_it(
 ) -> None:
     store = SharedStore(pair.run.shared, "test")
     versions = Versions(tmp_path, "a")
-    first = store.bring_version(versions)
+    first = store.versions.bring(versions)
     assert first is not None
-    store.keep_version(versions.add(first.weights, 0.9), versions, claim=True)
+    store.versions.keep(versions.add(first.weights, 0.9), versions, claim=True)
     assert pair.first.take(1, "a").done
     assert infer(pair.first.url, "a").json()["model_version"] == "2"
     assert infer(pair.second.url, "a", "late").status_code == 200
@@ -152,7 +152,7 @@ def test_the_last_tenant_goes_while_it_is_retrained_and_one_comes_to_an_empty_gp
     until(lambda: pair.second.report(5).tenants["a"].retraining, lambda: pair.second.report(5))
     assert pair.second.release(5, "a").done
     assert pair.second.report(5).tenants == {}
-    units = asked(pair.second.url, "GET", "/admin/status", token=None)[1]["units"]
+    units = call_daemon(pair.second.url, "GET", "/admin/status", token=None)[1]["units"]
     assert not [each for each in units if each["task"]]
     assert pair.second.take(5, "c").done
     assert infer(pair.second.url, "c").status_code == 200
@@ -161,7 +161,7 @@ def test_the_last_tenant_goes_while_it_is_retrained_and_one_comes_to_an_empty_gp
 def ordered(agent: GpuAgent, body: object, key: str | None) -> tuple[int, Mapping[str, Any]]:
     """What a daemon answers to an order that comes without its agent."""
     path = "/admin/tenants"
-    return asked(agent.url, "POST", path, token=None, body=body, wait_s=30, order_key=key)
+    return call_daemon(agent.url, "POST", path, token=None, body=body, wait_s=30, order_key=key)
 
 
 def test_what_cannot_be_taken_on_is_refused_in_words_and_disturbs_nobody(pair: Pair) -> None:
@@ -170,7 +170,7 @@ def test_what_cannot_be_taken_on_is_refused_in_words_and_disturbs_nobody(pair: P
     status, told = ordered(pair.second, {"come": entry}, key)
     assert status == 400, told
     status, told = ordered(pair.second, {"come": {}, "go": "c"}, key)
-    assert (status, told["error"]) == (400, "come, go: give one of both")
+    assert (status, told["error"]) == (400, "set exactly one of `come` or `go`")
     for wrong in (None, "", "0" * len(key)):
         status, told = ordered(pair.second, {"go": "c"}, wrong)
         assert status == 403, told
@@ -205,9 +205,9 @@ def test_an_agent_that_was_paused_does_not_blame_its_daemon(
             raise MigratorError("timed out")
         return 200, {"pid": None, "tenants": {}, "window": 0}
 
-    monkeypatch.setattr(agents, "asked", paused)
+    monkeypatch.setattr(agents, "call_daemon", paused)
     monkeypatch.setattr(agents, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
-    monkeypatch.setattr(Mute, "before", Settings(mute, "g1", 0, 1, ("a",), str(tmp_path / "l")))
+    monkeypatch.setattr(Mute, "before", settings_of(mute, ("a",), tmp_path))
     monkeypatch.setattr(Mute, "served_before", True)
     agent = GpuAgent(mute, "g1", 0, "here", "127.0.0.1")
     try:
@@ -230,9 +230,9 @@ def test_a_daemon_that_answers_with_an_error_does_not_hang(
         answers.append(503)
         return 503, {"error": "too many connections"}
 
-    monkeypatch.setattr(agents, "asked", busy)
+    monkeypatch.setattr(agents, "call_daemon", busy)
     monkeypatch.setattr(agents, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
-    monkeypatch.setattr(Mute, "before", Settings(mute, "g1", 0, 1, ("a",), str(tmp_path / "l")))
+    monkeypatch.setattr(Mute, "before", settings_of(mute, ("a",), tmp_path))
     monkeypatch.setattr(Mute, "served_before", True)
     agent = GpuAgent(mute, "g1", 0, "here", "127.0.0.1")
     try:
@@ -246,7 +246,7 @@ def test_a_daemon_that_answers_with_an_error_does_not_hang(
 def test_a_tenant_of_a_daemon_that_hangs_is_released_at_once_and_for_good(
     mute: ClusterRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Mute, "before", Settings(mute, "g1", 0, 1, ("a", "b"), str(tmp_path / "l")))
+    monkeypatch.setattr(Mute, "before", settings_of(mute, ("a", "b"), tmp_path))
     monkeypatch.setattr(Mute, "served_before", True)
     agent = GpuAgent(mute, "g1", 0, "here", "127.0.0.1")
     try:
@@ -303,12 +303,12 @@ def infer_status(url: str) -> int:
 def test_a_daemon_that_cannot_serve_says_why_in_one_sentence(tmp_path: Path) -> None:
     run = cluster_run(tmp_path, ["a"], [{"name": "g1"}])
     process = DaemonProcess(run.state_of("g1"))
-    process.start(Settings(run, "no such GPU", 0, 0, (), str(process.lease)))
+    process.start(GpuDaemonSettings(run, "no such GPU", 0, 0, (), str(process.lease)))
     until(lambda: not process.alive, process.last_words)
     assert "error: gpu: small has no no such GPU" in process.last_words()
-    assert process.found() is None
+    assert process.find() is None
     (lease,) = process.folder.glob("lease.*")
-    process.start(Settings(run, "no such GPU", 0, 0, (), str(process.lease)))
+    process.start(GpuDaemonSettings(run, "no such GPU", 0, 0, (), str(process.lease)))
     assert not lease.exists()  # one begun by an agent that died before it could say so ends
     until(lambda: not process.alive, process.last_words)
 
@@ -361,21 +361,25 @@ def test_a_daemon_that_cannot_even_be_started_is_tried_again_and_told(
         agent.close()
 
 
+def settings_of(run: ClusterRun, tenants: tuple[str, ...], folder: Path) -> GpuDaemonSettings:
+    return GpuDaemonSettings(run, "g1", 0, 1, tenants, str(folder / "l"))
+
+
 class Mute(DaemonProcess):
     """A daemon that lives and says nothing."""
 
-    before: Settings | None = None
+    before: GpuDaemonSettings | None = None
     served_before = False
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.lives, self.starts, self.kills, self.looks = False, 0, 0, 0
 
-    def found(self) -> Settings | None:
+    def find(self) -> GpuDaemonSettings | None:
         self.lives, self.served = self.before is not None, self.served_before
         return self.before
 
-    def start(self, settings: Settings) -> None:
+    def start(self, settings: GpuDaemonSettings) -> None:
         del settings
         self.starts += 1
         self.lives, self.served = True, False
@@ -437,7 +441,7 @@ def test_one_that_was_found_and_had_served_is_not_waited_for_as_if_it_began(
     mute: ClusterRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agents, "HUNG_S", 0.05)
-    monkeypatch.setattr(Mute, "before", Settings(mute, "g1", 0, 1, ("a",), str(tmp_path / "l")))
+    monkeypatch.setattr(Mute, "before", settings_of(mute, ("a",), tmp_path))
     monkeypatch.setattr(Mute, "served_before", True)
     agent = GpuAgent(mute, "g1", 0, "here", "127.0.0.1")
     try:
@@ -450,12 +454,12 @@ def test_one_that_was_found_and_had_served_is_not_waited_for_as_if_it_began(
 def test_whether_a_daemon_has_served_is_known_to_whoever_finds_it(tmp_path: Path) -> None:
     run = cluster_run(tmp_path, ["a"], [{"name": "g1"}])
     process = DaemonProcess(run.state_of("g1"))
-    process.keep(Settings(run, "g1", 0, 0, (), str(process.lease)))
+    process.keep(GpuDaemonSettings(run, "g1", 0, 0, (), str(process.lease)))
     process._process = Process.of(os.getpid())  # one that lives
     process._tell()
     for served in (False, True):
         other = DaemonProcess(run.state_of("g1"))
-        assert other.found() is not None
+        assert other.find() is not None
         assert other.served is served
         process.answers()
 

@@ -21,11 +21,11 @@ from support.gateways import Asking, gateway, gateway_process
 from support.live_daemon import LIMIT_S
 
 from migrator.cluster.fleet.cluster_run import ClusterRun
+from migrator.cluster.fleet.messages import Answer, ClusterMap
 from migrator.cluster.fleet.ray_agents import agent_name
-from migrator.cluster.fleet.ray_connection import NAMESPACE, actors, head_of
-from migrator.cluster.fleet.ray_head import started
-from migrator.cluster.fleet.reports import Answer, ClusterMap
-from migrator.gpu.processes import exists
+from migrator.cluster.fleet.ray_connection import NAMESPACE, actor_names, find_head
+from migrator.cluster.fleet.ray_head import start_head
+from migrator.io.processes import is_running
 from migrator.live.shared_store import SharedStore
 
 pytest.importorskip("ray", reason="agents run on Ray: pip install 'migrator[cluster]'")
@@ -95,7 +95,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         run = cluster_run(folder, TENANTS, gpus, window_s=20, trained=True, cluster=rules)
         said = _serve(folder / "small.yaml", "auto", run)
         assert f"serving {len(TENANTS)} tenants" in said
-        made = World(run, nodes, head_of(nodes.ray, "small"), "", folder)
+        made = World(run, nodes, find_head(nodes.ray, "small"), "", folder)
         try:
             until(lambda: made.states() == {"up"}, made.words)
             with gateway(folder / "gateway.log", "--cluster", nodes.address) as url:
@@ -158,7 +158,7 @@ def test_without_room_for_everybody_nothing_is_begun_and_the_reason_told(world: 
     folder.mkdir()
     names = [f"t{number}" for number in range(9)]
     run = replace(cluster_run(folder, names, [{"name": "full", "node": "n1"}]), name="full")
-    head = started(world.nodes.ray, run, {})
+    head = start_head(world.nodes.ray, run, {})
     try:
         ended = until(lambda: world.nodes.ray.get(head.ended.remote(), timeout=30), lambda: "")
     finally:
@@ -221,7 +221,7 @@ def test_a_gateway_that_dies_is_replaced_by_any_other(world: World) -> None:
 def test_labels_outlive_the_daemon_that_took_them(world: World) -> None:
     assert infer(world.url, "mail", "to be labelled").status_code == 200
     assert feedback(world.url, "mail", "to be labelled", 3).json()["stored"] is True
-    rows = list(SharedStore(world.run.shared, "test").labels("mail"))
+    rows = list(SharedStore(world.run.shared, "test").labels.all("mail"))
     assert ("to be labelled", 3) in [(each.request, each.label) for each in rows]
 
 
@@ -372,7 +372,7 @@ def test_another_scenario_of_the_same_name_is_refused_while_it_is_served(world: 
         check=False,
     )
     assert done.returncode == 2
-    assert "is served there already" in done.stderr
+    assert "is already served there" in done.stderr
     assert infer(world.url, "mail").status_code == 200
 
 
@@ -393,8 +393,8 @@ def test_whoever_attaches_again_and_ends_it_drains_every_gpu(world: World) -> No
         process.kill()
         process.wait()
     assert "draining every GPU" in log.read_text()
-    assert not [pid for pid in pids if exists(pid)]
-    assert actors(world.nodes.ray) == []
+    assert not [pid for pid in pids if is_running(pid)]
+    assert actor_names(world.nodes.ray) == []
     assert httpx.get(f"{world.url}/v2/health/live").status_code == 200
     assert infer(world.url, "mail").status_code == 503
 
@@ -406,10 +406,10 @@ def test_a_cluster_started_again_is_found_by_gateways_and_ended_without_its_head
     world.nodes.restore([each for each in GPUS.values() if each != "first"])
     epoch = world.map_file().epoch
     _serve(world.folder / "small.yaml", world.nodes.address, world.run)
-    world.head = head_of(world.nodes.ray, "small")
+    world.head = find_head(world.nodes.ray, "small")
     assert world.map().epoch > epoch
     until(lambda: infer(world.url, "mail").status_code == 200, world.words)
-    rows = list(SharedStore(world.run.shared, "test").labels("mail"))
+    rows = list(SharedStore(world.run.shared, "test").labels.all("mail"))
     assert ("to be labelled", 3) in [(each.request, each.label) for each in rows]
     pids = [world.daemon(gpu) for gpu in GPUS]
     world.nodes.ray.kill(world.head)
@@ -422,5 +422,5 @@ def test_a_cluster_started_again_is_found_by_gateways_and_ended_without_its_head
     )
     assert done.returncode == 0, done.stderr
     assert "small is served no more" in done.stdout
-    assert not [pid for pid in pids if exists(pid)]
-    assert actors(world.nodes.ray) == []
+    assert not [pid for pid in pids if is_running(pid)]
+    assert actor_names(world.nodes.ray) == []

@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 from support.clusters import cluster, tenant
 
-from migrator.cluster.fleet.demand import Measured, standing
-from migrator.cluster.fleet.placer import Placer
-from migrator.cluster.fleet.refuge import refuge, room_for
-from migrator.cluster.fleet.reports import Report, TenantReport
+from migrator.cluster.fleet.messages import Report, TenantReport
+from migrator.cluster.fleet.placer import (
+    MeasuredRates,
+    Placer,
+    current_scenario,
+    emergency_placement,
+    room_for,
+)
 
 
 def report(gpu: str, **received: int) -> Report:
@@ -17,7 +21,7 @@ def report(gpu: str, **received: int) -> Report:
 
 
 def test_a_rate_counts_across_moves_and_restarts() -> None:
-    measured = Measured(20.0)
+    measured = MeasuredRates(20.0)
     for at_s in range(10):
         measured.heard(report("g1", a=100 * at_s), float(at_s))
     measured.heard(report("g2", a=5000), 10.0)  # what it counted before we looked says nothing
@@ -25,7 +29,7 @@ def test_a_rate_counts_across_moves_and_restarts() -> None:
         measured.heard(report("g2", a=5000 + 100 * (at_s - 10)), float(at_s))
     measured.heard(report("g2", a=100), 16.0)  # its daemon was started again
     assert measured.rates_rps()["a"] == 1500 / 16
-    assert Measured(20.0).rates_rps() == {}
+    assert MeasuredRates(20.0).rates_rps() == {}
 
 
 def test_the_scenario_as_it_stands_has_the_gpus_that_are_there_and_the_rates_measured() -> None:
@@ -33,7 +37,7 @@ def test_the_scenario_as_it_stands_has_the_gpus_that_are_there_and_the_rates_mea
         [tenant("a", rps=700), tenant("b", rps=500)],
         [{"board": "A100-40GB", "name": "g", "count": 3}],
     )
-    now = standing(scenario, ["g-1", "g-3"], {"a": 12.5}, move_s=3.0)
+    now = current_scenario(scenario, ["g-1", "g-3"], {"a": 12.5}, move_s=3.0)
     assert [each.name for each in now.gpus] == ["g-1", "g-3"]
     assert now.rules.move_s == 3.0
     (measured,) = now.tenants[0].served.values()
@@ -49,16 +53,20 @@ def test_refugees_go_to_the_least_busy_gpu_that_the_rules_allow() -> None:
         together=[["b", "d"]],
     )
     homes = {"a": "g-1"}
-    assert refuge(scenario, ["c"], homes) == {"c": "g-2"}
-    assert refuge(scenario, ["b", "c", "d"], homes) == {"b": "g-2", "c": "g-2", "d": "g-2"}
-    assert refuge(scenario, ["d"], {"a": "g-1", "b": "g-1"}) == {"d": "g-1"}
+    assert emergency_placement(scenario, ["c"], homes) == {"c": "g-2"}
+    assert emergency_placement(scenario, ["b", "c", "d"], homes) == {
+        "b": "g-2",
+        "c": "g-2",
+        "d": "g-2",
+    }
+    assert emergency_placement(scenario, ["d"], {"a": "g-1", "b": "g-1"}) == {"d": "g-1"}
 
 
 def test_whoever_finds_no_room_is_left_out() -> None:
     tenants = [tenant(name, rps=10, min_gpcs=4) for name in "abc"]
     scenario = cluster(tenants, [{"board": "A100-40GB", "name": "g"}])
-    assert len(refuge(scenario, ["b", "c"], {"a": "g"})) == 0
-    assert refuge(scenario, ["a"], {}) == {"a": "g"}
+    assert len(emergency_placement(scenario, ["b", "c"], {"a": "g"})) == 0
+    assert emergency_placement(scenario, ["a"], {}) == {"a": "g"}
 
 
 @pytest.mark.parametrize(
@@ -82,7 +90,7 @@ def test_an_instance_without_the_memory_it_needs_is_no_room() -> None:
 
 
 def test_who_is_asked_by_nobody_counts_a_little_so_that_moves_are_never_free() -> None:
-    measured = Measured(20.0)
+    measured = MeasuredRates(20.0)
     for at_s in range(10):
         measured.heard(report("g1", a=0), float(at_s))
     assert measured.rates_rps() == {"a": 1.0}

@@ -20,11 +20,11 @@ from starlette.routing import Route
 from migrator.cluster.fleet import forwarding
 from migrator.cluster.fleet.gateway import Gateway
 from migrator.cluster.fleet.map_source import MapSource, plain_overview
-from migrator.cluster.fleet.reports import ClusterMap
+from migrator.cluster.fleet.messages import ClusterMap
 from migrator.core.errors import MigratorError
-from migrator.serve.limits import Limits
-from migrator.serve.server import ApiServer
-from migrator.serve.tokens import Tokens, digest
+from migrator.serve.http.authentication import Tokens, digest
+from migrator.serve.http.requests import Limits
+from migrator.serve.http.server import ApiServer
 
 ADMIN = "the administration's token"
 

@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 from support.agents import cluster_run
 
-from migrator.cluster.fleet import errands, moving, watch
 from migrator.cluster.fleet import head as heads
+from migrator.cluster.fleet import moves, watch
 from migrator.cluster.fleet.cluster_run import ClusterRun
 from migrator.cluster.fleet.head import Head
-from migrator.cluster.fleet.links import DeposedError
+from migrator.cluster.fleet.messages import Answer, ClusterMap, DeposedError, Report, TenantReport
 from migrator.cluster.fleet.overview import overview, overview_text
-from migrator.cluster.fleet.placer import Placer, Question, in_a_thread
-from migrator.cluster.fleet.reports import Answer, ClusterMap, Report, TenantReport
+from migrator.cluster.fleet.placer import Placer, Question, place_in_thread
 from migrator.core.cluster import ClusterPlan
 from migrator.core.errors import InputError, MigratorError
 
@@ -98,7 +97,7 @@ class Agents:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterRun:
-    for module, name in ((heads, "BEAT_S"), (errands, "AGAIN_S"), (moving, "ROUTED_S")):
+    for module, name in ((heads, "BEAT_S"), (moves, "AGAIN_S"), (moves, "ROUTED_S")):
         monkeypatch.setattr(module, name, 0.01)
     gpus = [{"name": each} for each in ("g1", "g2", "g3")]
     boards = [{"board": "A100-40GB", **each} for each in gpus]
@@ -133,7 +132,7 @@ async def until(so: Callable[[], object]) -> None:
 
 
 def everybody(head: Head) -> bool:
-    return set(head.known.map.homes) == set(TENANTS)
+    return set(head.state.map.homes) == set(TENANTS)
 
 
 def test_it_places_everybody_once_and_begins_every_gpu(run: ClusterRun) -> None:
@@ -143,10 +142,10 @@ def test_it_places_everybody_once_and_begins_every_gpu(run: ClusterRun) -> None:
         await until(lambda: everybody(head))
 
     head = led(run, agents, test)
-    assert head.known.epoch == 1
+    assert head.state.epoch == 1
     begun = [each for each in agents.orders if each[0] == "begin"]
     assert sorted(each[1] for each in begun) == ["g1", "g2", "g3"]
-    assert head.known.homes["a"] != head.known.homes["b"]
+    assert head.state.homes["a"] != head.state.homes["b"]
     assert sorted(name for _, _, names in begun for name in names) == list(TENANTS)
 
 
@@ -159,8 +158,8 @@ def test_a_new_head_changes_nothing_and_has_a_higher_epoch(run: ClusterRun) -> N
         await until(lambda: everybody(head))
 
     head = led(run, agents, test)
-    assert (head.known.epoch, agents.epoch) == (5, 5)
-    assert head.known.homes == {"a": "g1", "b": "g2", "c": "g1"}
+    assert (head.state.epoch, agents.epoch) == (5, 5)
+    assert head.state.homes == {"a": "g1", "b": "g2", "c": "g1"}
     assert not [each for each in agents.orders if each[0] != "stop"]
 
 
@@ -185,15 +184,15 @@ def test_who_lived_on_a_gpu_that_went_is_taken_by_others_as_the_rules_want(run: 
         await until(lambda: everybody(head))
         agents.gone.add("g1")
         await until(lambda: "g1" in head.watch.dead)
-        await until(lambda: everybody(head) and head.known.homes["a"] == "g3")
+        await until(lambda: everybody(head) and head.state.homes["a"] == "g3")
         agents.gone.clear()  # it is back, and still has whom others serve by now
         await until(lambda: not agents.tenants["g1"])
 
     head = led(run, agents, test)
-    assert head.known.homes["b"] == "g2"
-    assert head.known.homes["c"] in ("g2", "g3")
+    assert head.state.homes["b"] == "g2"
+    assert head.state.homes["c"] in ("g2", "g3")
     assert ("release", "g1", "a") in agents.orders
-    assert "g1 is there again" in [words for _, words in head.known.events]
+    assert "g1 is there again" in [words for _, words in head.state.events]
 
 
 def test_who_stays_keeps_those_apart_that_must_be_when_a_gpu_goes(tmp_path: Path) -> None:
@@ -203,10 +202,10 @@ def test_who_stays_keeps_those_apart_that_must_be_when_a_gpu_goes(tmp_path: Path
     rules = {"gpus": boards, "apart": [["a", "b"], ["c", "d"]]}
     run = cluster_run(tmp_path, [*TENANTS, "d"], gpus, window_s=20, cluster=rules)
     placer, homes = Placer(run.scenario), {"b": "g1", "c": "g1", "a": "g2", "d": "g2"}
-    asyncio.run(placer.look_ahead(homes, ["g1", "g2", "g3"]))
+    asyncio.run(placer.prepare_fallbacks(homes, ["g1", "g2", "g3"]))
     for gone, lost in (("g1", ["b", "c"]), ("g2", ["a", "d"])):
         left = [each for each in ("g1", "g2", "g3") if each != gone]
-        planned = placer.thought_out(lost, homes, left)
+        planned = placer.fallback(lost, homes, left)
         assert planned is not None
         now = {**homes, **{each: planned[each] for each in lost}}
         assert gone not in now.values()
@@ -218,11 +217,11 @@ def test_a_fallback_from_before_another_tenant_moved_is_not_used(run: ClusterRun
     """a and b must be apart; a would go to the GPU that b has moved to since."""
     placer, homes = Placer(run.scenario), {"a": "g1", "b": "g2", "c": "g2"}
     gpus = ["g1", "g2", "g3"]
-    asyncio.run(placer.look_ahead(homes, gpus))
-    planned = placer.thought_out(["a"], homes, ["g2", "g3"])
+    asyncio.run(placer.prepare_fallbacks(homes, gpus))
+    planned = placer.fallback(["a"], homes, ["g2", "g3"])
     assert planned is not None
     assert planned["a"] == "g3"
-    assert placer.thought_out(["a"], homes | {"b": "g3"}, ["g2", "g3"]) is None
+    assert placer.fallback(["a"], homes | {"b": "g3"}, ["g2", "g3"]) is None
 
 
 def test_a_gpu_that_refuses_a_tenant_is_asked_again_and_the_reason_told(run: ClusterRun) -> None:
@@ -233,7 +232,7 @@ def test_a_gpu_that_refuses_a_tenant_is_asked_again_and_the_reason_told(run: Clu
     async def test(head: Head) -> None:
         await until(lambda: everybody(head))
         agents.gone.add("g1")
-        await until(lambda: head.known.map.away.get("a") == "its disk is full")
+        await until(lambda: head.state.map.away.get("a") == "its disk is full")
         agents.refuse.clear()
         await until(lambda: everybody(head))
 
@@ -252,18 +251,18 @@ def test_a_tenant_moves_at_a_windows_edge_when_it_pays_and_is_served_throughout(
         while True:
             agents.received["b"] = agents.received.get("b", 0) + 250
             agents.received["c"] = agents.received.get("c", 0) + 250
-            seen.append(len(head.known.map.homes))
+            seen.append(len(head.state.map.homes))
             await asyncio.sleep(0.1)
 
     async def test(head: Head) -> None:
         await until(lambda: everybody(head))
         flooding = asyncio.create_task(flood(head))
-        await until(lambda: head.known.moves)
+        await until(lambda: head.state.moves)
         await until(lambda: not head.watch.heard["g2"].report.tenants.keys() >= {"b", "c"})
         flooding.cancel()
 
     head = led(replace(run), agents, test)
-    assert head.known.homes["b"] != head.known.homes["c"]
+    assert head.state.homes["b"] != head.state.homes["c"]
     assert set(seen) == {3}
     take = next(number for number, each in enumerate(agents.orders) if each[0] == "take")
     release = next(number for number, each in enumerate(agents.orders) if each[0] == "release")
@@ -297,16 +296,16 @@ def test_a_tenant_is_let_go_only_once_the_new_map_is_out_and_its_labels_follow(
 def test_a_tenant_stays_where_nobody_says_that_it_is_served_elsewhere(
     run: ClusterRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(moving, "SEEN_S", 0.1)
+    monkeypatch.setattr(moves, "SEEN_S", 0.1)
     agents = Agents()
     agents.tenants = {"g1": ("a",), "g2": ("b",), "g3": ()}
 
     async def test(head: Head) -> None:
-        await until(lambda: {"a", "b"} <= set(head.known.map.homes))
+        await until(lambda: {"a", "b"} <= set(head.state.map.homes))
         agents.silent_of.add("a")
         with pytest.raises(MigratorError, match="a stays on g1"):
             await head.move("a", "g3")
-        assert head.known.homes["a"] == "g1"
+        assert head.state.homes["a"] == "g1"
         assert ("release", "g1", "a") not in agents.orders
 
     led(run, agents, test)
@@ -325,7 +324,7 @@ def test_a_map_that_could_not_be_written_is_written_again(run: ClusterRun) -> No
     async def test(head: Head) -> None:
         await until(lambda: everybody(head))
         await until(lambda: len(tried) == 3)
-        assert tried[-1] == head.known.map.order
+        assert tried[-1] == head.state.map.order
 
     led(run, agents, test, publish=publish)
 
@@ -338,7 +337,7 @@ def test_a_head_that_begins_inside_a_window_moves_nobody_before_its_edge(run: Cl
 
     async def aside(question: Question) -> ClusterPlan:
         asked.append(len(question[0].gpus))
-        return await in_a_thread(question)
+        return await place_in_thread(question)
 
     async def test(_: Head) -> None:
         await until(lambda: len(asked) >= 2)
@@ -357,7 +356,7 @@ def test_its_epoch_is_above_what_gateways_may_know(run: ClusterRun) -> None:
         head, stop = Head(run, agents), asyncio.Event()
         stop.set()
         await head.run(stop, 8)
-        return head.known.epoch
+        return head.state.epoch
 
     assert asyncio.run(inside()) == 8
 
@@ -386,14 +385,14 @@ def test_tenants_of_a_daemon_that_hangs_are_served_elsewhere_and_it_lets_go_of_t
     async def test(head: Head) -> None:
         await until(lambda: everybody(head))
         agents.hangs.add("g1")
-        await until(lambda: everybody(head) and head.known.homes["a"] == "g3")
-        assert "g1" not in head.known.map.pages  # gateways have closed their connections to it
+        await until(lambda: everybody(head) and head.state.homes["a"] == "g3")
+        assert "g1" not in head.state.map.pages  # gateways have closed their connections to it
         # before it comes back, or is ended and started with whom it had
         await until(lambda: not agents.tenants["g1"])
         assert agents.hangs
 
     head = led(run, agents, test)
-    words = [each for _, each in head.known.events]
+    words = [each for _, each in head.state.events]
     assert "g1 is given up: its daemon has not answered for 3 s" in words
 
 
@@ -410,8 +409,8 @@ def test_while_only_the_agent_is_gone_its_tenants_are_never_away(
         agents.agentless.add("g1")
 
         def moved() -> bool:
-            away.update(head.known.map.away)
-            return "http://g1" not in head.known.map.homes.values()
+            away.update(head.state.map.away)
+            return "http://g1" not in head.state.map.homes.values()
 
         await until(moved)
 
@@ -433,7 +432,7 @@ def test_a_drained_gpu_is_emptied_and_gets_no_tenant_until_it_is_undrained(
         assert (entry["state"], entry["words"]) == ("drained", "its tenants are being moved")
 
         def empty() -> bool:
-            seen.append(len(head.known.map.homes))
+            seen.append(len(head.state.map.homes))
             return not agents.tenants["g1"]
 
         await until(empty)
@@ -442,7 +441,7 @@ def test_a_drained_gpu_is_emptied_and_gets_no_tenant_until_it_is_undrained(
         with pytest.raises(InputError, match="drained"):
             await head.move("a", "g1")
         with pytest.raises(InputError, match="no other GPU has room for a"):
-            await head.drain(head.known.homes["a"], True)  # only b's is left
+            await head.drain(head.state.homes["a"], True)  # only b's is left
         await head.drain("g1", False)
         await until(lambda: "g1" in head.watch.open)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from migrator.cluster.fleet.homes import homeless, homes_from, missing, next_map, strays
-from migrator.cluster.fleet.reports import ClusterMap, Report, TenantReport
+from migrator.cluster.fleet.map import homes_from, misplaced, missing_tenants, next_map, unserved
+from migrator.cluster.fleet.messages import ClusterMap, Report, TenantReport
 
 
 def report(gpu: str, *ready: str, waiting: tuple[str, ...] = (), up: bool = True) -> Report:
@@ -22,21 +22,21 @@ def test_a_new_head_learns_from_agents_and_believes_whoever_takes_requests() -> 
 
 
 def test_homeless_are_those_of_gpus_that_are_gone_and_of_none() -> None:
-    assert homeless(["a", "b", "c"], {"a": "g1", "b": "g2"}, ["g1"]) == ["b", "c"]
+    assert unserved(["a", "b", "c"], {"a": "g1", "b": "g2"}, ["g1"]) == ["b", "c"]
 
 
 def test_a_daemon_lets_go_of_a_tenant_only_once_its_home_serves_it() -> None:
     homes = {"a": "g1"}
-    assert strays(homes, told(report("g1", "a"), report("g2", "a"))) == [("g2", "a")]
-    assert not strays(homes, told(report("g1", waiting=("a",)), report("g2", "a")))
-    assert not strays(homes, told(report("g2", "a")))
-    assert not strays({}, told(report("g2", "a")))
+    assert misplaced(homes, told(report("g1", "a"), report("g2", "a"))) == [("g2", "a")]
+    assert not misplaced(homes, told(report("g1", waiting=("a",)), report("g2", "a")))
+    assert not misplaced(homes, told(report("g2", "a")))
+    assert not misplaced({}, told(report("g2", "a")))
 
 
 def test_a_daemon_that_hangs_does_not_begin_again_with_whom_another_serves() -> None:
     hangs = Report("g1", "n", 0, 1, "http://g1", begun=True, assigned=("a", "b"))
     alive = told(report("g2", "a"))
-    assert strays({"a": "g2", "b": "g1"}, alive, {"g1": hangs, **alive}) == [("g1", "a")]
+    assert misplaced({"a": "g2", "b": "g1"}, alive, {"g1": hangs, **alive}) == [("g1", "a")]
 
 
 def test_a_new_head_knows_whom_a_daemon_has_that_is_being_started() -> None:
@@ -45,9 +45,9 @@ def test_a_new_head_knows_whom_a_daemon_has_that_is_being_started() -> None:
 
 
 def test_a_tenant_that_its_home_does_not_know_is_missing_but_not_while_that_starts() -> None:
-    assert missing({"a": "g1"}, told(report("g1"))) == ["a"]
-    assert not missing({"a": "g1"}, told(report("g1", up=False)))
-    assert not missing({"a": "g1"}, {})
+    assert missing_tenants({"a": "g1"}, told(report("g1"))) == ["a"]
+    assert not missing_tenants({"a": "g1"}, told(report("g1", up=False)))
+    assert not missing_tenants({"a": "g1"}, {})
 
 
 def test_a_map_names_who_is_ready_and_says_why_others_are_away() -> None:

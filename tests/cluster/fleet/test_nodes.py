@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.cluster.fleet.nodes import Node, require_seats, seats_of
+from migrator.cluster.fleet.ray_agents import locate_gpus, require_located
+from migrator.cluster.fleet.ray_connection import Node
 from migrator.core.catalogue import board
 from migrator.core.cluster import ClusterGpu
 from migrator.core.errors import InputError
@@ -21,7 +22,7 @@ def gpu(name: str, at: str | None = None) -> ClusterGpu:
 
 
 def test_gpus_that_name_a_machine_are_there_in_their_order() -> None:
-    seats = seats_of(
+    seats = locate_gpus(
         [gpu("a", "n2"), gpu("b", "n1"), gpu("c", "n2")], [node("n1"), node("n2")], {}, real=False
     )
     assert [(n, s.node.key, s.number) for n, s in seats.items()] == [
@@ -33,32 +34,32 @@ def test_gpus_that_name_a_machine_are_there_in_their_order() -> None:
 
 def test_others_are_spread_and_real_ones_only_where_gpus_are() -> None:
     gpus = [gpu("a"), gpu("b"), gpu("c")]
-    spread = seats_of(gpus, [node("n1"), node("n2")], {}, real=False)
+    spread = locate_gpus(gpus, [node("n1"), node("n2")], {}, real=False)
     assert sorted(each.node.key for each in spread.values()) == [
         "key of n1",
         "key of n1",
         "key of n2",
     ]
-    real = seats_of(gpus, [node("n1"), node("n2", gpus=2)], {}, real=True)
+    real = locate_gpus(gpus, [node("n1"), node("n2", gpus=2)], {}, real=True)
     assert {each.node.key for each in real.values()} == {"key of n2"}
     assert [each.number for each in real.values()] == [0, 1]
     with pytest.raises(InputError, match="no machine has a GPU left for c"):
-        require_seats(gpus, real, [node("n1"), node("n2", gpus=2)])
+        require_located(gpus, real, [node("n1"), node("n2", gpus=2)])
 
 
 def test_a_gpu_stays_where_it_is_until_its_machine_is_gone() -> None:
     gpus, nodes = [gpu("a"), gpu("b")], [node("n1"), node("n2")]
-    held = seats_of(gpus, nodes, {}, real=False)
-    assert seats_of(gpus, [*nodes, node("n3")], held, real=False) == held
-    left = seats_of(gpus, nodes[:1], held, real=False)
+    held = locate_gpus(gpus, nodes, {}, real=False)
+    assert locate_gpus(gpus, [*nodes, node("n3")], held, real=False) == held
+    left = locate_gpus(gpus, nodes[:1], held, real=False)
     assert {each.node.key for each in left.values()} == {"key of n1"}
     named = [gpu("a", "n1"), gpu("b", "n2")]
-    held = seats_of(named, nodes, {}, real=False)
-    assert "b" not in seats_of(named, nodes[:1], held, real=False)
+    held = locate_gpus(named, nodes, {}, real=False)
+    assert "b" not in locate_gpus(named, nodes[:1], held, real=False)
 
 
 def test_a_machine_that_is_not_there_is_named_with_what_to_do() -> None:
     gpus, nodes = [gpu("a"), gpu("b", "n9")], [node("n1")]
-    seats = seats_of(gpus, nodes, {}, real=False)
+    seats = locate_gpus(gpus, nodes, {}, real=False)
     with pytest.raises(InputError, match=r"b is in n9.*--node-name n9.*there are n1"):
-        require_seats(gpus, seats, nodes)
+        require_located(gpus, seats, nodes)

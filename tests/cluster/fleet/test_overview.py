@@ -8,9 +8,8 @@ import pytest
 from support.agents import cluster_run
 
 from migrator.cluster.fleet.head import Head
-from migrator.cluster.fleet.links import Heard
+from migrator.cluster.fleet.messages import Answer, LastReport, Report, TenantReport
 from migrator.cluster.fleet.overview import overview
-from migrator.cluster.fleet.reports import Answer, Report, TenantReport
 from migrator.cluster.fleet.watch import Watch
 
 
@@ -38,8 +37,8 @@ def test_a_gpu_that_is_given_up_meanwhile_is_told_as_it_was(
     """It is asked for from another thread than the head's."""
     head = Head(cluster_run(tmp_path, ["a", "b"], [{"name": "g1"}]), Nobody())
     tenants = {"a": TenantReport(ready=True, received=7)}
-    head.watch.heard["g1"] = Heard(Report("g1", "n", 0, 1, "http://g1", tenants=tenants), 0.0)
-    head.known.homes = {"a": "g1"}
+    head.watch.heard["g1"] = LastReport(Report("g1", "n", 0, 1, "http://g1", tenants=tenants), 0.0)
+    head.state.homes = {"a": "g1"}
 
     def and_then_it_is_gone(watch: Watch) -> dict[str, Report]:
         found = {gpu: watch.heard[gpu].report for gpu in watch.alive}

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from migrator.cluster.fleet.ray_connection import NAMESPACE, agents_of, begun, served, the_only
+from migrator.cluster.fleet.ray_connection import (
+    NAMESPACE,
+    agent_prefix,
+    choose_cluster,
+    known_clusters,
+    served_clusters,
+)
 from migrator.core.errors import InputError
 
 
@@ -18,17 +24,17 @@ def ray_with(*names: str) -> Any:
 
 
 def test_the_only_cluster_need_not_be_named_and_of_several_one_must_be() -> None:
-    assert the_only(["a"], None) == the_only(["a", "b"], "a") == "a"
+    assert choose_cluster(["a"], None) == choose_cluster(["a", "b"], "a") == "a"
     with pytest.raises(InputError, match="name one of a, b"):
-        the_only(["a", "b"], None)
+        choose_cluster(["a", "b"], None)
     with pytest.raises(InputError, match=r"c is not served there \(served: a, b\)"):
-        the_only(["a", "b"], "c")
+        choose_cluster(["a", "b"], "c")
     with pytest.raises(InputError, match="no scenario is served there"):
-        the_only([], None)
+        choose_cluster([], None)
 
 
 def test_a_cluster_that_has_lost_its_head_is_known_by_its_agents() -> None:
-    ray = ray_with("head of shop", f"{agents_of('a on b')}g1", f"{agents_of('shop')}g1")
-    assert served(ray) == ["shop"]
-    assert begun(ray) == ["a on b", "shop"]
-    assert not agents_of("a on b").startswith(agents_of("a"))
+    ray = ray_with("head of shop", f"{agent_prefix('a on b')}g1", f"{agent_prefix('shop')}g1")
+    assert served_clusters(ray) == ["shop"]
+    assert known_clusters(ray) == ["a on b", "shop"]
+    assert not agent_prefix("a on b").startswith(agent_prefix("a"))

@@ -14,7 +14,7 @@ from migrator.cluster.fleet import ray_head
 from migrator.cluster.fleet.cluster_run import ClusterRun
 from migrator.cluster.fleet.head import Head
 from migrator.cluster.fleet.ray_agents import RayAgents
-from migrator.cluster.fleet.ray_connection import NAMESPACE, agents_of
+from migrator.cluster.fleet.ray_connection import NAMESPACE, agent_prefix
 from migrator.cluster.fleet.ray_head import HeadActor
 from migrator.core.errors import InputError
 from migrator.live import shared_files
@@ -57,7 +57,7 @@ def led(run: ClusterRun, monkeypatch: pytest.MonkeyPatch) -> Iterator[Led]:
     made: list[HeadActor] = []
 
     def led(ray: Ray) -> HeadActor:
-        monkeypatch.setattr(ray_head, "imported", lambda: ray)
+        monkeypatch.setattr(ray_head, "import_ray", lambda: ray)
         made.append(HeadActor(run, {}))
         made[-1]._thread.join(60)
         assert not made[-1]._thread.is_alive()
@@ -72,7 +72,7 @@ def test_a_head_without_its_store_begins_anew_where_agents_serve(
     run: ClusterRun, exits: list[int], led: Led
 ) -> None:
     Path(run.shared).write_text("this is no folder")
-    serving = Ray(f"{agents_of(run.name)}g1")
+    serving = Ray(f"{agent_prefix(run.name)}g1")
     head = led(serving)
     assert "cannot be used" in str(head.ended())
     assert exits == [1]
@@ -85,7 +85,7 @@ def test_a_store_that_goes_away_after_it_was_opened_does_not_end_it_either(
         raise OSError("the store is away")
 
     monkeypatch.setattr(SharedStore, "windows_since_s", gone)
-    led(Ray(f"{agents_of(run.name)}g1"))
+    led(Ray(f"{agent_prefix(run.name)}g1"))
     assert exits == [1]
 
 
@@ -103,7 +103,7 @@ def test_a_store_that_hangs_keeps_no_head_from_leading_agents_that_serve(
     monkeypatch.setattr(shared_files, "READ_S", 0.2)
     Path(run.shared).mkdir()
     os.mkfifo(Path(run.shared) / "windows.json")
-    head = led(Ray(*([f"{agents_of(run.name)}g1"] if serving else [])))
+    head = led(Ray(*([f"{agent_prefix(run.name)}g1"] if serving else [])))
     assert exits == []
     if serving:
         assert (leads, head.ended()) == (
@@ -118,7 +118,7 @@ def test_where_nothing_is_served_yet_it_says_why_and_stays(
     run: ClusterRun, exits: list[int], led: Led
 ) -> None:
     Path(run.shared).write_text("this is no folder")
-    head = led(Ray(f"{agents_of('another')}g1"))
+    head = led(Ray(f"{agent_prefix('another')}g1"))
     assert "cannot be used" in str(head.ended())
     assert exits == []
     assert head.stop() == ()  # it has told nobody to stop
@@ -143,6 +143,6 @@ def test_agents_are_ended_with_a_head_that_leads_no_more_only_where_they_serve_n
     monkeypatch.setattr(RayAgents, "require_all", lambda _: None)
     monkeypatch.setattr(RayAgents, "end", lambda _: ended.append(1))
     monkeypatch.setattr(Head, "run", gone)
-    head = led(Ray(*([f"{agents_of(run.name)}g1"] if serving else [])))
+    head = led(Ray(*([f"{agent_prefix(run.name)}g1"] if serving else [])))
     assert head.stop() == ()
     assert (ended, exits) == (([], [1]) if serving else ([1], []))

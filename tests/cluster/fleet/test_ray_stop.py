@@ -6,9 +6,9 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from migrator.cluster.fleet.ray_connection import HEAD, NAMESPACE, agents_of
-from migrator.cluster.fleet.ray_stop import end_cluster
-from migrator.cluster.fleet.reports import Answer, Report
+from migrator.cluster.fleet.messages import Answer, Report
+from migrator.cluster.fleet.ray_connection import HEAD, NAMESPACE, agent_prefix
+from migrator.cluster.fleet.ray_head import stop_cluster
 
 
 class Ray:
@@ -16,7 +16,7 @@ class Ray:
 
     def __init__(self, **actors: Any) -> None:
         self.actors = {
-            HEAD.format(name="shop") if k == "head" else f"{agents_of('shop')}{k}": v
+            HEAD.format(name="shop") if k == "head" else f"{agent_prefix('shop')}{k}": v
             for k, v in actors.items()
         }
         self.killed: list[Any] = []
@@ -63,14 +63,14 @@ def agent(gpu: str, *, hears: bool = True, done: bool = True) -> Any:
 
 
 def test_every_gpu_is_drained_where_head_and_agents_say_so() -> None:
-    assert end_cluster(Ray(head=head(())), "shop").words == "every GPU is drained"
+    assert stop_cluster(Ray(head=head(())), "shop").words == "every GPU is drained"
     ray = Ray(head=head(()), g1=agent("g1"))  # of a head that led no more
-    assert end_cluster(ray, "shop").words == "every GPU is drained"
+    assert stop_cluster(ray, "shop").words == "every GPU is drained"
     assert len(ray.killed) == 2
 
 
 def test_gpus_that_did_not_answer_the_head_are_named() -> None:
-    ending = end_cluster(Ray(head=head(("g2",)), g1=agent("g1")), "shop")
+    ending = stop_cluster(Ray(head=head(("g2",)), g1=agent("g1")), "shop")
     assert (ending.led, ending.silent) == (True, ("g2",))
     assert ending.words.startswith("g2 did not answer; ")
     assert "ends by itself within 20 s" in ending.words
@@ -83,13 +83,13 @@ def test_agents_that_do_not_answer_and_those_that_refuse_are_named_too() -> None
         g2=agent("g2", hears=False),
         g3=agent("g3", done=False),
     )
-    ending = end_cluster(ray, "shop")
+    ending = stop_cluster(ray, "shop")
     assert (ending.led, ending.silent) == (False, ("g2", "g3"))
     assert ending.words.startswith("its head, g2, g3 did not answer; ")
     assert len(ray.killed) == 4
 
 
 def test_without_a_head_nobody_knows_of_gpus_whose_agents_are_gone() -> None:
-    ending = end_cluster(Ray(g1=agent("g1")), "shop")
+    ending = stop_cluster(Ray(g1=agent("g1")), "shop")
     assert ending.silent == ()
     assert ending.words.startswith("its head did not answer; every other agent has drained")

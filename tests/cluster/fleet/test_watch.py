@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from migrator.cluster.fleet.links import DeposedError
+from migrator.cluster.fleet.messages import DeposedError, Report
 from migrator.cluster.fleet.ray_agents import ANSWER_S
-from migrator.cluster.fleet.reports import Report
 from migrator.cluster.fleet.watch import (
     ALONE_S,
     GIVEN_UP,

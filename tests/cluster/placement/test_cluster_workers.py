@@ -14,7 +14,7 @@ from support.ray_nodes import ray_folder
 
 from migrator.cluster.placement.place import place
 from migrator.cluster.placement.simulate import simulate_placed
-from migrator.cluster.placement.workers import Here, Workers, open_workers
+from migrator.cluster.placement.workers import InProcess, TaskWorkers, open_workers
 from migrator.core.catalogue import board
 from migrator.core.cluster import ClusterOutcome, ClusterPlan
 from migrator.core.errors import InputError, MigratorError
@@ -42,7 +42,7 @@ def untimed(outcome: ClusterOutcome) -> ClusterOutcome:
 def test_results_come_in_the_order_of_the_tasks() -> None:
     tasks = [float(number) for number in range(20, 0, -1)]
     with open_workers(2) as workers:
-        assert list(workers.map(math.sqrt, tasks)) == list(Here().map(math.sqrt, tasks))
+        assert list(workers.map(math.sqrt, tasks)) == list(InProcess().map(math.sqrt, tasks))
 
 
 def test_processes_place_and_simulate_as_one_does() -> None:
@@ -70,14 +70,14 @@ def test_an_address_that_does_not_answer_is_one_sentence() -> None:
 
 
 @pytest.fixture(scope="module")
-def ray() -> Iterator[Workers]:
+def ray() -> Iterator[TaskWorkers]:
     if not RAY:
         pytest.skip("needs ray")
     with ray_folder(), open_workers(None, "local") as workers:
         yield workers
 
 
-def test_an_error_on_the_ray_cluster_is_one_sentence(ray: Workers) -> None:
+def test_an_error_on_the_ray_cluster_is_one_sentence(ray: TaskWorkers) -> None:
     with pytest.raises(InputError) as here:
         board("A1000")
     with pytest.raises(InputError) as there:
@@ -88,7 +88,7 @@ def test_an_error_on_the_ray_cluster_is_one_sentence(ray: Workers) -> None:
     assert "\n" not in str(other.value)
 
 
-def test_ray_places_and_simulates_as_one_process_does(ray: Workers) -> None:
-    alone = simulate_placed(SMALL, place(SMALL), Here())
+def test_ray_places_and_simulates_as_one_process_does(ray: TaskWorkers) -> None:
+    alone = simulate_placed(SMALL, place(SMALL), InProcess())
     there = simulate_placed(SMALL, place(SMALL, ray), ray)
     assert untimed(alone) == untimed(there)

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from support.clusters import MODELS, Tried, cluster, tenant
 
-from migrator.cluster.placement.current import read_current
-from migrator.cluster.placement.place import place
+from migrator.cluster.placement.place import place, read_current
 from migrator.core.errors import InputError
 
 TENANTS = [
@@ -90,7 +89,7 @@ def test_tenants_of_a_gpu_that_is_gone_are_placed_anew() -> None:
     plan = place(scenario, current=current)
     assert "c" in plan.moved
     assert set(plan.placement) == {"a", "b", "c", "d"}
-    assert any("burnt" in note and "(1 tenant)" in note for note in plan.notes)
+    assert any("burnt" in note and "1 tenant of it was placed again" in note for note in plan.notes)
     assert any("gone" in note for note in plan.notes)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.clusters import MODELS, Tried, cluster, tenant
 
-from migrator.cluster.placement.alike import representatives
+from migrator.cluster.placement.clustering import representatives
 from migrator.cluster.placement.place import place
 from migrator.core.cluster import ClusterPlan, ClusterScenario
 
@@ -142,7 +142,7 @@ def test_together_that_never_fit_are_not_told_to_add_a_gpu() -> None:
     )
     plan = place(scenario)
     assert {each.tenant for each in plan.unplaced} == {f"a-00{n}" for n in range(1, 6)}
-    assert "do not fit on one A30-24GB; take a tenant out" in plan.unplaced[0].why
+    assert "do not fit on one A30-24GB; remove one" in plan.unplaced[0].why
     assert list(plan.placement) == ["b"]
 
 
@@ -189,6 +189,6 @@ def test_many_kinds_are_placed_by_their_likes_and_bounded_all_the_same(
     assert plan.goodput_rps == pytest.approx(Tried(scenario).value(plan.placement))
     assert plan.goodput_rps < plan.upper_bound_rps
     assert plan.gap < 0.25
-    assert any("placed alike" in note for note in plan.notes)
+    assert any("cluster representatives" in note for note in plan.notes)
     early = place(scenario, seconds=0.0)
     assert not any(each.planned for each in early.gpus)

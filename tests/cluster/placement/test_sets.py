@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from support.clusters import cluster, tenant
 
-from migrator.cluster.placement.demand import kinds_of, window_problem
-from migrator.cluster.placement.items import apart_of, items_of, members_of
-from migrator.cluster.placement.sets import Limits, Sets, list_sets
-from migrator.cluster.placement.worth import worth_of
+from migrator.cluster.placement.demand import tenant_kinds, window_problem
+from migrator.cluster.placement.market import apart_of, group_items, members_of
+from migrator.cluster.placement.prices import tabulate
+from migrator.cluster.placement.sets import SetLimits, Sets, list_sets
 from migrator.core.catalogue import Board, boards
 from migrator.core.cluster import ClusterScenario, Rules
 from migrator.core.errors import InfeasibleError
@@ -32,18 +32,18 @@ def scenario(request: pytest.FixtureRequest) -> ClusterScenario:
 
 
 def listed(scenario: ClusterScenario, most: int = 10_000) -> Sets:
-    board, kinds = scenario.gpus[0].board, list(kinds_of(scenario).values())
+    board, kinds = scenario.gpus[0].board, list(tenant_kinds(scenario).values())
     alone = [each.tenant(board, scenario.slot_s, scenario.slots) for each in kinds]
-    items = items_of({each.name: each.entry for each in scenario.tenants}, scenario.rules)
+    items = group_items({each.name: each.entry for each in scenario.tenants}, scenario.rules)
     units = np.array([len(each.units) for each in items])
-    worth = worth_of(board, scenario.slots, alone)
+    worth = tabulate(board, scenario.slots, alone)
     return list_sets(worth, members_of(items, len(kinds)), apart_of(items, 1), units, most)
 
 
 def test_the_planner_takes_every_set_listed_and_refuses_every_other(
     scenario: ClusterScenario,
 ) -> None:
-    sets, kinds = listed(scenario), list(kinds_of(scenario).values())
+    sets, kinds = listed(scenario), list(tenant_kinds(scenario).values())
     board = scenario.gpus[0].board
     for counts in product(range(5), range(3), range(3), range(2)):
         if not sum(counts):
@@ -60,9 +60,9 @@ def test_the_planner_takes_every_set_listed_and_refuses_every_other(
 @pytest.mark.parametrize("board", list(boards().values()), ids=list(boards()))
 def test_minimum_instances_fit_exactly_where_the_board_can_be_cut_so(board: Board) -> None:
     """Every board, every choice of up to as many minimum sizes as it has instances."""
-    room = worth_of(board, 1, []).offered[:, ::-1].cumsum(axis=1)[:, ::-1]
+    room = tabulate(board, 1, []).offered[:, ::-1].cumsum(axis=1)[:, ::-1]
     sizes = len(board.sizes)
-    limits = Limits(
+    limits = SetLimits(
         needs=np.tril(np.ones((sizes, sizes), np.int64)),
         room=room,
         apart=np.zeros((sizes, 0), np.int64),
@@ -111,7 +111,7 @@ def test_sets_left_out_are_told_of(scenario: ClusterScenario) -> None:
 def test_rules_make_units_and_items() -> None:
     kind_of = {"a": 0, "b": 0, "c": 1, "d": 1, "e": 0, "f": 0}
     together = (frozenset("ac"), frozenset("cd"))
-    items = items_of(kind_of, Rules(apart=(frozenset("be"),), together=together))
+    items = group_items(kind_of, Rules(apart=(frozenset("be"),), together=together))
     assert {(each.kinds, each.units) for each in items} == {
         ((0, 1, 1), (("a", "c", "d"),)),
         ((0,), (("b",), ("e",))),

@@ -8,9 +8,14 @@ import numpy as np
 import pytest
 from support.clusters import MODELS, cluster, tenant
 
-from migrator.cluster.placement.demand import Kind, kinds_of, observed
-from migrator.cluster.placement.prices import OWN_STEPS, find_prices
-from migrator.cluster.placement.worth import Worth, answers, worth_of
+from migrator.cluster.placement.demand import TenantKind, observation_of, tenant_kinds
+from migrator.cluster.placement.prices import (
+    OWN_STEPS,
+    Worth,
+    best_responses,
+    find_prices,
+    tabulate,
+)
 from migrator.core.cluster import ClusterScenario
 from migrator.core.problem import Charge
 from migrator.policies.planning import planned
@@ -28,19 +33,19 @@ def scenario() -> ClusterScenario:
 
 
 @pytest.fixture(scope="module")
-def kinds(scenario: ClusterScenario) -> list[Kind]:
-    return list(kinds_of(scenario).values())
+def kinds(scenario: ClusterScenario) -> list[TenantKind]:
+    return list(tenant_kinds(scenario).values())
 
 
 @pytest.fixture(scope="module")
-def worth(scenario: ClusterScenario, kinds: list[Kind]) -> Worth:
+def worth(scenario: ClusterScenario, kinds: list[TenantKind]) -> Worth:
     board = scenario.gpus[0].board
     alone = [each.tenant(board, scenario.slot_s, scenario.slots) for each in kinds]
-    return worth_of(board, scenario.slots, alone)
+    return tabulate(board, scenario.slots, alone)
 
 
 @pytest.fixture(scope="module")
-def goodputs(scenario: ClusterScenario, kinds: list[Kind]) -> dict[tuple[int, ...], float]:
+def goodputs(scenario: ClusterScenario, kinds: list[TenantKind]) -> dict[tuple[int, ...], float]:
     """Every set of up to three tenants that fits, planned under both charges: the better plan."""
     board, found = scenario.gpus[0].board, {}
     for size in (1, 2, 3):
@@ -48,7 +53,7 @@ def goodputs(scenario: ClusterScenario, kinds: list[Kind]) -> dict[tuple[int, ..
             if chosen.count(1) > 1:
                 continue  # two of at least 2 GPCs leave no room for a retraining
             views = [kinds[each].views[board.name] for each in chosen]
-            seen = observed(board, scenario.slot_s, scenario.slots, views)
+            seen = observation_of(board, scenario.slot_s, scenario.slots, views)
             found[chosen] = max(planned(seen, charge)[1].goodput for charge in Charge)
     return found
 
@@ -61,7 +66,7 @@ def test_no_plan_is_worth_more_than_any_prices_say(
     slots, sizes = worth.before.shape[1], len(worth.gpcs)
     steep = 10.0 ** random.uniform(0, 3)
     prices = random.exponential(steep, (slots, sizes)) * worth.gpcs
-    found = answers(worth, prices * (random.random((slots, sizes)) < 0.8))
+    found = best_responses(worth, prices * (random.random((slots, sizes)) < 0.8))
     for chosen, goodput in goodputs.items():
         bound = found.rent + found.values[list(chosen)].sum()
         assert goodput <= bound * (1 + 1e-9), chosen
@@ -80,6 +85,6 @@ def test_good_prices_are_near_the_plans(
 def test_without_prices_and_retraining_a_life_alone_is_the_plan_alone(
     scenario: ClusterScenario, worth: Worth, goodputs: dict[tuple[int, ...], float]
 ) -> None:
-    found = answers(worth, np.zeros((scenario.slots, len(worth.gpcs))))
+    found = best_responses(worth, np.zeros((scenario.slots, len(worth.gpcs))))
     assert found.rent == 0
     assert found.values[2] == pytest.approx(goodputs[2,], rel=1e-3)

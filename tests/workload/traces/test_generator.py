@@ -7,11 +7,17 @@ import numpy as np
 import pytest
 
 from migrator.core.errors import InputError
-from migrator.workload.traces.formats import load_trace
-from migrator.workload.traces.generator import KINDS, generate
-from migrator.workload.traces.kinds import Kind, Switch
-from migrator.workload.traces.real import VARIABLE, real_file
-from migrator.workload.traces.statistics import LAGS_S, statistics_of
+from migrator.workload.traces.generator import (
+    KINDS,
+    LAGS_S,
+    VARIABLE,
+    ArrivalKind,
+    Switch,
+    generate,
+    real_file,
+    statistics_of,
+)
+from migrator.workload.traces.reading import load_trace
 
 LONG_S = 2_000_000
 """200 times the slowest swell."""
@@ -29,7 +35,7 @@ def test_the_kinds() -> None:
 
 
 @kinds
-def test_a_long_run_follows_the_table(kind: Kind) -> None:
+def test_a_long_run_follows_the_table(kind: ArrivalKind) -> None:
     measured = kind.measured
     trace = generate(kind.name, mean_rps=measured.mean_rps, seconds=LONG_S, seed=1)
     found = statistics_of(trace.counts)
@@ -40,7 +46,7 @@ def test_a_long_run_follows_the_table(kind: Kind) -> None:
 
 
 @kinds
-def test_the_model_follows_the_table_in_closed_form(kind: Kind) -> None:
+def test_the_model_follows_the_table_in_closed_form(kind: ArrivalKind) -> None:
     """E[rate now x rate later] of the model, without any draw; see docs/traces.md."""
 
     def product(lag_s: float) -> float:
@@ -65,7 +71,7 @@ def test_the_model_follows_the_table_in_closed_form(kind: Kind) -> None:
 
 
 @measured_kinds
-def test_the_table_follows_the_real_trace(kind: Kind) -> None:
+def test_the_table_follows_the_real_trace(kind: ArrivalKind) -> None:
     path = real_file(kind.name)
     if path is None:
         pytest.skip(f"{VARIABLE} does not name a folder with {kind.file_name}")
@@ -79,7 +85,7 @@ def test_the_table_follows_the_real_trace(kind: Kind) -> None:
 
 
 @kinds
-def test_the_seed_decides(kind: Kind) -> None:
+def test_the_seed_decides(kind: ArrivalKind) -> None:
     def counts(seed: int, seconds: int = 900) -> list[int]:
         return list(generate(kind.name, mean_rps=40.0, seconds=seconds, seed=seed).counts)
 
@@ -89,7 +95,7 @@ def test_the_seed_decides(kind: Kind) -> None:
 
 
 @measured_kinds
-def test_scaling_does_not_reshape(kind: Kind) -> None:
+def test_scaling_does_not_reshape(kind: ArrivalKind) -> None:
     native = kind.measured.mean_rps
     drawn = generate(kind.name, mean_rps=native, seconds=600, seed=5)
     tripled = generate(kind.name, mean_rps=3 * native, seconds=600, seed=5)
@@ -156,3 +162,21 @@ def test_real_traces_are_found(
 def test_without_the_variable_there_are_no_real_traces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     assert real_file("azure") is None
+
+
+def test_by_hand() -> None:
+    counts = np.array([0, 4] * 150)
+    found = statistics_of(counts)
+    assert (found.seconds, found.mean_rps, found.dispersion, found.empty_share) == (300, 2, 2, 0.5)
+    # Alternating: every step flips the sign, and the sum misses one term per second of lag.
+    expected = [(-1) ** lag * (300 - lag) / 300 for lag in LAGS_S]
+    assert found.autocorrelation == pytest.approx(expected)
+
+
+def test_lags_beyond_the_end_are_not_told() -> None:
+    found = statistics_of(np.array([1, 2] * 20))
+    assert [math.isnan(each) for each in found.autocorrelation] == [False, False, True, True]
+
+
+def test_a_constant_trace_has_no_autocorrelation() -> None:
+    assert all(math.isnan(each) for each in statistics_of(np.full(300, 7)).autocorrelation)

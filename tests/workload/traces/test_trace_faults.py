@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from migrator.core.errors import InputError
-from migrator.core.trace import Trace
-from migrator.workload.traces.formats import formats, load_trace
+from migrator.core.scenario import Trace
+from migrator.workload.traces.reading import formats, load_trace
 
 LLM = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 FUNCTIONS = "HashOwner,HashApp,HashFunction,Trigger,1,2\n"

@@ -6,17 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from migrator.core.trace import Trace
+from migrator.core.scenario import Trace
 from migrator.workload.traces import (
-    alibaba_v2017,
-    alibaba_v2018,
+    alibaba,
     azure_functions,
     azure_llm,
     second_counts,
     servegen,
     timestamps,
 )
-from migrator.workload.traces.formats import formats, load_trace
+from migrator.workload.traces.reading import formats, load_trace
 
 MINUTES = ",".join(str(minute) for minute in range(1, 1441))
 
@@ -54,8 +53,8 @@ LOADERS = {
     "timestamps": timestamps.load,
     "azure-llm": azure_llm.load,
     "azure-functions": azure_functions.load,
-    "alibaba-v2017": alibaba_v2017.load,
-    "alibaba-v2018": alibaba_v2018.load,
+    "alibaba-v2017": alibaba.V2017.load,
+    "alibaba-v2018": alibaba.V2018.load,
     "servegen": servegen.load,
 }
 

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from migrator.core.trace import Trace
-from migrator.workload.traces.requests import Arrivals
+from migrator.core.scenario import Trace
+from migrator.workload.traces.requests import TenantArrivals
 
 COUNTS = np.array([3, 0, 5, 1, 1000, 7, 2, 4], dtype=np.int64)
 
 
-def arrivals(slot_s: float = 1.0, seed: int = 0, tenant: int = 0) -> Arrivals:
-    return Arrivals(Trace("t", COUNTS), slot_s, seed, tenant)
+def arrivals(slot_s: float = 1.0, seed: int = 0, tenant: int = 0) -> TenantArrivals:
+    return TenantArrivals(Trace("t", COUNTS), slot_s, seed, tenant)
 
 
 def test_every_second_has_its_requests_in_order() -> None:

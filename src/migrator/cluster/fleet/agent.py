@@ -1,7 +1,7 @@
-"""One GPU's agent: keeps its daemon alive, tells how it is, and does what the newest head says.
+"""The agent of one GPU: keeps its daemon running, reports its state, executes the head's orders.
 
-Every order carries the epoch of the head that gives it. An agent that has heard a newer head
-refuses the older one, so that two never act at once.
+Every order carries the epoch of its head. An agent refuses orders with an older epoch than it has
+seen, so that two heads never act at once.
 """
 
 from __future__ import annotations
@@ -15,28 +15,33 @@ from collections.abc import Mapping
 from typing import Any
 
 from migrator.cluster.fleet.cluster_run import ClusterRun
-from migrator.cluster.fleet.daemon_process import DaemonProcess, asked, free_port, restore_priority
-from migrator.cluster.fleet.gpu_daemon import Settings
-from migrator.cluster.fleet.reports import Answer, Report, TenantReport
+from migrator.cluster.fleet.daemon_process import (
+    DaemonProcess,
+    call_daemon,
+    free_port,
+    restore_priority,
+)
+from migrator.cluster.fleet.gpu_daemon import GpuDaemonSettings
+from migrator.cluster.fleet.messages import Answer, Report, TenantReport
 from migrator.core.errors import MigratorError
-from migrator.learn.atomic import written_whole
+from migrator.io.atomic import write_atomically
 from migrator.workload.live import ADMIN
 from migrator.workload.tokens import read_tokens
 
 LOOK_S = 0.25
 TAKE_S = 120.0
-"""A model may be large, a plan may take its time."""
+"""Seconds to wait for a `take` order: a model may be large, and planning takes time."""
 STOP_S = 25.0
 ANSWER_S = 3.0
-"""A daemon that has not answered for so long does not serve. Its event loop answers: it is late
-only where it has no CPU at all."""
+"""Seconds after which a daemon without a response counts as not serving. Its event loop answers:
+it is late only if it gets no CPU time at all."""
 PAUSED_S = ANSWER_S + 2.0
-"""A question that took longer says that this agent was paused, and nothing of the daemon: it is
-asked again."""
+"""A status request that takes more seconds than this shows that the agent was paused. It says
+nothing about the daemon, so the agent repeats it."""
 HUNG_S = 15.0
-"""A daemon that has answered and says nothing for so long is ended, and started again."""
+"""Seconds without a response after which a daemon that has served is killed and restarted."""
 STARTING_S = 600.0
-"""The same of one that has not answered yet: its tenants may have to be trained first."""
+"""The same limit for a daemon that has not served yet: its tenants may need training first."""
 _AGAIN_S = (0.0, 1.0, 2.0, 5.0, 10.0)
 _EVERYWHERE = ("0.0.0.0", "::")
 
@@ -47,7 +52,7 @@ class GpuAgent:
     """The agent of one GPU; its methods may be called from several threads."""
 
     def __init__(self, run: ClusterRun, gpu: str, number: int, node: str, address: str) -> None:
-        """`number`: of the GPU in its machine; `address`: where others reach the machine."""
+        """`number`: index of the GPU in its machine; `address`: address of the machine."""
         restore_priority()
         self._run, self._gpu, self._number, self._node = run, gpu, number, node
         live = run.live_on(gpu, ()).live
@@ -62,12 +67,12 @@ class GpuAgent:
         self._ending = threading.Event()
         self._status: Mapping[str, Any] | None = None
         self._unanswered_s, self._answered = 0.0, False
-        """How long it has been asked since its daemon last answered, was started or was found."""
+        """Seconds without a response since the daemon last responded, started or was found."""
         self._silent = False
-        """Whether it was ended as it did not answer."""
+        """Whether the daemon was killed because it did not respond."""
         self._restarts, self._failures, self._words = 0, 0, ""
         self._epoch, self._drained = self._read_file()
-        known = self._daemon.found()
+        known = self._daemon.find()
         self._tenants: tuple[str, ...] | None = None if known is None else known.tenants
         self._port = free_port(self._host) if known is None else known.port
         self._watching = threading.Thread(target=self._watch, name=f"agent of {gpu}", daemon=True)
@@ -75,12 +80,12 @@ class GpuAgent:
 
     @property
     def url(self) -> str:
-        """Where its daemon listens."""
+        """Address of the daemon."""
         host = f"[{self._reached}]" if ":" in self._reached else self._reached
         return f"http://{host}:{self._port}"
 
     def report(self, epoch: int) -> Report:
-        """How it is; whoever asks with a newer epoch leads from now on."""
+        """Return the state of the GPU; a caller with a newer epoch becomes the leader."""
         self._hear(epoch)
         status = self._status
         told = {} if status is None else status["tenants"]
@@ -105,7 +110,7 @@ class GpuAgent:
         )
 
     def begin(self, epoch: int, tenants: tuple[str, ...]) -> Answer:
-        """Start the daemon with these tenants, where it has not been started yet."""
+        """Start the daemon with these tenants, unless it has been started already."""
         with self._lock:
             if not self._hear(epoch):
                 return self._deposed()
@@ -117,14 +122,14 @@ class GpuAgent:
             return Answer(True, "begun", self._epoch)
 
     def take(self, epoch: int, tenant: str) -> Answer:
-        """Serve that tenant too; returns once it is served, or is not."""
+        """Serve the tenant as well; return once it is served or has been refused."""
         return self._ordered(epoch, {"come": self._run.entry(tenant)}, (tenant,), ())
 
     def release(self, epoch: int, tenant: str) -> Answer:
-        """Serve that tenant no more; returns once its requests are answered.
+        """Stop serving the tenant; return once its pending requests are answered.
 
-        A daemon that hangs is not waited for: it does not begin with the tenant any more where it
-        is started again, and is told to let go of it when it comes back.
+        Do not wait for a hung daemon: it does not start with the tenant after a restart, and gets
+        the release order when it responds again.
         """
         if self._status is None and self._hear(epoch):
             self._assign((), (tenant,))
@@ -132,7 +137,7 @@ class GpuAgent:
         return self._ordered(epoch, {"go": tenant}, (), (tenant,))
 
     def drain(self, epoch: int, drained: bool) -> Answer:
-        """Remember that no tenant is to be placed here, or that tenants may be."""
+        """Store whether the GPU is drained, so that no tenant is placed on it."""
         if not self._hear(epoch):
             return self._deposed()
         with self._hearing:
@@ -141,14 +146,14 @@ class GpuAgent:
         return Answer(True, "drained" if drained else "not drained", self._epoch)
 
     def stop(self, epoch: int) -> Answer:
-        """Drain and end the daemon, for good."""
+        """Drain and stop the daemon."""
         if not self._hear(epoch):
             return self._deposed()
         self.close()
         return Answer(True, "stopped", self._epoch)
 
     def close(self) -> None:
-        """The same without being told to."""
+        """Stop the daemon without an order."""
         self._ending.set()
         self._watching.join()
         self._daemon.stop(STOP_S)
@@ -159,7 +164,7 @@ class GpuAgent:
         if not self._hear(epoch):
             return self._deposed()
         try:
-            status, told = asked(
+            status, told = call_daemon(
                 self.url,
                 "POST",
                 "/admin/tenants",
@@ -177,17 +182,17 @@ class GpuAgent:
         return Answer(True, str(told.get("words", "")), self._epoch)
 
     def _assign(self, come: tuple[str, ...], gone: tuple[str, ...]) -> None:
-        """What the daemon has from now on, also where it is started again."""
+        """Record the daemon's tenants, also for a restart."""
         with self._lock:
             left = [each for each in self._tenants or () if each not in gone]
             self._tenants = tuple(dict.fromkeys((*left, *come)))
             self._daemon.keep(self._settings())
 
     def _hear(self, epoch: int) -> bool:
-        """Whether that head may give orders; a newer one is remembered across restarts."""
-        # one at a time: of two heads that ask at once the older must not be written last
+        """Whether that head may give orders; store a newer epoch across restarts."""
+        # serialized: of two heads that ask at once, the older epoch must not be written last
         with self._hearing:
-            # another agent of this folder may have heard of a newer one
+            # another agent with this folder may have seen a newer epoch
             self._epoch = max(self._epoch, self._read_file()[0])
             if epoch > self._epoch:
                 self._epoch = epoch
@@ -197,16 +202,16 @@ class GpuAgent:
     def _write_file(self) -> None:
         told = {"epoch": self._epoch, "drained": self._drained}
         try:
-            with written_whole(self._file) as unfinished:
+            with write_atomically(self._file) as unfinished:
                 unfinished.write_text(json.dumps(told), encoding="utf-8")
-        except MigratorError as error:  # a full disk must not make it look dead
+        except MigratorError as error:  # a full disk must not make the agent look dead
             _log.warning("%s", error)
 
     def _deposed(self) -> Answer:
         return Answer(False, f"a newer head leads {self._gpu}; this one ends", self._epoch)
 
     def _read_file(self) -> tuple[int, bool]:
-        """The newest epoch that was heard of, and whether the GPU is drained."""
+        """Read the newest known epoch, and whether the GPU is drained."""
         try:
             told = json.loads(self._file.read_bytes())
             return int(told["epoch"]), told.get("drained") is True
@@ -217,23 +222,25 @@ class GpuAgent:
         self._daemon.start(self._settings())
         self._unanswered_s, self._silent = 0.0, False
 
-    def _settings(self) -> Settings:
+    def _settings(self) -> GpuDaemonSettings:
         lease = str(self._daemon.lease.absolute())
-        return Settings(self._run, self._gpu, self._number, self._port, self._tenants or (), lease)
+        return GpuDaemonSettings(
+            self._run, self._gpu, self._number, self._port, self._tenants or (), lease
+        )
 
     def _watch(self) -> None:
-        """Look after the daemon until told to stop."""
+        """Supervise the daemon until the agent is stopped."""
         while not self._ending.wait(LOOK_S):
             try:
                 self._watched()
             except Exception as error:
-                # as on a full disk: who is not watched any more would be thought alive for ever
+                # for example a full disk; without the loop the GPU would be reported as up forever
                 _log.exception("%s could not be looked after", self._gpu)
                 self._status = None
                 self._words = f"its daemon cannot be looked after: {error}"
 
     def _watched(self) -> None:
-        with self._lock:  # whoever begins it has it in hand
+        with self._lock:  # not while `begin` starts the daemon
             begun, alive = self._tenants is not None, self._daemon.alive
         if not begun:
             return
@@ -247,7 +254,7 @@ class GpuAgent:
             self._failures, self._words, self._unanswered_s = 0, self._status.get("store", ""), 0.0
             self._daemon.answers()
             return
-        if self._answered:  # with an error, as at its limit of connections
+        if self._answered:  # with an error, for example at its connection limit
             self._unanswered_s, self._words = 0.0, "its daemon answers with an error"
             return
         self._unanswered_s += min(PAUSED_S, LOOK_S + time.monotonic() - asked_s)
@@ -258,7 +265,7 @@ class GpuAgent:
             self._daemon.kill()
 
     def _again(self) -> None:
-        """Start it once more, a little later each time."""
+        """Restart the daemon, with a delay that grows with each failure."""
         self._status = None
         how = "did not answer and was ended" if self._silent else "died"
         self._words = f"its daemon {how}: {self._daemon.last_words()}"
@@ -267,12 +274,12 @@ class GpuAgent:
         self._failures += 1
         with self._lock:
             self._restarts += 1
-            if self._failures > 1:  # it never served: somebody else may have its port by now
+            if self._failures > 1:  # it never served: another process may have taken its port
                 self._port = free_port(self._host)
             self._start()
 
     def _look(self) -> None:
-        # one at a time: an older answer must not come after a newer one
+        # serialized: an older response must not overwrite a newer one
         with self._looking:
             self._status = self._looked()
 
@@ -280,14 +287,14 @@ class GpuAgent:
         asked_s = time.monotonic()
         self._answered = False
         try:
-            status, told = asked(
+            status, told = call_daemon(
                 self.url, "GET", "/admin/status", token=self._token, wait_s=ANSWER_S
             )
         except MigratorError:
             if time.monotonic() - asked_s > PAUSED_S and not self._ending.is_set():
                 return self._looked()
             return None
-        # before it serves, another process may have its port
+        # before the daemon serves, another process may have its port
         self._answered = status != 200 and self._daemon.served
         return told if status == 200 and told.get("pid") == self._daemon.pid else None
 
@@ -295,7 +302,7 @@ class GpuAgent:
 def _tenant(told: Mapping[str, Any]) -> TenantReport:
     states = told["workers"].values()
     return TenantReport(
-        # one that is about to let go of it has workers still, and takes nothing new
+        # a daemon that is releasing the tenant still has workers, but accepts no new requests
         ready=any(each != "draining" for each in states)
         and not told.get("refused", told["drained"]),
         drained=told["drained"],

@@ -1,6 +1,6 @@
-"""What a cluster serves, as its head and every agent know it: one scenario, many GPUs.
+"""One served cluster: its scenario and settings, shared by the head and every agent.
 
-Plain data that travels: an agent makes from it what its own GPU has to serve.
+Plain, serializable data from which an agent derives the scenario of its own GPU.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from migrator.core.scenario import ServedTenant
 from migrator.core.service import Service
 from migrator.io.strict import listed
 from migrator.io.yaml_file import read_yaml_file
+from migrator.workload.capacity import highest_rps
 from migrator.workload.cluster import parse_cluster
 from migrator.workload.live import Live, LiveScenario, parse_live
-from migrator.workload.load import highest_rps
 
 _OF_CLUSTERS = ("count", "memory_gib")
-"""Keys of a tenant that no single GPU's scenario has."""
+"""Keys of a tenant that only cluster scenarios have."""
 
 
 @dataclass(frozen=True)
 class ClusterRun:
-    """One cluster that is served."""
+    """The scenario and settings of one served cluster."""
 
     name: str
     data: Mapping[str, Any]
-    """The scenario's YAML, read already."""
+    """The parsed YAML of the scenario."""
     folder: str
-    """Where its paths begin, on every machine."""
+    """Base folder of relative paths, the same on every machine."""
     driver: str
     shared: str
-    """Where weights and labels outlive a machine: a folder all can reach, or an address."""
+    """Store for weights and labels that outlives a machine: a shared folder or an address."""
     state: str
-    """The state folder of every machine."""
+    """The state folder on every machine."""
     began_s: float
-    """When window 0 began."""
+    """Unix time at which window 0 began."""
 
     @cached_property
     def scenario(self) -> ClusterScenario:
-        """As placing needs it."""
+        """The scenario for placement."""
         return parse_cluster(self.data, folder=Path(self.folder), name=self.name)
 
     def gpu(self, name: str) -> ClusterGpu:
-        """The GPU called so."""
+        """The GPU of that name; InputError if there is none."""
         for each in self.scenario.gpus:
             if each.name == name:
                 return each
@@ -58,11 +58,11 @@ class ClusterRun:
         raise InputError(f"gpu: {self.name} has no {name}; name {known}")
 
     def state_of(self, gpu: str) -> Path:
-        """Where the daemon of that GPU keeps everything."""
+        """State folder of that GPU's daemon."""
         return Path(self.state) / "cluster" / quote(self.name, "") / quote(gpu, "")
 
     def entry(self, tenant: str) -> dict[str, Any]:
-        """The tenant as a single GPU's daemon takes it on."""
+        """The tenant as an entry of a single-GPU scenario."""
         at = [each.name for each in self.scenario.tenants].index(tenant)
         found = dict(self.data["tenants"][self.scenario.tenants[at].entry])
         live = dict(found.get("live") or {})
@@ -77,13 +77,13 @@ class ClusterRun:
         board, known = self.gpu(gpu).board, self._known(entry)
         if known is None or board.name not in known.served:
             return _sparing(self._parsed(board, entry), float(entry.get("memory_gib") or 0.0))
-        # where it is fastest, as its rate was judged; no slower board may refuse what was placed
+        # its fastest board, where its rate was checked: a slower one might refuse a placed tenant
         boards = self.scenario.boards
         at = max(known.served, key=lambda b: highest_rps(known.served[b].service, boards[b]))
         return _as_placed(self._parsed(boards[at], entry), known.served[board.name], board)
 
     def live_on(self, gpu: str, tenants: Iterable[str]) -> LiveScenario:
-        """What that GPU's daemon begins with; perhaps nobody."""
+        """The scenario that the GPU's daemon starts with, possibly without tenants."""
         read = [self.read(gpu, self.entry(each)) for each in tenants]
         first = read[0] if read else self._first
         scenario = replace(
@@ -95,7 +95,7 @@ class ClusterRun:
         return replace(first, scenario=scenario, tenants=tuple(each.tenants[0] for each in read))
 
     def live_on_any(self) -> LiveScenario:
-        """All tenants together, as their clients see them; each on some board that serves it."""
+        """All tenants together, as clients see them, each on some board that serves it."""
         read = [self._read_anywhere(each) for each in self.scenario.tenants]
         scenario = replace(
             read[0].scenario,
@@ -106,27 +106,27 @@ class ClusterRun:
 
     @property
     def live(self) -> Live:
-        """Where every daemon's API listens, and who may ask: no board makes a difference."""
+        """Address and access settings of every daemon's API, which do not depend on the board."""
         return self._first.live
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Every model that some tenant has."""
+        """Models of all tenants."""
         found = (next(iter(e.served.values())).service.profile.model for e in self.scenario.tenants)
         return tuple(dict.fromkeys(found))
 
     @property
     def _first(self) -> LiveScenario:
-        """What all scenarios of its GPUs have in common; not every board serves its tenant."""
+        """Settings that all GPUs share, read on a board that can serve the first tenant."""
         return self._read_anywhere(self.scenario.tenants[0])
 
     def _read_anywhere(self, tenant: ClusterTenant) -> LiveScenario:
-        """The tenant alone on the first GPU that serves it; there is one, or it was refused."""
+        """The tenant alone on the first GPU that can serve it; the parser requires one."""
         able = (each.name for each in self.scenario.gpus if each.board.name in tenant.served)
         return self.read(next(able), self.entry(tenant.name))
 
     def _known(self, entry: Mapping[str, Any]) -> ClusterTenant | None:
-        """The tenant of the scenario that this is, to the letter."""
+        """The scenario's tenant with exactly this entry."""
         for each in self.scenario.tenants:
             if each.name == entry.get("name"):
                 return each if entry == self.entry(each.name) else None
@@ -144,7 +144,7 @@ class ClusterRun:
 def read_run(
     path: Path, *, driver: str, shared: str | None, state: Path, began_s: float
 ) -> ClusterRun:
-    """The cluster in a scenario file; InputError names the file, the key and the remedy.
+    """Read the cluster in a scenario file; InputError names the file, the key and the remedy.
 
     `shared`: None for a folder of this machine.
     """
@@ -163,19 +163,19 @@ def read_run(
 
 
 def _require_live(run: ClusterRun) -> None:
-    """What only running needs: no board makes a difference, as long as it serves the tenant."""
+    """Check what only live serving needs; any board that serves the tenant will do."""
     run.live_on_any()
 
 
 def _as_placed(alone: LiveScenario, served: ServedTenant, board: Board) -> LiveScenario:
-    """With the arrivals that it was placed by: read alone, like tenants would have the same."""
+    """The tenant with its arrivals at placement: parsed alone, similar tenants would share them."""
     scenario = replace(alone.scenario, board=board, tenants=(served,))
     live = replace(alone.tenants[0], service=served.service)
     return replace(alone, scenario=scenario, tenants=(live,))
 
 
 def _sparing(alone: LiveScenario, memory_gib: float) -> LiveScenario:
-    """With the memory its worker needs, which leaves small instances out."""
+    """The tenant with the memory that its worker needs, which excludes small instances."""
     served, live = alone.scenario.tenants[0], alone.tenants[0]
     plain = served.service
     service: Service = SparingService(

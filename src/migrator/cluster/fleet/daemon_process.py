@@ -1,8 +1,7 @@
-"""The daemon of one GPU as its agent sees it: started, found again, asked, stopped."""
+"""The daemon of one GPU as a process of its agent: start, find, call and stop it."""
 
 from __future__ import annotations
 
-import http.client
 import json
 import logging
 import os
@@ -16,28 +15,27 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
-from migrator.cluster.fleet.gpu_daemon import Settings
+from migrator.cluster.fleet.gpu_daemon import GpuDaemonSettings
 from migrator.core.errors import MigratorError
-from migrator.gpu.processes import Process
-from migrator.gpu.state import private_folder
-from migrator.learn.atomic import written_whole
-from migrator.serve.tenant_routes import ORDER_KEY
+from migrator.io.atomic import write_atomically
+from migrator.io.http_client import request
+from migrator.io.processes import Process
+from migrator.io.state_folder import private_folder
+from migrator.serve.http.routes import ORDER_KEY
 
 _log = logging.getLogger(__name__)
 
-_MOST_BYTES = 2**22
 _LOOK_S = 0.05
 _LEASE = "lease"
 _LAUNCH = '"$@" >>"$0" 2>&1 </dev/null & echo $!'
-"""As nobody's child: Ray ends the children of an actor that dies, and this one outlives it."""
+"""Detaches the daemon, because Ray kills the children of an actor that dies."""
 
 
 class DaemonProcess:
-    """One daemon in a folder; whoever takes over the folder finds it."""
+    """One daemon in a folder; another agent with the same folder finds it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.lease = folder, folder / f"{_LEASE}.0"
@@ -45,15 +43,15 @@ class DaemonProcess:
         self._known = folder / "daemon.json"
         self._process: Process | None = None
         self.served = False
-        """Whether it has answered in its life, to us or to an agent before us."""
+        """Whether this daemon process has responded, to this agent or to an earlier one."""
         private_folder(folder)
 
-    def found(self) -> Settings | None:
-        """The settings of the one that an agent before us has started and that lives still."""
+    def find(self) -> GpuDaemonSettings | None:
+        """Settings of a running daemon that an earlier agent has started; None if there is none."""
         try:
             told = json.loads(self._known.read_bytes())
             process = Process(told["pid"], "", told["began"])
-            settings = msgspec.json.decode(self._settings.read_bytes(), type=Settings)
+            settings = msgspec.json.decode(self._settings.read_bytes(), type=GpuDaemonSettings)
         except (OSError, ValueError, KeyError, TypeError):
             return None
         if not process.alive:
@@ -62,8 +60,8 @@ class DaemonProcess:
         self.served = told.get("served") is True
         return settings
 
-    def start(self, settings: Settings) -> None:
-        """Begin it; whether it serves is to be asked."""
+    def start(self, settings: GpuDaemonSettings) -> None:
+        """Start the daemon. It is not ready yet on return."""
         settings = msgspec.structs.replace(settings, lease=str(self._new_lease()))
         self.keep(settings)
         command = [sys.executable, "-m", "migrator.cluster.fleet.gpu_daemon", str(self._settings)]
@@ -77,16 +75,16 @@ class DaemonProcess:
         self._process, self.served = Process.of(int(done.stdout)), False
         self._tell()
 
-    def keep(self, settings: Settings) -> None:
-        """What it does by now, for whoever starts it again or finds it."""
-        with written_whole(self._settings) as unfinished:
+    def keep(self, settings: GpuDaemonSettings) -> None:
+        """Store the daemon's current settings, for a restart or another agent."""
+        with write_atomically(self._settings) as unfinished:
             unfinished.write_bytes(msgspec.json.encode(settings))
 
     def answers(self) -> None:
-        """It serves: whoever finds it later need not wait for it as for one that begins."""
+        """Record that the daemon serves, so that a later agent does not treat it as starting."""
         if not self.served:
             self.served = True
-            with suppress(MigratorError):  # a full disk: it is waited for longer then
+            with suppress(MigratorError):  # a full disk: a later agent only waits longer
                 self._tell()
 
     @property
@@ -98,20 +96,20 @@ class DaemonProcess:
 
     @property
     def pid(self) -> int | None:
-        """Its number; None: there is none."""
+        """Process id; None if there is no process."""
         return self._process.pid if self._process else None
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
+        """Whether the process runs."""
         return self._process is not None and self._process.alive
 
     def renew(self) -> None:
-        """It may live on."""
+        """Renew the lease."""
         self.lease.touch()
 
     def stop(self, limit_s: float) -> None:
-        """Let it drain and free what it made; one that does not end in time is killed."""
+        """Let it drain and free its instances; kill it if it does not end in time."""
         if self._process is None:
             return
         self._signal(signal.SIGTERM)
@@ -122,24 +120,27 @@ class DaemonProcess:
             self.kill()
 
     def kill(self) -> None:
-        """End it at once; what it made is cleared by the next one."""
+        """Kill the process; the next daemon deletes what it left."""
         self._signal(signal.SIGKILL)
 
     def last_words(self) -> str:
-        """The end of its log, for whoever asks why it is not there."""
+        """The last line of its log, to explain why it ended."""
         with suppress(OSError, IndexError):
             return self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-1][:300]
         return ""
 
     def _tell(self) -> None:
-        """Who it is, for an agent after us."""
+        """Store the identity of the process, for a later agent."""
         if self._process is not None:
             told = {"pid": self._process.pid, "began": self._process.began, "served": self.served}
-            with written_whole(self._known) as unfinished:
+            with write_atomically(self._known) as unfinished:
                 unfinished.write_text(json.dumps(told), encoding="utf-8")
 
     def _new_lease(self) -> Path:
-        """One begun by an agent that died before it could say so ends, as its own is gone."""
+        """Create a lease and delete older ones.
+
+        Deleting them ends a daemon whose agent died before it could record the process.
+        """
         for each in self.folder.glob(f"{_LEASE}.*"):
             each.unlink(missing_ok=True)
         self.lease = self.folder.absolute() / f"{_LEASE}.{time.time_ns()}"
@@ -159,14 +160,14 @@ class DaemonProcess:
 
 
 def _environment() -> dict[str, str]:
-    """Ours; Ray hides the GPUs from actors that asked it for none, as ours do."""
+    """This environment without the setting that hides GPUs: Ray adds it for actors without GPUs."""
     return {k: v for k, v in os.environ.items() if (k, v) != ("CUDA_VISIBLE_DEVICES", "")}
 
 
 def restore_priority() -> None:
-    """Undo the nice level that Ray gives its workers: daemons inherit it from their agent.
+    """Undo the nice level that Ray gives its workers, because daemons inherit it from their agent.
 
-    A worker's parent is Ray's own process, which has the level that Ray was started with.
+    A worker's parent is a process of Ray, which has the level that Ray was started with.
     """
     wanted, ours = (os.getpriority(os.PRIO_PROCESS, each) for each in (os.getppid(), 0))
     if ours <= wanted:
@@ -181,7 +182,7 @@ def restore_priority() -> None:
         )
 
 
-def asked(
+def call_daemon(
     url: str,
     method: str,
     path: str,
@@ -191,29 +192,17 @@ def asked(
     wait_s: float = 2.0,
     order_key: str | None = None,
 ) -> tuple[int, Mapping[str, Any]]:
-    """Status and answer of a daemon; MigratorError where none comes."""
-    parts = urlsplit(url)
-    headers = {} if token is None else {"authorization": f"Bearer {token}"}
-    if order_key is not None:
-        headers[ORDER_KEY] = order_key
-    sent = None if body is None else json.dumps(body)
-    if sent is not None:
-        headers["content-type"] = "application/json"
-    try:
-        connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=wait_s)
-        try:
-            connection.request(method, path, sent, headers)
-            reply = connection.getresponse()
-            told = json.loads(reply.read(_MOST_BYTES))
-        finally:
-            connection.close()
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise MigratorError(f"{url} does not answer ({error or type(error).__name__})") from error
-    return reply.status, told if isinstance(told, dict) else {}
+    """Return status and answer of a daemon; MigratorError if there is no answer."""
+    headers = {} if order_key is None else {ORDER_KEY: order_key}
+    reply = request(url, method, path, timeout_s=wait_s, token=token, body=body, headers=headers)
+    answer = reply.json_object()
+    if answer is None:
+        raise MigratorError(f"{url} does not answer in JSON (status {reply.status})")
+    return reply.status, answer
 
 
 def free_port(host: str) -> int:
-    """One that nobody listens on."""
+    """A port that no process listens on."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])

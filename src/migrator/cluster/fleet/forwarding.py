@@ -1,9 +1,9 @@
-"""Requests on their way to the daemon that serves their tenant, over connections that stay open.
+"""Forwarding of requests to the daemon that serves their tenant, over persistent connections.
 
-A daemon that is not there, or does not have the tenant any more, means that the map is stale: it
-is asked for again, and the request goes once more where that names another place. Inference has no
-effect but its answer, and a label with an id counts once however often it is sent; one without
-might be kept twice, and is sent once more only where nobody can have it.
+If a daemon is unreachable or does not have the tenant, the map is stale: the gateway fetches it
+again, and repeats the request if the new map names another daemon. Inference has no effect besides
+its answer, and a label with an id counts once however often it is sent. A label without an id could
+be stored twice, so it is repeated only if no daemon can have received it.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from dataclasses import dataclass, field
 import msgspec
 
 from migrator.cluster.fleet.map_source import MapSource
-from migrator.cluster.fleet.reports import ClusterMap
+from migrator.cluster.fleet.messages import ClusterMap
 from migrator.core.errors import MigratorError
 from migrator.load.http import Connection, HttpPool, NoAnswerError, Reply
 
 Headers = Sequence[tuple[bytes, bytes]]
 
 UPSTREAM_S = 620.0
-"""Longer than any request may wait for its answer; who leaves the map is not waited for."""
+"""Seconds; longer than any request may take. A daemon that leaves the map is not waited for."""
 CONNECT_S = 2.0
-"""A machine without power does not say that nobody listens there."""
+"""Seconds to connect: a machine without power does not refuse the connection."""
 _MAYBE_KEPT = (
     "its GPU went before it answered, and the label may be kept; send it again with an id, then it "
     "counts once"
 )
 _STALE = (404, 503)
-"""What a daemon answers that does not have the tenant, or lets go of it."""
+"""Status codes of a daemon that does not have the tenant, or is releasing it."""
 _OURS = frozenset(
     (
         b"host",
@@ -47,7 +47,7 @@ _OURS = frozenset(
         b"proxy-authorization",
     )
 )
-"""Headers of one connection, not of the request."""
+"""Headers of one connection, which are not forwarded."""
 _FEEDBACK, _JSON_LENGTH = b"/feedback", b"inference-header-content-length"
 
 
@@ -59,12 +59,12 @@ _LABEL = msgspec.json.Decoder(_Label)
 
 
 class MaybeDoneError(MigratorError):
-    """It was sent and not answered: whether it was done, nobody knows."""
+    """The request was sent and not answered: it may have been executed."""
 
 
 @dataclass(frozen=True)
-class Sending:
-    """One request on its way."""
+class ForwardRequest:
+    """One request to forward."""
 
     method: str
     target: bytes
@@ -72,8 +72,8 @@ class Sending:
     body: bytes
 
     def written(self, head: bytes) -> bytes:
-        """As a daemon reads it; `head`: from its host on."""
-        # an answer to HEAD says how long a body is that never comes: nobody could tell its end
+        """The request as bytes; `head`: the part that begins with the host header."""
+        # a response to HEAD has a length but no body, so the client could not find its end
         method = "GET" if self.method == "HEAD" else self.method
         parts = [method.encode(), b" ", self.target, b" HTTP/1.1", head, b"%d" % len(self.body)]
         for name, value in self.headers:
@@ -83,21 +83,21 @@ class Sending:
 
     @property
     def repeatable(self) -> bool:
-        """Whether doing it twice is doing it once."""
+        """Whether executing the request twice has the same effect as once."""
         return not self.target.partition(b"?")[0].endswith(_FEEDBACK) or self._has_id()
 
     def _has_id(self) -> bool:
         length = dict(self.headers).get(_JSON_LENGTH, b"")
-        # beyond some thousand digits int() raises; the daemon refuses such a length
+        # int() raises beyond some thousand digits; the daemon refuses such a length
         told = self.body[: int(length)] if length.isdigit() and len(length) < 19 else self.body
         try:
             return bool(_LABEL.decode(told).id)
         except (msgspec.DecodeError, ValueError, RecursionError):
-            return True  # it is refused, however often it is sent
+            return True  # the daemon refuses it, however often it is sent
 
 
 class Upstream(HttpPool):
-    """Connections to one daemon."""
+    """Connection pool of one daemon."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url, timeout_s=UPSTREAM_S)
@@ -105,9 +105,11 @@ class Upstream(HttpPool):
         self._busy: set[Connection] = set()
         self._closed = False
 
-    async def forward(self, request: Sending) -> Reply:
-        """The daemon's answer; NoAnswerError where there is none, MaybeDoneError where it may have
-        done what was asked."""
+    async def forward(self, request: ForwardRequest) -> Reply:
+        """Return the daemon's answer.
+
+        Raises NoAnswerError if there is none, MaybeDoneError if the request may have been executed.
+        """
         written = request.written(self._head)
         try:
             async with asyncio.timeout(self._timeout_s), self._places:
@@ -121,14 +123,14 @@ class Upstream(HttpPool):
             raise NoAnswerError("no connection") from error
 
     def close(self) -> None:
-        """Nobody waits any longer for a daemon that is gone."""
+        """Close all connections, also those that wait for an answer of the daemon."""
         self._closed = True
         super().close()
         for each in list(self._busy):
             each.close()
 
     async def _once(self, written: bytes) -> Reply:
-        """Over a connection of its own: an old one may be closed just as it is used."""
+        """Send over a new connection: an old one may be closed just as it is used."""
         connection = await self._opened()
         try:
             return await self._over(connection, written)
@@ -154,36 +156,36 @@ class Upstream(HttpPool):
 
 
 @dataclass(frozen=True)
-class NoHome:
-    """Nobody serves the tenant now."""
+class NotServed:
+    """No GPU serves the tenant now."""
 
     status: int
     reason: str
 
 
 @dataclass
-class Forwarded:
-    """What became of requests, for metrics."""
+class ForwardCounts:
+    """Counts of forwarded requests, for metrics."""
 
     answers: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """By tenant and status; 0: nobody answered."""
+    """By tenant and status; 0: no answer."""
     again: Counter[str] = field(default_factory=Counter)
-    """By tenant: sent once more as the map was stale."""
+    """By tenant: repeated because the map was stale."""
 
 
 class Forwarder:
-    """Knows the map and holds the connections."""
+    """Forwards requests according to the map and holds the connections."""
 
     def __init__(self, source: MapSource) -> None:
         self._source = source
         self._upstreams: dict[str, Upstream] = {}
-        self.counts = Forwarded()
+        self.counts = ForwardCounts()
         source.changed = self._renew
 
-    async def forward(self, tenant: str, request: Sending) -> Reply | NoHome:
-        """The answer of whoever serves the tenant."""
+    async def forward(self, tenant: str, request: ForwardRequest) -> Reply | NotServed:
+        """Return the answer of the daemon that serves the tenant."""
         url = self._source.current.homes.get(tenant)
-        found: Reply | NoHome | None = None
+        found: Reply | NotServed | None = None
         try:
             found = None if url is None else await self._sent(url, request)
             if found is None or found.status in _STALE:
@@ -191,14 +193,14 @@ class Forwarder:
                 if found and found.status == 404 and not await self._has(tenant, request):
                     found = None
         except MaybeDoneError:
-            found = NoHome(503, _MAYBE_KEPT)
+            found = NotServed(503, _MAYBE_KEPT)
         current, status = self._source.current, found.status if isinstance(found, Reply) else 0
         known = tenant in current.homes or tenant in current.away
         self.counts.answers[tenant if known else "", status] += 1
         return self._nobody(tenant) if found is None else found
 
-    async def _healed(self, tenant: str, url: str | None, request: Sending) -> Reply | None:
-        """Once more, where a newer map names another place."""
+    async def _healed(self, tenant: str, url: str | None, request: ForwardRequest) -> Reply | None:
+        """Repeat the request if a newer map names another daemon."""
         await self._source.refresh()
         newer = self._source.current.homes.get(tenant)
         if newer is None or newer == url:
@@ -206,28 +208,28 @@ class Forwarder:
         self.counts.again[tenant] += 1
         return await self._sent(newer, request)
 
-    async def _has(self, tenant: str, request: Sending) -> bool:
-        """Whether the daemon that the map names has the tenant: 404 may be about a label's id."""
+    async def _has(self, tenant: str, request: ForwardRequest) -> bool:
+        """Whether the daemon in the map has the tenant: a 404 may be about a label's id."""
         url = self._source.current.homes.get(tenant)
         if url is None:
             return False
         model = b"/".join(request.target.partition(b"?")[0].split(b"/")[:4])
-        found = await self._sent(url, Sending("GET", model, request.headers, b""))
+        found = await self._sent(url, ForwardRequest("GET", model, request.headers, b""))
         return found is not None and found.status != 404
 
-    async def each(self, request: Sending) -> dict[str, Reply]:
-        """Address -> what the daemon there answers, of all that serve somebody."""
+    async def each(self, request: ForwardRequest) -> dict[str, Reply]:
+        """Send the request to every daemon with tenants; return address -> answer."""
         urls = list(dict.fromkeys(self._source.current.homes.values()))
         found = await asyncio.gather(*(self._sent(each, request) for each in urls))
         return {url: each for url, each in zip(urls, found, strict=True) if each is not None}
 
     def close(self) -> None:
-        """Let go of every connection."""
+        """Close every connection."""
         for each in self._upstreams.values():
             each.close()
         self._upstreams.clear()
 
-    async def _sent(self, url: str, request: Sending) -> Reply | None:
+    async def _sent(self, url: str, request: ForwardRequest) -> Reply | None:
         upstream = self._upstreams.get(url)
         if upstream is None:
             upstream = self._upstreams[url] = Upstream(url)
@@ -236,19 +238,19 @@ class Forwarder:
         except NoAnswerError:
             return None
 
-    def _nobody(self, tenant: str) -> NoHome:
+    def _nobody(self, tenant: str) -> NotServed:
         found = self._source.current
         if tenant in found.away:
-            return NoHome(503, f"{tenant}: {found.away[tenant]}; try again in some seconds")
+            return NotServed(503, f"{tenant}: {found.away[tenant]}; try again in some seconds")
         if tenant in found.homes:
-            return NoHome(
+            return NotServed(
                 503, f"{tenant}: its GPU does not answer for it; try again in some seconds"
             )
         known = ", ".join([*found.homes, *found.away]) or "nobody yet"
-        return NoHome(404, f"model: there is no {tenant[:80]}; ask for one of {known}")
+        return NotServed(404, f"model: there is no {tenant[:80]}; ask for one of {known}")
 
     def _renew(self, found: ClusterMap) -> None:
-        """Daemons that have gone keep nobody waiting; those that let a tenant go answer still."""
+        """Close connections to daemons that left the cluster; those without tenants stay open."""
         there = {*found.homes.values(), *found.pages.values()}
         for url in [each for each in self._upstreams if each not in there]:
             self._upstreams.pop(url).close()

@@ -1,7 +1,7 @@
 """The daemon of one GPU of a cluster: `python -m migrator.cluster.fleet.gpu_daemon SETTINGS`.
 
-It is the daemon of `migrator serve`, with tenants that come and go and a store that outlives the
-machine. It belongs to its agent: when no agent has renewed its lease for long, it drains and ends.
+It is the daemon of `migrator serve`, with tenants that are added and removed, and a store that
+outlives the machine. If its agent does not renew the lease, the daemon drains and exits.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from migrator.core.errors import MigratorError
 from migrator.live.daemon import Daemon
 from migrator.live.serving import EMULATED, Serving
 from migrator.live.shared_store import SharedStore
+from migrator.serve.http.authentication import Tokens, digest
 from migrator.serve.logs import configure
-from migrator.serve.tokens import Tokens, digest
 from migrator.workload.live import ADMIN, Live
 from migrator.workload.tokens import drop_token_variables, read_tokens
 
 LEASE_S = 20.0
-"""An agent that was restarted has taken over by then."""
+"""Seconds without renewal after which the lease expires; a restarted agent takes over sooner."""
 _LOOK_S = 0.5
 
 
-class Settings(msgspec.Struct, frozen=True):
-    """What its agent wants it to do."""
+class GpuDaemonSettings(msgspec.Struct, frozen=True):
+    """Settings that the agent passes to its daemon."""
 
     run: ClusterRun
     gpu: str
     number: int
-    """Of the GPU in its machine."""
+    """Index of the GPU in its machine."""
     port: int
     tenants: tuple[str, ...]
     lease: str
-    """The agent touches this file to keep the daemon alive; it holds the key of its orders."""
+    """The agent touches this file to keep the daemon alive; it contains the key for orders."""
 
 
-def serving_of(settings: Settings) -> Serving:
-    """How it serves; InputError where it cannot."""
+def serving_of(settings: GpuDaemonSettings) -> Serving:
+    """The configuration of the daemon; InputError if it is invalid."""
     run, gpu = settings.run, settings.gpu
     live = run.live_on(gpu, settings.tenants)
     live = replace(live, live=replace(live.live, port=settings.port))
@@ -77,7 +77,7 @@ def _order_key(lease: Path) -> str:
 
 
 def tokens_of(live: Live, run: ClusterRun) -> Tokens:
-    """Every machine knows the tokens of all tenants, whoever lives on it."""
+    """Tokens of all tenants, because any tenant may be placed on this GPU."""
     names = [each.name for each in run.scenario.tenants]
     found = read_tokens(live, names, os.environ) or {}
     drop_token_variables(live, os.environ)
@@ -85,7 +85,7 @@ def tokens_of(live: Live, run: ClusterRun) -> Tokens:
     return Tokens({k: v for k, v in digests.items() if k != ADMIN}, digests.get(ADMIN))
 
 
-async def _serve(settings: Settings) -> None:
+async def _serve(settings: GpuDaemonSettings) -> None:
     stop, running = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         running.add_signal_handler(number, stop.set)
@@ -100,7 +100,7 @@ async def _serve(settings: Settings) -> None:
 
 
 async def _leased(lease: Path, stop: asyncio.Event) -> None:
-    """Until nobody renews it any more, or it is gone as another daemon was begun."""
+    """Set `stop` when the lease expires, or is deleted because another daemon was started."""
     seen, since_s = 0, time.monotonic()
     while not stop.is_set():
         await asyncio.sleep(_LOOK_S)
@@ -108,7 +108,7 @@ async def _leased(lease: Path, stop: asyncio.Event) -> None:
             now = lease.stat().st_mtime_ns
         except OSError:
             break
-        if now != seen:  # the machine's clock may jump: only that it changes counts
+        if now != seen:  # only changes count, because the machine's clock may jump
             seen, since_s = now, time.monotonic()
         elif time.monotonic() - since_s > LEASE_S:
             break
@@ -116,9 +116,9 @@ async def _leased(lease: Path, stop: asyncio.Event) -> None:
 
 
 def main() -> int:
-    """Serve until told to stop, or given up."""
+    """Serve until a signal arrives or the lease expires."""
     configure("text", "info")
-    settings = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Settings)
+    settings = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=GpuDaemonSettings)
     try:
         with asyncio.Runner(loop_factory=_loop) as runner:
             runner.run(_serve(settings))
@@ -129,7 +129,7 @@ def main() -> int:
 
 
 def _loop() -> asyncio.AbstractEventLoop:
-    """The fast one where it is installed."""
+    """A uvloop event loop if uvloop is installed."""
     if find_spec("uvloop") is None:
         return asyncio.new_event_loop()
     made: asyncio.AbstractEventLoop = import_module("uvloop").new_event_loop()

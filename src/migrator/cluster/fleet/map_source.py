@@ -1,6 +1,6 @@
-"""Where a gateway gets the map from: the head, a file that the head writes, or another gateway.
+"""Sources of a gateway's map: the head, a file that the head writes, or another gateway.
 
-Whatever happens to them, the last map stays in force.
+If the source fails, the last map stays in force.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from migrator.cluster.fleet.daemon_process import asked
-from migrator.cluster.fleet.reports import ClusterMap
+from migrator.cluster.fleet.daemon_process import call_daemon
+from migrator.cluster.fleet.messages import ClusterMap
 from migrator.core.errors import InputError, MigratorError
 
 POLL_S = 0.5
@@ -26,38 +26,38 @@ ANSWER_S = 2.0
 _log = logging.getLogger(__name__)
 
 
-class Asked(Protocol):
-    """Somebody who knows; both may take a while and may raise anything."""
+class MapProvider(Protocol):
+    """A source of the map. Both methods may block and may raise any exception."""
 
     def map(self) -> ClusterMap:
-        """Who lives where."""
+        """Return the current map."""
         ...
 
     def overview(self) -> Mapping[str, Any]:
-        """Everything for people."""
+        """Return the status of the cluster, for display."""
         ...
 
 
 class MapSource:
-    """The newest map that was heard of, asked for again and again."""
+    """The newest known map, refreshed periodically."""
 
-    def __init__(self, asked_of: Asked) -> None:
+    def __init__(self, asked_of: MapProvider) -> None:
         self._asked = asked_of
         self.current = ClusterMap()
         self.changed: Callable[[ClusterMap], None] = lambda _: None
         self.failures = 0
-        """In a row."""
+        """Number of consecutive failures."""
         self.trouble = ""
-        """Why the last one failed, if it did."""
+        """Why the last request failed; "" if it did not."""
         self._asked_s = -SELDOM_S
         self._asking: asyncio.Task[None] | None = None
         self._begun = False
         self._one_by_one = asyncio.Lock()
 
     async def refresh(self) -> None:
-        """Ask now; an answer that others wait for will do, unless it was asked for already.
+        """Fetch the map now, or join a request that is waiting to be sent.
 
-        Not too often: whoever wants what is not there must not keep the head busy.
+        The rate is limited, so that requests for unknown tenants do not keep the head busy.
         """
         if self._asking is None or self._asking.done() or self._begun:
             self._asking, self._begun = asyncio.create_task(self._ask()), False
@@ -65,18 +65,18 @@ class MapSource:
             await asyncio.wait_for(asyncio.shield(self._asking), ANSWER_S)
 
     async def follow(self) -> None:
-        """Ask for ever."""
+        """Refresh the map periodically, forever."""
         while True:
             await self.refresh()
             await asyncio.sleep(POLL_S)
 
     async def overview(self) -> Mapping[str, Any]:
-        """For people; MigratorError where nobody knows."""
+        """Status of the cluster for display; MigratorError if it is not available."""
         try:
             return await asyncio.to_thread(self._asked.overview)
         except MigratorError:
             raise
-        except Exception as error:  # whatever Ray has for a head that is not there
+        except Exception as error:  # any Ray error for a head that is unavailable
             raise MigratorError("the head does not answer; try again in some seconds") from error
 
     async def _ask(self) -> None:
@@ -85,31 +85,31 @@ class MapSource:
             self._begun, self._asked_s = True, time.monotonic()
             try:
                 found = await asyncio.to_thread(self._asked.map)
-            except Exception as error:  # the same
+            except Exception as error:  # likewise
                 self.failures, self.trouble = self.failures + 1, str(error)
                 if self.failures == 1:
                     _log.warning("no new map (%s); the last one stays in force", error)
                 return
         self.failures, self.trouble = 0, ""
-        # one from before is a head's that leads no more, or a file that lags behind
+        # an older map is from a deposed head, or from a file that lags behind
         if found.order > self.current.order:
             self.current = found
             self.changed(found)
 
 
 class FromHead:
-    """Asks the head through Ray."""
+    """Gets the map from the head through Ray."""
 
     def __init__(self, ray: Any, find: Callable[[], Any]) -> None:
-        """`find`: the head's handle; asked for again where it is not there."""
+        """`find` returns the head's handle; called again if the head is unavailable."""
         self._ray, self._find, self._handle = ray, find, find()
 
     def map(self) -> ClusterMap:
-        """Who lives where."""
+        """Return the current map."""
         return msgspec.json.decode(self._got("map"), type=ClusterMap)
 
     def overview(self) -> Mapping[str, Any]:
-        """Everything for people."""
+        """Return the status of the cluster, for display."""
         found: Mapping[str, Any] = self._got("overview")
         return found
 
@@ -122,30 +122,30 @@ class FromHead:
 
 
 class FromFile:
-    """Reads what the head has written, wherever fsspec reaches it."""
+    """Reads the file that the head writes, through fsspec."""
 
     def __init__(self, path: str, read: Callable[[str], bytes]) -> None:
         self._path, self._read = path, read
         self.map()
 
     def map(self) -> ClusterMap:
-        """Who lives where."""
+        """Return the current map."""
         try:
             return msgspec.json.decode(self._read(self._path), type=ClusterMap)
         except (OSError, ValueError, ImportError, msgspec.DecodeError) as error:
-            # ValueError, ImportError: what fsspec has for addresses that it cannot open here
+            # ValueError, ImportError: raised by fsspec for addresses that it cannot open here
             raise InputError(
                 f"--map: {self._path} is no map ({error}); name the map.json of the shared folder"
             ) from error
 
     def overview(self) -> Mapping[str, Any]:
-        """What the map tells of it."""
+        """Return the part of the status that the map contains."""
         found = self.map()
         return plain_overview(found)
 
 
 class FromGateway:
-    """Asks another gateway."""
+    """Gets the map from another gateway."""
 
     def __init__(self, url: str, token: str | None) -> None:
         parts = urlsplit(url)
@@ -154,22 +154,22 @@ class FromGateway:
         self._url, self._token = f"{parts.scheme}://{parts.netloc}", token
 
     def map(self) -> ClusterMap:
-        """Who lives where."""
+        """Return the current map."""
         return msgspec.convert(self._got("/cluster/map"), type=ClusterMap)
 
     def overview(self) -> Mapping[str, Any]:
-        """Everything for people."""
+        """Return the status of the cluster, for display."""
         return self._got("/cluster")
 
     def _got(self, path: str) -> Mapping[str, Any]:
-        status, told = asked(self._url, "GET", path, token=self._token)
+        status, told = call_daemon(self._url, "GET", path, token=self._token)
         if status != 200:
             raise MigratorError(f"{self._url}{path} answers with {status}: {told.get('error')}")
         return told
 
 
 def plain_overview(found: ClusterMap) -> dict[str, Any]:
-    """What a map alone tells."""
+    """The part of the status that a map contains."""
     urls = {url: gpu for gpu, url in found.pages.items()}
     return {
         "scenario": "cluster",

@@ -1,4 +1,4 @@
-"""The cluster for people: GPUs, tenants, what is wrong; as data, as text, as a small page."""
+"""Status of the cluster (GPUs, tenants, problems) as data, as text and as an HTML page."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from migrator.cluster.fleet.head import Head
-    from migrator.cluster.fleet.reports import Report
+    from migrator.cluster.fleet.messages import Report
 
 
 def overview(head: Head, ended: str | None = None) -> dict[str, Any]:
-    """Everything as JSON could hold it."""
-    reports = head.watch.reports  # once: the head goes on meanwhile, and may give up a GPU
+    """The status as JSON-compatible data."""
+    reports = head.watch.reports  # read once: the head runs on, and may drop a GPU
     return {
         "scenario": head.cluster.name,
-        "epoch": head.known.epoch,
-        "map": head.known.map.version,
+        "epoch": head.state.epoch,
+        "map": head.state.map.version,
         "ended": ended,
-        "moves": head.known.moves,
+        "moves": head.state.moves,
         "store": {"address": head.cluster.shared, "words": head.store_trouble},
-        "events": [{"at_s": at_s, "words": words} for at_s, words in list(head.known.events)],
+        "events": [{"at_s": at_s, "words": words} for at_s, words in list(head.state.events)],
         "gpus": [_gpu(head, each.name) for each in head.scenario.gpus],
         "tenants": {each.name: _tenant(head, each.name, reports) for each in head.scenario.tenants},
     }
@@ -34,10 +34,10 @@ def _gpu(head: Head, name: str) -> dict[str, Any]:
         return {"gpu": name, "board": board, "state": "missing", "words": "no agent has been heard"}
     report = heard.report
     state = "gone" if name in head.watch.dead else "up" if report.up else "starting"
-    here = [each for each, home in list(head.known.homes.items()) if home == name]
+    here = [each for each, home in list(head.state.homes.items()) if home == name]
     words = head.watch.dead.get(name, report.words)
     holds = sorted({*here, *(() if state == "gone" else (*report.tenants, *report.assigned))})
-    # a tenant that an operator has drained is not served, and stays
+    # a drained tenant is not served, and stays on the GPU
     holds = [e for e in holds if e not in report.tenants or not report.tenants[e].drained]
     if report.drained and state == "up":
         state = "drained"
@@ -58,14 +58,14 @@ def _gpu(head: Head, name: str) -> dict[str, Any]:
 
 
 def _tenant(head: Head, name: str, reports: Mapping[str, Report]) -> dict[str, Any]:
-    gpu = head.known.homes.get(name)
+    gpu = head.state.homes.get(name)
     heard = None if gpu is None else reports.get(gpu)
     report = None if heard is None else heard.tenants.get(name)
     found: dict[str, Any] = {
         "gpu": gpu,
-        "url": head.known.map.homes.get(name),
-        "state": "served" if name in head.known.map.homes else "away",
-        "words": head.known.map.away.get(name, ""),
+        "url": head.state.map.homes.get(name),
+        "state": "served" if name in head.state.map.homes else "away",
+        "words": head.state.map.away.get(name, ""),
     }
     if report is not None:
         found |= {
@@ -82,7 +82,7 @@ def _tenant(head: Head, name: str, reports: Mapping[str, Report]) -> dict[str, A
 
 
 def overview_text(told: Mapping[str, Any]) -> str:
-    """For a terminal."""
+    """Format the status for a terminal."""
     lines = [f"{told['scenario']}: epoch {told['epoch']}, {told['moves']} moves"]
     if told["ended"]:
         lines.append(f"its head has ended: {told['ended']}")
@@ -107,7 +107,7 @@ def overview_text(told: Mapping[str, Any]) -> str:
 
 
 def overview_page(told: Mapping[str, Any]) -> str:
-    """A page without scripts; every GPU's own live page is one step away."""
+    """Render the status as a page without scripts, with links to the GPUs' live pages."""
     gpus = "".join(_gpu_row(each) for each in told["gpus"])
     tenants = "".join(_tenant_row(name, each) for name, each in told["tenants"].items())
     return (

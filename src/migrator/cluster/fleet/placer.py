@@ -1,72 +1,81 @@
-"""Placements while the cluster runs: by measured rates, on the GPUs that are there.
+"""Placements while the cluster runs: with measured rates, on the GPUs that are up.
 
-Where everybody would go if a GPU went is thought out before it does, so that nobody waits for it.
+Fallbacks for the loss of each GPU are computed in advance, so that recovery does not wait for a
+search.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
-from migrator.cluster.fleet.demand import Measured, standing
-from migrator.cluster.fleet.refuge import refuge, room_for
+import numpy as np
+
+from migrator.cluster.fleet.messages import Report
 from migrator.cluster.placement.place import place
-from migrator.core.cluster import ClusterPlan, ClusterScenario
+from migrator.core.catalogue import Board
+from migrator.core.cluster import ClusterGpu, ClusterPlan, ClusterScenario, ClusterTenant
+from migrator.core.placement import configurations
+from migrator.core.scenario import ServedTenant, Trace
+from migrator.core.service import Service
+from migrator.workload.capacity import highest_rps
 
 NEVER = 1e6
-"""The price of a move, in seconds of goodput, at which nobody moves who has a home."""
+"""Price of a move, in seconds of goodput, at which no placed tenant moves."""
 MOST_THOUGHT_OF = 8
-"""GPUs: with more of them, where to go is found when it is needed."""
+"""Number of GPUs above which fallbacks are not computed in advance."""
 NICE = 10
 PLACE_S = 5.0
-"""Nothing new is begun after so long when a placement is looked for."""
+"""Time limit of the search, in seconds."""
 
 
 Question = tuple[ClusterScenario, dict[str, str]]
-"""A scenario as it stands, and tenant -> GPU of now."""
-Aside = Callable[[Question], Awaitable[ClusterPlan]]
+"""The current scenario, and tenant -> its current GPU."""
+PlacementRunner = Callable[[Question], Awaitable[ClusterPlan]]
 
 
-def answered(question: Question) -> ClusterPlan:
-    """The best placement, found gently: whoever serves beside it comes first."""
+def compute_placement(question: Question) -> ClusterPlan:
+    """Compute the best placement at low priority."""
     if os.nice(0) < NICE:
         os.nice(NICE)
     scenario, current = question
     return place(scenario, current=current, seconds=PLACE_S)
 
 
-async def in_a_thread(question: Question) -> ClusterPlan:
-    """The same beside the event loop of this process, which it slows down."""
+async def place_in_thread(question: Question) -> ClusterPlan:
+    """Compute the best placement in a thread of this process."""
     scenario, current = question
     return await asyncio.to_thread(place, scenario, current=current, seconds=PLACE_S)
 
 
 class Placer:
-    """Finds placements; for the head's event loop."""
+    """Finds placements for the head's event loop."""
 
-    def __init__(self, scenario: ClusterScenario, aside: Aside = in_a_thread) -> None:
-        """`aside`: answers elsewhere."""
+    def __init__(self, scenario: ClusterScenario, aside: PlacementRunner = place_in_thread) -> None:
+        """`aside`: computes placements outside the event loop."""
         self._scenario, self._aside = scenario, aside
-        self.measured = Measured(scenario.window_s)
+        self.measured = MeasuredRates(scenario.window_s)
         self._thought_of: object = None
         self._fallbacks: dict[str, dict[str, str]] = {}
 
-    async def placed(
+    async def place(
         self, gpus: Sequence[str], current: Mapping[str, str], move_s: float | None = None
     ) -> ClusterPlan:
-        """The best placement on these GPUs; `move_s`: another price of a move."""
-        now = standing(self._scenario, gpus, self.measured.rates_rps(), move_s=move_s)
+        """Find the best placement on these GPUs; `move_s` overrides the price of a move."""
+        now = current_scenario(self._scenario, gpus, self.measured.rates_rps(), move_s=move_s)
         return await self._aside((now, dict(current)))
 
-    def knows(self, homes: Mapping[str, str], alive: Collection[str]) -> bool:
-        """Whether it was thought out what to do if one of these went, or would take too long."""
+    def is_prepared(self, homes: Mapping[str, str], alive: Collection[str]) -> bool:
+        """Whether fallbacks are computed for this placement, or there are too many GPUs."""
         if len(set(homes.values())) > MOST_THOUGHT_OF:
             return True
         return self._thought_of == _situation(homes, alive)
 
-    async def look_ahead(self, homes: Mapping[str, str], alive: Sequence[str]) -> None:
-        """Think it out."""
+    async def prepare_fallbacks(self, homes: Mapping[str, str], alive: Sequence[str]) -> None:
+        """Compute new places for the tenants of each GPU, in case that GPU fails."""
         situation, found = _situation(homes, alive), {}
         for gone in dict.fromkeys(homes.values()):
             left = [each for each in alive if each != gone]
@@ -78,18 +87,18 @@ class Placer:
     async def _without(
         self, gone: str, homes: Mapping[str, str], kept: Mapping[str, str], left: Sequence[str]
     ) -> dict[str, str]:
-        """Where whoever lived on `gone` would go, the others staying where they are."""
-        plan = await self.placed(left, kept, NEVER)
+        """Where the tenants of `gone` would go; the other tenants stay."""
+        plan = await self.place(left, kept, NEVER)
         if not plan.moved:
             return plan.placement
-        # those who stay would break its rules: only who has lost its home is to be moved
+        # the remaining tenants would break a rule: move only the tenants that lost their GPU
         lost = [name for name, home in homes.items() if home == gone]
-        return {**kept, **self.refuge(lost, kept, left)}
+        return {**kept, **self.place_at_once(lost, kept, left)}
 
     def next_move(
         self, wanted: Mapping[str, str], homes: Mapping[str, str]
     ) -> tuple[str, str] | None:
-        """The first of these moves that breaks no rule while it is made; None: there is none."""
+        """The first of these moves that breaks no rule while it is made; None if there is none."""
         gpus = {each.name: each for each in self._scenario.gpus}
         for name, gpu in wanted.items():
             there = [each for each, home in homes.items() if home == gpu]
@@ -97,18 +106,20 @@ class Placer:
                 return name, gpu
         return None
 
-    def refuge(
+    def place_at_once(
         self, names: Sequence[str], homes: Mapping[str, str], alive: Collection[str]
     ) -> dict[str, str]:
-        """Where these go at once; nobody else moves."""
-        return refuge(standing(self._scenario, alive, self.measured.rates_rps()), names, homes)
+        """Place these tenants on any GPUs with room; the other tenants stay."""
+        return emergency_placement(
+            current_scenario(self._scenario, alive, self.measured.rates_rps()), names, homes
+        )
 
-    def thought_out(
+    def fallback(
         self, names: Sequence[str], homes: Mapping[str, str], alive: Collection[str]
     ) -> dict[str, str] | None:
-        """Where these go, all of which lived on one GPU that failed; None: it must be searched.
+        """The prepared placement of these tenants of one failed GPU; None: it must be searched.
 
-        A fallback that was computed before another tenant moved could break a rule: it is not used.
+        A fallback computed before another tenant moved could break a rule, so it is not used.
         """
         gone = {homes.get(each) for each in names}
         planned = self._fallbacks.get(gone.pop() or "") if len(gone) == 1 else None
@@ -120,3 +131,160 @@ class Placer:
 
 def _situation(homes: Mapping[str, str], alive: Collection[str]) -> object:
     return tuple(sorted(homes.items())), tuple(sorted(alive))
+
+
+LEAST_RPS = 1.0
+"""Minimum rate in requests per second: a tenant at 0 would be moved without a gain."""
+FEWEST_S = 5.0
+"""Minimum time over which a rate is measured, in seconds."""
+
+
+class MeasuredRates:
+    """Requests per second of every tenant over the last window, on all GPUs."""
+
+    def __init__(self, window_s: float) -> None:
+        self._window_s = window_s
+        self._before: dict[tuple[str, str], int] = {}
+        self._total: dict[str, int] = {}
+        self._seen: dict[str, deque[tuple[float, int]]] = {}
+
+    def heard(self, report: Report, now_s: float) -> None:
+        """Add the counters of one GPU, which restart at 0 with its daemon."""
+        for name, each in report.tenants.items():
+            before = self._before.get((report.gpu, name), each.received)
+            self._before[report.gpu, name] = each.received
+            came = each.received - before if each.received >= before else each.received
+            self._total[name] = self._total.get(name, 0) + came
+            seen = self._seen.setdefault(name, deque())
+            seen.append((now_s, self._total[name]))
+            while len(seen) > 2 and seen[1][0] < now_s - self._window_s:
+                seen.popleft()
+
+    def rates_rps(self) -> dict[str, float]:
+        """Rates of tenants that have been observed for long enough."""
+        rates = {}
+        for name, seen in self._seen.items():
+            took_s = seen[-1][0] - seen[0][0]
+            if took_s >= min(FEWEST_S, self._window_s):
+                rates[name] = max(LEAST_RPS, (seen[-1][1] - seen[0][1]) / took_s)
+        return rates
+
+
+def current_scenario(
+    scenario: ClusterScenario,
+    gpus: Collection[str],
+    rates_rps: Mapping[str, float],
+    *,
+    move_s: float | None = None,
+) -> ClusterScenario:
+    """The scenario with these GPUs and rates; `move_s` overrides the price of a move."""
+    rules = scenario.rules if move_s is None else replace(scenario.rules, move_s=move_s)
+    return replace(
+        scenario,
+        gpus=tuple(each for each in scenario.gpus if each.name in gpus),
+        tenants=tuple(_measured(each, rates_rps, scenario.window_s) for each in scenario.tenants),
+        rules=rules,
+    )
+
+
+def _measured(
+    tenant: ClusterTenant, rates_rps: Mapping[str, float], window_s: float
+) -> ClusterTenant:
+    rate_rps = rates_rps.get(tenant.name)
+    if rate_rps is None:
+        return tenant
+    seconds = round(window_s)
+    total = np.floor(np.arange(1, 2 * seconds + 1) * rate_rps + 0.5).astype(np.int64)
+    trace = Trace("measured", np.diff(total, prepend=0))
+
+    def now(served: ServedTenant) -> ServedTenant:
+        return replace(served, trace=trace, offset_s=seconds)
+
+    return replace(tenant, served={board: now(each) for board, each in tenant.served.items()})
+
+
+def emergency_placement(
+    scenario: ClusterScenario, names: Sequence[str], homes: Mapping[str, str]
+) -> dict[str, str]:
+    """Tenant -> GPU for tenants that fit; `homes` are the current GPUs of all other tenants.
+
+    Units that must be together go together; the busiest go first, each to the least busy GPU.
+    """
+    living = dict(homes)
+    tenants = {each.name: each for each in scenario.tenants}
+    units = sorted(_units(scenario, names), key=lambda unit: -sum(_rps(tenants[e]) for e in unit))
+    for unit in units:
+        able = [each for each in scenario.gpus if _fits(scenario, unit, each, living)]
+        if able:
+            chosen = min(able, key=lambda gpu: _load(tenants, gpu, living))
+            living |= dict.fromkeys(unit, chosen.name)
+    return {name: living[name] for name in names if name in living}
+
+
+def _units(scenario: ClusterScenario, names: Sequence[str]) -> list[tuple[str, ...]]:
+    left = dict.fromkeys(names)
+    units = []
+    for group in scenario.rules.together:
+        unit = tuple(each for each in left if each in group)
+        if unit:
+            units.append(unit)
+            for each in unit:
+                del left[each]
+    return [*units, *((each,) for each in left)]
+
+
+def room_for(scenario: ClusterScenario, names: Sequence[str], gpu: ClusterGpu) -> bool:
+    """Whether these tenants may share the GPU and each has room for an instance."""
+    board, here = gpu.board, [each for each in scenario.tenants if each.name in names]
+    if any(len(group.intersection(names)) > 1 for group in scenario.rules.apart):
+        return False
+    if any(board.name not in each.served for each in here):
+        return False
+    return _at_once([_least_gpcs(each.served[board.name].service, board) for each in here], board)
+
+
+def _least_gpcs(service: Service, board: Board) -> int:
+    """The smallest instance that satisfies `min_gpcs` and can serve the tenant."""
+    able = service.capabilities_rps(board)
+    return min(gpcs for gpcs, rps in able.items() if rps > 0 and gpcs >= service.min_gpcs)
+
+
+def _at_once(least_gpcs: Sequence[int], board: Board) -> bool:
+    """Whether a configuration has an instance of at least the given size for each."""
+    wanted = sorted(least_gpcs, reverse=True)
+    return any(
+        len(wanted) <= len(sizes)
+        and all(gpcs <= size for gpcs, size in zip(wanted, sizes, strict=False))
+        for sizes in configurations(board)
+    )
+
+
+def _fits(
+    scenario: ClusterScenario,
+    unit: Sequence[str],
+    gpu: ClusterGpu,
+    living: Mapping[str, str],
+) -> bool:
+    """Whether each tenant has room for an instance on the GPU and no rule is broken."""
+    every = [*(name for name, home in living.items() if home == gpu.name), *unit]
+    if not room_for(scenario, every, gpu):
+        return False
+    for group in scenario.rules.together:
+        elsewhere = [e for e in group - set(every) if living.get(e) not in (None, gpu.name)]
+        if group.intersection(unit) and elsewhere:
+            return False
+    return True
+
+
+def _load(
+    tenants: Mapping[str, ClusterTenant], gpu: ClusterGpu, living: Mapping[str, str]
+) -> float:
+    here = [tenants[name] for name, home in living.items() if home == gpu.name]
+    return sum(
+        _rps(each) / highest_rps(each.served[gpu.board.name].service, gpu.board) for each in here
+    )
+
+
+def _rps(tenant: ClusterTenant) -> float:
+    served = next(iter(tenant.served.values()))
+    return served.trace.mean_rps

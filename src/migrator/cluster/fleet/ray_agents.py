@@ -1,7 +1,7 @@
-"""Agents as Ray actors: one per GPU on the machine that has it, made again where it comes back.
+"""Agents as Ray actors: one per GPU, on its machine, created again when the machine returns.
 
-Actors ask Ray for no GPU: it knows nothing of MIG. They only start, watch and order daemons;
-requests never pass through them.
+The actors request no GPU from Ray, because Ray does not support MIG. They only start, supervise and
+order daemons; requests never pass through them.
 """
 
 from __future__ import annotations
@@ -9,29 +9,31 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from migrator.cluster.fleet.agent import TAKE_S, GpuAgent
 from migrator.cluster.fleet.cluster_run import ClusterRun
-from migrator.cluster.fleet.nodes import Node, Seat, require_seats, seats_of
-from migrator.cluster.fleet.ray_connection import NAMESPACE, agents_of, nodes_of
-from migrator.cluster.fleet.reports import Answer, Report
+from migrator.cluster.fleet.messages import Answer, Report
+from migrator.cluster.fleet.ray_connection import NAMESPACE, Node, agent_prefix, list_nodes
+from migrator.core.cluster import ClusterGpu
 from migrator.core.errors import InputError
+from migrator.io.strict import listed
 from migrator.live.serving import EMULATED
-from migrator.serve.tokens import is_loopback
+from migrator.serve.http.authentication import is_loopback
 
 REPORT_S, LATE_REPORT_S = 1.0, 0.05
-"""How long a report is waited for, and one that was late before."""
+"""Seconds to wait for a report, and for a report that was late before."""
 ANSWER_S = 2.0
-"""How long a daemon that is asked without its agent may take."""
+"""Seconds to wait for a daemon's health check without its agent."""
 ORDER_S = TAKE_S + 10.0
 LOOK_S = 2.0
-"""Between two looks at which machines are there."""
+"""Seconds between two checks of which machines are alive."""
 AGAIN_S = 10.0
-"""An agent that is gone for good is made again so often."""
+"""Minimum seconds between two attempts to create an agent that has died."""
 
 _LIVE = "GET /v2/health/live HTTP/1.1\r\nconnection: close"
 
@@ -39,17 +41,17 @@ _log = logging.getLogger(__name__)
 
 
 def agent_name(run: ClusterRun, gpu: str) -> str:
-    """What its actor is called."""
-    return f"{agents_of(run.name)}{gpu}"
+    """Name of the GPU's actor."""
+    return f"{agent_prefix(run.name)}{gpu}"
 
 
 class RayAgents:
-    """The way to all agents, from whoever leads them."""
+    """Creates the agents and connects the head to them."""
 
     def __init__(self, ray: Any, run: ClusterRun, variables: Mapping[str, str]) -> None:
-        """`variables`: of the environment, for agents and their daemons."""
+        """`variables`: environment variables for agents and their daemons."""
         self._ray, self._run, self._variables = ray, run, dict(variables)
-        self._seats: dict[str, Seat] = {}
+        self._seats: dict[str, GpuLocation] = {}
         self._nodes: dict[str, Node] = {}
         self._handles: dict[str, Any] = {}
         self._asking: dict[str, asyncio.Future[Any]] = {}
@@ -58,18 +60,18 @@ class RayAgents:
         self.trouble = ""
 
     async def known(self) -> tuple[str, ...]:
-        """GPUs that have an agent now, made where they can be and have none."""
+        """GPUs that have an agent; missing agents are created where possible."""
         if time.monotonic() - self._looked_s > LOOK_S:
             self._looked_s = time.monotonic()
-            nodes = await asyncio.to_thread(nodes_of, self._ray)
+            nodes = await asyncio.to_thread(list_nodes, self._ray)
             self._seat(nodes)
         return tuple(self._handles)
 
     async def report(self, gpu: str, epoch: int) -> Report | None:
-        """How it is; None: it does not answer.
+        """Return the agent's report; None if it does not respond.
 
-        A question that hangs is not asked again: its answer counts whenever it comes, and until
-        then no look at the other agents waits for it.
+        A pending request is not repeated: its answer counts whenever it arrives, and reports of
+        other agents do not wait for it.
         """
         late = self._asking.pop(gpu, None)
         future = late or _future(self._handles[gpu].report.remote(epoch))
@@ -79,30 +81,30 @@ class RayAgents:
         except TimeoutError:
             self._asking[gpu] = future
             return None
-        except Exception as error:  # whatever Ray has for an actor that is not there
+        except Exception as error:  # any Ray error for an actor that is unavailable
             self.trouble = f"{gpu}: {_cause(error)}"
             if isinstance(error, self._ray.exceptions.ActorDiedError):
                 self._ended(gpu)
             return None
         if report.begun and report.began_s not in (0.0, self._run.began_s):
             self._run = replace(self._run, began_s=report.began_s)
-        if report.node in self._nodes:  # an agent of a head before us sits where that one put it
-            self._seats[gpu] = Seat(self._nodes[report.node], report.number)
+        if report.node in self._nodes:  # an earlier head may have placed this agent elsewhere
+            self._seats[gpu] = GpuLocation(self._nodes[report.node], report.number)
         return report
 
     async def order(self, gpu: str, name: str, epoch: int, *what: object) -> Answer | None:
-        """begin, take, release, drain or stop."""
+        """Send begin, take, release, drain or stop."""
         try:
             method = getattr(self._handles[gpu], name)
             answer: Answer = await asyncio.wait_for(_future(method.remote(epoch, *what)), ORDER_S)
-        except Exception as error:  # whatever Ray has for an actor that is not there
+        except Exception as error:  # any Ray error for an actor that is unavailable
             self.trouble = f"{name} of {gpu}: {_cause(error)}"
             _log.warning("%s", self.trouble)
             return None
         return answer
 
     async def answers(self, url: str) -> bool:
-        """Whether a daemon lives, asked without its agent."""
+        """Whether a daemon is alive, checked without its agent."""
         parts = urlsplit(url)
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -116,9 +118,9 @@ class RayAgents:
             return False
 
     def require_all(self) -> None:
-        """InputError where a GPU of the scenario is in no machine."""
-        nodes = nodes_of(self._ray)
-        require_seats(self._run.scenario.gpus, self._seated(nodes), nodes)
+        """Raise InputError if a GPU of the scenario is in no machine."""
+        nodes = list_nodes(self._ray)
+        require_located(self._run.scenario.gpus, self._seated(nodes), nodes)
         host = self._run.live.host
         if len({each.address for each in nodes}) > 1 and is_loopback(host):
             raise InputError(
@@ -127,19 +129,19 @@ class RayAgents:
             )
 
     def end(self) -> None:
-        """No agents any more; their daemons have been stopped."""
+        """Kill all agents, after their daemons have been stopped."""
         for each in self._handles.values():
             self._ray.kill(each)
         self._handles.clear()
 
     def _ended(self, gpu: str) -> None:
-        """Ray will not start it again: another is made, not too often where it dies at once."""
+        """Let `known` create another agent, at a limited rate: Ray does not restart this one."""
         if time.monotonic() - self._made_s.get(gpu, 0.0) > AGAIN_S:
             self._seats.pop(gpu, None)
 
-    def _seated(self, nodes: list[Node]) -> dict[str, Seat]:
+    def _seated(self, nodes: list[Node]) -> dict[str, GpuLocation]:
         real = self._run.driver != EMULATED
-        return seats_of(self._run.scenario.gpus, nodes, self._seats, real=real)
+        return locate_gpus(self._run.scenario.gpus, nodes, self._seats, real=real)
 
     def _seat(self, nodes: list[Node]) -> None:
         self._nodes = {each.key: each for each in nodes}
@@ -149,11 +151,11 @@ class RayAgents:
                 self._handles[gpu] = self._agent(gpu, seat)
         self._seats |= seats
 
-    def _agent(self, gpu: str, seat: Seat) -> Any:
-        """Its actor: the one that is there, else a new one on that machine."""
+    def _agent(self, gpu: str, seat: GpuLocation) -> Any:
+        """The GPU's actor: the existing one, else a new one on that machine."""
         before = self._handles.get(gpu)
         if before is not None:
-            self._ray.kill(before)  # of a machine that has gone
+            self._ray.kill(before)  # on a machine that is gone
             self._asking.pop(gpu, None)
         self._made_s[gpu] = time.monotonic()
         strategies = self._ray.util.scheduling_strategies
@@ -176,10 +178,75 @@ class RayAgents:
 
 
 def _cause(error: Exception) -> str:
-    """Ray's words have the traceback in them; its last line is what went wrong."""
+    """The last line of Ray's message, which contains a traceback."""
     lines = str(error).strip().splitlines()
     return lines[-1][:300] if lines else type(error).__name__
 
 
 def _future(reference: Any) -> asyncio.Future[Any]:
     return asyncio.wrap_future(reference.future())
+
+
+@dataclass(frozen=True)
+class GpuLocation:
+    """Machine and index of a GPU."""
+
+    node: Node
+    number: int
+    """Index among the GPUs of its machine."""
+
+
+def locate_gpus(
+    gpus: Sequence[ClusterGpu],
+    nodes: Sequence[Node],
+    held: Mapping[str, GpuLocation],
+    *,
+    real: bool,
+) -> dict[str, GpuLocation]:
+    """GPU -> its location, for GPUs whose machine is alive; `held` locations stay.
+
+    GPUs without a named machine are spread, `real` ones only over machines where Ray reports GPUs.
+    """
+    there = {each.key for each in nodes}
+    seats = {name: seat for name, seat in held.items() if seat.node.key in there}
+    taken = Counter(seat.node.key for seat in seats.values())
+    for gpu in gpus:
+        if gpu.name in seats:
+            continue
+        node = _node_of(gpu, nodes, taken, real=real)
+        if node is not None:
+            used = {seat.number for seat in seats.values() if seat.node.key == node.key}
+            number = next(each for each in range(len(used) + 1) if each not in used)
+            seats[gpu.name] = GpuLocation(node, number)
+            taken[node.key] += 1
+    return seats
+
+
+def _node_of(
+    gpu: ClusterGpu, nodes: Sequence[Node], taken: Counter[str], *, real: bool
+) -> Node | None:
+    if gpu.node is not None:
+        return next((each for each in nodes if gpu.node in each.names), None)
+    able = [each for each in nodes if not real or taken[each.key] < each.gpus]
+    return min(able, key=lambda each: taken[each.key], default=None)
+
+
+def require_located(
+    gpus: Sequence[ClusterGpu], seats: Mapping[str, GpuLocation], nodes: Sequence[Node]
+) -> None:
+    """Raise InputError if a GPU of the scenario has no location."""
+    missing = [each for each in gpus if each.name not in seats]
+    if not missing:
+        return
+    first = missing[0]
+    names = listed([min(each.names, key=len) for each in nodes], last="and")
+    if first.node is not None:
+        raise InputError(
+            f"cluster.gpus: {first.name} is in {first.node}, which is not part of the Ray cluster; "
+            f"start Ray there with `ray start --address ... --node-name {first.node}` (there are "
+            f"{names})"
+        )
+    raise InputError(
+        f"cluster.gpus: no machine has a GPU left for {first.name}; start Ray on more machines, or "
+        f"take it out of the scenario (there are {names})"
+    )

@@ -1,15 +1,15 @@
-"""Ray, where it is installed and a cluster answers; everything else here imports without it."""
+"""Connection to Ray, imported on use: all modules here can be imported without Ray."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 from urllib.parse import quote, unquote
 
-from migrator.cluster.fleet.nodes import Node
 from migrator.cluster.placement.workers import is_listening
 from migrator.core.errors import InputError
 
@@ -18,8 +18,21 @@ HEAD = "head of {name}"
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1"}
 
 
-def imported() -> Any:
-    """The ray module; InputError where it is not installed."""
+@dataclass(frozen=True)
+class Node:
+    """A machine that is alive."""
+
+    key: str
+    """Ray's node id."""
+    names: frozenset[str]
+    """Names that a scenario may use: node name, host name, address."""
+    address: str
+    gpus: int = 0
+    """Number of GPUs according to Ray; 0 if there are none or Ray does not know."""
+
+
+def import_ray() -> Any:
+    """Import ray; InputError if it is not installed."""
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     try:
@@ -31,9 +44,9 @@ def imported() -> Any:
 
 
 @contextmanager
-def connected(address: str) -> Iterator[Any]:
-    """Ray, connected to the cluster there until the end."""
-    ray = imported()
+def connect(address: str) -> Iterator[Any]:
+    """Connect to the Ray cluster at the address, and disconnect on exit."""
+    ray = import_ray()
     try:
         listens = is_listening(address)
     except OSError as error:
@@ -51,7 +64,7 @@ def connected(address: str) -> Iterator[Any]:
     except (
         RuntimeError,
         ray.exceptions.RayError,
-    ) as error:  # as where Ray or Python there are of other versions
+    ) as error:  # for example if Ray or Python have other versions there
         raise InputError(
             f"--cluster: the Ray cluster at {address!r} cannot be joined ({_first_line(error)}); "
             "have the same Ray and Python on every machine, and its token where it asks for one"
@@ -62,28 +75,28 @@ def connected(address: str) -> Iterator[Any]:
         ray.shutdown()
 
 
-def head_of(ray: Any, name: str | None) -> Any:
-    """The head of the cluster called so, or of the only one there is."""
-    found = the_only(served(ray), name)
+def find_head(ray: Any, name: str | None) -> Any:
+    """The head of the cluster of that name, or of the only cluster."""
+    found = choose_cluster(served_clusters(ray), name)
     return ray.get_actor(HEAD.format(name=found), namespace=NAMESPACE)
 
 
-def served(ray: Any) -> list[str]:
-    """The clusters that have a head there."""
+def served_clusters(ray: Any) -> list[str]:
+    """Clusters that have a head."""
     prefix = HEAD.format(name="")
-    return sorted(each.removeprefix(prefix) for each in actors(ray) if each.startswith(prefix))
+    return sorted(each.removeprefix(prefix) for each in actor_names(ray) if each.startswith(prefix))
 
 
-def begun(ray: Any) -> list[str]:
-    """The clusters of which anything is left there: a head, or agents that have lost it."""
-    first, _, then = agents_of("\0").partition(quote("\0", ""))
-    agents = [each for each in actors(ray) if each.startswith(first)]
+def known_clusters(ray: Any) -> list[str]:
+    """Clusters that have a head, or agents without a head."""
+    first, _, then = agent_prefix("\0").partition(quote("\0", ""))
+    agents = [each for each in actor_names(ray) if each.startswith(first)]
     names = {unquote(each.removeprefix(first).partition(then)[0]) for each in agents}
-    return sorted(names.union(served(ray)))
+    return sorted(names.union(served_clusters(ray)))
 
 
-def the_only(known: Sequence[str], name: str | None) -> str:
-    """The cluster called so, or the only one; InputError where it is not there, or not clear."""
+def choose_cluster(known: Sequence[str], name: str | None) -> str:
+    """The cluster of that name, or the only one; InputError if it is missing or ambiguous."""
     if name is None and len(known) == 1:
         return known[0]
     if name is not None and name in known:
@@ -97,19 +110,19 @@ def the_only(known: Sequence[str], name: str | None) -> str:
     )
 
 
-def actors(ray: Any) -> list[str]:
-    """The names of all actors of ours."""
+def actor_names(ray: Any) -> list[str]:
+    """Names of all actors in MIGRator's namespace."""
     found = ray.util.list_named_actors(all_namespaces=True)
     return [each["name"] for each in found if each["namespace"] == NAMESPACE]
 
 
-def agents_of(name: str) -> str:
-    """What the names of a cluster's agents begin with; no other cluster's begin so."""
+def agent_prefix(name: str) -> str:
+    """Prefix of the names of a cluster's agents, unique to that cluster."""
     return f"agent of {quote(name, '')} on "
 
 
-def nodes_of(ray: Any) -> list[Node]:
-    """The machines that are there, in an order that does not change."""
+def list_nodes(ray: Any) -> list[Node]:
+    """The machines that are alive, sorted by node id."""
     found = []
     for each in ray.nodes():
         if each["Alive"]:
@@ -122,8 +135,8 @@ def nodes_of(ray: Any) -> list[Node]:
 
 
 def has_agents(ray: Any, name: str) -> bool:
-    """Whether somebody has begun to serve that cluster."""
-    return any(each.startswith(agents_of(name)) for each in actors(ray))
+    """Whether the cluster has agents."""
+    return any(each.startswith(agent_prefix(name)) for each in actor_names(ray))
 
 
 def _nobody_at(address: str, error: Exception) -> InputError:

@@ -1,4 +1,4 @@
-"""The head as a Ray actor that Ray starts again when it dies; there is one of its name."""
+"""The head as a Ray actor, restarted by Ray when it dies; its name is unique."""
 
 from __future__ import annotations
 
@@ -8,40 +8,49 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
+from migrator.cluster.fleet.agent import STOP_S
 from migrator.cluster.fleet.cluster_run import ClusterRun
 from migrator.cluster.fleet.daemon_process import restore_priority
+from migrator.cluster.fleet.gpu_daemon import LEASE_S
 from migrator.cluster.fleet.head import Head
 from migrator.cluster.fleet.map_source import plain_overview
+from migrator.cluster.fleet.messages import ClusterMap
 from migrator.cluster.fleet.overview import overview
-from migrator.cluster.fleet.placer import Question, answered
+from migrator.cluster.fleet.placer import Question, compute_placement
 from migrator.cluster.fleet.ray_agents import RayAgents
-from migrator.cluster.fleet.ray_connection import HEAD, NAMESPACE, has_agents, imported
-from migrator.cluster.fleet.reports import ClusterMap
+from migrator.cluster.fleet.ray_connection import (
+    HEAD,
+    NAMESPACE,
+    actor_names,
+    agent_prefix,
+    has_agents,
+    import_ray,
+)
 from migrator.core.cluster import ClusterPlan
 from migrator.core.errors import InputError, MigratorError
 from migrator.live.shared_files import StoreHangsError
 from migrator.live.shared_store import SharedStore
-from migrator.serve.tokens import digest
+from migrator.serve.http.authentication import digest
 from migrator.workload.live import ADMIN
 from migrator.workload.tokens import read_tokens
 
 HERE = {"node:__internal_head__": 0.001}
-"""Where Ray's own head is: nothing outlives that, and all else may die without it."""
+"""Pins actors and tasks to Ray's head node, the only node that the cluster cannot lose."""
 MAP_FILE = "map.json"
 MOVE_S = 300.0
 AGAIN_S = 1.0
-"""A head that failed begins anew so much later."""
+"""Seconds before a failed head restarts."""
 
 _log = logging.getLogger(__name__)
 
 
 class HeadActor:
-    """Leads in a thread of its own; its methods answer at once."""
+    """Runs the head in a separate thread, so that the actor responds at any time."""
 
     def __init__(self, run: ClusterRun, variables: Mapping[str, str]) -> None:
         logging.basicConfig(level=logging.INFO)
@@ -54,32 +63,32 @@ class HeadActor:
         self._ended: str | None = None
         self._stopping = False
         self._began_before: bool | None = None
-        """Whether agents were there before it; None: nobody could say yet."""
+        """Whether agents existed before this head; None: not known yet."""
         self._silent: tuple[str, ...] | None = None
-        """GPUs that did not say that they were stopped; None: they were not told to."""
+        """GPUs that did not confirm the stop; None: no stop was ordered."""
         self._thread = threading.Thread(target=self._lead, name="head", daemon=True)
         self._thread.start()
 
     def pid(self) -> int:
-        """Its process."""
+        """Process id of the actor."""
         return os.getpid()
 
     def map(self) -> bytes:
-        """Who lives where, as JSON."""
-        return msgspec.json.encode(ClusterMap() if self._head is None else self._head.known.map)
+        """The cluster map as JSON."""
+        return msgspec.json.encode(ClusterMap() if self._head is None else self._head.state.map)
 
     def overview(self) -> dict[str, Any]:
-        """Everything that people want to know of the cluster."""
+        """Status of the cluster, for display."""
         if self._head is None:
             return plain_overview(ClusterMap()) | {"scenario": self._run.name, "ended": self._ended}
         return overview(self._head, self._ended)
 
     def ended(self) -> str | None:
-        """Why it leads no more; None: it does."""
+        """Why the head has ended; None: it is running."""
         return self._ended
 
     def serves(self, run: ClusterRun) -> bool:
-        """Whether that is what it leads."""
+        """Whether this head controls that cluster run."""
         ours = self._run
         return (run.data, run.driver, run.folder, run.shared) == (
             ours.data,
@@ -89,23 +98,23 @@ class HeadActor:
         )
 
     def move(self, tenant: str, gpu: str) -> str:
-        """Move a tenant now; what was done in words."""
+        """Move a tenant now; return a description of what was done."""
         if self._head is None:
             raise MigratorError("the head has not begun to lead; try again in some seconds")
         doing = asyncio.run_coroutine_threadsafe(self._head.move(tenant, gpu), self._loop)
         return doing.result(MOVE_S)
 
     def drain(self, gpu: str, drained: bool) -> str:
-        """Begin to move every tenant off that GPU, or let tenants come to it again."""
+        """Start to move every tenant off the GPU, or allow placements on it again."""
         if self._head is None:
             raise MigratorError("the head has not begun to lead; try again in some seconds")
         doing = asyncio.run_coroutine_threadsafe(self._head.drain(gpu, drained), self._loop)
         return doing.result(MOVE_S)
 
     def stop(self) -> tuple[str, ...]:
-        """Drain and end every daemon and agent; GPUs of which nobody said that it was done.
+        """Drain and stop every daemon and agent; return the GPUs that did not confirm it.
 
-        One that leads no more leaves agents that serve to whoever ends the cluster.
+        A head that has ended leaves serving agents to `stop_cluster`.
         """
         self._stopping = True
         self._loop.call_soon_threadsafe(self._stop.set)
@@ -128,9 +137,10 @@ class HeadActor:
             self._begin_anew()
 
     def _begin_anew(self) -> None:
-        """Ray starts it again, and it asks the agents; of two heads Ray starts the one it means.
+        """Exit, so that Ray restarts the head, which then collects the agents' reports.
 
-        Not where nothing was served yet: somebody waits to hear why.
+        If there are two heads, Ray restarts only the current one. Do not exit if no tenant was
+        served yet, because the caller waits for the error.
         """
         if self._may_serve and not self._stopping:
             time.sleep(AGAIN_S)
@@ -138,13 +148,13 @@ class HeadActor:
 
     @property
     def _may_serve(self) -> bool:
-        """Whether somebody may be served, who needs a head; so, too, where Ray could not say."""
-        leads = self._head is not None and bool(self._head.known.homes)
+        """Whether tenants may be served, which need a head; also true if Ray did not respond."""
+        leads = self._head is not None and bool(self._head.state.homes)
         return leads or self._began_before is not False
 
     async def _led(self) -> None:
-        ray = imported()
-        # first of all: whatever goes wrong from here on, those who are served need a head
+        ray = import_ray()
+        # first: tenants that are served need a head, whatever fails below
         self._began_before = has_agents(ray, self._run.name)
         store = SharedStore(self._run.shared, "head")
         published, run, least, trouble = Published(store), self._run, 1, ""
@@ -154,13 +164,13 @@ class HeadActor:
         except StoreHangsError as error:
             if not self._began_before:
                 raise
-            # agents know both: they were told when windows began, and the epoch that led them
+            # agents know both: the start of the windows, and the epoch of the last head
             trouble = str(error)
         self._links = RayAgents(ray, run, self._variables)
-        if not self._began_before:  # else it serves already, perhaps with a machine less
+        if not self._began_before:  # else it serves already, perhaps with one machine less
             self._links.require_all()
         head = Head(run, self._links, publish=published.write, aside=_in_another_process)
-        head.known.map = ClusterMap(admin=_admin(run))
+        head.state.map = ClusterMap(admin=_admin(run))
         head.store_trouble = trouble
         self._head = head
         await head.run(self._stop, least)
@@ -168,18 +178,18 @@ class HeadActor:
 
 
 class Published:
-    """The map in the shared store, for gateways without Ray; a newer one is never replaced."""
+    """The map in the shared store, for gateways without Ray. A newer map is never replaced."""
 
     def __init__(self, store: SharedStore) -> None:
         self._store = store
 
     @property
     def epoch(self) -> int:
-        """Of the last head that wrote one: gateways may still hold it."""
+        """Epoch of the last head that wrote a map, which gateways may still hold."""
         return self._known().epoch
 
     def write(self, found: ClusterMap) -> None:
-        """It is there, unless a newer head has written."""
+        """Write the map, unless a newer head has written one."""
         if self._known().epoch <= found.epoch:
             self._store.write(MAP_FILE, msgspec.json.encode(found))
 
@@ -191,8 +201,8 @@ class Published:
             return ClusterMap()
 
 
-def started(ray: Any, run: ClusterRun, variables: Mapping[str, str]) -> Any:
-    """The head of that cluster: the one that leads already, else a new one."""
+def start_head(ray: Any, run: ClusterRun, variables: Mapping[str, str]) -> Any:
+    """Return the head of that cluster; start one if there is none."""
     options = {
         "name": HEAD.format(name=run.name),
         "namespace": NAMESPACE,
@@ -208,8 +218,8 @@ def started(ray: Any, run: ClusterRun, variables: Mapping[str, str]) -> Any:
 
 
 async def _in_another_process(question: Question) -> ClusterPlan:
-    """Placing takes all of a core for seconds, in which the head must hear who is gone."""
-    task = imported().remote(answered).options(num_cpus=0, resources=HERE, max_retries=0)
+    """Place in a Ray task: it uses a core for seconds, and the head must keep getting reports."""
+    task = import_ray().remote(compute_placement).options(num_cpus=0, resources=HERE, max_retries=0)
     found: ClusterPlan = await asyncio.wrap_future(task.remote(question).future())
     return found
 
@@ -218,3 +228,82 @@ def _admin(run: ClusterRun) -> str | None:
     names = [each.name for each in run.scenario.tenants]
     found = (read_tokens(run.live, names, os.environ) or {}).get(ADMIN)
     return None if found is None else digest(found)
+
+
+HEAD_S = 60.0
+_ANSWER_S = 5.0
+
+
+@dataclass(frozen=True)
+class StopResult:
+    """Result of stopping a cluster."""
+
+    led: bool
+    """Whether the head responded; without it, GPUs whose agents are gone are unknown."""
+    silent: tuple[str, ...]
+    """GPUs that did not confirm that they are drained."""
+
+    @property
+    def words(self) -> str:
+        """Description of the state of the GPUs."""
+        if self.led and not self.silent:
+            return "every GPU is drained"
+        who = ", ".join((*(() if self.led else ("its head",)), *self.silent))
+        return (
+            f"{who} did not answer; every other agent has drained its GPU, and a daemon that is "
+            f"left ends by itself within {LEASE_S:g} s of its agent's end"
+        )
+
+
+def stop_cluster(ray: Any, name: str) -> StopResult:
+    """Stop the cluster; return when it has no actors left. Failures of actors are not raised."""
+    told = _end_head(ray, name)
+    prefix = agent_prefix(name)
+    names = [each for each in actor_names(ray) if each.startswith(prefix)]
+    agents = {each: found for each in names if (found := _actor(ray, each)) is not None}
+    asked = {each: _stop(ray, agent) for each, agent in agents.items()}
+    waiting = [each for each in asked.values() if each is not None]
+    if waiting:
+        ray.wait(waiting, num_returns=len(waiting), timeout=STOP_S + _ANSWER_S)
+    silent = [each.removeprefix(prefix) for each, at in asked.items() if not _stopped(ray, at)]
+    for each in agents.values():
+        ray.kill(each)
+    return StopResult(told is not None, tuple(dict.fromkeys((*(told or ()), *silent))))
+
+
+def _end_head(ray: Any, name: str) -> tuple[str, ...] | None:
+    """Stop the head; return the GPUs that it could not stop, or None if it is gone or hangs."""
+    head = _actor(ray, HEAD.format(name=name))
+    if head is None:
+        return None
+    try:
+        told: tuple[str, ...] | None = ray.get(head.stop.remote(), timeout=HEAD_S)
+    except Exception:  # any Ray error for a head that is gone
+        told = None
+    ray.kill(head)
+    return told
+
+
+def _stopped(ray: Any, reference: Any) -> bool:
+    """Whether the agent has confirmed that its daemon ended."""
+    try:
+        return reference is not None and bool(ray.get(reference, timeout=0).done)
+    except Exception:  # the agent does not respond, or is gone
+        return False
+
+
+def _stop(ray: Any, agent: Any) -> Any:
+    """Order the agent to stop, with a newer epoch than it has seen; None: it does not respond."""
+    try:
+        epoch = ray.get(agent.report.remote(0), timeout=_ANSWER_S).epoch
+    except Exception:  # any Ray error for an agent that is gone
+        return None
+    return agent.stop.remote(epoch + 1)
+
+
+def _actor(ray: Any, name: str) -> Any:
+    """The actor of that name; None if it has ended."""
+    try:
+        return ray.get_actor(name, namespace=NAMESPACE)
+    except ValueError:
+        return None

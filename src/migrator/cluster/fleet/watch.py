@@ -1,8 +1,8 @@
-"""Which GPUs are up: the last report of every agent, and which GPUs are given up.
+"""Which GPUs are up: the last report of every agent, and which GPUs count as lost.
 
-An agent that is silent may only be busy or being restarted: its daemon is asked as well, and
-serves on while it answers. A daemon that its agent cannot reach for `HANGS_S` hangs: its tenants
-are served elsewhere, whether it is ended or comes back.
+A silent agent may only be busy or restarting, so its daemon is checked directly and keeps its
+tenants while it responds. A daemon that its agent cannot reach for `HANGS_S` hangs: its tenants are
+placed elsewhere, whether it is killed or recovers.
 """
 
 from __future__ import annotations
@@ -11,62 +11,61 @@ import asyncio
 from collections.abc import Callable
 
 from migrator import __version__
-from migrator.cluster.fleet.links import DeposedError, Ears, Heard
-from migrator.cluster.fleet.reports import Report
+from migrator.cluster.fleet.messages import AgentReports, DeposedError, LastReport, Report
 
 HEDGE_S = 0.5
-"""The daemon of an agent that has not reported after this time is asked directly."""
+"""Seconds without a report after which the agent's daemon is checked directly."""
 PROMPT_S = 0.2
-"""One look waits this long for health checks; those that take longer count at a later one."""
+"""Seconds that one look waits for health checks; slower checks count at a later look."""
 SILENT_S = 1.0
-"""An agent that is silent for longer is gone if its daemon does not answer either."""
+"""Seconds after which a silent agent is lost if its daemon does not respond either."""
 UNANSWERED_S = 0.3
-"""The span of failed health checks that is believed: two refused ones, or one that timed out."""
+"""Seconds that failed health checks must span: two refused ones, or one that timed out."""
 STARTING_S = 5.0
-"""In place of SILENT_S while there is no daemon yet that could answer."""
+"""Replaces SILENT_S while there is no daemon yet that could respond."""
 HANGS_S = 3.0
-"""A daemon hangs that has served and does not answer its agent for so long."""
+"""Seconds without a response to its agent after which a daemon that has served counts as hung."""
 ALONE_S = 8.0
-"""A daemon that answers but has had no agent for so long is left: its tenants move."""
+"""Seconds after which the tenants of a daemon that responds but has no agent are moved."""
 GIVEN_UP = 3
-"""Times in a row that a daemon may die before it serves; the GPU may be gone."""
+"""Consecutive failures of a daemon before it serves after which its GPU counts as lost."""
 
 
 class Watch:
-    """The GPUs of one cluster, as their head sees them."""
+    """The state of all GPUs of a cluster."""
 
-    def __init__(self, links: Ears, clock: Callable[[], float]) -> None:
+    def __init__(self, links: AgentReports, clock: Callable[[], float]) -> None:
         self._links, self._clock = links, clock
-        self.heard: dict[str, Heard] = {}
+        self.heard: dict[str, LastReport] = {}
         self.dead: dict[str, str] = {}
-        """GPUs that are given up, and why."""
+        """Lost GPU -> the reason."""
         self._silent: set[str] = set()
         """GPUs whose agents did not report at the last look."""
         self._checks: dict[str, asyncio.Task[None]] = {}
 
     @property
     def alive(self) -> list[str]:
-        """GPUs whose daemons can be relied on."""
+        """GPUs that are not lost."""
         return [each for each in list(self.heard) if each not in self.dead]
 
     @property
     def open(self) -> list[str]:
-        """GPUs that tenants may be placed on: those that no operator has drained."""
+        """GPUs that accept placements: alive and not drained."""
         return [each for each in self.alive if not self.heard[each].report.drained]
 
     @property
     def reports(self) -> dict[str, Report]:
-        """Of the GPUs that are alive."""
+        """Reports of the GPUs that are alive."""
         return {gpu: self.heard[gpu].report for gpu in self.alive}
 
     @property
     def answering(self) -> dict[str, Report]:
-        """Of all GPUs whose agents can be given orders, also those whose daemons hang."""
+        """Reports of all GPUs whose agents accept orders, including those with hung daemons."""
         return {g: e.report for g, e in list(self.heard.items()) if g not in self._silent}
 
     @property
     def serving(self) -> dict[str, Report]:
-        """Of all GPUs whose daemons take requests, also those that tenants are to leave."""
+        """Reports of all GPUs whose daemons accept requests, including those that tenants leave."""
         return {
             gpu: each.report
             for gpu, each in list(self.heard.items())
@@ -74,14 +73,14 @@ class Watch:
         }
 
     async def look(self, epoch: int) -> list[Report]:
-        """Hear every agent; DeposedError where one has heard of a newer head."""
+        """Collect the reports of all agents; DeposedError if one has seen a newer head."""
         known = await self._links.known()
         found = await asyncio.gather(*(self._report(each, epoch) for each in known))
         now_s, reports = self._clock(), [each for each in found if each is not None]
         for report in reports:
             if epoch and report.epoch > epoch:
                 raise DeposedError(f"a head of epoch {report.epoch} leads; this one ends")
-            self.heard[report.gpu] = Heard(report, now_s)
+            self.heard[report.gpu] = LastReport(report, now_s)
         self._silent = set(self.heard).difference(each.gpu for each in reports)
         for gpu in self._silent:
             self._check(gpu)
@@ -90,7 +89,7 @@ class Watch:
         return reports
 
     def judge(self) -> list[str]:
-        """Which GPUs are given up and which are there again, in words."""
+        """Update which GPUs are lost; return a message for each lost or recovered GPU."""
         said = []
         for gpu in self.heard:
             why = self._why_dead(gpu)
@@ -117,7 +116,7 @@ class Watch:
             return f"its daemon has not answered for {HANGS_S:g} s"
         if report.failures >= GIVEN_UP:
             return report.words
-        # it is not there again before its daemon serves
+        # a lost GPU has recovered only when its daemon serves
         return self.dead.get(gpu) if report.begun and not report.up else None
 
     async def _report(self, gpu: str, epoch: int) -> Report | None:
@@ -128,11 +127,11 @@ class Watch:
         return await asked
 
     def _check(self, gpu: str) -> None:
-        """Ask the daemon itself, one question at a time."""
+        """Check the daemon directly, with one health check at a time."""
         if gpu not in self._checks:
             self._checks[gpu] = asyncio.create_task(self._checked(gpu, self.heard[gpu]))
 
-    async def _checked(self, gpu: str, heard: Heard) -> None:
+    async def _checked(self, gpu: str, heard: LastReport) -> None:
         sent_s = self._clock()
         try:
             if heard.report.up and await self._links.answers(heard.report.url):
@@ -143,14 +142,14 @@ class Watch:
         finally:
             del self._checks[gpu]
 
-    def _daemon_answers(self, gpu: str, heard: Heard) -> bool:
+    def _daemon_answers(self, gpu: str, heard: LastReport) -> bool:
         if gpu in self._silent:
             return heard.alone_s is not None and heard.unanswered_s is None
         return heard.report.up
 
 
 def other_version(report: Report) -> str:
-    """Why an agent of another version is not spoken to."""
+    """Why an agent of another version is not used."""
     return (
         f"its agent runs migrator {report.package}, the head {__version__}; install the same "
         "version on every machine"

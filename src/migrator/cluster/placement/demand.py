@@ -1,7 +1,9 @@
-"""What a tenant asks of a board in the next window: the view that the single-GPU planner gets.
+"""Kinds of tenants as the single-GPU planner sees them, and the goodput of a set of them.
 
-Tenants of one entry are of one kind. A placement lasts longer than a window, so what is known of
-a kind is put together: scenarios of arrivals are taken in turn from several of its tenants.
+Tenants of one entry are of one kind. A placement lasts longer than a window, so the forecast of a
+kind combines scenarios of arrivals from several of its tenants. Goodput is that of the exact
+planner under the `paper` charge, with as many retrainings as fit: ten times as fast as under
+`survivors`, proven optimal, and about half a percent away from it (docs/cluster.md).
 """
 
 from __future__ import annotations
@@ -14,40 +16,41 @@ from numpy.typing import NDArray
 
 from migrator.core.catalogue import Board
 from migrator.core.cluster import ClusterScenario, ClusterTenant, SparingService
-from migrator.core.errors import InputError
+from migrator.core.errors import InfeasibleError, InputError, SolverError
 from migrator.core.problem import Charge, Problem, Tenant
 from migrator.core.scenario import ServedTenant
 from migrator.forecast.forecaster import Forecaster
 from migrator.forecast.registry import forecaster
-from migrator.policies.planning import problem_of
+from migrator.policies.planning import planned, problem_of
 from migrator.policies.policy import Observation, RetrainingState, TenantView
-from migrator.simulate.learning import Learner
-from migrator.workload.traces.requests import Arrivals
+from migrator.workload.traces.requests import TenantArrivals
 
-ASKED = 16
-"""Tenants of a kind whose histories are looked at, evenly spaced."""
+SAMPLED_TENANTS = 16
+"""Number of tenants of a kind whose histories are used, evenly spaced."""
 
 
 @dataclass(frozen=True, eq=False)
-class Kind:
-    """Tenants that are alike to the planner."""
+class TenantKind:
+    """Tenants that do not differ for the planner."""
 
     views: Mapping[str, TenantView]
-    """Board -> one of them as a policy sees it at the window's start."""
+    """Board -> a tenant of this kind as a policy sees it at the window's start."""
     mean_rps: float
 
     def tenant(self, board: Board, slot_s: float, slots: int) -> Tenant:
-        """One of them alone as a planning problem has it."""
+        """A tenant of this kind as it appears in a planning problem."""
         return window_problem(board, slot_s, slots, (self.views[board.name],)).tenants[0]
 
 
 def window_problem(board: Board, slot_s: float, slots: int, views: Sequence[TenantView]) -> Problem:
-    """The next window of these tenants on the board, nothing held before."""
-    return problem_of(observed(board, slot_s, slots, views), Charge.PAPER)
+    """The next window of these tenants on the empty board."""
+    return problem_of(observation_of(board, slot_s, slots, views), Charge.PAPER)
 
 
-def observed(board: Board, slot_s: float, slots: int, views: Sequence[TenantView]) -> Observation:
-    """The board at a window's start; names are made distinct, as alike tenants share a view."""
+def observation_of(
+    board: Board, slot_s: float, slots: int, views: Sequence[TenantView]
+) -> Observation:
+    """The board at a window's start; tenants get distinct names, since kinds share a view."""
     named = tuple(
         replace(each, service=replace(each.service, tenant=f"{number}"))
         for number, each in enumerate(views)
@@ -55,7 +58,7 @@ def observed(board: Board, slot_s: float, slots: int, views: Sequence[TenantView
     return Observation(board, slot_s, slots, 0, named, ())
 
 
-def kinds_of(scenario: ClusterScenario) -> dict[int, Kind]:
+def tenant_kinds(scenario: ClusterScenario) -> dict[int, TenantKind]:
     """Entry -> the kind of its tenants."""
     ahead = forecaster(scenario.forecaster)
     members: dict[int, list[ClusterTenant]] = {}
@@ -64,22 +67,24 @@ def kinds_of(scenario: ClusterScenario) -> dict[int, Kind]:
     return {entry: _kind(scenario, each, ahead) for entry, each in members.items()}
 
 
-def _kind(scenario: ClusterScenario, members: Sequence[ClusterTenant], ahead: Forecaster) -> Kind:
-    spaced = np.unique(np.linspace(0, len(members) - 1, ASKED).astype(int))
+def _kind(
+    scenario: ClusterScenario, members: Sequence[ClusterTenant], ahead: Forecaster
+) -> TenantKind:
+    spaced = np.unique(np.linspace(0, len(members) - 1, SAMPLED_TENANTS).astype(int))
     rows = [_ahead(scenario, members[index], ahead) for index in spaced]
     count = max(len(each) for each in rows)
     mixed = np.array(
         [rows[row % len(rows)][row % len(rows[row % len(rows)])] for row in range(count)]
     )
     views = {board: _view(scenario, served, mixed) for board, served in members[0].served.items()}
-    return Kind(views, float(mixed.mean()) / scenario.slot_s)
+    return TenantKind(views, float(mixed.mean()) / scenario.slot_s)
 
 
 def _ahead(
     scenario: ClusterScenario, tenant: ClusterTenant, ahead: Forecaster
 ) -> NDArray[np.float64]:
     served = next(iter(tenant.served.values()))
-    arrivals = Arrivals(served.trace, scenario.slot_s, scenario.seed, 0)
+    arrivals = TenantArrivals(served.trace, scenario.slot_s, scenario.seed, 0)
     history = arrivals.slots(served.offset_s % scenario.slot_s, served.offset_s)
     return ahead.ahead(history, scenario.slots, scenario.slots)
 
@@ -87,18 +92,43 @@ def _ahead(
 def _view(
     scenario: ClusterScenario, served: ServedTenant, ahead: NDArray[np.float64]
 ) -> TenantView:
-    learner = Learner(served.drifts)
-    learner.begin(0.0, running=False)
-    job, service = learner.job, served.service
+    service = served.service
+    first = served.drifts[0] if served.drifts else None
+    accuracy = first.accuracy_pre if first is not None else 1.0
     if not isinstance(service, SparingService):
-        raise InputError(f"{served.name}: it was not read from a cluster scenario; read it as one")
+        raise InputError(f"{served.name}: not from a cluster scenario; read it with read_cluster")
     return TenantView(
         service=replace(service, spare=scenario.rules.spare),
         history=np.empty(0),
         ahead=ahead,
         retraining=None
-        if job is None
-        else RetrainingState(learner.accuracy, job.accuracy_expected, job.seconds, 0.0, None),
+        if first is None or first.seconds is None
+        else RetrainingState(accuracy, first.accuracy_expected, first.seconds, 0.0, None),
         overhead_s=service.profile.overhead.total_s(mig=True, prepared=scenario.prepared),
-        accuracy=learner.accuracy,
+        accuracy=accuracy,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class GoodputQuery:
+    """A set of tenants on one GPU whose goodput the planner computes."""
+
+    board: Board
+    slot_s: float
+    slots: int
+    views: tuple[TenantView, ...]
+
+
+def planned_goodput(question: GoodputQuery) -> float:
+    """Return the expected number of requests of the next window answered in time and correctly."""
+    seen = observation_of(question.board, question.slot_s, question.slots, question.views)
+    try:
+        return planned(seen, Charge.PAPER)[1].goodput
+    except (SolverError, InfeasibleError):
+        pass
+    # no schedule with all retrainings was found in time: plan without retrainings
+    served = tuple(replace(each, retraining=None) for each in seen.tenants)
+    try:
+        return planned(replace(seen, tenants=served), Charge.PAPER)[1].goodput
+    except SolverError:
+        return 0.0

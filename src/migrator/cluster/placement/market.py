@@ -1,4 +1,9 @@
-"""Everything a placement is chosen from: items, GPUs by board, and the sets with their worth."""
+"""The data of a placement problem: units of tenants, GPUs by board, sets with their values.
+
+Tenants that must be together form a unit. Units with the same kinds and the same `apart` rules
+are interchangeable and form an item: a placement first counts units per item and GPU, and assigns
+names last.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +14,23 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.cluster.placement.demand import Kind
-from migrator.cluster.placement.items import Item, apart_of, living_of, members_of
-from migrator.cluster.placement.measure import Question, goodput
-from migrator.cluster.placement.prices import OWN_STEPS, POOLED_STEPS, find_prices
+from migrator.cluster.placement.demand import GoodputQuery, TenantKind, planned_goodput
+from migrator.cluster.placement.prices import (
+    OWN_STEPS,
+    POOLED_STEPS,
+    Floats,
+    Ints,
+    Worth,
+    find_prices,
+    tabulate,
+)
 from migrator.cluster.placement.sets import Sets, list_sets
-from migrator.cluster.placement.workers import Workers
-from migrator.cluster.placement.worth import Floats, Ints, Worth, worth_of
+from migrator.cluster.placement.workers import TaskWorkers
 from migrator.core.catalogue import Board
-from migrator.core.cluster import ClusterScenario
+from migrator.core.cluster import ClusterScenario, Rules, merge_groups
 
 LEVELS = (0.5, 0.75, 1.0, 1.5, 2.5)
-"""Loads, over the cluster's own, at which prices are found for all sets at once."""
+"""Factors on the cluster's load at which prices are found for all sets."""
 
 SetKey = tuple[int, int]
 """(board, set)"""
@@ -28,78 +38,78 @@ SetKey = tuple[int, int]
 
 @dataclass
 class Budget:
-    """How much planning may be done: sets counted, and seconds where they are limited."""
+    """Planning limits: a number of sets and, optionally, a deadline."""
 
     sets: int
     until: float | None = None
-    """By `perf_counter`; None: only the sets count, so that results repeat."""
+    """Deadline in `perf_counter` seconds; None: no time limit, so that results are reproducible."""
 
     @property
     def late(self) -> bool:
-        """Whether the seconds are over."""
+        """Whether the deadline has passed."""
         return self.until is not None and perf_counter() > self.until
 
     @property
     def spent(self) -> bool:
-        """Whether nothing more may be begun."""
+        """Whether no further planning may start."""
         return self.sets <= 0 or self.late
 
 
 @dataclass(eq=False)
 class Market:
-    """What there is to place and where; sets learn what they are worth as they are asked for."""
+    """Items, GPUs and sets. The value of a set becomes exact when the planner computes it."""
 
     boards: tuple[Board, ...]
     gpus: Ints
     """[board]"""
-    kinds: tuple[Kind, ...]
+    kinds: tuple[TenantKind, ...]
     items: tuple[Item, ...]
     units: Ints
     """[item]"""
     living: Ints
-    """[item]: units that are served now, on GPUs that are still there."""
+    """[item]: units that are currently served on GPUs of the cluster."""
     members: Ints
     """[item, kind]"""
     worths: tuple[Worth, ...]
     sets: tuple[Sets, ...]
     slot_s: float
     slots: int
-    workers: Workers
+    workers: TaskWorkers
     budget: Budget
-    told: Callable[[], None] = field(default=lambda: None)
-    """Called as every set is planned."""
+    on_planned: Callable[[], None] = field(default=lambda: None)
+    """Called after every planned set."""
 
     def settle(self, keys: Sequence[SetKey]) -> None:
-        """Ask the planner about these sets; those around them learn from their prices.
+        """Plan these sets. Their prices also lower the bounds of similar sets.
 
-        Sets of the same kinds are alike to it, whatever rules tell their items apart.
+        Sets with the same kinds have the same value, whatever the rules of their items.
         """
         wanted: dict[tuple[int, bytes], SetKey] = {}
         for b, index in keys:
             if not self.sets[b].exact[index]:
                 kinds = self.sets[b].counts[index] @ self.members
                 wanted.setdefault((b, kinds.tobytes()), (b, index))
-        asked = self.workers.map(goodput, [self._question(key) for key in wanted.values()])
+        asked = self.workers.map(planned_goodput, [self._question(key) for key in wanted.values()])
         for b, index in wanted.values():
             self._price(b, index)
         for (b, index), found in zip(wanted.values(), asked, strict=True):
             self.sets[b].settle(self._alike(b, index), found)
-            self.told()
+            self.on_planned()
         self.budget.sets -= len(wanted)
 
     def weights(self, units: Ints) -> Floats:
-        """[kind]: tenants in so many units of each item."""
+        """[kind]: tenants in `units` [item]."""
         return np.asarray(units @ self.members, np.float64)
 
     def _alike(self, b: int, index: int) -> NDArray[np.bool_]:
-        """[set]: those with the same kinds; without rules a kind is an item, and it is alone."""
+        """[set]: whether the set has the same kinds; without rules only the set itself."""
         sets = self.sets[b]
         if (self.members.sum(axis=0) == 1).all() and (self.members.sum(axis=1) == 1).all():
             return np.asarray(np.arange(len(sets.counts)) == index)
         kinds = sets.counts @ self.members
         return np.asarray((kinds == kinds[index]).all(axis=1))
 
-    def _question(self, key: SetKey) -> Question:
+    def _question(self, key: SetKey) -> GoodputQuery:
         b, index = key
         board = self.boards[b]
         many = self.weights(self.sets[b].counts[index])
@@ -108,10 +118,10 @@ class Market:
             for kind in np.flatnonzero(many)
             for _ in range(int(many[kind]))
         ]
-        return Question(board, self.slot_s, self.slots, tuple(views))
+        return GoodputQuery(board, self.slot_s, self.slots, tuple(views))
 
     def _price(self, b: int, index: int) -> None:
-        """Prices that suit this set: they tell of sets like it too."""
+        """Find prices for this set, which also bound similar sets."""
         weights = self.weights(self.sets[b].counts[index])
         found = find_prices(self.worths[b : b + 1], (1.0,), weights, OWN_STEPS)
         self.sets[b].lower(self.members @ found.values[0], float(found.rents[0]))
@@ -119,13 +129,13 @@ class Market:
 
 def open_market(
     scenario: ClusterScenario,
-    kinds: Sequence[Kind],
+    kinds: Sequence[TenantKind],
     items: Sequence[Item],
-    workers: Workers,
+    workers: TaskWorkers,
     budget: Budget,
     current: Mapping[str, str],
 ) -> Market:
-    """List the sets of every board, and price them all at several loads."""
+    """List the sets of every board and bound their values by prices at several loads."""
     boards = tuple(scenario.boards.values())
     members = members_of(items, len(kinds))
     units = np.array([len(each.units) for each in items], np.int64)
@@ -139,7 +149,7 @@ def open_market(
         kinds=tuple(kinds),
         items=tuple(items),
         units=units,
-        living=np.array([len(living_of(each, current, scenario)) for each in items], np.int64),
+        living=np.array([len(served_units(each, current, scenario)) for each in items], np.int64),
         members=members,
         worths=worths,
         sets=sets,
@@ -152,12 +162,12 @@ def open_market(
     return market
 
 
-def _worth(scenario: ClusterScenario, board: Board, kinds: Sequence[Kind]) -> Worth:
+def _worth(scenario: ClusterScenario, board: Board, kinds: Sequence[TenantKind]) -> Worth:
     alone = [
         each.tenant(board, scenario.slot_s, scenario.slots) if board.name in each.views else None
         for each in kinds
     ]
-    return worth_of(board, scenario.slots, alone)
+    return tabulate(board, scenario.slots, alone)
 
 
 def _price_all(market: Market) -> None:
@@ -167,3 +177,60 @@ def _price_all(market: Market) -> None:
         found = find_prices(market.worths, market.gpus.tolist(), weights, steps)
         for b, each in enumerate(market.sets):
             each.lower(market.members @ found.values[b], float(found.rents[b]))
+
+
+Unit = tuple[str, ...]
+"""Tenants that must share a GPU; usually one tenant."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """Interchangeable units."""
+
+    kinds: tuple[int, ...]
+    """Kinds of a unit's tenants, ascending."""
+    apart: frozenset[int]
+    """The `apart` rules that name a tenant of the unit."""
+    units: tuple[Unit, ...]
+
+
+def group_items(kind_of: Mapping[str, int], rules: Rules) -> tuple[Item, ...]:
+    """Group the tenants into units and the units into items."""
+    alike: dict[tuple[tuple[int, ...], frozenset[int]], list[Unit]] = {}
+    for unit in _units(list(kind_of), rules.together):
+        kinds = tuple(sorted(kind_of[name] for name in unit))
+        apart = frozenset(
+            index for index, group in enumerate(rules.apart) if not group.isdisjoint(unit)
+        )
+        alike.setdefault((kinds, apart), []).append(unit)
+    return tuple(Item(kinds, apart, tuple(units)) for (kinds, apart), units in alike.items())
+
+
+def _units(names: Sequence[str], together: Sequence[frozenset[str]]) -> list[Unit]:
+    """Group tenants into units; rules that share a tenant are joined."""
+    of = {name: group for group in merge_groups(together) for name in group}
+    units: dict[frozenset[str], list[str]] = {}
+    for name in names:
+        units.setdefault(of.get(name, frozenset((name,))), []).append(name)
+    return [tuple(each) for each in units.values()]
+
+
+def served_units(
+    item: Item, current: Mapping[str, str], scenario: ClusterScenario
+) -> tuple[Unit, ...]:
+    """Units of the item whose tenants are all on GPUs of the cluster."""
+    there = {each.name for each in scenario.gpus}
+    return tuple(unit for unit in item.units if all(current.get(name) in there for name in unit))
+
+
+def members_of(items: Sequence[Item], kinds: int) -> NDArray[np.int64]:
+    """[item, kind]: number of tenants of the kind in one unit."""
+    members = np.zeros((len(items), kinds), np.int64)
+    for index, item in enumerate(items):
+        np.add.at(members[index], list(item.kinds), 1)
+    return members
+
+
+def apart_of(items: Sequence[Item], rules: int) -> NDArray[np.int64]:
+    """[item, rule]: 1 where a unit has a tenant of the rule."""
+    return np.array([[rule in item.apart for rule in range(rules)] for item in items], np.int64)

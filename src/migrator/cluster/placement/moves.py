@@ -1,8 +1,9 @@
-"""From numbers of units to names on GPUs, moving as few tenants as pays.
+"""Assign tenants to the GPUs of a placement; move a tenant only if the gain exceeds the cost.
 
-GPUs of one board that hold the same items now are a group. A set that a group's GPU is given is
-worth its goodput less, for every unit that has to come, the price of a move. Every unit that is
-new somewhere comes once whatever is chosen, so only real moves decide.
+GPUs of one board that currently hold the same items form a group. A set on a group's GPU is worth
+its goodput minus the cost of a move for every unit that is not on that GPU yet. The columns of a
+group are its current set, the sets of the placement without moves, and then, round by round, the
+sets with positive reduced cost.
 """
 
 from __future__ import annotations
@@ -12,34 +13,32 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from migrator.cluster.placement.changes import Changes, Group
-from migrator.cluster.placement.choose import Column, choose
-from migrator.cluster.placement.items import Item, Unit
-from migrator.cluster.placement.market import Market
-from migrator.cluster.placement.solve import Solution, left_over_of, most_of
-from migrator.cluster.placement.worth import Floats, Ints
+from migrator.cluster.placement.market import Item, Market, Unit
+from migrator.cluster.placement.prices import Floats, Ints
+from migrator.cluster.placement.program import Column, LeftOver, choose, dual_prices
+from migrator.cluster.placement.solve import Solution, largest_gain, left_over_costs, likely_values
 from migrator.core.cluster import ClusterGpu, ClusterScenario
 
 MOST_ROUNDS = 12
 _MOVES_FOR_A_HOME = 20.0
-"""So many moves are rather made than that somebody has no GPU."""
+"""Number of moves accepted to avoid leaving one tenant without a GPU."""
 _GAP = 1e-7
-"""Of goodput and all charges together: a move is a small part of them."""
+"""Relative gap of the integer program: small, because a move is a small part of the objective."""
 
 
 @dataclass(frozen=True, eq=False)
-class Homes:
-    """What every group's GPUs are given."""
+class GroupPlacement:
+    """Sets and numbers of GPUs per group."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[GpuGroup, ...]
     columns: tuple[Column, ...]
     number: Ints
 
 
-def held_now(
+def current_units(
     items: Sequence[Item], current: Mapping[str, str]
 ) -> dict[str, list[tuple[int, Unit]]]:
-    """GPU -> the (item, unit) that live on it as a whole."""
+    """GPU -> the (item, unit) pairs whose tenants are all on it."""
     held: dict[str, list[tuple[int, Unit]]] = {}
     for index, item in enumerate(items):
         for unit in item.units:
@@ -50,10 +49,10 @@ def held_now(
     return held
 
 
-def groups_of(
+def gpu_groups(
     market: Market, scenario: ClusterScenario, held: Mapping[str, Sequence[tuple[int, Unit]]]
-) -> tuple[Group, ...]:
-    """The GPUs in groups."""
+) -> tuple[GpuGroup, ...]:
+    """Group the GPUs by board and current items."""
     names = [each.name for each in market.boards]
     found: dict[tuple[int, bytes], tuple[Ints, list[ClusterGpu]]] = {}
     for gpu in scenario.gpus:
@@ -62,44 +61,46 @@ def groups_of(
             counts[index] += 1
         key = names.index(gpu.board.name), counts.tobytes()
         found.setdefault(key, (counts, []))[1].append(gpu)
-    return tuple(Group(b, counts, tuple(gpus)) for (b, _), (counts, gpus) in found.items())
+    return tuple(GpuGroup(b, counts, tuple(gpus)) for (b, _), (counts, gpus) in found.items())
 
 
-def homes_of(market: Market, solution: Solution, groups: Sequence[Group], costs: Floats) -> Homes:
-    """What every group is given: goodput less `costs` [item] of units that come.
+def choose_moves(
+    market: Market, solution: Solution, groups: Sequence[GpuGroup], costs: Floats
+) -> GroupPlacement:
+    """Choose sets per group with the highest goodput minus `costs` [item] of moved units.
 
-    A move touches two GPUs, so one that costs more than two can gain never pays: dearer ones are
-    not told apart, which keeps numbers of one size together.
+    A move affects two GPUs, so costs are capped at what two GPUs can gain, which also keeps the
+    program well scaled.
     """
     gpus = np.array([len(each.gpus) for each in groups], np.int64)
     units = market.units - solution.left_over
-    left = left_over_of(market, units)
+    left = left_over_costs(market, units)
     left = replace(left, costs=_MOVES_FOR_A_HOME * left.costs)
-    changes = Changes.of(market, solution, groups, np.minimum(costs, most_of(market)))
+    changes = MoveColumns.of(market, solution, groups, np.minimum(costs, largest_gain(market)))
     everybody = changes.columns()
     for _ in range(MOST_ROUNDS):
         changes.widen(gpus, units, left)
         columns = changes.columns()
         chosen = choose(columns, gpus, units, left, _GAP)
         if chosen.left_over.any():
-            # the placement without moves has everybody, whichever GPUs hold which of its sets
+            # the sets of the original placement always have room for all units
             columns, chosen = everybody, choose(everybody, gpus, units, left, _GAP)
         used = [columns[i] for i in np.flatnonzero(chosen.number)]
         unknown = [(c.board, c.index) for c in used if not market.sets[c.board].exact[c.index]]
         if not unknown or market.budget.spent:
             break
         market.settle(unknown)
-    return Homes(tuple(groups), tuple(used), chosen.number[np.flatnonzero(chosen.number)])
+    return GroupPlacement(tuple(groups), tuple(used), chosen.number[np.flatnonzero(chosen.number)])
 
 
-def unmoved(solution: Solution, groups: Sequence[Group]) -> Homes:
-    """Where nothing is held, a board's GPUs are one group and take what was found."""
-    return Homes(tuple(groups), solution.columns, solution.number)
+def without_moves(solution: Solution, groups: Sequence[GpuGroup]) -> GroupPlacement:
+    """The placement as found. Without current tenants, every board is one group."""
+    return GroupPlacement(tuple(groups), solution.columns, solution.number)
 
 
 @dataclass(frozen=True, eq=False)
-class Named:
-    """Who lives where, by name."""
+class NamedPlacement:
+    """Tenants by GPU."""
 
     living: dict[str, list[Unit]]
     """GPU -> its units"""
@@ -108,8 +109,10 @@ class Named:
     homeless: list[Unit]
 
 
-def named(market: Market, homes: Homes, held: Mapping[str, Sequence[tuple[int, Unit]]]) -> Named:
-    """Names for the numbers: who lives on a GPU that still wants the like stays."""
+def assign_names(
+    market: Market, homes: GroupPlacement, held: Mapping[str, Sequence[tuple[int, Unit]]]
+) -> NamedPlacement:
+    """Assign units to GPUs; a unit stays if its GPU still holds that item."""
     given = _given(homes)
     living: dict[str, list[Unit]] = {name: [] for name in given}
     room = {name: column.counts.copy() for name, column in given.items()}
@@ -122,17 +125,17 @@ def named(market: Market, homes: Homes, held: Mapping[str, Sequence[tuple[int, U
                 free[item] -= 1
     served = {unit for units in held.values() for _, unit in units}
     coming = [
-        # who is served now finds a place before who is not
+        # units that are currently served are assigned first
         sorted((unit for unit in item.units if unit not in staying), key=lambda u: u not in served)
         for item in market.items
     ]
     for name, free in room.items():
         for item, number in enumerate(free):
             living[name] += [coming[item].pop(0) for _ in range(int(number))]
-    return Named(living, given, [unit for units in coming for unit in units])
+    return NamedPlacement(living, given, [unit for units in coming for unit in units])
 
 
-def _given(homes: Homes) -> dict[str, Column]:
+def _given(homes: GroupPlacement) -> dict[str, Column]:
     """GPU -> its set, the GPUs of a group in their order."""
     given: dict[str, Column] = {}
     waiting = [list(group.gpus) for group in homes.groups]
@@ -140,3 +143,96 @@ def _given(homes: Homes) -> dict[str, Column]:
         for _ in range(int(number)):
             given[waiting[column.group].pop(0).name] = column
     return given
+
+
+MOST_PRICE_ROUNDS = 30
+_PRICED_AT_ONCE = 8
+_NEARLY = 12
+"""Sets with the highest negative reduced cost added per group: the integer program needs some."""
+
+
+@dataclass(frozen=True, eq=False)
+class GpuGroup:
+    """GPUs of one board that currently hold the same items."""
+
+    board: int
+    held: Ints
+    """[item]"""
+    gpus: tuple[ClusterGpu, ...]
+
+
+@dataclass(eq=False)
+class MoveColumns:
+    """The columns of every group, extended by column generation."""
+
+    market: Market
+    groups: Sequence[GpuGroup]
+    costs: Floats
+    """[item]: cost of moving a unit."""
+    taken: list[dict[int, None]]
+    """Per group: indices of sets, in the order in which they were added."""
+
+    @staticmethod
+    def of(
+        market: Market, solution: Solution, groups: Sequence[GpuGroup], costs: Floats
+    ) -> MoveColumns:
+        """Start from the sets of the placement without moves and the current sets."""
+        taken: list[dict[int, None]] = []
+        for group in groups:
+            good = [each.index for each in solution.columns if each.board == group.board]
+            taken.append(dict.fromkeys([0, *good, *_held_set(market, group)]))
+        return MoveColumns(market, groups, costs, taken)
+
+    def columns(self) -> list[Column]:
+        """All added sets with their value minus the cost of moves."""
+        values, found = likely_values(self.market), []
+        for index, (group, own) in enumerate(zip(self.groups, self.taken, strict=True)):
+            numbers = np.array(list(own), np.int64)
+            counts = self.market.sets[group.board].counts[numbers]
+            worth = values[group.board][numbers] - np.maximum(counts - group.held, 0) @ self.costs
+            found += [
+                Column(index, group.board, int(number), float(value), row)
+                for number, value, row in zip(numbers, worth, counts, strict=True)
+            ]
+        return found
+
+    def widen(self, gpus: Ints, units: Ints, left: LeftOver) -> None:
+        """Add sets until no reduced cost is positive, then a few sets with the highest ones."""
+        least = 1e-7 * largest_gain(self.market)
+        for _ in range(MOST_PRICE_ROUNDS):
+            reduced = self._reduced(*dual_prices(self.columns(), gpus, units, left))
+            if not self._take(reduced, least, _PRICED_AT_ONCE) or self.market.budget.late:
+                break
+        self._take(reduced, -np.inf, _NEARLY)
+
+    def _reduced(self, items: Floats, gpus: Floats) -> list[tuple[Ints, Floats]]:
+        """Per group: the sets with the highest reduced costs, and these costs."""
+        sets = self.market.sets
+        base: Mapping[int, Floats] = {
+            b: value - sets[b].counts @ (items + self.costs)
+            for b, value in enumerate(likely_values(self.market))
+        }
+        found = []
+        for group, price, own in zip(self.groups, gpus, self.taken, strict=True):
+            here = np.flatnonzero(group.held)
+            stay = np.minimum(sets[group.board].counts[:, here], group.held[here])
+            reduced = base[group.board] + stay @ self.costs[here] - price
+            reduced[list(own)] = -np.inf
+            best = np.argpartition(-reduced, min(_NEARLY, len(reduced) - 1))[:_NEARLY]
+            best = best[np.lexsort((best, -reduced[best]))]
+            found.append((best, reduced[best]))
+        return found
+
+    def _take(self, reduced: Sequence[tuple[Ints, Floats]], least: float, most: int) -> bool:
+        took = False
+        for own, (numbers, values) in zip(self.taken, reduced, strict=True):
+            pays = numbers[values > least][:most]
+            own.update(dict.fromkeys(pays.tolist()))
+            took = took or bool(len(pays))
+        return took
+
+
+def _held_set(market: Market, group: GpuGroup) -> list[int]:
+    """The index of the set that a group currently holds; empty if the set breaks a rule."""
+    (number,) = market.sets[group.board].add([group.held])
+    return [] if number is None else [number]

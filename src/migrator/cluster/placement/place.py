@@ -1,108 +1,121 @@
-"""The one entry: a cluster scenario in, where everybody lives out, with a bound.
+"""Entry point of placement: from a cluster scenario to a GPU for every tenant, with a bound.
 
-Kinds of tenants -> sets of them with what they are worth at most -> a program over sets that
-asks the planner where it matters -> names on GPUs, moving few -> what one more GPU would bring.
+Steps: group tenants into kinds (demand, clustering); list the sets that one GPU can hold with an
+upper bound on their goodput (sets, prices); choose sets by a linear program that calls the
+single-GPU planner only for the sets it chooses (program, solve); assign tenants by name with few
+moves (moves); estimate the gain from one more GPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 
-from migrator.cluster.placement.alike import representatives
-from migrator.cluster.placement.demand import Kind, kinds_of
-from migrator.cluster.placement.items import items_of
-from migrator.cluster.placement.market import Budget, Market, open_market
-from migrator.cluster.placement.moves import Named, groups_of, held_now, homes_of, named, unmoved
-from migrator.cluster.placement.one_more import one_more_rps
-from migrator.cluster.placement.pooled import pooled_bound
-from migrator.cluster.placement.room import filled
-from migrator.cluster.placement.solve import Solution, solve
-from migrator.cluster.placement.themselves import planned_themselves, values_of
-from migrator.cluster.placement.words import notes_on, without_gpu
-from migrator.cluster.placement.workers import Here, Workers
-from migrator.cluster.placement.worth import Floats
-from migrator.core.cluster import ClusterGpu, ClusterPlan, ClusterScenario, GpuPlacement
-from migrator.workload.load import highest_rps
+from migrator.cluster.placement.clustering import representatives
+from migrator.cluster.placement.demand import TenantKind, tenant_kinds
+from migrator.cluster.placement.market import Budget, Market, Unit, group_items, open_market
+from migrator.cluster.placement.moves import (
+    NamedPlacement,
+    assign_names,
+    choose_moves,
+    current_units,
+    gpu_groups,
+    without_moves,
+)
+from migrator.cluster.placement.prices import Floats, pooled_bound
+from migrator.cluster.placement.replan_real_tenants import (
+    replan_real_tenants,
+    representative_values,
+)
+from migrator.cluster.placement.sets import Sets
+from migrator.cluster.placement.solve import Solution, fill_remaining, one_more_rps, solve
+from migrator.cluster.placement.workers import InProcess, TaskWorkers
+from migrator.core.cluster import ClusterGpu, ClusterPlan, ClusterScenario, GpuPlacement, Unplaced
+from migrator.core.errors import InputError
+from migrator.io.json_file import read_json_file
+from migrator.io.strict import refuse, shown
+from migrator.workload.capacity import highest_rps
 
 MOST_PLANNED = 160
-"""Sets that the planner is asked about, unless the caller says otherwise."""
-_PART_FOR_LIKES = 0.35
-"""Of the budget, where near kinds are placed alike: the rest is for the tenants themselves."""
-_BEGUN = 0.85
-"""Of the time: no plan is begun after it, so that the answer is there when the time is over."""
+"""Default limit on the number of sets planned by the single-GPU planner."""
+_PART_FOR_REPRESENTATIVES = 0.35
+"""Fraction of the budget for cluster representatives; the rest is for planning the real tenants."""
+_LAST_START = 0.85
+"""Fraction of the time after which no plan is started, so that the result is ready in time."""
 
 
 def place(
     scenario: ClusterScenario,
-    workers: Workers | None = None,
+    workers: TaskWorkers | None = None,
     *,
     current: Mapping[str, str] | None = None,
     seconds: float | None = None,
     most_planned: int = MOST_PLANNED,
-    told: Callable[[], None] = lambda: None,
+    on_planned: Callable[[], None] = lambda: None,
 ) -> ClusterPlan:
-    """Who lives where. `current`: tenant -> GPU of now; `seconds`: to be done by then, about.
+    """Place the tenants. `current`: tenant -> its current GPU; `seconds`: approximate time limit.
 
-    Without `seconds` only work is counted, so that the same scenario has the same placement.
+    Without `seconds` only the number of planned sets is limited, so that results are
+    reproducible. `on_planned` is called after every planned set.
     """
     began = perf_counter()
     kinds = _Kinds.of(scenario)
-    part = _PART_FOR_LIKES if kinds.merged else 1.0
-    until = None if seconds is None else began + part * _BEGUN * seconds
+    part = _PART_FOR_REPRESENTATIVES if kinds.merged else 1.0
+    until = None if seconds is None else began + part * _LAST_START * seconds
     budget = Budget(round(part * most_planned), until)
     market = open_market(
         scenario,
         kinds.classes,
-        items_of(kinds.class_of, scenario.rules),
-        workers or Here(),
+        group_items(kinds.class_of, scenario.rules),
+        workers or InProcess(),
         budget,
         current or {},
     )
-    market.told = told
-    solution = _placed(market)
+    market.on_planned = on_planned
+    solution = _best_placement(market)
     homes = _homes(scenario, market, solution, current or {})
     names = {
         gpu: tuple(sorted(name for unit in each for name in unit))
         for gpu, each in homes.living.items()
     }
     if kinds.merged:
-        budget.until = None if seconds is None else began + _BEGUN * seconds
-        worth = planned_themselves(scenario, market, names, homes, kinds.of_tenant)
+        budget.until = None if seconds is None else began + _LAST_START * seconds
+        worth = replan_real_tenants(scenario, market, names, homes, kinds.of_tenant)
         bound = pooled_bound(scenario, [kinds.of_tenant[n] for e in names.values() for n in e])
     else:
-        worth = values_of(market, homes)
+        worth = representative_values(market, homes)
         bound = solution.bound
     placements = tuple(_gpu(scenario, each, names, kinds, worth) for each in scenario.gpus)
     return ClusterPlan(
         scenario=scenario.name,
         gpus=placements,
-        unplaced=without_gpu(market, homes.homeless),
+        unplaced=explain_unplaced(market, homes.homeless),
         upper_bound_rps=max(
             bound / scenario.window_s, sum(each.goodput_rps for each in placements)
         ),
         one_more_rps=one_more_rps(market, scenario.window_s),
         moved=_moved(names, current or {}),
-        notes=notes_on(scenario, names, current or {}, merged=kinds.merged),
+        notes=placement_notes(scenario, names, current or {}, merged=kinds.merged),
         place_s=perf_counter() - began,
     )
 
 
 @dataclass(frozen=True)
 class _Kinds:
-    """The kinds of a scenario, and the classes that stand for them where they are too many."""
+    """The kinds of a scenario, and the classes that represent them if there are too many."""
 
-    of_tenant: dict[str, Kind]
-    classes: list[Kind]
+    of_tenant: dict[str, TenantKind]
+    classes: list[TenantKind]
     class_of: dict[str, int]
     merged: bool
 
     @staticmethod
     def of(scenario: ClusterScenario) -> _Kinds:
-        by_entry = kinds_of(scenario)
+        by_entry = tenant_kinds(scenario)
         entries, kinds = list(by_entry), list(by_entry.values())
         stands_for = representatives(kinds, scenario.boards, scenario.window_s)
         chosen = sorted(set(stands_for))
@@ -115,13 +128,13 @@ class _Kinds:
         )
 
 
-def _placed(market: Market) -> Solution:
-    """The best placement; where units are left over, the best one of those that are not."""
+def _best_placement(market: Market) -> Solution:
+    """Return the best placement found; if not all units fit, that of the units that do."""
     solution = solve(market, market.units)
     if not solution.left_over.any():
         return solution
     if not all(each.whole for each in market.sets):
-        return filled(market, solution)
+        return fill_remaining(market, solution)
     again = solve(market, market.units - solution.left_over)
     return replace(again, left_over=again.left_over + solution.left_over)
 
@@ -131,17 +144,17 @@ def _homes(
     market: Market,
     solution: Solution,
     current: Mapping[str, str],
-) -> Named:
-    held = held_now(market.items, current)
-    groups = groups_of(market, scenario, held)
+) -> NamedPlacement:
+    held = current_units(market.items, current)
+    groups = gpu_groups(market, scenario, held)
     if not current:
-        return named(market, unmoved(solution, groups), held)
-    homes = homes_of(market, solution, groups, _move_costs(scenario, market))
-    return named(market, homes, held)
+        return assign_names(market, without_moves(solution, groups), held)
+    homes = choose_moves(market, solution, groups, _move_costs(scenario, market))
+    return assign_names(market, homes, held)
 
 
 def _move_costs(scenario: ClusterScenario, market: Market) -> Floats:
-    """[item]: requests that are lost when a unit moves; one at least, so that nobody moves idly."""
+    """[item]: requests lost when a unit moves; at least one, so that no move is free."""
     rates = [each.mean_rps * next(iter(each.views.values())).accuracy for each in market.kinds]
     each: Floats = np.maximum(scenario.rules.move_s * np.array(rates), 1.0)
     costs: Floats = market.members.astype(np.float64) @ each
@@ -167,3 +180,85 @@ def _gpu(
 def _moved(names: Mapping[str, tuple[str, ...]], current: Mapping[str, str]) -> tuple[str, ...]:
     homes = {name: gpu for gpu, tenants in names.items() for name in tenants}
     return tuple(sorted(n for n, gpu in homes.items() if current.get(n, gpu) != gpu))
+
+
+def explain_unplaced(market: Market, units: Sequence[Unit]) -> tuple[Unplaced, ...]:
+    """Return every tenant of these units with the reason and the remedy."""
+    return tuple(Unplaced(name, _why(market, unit)) for unit in units for name in unit)
+
+
+def _why(market: Market, unit: Unit) -> str:
+    item = next(each for each in market.items if unit in each.units)
+    able = [
+        board.name
+        for board in market.boards
+        if all(board.name in market.kinds[kind].views for kind in item.kinds)
+    ]
+    if not able:
+        return "no board here can serve all tenants of its together rule; remove one from the rule"
+    if not any(_fits_alone(sets, market.items.index(item)) for sets in market.sets):
+        return (
+            f"the tenants of its together rule do not fit on one {' or '.join(able)}; remove one "
+            "from the rule or lower min_gpcs"
+        )
+    rule = ", and some tenants must be apart" if item.apart else ""
+    return (
+        f"every tenant always needs an instance of its own, and no {' or '.join(able)} has room "
+        f"for one more of this size{rule}; add a GPU, lower min_gpcs or leave some tenants out"
+    )
+
+
+def _fits_alone(sets: Sets, item: int) -> bool:
+    return bool((sets.counts[sets.counts.sum(axis=1) == 1, item] == 1).any())
+
+
+def placement_notes(
+    scenario: ClusterScenario,
+    names: Mapping[str, Sequence[str]],
+    current: Mapping[str, str],
+    *,
+    merged: bool,
+) -> tuple[str, ...]:
+    """Remarks on a placement."""
+    notes = []
+    gone = sorted(set(current.values()) - {each.name for each in scenario.gpus})
+    if gone:
+        lived = sum(home in gone for home in current.values())
+        who, were = ("1 tenant", "was") if lived == 1 else (f"{lived} tenants", "were")
+        notes.append(
+            f"{_some(gone)} of the current placement {'is' if len(gone) == 1 else 'are'} not in "
+            f"the cluster; {who} of {'it' if len(gone) == 1 else 'them'} {were} placed again"
+        )
+    left = sorted(set(current) - {each.name for each in scenario.tenants})
+    if left:
+        notes.append(f"{_some(left)} of the current placement: not in the scenario")
+    empty = sum(not names.get(each.name) for each in scenario.gpus)
+    if empty:
+        notes.append(f"{empty} {'GPU has' if empty == 1 else 'GPUs have'} no tenants")
+    if merged:
+        notes.append(
+            "there are many kinds of tenants, so similar ones were placed through cluster "
+            "representatives; the bound is that of all GPUs pooled"
+        )
+    return tuple(notes)
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
+
+
+def read_current(path: Path) -> dict[str, str]:
+    """Read tenant -> GPU from the output of `migrator cluster plan --json`."""
+    return read_json_file(path, _placement)
+
+
+def _placement(data: object) -> dict[str, str]:
+    if not isinstance(data, dict) or not isinstance(data.get("placement"), dict):
+        raise InputError(
+            "there is no placement in it; use the output of `migrator cluster plan --json`"
+        )
+    for tenant, gpu in data["placement"].items():
+        if not isinstance(gpu, str):
+            refuse(("placement", tenant), f"{shown(gpu)} is no GPU's name", "give its name as text")
+    return dict(data["placement"])

@@ -1,28 +1,43 @@
-"""Prices for many GPUs at once: a bound on every placement, and on every set of tenants.
+"""Upper bounds on goodput by prices of instances (Lagrangian relaxation).
 
-One table of prices per board serves all GPUs of that board. By `worth`, the goodput of a GPU is
-at most its board's rent plus the values of its tenants there; so all GPUs together have at most
-the rents of all of them plus, for every tenant, its value on the board where that is highest.
-That holds for any prices; the sum is convex in them, and steps against the surplus lower it.
+For one GPU: `values` + `rent` bounds every plan of every set of tenants on one board, for any
+non-negative prices. In a slot the plan's instances fit on the board, so their total price is at
+most that of the most expensive configuration: over the window at most `rent`. The plan's goodput
+is therefore at most `rent` plus, per tenant, its goodput minus the price of its instances. A tenant
+holds one pattern of instances per slot for inference and possibly one instance for its retraining;
+its goodput in a slot is at most accuracy x E[min(received, capability of the pattern)]. `values` is
+the maximum of that difference over all schedules of the tenant, with free changes and an optional
+retraining anywhere in the window. The other tenants on the board do not matter.
+
+For many GPUs: the total goodput is at most the sum of the rents plus, for every tenant, its value
+on the board where that is highest. The sum is convex in the prices; subgradient steps against the
+surplus lower it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
-from migrator.cluster.placement.worth import Floats, Worth, answers, offered, used
+from migrator.cluster.placement.demand import TenantKind
+from migrator.core.catalogue import Board
+from migrator.core.cluster import ClusterScenario
+from migrator.core.placement import configurations, multisets
+from migrator.core.problem import Tenant
 from migrator.plan.exact.prices import LAST_STEP, move
+from migrator.plan.exact.tables import NEVER, expected_throughput
 
 POOLED_STEPS, OWN_STEPS = 200, 100
-"""Steps for the whole cluster, and for one set of tenants or another load."""
+"""Subgradient steps for the whole cluster, and for one set of tenants or another load."""
 
 
 @dataclass(frozen=True, eq=False)
 class Priced:
-    """Prices with what follows from them; one of each per board."""
+    """Prices with the values, rents and bound that follow from them, per board."""
 
     prices: tuple[Floats, ...]
     values: Floats
@@ -30,15 +45,15 @@ class Priced:
     rents: Floats
     """[board]"""
     bound: float
-    """On `gpus` GPUs of each board and `weights` tenants of each kind."""
+    """For `gpus` GPUs of each board and `weights` tenants of each kind."""
 
 
 def find_prices(
     worths: Sequence[Worth], gpus: Sequence[float], weights: Floats, steps: int
 ) -> Priced:
-    """Good prices for so many GPUs and tenants; what follows from them is exact whatever they are.
+    """Find good prices for `gpus` and `weights`; the bound holds for any prices.
 
-    They are sought on blocks of slots and only with the kinds that weigh anything.
+    The search uses blocks of slots and only kinds of positive weight.
     """
     present = np.flatnonzero(weights)
     sought = [each.coarse.only(present) for each in worths]
@@ -54,7 +69,7 @@ def find_prices(
 def _ascended(
     worths: Sequence[Worth], gpus: Sequence[float], weights: Floats, steps: int
 ) -> list[Floats]:
-    """The best prices met in `steps` steps."""
+    """The best prices found in `steps` steps."""
     total = max(float(sum(gpus)), 1e-9)
     share, part = np.array(gpus, np.float64) / total, weights / total
     prices = [_first(worth, part) for worth in worths]
@@ -63,7 +78,7 @@ def _ascended(
     squares = [np.zeros_like(each) for each in prices]
     best, lowest = prices, np.inf
     for step in range(steps):
-        found = [answers(worth, each) for worth, each in zip(worths, prices, strict=True)]
+        found = [best_responses(worth, each) for worth, each in zip(worths, prices, strict=True)]
         values = np.array([each.values for each in found])
         bound = bound_of(values, np.array([each.rent for each in found]), gpus, weights)
         if bound < lowest:
@@ -78,17 +93,218 @@ def _ascended(
 
 
 def bound_of(values: Floats, rents: Floats, gpus: Sequence[float], weights: Floats) -> float:
-    """No placement of `weights` tenants on `gpus` GPUs has more goodput."""
+    """Upper bound on the goodput of any placement of `weights` tenants on `gpus` GPUs."""
     return float(rents @ np.array(gpus, np.float64) + weights @ values.max(axis=0))
 
 
 def values_at(worths: Sequence[Worth], prices: Sequence[Floats]) -> tuple[Floats, Floats]:
     """([board, kind] values, [board] rents) at given prices."""
-    found = [answers(worth, each) for worth, each in zip(worths, prices, strict=True)]
+    found = [best_responses(worth, each) for worth, each in zip(worths, prices, strict=True)]
     return np.array([each.values for each in found]), np.array([each.rent for each in found])
 
 
 def _first(worth: Worth, part: Floats) -> Floats:
-    """A GPC costs about half of what a slot's goodput is over the board's GPCs."""
+    """Initial prices: a GPC costs half of a slot's goodput per GPC of the board."""
     slot = part @ np.maximum(worth.after.max(axis=2), 0.0)
     return np.outer(0.5 * slot / worth.gpcs[-1], worth.gpcs)
+
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+BLOCKS = 40
+"""Approximate number of blocks of slots when searching for prices."""
+
+
+@dataclass(frozen=True, eq=False)
+class Worth:
+    """Tables of some kinds on one board; [kind, ...] throughout."""
+
+    gpcs: Floats
+    """[size]"""
+    counts: Floats
+    """[pattern, size]"""
+    offered: Floats
+    """[configuration, size]"""
+    before: Floats
+    """[kind, slot, pattern]: goodput of a slot before a retraining; NEVER if not allowed."""
+    after: Floats
+    """The same after the retraining."""
+    durations: Ints
+    """[kind, size]: slots of a retraining, 0 if not possible."""
+    needs: Ints
+    """[kind, size]: 1 if the kind always needs an instance of at least that size."""
+    able: NDArray[np.bool_]
+    """[kind]: whether the board can serve it."""
+
+    @cached_property
+    def coarse(self) -> Worth:
+        """The tables in blocks of slots, for a faster search of prices; not a bound."""
+        slots = self.before.shape[1]
+        per_block = next(
+            each for each in range(-(-slots // BLOCKS), slots + 1) if slots % each == 0
+        )
+        blocks = slots // per_block
+        shape = (len(self.before), blocks, per_block, -1)
+        return replace(
+            self,
+            before=self.before.reshape(shape).sum(axis=2),
+            after=self.after.reshape(shape).sum(axis=2),
+            durations=-(-self.durations // per_block),
+        )
+
+    def only(self, kinds: Ints) -> Worth:
+        """The tables of some kinds."""
+        return replace(
+            self,
+            before=self.before[kinds],
+            after=self.after[kinds],
+            durations=self.durations[kinds],
+            needs=self.needs[kinds],
+            able=self.able[kinds],
+        )
+
+
+def tabulate(board: Board, slots: int, tenants: Sequence[Tenant | None]) -> Worth:
+    """Tabulate one tenant of each kind; None for a kind that the board cannot serve."""
+    known = multisets(board)
+    counts = np.array([[p.count(size) for size in board.sizes] for p in known], np.float64)
+    shape = (len(tenants), slots, len(known))
+    before, after = np.full(shape, NEVER), np.full(shape, NEVER)
+    durations = np.zeros((len(tenants), len(board.sizes)), np.int64)
+    needs = np.zeros_like(durations)
+    for kind, tenant in enumerate(tenants):
+        if tenant is None:
+            continue
+        able = np.array([_may_hold(tenant, p) for p in known])
+        total = counts[able] @ np.array([tenant.capability.get(size, 0.0) for size in board.sizes])
+        served = expected_throughput(tenant, total)
+        before[kind][:, able] = tenant.accuracy_pre * served
+        after[kind][:, able] = tenant.accuracy_post * served
+        for size, taken in (tenant.retraining_slots or {}).items():
+            durations[kind, board.sizes.index(size)] = taken
+        least = min(size for size in tenant.capability if size >= tenant.min_gpcs)
+        needs[kind] = [size <= least for size in board.sizes]
+    return Worth(
+        gpcs=np.array(board.sizes, np.float64),
+        counts=counts,
+        offered=np.array(
+            [[p.count(size) for size in board.sizes] for p in configurations(board)], np.float64
+        ),
+        before=before,
+        after=after,
+        durations=durations,
+        needs=needs,
+        able=np.array([each is not None for each in tenants]),
+    )
+
+
+def _may_hold(tenant: Tenant, pattern: tuple[int, ...]) -> bool:
+    return max(pattern) >= tenant.min_gpcs and all(size in tenant.capability for size in pattern)
+
+
+@dataclass(frozen=True, eq=False)
+class Responses:
+    """Best responses of the kinds and of the board to prices."""
+
+    values: Floats
+    """[kind]: its best schedule's goodput minus cost; NEVER if the board cannot serve it."""
+    rent: float
+    """Price of the most expensive configuration, summed over the slots."""
+    schedules: tuple[Ints, Ints, Ints]
+    """[kind, slot] pattern; [kind] end and size of its retraining, -1 without one."""
+
+
+def best_responses(worth: Worth, prices: Floats) -> Responses:
+    """The best response of every kind and of the board to `prices` [slot, size]."""
+    slots, sizes = prices.shape
+    cost = prices @ worth.counts.T
+    first, then = worth.before - cost, worth.after - cost
+    held_first, held_then = first.argmax(axis=2), then.argmax(axis=2)
+    until = _sums(np.take_along_axis(first, held_first[:, :, None], 2)[:, :, 0])
+    later = _sums(np.take_along_axis(then, held_then[:, :, None], 2)[:, :, 0])
+    rents = _sums(prices.T)
+    best, end, size = until[:, -1].copy(), np.full(len(first), slots), np.full(len(first), -1)
+    moments = np.arange(slots + 1)
+    for k in range(sizes):
+        taken = worth.durations[:, k, None]
+        begins = np.maximum(moments - taken, 0)
+        value = until + (later[:, -1:] - later) - (rents[k][None, :] - rents[k][begins])
+        value = np.where((taken > 0) & (moments >= taken), value, NEVER)
+        at = value.argmax(axis=1)
+        found = value[np.arange(len(at)), at]
+        better = found > best
+        best[better], end[better], size[better] = found[better], at[better], k
+    held = np.where(np.arange(slots) < end[:, None], held_first, held_then)
+    rent = float((prices @ worth.offered.T).max(axis=1).sum())
+    return Responses(np.where(worth.able, best, NEVER), rent, (held, end, size))
+
+
+def used(worth: Worth, found: Responses, weights: Floats) -> Floats:
+    """[slot, size]: instances that `weights` tenants of each kind hold in their best schedules."""
+    held, end, size = found.schedules
+    total: Floats = np.einsum("k,kts->ts", weights, worth.counts[held])
+    for kind in np.flatnonzero((size >= 0) & (weights != 0)):
+        begin = end[kind] - worth.durations[kind, size[kind]]
+        total[begin : end[kind], size[kind]] += weights[kind]
+    return total
+
+
+def offered(worth: Worth, prices: Floats) -> Floats:
+    """[slot, size]: instances of the configuration with the highest price."""
+    rented: Floats = worth.offered[(prices @ worth.offered.T).argmax(axis=1)]
+    return rented
+
+
+def _sums(values: Floats) -> Floats:
+    """Cumulative sums along the last axis, beginning with 0."""
+    sums = np.zeros((*values.shape[:-1], values.shape[-1] + 1))
+    np.cumsum(values, axis=-1, out=sums[..., 1:])
+    return sums
+
+
+SAMPLED = 40
+_AT_ONCE = 100
+"""Number of kinds whose tables are in memory at the same time."""
+
+
+def pooled_bound(scenario: ClusterScenario, tenants: Sequence[TenantKind]) -> float:
+    """Return an upper bound on the goodput of any placement of these tenants in a window.
+
+    Prices are searched for a sample of the tenants; the bound is summed over all of them.
+    """
+    if not tenants:
+        return 0.0
+    boards = list(scenario.boards.values())
+    gpus = [sum(each.board == board for each in scenario.gpus) for board in boards]
+    kinds = list({id(each): each for each in tenants}.values())
+    many: dict[int, int] = {}
+    for each in tenants:
+        many[id(each)] = many.get(id(each), 0) + 1
+    spaced = np.unique(np.linspace(0, len(kinds) - 1, SAMPLED).astype(int))
+    order = sorted(kinds, key=lambda each: each.mean_rps)
+    sample = [order[at] for at in spaced]
+    weights = np.full(len(sample), len(tenants) / len(sample))
+    found = find_prices(_worths(scenario, sample), gpus, weights, POOLED_STEPS)
+    values: list[Floats] = []
+    for begin in range(0, len(kinds), _AT_ONCE):
+        some = _worths(scenario, kinds[begin : begin + _AT_ONCE])
+        values.append(values_at(some, found.prices)[0])
+    weight = np.array([many[id(each)] for each in kinds], np.float64)
+    return bound_of(np.concatenate(values, axis=1), found.rents, gpus, weight)
+
+
+def _worths(scenario: ClusterScenario, kinds: Sequence[TenantKind]) -> list[Worth]:
+    return [
+        tabulate(
+            board,
+            scenario.slots,
+            [
+                each.tenant(board, scenario.slot_s, scenario.slots)
+                if board.name in each.views
+                else None
+                for each in kinds
+            ],
+        )
+        for board in scenario.boards.values()
+    ]

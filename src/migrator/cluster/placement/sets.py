@@ -1,8 +1,8 @@
-"""Every set of tenants that one GPU of a board could hold, with what it is worth at most.
+"""All sets of tenants that one GPU of a board can hold, with an upper bound on their goodput.
 
-A set counts items; those that break a rule (minimum instances that do not fit together, tenants
-that must be apart, a kind the board cannot serve) are not listed. What a set is worth at most
-comes from prices, until the planner has said what it is worth.
+A set is a number of units per item. Sets that break a rule (minimum instances do not fit together,
+tenants that must be apart, a kind that the board cannot serve) are not listed. The bound comes
+from prices until the planner has computed the set's goodput.
 """
 
 from __future__ import annotations
@@ -14,46 +14,46 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.cluster.placement.worth import Floats, Ints, Worth
+from migrator.cluster.placement.prices import Floats, Ints, Worth
 from migrator.plan.exact.tables import IMPOSSIBLE
 
 MOST_SETS = 120_000
-"""Listed per board; larger sets are then left out, and the bound accounts for them."""
+"""Limit per board; larger sets are not listed, and the bound accounts for them."""
 MOST_NUMBERS = 24_000_000
-"""Sets x items listed per board: fewer sets where rules tell nearly all tenants apart."""
+"""Limit of sets x items per board."""
 
 Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
-class Limits:
-    """What a set has to keep on one board."""
+class SetLimits:
+    """The constraints on sets of one board."""
 
     needs: Ints
-    """[item, size]: instances of that size or a larger one that a unit must always hold."""
+    """[item, size]: instances of at least that size that a unit always needs."""
     room: Floats
-    """[configuration, size]: instances of that size or a larger one that there are."""
+    """[configuration, size]: instances of at least that size."""
     apart: Ints
-    """[item, rule]: 1 where a unit has a tenant of the rule."""
+    """[item, rule]: 1 if a unit has a tenant of the rule."""
     able: Bools
-    """[item]: the board can serve it."""
+    """[item]: whether the board can serve it."""
     available: Ints
-    """[item]: units that there are."""
+    """[item]: number of units."""
 
     @cached_property
     def rivals(self) -> Bools:
-        """[item, item]: no GPU has a unit of both; of an item with itself: only one of them."""
+        """[item, item]: whether units of both must not share a GPU."""
         rules = self.apart.astype(np.float64)
         return np.asarray(rules @ rules.T > 0)
 
     def takes(self, counts: Ints, needed: Ints, item: int) -> Bools:
-        """[set]: whether a set that needs so much may have one more unit of the item."""
+        """[set]: whether a set, with its minimum instances `needed`, has room for one more unit."""
         fits = counts[:, item] < self.available[item]
         fits &= ~counts[:, np.flatnonzero(self.rivals[item])].any(axis=1)
         return np.asarray(fits & self.able[item] & _fits(needed + self.needs[item], self.room))
 
     def allow(self, counts: Ints) -> bool:
-        """Whether a set keeps all of it."""
+        """Whether a set satisfies all constraints."""
         held = np.flatnonzero(counts)
         return bool(
             (counts <= self.available).all()
@@ -65,7 +65,7 @@ class Limits:
 
 @dataclass(eq=False)
 class Sets:
-    """The sets of one board; the first is the empty one, which needs nothing and brings nothing."""
+    """The sets of one board; the first one is empty, with value 0."""
 
     counts: Ints
     """[set, item]"""
@@ -73,12 +73,12 @@ class Sets:
     """[set]: an upper bound, or the planner's goodput where `exact`."""
     exact: Bools
     largest: int
-    """Every set of up to so many units is listed."""
+    """All sets of up to this many units are listed."""
     most: int
-    """Units that fit at most."""
-    limits: Limits
+    """The largest number of units that fit."""
+    limits: SetLimits
     pool: list[tuple[Floats, float]] = field(default_factory=list)
-    """Prices met: [item] values and the rent."""
+    """Prices found so far: [item] values and the rent."""
     _index: dict[bytes, int] = field(default_factory=dict)
 
     @property
@@ -87,24 +87,24 @@ class Sets:
         return self.largest >= self.most
 
     def lower(self, values: Floats, rent: float) -> None:
-        """Take new prices into account: no set is worth more than its items and the rent."""
+        """Lower the bounds by new prices: no set exceeds its items' values plus the rent."""
         self.pool.append((values, rent))
         bound = np.maximum(self.counts @ np.maximum(values, IMPOSSIBLE) + rent, 0.0)
         bound[0] = 0.0
         self.value = np.where(self.exact, self.value, np.minimum(self.value, bound))
 
     def settle(self, alike: Bools, goodput: float) -> None:
-        """The planner has spoken, of sets that are alike to it."""
+        """Record the planner's goodput for these equivalent sets."""
         self.value[alike], self.exact[alike] = goodput, True
 
     def find(self, counts: Ints) -> int | None:
-        """The number of a set, None where it is not listed."""
+        """The index of a set; None if it is not listed."""
         if not self._index:
             self._index = {_key(row): i for i, row in enumerate(self.counts)}
         return self._index.get(_key(counts))
 
     def add(self, rows: Sequence[Ints]) -> list[int | None]:
-        """The numbers of these sets, listed now if they were not; None where one breaks a rule."""
+        """Add missing sets and return all indices; None for a set that breaks a rule."""
         new = {_key(row): row for row in rows if self.find(row) is None and self.limits.allow(row)}
         if new:
             counts = np.array(list(new.values()), np.int64)
@@ -115,14 +115,14 @@ class Sets:
         return [self.find(row) for row in rows]
 
     def _bounds(self, counts: Ints) -> Floats:
-        """[set]: what sets are worth at most, by all prices met."""
+        """[set]: upper bounds by all prices found so far."""
         found = np.full(len(counts), np.inf)
         for values, rent in self.pool:
             found = np.minimum(found, counts @ np.maximum(values, IMPOSSIBLE) + rent)
         return np.asarray(np.maximum(found, 0.0))
 
     def beyond(self, prices: Floats) -> float:
-        """The most that a set left out could be worth less its items' `prices`."""
+        """The highest reduced value that a set which is not listed could have."""
         if self.whole:
             return -np.inf
         found = np.inf
@@ -136,8 +136,8 @@ class Sets:
 def list_sets(
     worth: Worth, members: Ints, apart: Ints, available: Ints, most_sets: int = MOST_SETS
 ) -> Sets:
-    """Sets by growing size; `members` [item, kind], `apart` [item, rule], `available` [item]."""
-    limits = Limits(
+    """List sets by size; `members` [item, kind], `apart` [item, rule], `available` [item]."""
+    limits = SetLimits(
         needs=members @ worth.needs,
         room=worth.offered[:, ::-1].cumsum(axis=1)[:, ::-1],
         apart=apart,
@@ -149,7 +149,7 @@ def list_sets(
     layers, most = [layer[0]], int(worth.offered.sum(axis=1).max())
     largest = most
     while len(layer[0]):
-        # the sets of one unit are always listed, or some tenants would seem to have no room
+        # sets of one unit are always listed: otherwise tenants would seem to have no room
         larger = _grown(*layer, limits, left if len(layers) > 1 else len(members))
         if larger is None:
             largest = len(layers) - 1
@@ -168,10 +168,10 @@ def list_sets(
     )
 
 
-def _grown(layer: Ints, last: Ints, limits: Limits, most: int) -> tuple[Ints, Ints] | None:
-    """Every set with one more unit, no item before its last one: so each is made once.
+def _grown(layer: Ints, last: Ints, limits: SetLimits, most: int) -> tuple[Ints, Ints] | None:
+    """All sets with one more unit, each generated once: items are added in ascending order.
 
-    None where they are more than `most`.
+    None if there are more than `most`.
     """
     needed = layer @ limits.needs
     grown, at = [layer[:0]], [last[:0]]
@@ -191,7 +191,7 @@ def _key(counts: Ints) -> bytes:
 
 
 def _fits(needs: Ints, room: Floats) -> Bools:
-    """Whether some configuration has, for every size, enough instances of it or larger ones."""
+    """[set]: whether some configuration has enough instances of at least every size."""
     fits = np.zeros(len(needs), np.bool_)
     for each in room:
         fits |= (needs <= each).all(axis=1)

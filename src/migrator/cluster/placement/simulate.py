@@ -1,14 +1,11 @@
-"""A cluster's run: every GPU is a run of its own, as `simulate` knows it; many at a time.
-
-A GPU's scenario says everything its run depends on, so the outcome is the same wherever it runs.
-"""
+"""Simulation of a placed cluster: every GPU is an independent run, many in parallel."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from migrator.cluster.placement.workers import Workers
+from migrator.cluster.placement.workers import TaskWorkers
 from migrator.core.cluster import ClusterOutcome, ClusterPlan, ClusterScenario
 from migrator.core.errors import InputError
 from migrator.core.outcome import RunOutcome
@@ -19,14 +16,14 @@ from migrator.simulate.compare import Job
 def simulate_placed(
     scenario: ClusterScenario,
     plan: ClusterPlan,
-    workers: Workers,
+    workers: TaskWorkers,
     *,
     policy: str | None = None,
     forecaster: str | None = None,
     drawn: bool = False,
     step: Callable[[], None] = lambda: None,
 ) -> ClusterOutcome:
-    """Run every GPU that has tenants; `step` is called as each one ends."""
+    """Run every GPU that has tenants; `step` is called after each."""
     require_all_placed(plan)
     jobs = [
         Job(
@@ -43,7 +40,7 @@ def simulate_placed(
 
 
 def require_all_placed(plan: ClusterPlan) -> None:
-    """InputError where a tenant has no GPU: what helps is in it."""
+    """Raise InputError with the reason and the remedy if a tenant has no GPU."""
     if not plan.unplaced:
         return
     names = [each.tenant for each in plan.unplaced]
@@ -56,7 +53,7 @@ def _shown(names: Sequence[str]) -> str:
 
 
 def _as_given(scenario: Scenario, _seed: int | None, _windows: int | None) -> Scenario:
-    """A source of the one scenario: seed and windows are in it already."""
+    """A scenario source that ignores seed and windows, because the scenario contains them."""
     return scenario
 
 

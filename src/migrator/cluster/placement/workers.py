@@ -1,6 +1,6 @@
-"""Who does the work of many GPUs: this process, several of them, or a Ray cluster.
+"""Workers for independent tasks: this process, several processes, or a Ray cluster.
 
-All three give the same results in the same order; whoever needs work done is handed one of them.
+All three return the same results in the same order.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ _Result = TypeVar("_Result")
 ANSWERS_WITHIN_S = 5.0
 
 
-class Workers(Protocol):
-    """A function over many tasks, results in the order of the tasks."""
+class TaskWorkers(Protocol):
+    """Applies a function to many tasks; results are in the order of the tasks."""
 
     def map(
         self, function: Callable[[_Task], _Result], tasks: Sequence[_Task]
     ) -> Iterator[_Result]:
-        """Every task's result; both must be picklable, as must the function."""
+        """Yield the result of every task; function, tasks and results must be picklable."""
         ...
 
 
-class Here:
-    """One after the other, in this process."""
+class InProcess:
+    """Runs tasks one after the other in this process."""
 
     def map(
         self, function: Callable[[_Task], _Result], tasks: Sequence[_Task]
     ) -> Iterator[_Result]:
-        """Every task's result."""
+        """Yield the result of every task, in order."""
         return map(function, tasks)
 
 
 class Processes:
-    """Several processes of this machine."""
+    """Runs tasks in several processes of this machine."""
 
     def __init__(self, pool: Any) -> None:
         self._pool = pool
@@ -51,13 +51,13 @@ class Processes:
     def map(
         self, function: Callable[[_Task], _Result], tasks: Sequence[_Task]
     ) -> Iterator[_Result]:
-        """Every task's result."""
+        """Yield the result of every task, in order."""
         results: Iterator[_Result] = self._pool.imap(function, tasks)
         return results
 
 
 class RayWorkers:
-    """Tasks of a Ray cluster; every machine of it has this package installed."""
+    """Runs tasks on a Ray cluster whose machines all have this package installed."""
 
     def __init__(self, ray: Any) -> None:
         self._ray = ray
@@ -65,13 +65,13 @@ class RayWorkers:
     def map(
         self, function: Callable[[_Task], _Result], tasks: Sequence[_Task]
     ) -> Iterator[_Result]:
-        """Every task's result."""
+        """Yield the result of every task, in order."""
         remote = self._ray.remote(num_cpus=1)(function)
         for waiting in [remote.remote(each) for each in tasks]:
             yield self._result(waiting)
 
     def _result(self, waiting: Any) -> Any:
-        """What a task gave; an error of ours as it was raised there, any other as one sentence."""
+        """Return the result of a task. Raise its MigratorError again; wrap other errors in one."""
         try:
             return self._ray.get(waiting)
         except self._ray.exceptions.RayError as error:
@@ -79,23 +79,23 @@ class RayWorkers:
             if isinstance(cause, MigratorError):
                 raise cause from error
             raise MigratorError(
-                f"--ray: a task failed on the Ray cluster ({_first_line(cause or error)}); see "
-                "that all its machines are up and have this version of migrator, or leave --ray out"
+                f"--ray: a task failed on the Ray cluster ({_first_line(cause or error)}); check "
+                "that all machines run this version of migrator, or leave --ray out"
             ) from error
 
 
 @contextmanager
-def open_workers(jobs: int | None = None, ray_address: str | None = None) -> Iterator[Workers]:
-    """`jobs` processes (None: one per core) or the Ray cluster at an address, until the end."""
+def open_workers(jobs: int | None = None, ray_address: str | None = None) -> Iterator[TaskWorkers]:
+    """Open workers in `jobs` processes (None: one per core) or on a Ray cluster."""
     if ray_address is not None:
         with _ray(ray_address) as workers:
             yield workers
         return
     at_once = cores() if jobs is None else jobs
     if at_once <= 1:
-        yield Here()
+        yield InProcess()
         return
-    # Ctrl-C reaches the workers too; they leave it to us, who end them.
+    # Ctrl-C also reaches the workers; they ignore it and this process terminates them
     with get_context("spawn").Pool(at_once, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
         yield Processes(pool)
 
@@ -134,9 +134,10 @@ def _first_line(error: BaseException) -> str:
 
 
 def is_listening(address: str) -> bool:
-    """Whether a process listens at HOST:PORT, or where Ray looks for `auto`; OSError where not.
+    """Check that HOST:PORT, or Ray's address for `auto`, accepts connections; OSError if not.
 
-    Ray itself would try for minutes, also at an address that a crashed cluster left behind.
+    Return False if the address has no port and was not checked. Ray would retry for minutes, also
+    at an address left by a crashed cluster.
     """
     if address == "auto":
         services = import_module("ray._private.services")

@@ -1,7 +1,7 @@
-"""A fake NVML beneath the real binding, with its state on disk, for tests and demonstrations.
+"""A fake NVML below the real binding, with its state on disk, for tests and demonstrations.
 
-MIGRATOR_FAKE_NVML=FOLDER, or FOLDER:BOARD,BOARD,..., puts it beneath `--driver mig`;
-`python -m migrator.gpu.fake_nvml --help` shows how to make it misbehave.
+MIGRATOR_FAKE_NVML=FOLDER, or FOLDER:BOARD,BOARD,..., makes `--driver mig` use it. `python -m
+migrator.gpu.fake_nvml --help` shows how to inject faults.
 """
 
 from migrator.gpu.fake_nvml.faults import FaultKind

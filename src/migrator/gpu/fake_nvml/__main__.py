@@ -1,4 +1,4 @@
-"""The fake machine from a terminal: `python -m migrator.gpu.fake_nvml FOLDER board A100-40GB`."""
+"""Command line of the fake machine: `python -m migrator.gpu.fake_nvml FOLDER board A100-40GB`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MIGRATOR_FAKE_NVML=FOLDER:BOARD,BOARD begins a machine with these boards by itse
 
 
 def main(words: list[str] | None = None) -> int:
-    """Does what the words say; prints what the fake machine then is."""
+    """Run a command and print the resulting state of the fake machine."""
     wanted = _parser().parse_args(words)
     try:
         if wanted.verb == "board":

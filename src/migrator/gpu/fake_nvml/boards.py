@@ -1,6 +1,6 @@
-"""The rules of a fake GPU, from the packaged catalogue: profiles, placements, what fits.
+"""The rules of a fake GPU, from the packaged catalogue: profiles, placements and fit.
 
-What nobody has published (ids, SMs or memory of some profiles) is filled in here, plausibly.
+Plausible values stand in for unpublished ones (ids, SMs or memory of some profiles).
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from migrator.core.catalogue import Board, MigProfile, board
 from migrator.gpu.fake_nvml.state import ComputeInstance, FakeGpu, Instance
 
 AMPERE = ("A100", "A30")
-"""Boards that keep MIG mode over a reboot."""
+"""Boards that keep MIG mode across a reboot."""
 UNPUBLISHED_ID = 100
-"""Added to NVML's number of a profile whose id nobody has published."""
+"""Added to NVML's number of a profile whose id is not published."""
 COMPUTE_SIZES = {0: 1, 1: 2, 2: 3, 3: 4, 4: 7}
-"""NVML's number of a compute instance profile -> its slices; the number is its id too."""
+"""Slices of each compute instance profile by NVML's number, which is also its id."""
 
 
 def board_of(gpu: FakeGpu) -> Board:
-    """The board a fake GPU is."""
+    """The board of a fake GPU."""
     return board(gpu.board)
 
 
@@ -37,25 +37,25 @@ def profile_of(gpu: FakeGpu, instance: Instance) -> MigProfile:
 
 
 def profile_id(profile: MigProfile) -> int:
-    """What NVML takes for a profile everywhere but in the question for it."""
+    """The id by which NVML identifies a profile everywhere except in the query for profiles."""
     known = profile.profile_id
     return UNPUBLISHED_ID + (profile.nvml_enum or 0) if known is None else known
 
 
 def by_id(gpu: FakeGpu, number: int) -> MigProfile | None:
-    """The profile with that id, if the board has it."""
+    """The profile with this id; None if the board does not have it."""
     found = (each for each in profiles(gpu.board).values() if profile_id(each) == number)
     return next(found, None)
 
 
 def memory_mib(gpu: FakeGpu) -> int:
-    """The memory of the whole GPU, as its name promises."""
+    """Memory of the whole GPU in MiB, from its name."""
     nominal = next(part for part in gpu.board.split("-") if part.endswith("GB"))
     return int(nominal.removesuffix("GB")) * 1024 - 256
 
 
 def profile_memory_mib(gpu: FakeGpu, profile: MigProfile) -> int:
-    """The memory of an instance."""
+    """Memory of an instance in MiB."""
     if profile.memory_gib is not None:
         return round(profile.memory_gib * 1024)
     return memory_mib(gpu) * profile.memory_slices // board_of(gpu).memory_slices
@@ -67,7 +67,7 @@ def profile_sms(profile: MigProfile) -> int:
 
 
 def fits(gpu: FakeGpu, profile: MigProfile, start: int) -> bool:
-    """Whether an instance of the profile can be made there now."""
+    """Whether an instance of the profile can be created at this start."""
     slices = set(range(start, start + profile.memory_slices))
     alike = sum(each.enum == profile.nvml_enum for each in gpu.instances)
     gpcs = sum(profile_of(gpu, each).gpcs for each in gpu.instances)
@@ -79,19 +79,22 @@ def fits(gpu: FakeGpu, profile: MigProfile, start: int) -> bool:
 
 
 def instance_number(gpu: FakeGpu, profile: MigProfile, start: int) -> int:
-    """As the driver numbers them: the whole is 0, its halves 1 and 2, its quarters from 3."""
+    """Number of an instance as the driver assigns it.
+
+    The whole is 0, its halves 1 and 2, its quarters from 3.
+    """
     parts = board_of(gpu).memory_slices // profile.memory_slices
     return parts - 1 + start // profile.memory_slices
 
 
 def compute_sizes(gpu: FakeGpu, instance: Instance) -> dict[int, int]:
-    """The compute instance profiles of a GPU instance: NVML's number -> slices."""
+    """Slices of each compute instance profile of a GPU instance, by NVML's number."""
     gpcs = profile_of(gpu, instance).gpcs
     return {enum: slices for enum, slices in COMPUTE_SIZES.items() if slices <= gpcs}
 
 
 def add_instance(gpu: FakeGpu, profile: MigProfile, start: int) -> Instance:
-    """A GPU instance there, still without compute instance."""
+    """Add a GPU instance without a compute instance."""
     assert profile.nvml_enum is not None
     number = instance_number(gpu, profile, start)
     instance = Instance(number, gpu.next_serial(), profile.nvml_enum, start)
@@ -100,7 +103,7 @@ def add_instance(gpu: FakeGpu, profile: MigProfile, start: int) -> Instance:
 
 
 def add_compute(gpu: FakeGpu, instance: Instance, slices: int) -> ComputeInstance | None:
-    """A compute instance on the first slices that are free, or None."""
+    """Add a compute instance on the first free slices; None if there is not enough space."""
     taken = {each for one in instance.compute for each in range(one.start, one.start + one.slices)}
     for start in range(profile_of(gpu, instance).gpcs - slices + 1):
         if not taken & set(range(start, start + slices)):
@@ -113,13 +116,16 @@ def add_compute(gpu: FakeGpu, instance: Instance, slices: int) -> ComputeInstanc
 
 
 def gpu_uuid(name: str, index: int) -> str:
-    """The same for the same board at the same place, so that demonstrations repeat."""
+    """UUID of a GPU, which depends on board and index only.
+
+    This makes demonstrations repeatable.
+    """
     return f"GPU-{uuid.uuid5(uuid.NAMESPACE_OID, f'{name}/{index}')}"
 
 
 @cache
 def mig_uuid(gpu: str, instance: int, compute: int) -> str:
-    """As NVIDIA's look: the same again for the same place, whoever made the instance."""
+    """UUID of a MIG device in NVIDIA's format, always the same for the same place."""
     return f"MIG-{uuid.uuid5(uuid.NAMESPACE_OID, f'{gpu}/{instance}/{compute}')}"
 
 

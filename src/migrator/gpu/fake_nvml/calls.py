@@ -1,4 +1,4 @@
-"""The functions of the fake library by their names in C; each module that has some adds them."""
+"""The functions of the fake library by their C names; each module with functions registers them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ NO_ROOM: int = pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES
 OTHER_VERSION: int = pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH
 
 Function = Callable[..., int]
-"""The state, then the arguments as ctypes passes them; NVML's code."""
+"""A function of the library.
+
+Takes the state and the arguments as ctypes passes them, and returns NVML's code.
+"""
 
 
 @dataclass(frozen=True)
 class Call:
-    """One function, whether it changes the state, and whether it needs rights."""
+    """One function, whether it changes the state, and whether it requires privileges."""
 
     run: Function
     changes: bool
@@ -39,7 +42,7 @@ CALLS: dict[str, Call] = {}
 def call(
     name: str, *, changes: bool = False, privileged: bool = False
 ) -> Callable[[Function], Function]:
-    """Adds a function under its name in C."""
+    """Register a function under its C name."""
 
     def added(run: Function) -> Function:
         CALLS[name] = Call(run, changes, privileged)
@@ -49,7 +52,7 @@ def call(
 
 
 class At(NamedTuple):
-    """A GPU instance and the GPU it is on."""
+    """A GPU instance and its GPU."""
 
     number: int
     gpu: FakeGpu
@@ -61,7 +64,7 @@ class At(NamedTuple):
 
 
 class ComputeAt(NamedTuple):
-    """A compute instance and where it is."""
+    """A compute instance and its GPU instance."""
 
     number: int
     gpu: FakeGpu
@@ -70,13 +73,13 @@ class ComputeAt(NamedTuple):
 
 
 def gpu_at(state: State, argument: Any) -> tuple[int, FakeGpu] | None:
-    """The GPU of a device handle; not of a MIG device's."""
+    """The GPU of a device handle; None for the handle of a MIG device."""
     handle = _known(state, argument, Kind.DEVICE)
     return None if handle is None else (handle.gpu, state.gpus[handle.gpu])
 
 
 def instance_at(state: State, argument: Any) -> At | None:
-    """The GPU instance of a handle; None once it is destroyed, whatever came after it."""
+    """The GPU instance of a handle; None once it is destroyed, even if another one replaced it."""
     handle = _known(state, argument, Kind.GPU_INSTANCE)
     if handle is None:
         return None
@@ -86,7 +89,7 @@ def instance_at(state: State, argument: Any) -> At | None:
 
 
 def compute_at(state: State, argument: Any, kind: Kind = Kind.COMPUTE_INSTANCE) -> ComputeAt | None:
-    """The compute instance of its handle, or of its MIG device's."""
+    """The compute instance of its handle, or of the handle of its MIG device."""
     handle = _known(state, argument, kind)
     if handle is None:
         return None

@@ -1,4 +1,4 @@
-"""The fake's functions about whole GPUs: who they are, MIG mode, processes, MIG profiles."""
+"""The fake's functions about whole GPUs: identity, MIG mode, processes, MIG profiles."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def driver_version(_state: State, buffer: Any, length: Any) -> int:
 
 @call("nvmlDeviceGetCount_v2")
 def count(state: State, found: Any) -> int:
-    """How many GPUs."""
+    """Number of GPUs."""
     return OK if put_number(found, len(state.gpus)) else INVALID
 
 
 @call("nvmlDeviceGetHandleByIndex_v2")
 def handle_by_index(state: State, index: Any, device: Any) -> int:
-    """The GPU of a number."""
+    """The GPU with this index."""
     if number(index) >= len(state.gpus):
         return INVALID
     return OK if put_handles(device, [Handle(Kind.DEVICE, number(index))]) else INVALID
@@ -57,7 +57,7 @@ def handle_by_index(state: State, index: Any, device: Any) -> int:
 
 @call("nvmlDeviceGetName")
 def name(state: State, device: Any, buffer: Any, length: Any) -> int:
-    """What the GPU calls itself."""
+    """The name that the GPU reports."""
     gpu = _gpu(state, device)
     if gpu is None:
         return INVALID
@@ -86,7 +86,7 @@ def memory_info(state: State, device: Any, memory: Any) -> int:
 
 @call("nvmlDeviceGetMigMode")
 def mig_mode(state: State, device: Any, current: Any, pending: Any) -> int:
-    """MIG mode now and after a reset."""
+    """Current MIG mode, and MIG mode after a reset."""
     gpu = _gpu(state, device)
     if gpu is None:
         return INVALID
@@ -96,7 +96,7 @@ def mig_mode(state: State, device: Any, current: Any, pending: Any) -> int:
 
 @call("nvmlDeviceSetMigMode", changes=True, privileged=True)
 def set_mig_mode(state: State, device: Any, mode: Any, status: Any) -> int:
-    """Switches MIG mode; a GPU in use or in need of a reset is told as a status."""
+    """Switch MIG mode. Reports a GPU that is in use or needs a reset as a status."""
     gpu = _gpu(state, device)
     if gpu is None or number(mode) not in (0, 1):
         return INVALID
@@ -111,7 +111,7 @@ def set_mig_mode(state: State, device: Any, mode: Any, status: Any) -> int:
 @call("nvmlDeviceGetComputeRunningProcesses_v3")
 @call("nvmlDeviceGetComputeRunningProcesses_v2")
 def processes(state: State, device: Any, found: Any, infos: Any) -> int:
-    """The processes on a GPU, all of them, or on one MIG device."""
+    """The processes on a whole GPU and all its instances, or on one MIG device."""
     listed = _processes(state, device)
     if listed is None or there(found) is None:
         return INVALID
@@ -136,7 +136,7 @@ def profile_info(state: State, device: Any, enum: Any, info: Any) -> int:
 
 @call("nvmlDeviceGetGpuInstanceProfileInfoV")
 def profile_info_v(state: State, device: Any, enum: Any, info: Any) -> int:
-    """A MIG profile with its name; the caller says which struct it brought."""
+    """A MIG profile with its name. The caller passes the version of the struct."""
     told = struct(info, pynvml.c_nvmlGpuInstanceProfileInfo_v2_t)
     if told is not None and told.version != pynvml.nvmlGpuInstanceProfileInfo_v2:
         return OTHER_VERSION
@@ -151,7 +151,7 @@ def profile_info_v(state: State, device: Any, enum: Any, info: Any) -> int:
 def possible_placements(
     state: State, device: Any, profile_id: Any, placements: Any, found: Any
 ) -> int:
-    """Where instances of a profile can sit on the empty board."""
+    """The starts of a profile on the empty board."""
     gpu = _gpu(state, device)
     profile = None if gpu is None else boards.by_id(gpu, number(profile_id))
     if profile is None or there(found) is None:
@@ -193,7 +193,7 @@ def _fill(gpu: FakeGpu, profile: MigProfile, told: Any) -> None:
 
 
 def _hindrance(state: State, gpu: FakeGpu) -> int:
-    """Why MIG mode cannot be switched at once."""
+    """The code that prevents an immediate switch of MIG mode."""
     for fault in list(state.faults):
         if fault.kind == FaultKind.RESET_REQUIRED and happens(state, fault):
             return int(pynvml.NVML_ERROR_RESET_REQUIRED)

@@ -1,4 +1,4 @@
-"""Faults on demand: which calls they strike, with which code, and how many times yet."""
+"""Faults on demand: which calls they affect, with which code, and how many times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from migrator.gpu.fake_nvml.state import Fault, State, Store
 
 
 class FaultKind(StrEnum):
-    """What can be made to go wrong."""
+    """Kind of a fault that can be injected."""
 
     IN_USE = "in-use"
     TRANSIENT_DESTROY = "transient-destroy"
@@ -34,7 +34,7 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True)
 class Effect:
-    """The calls a fault strikes, what they return, and the words for the command's help."""
+    """The calls that a fault affects, their return code, and the help text of the command."""
 
     strikes: Callable[[str], bool]
     code: int
@@ -133,7 +133,7 @@ EFFECTS = {
 
 @dataclass(frozen=True)
 class Struck:
-    """What faults do to one call."""
+    """Effect of the faults on one call."""
 
     code: int = 0
     seconds: float = 0.0
@@ -143,7 +143,7 @@ NOT = Struck()
 
 
 def struck(store: Store, state: State, name: str) -> Struck:
-    """What the faults of `state` do to this call; each happens one time less from now on."""
+    """The effect of the faults in `state` on this call. Decrements the remaining count of each."""
     if not any(_strikes(each, name) for each in state.faults):
         return NOT
     with store.changing() as changed:
@@ -155,7 +155,7 @@ def struck(store: Store, state: State, name: str) -> Struck:
 
 
 def happens(state: State, fault: Fault) -> bool:
-    """Whether a fault happens at this call; counts it down."""
+    """Whether a fault happens at this call. Decrements its count."""
     if fault.after:
         fault.after -= 1
         return False

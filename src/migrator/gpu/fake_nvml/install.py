@@ -1,4 +1,4 @@
-"""The fake put beneath `pynvml`, and taken away again without a trace."""
+"""Install the fake below `pynvml` and remove it completely afterwards."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 import pynvml
 
+from migrator.gpu.drivers.mig import FAKE_NVML
 from migrator.gpu.fake_nvml.library import FakeLibrary
 from migrator.gpu.fake_nvml.machine import FakeNvml
-from migrator.gpu.mig import FAKE_NVML
 
 
 @contextmanager
@@ -23,7 +23,10 @@ def installed(
     mig: bool = True,
     before: Callable[[str], None] | None = None,
 ) -> Iterator[FakeNvml]:
-    """The fake machine of a folder beneath `pynvml`; `before` hears every call first."""
+    """The fake machine of a folder, installed below `pynvml`.
+
+    `before` runs before each call, with its name.
+    """
     fake = FakeNvml(folder, gpus, mig=mig)
     binding: Any = pynvml
     cached: dict[str, Any] = binding._nvmlGetFunctionPointer_cache
@@ -40,7 +43,7 @@ def installed(
 
 @contextmanager
 def from_environment() -> Iterator[FakeNvml | None]:
-    """The fake that MIGRATOR_FAKE_NVML names, beneath `pynvml`; None where it names none."""
+    """The fake that MIGRATOR_FAKE_NVML names, installed below `pynvml`; None if it is not set."""
     named = os.environ.get(FAKE_NVML)
     if not named:
         yield None

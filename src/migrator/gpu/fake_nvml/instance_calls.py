@@ -1,4 +1,4 @@
-"""The fake's functions about GPU instances and compute instances, with NVML's refusals."""
+"""The fake's functions about GPU instances and compute instances, with NVML's errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from migrator.gpu.fake_nvml.state import State
 
 @call("nvmlDeviceGetGpuInstances", privileged=True)
 def gpu_instances(state: State, device: Any, profile_id: Any, found: Any, count: Any) -> int:
-    """The GPU instances of a profile; the caller's array has room for as many as there can be."""
+    """The GPU instances of a profile. The caller's array has space for the maximum number."""
     at = gpu_at(state, device)
     profile = at and boards.by_id(at[1], number(profile_id))
     if at is None or profile is None:
@@ -43,7 +43,7 @@ def gpu_instances(state: State, device: Any, profile_id: Any, found: Any, count:
 
 @call("nvmlDeviceGetGpuInstanceById", privileged=True)
 def gpu_instance_by_id(state: State, device: Any, wanted: Any, found: Any) -> int:
-    """The GPU instance of a number."""
+    """The GPU instance with this number."""
     at = gpu_at(state, device)
     if at is None:
         return INVALID
@@ -58,7 +58,7 @@ def gpu_instance_by_id(state: State, device: Any, wanted: Any, found: Any) -> in
 
 @call("nvmlGpuInstanceGetInfo")
 def gpu_instance_info(state: State, instance: Any, info: Any) -> int:
-    """Which one it is and where it sits."""
+    """Number, profile and memory slices of a GPU instance."""
     at, told = instance_at(state, instance), struct(info, pynvml.c_nvmlGpuInstanceInfo_t)
     if at is None or told is None:
         return INVALID
@@ -72,7 +72,7 @@ def gpu_instance_info(state: State, instance: Any, info: Any) -> int:
 def create_gpu_instance(
     state: State, device: Any, profile_id: Any, placement: Any, made: Any
 ) -> int:
-    """A GPU instance there; the same code whether slices are taken or all of that kind are."""
+    """Create a GPU instance. The code is the same for occupied slices and an exhausted profile."""
     at = gpu_at(state, device)
     where = struct(placement, pynvml.c_nvmlGpuInstancePlacement_t)
     profile = at and boards.by_id(at[1], number(profile_id))
@@ -91,7 +91,7 @@ def create_gpu_instance(
 
 @call("nvmlGpuInstanceDestroy", changes=True, privileged=True)
 def destroy_gpu_instance(state: State, instance: Any) -> int:
-    """Removes it once its compute instances are gone."""
+    """Destroy a GPU instance that has no compute instances."""
     at = instance_at(state, instance)
     if at is None:
         return INVALID
@@ -103,14 +103,14 @@ def destroy_gpu_instance(state: State, instance: Any) -> int:
 
 @call("nvmlGpuInstanceGetComputeInstanceProfileInfo")
 def compute_profile(state: State, instance: Any, enum: Any, engine: Any, info: Any) -> int:
-    """A way to fill a GPU instance, without its name."""
+    """A profile of compute instances, without its name."""
     told = struct(info, pynvml.c_nvmlComputeInstanceProfileInfo_t)
     return _told(state, instance, enum, engine, told)
 
 
 @call("nvmlGpuInstanceGetComputeInstanceProfileInfoV")
 def compute_profile_v(state: State, instance: Any, enum: Any, engine: Any, info: Any) -> int:
-    """A way to fill a GPU instance, with its name."""
+    """A profile of compute instances, with its name."""
     told = struct(info, pynvml.c_nvmlComputeInstanceProfileInfo_v2_t)
     if told is not None and told.version != pynvml.nvmlComputeInstanceProfileInfo_v2:
         return OTHER_VERSION
@@ -135,7 +135,7 @@ def compute_instances(state: State, instance: Any, profile_id: Any, found: Any, 
 
 @call("nvmlComputeInstanceGetInfo_v2")
 def compute_instance_info(state: State, compute: Any, info: Any) -> int:
-    """Which one it is, and the MIG device it is to CUDA."""
+    """Number and profile of a compute instance, and its MIG device."""
     at, told = compute_at(state, compute), struct(info, pynvml.c_nvmlComputeInstanceInfo_t)
     if at is None or told is None:
         return INVALID
@@ -152,7 +152,7 @@ def compute_instance_info(state: State, compute: Any, info: Any) -> int:
 
 @call("nvmlGpuInstanceCreateComputeInstance", changes=True, privileged=True)
 def create_compute_instance(state: State, instance: Any, profile_id: Any, made: Any) -> int:
-    """A compute instance inside a GPU instance, on the first slices that are free."""
+    """Create a compute instance inside a GPU instance, on the first free slices."""
     at = instance_at(state, instance)
     slices = at and boards.compute_sizes(at.gpu, at.instance).get(number(profile_id))
     if at is None or slices is None:
@@ -166,7 +166,7 @@ def create_compute_instance(state: State, instance: Any, profile_id: Any, made: 
 
 @call("nvmlComputeInstanceDestroy", changes=True, privileged=True)
 def destroy_compute_instance(state: State, compute: Any) -> int:
-    """Removes it unless a process is on it."""
+    """Destroy a compute instance that no process uses."""
     at = compute_at(state, compute)
     if at is None:
         return INVALID

@@ -1,4 +1,4 @@
-"""The fake library: what `pynvml.nvmlLib` is while it is installed."""
+"""The fake library, which replaces `pynvml.nvmlLib` while it is installed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from migrator.gpu.fake_nvml.faults import struck
 from migrator.gpu.fake_nvml.state import Store
 
 DEFINED_IN = (device_calls, instance_calls)
-"""Imported so that their functions are there."""
+"""Modules imported to register their functions."""
 
 
 class FakeLibrary:
-    """Functions by name, as ctypes would find them in libnvidia-ml.so.1."""
+    """Functions by name, as ctypes finds them in libnvidia-ml.so.1."""
 
     def __init__(self, store: Store, before: Callable[[str], None] | None = None) -> None:
         self._store = store
@@ -34,7 +34,8 @@ class FakeLibrary:
         if name not in CALLS and name not in special:
             raise AttributeError(name)
 
-        # a closure and no bound method: the binding sets attributes such as restype on it
+        # A closure instead of a bound method, because the binding sets attributes such as restype
+        # on it.
         def function(*arguments: Any) -> Any:
             if name in special:
                 return special[name](*arguments)
@@ -62,7 +63,7 @@ class FakeLibrary:
         state = self._store.now()
         fault = struck(self._store, state, name)
         if fault.seconds:
-            time.sleep(fault.seconds)  # without the lock: other processes go on meanwhile
+            time.sleep(fault.seconds)  # without the lock, so that other processes continue
         if fault.code:
             return fault.code
         call = CALLS[name]

@@ -1,4 +1,4 @@
-"""The fake machine as its operator has it: faults, processes, reboots, other people's instances."""
+"""The operator's side of the fake machine: faults, processes, reboots, foreign instances."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from pathlib import Path
 
 from migrator.core.catalogue import board
 from migrator.core.errors import InputError
-from migrator.gpu.driver import GpuInstance, Holder, Place
+from migrator.core.placement import Place
+from migrator.gpu.drivers.base import GpuInstance, Holder
 from migrator.gpu.fake_nvml import boards
 from migrator.gpu.fake_nvml.faults import FaultKind
 from migrator.gpu.fake_nvml.state import FakeGpu, Fault, Instance, Process, State, Store
-from migrator.gpu.processes import called
+from migrator.io.processes import process_name
 
 DEFAULT_BOARD = "A100-40GB"
 
 
 class FakeNvml:
-    """The fake machine of a folder; begun with `gpus`, a board's name each, where it is missing."""
+    """The fake machine of a folder. A missing one is created with `gpus`, a list of board names."""
 
     def __init__(
         self, folder: Path, gpus: Sequence[str] | None = None, *, mig: bool = True
@@ -34,7 +35,7 @@ class FakeNvml:
             )
 
     def boot_id(self) -> str:
-        """This boot's; another one after `reboot`."""
+        """Id of the current boot; `reboot` changes it."""
         return self.store.now().boot_id
 
     def fault(
@@ -45,7 +46,7 @@ class FakeNvml:
         after: int = 0,
         seconds: float = 0.0,
     ) -> None:
-        """The next `count` calls of that kind go wrong (None: until `mend`), `after` so many."""
+        """Make `count` calls of this kind fail (None: until `mend`), after `after` successes."""
         try:
             fault = Fault(FaultKind(kind), count, after, seconds)
         except ValueError:
@@ -55,16 +56,16 @@ class FakeNvml:
             state.faults.append(fault)
 
     def faults(self) -> tuple[Fault, ...]:
-        """Those still to happen."""
+        """The faults that have yet to happen."""
         return tuple(self.store.now().faults)
 
     def mend(self) -> None:
-        """No fault is left."""
+        """Remove all faults."""
         with self.store.changing() as state:
             state.faults.clear()
 
     def hold(self, start: int | None, pid: int, gpu: int = 0) -> None:
-        """A process uses the instance at `start`, or the whole GPU where that is None."""
+        """Add a process to the instance at `start`, or to the whole GPU if `start` is None."""
         with self.store.changing() as state:
             serial = None
             if start is not None:
@@ -75,13 +76,13 @@ class FakeNvml:
             _gpu(state, gpu).processes.append(Process(pid, serial))
 
     def release(self, pid: int | None = None, gpu: int = 0) -> None:
-        """That process ends, or all."""
+        """End this process, or all processes."""
         with self.store.changing() as state:
             held = _gpu(state, gpu).processes
             held[:] = [each for each in held if pid is not None and each.pid != pid]
 
     def reboot(self) -> None:
-        """Instances, processes and faults are gone; MIG mode stays on Ampere only."""
+        """Remove all instances, processes and faults. Only Ampere GPUs keep MIG mode."""
         with self.store.changing() as state:
             state.boot_id = str(uuid.uuid4())
             state.faults.clear()
@@ -91,14 +92,14 @@ class FakeNvml:
                 gpu.mig = gpu.pending = gpu.pending and gpu.board.startswith(boards.AMPERE)
 
     def mig(self, on: bool, gpu: int = 0) -> None:
-        """MIG mode as the operator has set it."""
+        """Set MIG mode as the operator does."""
         with self.store.changing() as state:
             fake = _gpu(state, gpu)
             fake.mig = fake.pending = on
             fake.instances.clear()
 
     def foreign(self, start: int, profile: str, gpu: int = 0, *, whole: bool = True) -> GpuInstance:
-        """Somebody else makes an instance; not `whole`: without compute instance."""
+        """Create an instance as another program; without its compute instance unless `whole`."""
         with self.store.changing() as state:
             fake = _gpu(state, gpu)
             wanted = boards.board_of(fake).profile(profile)
@@ -110,13 +111,13 @@ class FakeNvml:
             return _instance(fake, made)
 
     def remove(self, start: int, gpu: int = 0) -> None:
-        """Somebody else destroys the instance at `start`."""
+        """Destroy the instance at `start` as another program."""
         with self.store.changing() as state:
             fake = _gpu(state, gpu)
             fake.instances.remove(_at(fake, start))
 
     def instances(self, gpu: int = 0) -> tuple[GpuInstance, ...]:
-        """What is on the board, read past NVML."""
+        """The instances on the board, read without NVML."""
         fake = _gpu(self.store.now(), gpu)
         found = (_instance(fake, each) for each in fake.instances)
         return tuple(sorted(found, key=lambda each: each.place))
@@ -152,5 +153,5 @@ def _instance(gpu: FakeGpu, made: Instance) -> GpuInstance:
         Place(made.start, boards.profile_of(gpu, made).name),
         made.number,
         None if first is None else boards.mig_uuid(gpu.uuid, made.number, first),
-        tuple(Holder(pid, called(pid)) for pid in pids),
+        tuple(Holder(pid, process_name(pid)) for pid in pids),
     )

@@ -1,7 +1,7 @@
-"""Arguments as the C library gets them: pointers to fill, handles, numbers.
+"""Arguments as the C library receives them: output pointers, handles, numbers.
 
-What ctypes would hand to the real library as garbage, such as a struct by value where a pointer is
-due, is a TypeError here: there it is a crash.
+An argument that would crash the real library, such as a struct by value instead of a pointer,
+raises TypeError here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _POINTER: Any = type(ctypes.pointer(ctypes.c_int())).__mro__[1]
 
 
 class Kind(IntEnum):
-    """What a handle names."""
+    """Kind of object that a handle identifies."""
 
     DEVICE = 1
     GPU_INSTANCE = 2
@@ -29,19 +29,19 @@ _KINDS = {each.value: each for each in Kind}
 
 @dataclass(frozen=True)
 class Handle:
-    """What stands behind an opaque pointer; `serial` is 0 for a whole GPU."""
+    """The object behind an opaque pointer. `serial` is 0 for a whole GPU."""
 
     kind: Kind
     gpu: int
     serial: int = 0
 
     def address(self) -> int:
-        """As a pointer that nobody may follow."""
+        """The handle as a pointer that must not be dereferenced."""
         return self.kind << 44 | self.gpu << 36 | self.serial << 4
 
     @classmethod
     def of(cls, argument: Any) -> Handle | None:
-        """What the caller passed; None for a null pointer or another's."""
+        """The handle that the caller passed; None for a null pointer or an unknown handle."""
         if not isinstance(argument, _POINTER):
             raise TypeError(f"a handle of NVML is due, not {argument!r}")
         address = ctypes.cast(argument, ctypes.c_void_p).value or 0
@@ -52,7 +52,7 @@ class Handle:
 
 
 def number(argument: Any) -> int:
-    """An unsigned number, as a Python int or as c_uint."""
+    """An unsigned number, from a Python int or a c_uint."""
     value = getattr(argument, "value", argument)
     if not isinstance(value, int):
         raise TypeError(f"a number is due, not {argument!r}")
@@ -60,7 +60,7 @@ def number(argument: Any) -> int:
 
 
 def there(argument: Any) -> int | None:
-    """The address a pointer argument points to; None for the null pointer."""
+    """The address in a pointer argument; None for the null pointer."""
     if argument is None:
         return None
     if isinstance(argument, _REFERENCE):
@@ -73,13 +73,13 @@ def there(argument: Any) -> int | None:
 
 
 def struct(argument: Any, kind: Any) -> Any:
-    """The struct that a pointer argument points to, to be filled in place; None for null."""
+    """The struct behind a pointer argument, to be filled in place; None for the null pointer."""
     address = there(argument)
     return None if address is None else kind.from_address(address)
 
 
 def put_number(argument: Any, value: int) -> bool:
-    """Fills an unsigned number; False for the null pointer."""
+    """Write an unsigned number; return False for the null pointer."""
     address = there(argument)
     if address is None:
         return False
@@ -88,7 +88,7 @@ def put_number(argument: Any, value: int) -> bool:
 
 
 def put_handles(argument: Any, handles: list[Handle]) -> bool:
-    """Fills an array of handles, or one; False for the null pointer."""
+    """Write an array of handles, or one handle; return False for the null pointer."""
     address = there(argument)
     if address is None:
         return False
@@ -102,7 +102,7 @@ def put_handles(argument: Any, handles: list[Handle]) -> bool:
 
 
 def put_text(argument: Any, length: int, text: str) -> bool:
-    """Fills a buffer of characters; False where the text does not fit."""
+    """Write text to a character buffer; return False if the text does not fit."""
     raw = text.encode() + b"\0"
     address = there(argument)
     if address is None or len(raw) > length:

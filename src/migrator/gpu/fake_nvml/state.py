@@ -1,13 +1,12 @@
-"""What the fake keeps on disk: boards, instances, processes and the faults still to happen.
+"""The fake's state on disk: boards, instances, processes and the faults that have yet to happen.
 
-One file of JSON lines, the last whole line counts: a process killed at any moment leaves the state
-before a call or the one after it. (Replacing a file instead costs milliseconds on ext4.) Whoever
-changes it holds a lock that the kernel takes back from the dead.
+A file of JSON lines, of which the last complete line is the state. A process killed at any moment
+leaves the state before a call or after it. (Replacing a file instead costs milliseconds on ext4.)
+Writers hold a lock that the kernel releases when a process dies.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -17,14 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from migrator.core.errors import InputError
+from migrator.io.atomic import replace_file
+from migrator.io.lock import hold_lock
 
 TAIL, FULL = 1 << 14, 1 << 19
-"""Bytes: what is read to find the last line, and when the file is begun anew."""
+"""Sizes in bytes: of the tail that is read first, and of a file to rewrite.
+
+The tail is read to find the last line.
+"""
 
 
 @dataclass
 class ComputeInstance:
-    """A compute instance; `serial` is never given twice, its number is."""
+    """A compute instance. Its number may be reused, its `serial` never is."""
 
     number: int
     serial: int
@@ -45,7 +49,7 @@ class Instance:
 
 @dataclass
 class Process:
-    """A process on a compute instance, or on the whole GPU where `serial` is None."""
+    """A process on a compute instance, or on the whole GPU if `serial` is None."""
 
     pid: int
     serial: int | None
@@ -64,14 +68,14 @@ class FakeGpu:
     processes: list[Process] = field(default_factory=list)
 
     def next_serial(self) -> int:
-        """One that nothing on this GPU has had."""
+        """A serial that nothing on this GPU has had."""
         self.serial += 1
         return self.serial
 
 
 @dataclass
 class Fault:
-    """A fault to happen `left` times yet (None: until mended), once `after` calls went well."""
+    """A fault that happens `left` more times (None: until removed), after `after` successes."""
 
     kind: str
     left: int | None
@@ -89,20 +93,20 @@ class State:
 
 
 class Store:
-    """The state in its folder, shared between processes."""
+    """The state in its folder, shared among processes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._path, self._lock = str(folder / "state.jsonl"), str(folder / "lock")
+        self._path, self._lock = folder / "state.jsonl", folder / "lock"
         self._bytes = b""
         self._state = State("", [])
 
     def exists(self) -> bool:
-        """Whether somebody has begun one here."""
+        """Whether the folder contains a state."""
         return bool(self._line())
 
     def now(self) -> State:
-        """The state to look at, never to change."""
+        """The current state; the caller must not change it."""
         found = self._read()
         if found != self._bytes:
             self._state, self._bytes = _parsed(found), found
@@ -110,17 +114,17 @@ class Store:
 
     @contextmanager
     def changing(self) -> Iterator[State]:
-        """The state to change; kept when the block ends without an exception."""
-        with self._locked():
+        """The state to change. It is saved when the block ends without an exception."""
+        with hold_lock(self._lock):
             found = self._read()
             state = _parsed(found)
             yield state
             self._keep(state, found)
 
     def begin(self, state: State) -> None:
-        """Writes the first state, unless another process was faster."""
+        """Write the first state, unless another process has done so."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with self._locked():
+        with hold_lock(self._lock):
             if not self.exists():
                 self._keep(state, b"")
 
@@ -134,7 +138,7 @@ class Store:
         return line
 
     def _line(self) -> bytes:
-        """The last whole line; empty where there is none."""
+        """The last complete line; empty if there is none."""
         try:
             descriptor = os.open(self._path, os.O_RDONLY)
         except FileNotFoundError:
@@ -157,24 +161,13 @@ class Store:
         finally:
             os.close(descriptor)
         if size > FULL:
-            new = Path(f"{self._path}.new")
-            new.write_bytes(after + b"\n")
-            new.replace(self._path)
+            with replace_file(self._path, tag="new", sync=False) as draft:
+                draft.write_bytes(after + b"\n")
         self._state, self._bytes = state, after
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        # opened anew each time: an inherited descriptor would share its lock with a fork
-        descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
 
 
 def _last(text: bytes, *, whole: bool) -> bytes | None:
-    """The last line that ends; None where `text`, not the whole file, may begin inside it."""
+    """The last complete line; None if `text` is only a part of the file and may start inside it."""
     stop = text.rfind(b"\n")
     start = text.rfind(b"\n", 0, max(0, stop)) + 1
     if stop < 0 or (start == 0 and not whole):
@@ -183,7 +176,7 @@ def _last(text: bytes, *, whole: bool) -> bytes | None:
 
 
 def _mended(descriptor: int) -> int:
-    """Cuts off what a killed process has not ended; the size of the file then."""
+    """Cut off the incomplete line of a killed process; return the resulting file size."""
     size = os.fstat(descriptor).st_size
     if size and os.pread(descriptor, 1, size - 1) != b"\n":
         size = os.pread(descriptor, size, 0).rfind(b"\n") + 1

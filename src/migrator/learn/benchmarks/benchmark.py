@@ -1,41 +1,50 @@
-"""What a benchmark is: scenarios that bring new classes, one after another."""
+"""A benchmark: scenarios that bring new classes one after another, and how its files are read.
+
+Each module of this package defines one benchmark in `BENCHMARKS`.
+"""
 
 from __future__ import annotations
 
+import io
+import os
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
 from migrator.learn.model import Modality
-from migrator.learn.samples import Samples, WindowData
-from migrator.learn.streams import Stream, drawn
+from migrator.learn.samples import Samples, Stream, WindowData, random_stream
 
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """A benchmark's samples as loaded; labels are in the order in which classes come."""
+    """The samples of a benchmark; labels are numbered in the order in which classes arrive."""
 
     train: Samples
     held_out: Samples
     source: str
-    """Which files they came from, in words."""
+    """The files they were read from, in words."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where samples come from: files for most benchmarks, a seed for those that are made up."""
+    """The source of samples: files for most benchmarks, a seed for generated ones."""
 
     data: Path | None = None
-    """A folder; None: where MIGRATOR_DATA points."""
+    """A folder; None: the folder named by MIGRATOR_DATA."""
     seed: int = 0
 
 
 @dataclass(frozen=True)
 class Benchmark(ABC):
-    """New classes in every scenario; the first is for pre-training, every other is a window."""
+    """A sequence of scenarios with new classes: scenario 0 is pre-training, the others windows."""
 
     name: str
     scenarios: int
@@ -43,24 +52,24 @@ class Benchmark(ABC):
     modality: Modality
     summary: str
     drifts: bool = False
-    """Whether classes change their looks, so that held-out samples are of their scenario only."""
+    """Whether classes change over time, so that held-out samples are valid in one scenario only."""
 
     @property
     def classes(self) -> int:
-        """Of all scenarios."""
+        """Number of classes of all scenarios."""
         return self.scenarios * self.classes_each
 
     @property
     def windows(self) -> int:
-        """Scenarios that a model is retrained for."""
+        """Number of scenarios with a retraining."""
         return self.scenarios - 1
 
     @abstractmethod
     def load(self, origin: Origin) -> Material:
-        """The samples, from files or from the seed; InputError says what to get where missing."""
+        """Load or generate the samples; InputError says what to download if they are missing."""
 
     def last_window(self, windows: int | None) -> int:
-        """The last of the first `windows` windows, of all where None; InputError beyond them."""
+        """The last window to run, all if `windows` is None; InputError if there are fewer."""
         last = self.windows if windows is None else windows
         if not 0 <= last <= self.windows:
             raise InputError(
@@ -69,44 +78,45 @@ class Benchmark(ABC):
         return last
 
     def scenario_of(self, label: int) -> int:
-        """The scenario a class comes with."""
+        """The scenario in which a class arrives."""
         return label // self.classes_each
 
 
 def require_every_class(benchmark: Benchmark, material: Material) -> None:
-    """InputError names the first class that has nothing to learn from or to be judged on."""
+    """InputError names the first class without training or held-out samples."""
     for samples, what in ((material.train, "to train on"), (material.held_out, "held out")):
         for label in range(benchmark.classes):
             scenario = benchmark.scenario_of(label)
             if not ((samples.labels == label) & (samples.arrives == scenario)).any():
                 raise InputError(
                     f"{benchmark.name}: {material.source} has no samples {what} of class {label}, "
-                    f"which comes with scenario {scenario}; get the whole data set"
+                    f"which arrives in scenario {scenario}; download the complete data set"
                 )
 
 
-def limited(material: Material, per_class: int | None, seed: int) -> Material:
-    """With at most so many training samples of every class and scenario."""
+def limit_samples(material: Material, per_class: int | None, seed: int) -> Material:
+    """The material with at most `per_class` training samples of every class and scenario."""
     if per_class is None:
         return material
-    draw = drawn(seed, Stream.SAMPLES_LIMITED)
+    draw = random_stream(seed, Stream.SAMPLES_LIMITED)
     parts = [
         material.train.rows(material.train.arrives == each).at_most(per_class, draw)
         for each in np.unique(material.train.arrives)
     ]
     train = parts[0]
     for each in parts[1:]:
-        train = train.joined(each)
+        train = train.join(each)
     return Material(train, material.held_out, material.source)
 
 
-def reordered(benchmark: Benchmark, material: Material, seed: int) -> Material:
-    """With the classes coming in another order; for benchmarks whose classes keep their looks."""
+def reorder_classes(benchmark: Benchmark, material: Material, seed: int) -> Material:
+    """The material with its classes in another order, for benchmarks that do not drift."""
     if benchmark.drifts:
         raise InputError(
-            f"--shuffle: {benchmark.name} is made in the order of its classes; give another seed"
+            f"--shuffle: {benchmark.name} is generated in the order of its classes; "
+            "use another --seed instead"
         )
-    order = drawn(seed, Stream.ORDER_OF_CLASSES).permutation(benchmark.classes)
+    order = random_stream(seed, Stream.ORDER_OF_CLASSES).permutation(benchmark.classes)
 
     def renamed(samples: Samples) -> Samples:
         labels = order[samples.labels].astype(np.int64)
@@ -118,15 +128,109 @@ def reordered(benchmark: Benchmark, material: Material, seed: int) -> Material:
 def window_data(
     benchmark: Benchmark, material: Material, scenario: int, memory: int, seed: int
 ) -> WindowData:
-    """What retraining for a scenario sees: its samples, `memory` of every earlier class."""
+    """The samples of a scenario's retraining, with `memory` samples of every earlier class."""
     train, held_out = material.train, material.held_out
     first = scenario * benchmark.classes_each
     earlier = train.rows((train.arrives < scenario) & (train.labels < first))
     came = held_out.arrives == scenario if benchmark.drifts else held_out.arrives <= scenario
     return WindowData(
         new=train.rows(train.arrives == scenario),
-        # the same ones in every window, unless classes drift: then all their looks so far count
-        replay=earlier.at_most(memory, drawn(seed, Stream.MEMORY)),
+        # the same ones in every window, unless classes drift
+        replay=earlier.at_most(memory, random_stream(seed, Stream.MEMORY)),
         held_out=held_out.rows(came),
         new_classes=frozenset(range(first, first + benchmark.classes_each)),
     )
+
+
+VARIABLE = "MIGRATOR_DATA"
+"""Environment variable with the folder that holds the files, itself or in a subfolder `sets`."""
+
+
+def find_data(names: Iterable[str], data: Path | None) -> Path | None:
+    """The first of these files or folders that exists."""
+    named = os.environ.get(VARIABLE)
+    folder = data or (Path(named) if named else None)
+    if folder is None:
+        return None
+    places = [place / name for name in names for place in (folder, folder / "sets")]
+    return next((each for each in places if each.exists()), None)
+
+
+def missing_data(benchmark: str, what: str, data: Path | None) -> InputError:
+    """The error that says what to download and where to put it."""
+    if data is not None:
+        where = f"under {data}"
+    else:
+        where = f"where {VARIABLE} points" if os.environ.get(VARIABLE) else "known"
+    return InputError(
+        f"{benchmark}: its data is not {where}; get {what}, put it into a folder and name that "
+        f"with --data or {VARIABLE} (docs/learning.md), or use nc-synthetic"
+    )
+
+
+@contextmanager
+def reading_data(path: Path, what: str) -> Iterator[None]:
+    """Turn any exception while reading a file into an InputError; `what` describes the file."""
+    try:
+        yield
+    except (InputError, MemoryError):
+        raise
+    except PermissionError as error:
+        raise InputError(f"{path}: permission denied; make it readable for you") from error
+    except Exception as error:
+        # archives, pickles, arrays and pictures fail in dozens of ways
+        raise damaged_file(path, what) from error
+
+
+def damaged_file(path: Path, what: str) -> InputError:
+    """The error for a file that is not what it should be."""
+    return InputError(f"{path}: not a {what}, or damaged; download it again")
+
+
+Images = NDArray[np.uint8]
+
+
+def decode_images(blobs: Sequence[bytes | Path], pixels: int) -> Images:
+    """Pictures in any format Pillow reads, as uint8 (n, 3, pixels, pixels)."""
+    try:
+        image = import_module("PIL.Image")
+    except ModuleNotFoundError as error:
+        raise InputError(
+            "pictures are read with Pillow, which is not installed: pip install 'migrator[learn]'"
+        ) from error
+    out = np.empty((len(blobs), 3, pixels, pixels), np.uint8)
+    for at, blob in enumerate(blobs):
+        with image.open(io.BytesIO(blob) if isinstance(blob, bytes) else blob) as opened:
+            picture = opened.convert("RGB")
+            if picture.size != (pixels, pixels):
+                picture = picture.resize((pixels, pixels), image.Resampling.BILINEAR)
+            out[at] = np.asarray(picture).transpose(2, 0, 1)
+    return out
+
+
+def load_packed(path: Path, pixels: int, classes_each: int, classes: int) -> Material:
+    """An .npz with `blob`, `offsets`, `label` and `is_test`; picture i is blob[offsets[i]:...]."""
+    with reading_data(path, "set of packed pictures"):
+        # opened here: numpy leaves the file of a damaged archive open
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            blob, offsets = arrays["blob"], arrays["offsets"]
+            labels, held = arrays["label"].astype(np.int64), arrays["is_test"].astype(bool)
+        bounds = pairwise(offsets)
+        pictures = decode_images([blob[a:b].tobytes() for a, b in bounds], pixels)
+        if not len(labels) == len(held) == len(pictures):
+            raise damaged_file(path, "set of packed pictures with a label each")
+        if not set(np.unique(labels)) <= set(range(classes)):
+            raise damaged_file(path, f"set of {classes} classes")
+    return split_held_out(pictures, labels, held, classes_each, path.name)
+
+
+def split_held_out(
+    images: Images,
+    labels: NDArray[np.int64],
+    held: NDArray[np.bool_],
+    classes_each: int,
+    source: str,
+) -> Material:
+    """Training and held-out samples, each arriving in the scenario of its class."""
+    every = Samples(images, labels, labels // classes_each)
+    return Material(every.rows(~held), every.rows(held), source)

@@ -10,8 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from migrator.learn.benchmarks.benchmark import Benchmark, Material, Origin
-from migrator.learn.benchmarks.finding import damaged, found, missing, reading
+from migrator.learn.benchmarks.benchmark import (
+    Benchmark,
+    Material,
+    Origin,
+    damaged_file,
+    find_data,
+    missing_data,
+    reading_data,
+)
 from migrator.learn.model import Modality
 from migrator.learn.samples import Samples
 from migrator.learn.text import all_tokens, body_of
@@ -31,17 +38,17 @@ class Newsgroups(Benchmark):
     """The public archive sorted by date, unpacked or not, or packed lines."""
 
     def load(self, origin: Origin) -> Material:
-        """The samples; the seed changes nothing."""
-        path = found(_NAMES, origin.data)
+        """Load the samples; the seed is not used."""
+        path = find_data(_NAMES, origin.data)
         if path is None:
-            raise missing(
+            raise missing_data(
                 self.name, "20news-bydate.tar.gz from qwone.com/~jason/20Newsgroups", origin.data
             )
-        with reading(path, "copy of 20 Newsgroups (bydate)"):
+        with reading_data(path, "copy of 20 Newsgroups (bydate)"):
             messages = list(_messages(path))
         groups = sorted({group for _, group, _ in messages})
         if len(groups) != self.classes:
-            raise damaged(path, f"copy of 20 Newsgroups with {self.classes} groups")
+            raise damaged_file(path, f"copy of 20 Newsgroups with {self.classes} groups")
         labels = np.array([groups.index(group) for _, group, _ in messages], np.int64)
         held = np.array([each for each, _, _ in messages])
         tokens = all_tokens(body_of(text) for _, _, text in messages)
@@ -65,7 +72,7 @@ def _message(line: str) -> Message:
     row = json.loads(line)
     part, group, text = row["s"], row["y"], row["t"]
     if part not in ("train", "test") or not isinstance(group, str) or not isinstance(text, str):
-        raise ValueError("no message")
+        raise ValueError("not a message")
     return part == "test", group, text
 
 

@@ -1,4 +1,4 @@
-"""NC-Synthetic: made-up pictures whose classes slowly change their looks; needs no download."""
+"""NC-Synthetic: generated pictures whose classes drift slowly; needs no download."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ from numpy.typing import NDArray
 
 from migrator.learn.benchmarks.benchmark import Benchmark, Material, Origin
 from migrator.learn.model import Modality
-from migrator.learn.samples import Samples
-from migrator.learn.streams import Stream, drawn
+from migrator.learn.samples import Samples, Stream, random_stream
 
 _PIXELS, _GRAIN = 16, 4
 _TURN = 0.35
-"""How far, in radians, a class's looks turn into others from scenario to scenario."""
+"""Angle in radians by which a class's pattern turns into another from scenario to scenario."""
 _NEW, _AGAIN, _HELD_OUT = 300, 60, 100
-"""Samples of a new class, of an old one as it looks now, and held out of each."""
+"""Samples of a new class, of an old one as it now looks, and held out of each."""
 _CONTRAST, _NOISE = 12.0, 60.0
 
 
 class Synthetic(Benchmark):
-    """Each class is a coarse pattern under noise; a scenario also shows some of the old classes."""
+    """Each class is a coarse pattern under noise; scenarios also have samples of old classes."""
 
     def load(self, origin: Origin) -> Material:
-        """The samples, made from the seed."""
-        draw = drawn(origin.seed, Stream.MADE_UP_PICTURES)
+        """Generate the samples from the seed."""
+        draw = random_stream(origin.seed, Stream.MADE_UP_PICTURES)
         size = (2, self.classes, 3, _GRAIN, _GRAIN)
         patterns = np.kron(draw.normal(size=size), np.ones((_PIXELS // _GRAIN,) * 2))
         train, held = [], []
@@ -31,12 +30,12 @@ class Synthetic(Benchmark):
             looks = np.cos(_TURN * scenario) * patterns[0] + np.sin(_TURN * scenario) * patterns[1]
             for label in range((scenario + 1) * self.classes_each):
                 count = _NEW if self.scenario_of(label) == scenario else _AGAIN
-                train.append(_seen(looks[label], count, label, scenario, draw))
-                held.append(_seen(looks[label], _HELD_OUT, label, scenario, draw))
-        return Material(_all(train), _all(held), f"made from seed {origin.seed}")
+                train.append(_noisy(looks[label], count, label, scenario, draw))
+                held.append(_noisy(looks[label], _HELD_OUT, label, scenario, draw))
+        return Material(_concatenate(train), _concatenate(held), f"made from seed {origin.seed}")
 
 
-def _seen(
+def _noisy(
     look: NDArray[np.float64], count: int, label: int, scenario: int, draw: np.random.Generator
 ) -> Samples:
     noise = draw.normal(size=(count, *look.shape))
@@ -49,7 +48,7 @@ def _seen(
     )
 
 
-def _all(parts: list[Samples]) -> Samples:
+def _concatenate(parts: list[Samples]) -> Samples:
     return Samples(
         np.concatenate([each.inputs for each in parts]),
         np.concatenate([each.labels for each in parts]),

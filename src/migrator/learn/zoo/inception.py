@@ -7,7 +7,7 @@ from importlib import import_module
 from torch import nn
 
 from migrator.core.errors import InputError
-from migrator.learn.image_model import ImageModel
+from migrator.learn.torch_model import ImageModel
 
 
 class InceptionV3(ImageModel):

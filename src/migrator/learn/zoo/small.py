@@ -9,10 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from migrator.learn.image_model import ImageModel
 from migrator.learn.model import Inputs, Modality
-from migrator.learn.text import NOTHING, TOKENS, VOCABULARY
-from migrator.learn.torch_model import TorchModel, initialised_from
+from migrator.learn.text import PADDING, TOKENS, VOCABULARY
+from migrator.learn.torch_model import ImageModel, TorchModel, seeded_weights
 
 
 class SmallCnn(ImageModel):
@@ -46,17 +45,17 @@ class _Bag(nn.Module):
 
     def __init__(self, classes: int, width: int = 64) -> None:
         super().__init__()
-        self.words = nn.Embedding(VOCABULARY, width, padding_idx=NOTHING)
+        self.words = nn.Embedding(VOCABULARY, width, padding_idx=PADDING)
         nn.init.normal_(self.words.weight, std=0.1)
         # normalised, so that what was learned before never drowns what is new
         self.hidden = nn.Sequential(nn.LayerNorm(width), nn.Dropout(0.3))
         self.classifier = nn.Linear(width, classes)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        there = (tokens != NOTHING).unsqueeze(-1)
+        there = (tokens != PADDING).unsqueeze(-1)
         mean = (self.words(tokens) * there).sum(1) / there.sum(1).clamp(min=1)
-        said: Tensor = self.classifier(self.hidden(mean))
-        return said
+        output: Tensor = self.classifier(self.hidden(mean))
+        return output
 
 
 class SmallText(TorchModel):
@@ -70,13 +69,13 @@ class SmallText(TorchModel):
     @classmethod
     def build(cls, classes: int, seed: int) -> Self:
         """A new model with random weights from the seed."""
-        with initialised_from(seed):
+        with seeded_weights(seed):
             return cls(_Bag(classes), classes, seed)
 
     def logits(self, inputs: Tensor) -> Tensor:
         """Scores of token numbers."""
-        said: Tensor = self.network(inputs.to(torch.int64))
-        return said
+        output: Tensor = self.network(inputs.to(torch.int64))
+        return output
 
     def example(self, batch: int) -> Inputs:
         """Random words."""

@@ -7,10 +7,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.core.trace import Trace
-from migrator.workload.traces.counting import check_length, refuse_empty, trace_name
-from migrator.workload.traces.lines import head, parsed
-from migrator.workload.traces.trace_format import TraceFormat
+from migrator.core.scenario import Trace
+from migrator.workload.traces.reading import (
+    TraceFormat,
+    check_length,
+    head,
+    parse_lines,
+    refuse_empty,
+    trace_name,
+)
 
 _TITLES = ["hashowner", "hashapp", "hashfunction", "trigger"]
 _MINUTE_S = 60
@@ -18,7 +23,10 @@ _LARGEST_COUNT = 10**9
 
 
 def load(path: Path, *, seed: int = 0) -> Trace:
-    """All functions together; each request of a minute falls into any of its seconds alike."""
+    """The requests of all functions together.
+
+    A request falls into each second of its minute with equal probability.
+    """
     minutes = head(path)[0].count(",") + 1 - len(_TITLES)
     check_length(path, minutes * _MINUTE_S)
 
@@ -26,7 +34,7 @@ def load(path: Path, *, seed: int = 0) -> Trace:
         return _summed(lines, minutes)
 
     expected = f"{len(_TITLES)} texts and {minutes:,} whole counts of 0 or more"
-    counts = parsed(path, summed, expected, _is_header).sum(axis=0)
+    counts = parse_lines(path, summed, expected, _is_header).sum(axis=0)
     if not counts.any():
         refuse_empty(path)
     draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))
@@ -35,7 +43,7 @@ def load(path: Path, *, seed: int = 0) -> Trace:
 
 
 def _summed(lines: list[str], minutes: int) -> NDArray[np.int64]:
-    """One row: the sum of the lines, so that a day of functions is never in memory at once."""
+    """One row: the sum of the lines. A whole day of functions is thus never in memory at once."""
     if not lines:
         return np.zeros((0, minutes), dtype=np.int64)
     cells = [line.split(",", len(_TITLES)) for line in lines]

@@ -7,17 +7,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.core.trace import Trace
-from migrator.workload.traces.counting import per_second
-from migrator.workload.traces.lines import parsed
+from migrator.core.scenario import Trace
+from migrator.workload.traces.reading import TraceFormat, parse_lines, per_second
 from migrator.workload.traces.timestamps import iso_seconds
-from migrator.workload.traces.trace_format import TraceFormat
 
 
 def load(path: Path) -> Trace:
-    """One request per row; tokens do not matter here. Second 0 is that of the first request."""
+    """One request per row, without its tokens. Second 0 is that of the first request."""
     expected = "a time and numbers of tokens such as 2023-11-16 18:15:46.68,374,44"
-    return per_second(path, parsed(path, _seconds, expected, _is_header))
+    return per_second(path, parse_lines(path, _seconds, expected, _is_header))
 
 
 def _seconds(lines: list[str]) -> NDArray[np.int64]:

@@ -1,43 +1,194 @@
-"""Arrivals without a trace: seeded, like a public trace in mean, burstiness and memory.
+"""Generated arrivals: seeded, with the mean, burstiness and memory of a public trace.
 
-Each second's requests are Poisson with a rate that is itself random (a Cox process): the
-measured mean, times the exponential of a sum of AR(1) paths, times a switch between two levels
-where the data has one. Counts are drawn at the measured rate and scaled afterwards, because at
-another rate the same model would be another shape. The mean is the one asked for in expectation:
-a run that is short against the slowest swell may lie above or below it, as a real one would.
+The requests of each second are Poisson with a random rate (a Cox process): the measured mean, times
+the exponential of a sum of AR(1) paths, times a switch between two levels if the data has one.
+Counts are drawn at the measured rate and scaled afterwards, because at another rate the same model
+would have another shape. The mean is the requested one in expectation: a run that is short relative
+to the slowest AR(1) path may lie above or below it, as a real one would.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
 from migrator.core.registry import pick
-from migrator.core.trace import Trace
-from migrator.workload.traces.counting import LONGEST_S
-from migrator.workload.traces.kinds import KINDS, Kind, Swell, Switch
-
-__all__ = ["HIGHEST_RPS", "KINDS", "generate"]
+from migrator.core.scenario import Trace
+from migrator.workload.traces.reading import LONGEST_S
 
 HIGHEST_RPS = 1e9
-"""A mean above it is a mistake."""
+"""Highest accepted mean rate in requests per second. A higher one is a mistake."""
 
 _STREAMS = 8
-"""Counts, switch and up to six swells; fixed, so that one more swell leaves the others alone."""
+"""Number of random streams: counts, switch and up to six swells.
+
+Fixed, so that an additional swell does not change the others.
+"""
 _NEGLIGIBLE = 1e-12
-"""What is left of a shock when it is forgotten."""
+"""Weight below which the effect of a past value is ignored."""
+
+
+LAGS_S = (1, 10, 60, 200)
+"""Lags in seconds of the reported autocorrelation."""
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Statistics of the requests per second."""
+
+    seconds: int
+    mean_rps: float
+    dispersion: float
+    """Variance over mean: 1 for a Poisson process."""
+    autocorrelation: tuple[float, ...]
+    """At each of LAGS_S; NaN if the trace is too short or constant."""
+    empty_share: float
+    """Fraction of the seconds without a request."""
+
+
+def statistics_of(counts: NDArray[np.int64]) -> Statistics:
+    """Statistics over the whole trace, which has at least one request."""
+    mean = float(counts.mean())
+    around = counts.astype(np.float64) - mean
+    return Statistics(
+        seconds=len(counts),
+        mean_rps=mean,
+        dispersion=float(around @ around) / len(counts) / mean,
+        autocorrelation=tuple(_autocorrelation(around, lag) for lag in LAGS_S),
+        empty_share=float((counts == 0).mean()),
+    )
+
+
+def _autocorrelation(around: NDArray[np.float64], lag: int) -> float:
+    power = float(around @ around)
+    if len(around) <= lag or power == 0.0:
+        return float("nan")
+    return float(around[:-lag] @ around[lag:]) / power
+
+
+@dataclass(frozen=True)
+class Swell:
+    """A slowly varying component of the logarithm of the rate."""
+
+    variance: float
+    time_s: float
+    """Seconds in which its correlation falls to 1/e; 0 means independent seconds."""
+
+
+@dataclass(frozen=True)
+class Switch:
+    """Arrivals that alternate between two levels: bursts and silence, or rare plateaus."""
+
+    on_share: float
+    keep: float
+    """Probability per second that the level is kept without a new draw."""
+    off_level: float = 0.0
+    """The rate when off, as a fraction of the rate when on."""
+
+
+@dataclass(frozen=True)
+class ArrivalKind:
+    """One kind of arrivals."""
+
+    name: str
+    summary: str
+    """One line for users."""
+    provenance: str
+    """The public data on which the numbers were measured, and its licence."""
+    file_name: str | None
+    """File name of the trace in the folder MIGRATOR_DATA; None for a theoretical kind."""
+    measured: Statistics
+    swells: tuple[Swell, ...] = ()
+    switch: Switch | None = None
+    any_rate: bool = False
+    """Whether counts are drawn at the requested rate, not at the measured one and then scaled."""
+
+
+_KINDS = (
+    ArrivalKind(
+        name="alibaba",
+        summary="LLM serving: a rate that drifts over hours, restless from second to second",
+        provenance="Alibaba Model Studio inference, client 73 of alibaba/ServeGen, resampled from "
+        "its published rates and inter-arrival fits, 40,200 s; Apache-2.0",
+        file_name="alibaba_servegen_client73.csv",
+        measured=Statistics(40_200, 106.096, 14.552, (0.385, 0.378, 0.376, 0.368), 0.000),
+        swells=(Swell(0.0700, 0.0), Swell(0.0505, 10_000.0)),
+    ),
+    ArrivalKind(
+        name="alibaba-steady",
+        summary="LLM serving: a rate that swings slowly and is smooth between",
+        provenance="Alibaba Model Studio inference, client 101 of alibaba/ServeGen, resampled from "
+        "its published rates and inter-arrival fits, 40,200 s; Apache-2.0",
+        file_name="alibaba_servegen_client101.csv",
+        measured=Statistics(40_200, 38.040, 9.532, (0.754, 0.752, 0.739, 0.703), 0.000),
+        swells=(Swell(0.0290, 0.0), Swell(0.1735, 3_000.0)),
+    ),
+    ArrivalKind(
+        name="azure",
+        summary="LLM conversations: close to Poisson, the rate wanders over minutes",
+        provenance="Azure LLM inference trace 2023, conversation, of Azure/AzurePublicDataset, "
+        "3,502 s; CC-BY 4.0",
+        file_name="azure_llm2023_conv.csv",
+        measured=Statistics(3_502, 5.530, 1.386, (0.220, 0.202, 0.154, 0.138), 0.011),
+        swells=(Swell(0.0170, 0.0), Swell(0.0500, 450.0)),
+    ),
+    ArrivalKind(
+        name="azure-bursty",
+        summary="LLM code completion: bursts of seconds, silence in three seconds of four",
+        provenance="Azure LLM inference trace 2023, code, of Azure/AzurePublicDataset, "
+        "3,436 s; CC-BY 4.0",
+        file_name="azure_llm2023_code.csv",
+        measured=Statistics(3_436, 2.567, 13.182, (0.757, 0.256, 0.047, 0.006), 0.734),
+        swells=(Swell(0.0650, 0.0), Swell(0.3700, 25.0)),
+        switch=Switch(on_share=0.27, keep=0.87),
+    ),
+    ArrivalKind(
+        name="twitter",
+        summary="tweets: smooth, with a plateau of several minutes every few hours",
+        provenance="tweets per second of August 2021, 40,000 s; no licence stated",
+        file_name="twitter_2021.csv",
+        measured=Statistics(40_000, 72.931, 23.990, (0.955, 0.945, 0.878, 0.605), 0.000),
+        swells=(Swell(0.0040, 20.0), Swell(0.0080, 200.0), Swell(0.0290, 10_000.0)),
+        switch=Switch(on_share=0.056, keep=0.998, off_level=0.282),
+    ),
+    ArrivalKind(
+        name="batch",
+        summary="batch tasks: created in clumps, nothing in seven seconds of ten",
+        provenance="Alibaba cluster trace v2017, batch task creations, of alibaba/clusterdata, "
+        "its busiest 18,000 s; for research use",
+        file_name="alibaba_v2017_batchtask.csv",
+        measured=Statistics(18_000, 2.209, 11.806, (0.176, 0.075, 0.047, 0.018), 0.709),
+        swells=(Swell(0.0200, 0.0), Swell(0.2000, 4.0), Swell(0.2500, 80.0), Swell(0.1000, 2e3)),
+        switch=Switch(on_share=0.30, keep=0.10),
+    ),
+    ArrivalKind(
+        name="poisson",
+        summary="independent arrivals at a constant rate",
+        provenance="theory, shown at 10 requests per second; no data",
+        file_name=None,
+        measured=Statistics(0, 10.0, 1.0, (0.0, 0.0, 0.0, 0.0), 0.000),
+        any_rate=True,
+    ),
+)
+
+KINDS: Mapping[str, ArrivalKind] = {kind.name: kind for kind in _KINDS}
+"""All kinds by name."""
 
 
 def generate(kind: str, *, mean_rps: float, seconds: int, seed: int) -> Trace:
-    """Arrivals like those of `kind`. A longer trace of the same seed begins with the shorter."""
+    """Arrivals of a kind. A longer trace with the same seed begins with the shorter one."""
     chosen = pick("arrivals", kind, KINDS)
     _check(mean_rps, seconds, seed)
     native_rps = mean_rps if chosen.any_rate else chosen.measured.mean_rps
-    # The kind is part of the seed, so that two tenants with one seed do not swell together.
+    # The kind is part of the seed, so that two tenants with one seed have independent arrivals.
     entropy = np.random.SeedSequence([seed, zlib.crc32(kind.encode())])
     counting, *shaping = (np.random.Generator(np.random.PCG64(s)) for s in entropy.spawn(_STREAMS))
     rate = native_rps * _shape(chosen, seconds, shaping)
@@ -57,8 +208,10 @@ def _check(mean_rps: float, seconds: int, seed: int) -> None:
         raise InputError(f"seed: {seed} is negative; give 0 or more")
 
 
-def _shape(kind: Kind, seconds: int, streams: list[np.random.Generator]) -> NDArray[np.float64]:
-    """The rate over its mean, second by second; 1 in expectation."""
+def _shape(
+    kind: ArrivalKind, seconds: int, streams: list[np.random.Generator]
+) -> NDArray[np.float64]:
+    """The rate per second relative to its mean; 1 in expectation."""
     switching, *swelling = streams
     logarithm = np.zeros(seconds)
     for swell, stream in zip(kind.swells, swelling, strict=False):
@@ -70,7 +223,7 @@ def _shape(kind: Kind, seconds: int, streams: list[np.random.Generator]) -> NDAr
 
 
 def _path(swell: Swell, seconds: int, stream: np.random.Generator) -> NDArray[np.float64]:
-    """A stationary AR(1) path of unit variance, summed up by doubling how far back it reaches."""
+    """A stationary AR(1) path of unit variance, summed by repeated doubling of the reach."""
     path = stream.standard_normal(seconds)
     if swell.time_s == 0.0:
         return path
@@ -84,9 +237,26 @@ def _path(swell: Swell, seconds: int, stream: np.random.Generator) -> NDArray[np
 
 
 def _level(switch: Switch, seconds: int, stream: np.random.Generator) -> NDArray[np.float64]:
-    """A two-state Markov chain of mean 1: each second repeats the last or is decided anew."""
+    """A two-state Markov chain of mean 1. Each second keeps the last state or draws one."""
     kept, chosen = stream.random((seconds, 2)).T
     decided = np.where(kept < switch.keep, 0, np.arange(seconds))
     on = chosen[np.maximum.accumulate(decided)] < switch.on_share
     mean = switch.on_share + (1.0 - switch.on_share) * switch.off_level
     return np.where(on, 1.0, switch.off_level) / mean
+
+
+VARIABLE = "MIGRATOR_DATA"
+"""Environment variable of a folder that contains the trace files, directly or in `traces`."""
+
+
+def real_file(kind: str, folder: Path | None = None) -> Path | None:
+    """The trace that `kind` was measured on; None if the file does not exist.
+
+    The default folder is that of the environment variable.
+    """
+    name = pick("arrivals", kind, KINDS).file_name
+    named = os.environ.get(VARIABLE)
+    data = folder or (Path(named) if named else None)
+    if not name or data is None:
+        return None
+    return next((e for e in (data / name, data / "traces" / name) if e.is_file()), None)

@@ -1,9 +1,9 @@
-"""From requests per second to single requests: when each one comes.
+"""Single requests from requests per second: the arrival time of each.
 
-Inside a second (or a shorter slot) nothing is known of a trace but its count, so the requests
-of a second come at uniformly random moments of it, as those of a Poisson process would.
-Everything is drawn from the seed, the tenant and the window alone: every policy meets the
-same requests, in the simulator and live.
+Inside a second (or a shorter slot) a trace gives only a count, so the requests of a second arrive
+at uniformly random times in it, as those of a Poisson process. All random numbers depend only on
+the seed, the tenant and the window, so that every policy gets the same requests, in the simulator
+and live.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.core.trace import Trace
+from migrator.core.scenario import Trace
 
 _SPLIT, _TIMES, _DRAWS = range(3)
-"""Streams of random numbers that must not meet."""
+"""Independent streams of random numbers."""
 
 
-class Arrivals:
-    """A tenant's requests: per slot, and one by one."""
+class TenantArrivals:
+    """A tenant's requests, per slot and individually."""
 
     def __init__(self, trace: Trace, slot_s: float, seed: int, tenant: int) -> None:
         self._key = (seed, tenant)
@@ -27,21 +27,27 @@ class Arrivals:
         self._per_slot = round(slot_s / self.grain_s)
 
     def slots(self, start_s: float, end_s: float) -> NDArray[np.float64]:
-        """Requests per slot from `start_s` to `end_s`, both on a slot's edge; the rest is cut."""
+        """Requests per slot from `start_s` to `end_s`, both on a slot boundary.
+
+        A partial slot is cut.
+        """
         grains = self._between(start_s, end_s)
         whole = len(grains) // self._per_slot * self._per_slot
         slots: NDArray[np.int64] = grains[:whole].reshape(-1, self._per_slot).sum(axis=1)
         return slots.astype(np.float64)
 
     def times(self, start_s: float, end_s: float) -> NDArray[np.float64]:
-        """When the requests between come, in order."""
+        """Sorted arrival times of the requests from `start_s` to `end_s`."""
         grains = self._between(start_s, end_s)
         random = self._random(_TIMES, start_s)
         gaps = random.standard_exponential(int(grains.sum()) + len(grains))
         return spread(grains, gaps, start_s, self.grain_s)
 
     def draws(self, start_s: float, requests: int) -> NDArray[np.float64]:
-        """One number per request that comes from `start_s` on: below the accuracy it is right."""
+        """One random number per request from `start_s` on.
+
+        The answer is right if it is below the accuracy.
+        """
         return self._random(_DRAWS, start_s).random(requests)
 
     def _between(self, start_s: float, end_s: float) -> NDArray[np.int64]:
@@ -61,7 +67,10 @@ class Arrivals:
 def spread(
     counts: NDArray[np.int64], gaps: NDArray[np.float64], start_s: float, grain_s: float
 ) -> NDArray[np.float64]:
-    """Uniform moments in order: n of a grain are n + 1 exponential gaps, scaled to its length."""
+    """Sorted uniform times of requests.
+
+    The n requests of a grain have n + 1 exponential gaps, scaled to its length.
+    """
     times = np.empty(counts.sum(), dtype=np.float64)
     at = gap = 0
     for grain, count in enumerate(counts):

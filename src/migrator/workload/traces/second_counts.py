@@ -1,4 +1,4 @@
-"""Plain traces: `second,count` rows, with or without a header; seconds left out are empty."""
+"""Plain traces: `second,count` rows, with or without a header. Missing seconds are empty."""
 
 from __future__ import annotations
 
@@ -7,18 +7,22 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.core.trace import Trace
-from migrator.workload.traces.counting import LATEST_S, per_second
-from migrator.workload.traces.lines import is_title, parsed
-from migrator.workload.traces.trace_format import TraceFormat
+from migrator.core.scenario import Trace
+from migrator.workload.traces.reading import (
+    LATEST_S,
+    TraceFormat,
+    is_title,
+    parse_lines,
+    per_second,
+)
 
 _LARGEST_COUNT = 1e9
 
 
 def load(path: Path) -> Trace:
-    """Rows in any order; a second listed twice is added up."""
+    """The trace of rows in any order. The counts of a repeated second are summed."""
     expected = "a whole second and a whole count of 0 or more such as 17,3"
-    rows = parsed(path, _rows, expected, _is_header)
+    rows = parse_lines(path, _rows, expected, _is_header)
     return per_second(path, rows[:, 0], rows[:, 1])
 
 
@@ -26,7 +30,7 @@ def _rows(lines: list[str]) -> NDArray[np.int64]:
     if not lines:
         return np.zeros((0, 2), dtype=np.int64)
     rows = np.loadtxt(lines, delimiter=",", comments=None, quotechar='"', ndmin=2)
-    # NaN fails every comparison, so it is refused with the rest.
+    # NaN fails every comparison, so it is rejected as well.
     if rows.shape[1] != 2 or not np.all(np.abs(rows) < LATEST_S) or np.any(rows % 1):
         raise ValueError
     if not np.all((rows[:, 1] >= 0) & (rows[:, 1] <= _LARGEST_COUNT)):

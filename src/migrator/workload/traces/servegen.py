@@ -1,7 +1,7 @@
-"""ServeGen chunks: one client's rate and fitted inter-arrival times, per stretch of minutes.
+"""ServeGen chunks: one client's rate and fitted inter-arrival times, per period of minutes.
 
-Rows are time,rate,cv,pattern,shape,scale without a header. The published rate says how many
-requests a stretch has, the fit how they lie in it; what is left to chance is seeded.
+Rows are time,rate,cv,pattern,shape,scale without a header. The published rate gives the number of
+requests in a period, the fit their distribution in it. Random draws are seeded.
 """
 
 from __future__ import annotations
@@ -13,24 +13,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
-from migrator.core.trace import Trace
-from migrator.workload.traces.counting import LATEST_S, check_length, refuse_empty, trace_name
-from migrator.workload.traces.lines import is_number, parsed
-from migrator.workload.traces.trace_format import TraceFormat
+from migrator.core.scenario import Trace
+from migrator.workload.traces.reading import (
+    LATEST_S,
+    TraceFormat,
+    check_length,
+    is_number,
+    parse_lines,
+    refuse_empty,
+    trace_name,
+)
 
 _COLUMNS = 6
 _QUIET, _GAMMA, _WEIBULL = 0.0, 1.0, 2.0
 _PATTERNS = {"": _QUIET, "Gamma": _GAMMA, "Weibull": _WEIBULL}
 _STRETCH_S = 600
-"""How long a stretch is where the file has only one."""
+"""Seconds of a period if the file has only one."""
 _MOST_REQUESTS = 10**8
-"""Drawn one by one, more of them in a stretch would not fit into memory."""
+"""Maximum number of requests in a period.
+
+They are drawn individually, and more would not fit into memory.
+"""
 
 
 def load(path: Path, *, seed: int = 0) -> Trace:
     """One client's requests, resampled. Second 0 is the first row's time."""
     expected = "time,rate,cv,pattern,shape,scale such as 600,5.5,0.9,Gamma,2.1,0.05"
-    rows = parsed(path, _rows, expected)
+    rows = parse_lines(path, _rows, expected)
     rows = rows[np.argsort(rows[:, 0], kind="stable")]
     lengths = _lengths(path, rows[:, 0].astype(np.int64))
     draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))
@@ -47,7 +56,7 @@ def _rows(lines: list[str]) -> NDArray[np.float64]:
 
 
 def _row(line: str) -> tuple[float, float, float, float]:
-    """Time, rate, pattern and shape; a stretch without a pattern is quiet."""
+    """Time, rate, pattern and shape. A period without a pattern has no requests."""
     cells = [cell.strip() for cell in line.split(",")]
     if len(cells) != _COLUMNS or cells[3] not in _PATTERNS:
         raise ValueError
@@ -63,7 +72,10 @@ def _row(line: str) -> tuple[float, float, float, float]:
 
 
 def _lengths(path: Path, times: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Each stretch lasts until the next; the last is as long as the one before."""
+    """Seconds of each period, which lasts until the next one.
+
+    The last is as long as the one before.
+    """
     if not len(times):
         refuse_empty(path)
     lengths = np.diff(times)
@@ -78,7 +90,10 @@ def _lengths(path: Path, times: NDArray[np.int64]) -> NDArray[np.int64]:
 def _stretch(
     path: Path, row: NDArray[np.float64], length_s: int, draw: np.random.Generator
 ) -> NDArray[np.int64]:
-    """As many requests as the rate says, their gaps in the proportions of the fit."""
+    """Requests per second of a period.
+
+    The rate gives their number, the fit the proportions of their gaps.
+    """
     time, rate, pattern, shape = row
     if rate * length_s > _MOST_REQUESTS:
         raise InputError(
@@ -86,7 +101,7 @@ def _stretch(
             "requests before the next row; give requests per second"
         )
     requests = math.floor(rate * length_s + draw.random())
-    # Only the shape matters: the gaps are stretched to fill the time.
+    # Only the shape matters, because the gaps are scaled to fill the period.
     size = requests + 1
     gaps = draw.gamma(shape, size=size) if pattern == _GAMMA else draw.weibull(shape, size=size)
     filled = max(float(gaps.sum()), np.finfo(np.float64).tiny)

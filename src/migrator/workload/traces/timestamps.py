@@ -1,4 +1,4 @@
-"""Lists of moments, one request per line: seconds since an epoch, or ISO 8601; in any order."""
+"""Lists of times, one request per line: seconds since an epoch, or ISO 8601, in any order."""
 
 from __future__ import annotations
 
@@ -9,18 +9,23 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.core.trace import Trace
-from migrator.workload.traces.counting import LATEST_S, per_second
-from migrator.workload.traces.lines import is_number, is_title, parsed
-from migrator.workload.traces.trace_format import TraceFormat
+from migrator.core.scenario import Trace
+from migrator.workload.traces.reading import (
+    LATEST_S,
+    TraceFormat,
+    is_number,
+    is_title,
+    parse_lines,
+    per_second,
+)
 
 _DAY_S = 86_400
 
 
 def load(path: Path) -> Trace:
-    """Second 0 is the whole second of the earliest moment."""
+    """The trace of a list of times. Second 0 is the whole second of the earliest time."""
     expected = "a time in seconds or ISO 8601, written like the first line's"
-    return per_second(path, parsed(path, _seconds, expected, is_title))
+    return per_second(path, parse_lines(path, _seconds, expected, is_title))
 
 
 def iso_seconds(moments: Iterable[str]) -> NDArray[np.int64]:

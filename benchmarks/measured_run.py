@@ -1,0 +1,381 @@
+"""What live runs measured, for simulations of them: used by benchmarks/simulated_live.py.
+
+From the records of a run and from what its clients saw: how long every step took, how long
+retrainings took and were planned to take, and how accurate which model was in which window.
+Arrivals, policy and forecaster are the scenario's own. Where a run shows nothing (a retraining
+that it never made, say), the other runs of the same scenario are asked, then the profile.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from migrator.control.observation import Policy, Sharing
+from migrator.core.instance import Instance
+from migrator.core.profiles import Curve
+from migrator.core.scenario import Scenario
+from migrator.core.share import Holding
+from migrator.records.rows import RunRecords, TenantWindowRecord, UnitRecord
+from migrator.simulate.durations import (
+    MeasuredDurations,
+    ProfileDurations,
+    Removal,
+    Samples,
+    Training,
+)
+from migrator.simulate.learning import MeasuredModel, MeasuredWindow
+from migrator.simulate.run import MeasuredRun
+from migrator.workload.live import LiveScenario, LiveTenant
+
+Sent = Mapping[str, Any]
+"""What `migrator load --json` says."""
+FIRST = -1
+"""The model that a run began with."""
+
+
+@dataclass(frozen=True)
+class LiveRun:
+    """One live run: its daemon's records and its clients' counts."""
+
+    records: RunRecords
+    sent: Sent
+
+    @property
+    def began_s(self) -> float:
+        """When the first window began."""
+        return self.records.windows[0].began_s
+
+    @property
+    def ended_s(self) -> float:
+        """When the last window ended."""
+        last = self.records.windows[-1]
+        return last.ended_s if last.ended_s is not None else last.began_s
+
+    def window_at(self, moment_s: float) -> int:
+        """Counted from the run's first one; -1: before it."""
+        begun = [each for each in self.records.windows if each.began_s <= moment_s]
+        return len(begun) - 1
+
+    def tenant_window(self, tenant: str, window: int) -> TenantWindowRecord | None:
+        """What was counted of a tenant in a window of the run."""
+        number = self.records.windows[window].window
+        for each in self.records.tenant_windows:
+            if (each.window, each.tenant) == (number, tenant):
+                return each
+        return None
+
+    @cached_property
+    def histories(self) -> tuple[tuple[UnitRecord, ...], ...]:
+        """The states of every instance and share, in order."""
+        found: dict[str, list[UnitRecord]] = {}
+        for each in sorted(self.records.units, key=lambda each: each.from_s):
+            found.setdefault(each.unit, []).append(each)
+        return tuple(tuple(each) for each in found.values())
+
+    def trainings(self, tenant: str) -> list[UnitRecord]:
+        """The retrainings of a tenant that ended before the run did."""
+        return [
+            each
+            for history in self.histories
+            for each in history
+            if each.state == "training"
+            and each.tenant == tenant
+            and each.to_s is not None
+            and self.began_s <= each.from_s
+            and each.to_s < self.ended_s
+        ]
+
+    def outcomes(self, tenant: str) -> Iterator[tuple[int, UnitRecord, bool, float | None, float]]:
+        """Per retraining: its window, its time on the GPU, whether its model was adopted, that
+        model's accuracy on held-out labels, and when it served."""
+        for each in self.trainings(tenant):
+            assert each.to_s is not None
+            for version in sorted(self.records.versions, key=lambda version: version.at_s):
+                # a refused model is told of just before its instance is free
+                if version.tenant == tenant and version.at_s > each.to_s - 1.0:
+                    window = self.window_at(each.from_s)
+                    yield window, each, version.adopted, version.accuracy, version.at_s
+                    break
+
+    def accuracies(self, tenant: str) -> Iterator[tuple[int, int, int, int]]:
+        """Window, the window its model was retrained for, answers in time, right ones of them."""
+        counts = self.sent["seconds"][tenant]
+        switches = [
+            (at_s, window) for window, _, adopted, _, at_s in self.outcomes(tenant) if adopted
+        ]
+        edges = [each.began_s for each in self.records.windows] + [self.ended_s]
+        cuts = sorted({*edges, *(at for at, _ in switches if at < self.ended_s)})
+        for begin_s, end_s in pairwise(cuts):
+            model = max([w for at, w in switches if at <= begin_s], default=FIRST)
+            first, last = round(begin_s - self.began_s), round(end_s - self.began_s)
+            in_time = sum(counts["in_time"][first:last])
+            yield self.window_at(begin_s), model, in_time, sum(counts["goodput"][first:last])
+
+
+def measured_run(
+    live: LiveScenario, policy: Policy, own: LiveRun, others: Sequence[LiveRun] = ()
+) -> MeasuredRun:
+    """What a run measured, completed by other runs of the same scenario."""
+    scenario = live.scenario
+    profile = ProfileDurations(
+        {each.name: each.service.profile.overhead for each in live.tenants}, True, True
+    )
+    runs = (own, *others)
+    durations = MeasuredDurations(
+        profile,
+        _steps(own, others, scenario.seed),
+        _removals(own),
+        {
+            (tenant.name, window): found
+            for tenant in live.tenants
+            for window in range(scenario.windows)
+            if (found := _training(scenario, tenant.name, window, runs)) is not None
+        },
+        {
+            (tenant.name, window): max(0.0, at_s - (each.to_s or at_s))
+            for run in reversed(runs)
+            for tenant in live.tenants
+            for window, each, adopted, _, at_s in run.outcomes(tenant.name)
+            if adopted
+        },
+    )
+    return MeasuredRun(
+        durations,
+        {each.name: MeasuredModel(tuple(_windows(scenario, each, runs))) for each in live.tenants},
+        {each.name: each for each in live.tenants},
+        {each.name: _overhead_s(each, own) for each in live.tenants},
+        {each.name: _seen(scenario, each.name, own) for each in live.tenants},
+        # where processes only have shares of the SMs, instances do not keep them apart
+        Sharing.MPS if own.records.run.driver == "mps" and policy.sharing is Sharing.MIG else None,
+    )
+
+
+def _seen(scenario: Scenario, tenant: str, run: LiveRun) -> NDArray[np.float64]:
+    """Requests per slot as the daemon counted them."""
+    per_second = np.zeros(round(scenario.windows * scenario.window_s))
+    for each in run.records.seconds:
+        if each.tenant == tenant and each.second < len(per_second):
+            per_second[each.second : each.second + each.span_s] = each.received / each.span_s
+    slots = np.arange(scenario.windows * scenario.slots + 1) * scenario.slot_s
+    total = np.interp(slots, np.arange(len(per_second) + 1), [0, *np.cumsum(per_second)])
+    counted: NDArray[np.float64] = np.diff(total)
+    return counted
+
+
+def _place(record: UnitRecord) -> Holding | None:
+    """The instance; None: a share, which only its task tells from others."""
+    return None if record.start is None else Instance(record.start, round(record.gpcs))
+
+
+def _sms(scenario: Scenario, record: UnitRecord) -> float:
+    if record.start is None:
+        return scenario.board.sms * record.gpcs / scenario.board.compute_slices
+    return scenario.board.sms_of(round(record.gpcs))
+
+
+def _steps(own: LiveRun, others: Iterable[LiveRun], seed: int) -> Samples:
+    """Creating, warming, stopping, destroying and planning."""
+    found = Samples(seed)
+    for each in own.records.plans:
+        window = own.window_at(each.at_s)
+        if each.plan_s is not None and window >= 0:
+            found.add(each.plan_s, ("plan", window), ("plan",))
+    for window, step, tenant, place, seconds in _measured_steps(own):
+        found.add(seconds, (step, window, place), (step, window, tenant), (step, tenant), (step,))
+    known = set(found.values)
+    for other in others:
+        for _, step, tenant, _, seconds in _measured_steps(other):
+            for key in ((step, tenant), (step,)):
+                if key not in known:
+                    found.add(seconds, key)
+    return found
+
+
+def _measured_steps(
+    run: LiveRun,
+) -> Iterator[tuple[int, str, str | None, Holding | None, float]]:
+    """Window, step, tenant, instance and seconds of every step that was made to its end."""
+    steps = {"creating": "create", "stopping": "stop", "destroying": "destroy"}
+    for history in run.histories:
+        tenants = [each.tenant for each in history if each.tenant]
+        for each in history:
+            if each.to_s is None or not run.began_s <= each.from_s < run.ended_s:
+                continue
+            window, place = run.window_at(each.from_s), _place(each)
+            if each.state == "warming" and each.parts_s:
+                yield window, "warm", each.tenant, place, each.parts_s["warm_s"]
+                if each is history[0] and each.parts_s.get("create_s"):
+                    yield window, "create", each.tenant, place, each.parts_s["create_s"]
+            elif each.state in steps:
+                tenant = each.tenant or (tenants[0] if tenants else None)
+                yield window, steps[each.state], tenant, place, each.to_s - each.from_s
+
+
+def _removals(own: LiveRun) -> dict[tuple[int, Holding], list[Removal]]:
+    """Every attempt to destroy an instance; after one that was refused it is idle."""
+    found: dict[tuple[int, Holding], list[Removal]] = {}
+    for history in own.histories:
+        for each, then in zip(history, (*history[1:], None), strict=True):
+            place = _place(each)
+            if each.state != "destroying" or each.to_s is None or place is None:
+                continue
+            refused = then is not None and then.state == "idle"
+            removal = Removal(each.to_s - each.from_s, "in use" if refused else "")
+            found.setdefault((own.window_at(each.from_s), place), []).append(removal)
+    return found
+
+
+def _training(
+    scenario: Scenario, tenant: str, window: int, runs: Sequence[LiveRun]
+) -> Training | None:
+    """How long the window's retraining took: in this run, in another, or in another window."""
+    known = [
+        (abs(run.window_at(each.from_s) - window), number, each)
+        for number, run in enumerate(runs)
+        for each in run.trainings(tenant)
+    ]
+    if not known:
+        return None
+    _, _, nearest = min(known, key=lambda each: each[:2])
+    assert nearest.to_s is not None
+    return Training(nearest.to_s - nearest.from_s, _sms(scenario, nearest))
+
+
+def _windows(
+    scenario: Scenario, tenant: LiveTenant, runs: Sequence[LiveRun]
+) -> Iterator[MeasuredWindow]:
+    own = runs[0]
+    bias = _bias(tenant.name, runs)
+    for window in range(scenario.windows):
+        told = own.tenant_window(tenant.name, window)
+        estimate = _first(_estimate(run, tenant.name, window) for run in runs)
+        believed = told.accuracy_before if told else None
+        outcome = _first(_outcome(run, tenant.name, window) for run in runs)
+        if outcome is None:  # no run made it: as good as estimated, as estimates turned out
+            judged = None if estimate is None else min(1.0, bias * estimate)
+            outcome = (judged is not None and judged >= (believed or 0.0), judged)
+        adopted, judged = outcome
+        yield MeasuredWindow(
+            _accuracies(tenant.name, window, runs),
+            believed,
+            estimate,
+            told.labelled if told else 0,
+            adopted,
+            judged,
+            _slower(scenario, tenant, window, runs),
+        )
+
+
+def _first(found: Iterable[Any]) -> Any:
+    return next((each for each in found if each is not None), None)
+
+
+def _estimate(run: LiveRun, tenant: str, window: int) -> float | None:
+    told = run.tenant_window(tenant, window) if window < len(run.records.windows) else None
+    return told.accuracy_estimated if told else None
+
+
+def _outcome(run: LiveRun, tenant: str, window: int) -> tuple[bool, float | None] | None:
+    for made_in, _, adopted, judged, _ in run.outcomes(tenant):
+        if made_in == window:
+            return adopted, judged
+    return None
+
+
+def _bias(tenant: str, runs: Iterable[LiveRun]) -> float:
+    """What retrainings brought over what had been estimated, in the middle."""
+    found = [
+        judged / estimate
+        for run in runs
+        for window, _, _, judged, _ in run.outcomes(tenant)
+        if judged is not None and (estimate := _estimate(run, tenant, window))
+    ]
+    return statistics.median(found) if found else 1.0
+
+
+def _accuracies(tenant: str, window: int, runs: Sequence[LiveRun]) -> dict[int, float]:
+    """Of every model that served in the window; other runs' where this one's had no such model."""
+    found: dict[int, float] = {}
+    for some in (runs[:1], runs[1:]):
+        counts: dict[int, tuple[int, int]] = {}
+        for run in some:
+            for at, model, in_time, right in run.accuracies(tenant):
+                if at == window and in_time:
+                    before = counts.get(model, (0, 0))
+                    counts[model] = (before[0] + in_time, before[1] + right)
+        for model, (in_time, right) in counts.items():
+            found.setdefault(model, right / in_time)
+    return found
+
+
+def _slower(
+    scenario: Scenario, tenant: LiveTenant, window: int, runs: Sequence[LiveRun]
+) -> float | None:
+    """How many times as long as its profile says a retraining was expected to take.
+
+    By the plan of this run whose window is nearest, else by other runs' plans; where no plan says
+    it, by how long retrainings took.
+    """
+    for told in (_planned, _took):
+        for some in (runs[:1], runs[1:]):
+            known = [
+                (abs(at - window), factor)
+                for run in some
+                for at, factor in told(run, scenario, tenant)
+            ]
+            if known:
+                return min(known)[1]
+    return None
+
+
+def _planned(run: LiveRun, scenario: Scenario, tenant: LiveTenant) -> Iterator[tuple[int, float]]:
+    """Per window whose plan has a retraining of the tenant: its duration over the profile's."""
+    for window, record in enumerate(run.records.windows):
+        for each in (record.plan or {}).get("retrainings", ()):
+            profile = _profile_s(run, tenant, window)
+            if each["tenant"] == tenant.name and profile is not None:
+                seconds = (each["end"] - each["start"]) * scenario.slot_s
+                # its start was part of the plan, and half a slot is lost to rounding up
+                seconds -= _overhead_s(tenant, run, window) + 0.5 * scenario.slot_s
+                sms = scenario.board.sms_of(each["gpcs"])
+                yield window, max(1.0, seconds / profile.at(sms))
+
+
+def _took(run: LiveRun, scenario: Scenario, tenant: LiveTenant) -> Iterator[tuple[int, float]]:
+    """Per retraining: its window, and how long it took over the profile's."""
+    for each in run.trainings(tenant.name):
+        window = run.window_at(each.from_s)
+        profile = _profile_s(run, tenant, window)
+        if profile is not None and each.to_s is not None:
+            seconds = each.to_s - each.from_s
+            yield window, max(1.0, seconds / profile.at(_sms(scenario, each)))
+
+
+def _profile_s(run: LiveRun, tenant: LiveTenant, window: int) -> Curve | None:
+    """How long a retraining takes by its profile, on all labels that were not learned before."""
+    trained = [at for at, *_ in run.outcomes(tenant.name) if at < window]
+    labelled = sum(
+        told.labelled
+        for each in range(max(trained, default=0), window)
+        if (told := run.tenant_window(tenant.name, each)) is not None
+    )
+    return tenant.training_s(max(1, round(labelled * (1 - tenant.held_out)))) if labelled else None
+
+
+def _overhead_s(tenant: LiveTenant, run: LiveRun, window: int = 0) -> float:
+    """What the daemon took for the overhead of a new instance when a window began."""
+    known_s = tenant.service.profile.overhead.total_s(mig=True, prepared=True)
+    until_s = run.records.windows[window].began_s
+    for each in sorted(run.records.units, key=lambda each: each.to_s or each.from_s):
+        if each.tenant == tenant.name and each.parts_s and (each.to_s or until_s) < until_s:
+            took_s = each.parts_s["create_s"] + each.parts_s["warm_s"]
+            known_s += 0.5 * (took_s - known_s)
+    return known_s

@@ -1,0 +1,282 @@
+"""Verbs that serve requests: `serve` (one GPU, or a cluster on Ray) and `gateway`."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from migrator.cli.app import app
+from migrator.cli.options import ScenarioFile
+from migrator.cli.printing import require_extra, say
+from migrator.core.errors import InputError
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from migrator.cluster.fleet.map_source import MapSource
+    from migrator.serve.http.requests import Limits
+
+
+@app.command()
+def serve(
+    scenario: ScenarioFile,
+    driver: Annotated[
+        str,
+        typer.Option(
+            metavar="emulated|mps|mig", help="How the GPU is partitioned; emulated needs no GPU."
+        ),
+    ] = "emulated",
+    gpu: Annotated[int, typer.Option(min=0, help="Index of the GPU, as in nvidia-smi.")] = 0,
+    policy: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Policy; default: the scenario's.")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Port; default: the scenario's. 0: any free port."),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Serve a cluster scenario on this Ray cluster; `auto`: the one running here.",
+        ),
+    ] = None,
+    shared: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER|URL",
+            help="With --cluster: storage for weights and labels that survives the loss of a "
+            "machine, anything that fsspec supports; default: a folder on this machine.",
+        ),
+    ] = None,
+    detach: Annotated[
+        bool,
+        typer.Option("--detach", help="With --cluster: return once all tenants are served."),
+    ] = False,
+    windows: Annotated[
+        int | None, typer.Option(min=1, help="Stop after N windows; default: run until stopped.")
+    ] = None,
+    from_first_request: Annotated[
+        bool,
+        typer.Option("--from-first-request", help="Start the first window at the first request."),
+    ] = False,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder for models, labels, records and the journal; default: MIGRATOR_STATE, "
+            "otherwise the user's state folder.",
+        ),
+    ] = None,
+    log_format: Annotated[
+        str,
+        typer.Option(metavar="text|json", help="Format of log lines."),
+    ] = "text",
+    log_level: Annotated[
+        str,
+        typer.Option(
+            metavar="debug|info|warning|error",
+            help="Lowest level that is logged; info logs every decision with its reason.",
+        ),
+    ] = "info",
+) -> None:
+    """Serve and retrain the models of a scenario, partitioning the GPU as planned.
+
+    Example:  migrator serve examples/live.yaml   and, in another terminal,
+
+    migrator load examples/live.yaml --url http://127.0.0.1:8600   and   migrator status
+
+    Ctrl-C drains and deletes the instances it created. The API is the Open Inference Protocol v2,
+    documented at /docs.
+    """
+    import gc
+    from dataclasses import replace
+
+    if cluster is not None:
+        require_extra("cluster", "migrator serve --cluster")
+    require_extra("serve", "migrator serve")
+    from migrator.io.state_folder import state_folder
+    from migrator.live.daemon import Daemon
+    from migrator.live.serving import Serving
+    from migrator.serve.http.authentication import Tokens, digest
+    from migrator.serve.logs import FORMAT_VARIABLE, FORMATS, LEVELS, configure
+    from migrator.workload.cluster import is_cluster
+    from migrator.workload.live import ADMIN, read_live
+    from migrator.workload.tokens import drop_token_variables, read_tokens
+
+    gc.enable()
+    if cluster is not None:
+        from migrator.cli.cluster_serve import serve_cluster
+
+        alone = {"--gpu": gpu or None, "--port": port, "--policy": policy, "--windows": windows}
+        for option, given in alone.items():
+            if given is not None:
+                raise InputError(f"{option}: only for one GPU; leave it out with --cluster")
+        serve_cluster(scenario, cluster, driver=driver, shared=shared, state=state, detach=detach)
+        return
+    if is_cluster(scenario):
+        raise InputError(
+            f"{scenario}: this is a scenario of many GPUs; pass --cluster ADDRESS, or use a "
+            "scenario with gpu"
+        )
+    _require("--log-format", log_format, FORMATS)
+    _require("--log-level", log_level, LEVELS)
+    live = read_live(scenario)
+    if policy is not None:
+        live = replace(live, scenario=replace(live.scenario, policy=policy))
+    if port is not None:
+        live = replace(live, live=replace(live.live, port=port))
+    found = read_tokens(live.live, [each.name for each in live.tenants], os.environ) or {}
+    drop_token_variables(live.live, os.environ)
+    digests = {name: digest(token) for name, token in found.items()}
+    tokens = Tokens({k: v for k, v in digests.items() if k != ADMIN}, digests.get(ADMIN))
+    serving = Serving(live, state_folder(state), driver, gpu, tokens, windows, from_first_request)
+    configure(log_format, log_level)
+    os.environ[FORMAT_VARIABLE] = log_format  # for the workers' own log
+    daemon = Daemon(serving, say) if log_format == "text" else Daemon(serving)
+    run_until_signal(daemon.run)
+
+
+def _require(option: str, given: str, known: tuple[str, ...]) -> None:
+    if given not in known:
+        raise InputError(f"{option}: {given[:40]!r} is not known; use {' or '.join(known)}")
+
+
+@app.command()
+def gateway(
+    cluster: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Ray cluster; `auto`: the one running here."),
+    ] = None,
+    map_from: Annotated[
+        str | None,
+        typer.Option(
+            "--map",
+            metavar="FILE|URL",
+            help="Without Ray: map.json in the shared folder, or the address of another gateway.",
+        ),
+    ] = None,
+    scenario: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Scenario, if Ray serves several."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free port.")
+    ] = 8600,
+    max_body_mib: Annotated[
+        float, typer.Option(min=0.001, max=1024.0, help="Largest request in MiB.")
+    ] = 16.0,
+    connections: Annotated[
+        int, typer.Option(min=1, max=65535, help="Most connections at a time.")
+    ] = 1024,
+) -> None:
+    """Forward requests to the GPU that serves their tenant; several gateways may run.
+
+    Example:  migrator gateway --cluster auto --port 8600
+
+    The API is that of `migrator serve`, for all tenants; /cluster shows all GPUs.
+    """
+    import gc
+
+    if cluster is not None:
+        require_extra("cluster", "migrator gateway --cluster")
+    require_extra("serve", "migrator gateway")
+    from migrator.serve.http.requests import Limits
+
+    if (cluster is None) == (map_from is None):
+        raise InputError("--cluster, --map: set exactly one of them")
+    gc.enable()
+    limits = Limits(body_bytes=round(max_body_mib * 2**20), connections=connections)
+    _run_gateway(cluster, map_from, scenario, host, port, limits)
+
+
+def _run_gateway(
+    cluster: str | None,
+    map_from: str | None,
+    scenario: str | None,
+    host: str,
+    port: int,
+    limits: Limits,
+) -> None:
+    from migrator.cli.daemon_calls import token_of
+    from migrator.cluster.fleet.map_source import (
+        FromFile,
+        FromGateway,
+        FromHead,
+        MapProvider,
+        MapSource,
+    )
+    from migrator.cluster.fleet.ray_connection import connect, find_head
+    from migrator.live.shared_files import read_bytes
+
+    with ExitStack() as stack:
+        source: MapProvider
+        if cluster is not None:
+            ray = stack.enter_context(connect(cluster))
+            source = FromHead(ray, lambda: find_head(ray, scenario))
+        elif (map_from or "").startswith(("http://", "https://")):
+            source = FromGateway(map_from or "", token_of(None))
+        else:
+            source = FromFile(map_from or "", read_bytes)
+        run_until_signal(partial(_serve_gateway, MapSource(source), host, port, limits))
+
+
+async def _serve_gateway(
+    source: MapSource, host: str, port: int, limits: Limits, stop: asyncio.Event
+) -> None:
+    from migrator.cluster.fleet.gateway import Gateway, follow_map
+    from migrator.serve.http.authentication import Tokens
+    from migrator.serve.http.server import ApiServer, affordable
+
+    following = await follow_map(source)
+    if not source.current.order > (0, 0):
+        following.cancel()
+        why = f" ({source.trouble})" if source.trouble else ""
+        raise InputError(
+            f"--cluster, --map: there is no map yet{why}; start the cluster, then a gateway"
+        )
+    limits = affordable(limits, files_each=2)  # the client's connection and the daemon's
+    app = Gateway(source, limits)
+    tokens = Tokens(admin=source.current.admin)
+    server = ApiServer(app, tokens=tokens, host=host, port=port, limits=limits)
+    try:
+        await server.start()
+        say(f"serving at {server.url}")
+        await stop.wait()
+        await server.stop()
+    finally:
+        following.cancel()
+        app.forwarder.close()
+
+
+def run_until_signal(main: Callable[[asyncio.Event], Awaitable[object]]) -> None:
+    """Run `main` in an event loop; its argument is set on SIGINT or SIGTERM."""
+    import asyncio
+
+    async def run() -> None:
+        stop, running = asyncio.Event(), asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            running.add_signal_handler(number, stop.set)
+        await main(stop)
+
+    with asyncio.Runner(loop_factory=event_loop) as runner:
+        runner.run(run())
+
+
+def event_loop() -> asyncio.AbstractEventLoop:
+    """A new event loop: uvloop's if it is installed."""
+    import asyncio
+
+    try:
+        import uvloop
+    except ModuleNotFoundError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

@@ -1,0 +1,183 @@
+"""The controller of one GPU: takes events, returns instructions, and does no I/O.
+
+It combines the planning loop (when the policy is asked and its decision is followed), the executor
+(which instances to create, warm, drain, train and destroy) and what is measured at run time: how
+long new instances take, and which retraining follows one that outlasted its window. The daemon runs
+it in real time, the simulator in virtual time. They differ only in the clock and in what carries
+out the instructions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, MutableMapping
+from typing import Protocol
+
+from migrator.control.events import Event, Instruction, Replan, TrainingEnded
+from migrator.control.executor import Executor
+from migrator.control.forecasting_policy import ForecastingPolicy
+from migrator.control.planning_loop import Decider, PlanningLoop
+from migrator.control.tenant_state import TenantState
+from migrator.control.window_clock import WindowClock
+from migrator.core.catalogue import Board
+from migrator.core.instance import Kind
+from migrator.core.share import Holding
+from migrator.policies.equal_shares import EqualMps, equal_allocation
+from migrator.policies.policy import Decision, Observation, Sharing
+
+_FOLLOWED = 0.5
+"""Smoothing factor for measured overheads."""
+_LONGEST = 0.5
+"""Share of a window that limits a measured overhead. With a longer overhead no new instance would
+be planned, so the overhead would never be measured again."""
+
+
+class Observer(Protocol):
+    """Receives the controller's decisions, to record them."""
+
+    def plan_requested(self, reason: str) -> None:
+        """The policy was asked for a decision."""
+        ...
+
+    def plan_followed(self, decision: Decision, seconds: float, /) -> None:
+        """A decision takes effect, `seconds` after it was requested."""
+        ...
+
+    def plan_refused(self, error: Exception) -> None:
+        """A decision cannot be followed."""
+        ...
+
+    def plan_failed(self, why: str) -> None:
+        """There is no decision, or it came too late."""
+        ...
+
+
+class Controller:
+    """Decides for one GPU and performs no action itself."""
+
+    def __init__(
+        self,
+        policy: ForecastingPolicy,
+        board: Board,
+        clock: WindowClock,
+        tenants: MutableMapping[str, TenantState],
+        overheads_s: MutableMapping[str, float],
+        decider: Callable[[Callable[[str], None]], Decider],
+        observer: Observer,
+        plan_retraining: Callable[[TenantState], None],
+        executor: Executor | None = None,
+    ) -> None:
+        """`overheads_s`: per tenant, seconds until a new instance serves; updated by measurements.
+
+        `plan_retraining`: sets the next retraining of a tenant whose last one outlasted its window.
+        `executor`: an executor that other parts of a daemon read as well.
+        """
+        self._policy, self._clock, self._tenants = policy, clock, tenants
+        self._overheads_s, self._observer = overheads_s, observer
+        self._plan_retraining = plan_retraining
+        self.executor = executor or Executor(board, overheads_s=overheads_s)
+        self.planning = PlanningLoop(policy, board, clock, tenants, decider, observer.plan_failed)
+        self._renewed: set[str] = set()
+        """Tenants with a new retraining that the policy has not been asked about yet."""
+        self.decisions = 0
+        """Number of decisions followed."""
+        self.started = False
+        """Whether the first window has begun. Plans are made only after that."""
+
+    def split_evenly(self) -> list[Instruction]:
+        """Serve every tenant on an equal part of the board until the first decision."""
+        even = even_split(
+            self._policy.sharing, self.planning.board, self._tenants.values(), self._clock
+        )
+        return self.executor.follow(self._clock.now_s(), [even], self._clock.slot_s)
+
+    def begin_window(self) -> list[Instruction]:
+        """Begin a window whose retrainings are set, and plan it."""
+        self.started = True
+        self.planning.begin_window()
+        return self.plan()
+
+    def plan(self) -> list[Instruction]:
+        """Follow an answer of the policy, and ask it if a question is due."""
+        found = self.planning.answer()
+        instructions = [] if found is None else self._follow(*found)
+        reason = self.planning.ask(self.executor.iter_units(), self._overheads_s)
+        if reason is not None:
+            # not earlier: the questions before did not include these retrainings
+            while self._renewed:
+                self.executor.renew(self._renewed.pop())
+            self._observer.plan_requested(reason)
+        return instructions
+
+    def tick(self) -> list[Instruction]:
+        """The instructions due at this time."""
+        return self._heed(self.executor.tick(self._clock.now_s()))
+
+    def on(self, *events: Event) -> list[Instruction]:
+        """Process events of one moment and return the instructions that follow."""
+        for event in events:
+            if isinstance(event, TrainingEnded):
+                self._on_training_ended(event)
+        return self._heed(self.executor.on(self._clock.now_s(), *events))
+
+    def _on_training_ended(self, event: TrainingEnded) -> None:
+        self.planning.completed()
+        tenant = self._tenants.get(event.tenant)  # None: removed meanwhile
+        if tenant is not None and tenant.outlasted(self._clock.number):
+            self._plan_retraining(tenant)
+            self._renewed.add(tenant.name)
+        if tenant is not None and tenant.drained:
+            self.planning.changed(f"the retraining of {event.tenant}, which is drained, ended")
+
+    def measured(self, tenant: str, instance: Holding, took_s: float) -> float:
+        """Record that a new instance of a tenant serves, `took_s` after its creation began.
+
+        Returns the seconds that the plan waited for it. Call it before `on` gets the event.
+        """
+        late_s = self.executor.late_s(self._clock.now_s(), instance)
+        # waiting for slices counts as well if the instance could not be prepared ahead
+        counted_s = min(max(late_s, took_s), _LONGEST * self._clock.window_s)
+        self._overheads_s[tenant] += _FOLLOWED * (counted_s - self._overheads_s[tenant])
+        self._tenants[tenant].overhead_s = self._overheads_s[tenant]
+        return late_s
+
+    def _follow(self, decision: Decision, seconds: float) -> list[Instruction]:
+        """Follow a decision if possible; otherwise keep the current layout."""
+        clock = self._clock
+        try:
+            instructions = self.executor.follow(
+                clock.now_s(),
+                decision.slots,
+                clock.slot_s,
+                window=clock.number,
+                # its slots follow the clock, so a late first slot does not delay the others
+                since_s=clock.slot_began_s,
+                available=self.planning.board,
+            )
+        except Exception as error:  # custom policies may return anything
+            self._observer.plan_refused(error)
+            self.planning.refuse(f"{type(error).__name__}: {error}")
+            return []
+        self.decisions += 1
+        self._observer.plan_followed(decision, seconds)
+        return self._heed(instructions)
+
+    def _heed(self, instructions: list[Instruction]) -> list[Instruction]:
+        for each in instructions:
+            if isinstance(each, Replan):
+                self.planning.because(each.reason)
+        return instructions
+
+
+def even_split(
+    sharing: Sharing, board: Board, tenants: Iterable[TenantState], clock: WindowClock
+) -> tuple[Holding, ...]:
+    """Instances or shares of equal size for the inference of every tenant."""
+    views = tuple(each.view() for each in tenants if each.planned)
+    if not views:
+        return ()
+    nothing = Observation(board, clock.slot_s, clock.slots, 0, views, ())
+    if sharing is Sharing.MIG:
+        found: tuple[Holding, ...] = equal_allocation(nothing)
+    else:
+        found = EqualMps().decide(nothing).slots[0]
+    return tuple(each for each in found if each.task and each.task.kind is Kind.INFERENCE)

@@ -1,0 +1,256 @@
+"""When the policy is asked, what it observes, and when its decision is followed.
+
+The policy answers with a delay: in the daemon from a process of its own (`policy_process`), in a
+simulation after the planning time of the scenario. Until then the previous decision stays in force.
+A missing answer changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from migrator.control.forecasting_policy import ForecastingPolicy
+from migrator.control.tenant_state import Phase, TenantState
+from migrator.control.units import Site, State, Unit, fits
+from migrator.control.window_clock import WindowClock
+from migrator.core.catalogue import Board
+from migrator.core.instance import Kind
+from migrator.core.share import Holding
+from migrator.policies.policy import Decision, Observation, Sight
+
+REHEARSAL = -1
+"""Window number of a question that only loads and compiles what later questions need."""
+WINDOW_BEGINS, REGULAR, RETRAINING_ENDED = (
+    "the window begins",
+    "it is time",
+    "a retraining ended",
+)
+_HELD = (State.WARMING, State.READY, State.TRAINING)
+_REPLAN_AGAIN_S = 2.0
+"""Minimum seconds between two replans of a plan that cannot be followed."""
+_FAILED, _FAILED_AGAIN_S = "it failed before", 10.0
+"""Seconds before a failed policy is asked again."""
+
+
+class Decider(Protocol):
+    """A policy that is asked and answers later, one question at a time."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether an answer is pending."""
+        ...
+
+    @property
+    def rehearsing(self) -> bool:
+        """Whether the last question was the rehearsal."""
+        ...
+
+    @property
+    def unused(self) -> Mapping[str, int]:
+        """Counts of unusable answers: "dropped" arrived too late, "lost" never arrived."""
+        ...
+
+    def ask(self, window: int, observation: Observation) -> bool:
+        """Ask for a decision. Returns False if the decider is busy; ask again later."""
+        ...
+
+    def answer(self, window: int, slot: int) -> Decision | None:
+        """The decision from `slot` of `window` on; None if there is none yet."""
+        ...
+
+    def close(self) -> None:
+        """Release all resources."""
+        ...
+
+
+def rest_of(decision: Decision, late_slots: int) -> Decision:
+    """The remaining slots of a decision that arrives late; its last slot stays in force."""
+    gone = min(max(0, late_slots), len(decision.slots) - 1)
+    return replace(decision, slots=decision.slots[gone:])
+
+
+class PlanningLoop:
+    """Asks one policy at the start of a window, at its own interval, and when a plan fails."""
+
+    def __init__(
+        self,
+        policy: ForecastingPolicy,
+        board: Board,
+        clock: WindowClock,
+        tenants: Mapping[str, TenantState],
+        decider: Callable[[Callable[[str], None]], Decider],
+        report: Callable[[str], None],
+    ) -> None:
+        """`decider`: factory that takes the function to call when a question fails.
+
+        `report`: called with the reason if there is no usable plan.
+        """
+        self._policy, self._clock, self._tenants = policy, clock, tenants
+        self.board = board
+        """The part of the board where instances may be created."""
+        self._report = report
+        self._decider = decider(self._failed)
+        self._failed_s = 0.0
+        self._decided: Decision | None = None
+        self._last: Decision | None = None
+        """The latest decision, possibly from an earlier window."""
+        self._last_slot = 0
+        self._due: str | None = None
+        self._asked_s = 0.0
+        self._asked_slot = -1
+        self._asked_of: frozenset[str] = frozenset()
+        self._hurry = self._ignore_held = False
+
+    def rehearse(self) -> None:
+        """Ask once before the first window, so that its plan does not wait for imports."""
+        if self._planned():
+            self._decider.ask(REHEARSAL, self._observation([], {}))
+
+    def begin_window(self) -> None:
+        """Ask for a plan of the window that begins."""
+        if self._decider.busy:
+            what = "an earlier window"
+            if self._decider.rehearsing:
+                what = "the rehearsal (compiling takes up to a minute, once per machine)"
+            self._report(
+                f"{self._policy.name} is still busy with {what}; the layout stays as it is"
+            )
+        self._decided, self._due, self._asked_slot = None, WINDOW_BEGINS, -1
+
+    def because(self, reason: str) -> None:
+        """Ask again soon, because the plan cannot be followed."""
+        self._due = self._due or reason
+
+    def at_once(self, reason: str) -> None:
+        """Ask again without the usual pause."""
+        self._due, self._hurry = reason, True
+
+    def changed(self, reason: str) -> None:
+        """Discard earlier decisions, because tenants or available slices changed."""
+        self._decided, self._ignore_held = None, True
+        self.at_once(reason)
+
+    def refuse(self, why: str) -> None:
+        """Reject the last decision, because it cannot be followed."""
+        self._decided = None
+        self._failed(f"{self._policy.name} made an invalid decision: {why}")
+
+    def completed(self) -> None:
+        """Note that a retraining has ended."""
+        if self._policy.on_completion:
+            self.because(RETRAINING_ENDED)
+
+    def ask(self, units: Iterable[Unit], overheads_s: Mapping[str, float]) -> str | None:
+        """Ask if a question is due. Returns its reason."""
+        reason = self._due or self._regular()
+        if reason is None or self._wait_s(reason) > 0:
+            return None
+        if not self._planned():
+            return None
+        seen = self._observation(list(units), overheads_s)
+        if not self._decider.ask(self._clock.number, seen):
+            return None
+        self._due, self._asked_s, self._asked_slot = None, self._clock.now_s(), seen.slot
+        self._asked_of, self._hurry, self._ignore_held = self._planned(), False, False
+        return reason
+
+    def answer(self) -> tuple[Decision, float] | None:
+        """A new decision and its planning time in seconds; None if there is none."""
+        decision = self._decider.answer(self._clock.number, self._clock.slot)
+        if decision is None or self._asked_of != self._planned():
+            return None
+        self._decided = self._last = decision
+        self._last_slot = self._clock.slot
+        return decision, self._clock.now_s() - self._asked_s
+
+    def due_s(self) -> float | None:
+        """Seconds until a waiting question may be asked; None if none waits."""
+        return None if self._due is None else max(0.0, self._wait_s(self._due))
+
+    @property
+    def unused(self) -> Mapping[str, int]:
+        """Counts of unusable answers by kind."""
+        return self._decider.unused
+
+    def close(self) -> None:
+        """Release the policy's resources."""
+        self._decider.close()
+
+    def _failed(self, why: str) -> None:
+        self._report(why)
+        self._due, self._failed_s = self._due or _FAILED, self._clock.now_s()
+
+    def _wait_s(self, reason: str) -> float:
+        """Seconds that a question has to wait. Both failures and plans have a minimum interval."""
+        if self._hurry:
+            return 0.0
+        now_s = self._clock.now_s()
+        if reason == _FAILED:
+            return self._failed_s + _FAILED_AGAIN_S - now_s
+        if self._decided is None or reason != self._due:
+            return 0.0
+        return self._asked_s + _REPLAN_AGAIN_S - now_s
+
+    def _regular(self) -> str | None:
+        every_s = self._policy.every_s
+        if every_s is None or self._decided is None:
+            return None
+        every = max(1, round(every_s / self._clock.slot_s))
+        slot = self._clock.slot
+        return REGULAR if slot % every == 0 and slot != self._asked_slot else None
+
+    def _planned(self) -> frozenset[str]:
+        return frozenset(name for name, each in self._tenants.items() if each.planned)
+
+    def _observation(self, units: list[Unit], overheads_s: Mapping[str, float]) -> Observation:
+        names, now_s = self._planned(), self._clock.now_s()
+        # a policy without planning returns what is held, so after a change it is shown nothing held
+        shown = () if self._ignore_held and self._policy.sight is Sight.NOTHING else units
+        held = [e for e in shown if e.task and e.task.tenant in names and e.state in _HELD]
+        holdings: tuple[Holding, ...] = tuple(each.instance for each in held)
+        reserved = self._reserved(units) if shown else ()
+        return Observation(
+            self.board,
+            self._clock.slot_s,
+            self._clock.slots,
+            self._clock.slot,
+            tuple(each.view() for name, each in self._tenants.items() if name in names),
+            (*holdings, *reserved),
+            self._decided,
+            (*(_cold_s(each, now_s, overheads_s) for each in held), *(0.0 for _ in reserved)),
+        )
+
+    def _reserved(self, units: Iterable[Unit]) -> tuple[Holding, ...]:
+        """Instances that the last decision gave to retrainings that are not running.
+
+        Policies without planning return what is held and rely on seeing these. Planning policies
+        start from the existing instances.
+        """
+        if self._last is None or self._policy.sight is not Sight.NOTHING:
+            return ()
+        slots = self._last.slots
+        at = len(slots) - 1 if self._decided is None else self._clock.slot - self._last_slot
+        busy = [each.site for each in units if each.task is not None]
+        return tuple(
+            each
+            for each in slots[min(max(0, at), len(slots) - 1)]
+            if self._does_not_run(each)
+            and (site := Site.of(self.board, each)) not in busy
+            and fits(self.board, site, busy)
+        )
+
+    def _does_not_run(self, holding: Holding) -> bool:
+        task = holding.task
+        if task is None or task.kind is not Kind.RETRAINING or task.tenant not in self._planned():
+            return False
+        job = self._tenants[task.tenant].retraining
+        return job is None or job.phase is not Phase.RUNNING
+
+
+def _cold_s(unit: Unit, now_s: float, overheads_s: Mapping[str, float]) -> float:
+    """Seconds until a warming unit is expected to serve."""
+    if unit.state is not State.WARMING or unit.task is None:
+        return 0.0
+    return max(0.0, overheads_s.get(unit.task.tenant, 0.0) - (now_s - unit.since_s))

@@ -1,0 +1,297 @@
+"""The state of one tenant: its request history, model version and retraining."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from migrator.core.catalogue import Board
+from migrator.core.profiles import Curve
+from migrator.core.scenario import ServedTenant
+from migrator.core.share import Holding
+from migrator.policies.policy import RetrainingState, TenantView
+from migrator.workload.live import LiveTenant
+
+FEWEST_LABELS = 20
+"""Labels below which a window is not worth learning from."""
+_HISTORY_SLOTS = 7200
+_FOLLOWED, _SLOWEST = 0.5, 10.0
+"""Smoothing factor for measured durations, and the largest factor over the profile."""
+_USUAL_GAIN = 0.3
+"""Share of the errors that a retraining is assumed to remove, if nothing is estimated or
+measured."""
+_WINDOW_PART = 0.8
+"""Share of a window that all retrainings may take, one after the other."""
+_SMALLER, _SMALLEST = 0.7, 0.1
+"""Factor by which a retraining shrinks for every window it waited in vain, and the smallest
+size."""
+_DOUBTED = 3
+"""Missed windows in a row after which an estimate without a gain is ignored."""
+
+
+class ModelVersion(Protocol):
+    """A version of a tenant's model, as planning sees it."""
+
+    @property
+    def number(self) -> int:
+        """The version number, from 1."""
+        ...
+
+    @property
+    def accuracy(self) -> float | None:
+        """Accuracy on held-out labels; None if unknown."""
+        ...
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """Details of how the version was made."""
+        ...
+
+
+class Phase(StrEnum):
+    """The phase of a window's retraining."""
+
+    NONE = "none"
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+
+
+@dataclass(frozen=True)
+class TrainingRoom:
+    """Limits of a retraining: seconds, on an instance with this number of SMs."""
+
+    sms: float
+    seconds: float
+
+    @classmethod
+    def of(cls, board: Board, tenants: Sequence[TenantState], window_s: float) -> TrainingRoom:
+        """Limits for these tenants.
+
+        The instance is the largest one beside the smallest instances of all tenants. Every tenant
+        gets an equal part of the window, so that all retrainings fit one after the other.
+        """
+        left = board.compute_slices - sum(each.live.service.min_gpcs for each in tenants)
+        sizes = [each for each in board.sizes if each <= left] or board.sizes[:1]
+        return cls(board.sms_of(sizes[-1]), _WINDOW_PART * window_s / max(1, len(tenants)))
+
+
+@dataclass
+class Retraining:
+    """A retraining on the labels of earlier windows."""
+
+    window: int
+    """The retraining learns from windows before this one."""
+    seconds: Curve
+    """Duration by SMs, from the profile."""
+    slower: float
+    """Measured duration divided by the profile's duration."""
+    expected: float
+    phase: Phase = Phase.WAITING
+    progress: float = 0.0
+    on: Holding | None = None
+    since: int = 0
+    """The first window that it learns from."""
+    labelled: int = 0
+    """Labels that were not learned yet when it was planned."""
+    most_samples: int | None = None
+    """Maximum number of training samples; None for all."""
+
+
+@dataclass
+class TenantState:
+    """A tenant's state between requests."""
+
+    live: LiveTenant
+    history: NDArray[np.float64]
+    """Requests per slot, beginning with the scenario's history."""
+    version: Any = None
+    accuracy: float = 1.0
+    """Accuracy of the serving model on the newest labels."""
+    overhead_s: float = 0.0
+    retraining: Retraining | None = None
+    estimate: float | None = None
+    """Expected accuracy after the next retraining."""
+    estimated_for: int = 0
+    """The window of that retraining."""
+    replayed: int = 0
+    """Samples of earlier windows that the next retraining replays."""
+    past: list[Any] = field(default_factory=list)
+    slower: float = 1.0
+    """Measured duration of retrainings divided by the profile's duration."""
+    since: int = 0
+    """The first window whose labels the model has not learned."""
+    missed: int = 0
+    """Windows in a row that ended with a possible retraining still waiting."""
+    fruitless: int = 0
+    """Number of labels with which the last retraining found no samples. The next one needs more."""
+    drained: bool = False
+    """The tenant accepts no requests, so nothing is planned for it."""
+
+    @property
+    def name(self) -> str:
+        """The tenant's name."""
+        return self.live.name
+
+    @property
+    def planned(self) -> bool:
+        """Whether plans include the tenant. A drained tenant is included only while it is
+        retrained."""
+        job = self.retraining
+        return not self.drained or (job is not None and job.phase is Phase.RUNNING)
+
+    def goes_on_from(self, version: ModelVersion) -> None:
+        """Set the serving version. Everything received since it was made is to be learned."""
+        self.version, self.since = version, int(version.about.get("window", 0))
+        self.slower = float(version.about.get("slower", self.slower))
+        if version.accuracy is not None:
+            self.accuracy = version.accuracy
+
+    def saw(self, slot: float) -> None:
+        """Append a slot with its number of requests to the history. Slots of a drained tenant are
+        skipped, because they say nothing about its demand."""
+        if self.drained:
+            return
+        self.history = np.append(self.history, slot)[-_HISTORY_SLOTS:]
+
+    def begin(self, window: int, labelled: int, accuracy: float | None, room: TrainingRoom) -> None:
+        """Begin a window in which `labelled` labels are not learned yet.
+
+        `accuracy`: of the model on the labels of the last window; None if there were none.
+        """
+        if accuracy is not None:
+            self.accuracy = accuracy
+        if self.retraining is not None and self.retraining.phase is Phase.RUNNING:
+            return  # it continues; later labels are learned afterwards if that pays off
+        self.retraining = None
+        if self.since >= self.estimated_for:
+            self.estimate = None  # its labels are learned
+        # an estimate made late in a window is for the retraining of the next window
+        known = self.estimate if self.estimated_for <= window else None
+        if labelled >= max(FEWEST_LABELS, self.fruitless + 1):
+            most = self.most_samples(room)
+            self.retraining = Retraining(
+                window,
+                self.live.training_s(min(most, self.learned(labelled))),
+                self.slower,
+                max(self.accuracy, self._expected(known)),
+                since=self.since,
+                labelled=labelled,
+                most_samples=most,
+            )
+
+    def learned(self, labelled: int) -> int:
+        """The number of samples that a retraining on `labelled` labels trains on, replayed ones
+        included."""
+        return max(1, round(labelled * (1 - self.live.held_out)) + self.replayed)
+
+    def most_samples(self, room: TrainingRoom) -> int:
+        """The largest number of samples that a retraining can train on within the limits.
+
+        It shrinks with every window in which the retraining found no room.
+        """
+        part = max(_SMALLEST, _SMALLER**self.missed)
+        each_s = self.live.training_s(1).at(room.sms) * self.slower
+        return max(FEWEST_LABELS, int((part * room.seconds - self.overhead_s) / each_s))
+
+    def end_window(self) -> None:
+        """End a window in which plans were followed, and check whether its retraining waited in
+        vain.
+
+        A single long measurement, or an estimate without a gain, must not block retrainings
+        forever.
+        """
+        job = self.retraining
+        if job is not None and job.phase is Phase.WAITING:
+            self.missed += 1
+            self.slower += _FOLLOWED * (1 - self.slower)
+
+    def end_without_samples(self, job: Retraining) -> None:
+        """End a retraining whose labels leave nothing to train or to judge on. The next one needs
+        more."""
+        self.fruitless, job.phase = job.labelled, Phase.DONE
+
+    @property
+    def learned_before(self) -> int:
+        """The first window whose labels are not learned yet or are being learned."""
+        job = self.retraining
+        running = job is not None and job.phase is Phase.RUNNING
+        return min(self.since, job.since) if job is not None and running else self.since
+
+    def outlasted(self, window: int) -> bool:
+        """Whether its retraining ended in a later window than its own."""
+        job = self.retraining
+        return job is not None and job.phase is Phase.DONE and job.window < window
+
+    def _expected(self, estimate: float | None) -> float:
+        if estimate is None:
+            return self._usual()
+        return max(estimate, self._usual()) if self.missed >= _DOUBTED else estimate
+
+    def _usual(self) -> float:
+        return self.accuracy + _USUAL_GAIN * (1 - self.accuracy)
+
+    def took(self, planned_s: float, seconds: float) -> None:
+        """Update the expected duration of retrainings from one that has ended."""
+        factor = min(_SLOWEST, max(1.0, seconds / planned_s))
+        self.slower += _FOLLOWED * (factor - self.slower)
+        self.missed = self.fruitless = 0
+
+    def seen(self) -> NDArray[np.float64]:
+        """Requests per slot so far."""
+        return self.history
+
+    def start_retraining(self, instance: Holding) -> Retraining | None:
+        """Mark the waiting retraining as running on an instance; None if there is none."""
+        job = self.retraining
+        if job is None or job.phase is Phase.DONE:
+            return None
+        job.phase, job.on, job.progress = Phase.RUNNING, instance, 0.0
+        job.since = min(self.since, job.window - 1)
+        return job
+
+    def end_retraining(self, job: Retraining, planned_s: float, seconds: float) -> None:
+        """Mark a retraining as ended. Its labels are learned, whether the model was adopted or
+        not."""
+        self.took(planned_s, seconds)
+        self.since, job.phase = job.window, Phase.DONE
+
+    def view(self) -> TenantView:
+        """The tenant as a policy sees it."""
+        return TenantView(
+            self.live.service,
+            np.zeros_like(self.history) if self.drained else self.seen(),
+            None,
+            self._state(),
+            self.overhead_s,
+            self.accuracy,
+        )
+
+    def _state(self) -> RetrainingState | None:
+        job = self.retraining
+        if job is None or job.phase is Phase.DONE:
+            return None
+        running = job.phase is Phase.RUNNING
+        return RetrainingState(
+            self.accuracy,
+            job.expected,
+            job.seconds.scaled(job.slower),
+            min(job.progress, 0.99) if running else 0.0,
+            job.on if running else None,
+        )
+
+
+def tenant_state_of(
+    served: ServedTenant, live: LiveTenant, slot_s: float, overhead_s: float
+) -> TenantState:
+    """The state of a tenant before its first request, with the history that its scenario gives."""
+    counts = served.trace.counts[: served.offset_s].astype(np.float64)
+    each = round(slot_s)
+    whole = len(counts) // each * each
+    past = counts[len(counts) - whole :].reshape(-1, each).sum(axis=1)
+    return TenantState(live, past[-_HISTORY_SLOTS:], overhead_s=overhead_s)

@@ -1,0 +1,125 @@
+"""The protocol that every GPU driver implements, its data types and its errors.
+
+A driver acts immediately and keeps no history. The journal records which owner created which
+instance and which operations are unfinished. All drivers follow MIG's placement rules, so a plan
+for one driver is valid for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from migrator.core.catalogue import Board
+from migrator.core.errors import GpuError
+from migrator.core.placement import Place
+
+
+@dataclass(frozen=True, order=True)
+class Holder:
+    """A process that uses an instance."""
+
+    pid: int
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.name} (process {self.pid})"
+
+
+@dataclass(frozen=True)
+class GpuInstance:
+    """An instance that exists on the board, created by MIGRator or by another program."""
+
+    place: Place
+    number: int
+    """Number assigned by the driver. A later instance at the same place may get the same number."""
+    uuid: str | None
+    """UUID for CUDA; None if the compute instance is missing, which makes the instance unusable."""
+    holders: tuple[Holder, ...] = ()
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """The GPU that a driver divides, in the current boot of the machine."""
+
+    index: int
+    uuid: str
+    name: str
+    board: Board
+    boot_id: str
+    """Boot of the machine; instances do not survive a reboot."""
+    driver_version: str
+    divides: bool
+    """Whether instances can be created; False if MIG mode is off."""
+    driver: str
+    """Kind of the driver. A driver does not see the instances that another driver created."""
+
+
+class GpuDriver(Protocol):
+    """Interface to one GPU and its instances.
+
+    Each call returns after the board has completed it.
+    """
+
+    name: str
+
+    def gpu(self) -> Gpu:
+        """The GPU."""
+        ...
+
+    def instances(self) -> tuple[GpuInstance, ...]:
+        """All instances, ordered by start, including those without a compute instance."""
+        ...
+
+    def create(self, place: Place) -> GpuInstance:
+        """Create a GPU instance with its compute instance, or neither.
+
+        Raises RefusedError, NotPermittedError or HalfMadeError.
+        """
+        ...
+
+    def destroy(self, instance: GpuInstance) -> None:
+        """Destroy the compute instances, then the GPU instance.
+
+        Raises InUseError or TransientError.
+        """
+        ...
+
+    def environment(self, instance: GpuInstance) -> Mapping[str, str]:
+        """Environment variables that make a worker run on the instance."""
+        ...
+
+
+class InUseError(GpuError):
+    """A process or a handle uses the instance. MIGRator never kills it."""
+
+
+class RefusedError(GpuError):
+    """The board has no space for the instance at this place, or does not support it."""
+
+
+class HalfMadeError(RefusedError):
+    """An instance could not be completed, and its incomplete part could not be removed."""
+
+    def __init__(self, message: str, number: int) -> None:
+        super().__init__(message)
+        self.number = number
+        """Driver's number of the incomplete instance."""
+
+
+class TransientError(GpuError):
+    """Temporary failure; the same call may succeed soon."""
+
+
+class NotPermittedError(GpuError):
+    """The user lacks the permission to change this GPU."""
+
+
+class DriverKind(StrEnum):
+    """Name of the mechanism that divides the GPU."""
+
+    MIG = "mig"
+    MPS = "mps"
+    EMULATED = "emulated"

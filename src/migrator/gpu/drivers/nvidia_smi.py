@@ -1,0 +1,189 @@
+"""GPU information from nvidia-smi. Read only: clocks, power and modes are never changed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from migrator.core.catalogue import Board, boards
+from migrator.core.errors import InputError
+
+OTHERWISE = "use --driver emulated, which needs no GPU"
+"""Suggestion in error messages. Callers without emulated GPUs pass another one."""
+
+_PATIENCE_S = 60.0
+_COUNT_SMS = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+assert cuda.cuInit(0) == 0
+count = ctypes.c_int()
+assert cuda.cuDeviceGetAttribute(ctypes.byref(count), 16, 0) == 0
+print(count.value)
+"""
+"""16 is CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT."""
+
+
+@dataclass(frozen=True)
+class SmiGpu:
+    """One GPU of this machine as nvidia-smi reports it."""
+
+    index: int
+    name: str
+    uuid: str
+    driver_version: str
+    memory_mib: float
+    mig: bool
+    """Whether MIG mode is on."""
+    alone: bool
+    """Whether it is the machine's only GPU."""
+
+    @property
+    def visible(self) -> dict[str, str]:
+        """Environment that selects this GPU for CUDA."""
+        # By UUID, because a daemon that sees one GPU gives it the index 0.
+        return {} if self.alone else {"CUDA_VISIBLE_DEVICES": self.uuid}
+
+
+def find_gpu(index: int, *, otherwise: str = OTHERWISE) -> SmiGpu:
+    """The GPU with this index. Raises InputError if there is none."""
+    fields = ("index", "name", "uuid", "driver_version", "memory.total", "mig.mode.current")
+    asked = f"--query-gpu={','.join(fields)}"
+    rows = [_asked(fields, line) for line in _query(asked, otherwise=otherwise)]
+    for row in rows:
+        if row["index"] == str(index):
+            return SmiGpu(
+                index,
+                row["name"],
+                row["uuid"],
+                row["driver_version"],
+                number(row["memory.total"]) or 0.0,
+                row["mig.mode.current"] == "Enabled",
+                len(rows) == 1,
+            )
+    there = ", ".join(row["index"] for row in rows)
+    raise InputError(f"--gpu: there is no GPU {index}; this machine has {there}")
+
+
+def readings(index: int) -> dict[str, float | None]:
+    """Current clocks, temperature and power; None for values that are not reported."""
+    fields = {
+        "sm_mhz": "clocks.sm",
+        "memory_mhz": "clocks.mem",
+        "celsius": "temperature.gpu",
+        "watts": "power.draw",
+    }
+    line = _query(f"--query-gpu={','.join(fields.values())}", "-i", str(index))[0]
+    row = _asked(tuple(fields), line)
+    return {name: number(value) for name, value in row.items()}
+
+
+def compute_mode(index: int) -> str | None:
+    """Default, Exclusive_Process or Prohibited; None if nvidia-smi does not report it."""
+    try:
+        lines = _query("--query-gpu=compute_mode", "-i", str(index))
+    except InputError:
+        return None
+    return lines[0].strip() if lines else None
+
+
+def process_mib(pid: int) -> float | None:
+    """GPU memory of a process in MiB, including its context; None if it is not reported."""
+    try:
+        lines = _query("--query-compute-apps=pid,used_memory")
+    except InputError:
+        return None
+    for line in lines:
+        row = _asked(("pid", "used"), line)
+        if row["pid"] == str(pid):
+            return number(row["used"])
+    return None
+
+
+def device_sms(visible: Mapping[str, str]) -> int | None:
+    """SMs of the first visible GPU as CUDA counts them. An A100 has more than its 7g instance.
+
+    A separate process asks CUDA, so that this one never initialises it. None if it is not reported.
+    """
+    mine = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_MPS_")}
+    # No MPS daemon, because it may expose only a part of the GPU.
+    environment = {**mine, **visible, "CUDA_MPS_PIPE_DIRECTORY": os.devnull}
+    command = [sys.executable, "-c", _COUNT_SMS]
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=_PATIENCE_S,
+        )
+        return int(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+
+
+def number(text: str) -> float | None:
+    """A number that nvidia-smi prints; None if it prints that the value is not available."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _query(*words: str, otherwise: str = OTHERWISE) -> list[str]:
+    instead = f"run this where there is one, or {otherwise}"
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        raise InputError(f"--gpu: no NVIDIA GPU is to be seen here (no nvidia-smi); {instead}")
+    command = [program, *words, "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_PATIENCE_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InputError(f"--gpu: nvidia-smi does not answer ({error}); {instead}") from error
+    if done.returncode:
+        said = (done.stdout + done.stderr).strip().partition("\n")[0]
+        raise InputError(f"--gpu: nvidia-smi found none ({said}); {instead}")
+    return done.stdout.strip().splitlines()
+
+
+def _asked(fields: tuple[str, ...], line: str) -> dict[str, str]:
+    return dict(zip(fields, (each.strip() for each in line.split(",")), strict=False))
+
+
+_NEAR = 0.06
+"""Maximum relative difference between a GPU's memory and the gigabytes in a board's name."""
+
+
+def find_board(name: str, memory_mib: float) -> Board | None:
+    """The catalogue's board that matches this GPU name and memory; None if none matches."""
+    said = words(name)
+    near = {
+        board.name: (len(said & words(board.name)), -distance)
+        for board in boards().values()
+        for kind, distance in [_nominal(board.name, memory_mib)]
+        if kind <= said and distance <= _NEAR
+    }
+    return boards()[max(near, key=lambda each: near[each])] if near else None
+
+
+def words(name: str) -> set[str]:
+    """The words of a name, split at any separator."""
+    return set(re.split(r"[^A-Z0-9]+", name.upper()))
+
+
+def _nominal(board: str, memory_mib: float) -> tuple[set[str], float]:
+    """The words before the memory in a board's name, and the relative difference of that memory.
+
+    The words after it are ignored because not every driver reports them.
+    """
+    parts = board.upper().split("-")
+    memory = next(each for each in parts if each.endswith("GB"))
+    gigabytes = float(memory.removesuffix("GB"))
+    return set(parts[: parts.index(memory)]), abs(memory_mib / 1024 - gigabytes) / gigabytes

@@ -1,0 +1,318 @@
+"""MIG's placement rules without MIG: the board of the emulated driver and of MPS shares.
+
+Several processes share its state in a file. Every change replaces the file under a lock, so that a
+process killed at any point leaves the state before the change or after it. The file is not synced
+to the disk, because instances do not survive a reboot. GPU instances and compute instances are
+created and destroyed separately, as on a real GPU, so a crash leaves the same incomplete instance.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+from migrator.core.catalogue import Board
+from migrator.core.errors import GpuError, InputError, MigratorError
+from migrator.core.placement import Place, conflict
+from migrator.gpu.drivers.base import GpuInstance, HalfMadeError, Holder, InUseError, RefusedError
+from migrator.io.atomic import replace_file
+from migrator.io.lock import hold_lock
+from migrator.io.processes import Process, boot_id
+
+INSTANCE, INSTANCE_FILE = "MIGRATOR_INSTANCE", "MIGRATOR_INSTANCE_FILE"
+"""Environment variables of a worker: the UUID of its instance, and the file to register in."""
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class VirtualInstance:
+    """An instance on a virtual board."""
+
+    place: Place
+    number: int
+    uuid: str | None
+    """None while its compute instance is missing."""
+    users: tuple[Process, ...] = ()
+    """Processes that registered. Some may have ended since."""
+    limited: bool = False
+    """Whether an MPS share has a memory limit."""
+
+    def as_gpu_instance(self) -> GpuInstance:
+        """The instance as drivers report it, used by the registered processes that still run."""
+        holders = tuple(Holder(each.pid, each.name) for each in self.users if each.alive)
+        return GpuInstance(self.place, self.number, self.uuid, holders)
+
+
+@dataclass(frozen=True)
+class BoardState:
+    """All instances on one virtual board."""
+
+    board: str
+    boot_id: str
+    instances: tuple[VirtualInstance, ...] = ()
+
+    def with_instance(self, made: VirtualInstance) -> BoardState:
+        """The state with this instance added, or replacing the one with the same number."""
+        others = [each for each in self.instances if each.number != made.number]
+        return replace(self, instances=tuple(sorted([*others, made], key=lambda each: each.place)))
+
+    def without(self, number: int) -> BoardState:
+        """The state without the instance with this number."""
+        kept = tuple(each for each in self.instances if each.number != number)
+        return replace(self, instances=kept)
+
+    def find(self, instance: GpuInstance) -> VirtualInstance | None:
+        """The same instance; not a later one with the same number."""
+        for each in self.instances:
+            if each.number == instance.number and each.place == instance.place:
+                return each
+        return None
+
+    def get(self, instance: GpuInstance) -> VirtualInstance:
+        """The same instance. Raises GpuError if it is gone."""
+        found = self.find(instance)
+        if found is None:
+            raise GpuError(f"{instance.place} is not there any more; list the instances again")
+        return found
+
+
+class BoardFile:
+    """A virtual board's file and its lock."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> BoardState | None:
+        """The current state; None if none was ever written."""
+        try:
+            text = self.path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _unusable(self.path, error) from error
+        try:
+            return _state(json.loads(text))
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{self.path}: is damaged and cannot be read; remove it to begin with an empty GPU"
+            ) from error
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Hold the file's lock."""
+        return hold_state_lock(self.path.with_suffix(".lock"))
+
+    def replace(self, state: BoardState) -> None:
+        """Write `state`. The caller holds the lock."""
+        content = json.dumps({"version": _VERSION, **asdict(state)})
+        try:
+            # One name is enough under the lock: a killed writer leaves at most one file.
+            with replace_file(self.path, tag="new", sync=False) as draft:
+                draft.write_text(content, encoding="utf-8")
+        except OSError as error:
+            raise _unusable(self.path, error) from error
+
+
+@contextmanager
+def hold_state_lock(path: Path) -> Iterator[None]:
+    """Hold a lock file in a state folder, created if it is missing. Not reentrant."""
+    with ExitStack() as held:
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            held.enter_context(hold_lock(path))
+        except OSError as error:
+            raise _unusable(path, error) from error
+        yield
+
+
+class VirtualBoard:
+    """Instances of one GPU, in a file that several processes use at the same time."""
+
+    def __init__(
+        self, path: Path, board: Board, gpu_uuid: str, *, boot: str | None = None, kind: str = "MIG"
+    ) -> None:
+        """`boot`: the boot id, by default the machine's. `kind`: the prefix of the UUIDs."""
+        self.board, self.boot_id = board, boot or boot_id()
+        self._file, self._gpu_uuid, self._kind = BoardFile(path), gpu_uuid, kind
+        self._state()  # raises for another board; the first create writes the file
+
+    def instances(self) -> tuple[GpuInstance, ...]:
+        """All instances on the board, ordered by start."""
+        return tuple(each.as_gpu_instance() for each in self._state().instances)
+
+    def create(
+        self,
+        place: Place,
+        *,
+        limited: bool = False,
+        meanwhile: Callable[[], object],
+        remove: Callable[[GpuInstance], object],
+    ) -> GpuInstance:
+        """Create a GPU instance, call `meanwhile`, then create its compute instance.
+
+        If a step fails, call `remove` on the instance.
+        """
+        half = self.create_gpu_instance(place, limited=limited)
+        try:
+            meanwhile()
+            return self.create_compute_instance(half)
+        except BaseException as error:
+            try:
+                remove(half)
+            except MigratorError as second:
+                raise HalfMadeError(
+                    f"{place} was not finished and could not be removed either: {second}",
+                    half.number,
+                ) from error
+            raise
+
+    def create_gpu_instance(self, place: Place, *, limited: bool = False) -> GpuInstance:
+        """Reserve the slices, which cannot be used yet.
+
+        `limited` marks an MPS share with a memory limit.
+        """
+        with self._file.locked():
+            state = self._state()
+            why = conflict(self.board, [each.place for each in state.instances], place)
+            if why is not None:
+                raise RefusedError(
+                    f"there is no room for {place}: {why}; destroy what is in the way, or choose "
+                    "another place"
+                )
+            taken = {each.number for each in state.instances}
+            number = next(each for each in count(1) if each not in taken)
+            made = VirtualInstance(place, number, None, limited=limited)
+            self._file.replace(state.with_instance(made))
+        return made.as_gpu_instance()
+
+    def create_compute_instance(self, instance: GpuInstance) -> GpuInstance:
+        """Make the instance usable.
+
+        The same profile at the same start always gets the same UUID.
+        """
+        with self._file.locked():
+            state = self._state()
+            name = f"{self._gpu_uuid}/{instance.place.profile}/{instance.place.start}"
+            uuid = f"{self._kind}-{uuid5(NAMESPACE_URL, name)}"
+            made = replace(state.get(instance), uuid=uuid)
+            self._file.replace(state.with_instance(made))
+        return made.as_gpu_instance()
+
+    def destroy_compute_instance(self, instance: GpuInstance) -> None:
+        """Destroy the compute instance; no error if it is gone. InUseError while a user runs."""
+        with self._file.locked():
+            state = self._state()
+            made = state.find(instance)
+            if made is None:
+                return
+            users = made.as_gpu_instance().holders
+            if users:
+                raise InUseError(
+                    f"{instance.place} is in use by {', '.join(map(str, users))}; end that first"
+                )
+            self._file.replace(state.with_instance(replace(made, uuid=None, users=())))
+
+    def destroy_gpu_instance(self, instance: GpuInstance) -> None:
+        """Free the slices. Raises InUseError while the instance has its compute instance."""
+        with self._file.locked():
+            state = self._state()
+            made = state.find(instance)
+            if made is None:
+                return
+            if made.uuid is not None:
+                raise InUseError(
+                    f"{instance.place} still has a compute instance; destroy that first"
+                )
+            self._file.replace(state.without(instance.number))
+
+    def environment(self, instance: GpuInstance) -> dict[str, str]:
+        """Variables that `register_use` needs in a worker.
+
+        Raises GpuError if the instance is gone or incomplete.
+        """
+        uuid = self._state().get(instance).uuid
+        if uuid is None:
+            raise GpuError(
+                f"{instance.place} has no compute instance, so nothing can run there; destroy it"
+            )
+        return {INSTANCE: uuid, INSTANCE_FILE: str(self._file.path.absolute())}
+
+    def is_limited(self, instance: GpuInstance) -> bool:
+        """Whether the instance was created with a memory limit."""
+        return self._state().get(instance).limited
+
+    def _state(self) -> BoardState:
+        """The state in this boot. Instances of another boot are gone."""
+        state = self._file.read() or BoardState(self.board.name, self.boot_id)
+        if state.board != self.board.name:
+            raise InputError(
+                f"gpu: {self._file.path} is of a {state.board}, not of a {self.board.name}; name "
+                f"{state.board}, or remove that file to start anew without its instances"
+            )
+        return state if state.boot_id == self.boot_id else BoardState(state.board, self.boot_id)
+
+
+@contextmanager
+def register_use(
+    environment: Mapping[str, str] = os.environ, name: str | None = None
+) -> Iterator[None]:
+    """Register this process as a user of the instance in its environment, to prevent its removal.
+
+    Only virtual boards need it. On a real GPU, where CUDA reports processes, it does nothing.
+    """
+    if INSTANCE not in environment:
+        yield
+        return
+    file, uuid = BoardFile(Path(environment[INSTANCE_FILE])), environment[INSTANCE]
+    me = Process.of(os.getpid(), name)
+    with file.locked():
+        state, made = _find_by_uuid(file, uuid)
+        users = tuple(each for each in made.users if each != me and each.alive)
+        file.replace(state.with_instance(replace(made, users=(*users, me))))
+    try:
+        yield
+    finally:
+        with suppress(GpuError), file.locked():
+            state, made = _find_by_uuid(file, uuid)
+            users = tuple(each for each in made.users if each != me)
+            file.replace(state.with_instance(replace(made, users=users)))
+
+
+def _find_by_uuid(file: BoardFile, uuid: str) -> tuple[BoardState, VirtualInstance]:
+    state = file.read()
+    for each in state.instances if state else ():
+        if state and each.uuid == uuid:
+            return state, each
+    raise GpuError(f"{uuid}: there is no such instance any more; start the worker on another one")
+
+
+def _unusable(path: Path, error: OSError) -> InputError:
+    return InputError(
+        f"{path}: cannot be used ({error.strerror}); name another state folder in MIGRATOR_STATE"
+    )
+
+
+def _state(content: dict[str, Any]) -> BoardState:
+    if content["version"] != _VERSION:
+        raise ValueError(content["version"])
+    return BoardState(
+        board=str(content["board"]),
+        boot_id=str(content["boot_id"]),
+        instances=tuple(_instance(each) for each in content["instances"]),
+    )
+
+
+def _instance(content: dict[str, Any]) -> VirtualInstance:
+    return VirtualInstance(
+        place=Place(int(content["place"]["start"]), str(content["place"]["profile"])),
+        number=int(content["number"]),
+        uuid=None if content["uuid"] is None else str(content["uuid"]),
+        users=tuple(Process(**each) for each in content["users"]),
+        limited=bool(content.get("limited", False)),
+    )

@@ -1,0 +1,1 @@
+"""Journal of all creates and destroys, written before the GPU is touched, and crash recovery."""

@@ -1,0 +1,227 @@
+"""The layout file, version 1: from YAML (or JSON, or a mig-parted file) to a `Layout`, and back.
+
+`migrator gpu apply` and `assert` read it, `export` writes it. This module checks each key
+separately; `layout.py` checks whether all instances fit on the board together.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import NoReturn
+
+from pydantic import Field
+
+from migrator.core.catalogue import Board, MigProfile, boards
+from migrator.core.errors import InputError
+from migrator.core.placement import Place
+from migrator.gpu.drivers.base import Gpu
+from migrator.gpu.partition.layout import Layout, arrangements
+from migrator.gpu.partition.mig_parted import chosen, is_mig_parted
+from migrator.io.strict import (
+    Count,
+    Entry,
+    Location,
+    Parts,
+    Position,
+    listed,
+    nearest,
+    refuse,
+    require_version,
+    shown,
+    validated,
+)
+from migrator.io.yaml_file import read_yaml_file
+
+VERSION = 1
+NEVER_OFF = (
+    "The file wants MIG mode off; MIGRator never switches it off and takes this as no instances."
+)
+
+
+class _InstanceEntry(Entry):
+    profile: str | None = Field(default=None, description='a MIG profile, such as "3g.20gb"')
+    gpcs: Count | None = Field(default=None, description="a size in GPCs, an integer of at least 1")
+    start: Position | None = Field(
+        default=None, description="its first memory slice, an integer of at least 0"
+    )
+    count: Count | None = Field(
+        default=None, description="how many of them, wherever they fit, an integer of at least 1"
+    )
+
+
+class _LayoutEntry(Entry):
+    version: int = Field(description=f"the version of the format, {VERSION}")
+    gpu: str | None = Field(
+        default=None, description='the name of a board, such as "A100-40GB", or leave it out'
+    )
+    instances: list[_InstanceEntry] = Field(
+        description="a list such as [{profile: 3g.20gb, start: 4}], or [] for the empty GPU"
+    )
+
+
+_PARTS: Parts = {(): _LayoutEntry, ("instances",): _InstanceEntry}
+
+
+@dataclass(frozen=True)
+class LayoutFile:
+    """The layout in a file, with notes for the user."""
+
+    layout: Layout
+    notes: tuple[str, ...] = ()
+
+
+def read_layout(given: str, gpu: Gpu, name: str | None = None) -> LayoutFile:
+    """The layout for this GPU in the file `given`, or in `FILE:NAME` of a mig-parted file."""
+    path, named = _path_and_name(given)
+    if name is not None and named is not None and name != named:
+        raise InputError(f"--name: {name!r} and {given!r} name two layouts; leave out one of them")
+    return read_yaml_file(path, partial(parse_layout, gpu=gpu, name=name or named))
+
+
+def parse_layout(data: object, gpu: Gpu, name: str | None = None) -> LayoutFile:
+    """The layout in parsed YAML."""
+    if is_mig_parted(data):
+        return _mig_parted(data, gpu, name)
+    if name is not None:
+        raise InputError(
+            f"a layout file of MIGRator has no names inside, but {shown(name)} was given; leave "
+            "the name out"
+        )
+    _refuse_config_map(data)
+    require_version(data, VERSION)
+    file = validated(_LayoutEntry, data, _PARTS, "the layout", "YAML")
+    if file.gpu is not None and file.gpu != gpu.board.name:
+        _refuse_board(file.gpu, gpu)
+    return LayoutFile(_possible(_layout(file.instances, gpu.board), gpu.board))
+
+
+def layout_to_json(board: Board, places: Iterable[Place]) -> dict[str, object]:
+    """The layout as a JSON object, from which `parse_layout` restores the same layout."""
+    entries = [{"profile": each.profile, "start": each.start} for each in sorted(places)]
+    return {"version": VERSION, "gpu": board.name, "instances": entries}
+
+
+def layout_to_yaml(board: Board, places: Iterable[Place]) -> str:
+    """The layout as YAML, one instance per line."""
+    entries = [f"  - {{profile: {_text(e.profile)}, start: {e.start}}}" for e in sorted(places)]
+    instances = ["instances:", *entries] if entries else ["instances: []"]
+    return "\n".join([f"version: {VERSION}", f"gpu: {_text(board.name)}", *instances]) + "\n"
+
+
+def _text(word: str) -> str:
+    """A YAML scalar: usual names plain, others quoted. A driver may report any name for a board."""
+    plain = re.fullmatch(r"\d+g\.[\w.+-]+|[A-Z][\w-]+", word, re.ASCII)
+    return word if plain else json.dumps(word)
+
+
+def _path_and_name(given: str) -> tuple[Path, str | None]:
+    """FILE or FILE:NAME. A colon in the name of an existing file belongs to the file."""
+    path, colon, name = given.rpartition(":")
+    if not given.strip() or "\0" in given:
+        raise InputError("LAYOUT: no file is named; give a layout file, such as layout.yaml")
+    if not colon or not path or Path(given).exists():
+        return Path(given), None
+    if not name:
+        raise InputError(f"LAYOUT: {given!r} ends with a colon; give FILE or FILE:NAME")
+    return Path(path), name
+
+
+def _mig_parted(data: object, gpu: Gpu, name: str | None) -> LayoutFile:
+    wanted = chosen(data, gpu, name)
+    for each in wanted.counts:
+        _named_profile(each, (*wanted.location, each), gpu.board)
+    notes = () if wanted.enabled else (NEVER_OFF,)
+    return LayoutFile(_possible(Layout((), dict(wanted.counts)), gpu.board), notes)
+
+
+def _refuse_config_map(data: object) -> None:
+    if isinstance(data, dict) and data.get("kind") == "ConfigMap":
+        refuse(
+            ("kind",),
+            "this is a Kubernetes ConfigMap",
+            "give the file that it holds under data, config.yaml for example",
+        )
+
+
+def _refuse_board(name: str, gpu: Gpu) -> NoReturn:
+    if name in boards():
+        refuse(
+            ("gpu",),
+            f"the layout is for {name}, but GPU {gpu.index} is {gpu.board.name}",
+            "choose another GPU with --gpu, or give a layout for this one",
+        )
+    meant = nearest(name, [*boards(), gpu.board.name])
+    remedy = f"did you mean {meant}?" if meant else "`migrator boards` lists them"
+    refuse(("gpu",), f"there is no board {shown(name)}", remedy)
+
+
+def _layout(entries: list[_InstanceEntry], board: Board) -> Layout:
+    places: list[Place] = []
+    counts: Counter[str] = Counter()
+    for index, entry in enumerate(entries):
+        location: Location = ("instances", index)
+        profile = _profile(entry, location, board)
+        if entry.start is None:
+            counts[profile.name] += entry.count or 1
+        else:
+            places.append(_place(entry, entry.start, profile, location, board))
+    return Layout(tuple(places), dict(counts))
+
+
+def _possible(layout: Layout, board: Board) -> Layout:
+    next(arrangements(board, layout))  # raises for a layout that never fits on this board
+    return layout
+
+
+def _profile(entry: _InstanceEntry, location: Location, board: Board) -> MigProfile:
+    if (entry.profile is None) == (entry.gpcs is None):
+        both = "both profile and gpcs are given" if entry.gpcs else "neither profile nor gpcs"
+        refuse(location, both, 'give one of them, such as profile: "3g.20gb" or gpcs: 3')
+    if entry.gpcs is not None:
+        if entry.gpcs not in board.plain_profiles:
+            refuse(
+                (*location, "gpcs"),
+                f"{board.name} has no instance of {entry.gpcs} GPCs",
+                f"use {listed(board.sizes)}",
+            )
+        return board.plain_profiles[entry.gpcs]
+    return _named_profile(str(entry.profile), (*location, "profile"), board)
+
+
+def _named_profile(name: str, location: Location, board: Board) -> MigProfile:
+    names = [each.name for each in board.profiles]
+    if name not in names:
+        # Users remember the size, and confuse the memory with that of another board.
+        same_size = [each for each in names if each.partition("g")[0] == name.partition("g")[0]]
+        meant = nearest(name, same_size or names)
+        hint = f" (did you mean {meant}?)" if meant else ""
+        refuse(
+            location,
+            f"{board.name} has no MIG profile {shown(name)}",
+            f"use {listed(names)}{hint}",
+        )
+    return board.profile(name)
+
+
+def _place(
+    entry: _InstanceEntry, start: int, profile: MigProfile, location: Location, board: Board
+) -> Place:
+    if entry.count is not None:
+        refuse(
+            (*location, "count"),
+            "an instance with a start is one instance",
+            "leave out count, or leave out start",
+        )
+    if start not in profile.starts:
+        refuse(
+            (*location, "start"),
+            f"{board.name} has no {profile.name} at slice {start}",
+            f"use {listed(sorted(profile.starts))}",
+        )
+    return Place(start, profile.name)

@@ -1,0 +1,68 @@
+"""Blocking HTTP calls to MIGRator's daemons.
+
+No proxies and no redirects, because calls carry tokens.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from migrator.core.errors import MigratorError
+
+_MOST_BYTES = 2**22
+
+
+class NoAnswerError(MigratorError):
+    """The server cannot be reached or did not answer in time."""
+
+
+@dataclass(frozen=True)
+class Response:
+    """Response of a server."""
+
+    status: int
+    body: bytes
+
+    def json_object(self) -> Mapping[str, Any] | None:
+        """The body; None if it is not a JSON object."""
+        try:
+            content = json.loads(self.body)
+        except ValueError:
+            return None
+        return content if isinstance(content, dict) else None
+
+
+def request(
+    url: str,
+    method: str,
+    path: str,
+    *,
+    timeout_s: float,
+    token: str | None = None,
+    body: object = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """Send one request with `body` as JSON. Raises NoAnswerError with `url` and the reason."""
+    parts = urlsplit(url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    content = None if body is None else json.dumps(body)
+    sent = dict(headers or {})
+    if content is not None:
+        sent["content-type"] = "application/json"
+    if token is not None:
+        sent["authorization"] = f"Bearer {token}"
+    try:
+        connection = kind(parts.hostname or "", parts.port, timeout=timeout_s)
+        try:
+            connection.request(method, path, content, sent)
+            reply = connection.getresponse()
+            return Response(reply.status, reply.read(_MOST_BYTES))
+        finally:
+            connection.close()
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise NoAnswerError(f"{url} does not answer ({error or type(error).__name__})") from error

@@ -1,0 +1,189 @@
+"""MobileNetV2, ResNet-50, ConvNeXt-B, ViT-B/16 and BERT-base as transformers builds them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from migrator.core.errors import InputError
+from migrator.learn.model import Inputs, Modality
+from migrator.learn.text import PADDING, TOKENS, VOCABULARY
+from migrator.learn.torch_model import ImageModel, TorchModel, seeded_weights
+
+
+class TransformersImages(ImageModel):
+    """An image network of transformers."""
+
+    def image_logits(self, images: Tensor) -> Tensor:
+        """Scores of normalised images."""
+        output: Tensor = self.network(pixel_values=images).logits
+        return output
+
+
+def network_from(configuration: str, network: str, **settings: object) -> nn.Module:
+    """A newly initialised network of transformers; nothing is downloaded."""
+    try:
+        transformers = import_module("transformers")
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"{network} comes from transformers, which is not installed: "
+            "pip install 'migrator[learn]'"
+        ) from error
+    built: nn.Module = getattr(transformers, network)(
+        getattr(transformers, configuration)(**settings)
+    )
+    return built
+
+
+class MobileNetV2(TransformersImages):
+    """Inverted residuals, for small devices."""
+
+    name = "mobilenet-v2"
+    summary = "MobileNetV2, 3.5 M weights, images of 224 pixels (32 and more when training)"
+    learning_rate = 1e-3
+
+    @classmethod
+    def network_of(cls, classes: int) -> nn.Module:
+        """The published width; images of other sizes need no other network."""
+        return network_from(
+            "MobileNetV2Config",
+            "MobileNetV2ForImageClassification",
+            num_labels=classes,
+        )
+
+
+class ResNet50(TransformersImages):
+    """Residual bottlenecks."""
+
+    name = "resnet-50"
+    summary = "ResNet-50, 26 M weights, images of 224 pixels (32 and more when training)"
+    learning_rate = 1e-3
+
+    @classmethod
+    def network_of(cls, classes: int) -> nn.Module:
+        """Fifty layers, whatever the size of the images."""
+        return network_from("ResNetConfig", "ResNetForImageClassification", num_labels=classes)
+
+
+class ConvNextB(TransformersImages):
+    """Convolutions in the manner of transformers."""
+
+    name = "convnext-b"
+    summary = "ConvNeXt-B, 88 M weights, images of 224 pixels (32 and more when training)"
+    learning_rate = 3e-4
+
+    @classmethod
+    def network_of(cls, classes: int) -> nn.Module:
+        """The base size, whatever the size of the images."""
+        return network_from(
+            "ConvNextConfig",
+            "ConvNextForImageClassification",
+            num_labels=classes,
+            depths=[3, 3, 27, 3],
+            hidden_sizes=[128, 256, 512, 1024],
+        )
+
+
+_PATCH = 16
+_UNMASKED = "unmasked"
+
+
+class VitB16(TransformersImages):
+    """Patches of 16 pixels under attention."""
+
+    name = "vit-b-16"
+    summary = "ViT-B/16, 86 M weights, images of 224 pixels (a multiple of 16 when training)"
+    learning_rate = 3e-4
+
+    @classmethod
+    def network_of(cls, classes: int, pixels: int = 224) -> nn.Module:
+        """With positions for as many patches as the images have."""
+        built = network_from(
+            "ViTConfig", "ViTForImageClassification", num_labels=classes, image_size=pixels
+        )
+        _without_mask(built)
+        return built
+
+    @classmethod
+    def build(cls, classes: int, seed: int, pixels: int | None = None) -> Self:
+        """A new model; the side is rounded down to whole patches."""
+        side = cls.side_of(pixels) // _PATCH * _PATCH
+        with seeded_weights(seed):
+            return cls(cls.network_of(classes, side), classes, seed, side)
+
+    def mismatch(self, names: list[str]) -> str:
+        """Weights for images of another size have other positions, and else fit."""
+        if all("position_embeddings" in each for each in names):
+            return (
+                f"its weights are for images of another side than {self.pixels}; give that side "
+                "with --pixels, or leave --pixels out"
+            )
+        return super().mismatch(names)
+
+
+def _unmasked(
+    _module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    _mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **_unused: object,
+) -> tuple[Tensor, None]:
+    output = nn.functional.scaled_dot_product_attention(
+        query, key, value, dropout_p=dropout, scale=scaling
+    )
+    return output.transpose(1, 2).contiguous(), None
+
+
+def _without_mask(network: Any) -> None:
+    """Every patch sees every other.
+
+    While a CUDA graph is captured transformers cannot know that and adds a mask of ones, with
+    which the attention is several times slower.
+    """
+    transformers = import_module("transformers")
+    if hasattr(transformers, "AttentionInterface"):
+        transformers.AttentionInterface.register(_UNMASKED, _unmasked)
+        network.config._attn_implementation = _UNMASKED
+
+
+class BertBase(TorchModel):
+    """Twelve layers of attention over words."""
+
+    name = "bert-base"
+    summary = "BERT-base, 109 M weights, 128 hashed words"
+    modality = Modality.TEXT
+    learning_rate = 1e-4
+
+    @classmethod
+    def build(cls, classes: int, seed: int) -> Self:
+        """A new model with random weights from the seed."""
+        with seeded_weights(seed):
+            network = network_from(
+                "BertConfig",
+                "BertForSequenceClassification",
+                num_labels=classes,
+                vocab_size=VOCABULARY,
+                pad_token_id=PADDING,
+            )
+        return cls(network, classes, seed)
+
+    def logits(self, inputs: Tensor) -> Tensor:
+        """Scores of token numbers."""
+        tokens = inputs.to(torch.int64)
+        there = (tokens != PADDING).to(torch.int64)
+        output: Tensor = self.network(input_ids=tokens, attention_mask=there).logits
+        return output
+
+    def example(self, batch: int) -> Inputs:
+        """Random words."""
+        return np.random.default_rng(0).integers(2, VOCABULARY, (batch, TOKENS), dtype=np.int32)
+
+
+MODELS = (MobileNetV2, ResNet50, ConvNextB, VitB16, BertBase)

@@ -1,0 +1,174 @@
+"""The HTTP API of a daemon: its server, the status it reports, and the labels it receives."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from prometheus_client.registry import Collector
+from starlette.requests import Request
+
+from migrator.core.errors import InputError
+from migrator.dashboard.routes import Dashboard, Source
+from migrator.live.admission import Admission
+from migrator.live.context import Context
+from migrator.live.instruments import FAILED, REPEATED, STORED
+from migrator.live.labels import NotKeptError
+from migrator.live.operator_actions import OperatorActions
+from migrator.live.recording import Recorder, extent
+from migrator.live.serving import Serving
+from migrator.serve.exceptions import MalformedError, NotStoredError
+from migrator.serve.http.app import application
+from migrator.serve.http.authentication import require_admin
+from migrator.serve.http.protocol import WindowNow
+from migrator.serve.http.requests import Limits
+from migrator.serve.http.server import ApiServer, affordable
+from migrator.serve.http.state import ApiState, Backend, Feedback, TenantChanges
+from migrator.serve.router.counts import LATENCY_BOUNDS_S
+
+
+class Api:
+    """The handlers of one daemon's API."""
+
+    def __init__(
+        self,
+        context: Context,
+        actions: OperatorActions,
+        admission: Admission,
+        recorder: Recorder,
+        collectors: tuple[Collector, ...],
+    ) -> None:
+        self._context, self._actions, self._admission = context, actions, admission
+        self._recorder, self._collectors = recorder, collectors
+        self.url: str | None = None
+        """The address of the server."""
+
+    def server(self, limits: Limits) -> ApiServer:
+        """The server, which does not listen yet."""
+        serving, clock = self._context.serving, self._context.clock
+        changes = None
+        if serving.reader is not None:
+            changes = TenantChanges(
+                self._admission.admit, self._admission.dismiss, serving.order_key
+            )
+        backend = Backend(
+            self._context.router,
+            self._context.offered,
+            self.store_label,
+            self._version,
+            lambda: WindowNow(clock.number, clock.into_s, clock.window_s),
+            self.status,
+            self._actions.act,
+            changes,
+        )
+        page = _dashboard(serving)
+        live = serving.live.live
+        return ApiServer(
+            application(ApiState(backend, serving.tokens, limits, self._collectors), page.routes()),
+            tokens=serving.tokens,
+            host=live.host,
+            port=live.port,
+            limits=limits,
+            closing=page.close,
+        )
+
+    async def store_label(self, feedback: Feedback) -> None:
+        """Store a label. Returns when it is on disk; raises if it is not stored."""
+        tenant, outcome = feedback.tenant, FAILED
+        try:
+            new = await self._context.resources.labels.add(
+                tenant,
+                feedback.window,
+                feedback.inputs,
+                feedback.label,
+                feedback.predicted,
+                feedback.request_id,
+            )
+            outcome = STORED if new else REPEATED
+        except NotKeptError as error:
+            self._recorder.label_refused(tenant, str(error))
+            raise NotStoredError(f"the label is not stored: {error}") from error
+        except InputError as error:
+            raise MalformedError(str(error)) from error
+        finally:
+            self._context.instruments.labels.labels(tenant, outcome).inc()
+
+    def status(self) -> Mapping[str, Any]:
+        """The state of the daemon as one JSON object."""
+        context = self._context
+        clock, scenario = context.clock, context.serving.live.scenario
+        units = context.executor.units
+        return {
+            "pid": os.getpid(),
+            "scenario": scenario.name,
+            "board": scenario.board.name,
+            "driver": context.serving.driver,
+            "policy": scenario.policy,
+            "url": self.url,
+            "window": clock.number,
+            "slot": clock.slot,
+            "slots": clock.slots,
+            "window_s": clock.window_s,
+            "into_s": round(clock.into_s, 3),
+            "paused": context.executor.paused,
+            "store": self._admission.store_trouble,
+            "drained": [name for name, each in context.tenants.items() if each.drained],
+            "tenants": {name: self._tenant_status(name) for name in context.tenants},
+            "pids": {each.name: each.pid for each in context.serving_workers.values()},
+            "units": [
+                {
+                    "instance": str(each.instance),
+                    **extent(each.instance, scenario.board),
+                    "state": each.state,
+                    "task": str(each.task) if each.task else None,
+                }
+                for each in units
+            ],
+        }
+
+    def _tenant_status(self, name: str) -> Mapping[str, Any]:
+        tenant, router = self._context.tenants[name], self._context.router
+        counts = router.counts[name]
+        total, job, number = counts.total, tenant.retraining, self._version(name)
+        return {
+            "received": total.received,
+            "in_time": total.in_time,
+            "late": total.late,
+            "dropped": total.dropped,
+            "failed": total.failed,
+            "waiting": router.waiting(name),
+            "workers": router.workers(name),
+            "prepared": self._context.resources.workers.prepared(name),
+            "latency": {"bounds_s": LATENCY_BOUNDS_S, "counts": counts.latencies},
+            "drained": tenant.drained,
+            "refused": router.refuses(name),
+            "version": number,
+            "back_to": self._context.versions_of(name).earlier(number),
+            "accuracy": round(tenant.accuracy, 4),
+            "retraining": job.phase if job else "none",
+            "progress": round(job.progress, 3) if job else 0.0,
+            "overhead_s": round(tenant.overhead_s, 3),
+        }
+
+    def _version(self, name: str) -> int:
+        version = self._context.tenants[name].version
+        return version.number if version else 0
+
+
+def limits_of(serving: Serving) -> Limits:
+    """Limits for clients, within the number of files that this process may open."""
+    live = serving.live.live
+    return affordable(
+        Limits(body_bytes=round(live.max_body_mib * 2**20), connections=live.connections)
+    )
+
+
+def _dashboard(serving: Serving) -> Dashboard:
+    """The live page, for administrators only."""
+
+    def allow(request: Request) -> None:
+        require_admin(request, serving.tokens)
+
+    source = Source(serving.live.scenario.name, serving.records)
+    return Dashboard([source], allow=allow, needs_token=serving.tokens.configured, acts=True)

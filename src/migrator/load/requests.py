@@ -1,0 +1,128 @@
+"""The requests of a load: when each is sent, and which labelled sample it asks for.
+
+Times are drawn from the traces as in the simulator. Samples are those of the window, every class
+equally likely. Models are pre-trained on the benchmark's first scenario, so window 0 shows its
+second one; after the last scenario the data stays the same. A sample that a model may have learned
+in an earlier window is not used again in a later one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from migrator.core.scenario import Scenario
+from migrator.learn.benchmarks.benchmark import Benchmark, Material
+from migrator.learn.samples import Samples
+from migrator.workload.traces.requests import TenantArrivals
+
+_DEALT, _ASKED = 10, 11
+"""Random streams that must differ from those of the benchmarks."""
+
+Rows = NDArray[np.intp]
+
+
+class Questions:
+    """A benchmark's samples as requests, window by window."""
+
+    def __init__(self, benchmark: Benchmark, material: Material, seed: int) -> None:
+        self._benchmark, self._seed = benchmark, seed
+        self._every = material.train.join(material.held_out)
+        self._learned = np.arange(len(self._every)) < len(material.train)
+        """Which samples models may have been trained on."""
+
+    def scenario(self, window: int) -> int:
+        """The benchmark's scenario for a window."""
+        return min(window + 1, self._benchmark.scenarios - 1)
+
+    @property
+    def samples(self) -> Samples:
+        """All samples."""
+        return self._every
+
+    def rows(self, window: int, count: int) -> Rows:
+        """The samples of a window's `count` requests, in order."""
+        scenario = self.scenario(window)
+        classes = (scenario + 1) * self._benchmark.classes_each
+        draw = np.random.default_rng((self._seed, _ASKED, window))
+        labels = draw.integers(classes, size=count)
+        rows = np.empty(count, dtype=np.intp)
+        for label in range(classes):
+            places = np.flatnonzero(labels == label)
+            pool = draw.permutation(self._pool(scenario, label))
+            rows[places] = np.resize(pool, len(places))
+        return rows
+
+    def _pool(self, scenario: int, label: int) -> Rows:
+        """The samples of a class that a scenario may use."""
+        own = self._every.labels == label
+        if self._benchmark.drifts:
+            return np.flatnonzero(own & (self._every.arrives == scenario))
+        first = max(1, self._benchmark.scenario_of(label))
+        if self._benchmark.scenario_of(label) == 0:
+            own &= ~self._learned  # models are pre-trained on the others
+        # the class looks the same in every window, so each window gets its own part of the samples
+        order = np.random.default_rng((self._seed, _DEALT, label)).permutation(np.flatnonzero(own))
+        parts = self._benchmark.scenarios - first
+        return order[scenario - first :: parts] if len(order) >= parts else order
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """Requests in the order of their due times, by column."""
+
+    due_s: NDArray[np.float64]
+    """Seconds since the beginning of the first window."""
+    tenant: NDArray[np.int64]
+    """Index among the tenants of the load."""
+    window: NDArray[np.int64]
+    """Window of the run, from 0."""
+    row: NDArray[np.intp]
+    """Index of the sample."""
+
+    def __len__(self) -> int:
+        return len(self.due_s)
+
+    def since(self, second: float) -> Schedule:
+        """The requests due from a time on."""
+        later = self.due_s >= second
+        return Schedule(self.due_s[later], self.tenant[later], self.window[later], self.row[later])
+
+
+def times_s(scenario: Scenario, index: int, windows: int, speed: float) -> NDArray[np.float64]:
+    """Due times of a tenant's requests in the first `windows` windows, with its trace sped up by
+    `speed`."""
+    tenant, window_s = scenario.tenants[index], scenario.window_s
+    arrivals = TenantArrivals(tenant.trace, scenario.slot_s, scenario.seed, index)
+    parts = []
+    for window in range(scenario.windows):
+        begin_s = tenant.offset_s + window * window_s
+        # window by window like the simulator, because the drawn times depend on the start
+        parts.append(arrivals.times(begin_s, begin_s + window_s) - tenant.offset_s)
+    due_s = np.concatenate(parts) / speed
+    return due_s[due_s < windows * window_s]
+
+
+def schedule(
+    scenario: Scenario,
+    tenants: Sequence[int],
+    questions: Sequence[Questions],
+    first: int,
+    windows: int,
+    speed: float,
+) -> Schedule:
+    """All requests of some tenants. `first`: the server's number of the first window."""
+    parts = []
+    for place, (index, asked) in enumerate(zip(tenants, questions, strict=True)):
+        due_s = times_s(scenario, index, windows, speed)
+        window = (due_s // scenario.window_s).astype(np.int64)
+        row = np.concatenate(
+            [asked.rows(first + each, int((window == each).sum())) for each in range(windows)]
+        )
+        parts.append((due_s, np.full(len(due_s), place), window, row))
+    due_s, tenant, window, row = (np.concatenate(each) for each in zip(*parts, strict=True))
+    order = np.argsort(due_s, kind="stable")
+    return Schedule(due_s[order], tenant[order], window[order], row[order])

@@ -1,0 +1,298 @@
+"""A run as its records describe it: windows, tenants, tallies. Reports and texts read this."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from migrator.core.outcome import Tally
+from migrator.records.blocks import Block, first_plan_blocks
+from migrator.records.rows import (
+    EventRecord,
+    PlanRecord,
+    RunRecords,
+    SecondRecord,
+    TenantWindowRecord,
+    UnitRecord,
+    VersionRecord,
+    WindowRecord,
+)
+from migrator.records.store import read_records
+
+SIMULATED = "simulated"
+"""The driver of runs that the simulator made."""
+
+
+@dataclass(frozen=True)
+class RecordedWindow:
+    """One window of a run."""
+
+    row: WindowRecord
+    until_s: float
+    """When it ended; of a window that has not ended, when it should."""
+    tenants: Mapping[str, Tally]
+    rows: Mapping[str, TenantWindowRecord]
+    """Empty while the window has not ended."""
+    reconfigurations: Mapping[str, int]
+    """Per tenant, the instances or shares that were new to it."""
+    plans: tuple[PlanRecord, ...] = ()
+    fluid: float | None = None
+    """Of a simulation: goodput of the plan in the planner's fluid model on the real arrivals."""
+
+    @property
+    def number(self) -> int:
+        """Its number in the run."""
+        return self.row.window
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is over and measured."""
+        return self.row.ended_s is not None
+
+    @property
+    def tally(self) -> Tally:
+        """All tenants together."""
+        return sum(self.tenants.values(), Tally())
+
+    def contains(self, at_s: float) -> bool:
+        """Whether a moment lies in it."""
+        return self.row.began_s <= at_s < self.until_s
+
+    def first_plan(self, slots: int) -> tuple[Block, ...]:
+        """What was planned at its beginning; empty where no plan was recorded."""
+        return first_plan_blocks(self.row, self.plans, slots)
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A run by window and tenant. Totals cover the windows that have ended."""
+
+    records: RunRecords
+    tenants: tuple[str, ...]
+    windows: tuple[RecordedWindow, ...]
+    zero_s: float
+    """When the first window began; times in reports count from here."""
+
+    @property
+    def scenario(self) -> str:
+        """The name of the scenario."""
+        return self.records.run.scenario
+
+    @property
+    def policy(self) -> str:
+        """The name of the policy."""
+        return self.records.run.policy
+
+    @property
+    def seed(self) -> int:
+        """The seed of the arrivals."""
+        return self.records.run.seed
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether the simulator made it."""
+        return self.records.run.driver == SIMULATED
+
+    @property
+    def forecaster(self) -> str:
+        """The forecaster, or several names if it changed."""
+        return ", ".join(sorted({each.row.forecaster for each in self.windows}))
+
+    @property
+    def window_s(self) -> float:
+        """Length of a window."""
+        return self.records.run.window_s
+
+    @property
+    def slot_s(self) -> float:
+        """Length of a slot."""
+        return self.records.run.slot_s
+
+    @cached_property
+    def ended(self) -> tuple[RecordedWindow, ...]:
+        """The windows that have ended."""
+        return tuple(each for each in self.windows if each.ended)
+
+    @cached_property
+    def totals(self) -> dict[str, Tally]:
+        """Per tenant."""
+        return {
+            name: sum((each.tenants[name] for each in self.ended), Tally()) for name in self.tenants
+        }
+
+    @property
+    def tally(self) -> Tally:
+        """All tenants together."""
+        return sum(self.totals.values(), Tally())
+
+    @property
+    def reconfigurations(self) -> int:
+        """Instances or shares that were new to their tenant."""
+        return sum(sum(each.reconfigurations.values()) for each in self.ended)
+
+    @property
+    def plan_s(self) -> float:
+        """Planning time of all windows."""
+        return sum(each.row.plan_s or 0.0 for each in self.ended)
+
+    @cached_property
+    def starts(self) -> tuple[UnitRecord, ...]:
+        """The starts of instances and shares whose duration was recorded, by time."""
+        return tuple(sorted(_starts(self.records), key=lambda each: each.from_s))
+
+    @property
+    def overheads_s(self) -> dict[str, float]:
+        """Per tenant the mean duration of a start, from creation until it serves."""
+        found: dict[str, list[float]] = {}
+        for each in self.starts:
+            found.setdefault(each.tenant or "", []).append(start_duration_s(each.parts_s))
+        return {name: sum(values) / len(values) for name, values in found.items()}
+
+    def second_s(self, row: SecondRecord) -> float:
+        """When a second begins."""
+        return self.zero_s + row.second
+
+    def window_at(self, at_s: float) -> RecordedWindow | None:
+        """The window that contains a moment."""
+        place = bisect_right(self.windows, at_s, key=lambda each: each.row.began_s) - 1
+        window = self.windows[place] if place >= 0 else None
+        return window if window is not None and window.contains(at_s) else None
+
+    def window_before(self, window: RecordedWindow) -> RecordedWindow | None:
+        """The window before another one."""
+        earlier = [each for each in self.windows if each.number < window.number]
+        return earlier[-1] if earlier else None
+
+    def events_of(self, window: RecordedWindow) -> tuple[EventRecord, ...]:
+        """The events of a window."""
+        return tuple(each for each in self.records.events if window.contains(each.at_s))
+
+    def adoptions(self, tenant: str) -> tuple[VersionRecord, ...]:
+        """The versions of a tenant's model that began to serve, oldest first."""
+        return self._adoptions.get(tenant, ())
+
+    @cached_property
+    def _adoptions(self) -> dict[str, tuple[VersionRecord, ...]]:
+        found: dict[str, list[VersionRecord]] = {}
+        for each in sorted(self.records.versions, key=lambda row: row.at_s):
+            if each.adopted:
+                found.setdefault(each.tenant, []).append(each)
+        return {name: tuple(rows) for name, rows in found.items()}
+
+    def retrained_s(self, window: RecordedWindow, tenant: str) -> float | None:
+        """Seconds into the window at which a retrained model took over; None: none did."""
+        adopted = self.adoptions(tenant)
+        if self.is_simulated:
+            adopted = adopted[1:]  # the first one is what the run began with
+        place = bisect_left(adopted, window.until_s, key=lambda each: each.at_s) - 1
+        if place < 0 or not window.contains(adopted[place].at_s):
+            return None
+        return round(adopted[place].at_s - window.row.began_s, 6)
+
+
+def read_recorded_run(path: Path, run: int | None = None) -> RecordedRun:
+    """A run of a file, by default the newest."""
+    return recorded_run(read_records(path, run))
+
+
+def recorded_run(records: RunRecords) -> RecordedRun:
+    """The records arranged by window and tenant."""
+    zero_s = records.windows[0].began_s if records.windows else records.run.began_s
+    tenants = _tenants(records)
+    return RecordedRun(records, tenants, tuple(_windows(records, tenants, zero_s)), zero_s)
+
+
+def start_duration_s(parts_s: Mapping[str, float]) -> float:
+    """The duration of a start: creation and warming."""
+    warm_s = parts_s.get("warm_s", parts_s.get("total", 0.0))
+    return parts_s.get("create_s", 0.0) + warm_s
+
+
+def _starts(records: RunRecords) -> list[UnitRecord]:
+    return [each for each in records.units if each.parts_s and each.tenant]
+
+
+def _tenants(records: RunRecords) -> tuple[str, ...]:
+    """In the order of the run if it states one, then by name."""
+    found = {each.tenant for each in records.tenant_windows}
+    found |= {each.tenant for each in records.seconds}
+    found |= {each.tenant for each in records.units if each.tenant}
+    return tuple(dict.fromkeys((*records.run.tenants, *sorted(found))))
+
+
+def _windows(
+    records: RunRecords, tenants: tuple[str, ...], zero_s: float
+) -> Iterator[RecordedWindow]:
+    rows: dict[int, dict[str, TenantWindowRecord]] = {}
+    for each in records.tenant_windows:
+        rows.setdefault(each.window, {})[each.tenant] = each
+    plans: dict[int, list[PlanRecord]] = {}
+    for plan in records.plans:
+        plans.setdefault(plan.window, []).append(plan)
+    seconds = sorted(records.seconds, key=lambda each: each.second)
+    fluid = records.run.about.get("fluid_goodput", ())
+    reconfigurations = _reconfigurations(records, tenants)
+    for at, row in enumerate(records.windows):
+        following = records.windows[at + 1 : at + 2]
+        due_s = min([row.began_s + records.run.window_s, *(each.began_s for each in following)])
+        until_s = row.ended_s if row.ended_s is not None else due_s
+        # a second belongs to the window in which its middle lies: clocks are not exact
+        first, end = (
+            bisect_left(seconds, at_s - zero_s - 0.5, key=lambda each: each.second)
+            for at_s in (row.began_s, until_s)
+        )
+        own = rows.get(row.window, {})
+        yield RecordedWindow(
+            row,
+            until_s,
+            {name: _tally(name, own.get(name), seconds[first:end]) for name in tenants},
+            own,
+            reconfigurations[at],
+            tuple(plans.get(row.window, ())),
+            fluid[at] if at < len(fluid) else None,
+        )
+
+
+def _reconfigurations(records: RunRecords, tenants: tuple[str, ...]) -> list[dict[str, int]]:
+    """Per window and tenant: as a simulation counted them, else the starts in the window."""
+    counted = records.run.about.get("reconfigurations")
+    if counted is not None:
+        return [
+            {name: counted[name][at] for name in tenants if name in counted}
+            for at in range(len(records.windows))
+        ]
+    found = [dict.fromkeys(tenants, 0) for _ in records.windows]
+    for each in _starts(records):
+        place = bisect_right(records.windows, each.from_s, key=lambda row: row.began_s) - 1
+        if place >= 0 and each.tenant in found[place]:
+            found[place][each.tenant] += 1
+    return found
+
+
+def _tally(tenant: str, row: TenantWindowRecord | None, seconds: list[SecondRecord]) -> Tally:
+    """From the row of the window, or from its seconds while there is none."""
+    if row is not None:
+        ended = row.in_time + row.late + row.dropped + row.failed
+        return Tally(
+            row.received,
+            row.goodput,
+            row.wrong,
+            row.late,
+            row.dropped,
+            row.received - ended,
+            row.while_reconfiguring,
+            row.failed,
+        )
+    own = [each for each in seconds if each.tenant == tenant]
+    tally = Tally(
+        received=sum(each.received for each in own),
+        late=sum(each.late for each in own),
+        dropped=sum(each.dropped for each in own),
+        failed=sum(each.failed for each in own),
+        unjudged=sum(each.in_time or 0 for each in own),
+        while_reconfiguring=sum(each.reconfiguring for each in own),
+    )
+    return Tally(**{**vars(tally), "queued": round(tally.balance)})

@@ -1,0 +1,293 @@
+"""Policies compared over scenarios and seeds: text, page and picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from migrator.core.comparison import (
+    ALL_SCENARIOS,
+    Lead,
+    Row,
+    SeedMean,
+    leads,
+    over_best_peer,
+    relative,
+)
+from migrator.core.errors import InputError
+from migrator.report.html_page import check_figure_path, write_figure
+from migrator.report.page import (
+    Axis,
+    Bars,
+    Block,
+    HeatMap,
+    Page,
+    Picture,
+    Section,
+    Series,
+    Table,
+    anchor_of,
+    paint_of,
+)
+from migrator.report.terminal import (
+    COLUMNS,
+    NONE,
+    capitalised,
+    count,
+    plural,
+    short,
+    table_lines,
+    wrapped,
+)
+
+_MEASURES: dict[str, tuple[str, Callable[[Row], SeedMean]]] = {
+    "goodput share": (
+        "answered in time and correctly, over received",
+        lambda row: row.goodput_share,
+    ),
+    "SLO attainment": ("answered in time, over received", lambda row: row.slo_attainment),
+    "accuracy": ("correct among those in time", lambda row: row.accuracy),
+}
+"""What is drawn of every row: its meaning and its value."""
+_MOST_BARS = 60
+"""If there are more scenarios times policies, a page shows them as a heat map."""
+_INTERVALS = "Error bars and ± are 95% confidence intervals over seeds."
+
+
+# What replanning regains
+
+
+def lead_sentences(rows: Iterable[Row]) -> dict[str, str]:
+    """Scenario -> what replanning regains of the oracle's lead, if all three policies were run."""
+    return {each.scenario: lead_sentence(each) for each in leads(rows)}
+
+
+def lead_paragraphs(rows: Iterable[Row]) -> tuple[str, ...]:
+    """The same for a page; the scenario is named if there are several."""
+    found = lead_sentences(rows)
+    if len(found) > 1:
+        return tuple(f"{scenario}: {sentence}." for scenario, sentence in found.items())
+    return tuple(f"{capitalised(each)}." for each in found.values())
+
+
+def lead_sentence(lead: Lead) -> str:
+    """Window plan, replanned and oracle, and what replanning regains."""
+    return (
+        f"window plan {lead.window_plan:.2%}, replanned {lead.replanned:.2%}, "
+        f"oracle {lead.oracle:.2%}: {_regained(lead.regained)}"
+    )
+
+
+def _regained(part: float | None) -> str:
+    if part is None:
+        return "the oracle has no lead to regain"
+    if round(part, 2) < 0:
+        return f"replanning costs {-part:.0%} of the oracle's lead"
+    return f"replanning regains {abs(part):.0%} of the oracle's lead"
+
+
+# Text
+
+_HEADERS = (
+    *("policy", "goodput %", "SLO %", "accuracy %", "late %", "drop %"),
+    *("new", "plan s", "vs peer"),
+)
+_KEY = (
+    "SLO: in time / received; new: instances or shares that were new; ±: 95% confidence\n"
+    "vs: higher or lower goodput than the best other policy, than the one named; an oracle is no\n"
+    "peer, nor are migrator and migrator-replanned of each other"
+)
+
+
+def comparison_table(rows: Sequence[Row], to: str = "migrator") -> str:
+    """Per scenario the policies, highest goodput first; means over seeds with half widths."""
+    changes = {(each.scenario, each.policy): each.change for each in relative(rows, to)}
+    sentences = lead_sentences(rows)
+    headers = (*_HEADERS, short(f"vs {to}", 11))
+    lines: list[str] = []
+    for scenario in dict.fromkeys(row.scenario for row in rows):
+        own = [row for row in rows if row.scenario == scenario]
+        own.sort(key=lambda row: -row.goodput_share.mean)
+        cells = [
+            _text_cells(
+                row,
+                over_best_peer(row, own),
+                None if row.policy == to else changes.get((scenario, row.policy)),
+            )
+            for row in own
+        ]
+        lines += [short(f"{scenario} ({_seeds(own)})", COLUMNS)]
+        lines += table_lines(headers, [cells], words=1, shrinks=0)
+        lines += [*wrapped(sentences.get(scenario, "")), ""]
+    return "\n".join([*lines, _KEY])
+
+
+def _seeds(rows: Sequence[Row]) -> str:
+    numbers = sorted({row.seeds for row in rows})
+    if len(numbers) == 1:
+        return plural(numbers[0], "seed")
+    return f"{numbers[0]} to {numbers[-1]} seeds"
+
+
+def _text_cells(row: Row, peer: float | None, change: float | None) -> tuple[str, ...]:
+    measured = (row.goodput_share, row.slo_attainment, row.accuracy)
+    return (
+        row.policy,
+        *(_percent(each, " ±{:4.1f}") for each in measured),
+        *(f"{100 * each.mean:.1f}" for each in (row.late_share, row.dropped_share)),
+        count(row.reconfigurations.mean),
+        f"{row.plan_s.mean:.3g}",
+        _signed(peer),
+        _signed(change),
+    )
+
+
+def _percent(estimate: SeedMean, width: str = "\u00a0±\u00a0{:.1f}") -> str:
+    mean = f"{100 * estimate.mean:.1f}"
+    if estimate.half_width is None:
+        return mean
+    return mean + width.format(100 * estimate.half_width)
+
+
+def _signed(part: float | None) -> str:
+    if part is None:
+        return NONE
+    return f"{part:+.1%}" if abs(part) < 10 else f"x{part + 1:.0f}"
+
+
+# Page and picture
+
+
+def draw_comparison(rows: Sequence[Row], path: Path, option: str = "--figure") -> None:
+    """Draw `rows` as HTML or PNG; a failure or Ctrl-C leaves no file."""
+    check_figure_path(path, option)
+    if not rows:
+        raise InputError(f"{option}: there is nothing to draw; compare at least one policy")
+
+    def picture() -> Picture:
+        scenarios, policies = _names(rows)
+        if any(row.scenario == ALL_SCENARIOS for row in rows):
+            scenarios = [*scenarios, ALL_SCENARIOS]
+        charts = (_bars(each, rows, scenarios, policies) for each in _MEASURES)
+        return Picture("", "", tuple(charts))
+
+    write_figure(path, option, lambda: comparison_page(rows), picture)
+
+
+def comparison_page(
+    rows: Sequence[Row], title: str = "Policies compared", to: str = "migrator"
+) -> Page:
+    """The page of at least one row."""
+    scenarios, policies = _names(rows)
+    sections = []
+    overall = [row for row in rows if row.scenario == ALL_SCENARIOS]
+    if overall:
+        sections.append(_section("All scenarios", overall, to))
+    sections.append(_measures_section(rows, scenarios, policies))
+    for scenario in scenarios:
+        sections.append(_section(scenario, [row for row in rows if row.scenario == scenario], to))
+    lead = f"{', '.join(policies)} on {plural(len(scenarios), 'scenario')}. {_INTERVALS}"
+    return Page(title, lead, tuple(sections))
+
+
+def _names(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
+    """Scenarios (but not all of them together) and policies, in order of appearance."""
+    scenarios = list(dict.fromkeys(row.scenario for row in rows if row.scenario != ALL_SCENARIOS))
+    return scenarios, list(dict.fromkeys(row.policy for row in rows))
+
+
+def _section(title: str, rows: Sequence[Row], to: str) -> Section:
+    """A scenario's policies, highest goodput first."""
+    ranked = sorted(rows, key=lambda row: -row.goodput_share.mean)
+    blocks = (_ranking(ranked), _table(ranked, to))
+    return Section(title, f"in-{anchor_of(title)}", lead_paragraphs(rows), blocks)
+
+
+def _ranking(rows: Sequence[Row]) -> Bars:
+    return Bars(
+        title="Goodput share, mean over seeds",
+        categories=tuple(row.policy for row in rows),
+        series=(_series("goodput share", rows, lambda row: row.goodput_share),),
+        x=Axis("policy"),
+        y=Axis("goodput over received", share=True),
+        horizontal=True,
+    )
+
+
+def _series(
+    name: str, rows: Sequence[Row | None], measure: Callable[[Row], SeedMean], at: int | None = None
+) -> Series:
+    found = [None if row is None else measure(row) for row in rows]
+    widths = tuple(None if each is None else each.half_width for each in found)
+    return Series(
+        name,
+        tuple(None if each is None else each.mean for each in found),
+        half_widths=widths if any(each is not None for each in widths) else None,
+        paint=None if at is None else paint_of(at),
+    )
+
+
+def _table(rows: Sequence[Row], to: str) -> Table:
+    gains = {each.policy: each.change for each in relative(rows, to) if each.policy != to}
+    headers = (
+        *("policy", "seeds", *(f"{name} (%)" for name in _MEASURES), "late (%)", "dropped (%)"),
+        *("reconfig\u00adurations", "planning (s)", "vs best peer", f"vs {to}"),
+    )
+    cells = tuple(
+        (
+            row.policy,
+            str(row.seeds),
+            *(_percent(measure(row)) for _, measure in _MEASURES.values()),
+            _percent(row.late_share),
+            _percent(row.dropped_share),
+            f"{row.reconfigurations.mean:,.1f}",
+            f"{row.plan_s.mean:.3g}",
+            _signed(over_best_peer(row, rows)),
+            _signed(gains.get(row.policy)),
+        )
+        for row in rows
+    )
+    return Table(
+        caption="Mean over seeds",
+        headers=headers,
+        rows=cells,
+        numeric=frozenset(range(1, len(headers))),
+        highlights=frozenset({(0, 2)}) if len(rows) > 1 else frozenset(),
+    )
+
+
+def _measures_section(
+    rows: Sequence[Row], scenarios: Sequence[str], policies: Sequence[str]
+) -> Section:
+    crowded = len(scenarios) * len(policies) > _MOST_BARS
+    blocks: list[Block] = []
+    for name in _MEASURES:
+        bars = _bars(name, rows, scenarios, policies)
+        blocks.append(_heat_map(bars) if crowded else bars)
+    return Section("By scenario and policy", "measures", (), tuple(blocks))
+
+
+def _bars(
+    name: str, rows: Sequence[Row], scenarios: Sequence[str], policies: Sequence[str]
+) -> Bars:
+    """Grouped by scenario; a policy has the same colour everywhere."""
+    found = {(row.scenario, row.policy): row for row in rows}
+    meaning, measure = _MEASURES[name]
+    series = tuple(
+        _series(policy, [found.get((scenario, policy)) for scenario in scenarios], measure, at)
+        for at, policy in enumerate(policies)
+    )
+    title = f"{capitalised(name)}: {meaning}"
+    return Bars(title, tuple(scenarios), series, Axis("scenario"), Axis(name, share=True))
+
+
+def _heat_map(bars: Bars) -> HeatMap:
+    return HeatMap(
+        title=bars.title,
+        columns=tuple(each.name for each in bars.series),
+        rows=bars.categories,
+        values=tuple(zip(*(each.values for each in bars.series), strict=True)),
+        x=Axis("policy"),
+        y=Axis("scenario"),
+        z=bars.y,
+    )

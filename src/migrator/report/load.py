@@ -1,0 +1,215 @@
+"""What clients saw of a live run: the table, page and JSON of `migrator load`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from migrator.core.load_outcome import ClientSeconds, ClientTally, LoadOutcome
+from migrator.report.page import Axis, Bars, Lines, Page, Paint, Section, Series, Table
+from migrator.report.terminal import NONE, capitalised, count, grouped, percent, table_lines
+
+_HEADERS = (
+    *("window", "tenant", "sent", "goodput", "share", "SLO", "accuracy"),
+    *("late", "drop", "refused", "failed", "p50", "p95", "p99", "version"),
+)
+_KEY = (
+    "share: goodput / sent; SLO: in time / sent; drop: given up by the server; p50 to p99: ms\n"
+    "from when a request was due to its answer; version: of the models that answered"
+)
+_PAGE_HEADERS = (
+    *("window", "tenant", "sent", "goodput", "goodput share", "SLO attainment", "accuracy"),
+    *("late", "dropped", "refused", "failed", "p50 ms", "p95 ms", "p99 ms", "versions"),
+)
+_WORDS = (
+    "As measured by the client: latency counts from the moment a request was due. Goodput share "
+    "and SLO attainment are parts of what was sent; accuracy is the correct part of what was "
+    "answered in time. Dropped: given up by the server, as the deadline could not be met."
+)
+_REQUESTS, _WINDOW = Axis("requests"), Axis("window")
+
+
+def load_table(outcome: LoadOutcome) -> str:
+    """Per window and tenant and in all: what was sent and what became of it."""
+    groups = [
+        grouped(str(each.window), _lines_of(each.tenants, each.whole)) for each in outcome.windows
+    ]
+    groups.append(grouped("all", _lines_of(outcome.tenants, outcome.whole)))
+    what = f"{outcome.scenario} at {outcome.url} (seed {outcome.seed}{_speed(outcome)})"
+    table = table_lines(_HEADERS, groups, words=2, shrinks=1)
+    return "\n".join([what, *table, "", _KEY, *load_sentences(outcome)])
+
+
+def load_sentences(outcome: LoadOutcome) -> list[str]:
+    """Losses by reason, labels stored, and how punctual the client was."""
+    whole = outcome.whole
+    lost = Counter(whole.refused) + Counter(whole.failed)
+    sentences = [f"{times:,} {reason}" for reason, times in lost.most_common()]
+    labels = whole.labels_stored + whole.labels_lost
+    if labels:
+        sentences.append(f"{whole.labels_stored:,} of {labels:,} labels stored")
+    sentences.append(f"99% of requests were sent within {outcome.lag_p99_s * 1e3:.1f} ms of due")
+    if outcome.ended is not None:
+        sentences.append(f"ended early: {outcome.ended}")
+    return sentences
+
+
+def _speed(outcome: LoadOutcome) -> str:
+    return "" if outcome.speed == 1 else f", {outcome.speed:g} times as fast"
+
+
+def _lines_of(tenants: Mapping[str, ClientTally], whole: ClientTally) -> list[tuple[str, ...]]:
+    """A line per tenant, and one for all of them if there are several."""
+    lines = [(name, *_cells(tally)) for name, tally in tenants.items()]
+    if len(lines) != 1:
+        lines.append(("all", *_cells(whole)[:-1], ""))
+    return lines
+
+
+def _cells(tally: ClientTally) -> tuple[str, ...]:
+    parts = (tally.goodput_share, tally.slo_attainment, tally.accuracy)
+    known = tally.latencies
+    times = () if known is None else (known.p50_s, known.p95_s, known.p99_s)
+    return (
+        count(tally.sent),
+        count(tally.goodput),
+        *map(percent, parts),
+        count(tally.late),
+        count(tally.dropped),
+        count(sum(tally.refused.values())),
+        count(sum(tally.failed.values())),
+        *(f"{each * 1e3:.0f}" for each in times),
+        *[NONE] * (3 - len(times)),
+        versions_text(tally.versions),
+    )
+
+
+def versions_text(versions: Mapping[str, int]) -> str:
+    """The versions that answered, the first and the last where there are many."""
+    names = sorted(versions, key=lambda each: (len(each), each))
+    return ",".join(names) if len(names) <= 3 else f"{names[0]}..{names[-1]}"
+
+
+# Page
+
+
+def load_page(outcome: LoadOutcome) -> Page:
+    """The page of a load."""
+    lead = (
+        f"{outcome.whole.sent:,} requests to {outcome.url}, of which {outcome.whole.goodput:,} "
+        f"({outcome.whole.goodput_share:.1%}) were answered in time and correctly."
+    )
+    sentences = [f"{capitalised(each)}." for each in load_sentences(outcome)]
+    sections = (
+        Section("Result", "result", (_WORDS, *sentences), (_table(outcome), _outcomes(outcome))),
+        Section("Windows", "windows", (), (_accuracies(outcome), _latencies(outcome))),
+        Section("Seconds", "seconds", (), tuple(_lines(*each) for each in outcome.seconds.items())),
+    )
+    return Page(f"MIGRator: {outcome.scenario} as clients saw it", lead, sections)
+
+
+def _table(outcome: LoadOutcome) -> Table:
+    rows = [
+        (str(window.window), name, *_cells(tally))
+        for window in outcome.windows
+        for name, tally in window.tenants.items()
+    ]
+    rows += [("all", name, *_cells(tally)) for name, tally in outcome.tenants.items()]
+    rows.append(("all", "all", *_cells(outcome.whole)))
+    numeric = frozenset(range(2, len(_PAGE_HEADERS) - 1))
+    return Table("What became of the requests", _PAGE_HEADERS, tuple(rows), numeric)
+
+
+def _names(outcome: LoadOutcome) -> tuple[str, ...]:
+    return tuple(str(each.window) for each in outcome.windows)
+
+
+def _outcomes(outcome: LoadOutcome) -> Bars:
+    tallies = [each.whole for each in outcome.windows]
+    parts = {
+        "goodput": (Paint(0), [each.goodput for each in tallies]),
+        "wrong": (Paint(4), [each.wrong for each in tallies]),
+        "late": (Paint(1), [each.late for each in tallies]),
+        "dropped": (Paint(5, hatched=True), [each.dropped for each in tallies]),
+        "refused": (Paint(2), [sum(each.refused.values()) for each in tallies]),
+        "failed": (Paint(None), [sum(each.failed.values()) for each in tallies]),
+    }
+    series = tuple(
+        Series(name, tuple(map(float, values)), paint=paint)
+        for name, (paint, values) in parts.items()
+        if any(values) or name == "goodput"
+    )
+    title = "What became of the requests, by window"
+    return Bars(title, _names(outcome), series, _WINDOW, _REQUESTS, stacked=True)
+
+
+def _accuracies(outcome: LoadOutcome) -> Bars:
+    series = tuple(
+        Series(tenant, tuple(each.tenants[tenant].accuracy for each in outcome.windows))
+        for tenant in outcome.tenants
+    )
+    title = "Accuracy of what was answered in time"
+    return Bars(title, _names(outcome), series, _WINDOW, Axis("accuracy", share=True))
+
+
+def _latencies(outcome: LoadOutcome) -> Bars:
+    def ms(tally: ClientTally, name: str) -> float | None:
+        return None if tally.latencies is None else getattr(tally.latencies, name) * 1e3
+
+    series = tuple(
+        Series(f"{tenant}, {name[:3]}", tuple(ms(w.tenants[tenant], name) for w in outcome.windows))
+        for tenant in outcome.tenants
+        for name in ("p50_s", "p99_s")
+    )
+    return Bars("Latency", _names(outcome), series, _WINDOW, Axis("latency", "ms"))
+
+
+def _lines(tenant: str, seconds: ClientSeconds) -> Lines:
+    rows = {"sent": seconds.sent, "in time": seconds.in_time, "goodput": seconds.goodput}
+    return Lines(
+        f"{tenant}, second by second",
+        tuple(float(each) for each in range(len(seconds.sent))),
+        tuple(Series(name, tuple(map(float, row))) for name, row in rows.items()),
+        Axis("time", "s"),
+        Axis("requests per second"),
+        until=float(len(seconds.sent)),
+    )
+
+
+# JSON
+
+
+def load_json(outcome: LoadOutcome) -> dict[str, Any]:
+    """Everything counted in a load, ready for `json.dumps`."""
+    return {
+        "scenario": outcome.scenario,
+        "url": outcome.url,
+        "seed": outcome.seed,
+        "speed": outcome.speed,
+        "window_s": outcome.window_s,
+        "lag_p99_s": outcome.lag_p99_s,
+        "ended": outcome.ended,
+        **_tally_json(outcome.whole),
+        "tenants": {name: _tally_json(each) for name, each in outcome.tenants.items()},
+        "windows": [
+            {
+                "window": each.window,
+                **_tally_json(each.whole),
+                "tenants": {name: _tally_json(tally) for name, tally in each.tenants.items()},
+            }
+            for each in outcome.windows
+        ],
+        "seconds": {name: asdict(each) for name, each in outcome.seconds.items()},
+    }
+
+
+def _tally_json(tally: ClientTally) -> dict[str, Any]:
+    return {
+        **asdict(tally),
+        "in_time": tally.in_time,
+        "goodput_share": tally.goodput_share,
+        "slo_attainment": tally.slo_attainment,
+        "accuracy": tally.accuracy,
+    }

@@ -1,0 +1,446 @@
+"""Charts of a page in plotly's schema, as plain dictionaries.
+
+Titles and legends are HTML beside the chart, where they wrap. Colours of words and grid come from
+the style sheet, so that dark mode and print need no redrawing.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from migrator.report.chart_tables import axis_text, value_text
+from migrator.report.page import (
+    Areas,
+    Axis,
+    Bars,
+    Chart,
+    HeatMap,
+    Lines,
+    Paint,
+    Slab,
+    Slices,
+    band_floors,
+    paints,
+)
+
+Figure = dict[str, Any]
+
+INK, GREY, FAINT = "#222222", "#777777", "#E4E4E4"
+_DASHES = {"color": INK, "width": 1.2, "dash": "5px,3px"}
+_HATCH = {"shape": "/", "size": 6, "solidity": 0.35}
+_MOST_MARKERS = 40
+_MOST_TICKS = 15
+_MOST_CELLS = 400
+"""Cells of a heat map that have room for their number."""
+_RUG = 0.3
+"""Height of a tenant's row of changes, in memory slices."""
+
+
+def height_of(chart: Chart) -> int:
+    """The height of a chart in pixels."""
+    match chart:
+        case Bars(horizontal=True):
+            bars = 1 if chart.stacked else len(chart.series)
+            return 70 + len(chart.categories) * (12 + 16 * bars)
+        case HeatMap():
+            return 110 + 26 * len(chart.rows)
+        case Slices():
+            return round(60 + 30 * (chart.slices + _rug(chart)))
+        case _:
+            return 300
+
+
+def width_of(chart: Chart) -> int:
+    """The width in pixels below which a chart scrolls instead of shrinking."""
+    match chart:
+        case HeatMap():
+            return 150 + 38 * len(chart.columns)
+        case Bars(horizontal=False):
+            side_by_side = 1 if chart.stacked else len(chart.series)
+            return 50 + len(chart.categories) * (6 + 6 * side_by_side)
+        case _:
+            return 0
+
+
+def upright_title(chart: Chart) -> str | None:
+    """What the vertical axis measures, written above it; None: it needs no words."""
+    match chart:
+        case Slices():
+            return "memory slice"
+        case HeatMap():
+            return axis_text(chart.z)
+        case Bars(horizontal=True):
+            return None
+        case _:
+            return axis_text(chart.y)
+
+
+def figure_of(chart: Chart) -> Figure:
+    """Data and layout."""
+    match chart:
+        case Bars():
+            data, layout = _bars(chart), _bars_layout(chart)
+        case Lines():
+            data, layout = _lines(chart), _lines_layout(chart)
+        case Areas():
+            data, layout = _areas(chart), _areas_layout(chart)
+        case HeatMap():
+            data, layout = [_heat(chart)], _heat_layout(chart)
+        case Slices():
+            data, layout = _slices(chart), _slices_layout(chart)
+    if isinstance(chart, Lines | Slices) and chart.linked:
+        layout["meta"] = "linked"
+    return {"data": data, "layout": _base_layout(height_of(chart)) | layout}
+
+
+def _marker(paint: Paint) -> Figure:
+    shade = paint.shade
+    if not paint.hatched:
+        return {"color": paint.fill, "line": {"width": 0}}
+    pattern = _HATCH | {"fgcolor": shade.fill, "bgcolor": paint.ground, "fillmode": "overlay"}
+    return {"color": paint.ground, "pattern": pattern, "line": {"color": shade.fill, "width": 1}}
+
+
+def _clean(values: Sequence[float | None]) -> list[float | None]:
+    """Six digits keep the page small; JSON has no NaN and no infinity."""
+    return [
+        None if each is None or not math.isfinite(each) else float(f"{each:.6g}") for each in values
+    ]
+
+
+def _bars(chart: Bars) -> list[Figure]:
+    traces = []
+    names = [safe(each) for each in chart.categories]
+    along, across = ("y", "x") if chart.horizontal else ("x", "y")
+    for series, paint in zip(chart.series, paints(chart.series), strict=True):
+        said = [value_text(each, chart.y) for each in series.values]
+        trace: Figure = {
+            "type": "bar",
+            "orientation": "h" if chart.horizontal else "v",
+            "name": safe(series.name),
+            along: names,
+            across: _clean(series.values),
+            "marker": _marker(paint),
+            "customdata": said,
+            "hovertemplate": f"%{{fullData.name}}<br>%{{{along}}}: %{{customdata}}<extra></extra>",
+        }
+        if series.half_widths is not None:
+            trace[f"error_{across}"] = _error(series.half_widths)
+        elif chart.horizontal and len(chart.series) == 1:
+            trace |= {"text": said, "textposition": "auto", "cliponaxis": False}
+        traces.append(trace)
+    return traces
+
+
+def _error(half_widths: Sequence[float | None]) -> Figure:
+    return {
+        "type": "data",
+        "array": _clean(half_widths),
+        "color": INK,
+        "thickness": 1.2,
+        "width": 3,
+    }
+
+
+def _lines(chart: Lines) -> list[Figure]:
+    at: list[float | None] = _clean(chart.at)
+    steps = chart.until is not None
+    # a noisy line would hide the forecast below it
+    faint = steps and any(each.dashed for each in chart.series)
+    mode = "lines" if steps or len(at) > _MOST_MARKERS else "lines+markers"
+    traces, floors = [], band_floors(chart.series)
+    for number, (series, paint) in enumerate(zip(chart.series, paints(chart.series), strict=True)):
+        values = _clean(series.values)
+        trace: Figure = {
+            "type": "scatter",
+            "mode": mode,
+            "name": safe(series.name),
+            "x": [*at, chart.until] if steps else at,
+            "y": [*values, values[-1]] if steps else values,
+            "line": {
+                "color": paint.fill,
+                "width": 2.4 if series.dashed else 1.0 if faint else 1.6,
+                "dash": "4px,3px" if series.dashed else "solid",
+                "shape": "hv" if steps else "linear",
+            },
+            "opacity": 0.6 if faint and not series.dashed else 1,
+            "hovertemplate": _hover(chart.y),
+        }
+        if series.half_widths is not None:
+            trace["error_y"] = _error(series.half_widths)
+        if series.filled or number in floors:
+            trace |= {"mode": "lines", "opacity": 1, "line": trace["line"] | {"width": 0}}
+        if series.filled:
+            trace |= {"fill": "tonexty", "fillcolor": paint.fill}
+        if series.area:
+            trace |= {"fill": "tozeroy", "fillcolor": paint.shade.fill + "90"}
+            trace |= {"opacity": 1, "line": trace["line"] | {"width": 0}}
+        traces.append(trace)
+    # dashed ones last, so on top
+    return sorted(traces, key=lambda trace: trace["line"]["dash"] != "solid")
+
+
+def _hover(axis: Axis) -> str:
+    return "%{y:.1%}" if axis.share else "%{y:,.4~g} " + safe(axis.unit)
+
+
+def _areas(chart: Areas) -> list[Figure]:
+    traces = []
+    for series, paint in zip(chart.series, paints(chart.series), strict=True):
+        values = [each or 0.0 for each in _clean(series.values)]
+        shade = paint.shade
+        trace: Figure = {
+            "type": "scatter",
+            "mode": "lines",
+            "name": safe(series.name),
+            "stackgroup": "one",
+            "x": [*_clean(chart.at), chart.until],
+            "y": [*values, values[-1]],
+            "line": {"shape": "hv", "width": 0.5, "color": shade.fill},
+            "fillcolor": paint.fill,
+            "hovertemplate": _hover(chart.y),
+        }
+        if paint.hatched:
+            trace["fillpattern"] = _HATCH | {"fgcolor": shade.fill, "bgcolor": shade.light}
+        traces.append(trace)
+    return traces
+
+
+def _heat(chart: HeatMap) -> Figure:
+    cells = len(chart.rows) * len(chart.columns)
+    trace: Figure = {
+        "type": "heatmap",
+        "x": [safe(each) for each in chart.columns],
+        "y": [safe(each) for each in chart.rows],
+        "z": [_clean(each) for each in chart.values],
+        "customdata": [[value_text(each, chart.z) for each in row] for row in chart.values],
+        "hovertemplate": "%{y}<br>%{x}: %{customdata}<extra></extra>",
+        "colorscale": "Cividis",
+        "xgap": 1,
+        "ygap": 1,
+        "showscale": cells > _MOST_CELLS,
+        "colorbar": {
+            "thickness": 12,
+            "outlinewidth": 0,
+            "tickformat": ".0%" if chart.z.share else "",
+        },
+    }
+    if cells <= _MOST_CELLS:
+        trace["texttemplate"] = "%{z:.0%}" if chart.z.share else "%{z:.3~g}"
+    return trace
+
+
+def _slices(chart: Slices) -> list[Figure]:
+    traces = []
+    for name, paint in chart.keys:
+        traces.append(_slab_trace(name, paint, [e for e in chart.slabs if e.name == name]))
+    if chart.starts:
+        traces.append(_start_marks(chart.starts))
+    return [*traces, *_retrained_traces(chart), *_change_traces(chart)]
+
+
+def _rug(chart: Slices) -> float:
+    """Height of the rows of changes above the slices."""
+    return _RUG * len(chart.tenants) if chart.changes else 0.0
+
+
+def _retrained_traces(chart: Slices) -> list[Figure]:
+    """Dashed lines where retrained models take over, the tenant's colour at their head."""
+    top = chart.slices + _rug(chart)
+    traces = []
+    for tenant, at_s in chart.retrained:
+        colour = Paint(chart.place(tenant)).shade.fill
+        head = {"symbol": "triangle-down", "size": [0, 11], "color": colour, "opacity": 1}
+        traces.append(
+            _unnamed_line([at_s, at_s], [0, top], _DASHES)
+            | {"mode": "lines+markers", "marker": head | {"line": {"color": INK, "width": 0.8}}}
+            | {"cliponaxis": False, "hoverinfo": "text"}
+            | {"hovertext": f"<b>{safe(tenant)}</b><br>retrained at {at_s:g} s"}
+        )
+    return traces
+
+
+def _change_traces(chart: Slices) -> list[Figure]:
+    """A row of ticks per tenant above the slices."""
+    traces = []
+    for tenant, moments in chart.changes:
+        low = chart.slices + _rug(chart) - _RUG * (chart.place(tenant) + 1)
+        x = [each for at_s in moments for each in (at_s, at_s, None)]
+        y = [low + 0.2 * _RUG, low + 0.95 * _RUG, None] * len(moments)
+        line = {"color": Paint(chart.place(tenant)).shade.fill, "width": 1.5}
+        traces.append(_unnamed_line(x, y, line) | {"name": safe(f"{tenant}, change charged")})
+    return traces
+
+
+def _unnamed_line(x: Sequence[float | None], y: Sequence[float | None], line: Figure) -> Figure:
+    return {"type": "scatter", "mode": "lines", "x": list(x), "y": list(y), "line": line} | {
+        "hoverinfo": "skip"
+    }
+
+
+def _slab_trace(name: str, paint: Paint, slabs: Sequence[Slab]) -> Figure:
+    marker = _marker(paint)
+    if not paint.hatched:
+        marker["line"] = {"color": "#FFFFFF", "width": 0.5}
+    ink = INK if paint.hatched or paint.light else paint.shade.ink
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": safe(name),
+        "base": _clean([each.from_s for each in slabs]),
+        "x": _clean([each.until_s - each.from_s for each in slabs]),
+        "y": [each.start + each.width / 2 for each in slabs],
+        "width": [each.width - 0.1 for each in slabs],
+        "text": [safe(each.size) for each in slabs],
+        "textposition": "inside",
+        "insidetextanchor": "middle",
+        "textangle": 0,
+        "insidetextfont": {"color": ink},
+        "hovertext": [
+            f"<b>{safe(name)}</b><br>{safe(each.note or each.size)}"
+            f"<br>{each.from_s:g}-{each.until_s:g} s"
+            for each in slabs
+        ],
+        "hoverinfo": "text",
+        "marker": marker,
+    }
+
+
+def _start_marks(starts: Sequence[tuple[float, float]]) -> Figure:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [at for at, _ in starts],
+        "y": [where for _, where in starts],
+        "marker": {"symbol": "triangle-right", "size": 11, "color": "#FFFFFF"}
+        | {"line": {"color": INK, "width": 1}},
+        "hoverinfo": "skip",
+        "cliponaxis": False,
+    }
+
+
+def _base_layout(height: int) -> Figure:
+    """What all charts have in common."""
+    return {
+        "height": height,
+        "autosize": True,
+        "margin": {"l": 8, "r": 12, "t": 12, "b": 16},
+        "paper_bgcolor": "#FFFFFF",
+        "plot_bgcolor": "#FFFFFF",
+        "font": {"family": "system-ui, sans-serif", "size": 12, "color": INK},
+        "showlegend": False,
+        "hovermode": "closest",
+        "hoverlabel": {"bgcolor": "#FFFFFF", "bordercolor": GREY, "font": {"color": INK}},
+    }
+
+
+def _category_axis(axis: Axis) -> Figure:
+    look = {"type": "category", "automargin": True, "fixedrange": True, "linecolor": GREY}
+    return look | {"title": {"text": safe(axis.title), "standoff": 10}, "showgrid": False}
+
+
+def _value_axis(axis: Axis, *, titled: bool) -> Figure:
+    return {
+        "title": {"text": safe(axis_text(axis))} if titled else {"text": ""},
+        "automargin": True,
+        "rangemode": "tozero",
+        "fixedrange": True,
+        "tickformat": ".0%" if axis.share else "",
+        "gridcolor": FAINT,
+        "zerolinecolor": GREY,
+        "nticks": 7,
+        "separatethousands": True,
+    }
+
+
+def _bars_layout(chart: Bars) -> Figure:
+    names = _category_axis(chart.x)
+    values = _value_axis(chart.y, titled=chart.horizontal)
+    if chart.horizontal:
+        names |= {"autorange": "reversed", "title": {"text": ""}, "ticksuffix": " "}
+    axes = {"yaxis": names, "xaxis": values} if chart.horizontal else {}
+    axes = axes or {"xaxis": names, "yaxis": values}
+    layout: Figure = axes | {"barmode": "stack" if chart.stacked else "group", "bargap": 0.25}
+    if chart.mark is not None:
+        layout["shapes"] = [_dashed("x" if chart.horizontal else "y", chart.mark)]
+    return layout
+
+
+def _dashed(axis: str, at: float) -> Figure:
+    """A dashed line across the chart at a value of one axis."""
+    across = "y" if axis == "x" else "x"
+    place = {f"{axis}0": at, f"{axis}1": at, f"{across}0": 0, f"{across}1": 1}
+    return place | {"type": "line", f"{across}ref": "paper", "line": _DASHES}
+
+
+def _xy_layout(x: Axis, y: Axis) -> Figure:
+    along = {
+        "title": {"text": safe(axis_text(x))},
+        "automargin": True,
+        "showgrid": False,
+        "zeroline": False,
+        "linecolor": GREY,
+        "ticks": "outside",
+    }
+    return {"xaxis": along, "yaxis": _value_axis(y, titled=False), "hovermode": "x unified"}
+
+
+def _lines_layout(chart: Lines) -> Figure:
+    """Ticks are at the points if there is room."""
+    layout = _xy_layout(chart.x, chart.y)
+    layout["shapes"] = [_dashed("x", each) for each in chart.marks]
+    if chart.y_range is not None:
+        layout["yaxis"] |= {"range": list(chart.y_range)}
+    if chart.until is not None:
+        layout["xaxis"] |= {"range": [chart.at[0] if chart.at else 0, chart.until]}
+    elif _tickable(chart.at):
+        layout["xaxis"] |= {"tickvals": list(chart.at)}
+    return layout
+
+
+def _tickable(at: Sequence[float]) -> bool:
+    """Whether a tick at every point leaves room for its number, also on a phone."""
+    gaps = [right - left for left, right in pairwise(at)]
+    return not gaps or min(gaps) * _MOST_TICKS >= at[-1] - at[0]
+
+
+def _areas_layout(chart: Areas) -> Figure:
+    layout = _xy_layout(chart.x, chart.y)
+    layout["xaxis"] |= {"range": [chart.at[0] if chart.at else 0, chart.until]}
+    return layout
+
+
+def _heat_layout(chart: HeatMap) -> Figure:
+    rows = _category_axis(chart.y) | {"autorange": "reversed", "ticksuffix": " "}
+    untitled = {"title": {"text": ""}}
+    return {"xaxis": _category_axis(chart.x) | untitled, "yaxis": rows | untitled}
+
+
+def _slices_layout(chart: Slices) -> Figure:
+    time, rug, named = Axis("time", "s"), _rug(chart), int(bool(chart.changes))
+    layout = _xy_layout(time, time)
+    layout["xaxis"] |= {"range": [0, chart.until_s]}
+    layout["yaxis"] = {
+        "range": [0, chart.slices + rug],
+        "fixedrange": True,
+        "automargin": True,
+        "tickvals": [index + 0.5 for index in range(chart.slices)]
+        + [chart.slices + rug / 2][:named],
+        "ticktext": [*map(str, range(chart.slices)), "changes"][: chart.slices + named],
+        "showgrid": False,
+        "zeroline": False,
+    }
+    return layout | {
+        "barmode": "overlay",
+        "hovermode": "closest",
+        "uniformtext": {"mode": "hide", "minsize": 10},
+    }
+
+
+def safe(text: str) -> str:
+    """Escaped: plotly reads a subset of HTML in every label."""
+    return html.escape(text, quote=False)

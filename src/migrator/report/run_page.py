@@ -1,0 +1,340 @@
+"""The report page of runs, simulated or live: one run, or several side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from migrator.core.catalogue import Board
+from migrator.core.comparison import summarise
+from migrator.core.outcome import Tally
+from migrator.records.runs import RecordedRun, RecordedWindow
+from migrator.report.comparison import lead_paragraphs
+from migrator.report.page import (
+    HUES,
+    Axis,
+    Bars,
+    Block,
+    Lines,
+    Page,
+    Section,
+    Series,
+    Table,
+    anchor_of,
+    paint_of,
+    present,
+)
+from migrator.report.run_charts import (
+    MOST_STARTS,
+    TALLY_HEADERS,
+    accuracies_table,
+    accuracy_chart,
+    arrivals_chart,
+    events_table,
+    plans_table,
+    prediction_chart,
+    seconds_chart,
+    seconds_of,
+    starts_chart,
+    starts_table,
+    table,
+    tally_cells,
+    tenant_outcomes,
+    tenants_table,
+    version_chart,
+    versions_table,
+    window_outcomes,
+    windows_table,
+)
+from migrator.report.slices import held_chart, planned_chart
+from migrator.report.terminal import NONE, moment, percent, plural
+
+MOST_WINDOWS = 12
+"""Windows whose slices and seconds are drawn: the last ones."""
+_MOST_BARS = 60
+"""If there are more windows times runs, they are drawn as lines."""
+_SHARE = Axis("goodput over received", share=True)
+_WINDOW_WORDS = (
+    "Goodput share and SLO attainment are parts of what was received; accuracy is the correct part "
+    "of what was answered in time, as far as labels tell. While reconfiguring: of the late and "
+    "dropped, those that arrived while an instance of theirs was not yet warm. Unanswered: waiting "
+    "at the end, less those that waited at the start. Predicted: the goodput that the window's "
+    "first plan expected."
+)
+_SLICES_WORDS = (
+    "Full colours serve, hatched ones retrain, light ones are cold or being warmed, grey belongs "
+    "to no tenant. In plans, new instances are light for as long as a start took on average; a "
+    "triangle marks a new instance whose start was not measured."
+)
+_HELD_WORDS = "Above the plan made at the beginning of the window, below what was really held."
+_FORECAST_WORDS = (
+    "The forecast is the one the plan in force was made with: its mean dashed, and in grey the "
+    "band between the 10% and 90% quantiles of its scenarios if it has several."
+)
+_ACCURACY_WORDS = (
+    "At the beginning of a window the accuracy is that of the answers whose labels arrived in the "
+    "window before; a jump inside a window is a retrained model that took over, evaluated on "
+    "held-out data."
+)
+_STARTS_WORDS = (
+    "A start lasts from the creation of an instance, if it had to be created, until its worker "
+    "serves; what is warmed ahead of need delays no request. Times count from the first window, "
+    "before which the first instances were created."
+)
+_Key = TypeVar("_Key", int, str)
+
+
+def run_page(runs: Sequence[RecordedRun], board: Board, beside: Sequence[RecordedRun] = ()) -> Page:
+    """The page of at least one run, all on `board`; those `beside` are only compared with."""
+    names = _names((*runs, *beside))
+    sections = [_result((*runs, *beside), names)]
+    for at, run in enumerate(runs):
+        several = len(runs) > 1
+        title = f"{names[at]}: " if several else ""
+        anchor = f"run-{at}-{anchor_of(names[at])}-" if several else ""
+        is_compared = several or bool(beside)
+        sections += _run_sections(run, board, title, anchor, is_compared=is_compared)
+    shown = tuple(each for each in sections if each.blocks or each.anchor == "result")
+    return Page(_title(runs), _lead(runs[0]), shown)
+
+
+def _title(runs: Sequence[RecordedRun]) -> str:
+    scenarios = list(dict.fromkeys(each.scenario for each in runs))
+    title = scenarios[0] if len(scenarios) == 1 else f"{len(scenarios)} scenarios"
+    if len(runs) == 1:
+        title += f" under {runs[0].policy}"
+    kind = "simulated" if runs[0].is_simulated else "live"
+    return f"MIGRator, {kind}: {title}"
+
+
+def _lead(run: RecordedRun) -> str:
+    row = run.records.run
+    what = f"{row.board}, driver {row.driver}"
+    if not run.is_simulated:
+        end = "not ended" if row.ended_s is None else f"to {moment(row.ended_s, row.began_s)}"
+        what += f", run {row.run} from {moment(row.began_s)}, {end}"
+    forecaster = f", forecaster {run.forecaster}" if run.forecaster else ""
+    return (
+        f"{what}: {plural(len(run.windows), 'window')} of {run.window_s:g} s in slots of "
+        f"{run.slot_s:g} s, tenants {', '.join(run.tenants)}{forecaster}, seed {row.seed}. "
+        "Goodput counts requests answered in time and correctly."
+    )
+
+
+def _names(runs: Sequence[RecordedRun]) -> list[str]:
+    """The policy, and whatever else distinguishes a run from the others."""
+    facts: Sequence[Callable[[RecordedRun], str]] = (
+        lambda run: run.policy,
+        lambda run: run.scenario,
+        lambda run: f"{run.forecaster} forecast",
+        lambda run: f"seed {run.seed}",
+        lambda run: f"run {run.records.run.run}",
+        lambda run: moment(run.records.run.began_s),
+    )
+    names = [facts[0](each) for each in runs]
+    for fact in facts[1:]:
+        if len(set(names)) == len(names):
+            break
+        found = [fact(each) for each in runs]
+        if len(set(found)) > 1:
+            names = [f"{name}, {each}" for name, each in zip(names, found, strict=True)]
+    return names
+
+
+# The result
+
+
+def _result(runs: Sequence[RecordedRun], names: Sequence[str]) -> Section:
+    if len(runs) == 1:
+        run = runs[0]
+        blocks = present(
+            tenants_table(run), window_outcomes(run), tenant_outcomes(run), prediction_chart(run)
+        )
+        return Section("Result", "result", (_headline(run),), blocks)
+    best = max(range(len(runs)), key=lambda at: runs[at].tally.goodput_share)
+    words = (f"{names[best]}: {_headline(runs[best])}", *_relation(runs, names))
+    blocks = (_ranking(runs, names), _totals(runs, names, best), *_comparison(runs, names))
+    return Section("Result", "result", (*words, *lead_paragraphs(summarise(runs))), blocks)
+
+
+def _headline(run: RecordedRun) -> str:
+    tally = run.tally
+    if not tally.received:
+        return "No request arrived in a window that has ended."
+    return (
+        f"{tally.goodput:,.0f} of {tally.received:,} requests were answered in time and "
+        f"correctly, {percent(tally.goodput_share)}. {percent(tally.slo_attainment)} were in "
+        f"time, and of those {percent(tally.accuracy)} correct. {tally.while_reconfiguring:,} of "
+        "the late and dropped ones arrived while an instance of theirs was not yet warm."
+    )
+
+
+def _relation(runs: Sequence[RecordedRun], names: Sequence[str]) -> tuple[str, ...]:
+    """Of two runs, by how much the first is better or worse."""
+    ours, theirs = runs[0].tally, runs[1].tally
+    if len(runs) != 2 or not ours.received or not theirs.goodput_share:
+        return ()
+    change = ours.goodput_share / theirs.goodput_share - 1
+    side = "above" if change >= 0 else "below"
+    return (f"The goodput share of {names[0]} is {abs(change):.1%} {side} that of {names[1]}.",)
+
+
+def _ranking(runs: Sequence[RecordedRun], names: Sequence[str]) -> Bars:
+    shares = [each.tally.goodput_share for each in runs]
+    pairs = sorted(zip(names, shares, strict=True), key=lambda pair: -pair[1])
+    return Bars(
+        title="Goodput share",
+        categories=tuple(name for name, _ in pairs),
+        series=(Series("goodput share", tuple(share for _, share in pairs)),),
+        x=Axis("run"),
+        y=_SHARE,
+        horizontal=True,
+    )
+
+
+def _totals(runs: Sequence[RecordedRun], names: Sequence[str], best: int) -> Table:
+    headers = ("run", "windows", *TALLY_HEADERS, "new instances", "planning (s)")
+    rows = tuple(
+        (
+            name,
+            str(len(run.ended)),
+            *tally_cells(run.tally),
+            f"{run.reconfigurations:,}",
+            f"{run.plan_s:.3g}",
+        )
+        for run, name in zip(runs, names, strict=True)
+    )
+    numeric, marked = frozenset(range(1, len(headers))), frozenset({(best, 4)})
+    if len({run.tally.goodput_share for run in runs}) == 1:
+        marked = frozenset()
+    return Table("All windows that have ended", headers, rows, numeric, marked)
+
+
+def _comparison(runs: Sequence[RecordedRun], names: Sequence[str]) -> Iterator[Block]:
+    """Goodput by window, by tenant and by both; windows count from the first of each run."""
+    longest = max(len(each.ended) for each in runs)
+    tenants = list(dict.fromkeys(name for run in runs for name in run.totals))
+    windows = [dict(enumerate(window.tally for window in run.ended)) for run in runs]
+    if longest > 1:
+        yield _by_window("Goodput share by window", windows, names, longest, _SHARE)
+        goodput = Axis("goodput", "requests")
+        yield _by_window("Goodput by window", windows, names, longest, goodput)
+    if len(tenants) > 1:
+        series = _series([run.totals for run in runs], names, tenants, share=True)
+        title = "Goodput share by tenant"
+        yield Bars(title, tuple(tenants), series, Axis("tenant"), _SHARE)
+    if longest * len(tenants) > 1:
+        yield _both(runs, names, longest, tenants)
+
+
+def _by_window(
+    title: str, windows: Sequence[Mapping[int, Tally]], names: Sequence[str], longest: int, y: Axis
+) -> Bars | Lines:
+    series = _series(windows, names, range(longest), share=y.share)
+    x = Axis("window of its run")
+    if longest * len(windows) > _MOST_BARS:
+        return Lines(title, tuple(map(float, range(longest))), series, x, y)
+    return Bars(title, tuple(map(str, range(longest))), series, x, y)
+
+
+def _series(
+    tallies: Sequence[Mapping[_Key, Tally]],
+    names: Sequence[str],
+    keys: Sequence[_Key],
+    *,
+    share: bool,
+) -> tuple[Series, ...]:
+    """A series per run; None where it received nothing."""
+
+    def value(tally: Tally | None) -> float | None:
+        if tally is None or not tally.received:
+            return None
+        return tally.goodput_share if share else tally.goodput
+
+    return tuple(
+        Series(name, tuple(value(own.get(key)) for key in keys), paint=paint_of(at))
+        for at, (own, name) in enumerate(zip(tallies, names, strict=True))
+    )
+
+
+def _both(
+    runs: Sequence[RecordedRun], names: Sequence[str], longest: int, tenants: Sequence[str]
+) -> Table:
+    rows: list[tuple[str, ...]] = []
+    best: set[tuple[int, int]] = set()
+    for window in range(longest):
+        for tenant in tenants:
+            cells = [_share_cell(run, window, tenant) for run in runs]
+            # by the cells as shown: equal cells are emphasised together
+            highest = max(cells, key=lambda cell: -1.0 if cell == NONE else float(cell))
+            if set(cells) - {NONE, highest}:
+                best |= {(len(rows), 2 + at) for at, cell in enumerate(cells) if cell == highest}
+            rows.append((str(window), tenant, *cells))
+    caption = "Goodput share (%) by window and tenant, the highest emphasised"
+    made = table(caption, ("window", "tenant", *names), rows, words=2)
+    numeric = frozenset(range(2, 2 + len(names)))
+    return Table(caption, made.headers, made.rows, numeric, frozenset(best), made.folded)
+
+
+def _share_cell(run: RecordedRun, window: int, tenant: str) -> str:
+    ended = run.ended
+    tally = ended[window].tenants.get(tenant) if window < len(ended) else None
+    return f"{100 * tally.goodput_share:.2f}" if tally is not None and tally.received else NONE
+
+
+# One run
+
+
+def _run_sections(
+    run: RecordedRun, board: Board, title: str, anchor: str, *, is_compared: bool
+) -> Iterator[Section]:
+    def section(name: str, address: str, words: Sequence[str], *blocks: Block | None) -> Section:
+        return Section(f"{title}{name}", f"{anchor}{address}", tuple(words), present(*blocks))
+
+    drawn = run.windows[-MOST_WINDOWS:]
+    # beside other runs, the result section compares and leaves these out
+    charts = (window_outcomes(run), tenant_outcomes(run), prediction_chart(run))
+    compared = (tenants_table(run), *charts) if is_compared else ()
+    tables = (windows_table(run), plans_table(run)) if run.windows else ()
+    yield section("Windows", "windows", (_WINDOW_WORDS,), *compared, *tables)
+    words = [_SLICES_WORDS] if run.is_simulated else [_HELD_WORDS, _SLICES_WORDS]
+    if len(drawn) < len(run.windows):
+        words.append(f"The last {len(drawn)} of {len(run.windows)} windows are drawn.")
+    name = "Instances and shares" if run.is_simulated else "Planned and held"
+    yield section(name, "slices", words, *_slices(run, drawn, board))
+    yield section("Requests", "requests", (_FORECAST_WORDS,), *_requests(run, drawn))
+    yield section(
+        "Models",
+        "models",
+        (_ACCURACY_WORDS,),
+        accuracy_chart(run),
+        version_chart(run),
+        accuracies_table(run),
+        versions_table(run),
+    )
+    if not run.is_simulated:
+        words = [_STARTS_WORDS]
+        if len(run.starts) > MOST_STARTS:
+            words.append(f"The last {MOST_STARTS} of {len(run.starts)} starts are drawn.")
+        yield section("Starts", "starts", words, starts_chart(run), starts_table(run))
+    yield section("Events", "events", (), events_table(run))
+
+
+def _slices(
+    run: RecordedRun, drawn: Sequence[RecordedWindow], board: Board
+) -> Iterator[Block | None]:
+    """A simulation holds what it planned, so that one chart per window says all."""
+    overheads_s = run.overheads_s
+    for window in drawn:
+        yield planned_chart(run, window, board, overheads_s)
+        if not run.is_simulated:
+            yield held_chart(run, window, board)
+
+
+def _requests(run: RecordedRun, drawn: Sequence[RecordedWindow]) -> Iterator[Block | None]:
+    for hue, name in enumerate(run.tenants):
+        seconds = seconds_of(run, name, drawn)
+        if len(run.tenants) > 1 and run.windows:
+            yield window_outcomes(run, name)
+        yield arrivals_chart(name, hue % HUES, seconds)
+        yield seconds_chart(name, seconds)

@@ -1,0 +1,299 @@
+"""Turns plans, records and the current state into slabs, the one model of drawn slices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from migrator.core.catalogue import Board
+from migrator.core.instance import Kind, Task
+from migrator.records.blocks import Block
+from migrator.records.rows import UnitRecord
+from migrator.records.runs import RecordedRun, RecordedWindow
+from migrator.records.standing import UnitStanding
+from migrator.report.page import Slab, Slices, Use
+
+_SHORTEST = 0.003
+"""The least part of a window that is visible; shorter intervals are drawn this long."""
+_USES = {
+    "ready": Use.SERVING,
+    "planned": Use.SERVING,
+    "training": Use.RETRAINING,
+    "warming": Use.WARMING,
+    "creating": Use.CREATING,
+}
+_OWNERLESS = {"creating": Use.CREATED, "destroying": Use.REMOVED}
+
+_Place = tuple[int, int, str]
+"""Start, GPCs and tenant: what stays warm from slot to slot, in either task."""
+
+
+def slice_width(board: Board, gpcs: float) -> int:
+    """The memory slices of an instance."""
+    known = board.plain_profiles.get(round(gpcs))
+    return known.memory_slices if known else max(1, round(gpcs))
+
+
+def use_of(tenant: str | None, state: str, kind: str = "") -> Use:
+    """What a unit in a state of the executor is used for."""
+    if tenant is None:
+        return _OWNERLESS.get(state, Use.UNUSED)
+    if kind == Kind.RETRAINING and state in ("ready", "planned"):
+        return Use.RETRAINING
+    return _USES.get(state, Use.DRAINING)
+
+
+# Plans
+
+
+def planned_slices(
+    title: str,
+    blocks: Sequence[Block],
+    board: Board,
+    slots: int,
+    slot_s: float,
+    tenants: Sequence[str],
+    overhead_s: Mapping[str, float],
+    before: Iterable[Block] | None = None,
+) -> Slices:
+    """The blocks of a plan. New serving instances are cold for `overhead_s` of their tenant.
+
+    A tenant that is not in `overhead_s` gets a mark instead. `before` are the blocks held before
+    slot 0; None: what slot 0 holds is warm.
+    """
+    instances = [each for each in blocks if each["start"] is not None]
+    since = _arrivals(instances, before)
+    lanes = _share_lanes([each for each in blocks if each["start"] is None], board)
+    slabs: list[Slab] = []
+    starts: list[tuple[float, float]] = []
+    for each in blocks:
+        task = Task.parse(each["task"]) if each["task"] else None
+        slab = _planned_slab(each, task, board, slot_s, lanes)
+        cold_s = 0.0
+        if task is not None and task.kind is Kind.INFERENCE and each["start"] is not None:
+            there_s = (each["from"] - since[_place(each), each["from"]]) * slot_s
+            if task.tenant in overhead_s:
+                cold_s = min(max(0.0, overhead_s[task.tenant] - there_s), _length_s(slab))
+            elif there_s == 0:
+                starts.append((slab.from_s, slab.start + slab.width / 2))
+        slabs += _split(slab, cold_s)
+    return Slices(
+        title, board.memory_slices, slots * slot_s, tuple(tenants), tuple(slabs), tuple(starts)
+    )
+
+
+def _planned_slab(
+    block: Block,
+    task: Task | None,
+    board: Board,
+    slot_s: float,
+    lanes: Mapping[int, tuple[float, float]],
+) -> Slab:
+    use = Use.UNUSED
+    if task is not None:
+        use = Use.SERVING if task.kind is Kind.INFERENCE else Use.RETRAINING
+    if block["start"] is None:
+        start, width = lanes[id(block)]
+        size, note = share_size(block["gpcs"], board, block.get("duty", 1.0)), ""
+    else:
+        start, width = block["start"], slice_width(board, block["gpcs"])
+        size, note = f"{block['gpcs']:g}g", _profile(block, board)
+    tenant = task.tenant if task else None
+    return Slab(
+        tenant, use, size, start, width, block["from"] * slot_s, block["until"] * slot_s, note
+    )
+
+
+def _profile(block: Block, board: Board) -> str:
+    known = board.plain_profiles.get(block["gpcs"])
+    if known is None:
+        return ""
+    last = block["start"] + known.memory_slices - 1
+    where = f"slice {last}" if known.memory_slices == 1 else f"slices {block['start']}-{last}"
+    return f"{known.name} on {where}"
+
+
+def share_size(gpcs: float, board: Board, duty: float = 1.0) -> str:
+    """A share in percent of the SMs, and the part of the time in which it has them."""
+    size = f"{100 * gpcs / board.compute_slices:.3g}%"
+    return size if duty == 1 else f"{size} for {duty:.0%} of the time"
+
+
+def _split(slab: Slab, cold_s: float) -> list[Slab]:
+    """Its cold and its warm part."""
+    warm_from = slab.from_s + cold_s
+    parts = []
+    if cold_s > 0:
+        parts.append(_changed(slab, Use.COLD, slab.from_s, min(warm_from, slab.until_s)))
+    if warm_from < slab.until_s - 1e-9:
+        parts.append(_changed(slab, slab.use, warm_from, slab.until_s))
+    return parts
+
+
+def _changed(slab: Slab, use: Use, from_s: float, until_s: float) -> Slab:
+    return Slab(slab.tenant, use, slab.size, slab.start, slab.width, from_s, until_s, slab.note)
+
+
+def _length_s(slab: Slab) -> float:
+    return slab.until_s - slab.from_s
+
+
+def _place(block: Block) -> _Place:
+    return block["start"], block["gpcs"], (block["task"] or "").rpartition("/")[0]
+
+
+def _arrivals(
+    blocks: Sequence[Block], before: Iterable[Block] | None
+) -> dict[tuple[_Place, int], float]:
+    """By place and first slot of a block: since which slot its tenant has held the place.
+
+    Infinitely long for places held before the window.
+    """
+    ends = {} if before is None else {_place(each): (0, -math.inf) for each in before}
+    if before is None:
+        ends = {_place(each): (0, -math.inf) for each in blocks if each["from"] == 0}
+    since: dict[tuple[_Place, int], float] = {}
+    for each in sorted(blocks, key=lambda block: block["from"]):
+        place = _place(each)
+        end, came = ends.get(place, (-1, 0.0))
+        came = came if end >= each["from"] else each["from"]
+        since[place, each["from"]] = came
+        ends[place] = (max(end, each["until"]), came)
+    return since
+
+
+def _share_lanes(blocks: Sequence[Block], board: Board) -> dict[int, tuple[float, float]]:
+    """Start and width of every block of a share, by its id; see `_stacked`."""
+    spans = [
+        (
+            each["from"],
+            each["until"],
+            each["gpcs"] * each.get("duty", 1.0) * board.memory_slices / board.compute_slices,
+            None,
+        )
+        for each in blocks
+    ]
+    starts = _stacked(spans, board.memory_slices)
+    return {
+        id(each): (start, span[2]) for each, span, start in zip(blocks, spans, starts, strict=True)
+    }
+
+
+def _stacked(spans: Sequence[tuple[float, float, float, float | None]], slices: int) -> list[float]:
+    """Where to draw spans (from, until, width, start): shares have no place and get a free one.
+
+    While old and new shares overlap, because the new ones are warmed beside the old, the topmost
+    are drawn over others.
+    """
+    starts: list[float] = []
+    there: list[tuple[float, float, float]] = []
+    for begin, end, width, place in spans:
+        there = [each for each in there if each[0] > begin]
+        start = place
+        if start is None:
+            start = _lowest([(low, high) for _, low, high in there], width, slices)
+        starts.append(start)
+        there.append((end, start, start + width))
+    return starts
+
+
+def _lowest(taken: list[tuple[float, float]], width: float, slices: int) -> float:
+    at = 0.0
+    for low, high in sorted(taken):
+        if low - at >= width - 1e-6:
+            break
+        at = max(at, high)
+    return max(0.0, min(at, slices - width))
+
+
+def planned_chart(
+    run: RecordedRun, window: RecordedWindow, board: Board, overhead_s: Mapping[str, float]
+) -> Slices | None:
+    """The plan made at the beginning of a window; None where none was recorded."""
+    slots = run.records.run.slots
+    blocks = window.first_plan(slots)
+    if not blocks:
+        return None
+    earlier = run.window_before(window)
+    last = earlier.first_plan(slots) if earlier is not None else ()
+    before = [each for each in last if each["until"] >= slots] if last else None
+    words = "instances and shares" if run.is_simulated else "planned at its beginning"
+    title = f"Window {window.number}: {words}"
+    return planned_slices(title, blocks, board, slots, run.slot_s, run.tenants, overhead_s, before)
+
+
+# Records and the current state
+
+
+def held_chart(run: RecordedRun, window: RecordedWindow, board: Board) -> Slices:
+    """The recorded states of all instances and shares in a window."""
+    began_s, until_s = window.row.began_s, window.until_s
+    least_s = _SHORTEST * (until_s - began_s)
+    starts, slabs = _unit_starts(run.records.units, board), []
+    for each in sorted(run.records.units, key=lambda unit: (unit.from_s, starts[unit.unit])):
+        to_s = min(each.to_s if each.to_s is not None else until_s, until_s) - began_s
+        from_s = max(each.from_s, began_s) - began_s
+        if to_s <= from_s or from_s >= until_s - began_s:
+            continue
+        tenant = each.tenant if each.tenant in run.tenants else None
+        slabs.append(
+            Slab(
+                tenant,
+                use_of(tenant, each.state),
+                _unit_size(each.start, each.gpcs, board),
+                starts[each.unit],
+                _unit_width(each, board),
+                round(from_s, 3),
+                round(max(to_s, from_s + least_s), 3),
+            )
+        )
+    length_s = until_s - began_s
+    if abs(length_s - run.window_s) < run.slot_s / 2:
+        length_s = run.window_s
+    title = f"Window {window.number}: held"
+    return Slices(title, board.memory_slices, round(length_s, 3), run.tenants, tuple(slabs))
+
+
+def _unit_starts(units: Sequence[UnitRecord], board: Board) -> dict[str, float]:
+    """Where every unit is drawn, by its name."""
+    histories: dict[str, list[UnitRecord]] = {}
+    for each in sorted(units, key=lambda unit: unit.from_s):
+        histories.setdefault(each.unit, []).append(each)
+    spans = [
+        (
+            states[0].from_s,
+            math.inf if states[-1].to_s is None else states[-1].to_s,
+            _unit_width(states[0], board),
+            states[0].start,
+        )
+        for states in histories.values()
+    ]
+    return dict(zip(histories, _stacked(spans, board.memory_slices), strict=True))
+
+
+def _unit_width(unit: UnitRecord, board: Board) -> float:
+    if unit.start is None:
+        return unit.gpcs * board.memory_slices / board.compute_slices
+    return float(slice_width(board, unit.gpcs))
+
+
+def _unit_size(start: int | None, gpcs: float, board: Board) -> str:
+    return share_size(gpcs, board) if start is None else f"{gpcs:g}g"
+
+
+def current_slabs(units: Iterable[UnitStanding], board: Board) -> tuple[Slab, ...]:
+    """The instances of one moment; shares have no place."""
+    return tuple(
+        Slab(
+            each.tenant,
+            use_of(each.tenant, each.state, each.kind),
+            f"{each.gpcs:g}g",
+            each.start,
+            slice_width(board, each.gpcs),
+            0.0,
+            1.0,
+            each.state,
+        )
+        for each in units
+        if each.start is not None
+    )

@@ -1,0 +1,148 @@
+"""The HTTP API as one Starlette application: the table of operations and their routes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from migrator.serve.http import routes
+from migrator.serve.http.inference import TIMEOUT_HEADER, feedback, infer
+from migrator.serve.http.middleware import guard, json_response, refuse_unknown_route
+from migrator.serve.http.openapi import Operation, description, docs_page
+from migrator.serve.http.protocol import (
+    FeedbackAnswer,
+    FeedbackRequest,
+    IndexEntry,
+    InferAnswer,
+    InferRequest,
+    ModelMetadata,
+    Readiness,
+    ServerMetadata,
+)
+from migrator.serve.http.requests import JSON_LENGTH_HEADER, REQUEST_ID_HEADER
+from migrator.serve.http.state import ApiState
+
+_MODEL = ("/v2/models/{name}", "/v2/models/{name}/versions/{version}")
+
+OPERATIONS = (
+    Operation(
+        "POST",
+        tuple(f"{path}/infer" for path in _MODEL),
+        "Scores and labels of one tensor of inputs.",
+        infer,
+        access="tenant",
+        answer=InferAnswer,
+        body=InferRequest,
+        headers=(TIMEOUT_HEADER, REQUEST_ID_HEADER, JSON_LENGTH_HEADER),
+        statuses=(429, 503, 504),
+    ),
+    Operation(
+        "POST",
+        ("/v2/models/{name}/feedback",),
+        "The true label of an answered request, or of an input sent along; kept on disk.",
+        feedback,
+        access="tenant",
+        answer=FeedbackAnswer,
+        body=FeedbackRequest,
+        headers=(JSON_LENGTH_HEADER,),
+        statuses=(507,),
+    ),
+    Operation("GET", ("/v2",), "Name and version.", routes.server_metadata, answer=ServerMetadata),
+    Operation("GET", ("/v2/health/live",), "The server runs.", routes.live, answer=Readiness),
+    Operation(
+        "GET",
+        ("/v2/health/ready",),
+        "Every model has an instance ready.",
+        routes.ready,
+        answer=Readiness,
+        statuses=(503,),
+    ),
+    Operation(
+        "GET",
+        _MODEL,
+        "Inputs and outputs of a model.",
+        routes.model_metadata,
+        access="tenant",
+        answer=ModelMetadata,
+    ),
+    Operation(
+        "GET",
+        tuple(f"{path}/ready" for path in _MODEL),
+        "The model has an instance ready.",
+        routes.model_ready,
+        access="tenant",
+        answer=Readiness,
+        statuses=(503,),
+    ),
+    Operation(
+        "POST",
+        ("/v2/repository/index",),
+        "The models that the token permits.",
+        routes.model_index,
+        access="any",
+        answer=list[IndexEntry],
+    ),
+    Operation(
+        "GET", ("/metrics",), "Metrics.", routes.metrics, access="admin", media_type="text/plain"
+    ),
+    Operation(
+        "GET",
+        ("/admin/status",),
+        "The daemon's state.",
+        routes.status,
+        access="admin",
+        answer=dict[str, Any],
+    ),
+    Operation(
+        "POST",
+        ("/admin/actions",),
+        "Pause, resume or replan; roll back, drain or undrain one tenant.",
+        routes.act,
+        access="admin",
+        answer=routes.ActionAnswer,
+        body=routes.ActionRequest,
+        binary=False,
+        statuses=(403, 404, 409, 507),
+    ),
+    Operation(
+        "POST",
+        ("/admin/tenants",),
+        "Add or remove a tenant; only where this GPU is part of a cluster.",
+        routes.change_tenants,
+        access="admin",
+        answer=routes.ActionAnswer,
+        body=routes.TenantRequest,
+        binary=False,
+        statuses=(403, 404, 409, 507),
+    ),
+)
+"""The most frequent ones first: Starlette tries routes in order."""
+
+
+def application(state: ApiState, pages: Sequence[Route] = ()) -> Starlette:
+    """The API with this state, and HTML pages beside it."""
+    described = description(OPERATIONS)
+    page = docs_page(described)
+
+    async def openapi(_: Request) -> Response:
+        return json_response(described)
+
+    async def docs(_: Request) -> Response:
+        return HTMLResponse(page)
+
+    every = [
+        Route(path, guard(each), methods=[each.method])
+        for each in OPERATIONS
+        for path in each.paths
+    ]
+    every += [Route("/openapi.json", openapi), Route("/docs", docs), *pages]
+    app = Starlette(routes=every, exception_handlers={HTTPException: refuse_unknown_route})
+    app.router.redirect_slashes = False
+    app.state.api = state
+    return app

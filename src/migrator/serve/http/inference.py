@@ -1,0 +1,163 @@
+"""POST .../infer and POST .../feedback: a tenant's requests and the true labels of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from migrator.serve.exceptions import MalformedError, NotFoundError
+from migrator.serve.http.authentication import require_own_sender
+from migrator.serve.http.middleware import json_response
+from migrator.serve.http.protocol import (
+    FeedbackAnswer,
+    FeedbackRequest,
+    InferAnswer,
+    InferRequest,
+    Offered,
+    encode_answer,
+    finite_scores,
+    read_input,
+    read_parameters,
+    requested_outputs,
+)
+from migrator.serve.http.requests import (
+    JSON_LENGTH_HEADER,
+    header_of,
+    new_id,
+    raise_on_disconnect,
+    read_message,
+    request_id,
+)
+from migrator.serve.http.state import ApiState, Feedback, state_of
+
+TIMEOUT_HEADER = "timeout-ms"
+TIMEOUT_PARAMETERS = {"timeout_ms": 1e-3, "deadline_ms": 1e-3, "timeout": 1e-6}
+"""Request parameters and their unit in seconds; `timeout` is in microseconds, as in Triton."""
+MAX_TIMEOUT_S = 600.0
+
+_INFER_DECODER = msgspec.json.Decoder(InferRequest)
+_FEEDBACK_DECODER = msgspec.json.Decoder(FeedbackRequest)
+
+
+def model_of(request: Request) -> Offered:
+    """The model and version in the path; NotFoundError where they do not exist."""
+    backend, name = state_of(request).backend, request.path_params["name"]
+    if name not in backend.models:
+        raise NotFoundError(
+            f"model: there is no {name[:80]}; use one of {', '.join(backend.models)}"
+        )
+    wanted, serving = request.path_params.get("version"), backend.version(name)
+    if wanted is not None and wanted != str(serving):
+        raise NotFoundError(
+            f"version: {name} has version {serving} now, not {wanted[:80]}; leave the version out"
+        )
+    return backend.models[name]
+
+
+async def infer(request: Request) -> Response:
+    """Read the inputs, route them, answer with scores and labels."""
+    state, model = state_of(request), model_of(request)
+    message, binary = await read_message(request, state.limits, _INFER_DECODER)
+    parameters = read_parameters(message)
+    # feedback finds requests by this id: a header that a client repeats would not do
+    own_id = message.id or new_id()
+    log_id = request_id(request, own_id)
+    inputs = read_input(message.inputs[0], binary, model)
+    outputs = requested_outputs(message.outputs, parameters.get("binary_data_output") is True)
+    timeout_s = _timeout_s(request, parameters)
+    del message, binary  # they refer to the whole body, which must not wait with the request
+    router, name = state.backend.router, model.name
+    deadline_s = None if timeout_s is None else router.clock() + timeout_s
+    with raise_on_disconnect(request):
+        routed = await router.infer(name, inputs, deadline_s, log_id)
+    if routed.late:
+        state.access_log.late(request, name, routed.waited_s, routed.served_s)
+    scores = finite_scores(routed.scores)
+    state.recent[name].add(own_id, inputs, scores.argmax(axis=1))
+    answer = InferAnswer(
+        model_name=name,
+        model_version=str(routed.version),
+        id=own_id,
+        parameters={"late": routed.late},
+        outputs=[],
+    )
+    body, json_length = encode_answer(answer, scores, outputs)
+    if json_length is None:
+        return Response(body, media_type="application/json")
+    headers = {JSON_LENGTH_HEADER: str(json_length)}
+    return Response(body, headers=headers, media_type="application/octet-stream")
+
+
+async def feedback(request: Request) -> Response:
+    """Store a true label; answered when it is on disk."""
+    state, model = state_of(request), model_of(request)
+    require_own_sender(request, state.tokens)
+    message, binary = await read_message(request, state.limits, _FEEDBACK_DECODER)
+    request_id(request, message.id)
+    if message.label >= model.classes:
+        raise MalformedError(
+            f"label: {message.label} is not a class of {model.name}; send 0 to {model.classes - 1}"
+        )
+    if message.inputs:
+        given = _label_of_inputs(state, message, binary, model)
+    else:
+        given = _label_of_request(state, message, model)
+    await state.backend.feedback(given)
+    return json_response(FeedbackAnswer(id=given.request_id, stored=True))
+
+
+def _label_of_inputs(
+    state: ApiState, message: FeedbackRequest, binary: memoryview, model: Offered
+) -> Feedback:
+    inputs = read_input(message.inputs[0], binary, model)
+    if len(inputs) != 1:
+        raise MalformedError(f"inputs: {len(inputs)} rows for one label; send one row")
+    window, given_id = state.backend.window().number, message.id or uuid4().hex
+    return Feedback(model.name, window, inputs[0], message.label, None, given_id)
+
+
+def _label_of_request(state: ApiState, message: FeedbackRequest, model: Offered) -> Feedback:
+    found = state.recent[model.name].find(message.id)
+    if found is None:
+        raise NotFoundError(
+            "id: not among the recently answered requests; send the inputs with the label"
+        )
+    row = message.row
+    if row >= len(found.inputs):
+        raise MalformedError(f"row: the request has {len(found.inputs)}; send one below that")
+    return Feedback(
+        model.name,
+        state.backend.window().number,
+        found.inputs[row],
+        message.label,
+        int(found.predicted[row]),
+        message.id if len(found.inputs) == 1 else f"{message.id}/{row}",
+    )
+
+
+def _timeout_s(request: Request, parameters: Mapping[str, Any]) -> float | None:
+    """The time that the client allows; None: the tenant's objective."""
+    header = header_of(request, TIMEOUT_HEADER)
+    if header is not None:
+        try:
+            number: object = float(header)
+        except ValueError:
+            number = None
+        return _seconds(TIMEOUT_HEADER, number, 1e-3)
+    for key, unit_s in TIMEOUT_PARAMETERS.items():
+        if key in parameters:
+            return _seconds(key, parameters[key], unit_s)
+    return None
+
+
+def _seconds(key: str, given: object, unit_s: float) -> float:
+    number = given if isinstance(given, int | float) and not isinstance(given, bool) else 0
+    # compared before it is multiplied: an integer may be too large for a float
+    if 0 < number <= MAX_TIMEOUT_S / unit_s:
+        return number * unit_s
+    raise MalformedError(f"{key}: not a time between 0 and {MAX_TIMEOUT_S:g} s; send a number")

@@ -1,0 +1,184 @@
+"""GET /openapi.json and GET /docs, made from the table of operations and the messages."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from http import HTTPStatus
+from typing import Any, Literal
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+import migrator
+from migrator.serve.http.protocol import Problem
+
+REFERENCE = "#/components/schemas/{name}"
+Access = Literal["open", "any", "tenant", "admin"]
+Handler = Callable[[Request], Awaitable[Response]]
+BODY_STATUSES = (400, 408, 413, 415)
+ACCESS_STATUSES = {"open": (), "any": (401,), "tenant": (401, 403, 404), "admin": (401, 403)}
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation of the API; `middleware.guard` enforces its access."""
+
+    method: Literal["GET", "POST"]
+    paths: tuple[str, ...]
+    summary: str
+    handler: Handler
+    access: Access = "open"
+    answer: Any = None
+    """The type of its answer; None: text."""
+    media_type: str = "application/json"
+    body: type[msgspec.Struct] | None = None
+    binary: bool = True
+    """Whether tensor data may follow the JSON of the body."""
+    headers: tuple[str, ...] = ()
+    statuses: tuple[int, ...] = ()
+    """Refusals beyond those of its access and body."""
+
+    @property
+    def all_statuses(self) -> list[int]:
+        """Every status of its answers."""
+        body = BODY_STATUSES if self.body else ()
+        return sorted({200, 500, *ACCESS_STATUSES[self.access], *body, *self.statuses})
+
+
+def description(operations: Sequence[Operation]) -> dict[str, Any]:
+    """The OpenAPI 3.1 document."""
+    schemas, components = _schemas(operations)
+    paths: dict[str, dict[str, Any]] = {}
+    for each in operations:
+        for path in each.paths:
+            paths.setdefault(path, {})[each.method.lower()] = _operation(each, path, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "MIGRator",
+            "version": migrator.__version__,
+            "description": "Open Inference Protocol version 2 with the binary tensor extension, "
+            "labels, metrics. Every refusal is JSON with one sentence under 'error'. Too many "
+            "connections are answered with 503, anything but HTTP with 400.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _schemas(operations: Iterable[Operation]) -> tuple[dict[Any, Any], dict[str, Any]]:
+    kinds: list[Any] = [Problem]
+    for each in operations:
+        kinds += [kind for kind in (each.answer, each.body) if kind and kind not in kinds]
+    found, components = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
+    return dict(zip(map(str, kinds), found, strict=True)), components
+
+
+def _operation(each: Operation, path: str, schemas: dict[Any, Any]) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "summary": each.summary,
+        "operationId": _identifier(each, path),
+        "parameters": [
+            *map(_path_parameter, re.findall(r"{(\w+)}", path)),
+            *map(_header, each.headers),
+        ],
+        "responses": {str(status): _answer(each, status, schemas) for status in each.all_statuses},
+    }
+    if each.body is not None:
+        described["requestBody"] = _body(schemas[str(each.body)], each.binary)
+    if each.access != "open":
+        described["security"] = [{"token": []}, {}]
+    return described
+
+
+def _identifier(each: Operation, path: str) -> str:
+    words = [word for word in re.split(r"\W+", path) if word]
+    return "_".join([each.method.lower(), *words])
+
+
+def _path_parameter(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+
+
+def _header(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "header", "required": False, "schema": {"type": "number"}}
+
+
+def _body(schema: dict[str, Any], binary: bool) -> dict[str, Any]:
+    content: dict[str, Any] = {"application/json": {"schema": schema}}
+    if binary:
+        words = "JSON of the same kind, then the tensor's bytes in row-major order."
+        content["application/octet-stream"] = {"schema": {"description": words}}
+    return {"required": True, "content": content}
+
+
+def _answer(each: Operation, status: int, schemas: dict[Any, Any]) -> dict[str, Any]:
+    described: dict[str, Any] = {"description": HTTPStatus(status).phrase}
+    if status != 200:
+        described["content"] = {"application/json": {"schema": schemas[str(Problem)]}}
+    else:
+        schema = schemas[str(each.answer)] if each.answer else {"type": "string"}
+        described["content"] = {each.media_type: {"schema": schema}}
+    return described
+
+
+STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
+    "code,pre{font:14px/1.4 ui-monospace,monospace}pre{background:#f4f4f4;padding:.7rem;"
+    "overflow:auto}h2{margin-top:2rem;font-size:1.05rem}td{padding:0 1rem 0 0}"
+    "@media(prefers-color-scheme:dark){body{background:#111;color:#ddd}pre{background:#222}}"
+)
+
+
+def docs_page(described: dict[str, Any]) -> str:
+    """The description as one HTML page without scripts."""
+    info = described["info"]
+    parts = [
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+        f"<title>{escape(info['title'])}</title><style>{STYLE}</style></head><body>",
+        f"<h1>{escape(info['title'])} {escape(info['version'])}</h1>",
+        f"<p>{escape(info['description'])}</p>",
+        *_operations(described["paths"]),
+        "<h1>Messages</h1>",
+        *_messages(described["components"]["schemas"]),
+        "</body></html>",
+    ]
+    return "\n".join(parts)
+
+
+def _operations(paths: dict[str, Any]) -> Iterator[str]:
+    for path, methods in paths.items():
+        for method, each in methods.items():
+            yield f"<h2><code>{method.upper()} {escape(path)}</code></h2>"
+            yield f"<p>{escape(each['summary'])}</p>"
+            if "requestBody" in each:
+                yield f"<p>Takes {_message(each['requestBody'])}.</p>"
+            rows = (
+                f"<tr><td>{status}</td><td>{escape(answer['description'])}</td>"
+                f"<td>{_message(answer)}</td></tr>"
+                for status, answer in each["responses"].items()
+            )
+            yield f"<table>{''.join(rows)}</table>"
+
+
+def _message(described: dict[str, Any]) -> str:
+    kind, content = next(iter(described["content"].items()))
+    schema = content["schema"]
+    name = schema.get("$ref", schema.get("items", {}).get("$ref", "")).rpartition("/")[2]
+    return f'<a href="#{escape(name)}">{escape(name)}</a>' if name else escape(kind)
+
+
+def _messages(schemas: dict[str, Any]) -> Iterator[str]:
+    for name, schema in schemas.items():
+        yield f'<h2 id="{escape(name)}">{escape(name)}</h2>'
+        yield f"<p>{escape(schema.get('description', ''))}</p>"
+        properties = json.dumps(schema.get("properties", {}), indent=1)
+        yield f"<pre>{escape(properties)}</pre>"

@@ -1,0 +1,345 @@
+"""The Open Inference Protocol, version 2: messages, and tensors between JSON, bytes and numpy.
+
+The OpenAPI description takes its schemas from these messages.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain
+from typing import Annotated, Any, cast
+
+import msgspec
+import numpy as np
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from numpy.typing import NDArray
+
+from migrator.serve.exceptions import MalformedError
+
+Identifier = Annotated[str, Meta(max_length=128)]
+Size = Annotated[int, Meta(ge=0, le=2**31)]
+Shape = Annotated[list[Size], Meta(min_length=1, max_length=8)]
+Parameters = dict[str, Any]
+SentParameters = Annotated[Raw, Meta(extra_json_schema={"type": "object"})] | UnsetType
+"""Not decoded yet; see `read_parameters`."""
+PARAMETERS_BYTES = 16 * 2**10
+"""Of the JSON of a request's parameters."""
+
+
+class InputTensor(Struct, kw_only=True):
+    """A tensor as a client sends it: values in `data`, or `binary_data_size` bytes after JSON."""
+
+    name: str
+    shape: Shape
+    datatype: str
+    data: Raw | UnsetType = UNSET
+    """Not decoded yet: the model's datatype decides how."""
+    parameters: SentParameters = UNSET
+
+
+class WantedOutput(Struct, kw_only=True):
+    """A requested output; the parameter `binary_data` requests bytes after the JSON."""
+
+    name: str
+    parameters: SentParameters = UNSET
+
+
+class InferRequest(Struct, kw_only=True):
+    """One tensor of inputs. Parameters: `timeout_ms` or `deadline_ms`, `binary_data_output`."""
+
+    inputs: Annotated[list[InputTensor], Meta(min_length=1, max_length=1)]
+    id: Identifier = ""
+    outputs: Annotated[list[WantedOutput], Meta(max_length=8)] = []
+    parameters: SentParameters = UNSET
+
+
+class OutputTensor(Struct, kw_only=True, omit_defaults=True):
+    """A tensor of an answer."""
+
+    name: str
+    datatype: str
+    shape: list[int]
+    data: list[float] | UnsetType = UNSET
+    parameters: Parameters = {}
+
+
+class InferAnswer(Struct, kw_only=True):
+    """Scores and labels, and the version of the model that computed them."""
+
+    model_name: str
+    model_version: str
+    id: str
+    parameters: Parameters
+    outputs: list[OutputTensor]
+
+
+class FeedbackRequest(Struct, kw_only=True):
+    """The true label of an answered request, or of an input sent along."""
+
+    label: Annotated[int, Meta(ge=0, le=2**31)]
+    id: Identifier = ""
+    row: Annotated[int, Meta(ge=0, le=2**31)] = 0
+    """The row of a request with several."""
+    inputs: Annotated[list[InputTensor], Meta(max_length=1)] = []
+
+
+class FeedbackAnswer(Struct, kw_only=True):
+    """The label is on disk."""
+
+    id: str
+    stored: bool
+
+
+class TensorMetadata(Struct, kw_only=True):
+    """A tensor's name, type and shape; -1 is the number of rows."""
+
+    name: str
+    datatype: str
+    shape: list[int]
+
+
+class ModelMetadata(Struct, kw_only=True):
+    """Inputs and outputs of a model."""
+
+    name: str
+    versions: list[str]
+    platform: str
+    inputs: list[TensorMetadata]
+    outputs: list[TensorMetadata]
+
+
+class WindowNow(Struct, frozen=True):
+    """The current window; clients that replay traces synchronise with it."""
+
+    number: int
+    begin_s_ago: float
+    window_s: float
+
+
+class ServerMetadata(Struct, kw_only=True):
+    """Name and version of the server, and the current window."""
+
+    name: str
+    version: str
+    extensions: list[str]
+    window: WindowNow
+
+
+class Readiness(Struct, kw_only=True):
+    """Whether requests are accepted; `name` where the question was about one model."""
+
+    ready: bool
+    name: str = ""
+
+
+class IndexEntry(Struct, kw_only=True):
+    """A model and its state."""
+
+    name: str
+    version: str
+    state: str
+    reason: str = ""
+
+
+class Problem(Struct, kw_only=True):
+    """Why a request was refused, and what to do next."""
+
+    error: str
+
+
+_PARAMETERS = msgspec.json.Decoder(dict[str, str | int | float | bool | None])
+
+
+def read_parameters(message: InputTensor | WantedOutput | InferRequest) -> Parameters:
+    """Parameters of a message: texts, numbers or booleans, within a limit."""
+    if message.parameters is UNSET:
+        return {}
+    if len(message.parameters) > PARAMETERS_BYTES:
+        raise MalformedError(f"parameters: more than {PARAMETERS_BYTES} bytes; send fewer")
+    return cast("Parameters", decode(_PARAMETERS, message.parameters, "parameters"))
+
+
+def decode(
+    decoder: msgspec.json.Decoder[Any], text: bytes | memoryview | Raw, part: str = "body"
+) -> Any:
+    """A message; MalformedError says what is wrong with it."""
+    try:
+        return decoder.decode(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise MalformedError(
+            f"{part}: {error}; send what /openapi.json describes".replace("`", "")
+        ) from error
+
+
+INPUT = "input"
+SCORES, LABEL = "scores", "label"
+DTYPES: dict[str, np.dtype[Any]] = {
+    "UINT8": np.dtype(np.uint8),
+    "INT32": np.dtype("<i4"),
+}
+
+_NESTED = re.compile(rb"\s*\[\s*\[")
+
+
+@dataclass(frozen=True)
+class Offered:
+    """A tenant's model as its clients use it."""
+
+    name: str
+    datatype: str
+    """UINT8 for images, INT32 for tokens."""
+    shape: tuple[int, ...]
+    """One row of inputs."""
+    classes: int
+    values: int = 256
+    """Inputs are numbers from 0 to below this."""
+
+    @classmethod
+    def images(cls, name: str, side: int, classes: int) -> Offered:
+        """A model of square images with three colours."""
+        return cls(name, "UINT8", (3, side, side), classes)
+
+    @classmethod
+    def tokens(cls, name: str, length: int, classes: int, vocabulary: int) -> Offered:
+        """A model of texts as token numbers."""
+        return cls(name, "INT32", (length,), classes, vocabulary)
+
+    def metadata(self, version: int | None) -> ModelMetadata:
+        """The model in the protocol's terms."""
+        shape = [-1, *self.shape]
+        return ModelMetadata(
+            name=self.name,
+            versions=[] if version is None else [str(version)],
+            platform="migrator",
+            inputs=[TensorMetadata(name=INPUT, datatype=self.datatype, shape=shape)],
+            outputs=[
+                TensorMetadata(name=SCORES, datatype="FP32", shape=[-1, self.classes]),
+                TensorMetadata(name=LABEL, datatype="INT64", shape=[-1]),
+            ],
+        )
+
+
+def read_input(tensor: InputTensor, binary: memoryview, offered: Offered) -> NDArray[Any]:
+    """The rows of a request, checked against the model; a copy, so that the body can be freed."""
+    _require_kind(tensor, offered)
+    shape, dtype = tuple(tensor.shape), DTYPES[offered.datatype]
+    parameters = read_parameters(tensor)
+    if "shared_memory_region" in parameters:
+        raise MalformedError("inputs: shared memory is not supported; send the data in the request")
+    if "binary_data_size" in parameters:
+        size = math.prod(shape) * dtype.itemsize
+        if parameters["binary_data_size"] != size or len(binary) != size:
+            raise MalformedError(
+                f"inputs: {len(binary)} bytes of binary data where shape and datatype need {size}; "
+                "correct binary_data_size or the body"
+            )
+        found = np.frombuffer(binary, dtype)
+    else:
+        found = _from_json(tensor, binary, offered)
+    _require_values(found, offered)
+    return found.reshape(shape).copy()
+
+
+def _require_kind(tensor: InputTensor, offered: Offered) -> None:
+    if tensor.name != INPUT or tensor.datatype != offered.datatype:
+        raise MalformedError(
+            f"inputs: {offered.name} takes one tensor named {INPUT} of {offered.datatype}; not "
+            f"{tensor.name[:80]} of {tensor.datatype[:80]}"
+        )
+    if tuple(tensor.shape[1:]) != offered.shape or tensor.shape[0] < 1:
+        wanted = ["rows", *offered.shape]
+        raise MalformedError(
+            f"inputs: shape {tensor.shape} where {offered.name} takes "
+            f"[{', '.join(map(str, wanted))}]; send that shape"
+        )
+
+
+def _from_json(tensor: InputTensor, binary: memoryview, offered: Offered) -> NDArray[Any]:
+    """Numbers in one flat list, or nested as the shape; the first other value ends the decoding."""
+    if tensor.data is UNSET or len(binary):
+        raise MalformedError("inputs: no data; send data, or binary_data_size and the bytes")
+    dtype, size = DTYPES[offered.datatype], math.prod(tensor.shape)
+    nested = _NESTED.match(memoryview(tensor.data)) is not None
+    reader = _data_decoder(offered.datatype, offered.shape if nested else ())
+    try:
+        values = reader.decode(tensor.data)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        limits = np.iinfo(dtype)
+        raise MalformedError(
+            f"inputs: data is not {size} whole numbers from {limits.min} to {limits.max} "
+            f"({str(error).replace('`', '')}); send one per element, flat or nested as the shape"
+        ) from error
+    for _ in offered.shape if nested else ():
+        values = list(chain.from_iterable(values))
+    if len(values) != size:
+        raise MalformedError(
+            f"inputs: data is {len(values)} and not {size} whole numbers; send one per element"
+        )
+    # bytes() is six times faster for pixels
+    return np.frombuffer(bytes(values), dtype) if dtype == np.uint8 else np.array(values, dtype)
+
+
+@cache
+def _data_decoder(datatype: str, row: tuple[int, ...]) -> msgspec.json.Decoder[list[Any]]:
+    """For rows of that shape, or for a flat list of any length."""
+    limits = np.iinfo(DTYPES[datatype])
+    kind: Any = Annotated[int, Meta(ge=int(limits.min), le=int(limits.max))]
+    for size in reversed(row):
+        kind = Annotated[list[kind], Meta(min_length=size, max_length=size)]
+    return msgspec.json.Decoder(list[kind])
+
+
+def _require_values(found: NDArray[Any], offered: Offered) -> None:
+    if offered.datatype == "UINT8":
+        return
+    if found.min() < 0 or found.max() >= offered.values:
+        raise MalformedError(
+            f"inputs: a token outside 0 to {offered.values - 1}; encode with the model's vocabulary"
+        )
+
+
+def requested_outputs(outputs: list[WantedOutput], every_binary: bool) -> dict[str, bool]:
+    """Output names, and whether each is sent as bytes; all outputs where none is named."""
+    if not outputs:
+        return {SCORES: every_binary, LABEL: every_binary}
+    wanted = {}
+    for each in outputs:
+        parameters = read_parameters(each)
+        if each.name not in (SCORES, LABEL) or "classification" in parameters:
+            raise MalformedError(
+                f"outputs: {each.name[:80]} is not available; request {SCORES} or {LABEL}"
+            )
+        wanted[each.name] = parameters.get("binary_data", every_binary) is True
+    return wanted
+
+
+def finite_scores(scores: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Scores as JSON can hold them: -inf (a class never learned) becomes the lowest number."""
+    if np.isfinite(scores).all():
+        return scores
+    lowest = float(np.finfo(np.float32).min)
+    return np.nan_to_num(scores, nan=lowest, neginf=lowest)
+
+
+def encode_answer(
+    answer: InferAnswer, scores: NDArray[np.float32], wanted: dict[str, bool]
+) -> tuple[bytes, int | None]:
+    """The body of an answer, and the length of its JSON where bytes follow."""
+    tail: list[bytes] = []
+    for name, binary in wanted.items():
+        values = scores if name == SCORES else scores.argmax(axis=1)
+        typed = values.astype("<f4" if name == SCORES else "<i8", copy=False)
+        output = OutputTensor(
+            name=name, datatype="FP32" if name == SCORES else "INT64", shape=list(values.shape)
+        )
+        if binary:
+            tail.append(typed.tobytes())
+            output.parameters = {"binary_data_size": len(tail[-1])}
+        else:
+            output.data = typed.ravel().tolist()
+        answer.outputs.append(output)
+    head = msgspec.json.encode(answer)
+    return (head, None) if not tail else (b"".join((head, *tail)), len(head))

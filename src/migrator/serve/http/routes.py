@@ -1,0 +1,223 @@
+"""Handlers for health, metadata and administration."""
+
+from __future__ import annotations
+
+from hmac import compare_digest
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+import migrator
+from migrator.core.action import ActionKind, Outcome
+from migrator.core.errors import InputError, MigratorError, NotWrittenError
+from migrator.serve.exceptions import (
+    ConflictError,
+    DrainedError,
+    ForbiddenError,
+    MalformedError,
+    NotFoundError,
+    NotStoredError,
+    NoWorkerError,
+    RefusedError,
+)
+from migrator.serve.http.inference import model_of
+from migrator.serve.http.metrics import metrics_page
+from migrator.serve.http.middleware import json_response
+from migrator.serve.http.protocol import (
+    Identifier,
+    IndexEntry,
+    Readiness,
+    ServerMetadata,
+    decode,
+)
+from migrator.serve.http.requests import header_of, read_body
+from migrator.serve.http.state import Backend, TenantChanges, state_of
+
+CLI_AGENT = "migrator-cli"
+"""User agent of our own command line; used for the record only."""
+ORDER_KEY = "migrator-order-key"
+"""The header with the key that an agent shares with its daemon."""
+
+
+class ActionRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """pause, resume, replan, or one of roll-back, drain, undrain with its tenant."""
+
+    action: Identifier
+    tenant: Identifier | None = None
+
+
+class ActionAnswer(Struct, kw_only=True):
+    """The action is done; `words` says what was done."""
+
+    outcome: str
+    words: str
+
+
+class TenantRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Exactly one of `come`, a tenant as in a scenario, and `go`, the name of a tenant."""
+
+    come: dict[str, Any] | None = None
+    go: Identifier | None = None
+
+
+_ACTION_DECODER = msgspec.json.Decoder(ActionRequest)
+_TENANT_DECODER = msgspec.json.Decoder(TenantRequest)
+
+
+async def server_metadata(request: Request) -> Response:
+    """Name, version and the current window."""
+    return json_response(
+        ServerMetadata(
+            name="migrator",
+            version=migrator.__version__,
+            extensions=["binary_tensor_data"],
+            window=state_of(request).backend.window(),
+        )
+    )
+
+
+async def live(_: Request) -> Response:
+    """The server runs."""
+    return json_response(Readiness(ready=True))
+
+
+async def ready(request: Request) -> Response:
+    """Every model has a ready instance; drained ones need none."""
+    backend = state_of(request).backend
+    router = backend.router
+    if not all(router.ready(each) or router.refuses(each) for each in backend.models):
+        raise NoWorkerError("not every model has an instance ready; try again in some seconds")
+    return json_response(Readiness(ready=True))
+
+
+async def model_metadata(request: Request) -> Response:
+    """Inputs and outputs of a model."""
+    model = model_of(request)
+    return json_response(model.metadata(state_of(request).backend.version(model.name)))
+
+
+async def model_ready(request: Request) -> Response:
+    """The model has a ready instance."""
+    name, router = model_of(request).name, state_of(request).backend.router
+    if router.refuses(name):
+        raise DrainedError(f"{name} is drained; try again later")
+    if not router.ready(name):
+        raise NoWorkerError(f"{name} has no instance ready; try again in some seconds")
+    return json_response(Readiness(ready=True, name=name))
+
+
+async def model_index(request: Request) -> Response:
+    """The models that the holder of the token may use."""
+    state = state_of(request)
+    holder = state.tokens.holder(header_of(request, "authorization"))
+    models = [name for name in state.backend.models if holder.may_use(name)]
+    return json_response([_index_entry(state.backend, name) for name in models])
+
+
+def _index_entry(backend: Backend, name: str) -> IndexEntry:
+    version, router = backend.version(name), backend.router
+    usable = router.ready(name) and not router.refuses(name)
+    reason = "it is drained" if router.refuses(name) else "no instance is ready"
+    return IndexEntry(
+        name=name,
+        version="" if version is None else str(version),
+        state="READY" if usable else "UNAVAILABLE",
+        reason="" if usable else reason,
+    )
+
+
+async def metrics(request: Request) -> Response:
+    """All metrics as Prometheus or OpenMetrics text."""
+    state = state_of(request)
+    text, kind = await metrics_page(state.all_collectors, header_of(request, "accept") or "")
+    return Response(text, headers={"content-type": kind})
+
+
+async def status(request: Request) -> Response:
+    """The daemon's state."""
+    return json_response(state_of(request).backend.status())
+
+
+async def act(request: Request) -> Response:
+    """Carry out an operator's action."""
+    state = state_of(request)
+    message = decode(_ACTION_DECODER, await read_body(request, state.limits))
+    kind = _action_kind(message.action)
+    _require_tenant(state.backend, kind, message.tenant)
+    if state.backend.act is None:
+        raise NotFoundError("action: this server takes none; send it to `migrator serve`")
+    acted = await state.backend.act(kind, message.tenant, _origin(request))
+    if acted.outcome is Outcome.REFUSED:
+        raise ConflictError(acted.words)
+    if acted.outcome is Outcome.FAILED:
+        raise NotStoredError(acted.words) if acted.unwritten else RefusedError(acted.words)
+    return json_response(ActionAnswer(outcome=acted.outcome, words=acted.words))
+
+
+def _action_kind(action: str) -> ActionKind:
+    try:
+        return ActionKind(action)
+    except ValueError:
+        raise MalformedError(f"action: there is no {action}; use {', '.join(ActionKind)}") from None
+
+
+def _require_tenant(backend: Backend, kind: ActionKind, tenant: str | None) -> None:
+    known = ", ".join(backend.models)
+    if not kind.of_tenant:
+        if tenant is not None:
+            raise MalformedError(f"tenant: {kind} concerns all tenants; leave it out")
+    elif tenant is None:
+        raise MalformedError(f"tenant: {kind} concerns one tenant; name one of {known}")
+    elif tenant not in backend.models:
+        raise NotFoundError(f"tenant: there is no {tenant}; name one of {known}")
+
+
+def _origin(request: Request) -> str:
+    """For the record: browsers send the origin of their page, our command line its user agent."""
+    if header_of(request, "origin") is not None:
+        return "page"
+    agent = header_of(request, "user-agent") or ""
+    return "cli" if agent.startswith(CLI_AGENT) else "api"
+
+
+async def change_tenants(request: Request) -> Response:
+    """Add or remove a tenant of a GPU in a cluster; answered once that is done."""
+    state = state_of(request)
+    tenants = _require_order_key(request, state.backend)
+    message = decode(_TENANT_DECODER, await read_body(request, state.limits))
+    if (message.come is None) == (message.go is None):
+        raise MalformedError("set exactly one of `come` or `go`")
+    try:
+        if message.go is not None:
+            words = await tenants.dismiss(message.go)
+        else:
+            words = await tenants.admit(message.come)
+    except RefusedError:
+        raise
+    except NotWrittenError as error:
+        raise NotStoredError(str(error)) from error
+    except InputError as error:
+        raise MalformedError(str(error)) from error
+    except MigratorError as error:
+        raise RefusedError(str(error)) from error
+    return json_response(ActionAnswer(outcome=Outcome.DONE, words=words))
+
+
+def _require_order_key(request: Request, backend: Backend) -> TenantChanges:
+    """Only the agent of this GPU, which carries out the head's orders, knows the key."""
+    tenants = backend.tenants
+    if tenants is None:
+        raise ForbiddenError(
+            "tenants: this daemon is not part of a cluster; change them in the scenario and "
+            "restart it"
+        )
+    sent = (header_of(request, ORDER_KEY) or "").encode()
+    if not tenants.order_key or not compare_digest(sent, tenants.order_key.encode()):
+        raise ForbiddenError(
+            "tenants: only the cluster's head moves them between GPUs; change them in the "
+            "scenario of the cluster"
+        )
+    return tenants

@@ -1,0 +1,1 @@
+"""Queues requests per tenant and sends them to workers in batches."""

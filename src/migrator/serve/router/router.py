@@ -1,0 +1,382 @@
+"""From the API to the workers: each tenant's requests wait in one queue and are sent in batches.
+
+A free worker takes what is there and does not wait for a fuller batch. What cannot be answered
+before its deadline is refused as soon as that is known, so that an overload costs only the surplus.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from migrator.core.errors import InputError, MigratorError
+from migrator.serve.exceptions import (
+    DrainedError,
+    FailedError,
+    LateError,
+    MalformedError,
+    NotFoundError,
+    NoWorkerError,
+    OverloadedError,
+    RefusedError,
+)
+from migrator.serve.logs import LineLimiter, omitted_lines
+from migrator.serve.router.counts import Counts
+from migrator.serve.router.queue import AttachedWorker, QueuedRequest, Routed, Served, TenantQueue
+from migrator.serve.workers.messages import Answered, WorkerLink, WorkerLostError
+
+__all__ = ["Routed", "Router", "Served"]
+
+MIN_DELAY_S = 0.001
+"""The shortest time until a queue is checked again for hopeless requests."""
+
+_log = logging.getLogger(__name__)
+
+
+class Router:
+    """Queues, workers and counters of all tenants; for one event loop, never blocks it."""
+
+    def __init__(
+        self, tenants: Mapping[str, Served], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.clock = clock
+        self._closed = False
+        self._log_lines = LineLimiter(clock=clock)
+        self._queues = {name: TenantQueue(served) for name, served in tenants.items()}
+        self.counts: dict[str, Counts] = {
+            name: queue.counts for name, queue in self._queues.items()
+        }
+
+    def add(self, served: Served) -> None:
+        """Add a tenant; one that was here before gets its old queue."""
+        known = self._queues.get(served.name)
+        if known is None:
+            self._queues[served.name] = queue = TenantQueue(served)
+            self.counts[served.name] = queue.counts
+        else:
+            known.refusal = None
+
+    def served(self, tenant: str) -> Served:
+        """How the tenant is served."""
+        return self._queue(tenant).served
+
+    def waiting(self, tenant: str) -> int:
+        """Rows of inputs that wait for a worker."""
+        return self._queue(tenant).rows
+
+    def workers(self, tenant: str) -> dict[str, str]:
+        """Its workers by name: idle, busy or draining."""
+        return {each.worker.name: _state(each) for each in self._queue(tenant).workers}
+
+    def ready(self, tenant: str) -> bool:
+        """Whether a worker takes its requests."""
+        return any(each.drained is None for each in self._queue(tenant).workers)
+
+    def refuse(self, tenant: str, reason: str | None) -> None:
+        """Refuse new requests of the tenant for that reason; None: accept them again."""
+        self._queue(tenant).refusal = reason
+
+    def refuses(self, tenant: str) -> bool:
+        """Whether new requests are refused."""
+        return self._queue(tenant).refusal is not None
+
+    async def infer(
+        self,
+        tenant: str,
+        inputs: NDArray[Any],
+        deadline_s: float | None = None,
+        request_id: str = "",
+    ) -> Routed:
+        """The answer of a worker, or an exception of `serve.exceptions`.
+
+        `deadline_s` is a time of the router's clock; without one the objective counts from now.
+        """
+        queue = self._queue(tenant)
+        request = self._admit(queue, inputs, deadline_s)
+        request.request_id = request_id
+        queue.put(request)
+        self._feed(queue)
+        self._set_timer(queue)
+        try:
+            return await request.answer
+        except asyncio.CancelledError:
+            queue.withdraw(request)
+            if request.answer.cancelled():
+                queue.counts.drop(request.second, request.rows)
+            raise
+
+    def attach(self, tenant: str, worker: WorkerLink, latency_s: Callable[[int], float]) -> None:
+        """Send batches to it from now on; `latency_s`: rows of a batch to the seconds it takes."""
+        if any(
+            worker.name == each.worker.name
+            for queue in self._queues.values()
+            for each in queue.workers
+        ):
+            raise InputError(f"worker {worker.name} is attached already; detach it first")
+        queue = self._queue(tenant)
+        queue.add_worker(worker, latency_s)
+        self._feed(queue)
+
+    async def drain(self, worker: WorkerLink) -> None:
+        """Send it nothing new; returns when its batch is answered, and detaches it."""
+        queue, attached = self._find(worker)
+        if queue is None or attached is None:
+            return
+        attached.drained = attached.drained or asyncio.Event()
+        queue.update_capacity()
+        if attached.batch:
+            await attached.drained.wait()
+        self.detach(worker)
+
+    def detach(self, worker: WorkerLink) -> None:
+        """Stop using a worker; its batch goes back into the queue where the deadline allows."""
+        queue, attached = self._find(worker)
+        if queue is None or attached is None:
+            return
+        if attached.task is not None and attached.batch:
+            attached.task.cancel()
+        self._remove(queue, attached)
+
+    def close(self) -> None:
+        """Detach all workers and refuse what waits."""
+        self._closed = True
+        for queue in self._queues.values():
+            for attached in list(queue.workers):
+                self.detach(attached.worker)
+            for request in queue.pop_hopeless(math.inf):
+                self._refuse(queue, request)
+            if queue.timer is not None:
+                queue.timer.cancel()
+
+    def _remove(self, queue: TenantQueue, attached: AttachedWorker) -> None:
+        """Does nothing the second time: its batch and the pool both report the loss of a worker."""
+        if attached in queue.workers:
+            attached.task = None
+            queue.remove_worker(attached)
+            self._put_back(queue, attached)
+            self._feed(queue)
+            self._set_timer(queue)
+
+    def _queue(self, tenant: str) -> TenantQueue:
+        if tenant not in self._queues:
+            raise NotFoundError(
+                f"model: there is no {tenant}; use one of {', '.join(self._queues)}"
+            )
+        return self._queues[tenant]
+
+    def _find(self, worker: WorkerLink) -> tuple[TenantQueue | None, AttachedWorker | None]:
+        for queue in self._queues.values():
+            for attached in queue.workers:
+                if attached.worker.name == worker.name:
+                    return queue, attached
+        return None, None
+
+    def _admit(
+        self, queue: TenantQueue, inputs: NDArray[Any], deadline_s: float | None
+    ) -> QueuedRequest:
+        """Count a request, and refuse it where it must not wait."""
+        now_s, rows, served = self.clock(), len(inputs), queue.served
+        if not 1 <= rows <= served.batch:
+            raise MalformedError(
+                f"inputs: {rows} rows where {served.name} takes 1 to {served.batch} at a time; "
+                "split them into several requests"
+            )
+        if self._closed:
+            raise NoWorkerError(f"{served.name}: the server is stopping; try again in some seconds")
+        if queue.refusal is not None:
+            raise DrainedError(f"{served.name}: {queue.refusal}")
+        second = queue.counts.receive(now_s, rows)
+        if queue.rows + rows > served.queue:
+            queue.counts.drop(second, rows)
+            raise OverloadedError(
+                f"{served.name}: {queue.rows} requests wait already; send fewer, or later"
+            )
+        deadline_s = now_s + served.slo_s if deadline_s is None else deadline_s
+        answer = asyncio.get_running_loop().create_future()
+        return QueuedRequest(inputs, rows, now_s, deadline_s, second, answer)
+
+    def _feed(self, queue: TenantQueue) -> None:
+        """Send batches to all free workers, the fastest first (thrifty: the slowest first)."""
+        if not len(queue):
+            return
+        now_s = self.clock()
+        for request in queue.pop_hopeless(now_s):
+            self._refuse(queue, request)
+        for attached in queue.taking:
+            if not len(queue):
+                return
+            if not attached.batch and (batch := queue.batch_for(attached, now_s)):
+                attached.batch = batch
+                attached.task = asyncio.get_running_loop().create_task(
+                    self._run(queue, attached, now_s)
+                )
+        for request in queue.pop_surplus(now_s):
+            self._refuse(queue, request)
+
+    def _set_timer(self, queue: TenantQueue) -> None:
+        """Set the timer at which the first request becomes hopeless: no worker may become free."""
+        until_s = queue.latest_start_s()
+        if until_s is None or (queue.timer is not None and queue.timer_s <= until_s):
+            return
+        if queue.timer is not None:
+            queue.timer.cancel()
+        queue.timer_s = until_s
+        delay_s = max(MIN_DELAY_S, until_s - self.clock())
+        queue.timer = asyncio.get_running_loop().call_later(delay_s, self._check_queue, queue)
+
+    def _check_queue(self, queue: TenantQueue) -> None:
+        queue.timer = None
+        self._feed(queue)
+        self._set_timer(queue)
+
+    async def _run(self, queue: TenantQueue, attached: AttachedWorker, started_s: float) -> None:
+        """One batch on one worker."""
+        batch = attached.batch
+        self._check_overdue(queue, attached, batch)
+        try:
+            answered = await attached.worker.infer(_stack(batch), _request_ids(batch))
+            _require_rows(answered, sum(each.rows for each in batch))
+        except WorkerLostError:
+            self._remove(queue, attached)
+            return
+        except asyncio.CancelledError:
+            self._remove(queue, attached)  # by the pool that ends the worker, or with the loop
+            raise
+        except Exception as error:
+            self._retry(queue, attached, error)
+        else:
+            self._resolve(queue, attached, answered, started_s)
+        finally:
+            attached.stop_timer()
+        attached.batch = []
+        if attached.drained is not None:
+            attached.drained.set()
+        self._feed(queue)
+
+    def _check_overdue(
+        self, queue: TenantQueue, attached: AttachedWorker, batch: list[QueuedRequest]
+    ) -> None:
+        """Refuse overdue requests: the worker may hang."""
+        now_s = self.clock()
+        for each in batch:
+            if each.overdue_s <= now_s and not each.answer.done():
+                self._refuse(queue, each)
+        left = [each.overdue_s for each in batch if not each.answer.done()]
+        if left:
+            delay_s = max(MIN_DELAY_S, min(left) - now_s)
+            loop = asyncio.get_running_loop()
+            attached.timer = loop.call_later(delay_s, self._check_overdue, queue, attached, batch)
+
+    def _resolve(
+        self, queue: TenantQueue, attached: AttachedWorker, answered: Answered, started_s: float
+    ) -> None:
+        now_s, row = self.clock(), 0
+        took_s = now_s - started_s
+        for each in attached.batch:
+            scores = answered.scores[row : row + each.rows]
+            row += each.rows
+            if each.answer.done():
+                continue
+            late = now_s > each.deadline_s
+            queue.counts.answer(each.second, each.rows, now_s - each.came_s, late=late)
+            waited_s = started_s - each.came_s
+            each.answer.set_result(Routed(scores, answered.version, waited_s, took_s, late))
+        attached.measure(row, took_s, now_s)
+
+    def _retry(self, queue: TenantQueue, attached: AttachedWorker, error: Exception) -> None:
+        """Retry each request of a batch by itself, as one of them may have caused the failure."""
+        reason = str(error) if isinstance(error, MigratorError) else type(error).__name__
+        self._log_failure(queue, attached, reason)
+        single = len(attached.batch) == 1
+        kind = MalformedError if isinstance(error, InputError) else FailedError
+        for each in attached.batch:
+            if each.answer.done():
+                continue
+            if single:
+                self._fail(queue, each, kind(_not_answered(queue, reason)))
+            else:
+                each.alone = True
+                queue.put(each)
+
+    def _log_failure(self, queue: TenantQueue, attached: AttachedWorker, reason: str) -> None:
+        tenant, worker, ids = queue.served.name, attached.worker.name, _request_ids(attached.batch)
+        omitted = self._log_lines.admit(tenant)
+        if omitted is not None:
+            _log.warning(
+                "%s: a batch failed on %s: %s; it held %s%s",
+                tenant,
+                worker,
+                reason,
+                ids,
+                omitted_lines(omitted),
+                extra={"tenant": tenant, "worker": worker, "request_ids": ids},
+            )
+
+    def _put_back(self, queue: TenantQueue, attached: AttachedWorker) -> None:
+        """Requeue what a lost worker had, once."""
+        batch, attached.batch = attached.batch, []
+        for each in batch:
+            each.lost += 1
+            if each.answer.done():
+                continue
+            if each.lost > 1:
+                lost = _not_answered(queue, "two workers were lost with it")
+                self._fail(queue, each, FailedError(lost))
+            else:
+                queue.put(each)
+        if attached.drained is not None:
+            attached.drained.set()
+
+    def _fail(self, queue: TenantQueue, request: QueuedRequest, refusal: RefusedError) -> None:
+        queue.counts.fail(request.second, request.rows)
+        request.answer.set_exception(refusal)
+
+    def _refuse(self, queue: TenantQueue, request: QueuedRequest) -> None:
+        if request.answer.done():
+            return  # its client has just left, which `infer` counts
+        queue.counts.drop(request.second, request.rows)
+        request.answer.set_exception(_too_late(queue))
+
+
+def _too_late(queue: TenantQueue) -> RefusedError:
+    name = queue.served.name
+    if not queue.taking:
+        return NoWorkerError(f"{name}: no instance was ready in time; try again in some seconds")
+    return LateError(
+        f"{name}: cannot be answered before its deadline; send fewer requests, or allow more time"
+    )
+
+
+def _not_answered(queue: TenantQueue, reason: str) -> str:
+    return f"{queue.served.name}: not answered: {reason}; check the inputs and try again"
+
+
+def _state(attached: AttachedWorker) -> str:
+    if attached.drained is not None:
+        return "draining"
+    return "busy" if attached.batch else "idle"
+
+
+def _stack(batch: list[QueuedRequest]) -> NDArray[Any]:
+    if len(batch) == 1:
+        return batch[0].inputs
+    return np.concatenate([each.inputs for each in batch])
+
+
+def _request_ids(batch: list[QueuedRequest]) -> str:
+    """For the worker's log."""
+    return " ".join([each.request_id for each in batch])
+
+
+def _require_rows(answered: Answered, rows: int) -> None:
+    if len(answered.scores) != rows:
+        raise InputError(
+            f"the model gave {len(answered.scores)} rows of scores for {rows} inputs; correct it"
+        )

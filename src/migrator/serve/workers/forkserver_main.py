@@ -1,0 +1,185 @@
+"""The process that forks workers: `python -m migrator.serve.workers.forkserver_main`.
+
+It imports and builds the tenants' models once, on the host and in one thread, and forks a worker
+on request: the worker has its model at once, as memory is copied only where it is written to. It
+never touches CUDA, opens no network socket, and exits with the daemon.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from migrator.core.errors import InputError
+from migrator.io.child_process import (
+    Fault,
+    FaultKind,
+    Release,
+    exit_status,
+    exit_with_parent,
+    one_line,
+)
+from migrator.io.frames import Channel
+from migrator.learn.model import Modality, Model
+from migrator.learn.registry import build, model_class
+from migrator.learn.text import VOCABULARY
+from migrator.serve.logs import FORMAT_VARIABLE, configure
+from migrator.serve.workers.messages import (
+    Build,
+    Built,
+    Fork,
+    Forked,
+    FromForkserver,
+    InputKind,
+    ModelSpec,
+    Reap,
+    Reaped,
+    ToForkserver,
+)
+from migrator.serve.workers.worker import run_worker
+
+
+def main() -> None:
+    """Build models and fork workers until the daemon is gone or releases this process."""
+    faulthandler.enable()
+    # a model that asks torch for a GPU must not open CUDA before the fork
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    configure(os.environ.get(FORMAT_VARIABLE, "text"))
+    control, handles = (socket.socket(fileno=int(each)) for each in sys.argv[1:3])
+    with suppress(ConnectionError):
+        ForkserverLoop(Channel(control, ToForkserver), handles).run()
+
+
+class ForkserverLoop:
+    """Answers the daemon's requests, one at a time."""
+
+    def __init__(self, channel: Channel[ToForkserver], handles: socket.socket) -> None:
+        """`handles`: where the workers' ends of their connections arrive."""
+        self._channel, self._handles = channel, handles
+        self._models: dict[str, Model] = {}
+
+    def run(self) -> None:
+        """Return at the end of the stream or when released."""
+        for frame in iter(self._channel.receive, None):
+            if isinstance(frame.message, Release):
+                return
+            self._channel.send(frame.number, self._answer(frame.message))
+
+    def _answer(self, request: Build | Fork | Reap) -> FromForkserver:
+        if isinstance(request, Build):
+            return self._build(request)
+        if isinstance(request, Fork):
+            return self._fork(request)
+        return Reaped(_status(request.pid))
+
+    def _build(self, request: Build) -> FromForkserver:
+        began = time.perf_counter()
+        try:
+            # the thread that watches the parent is gone before the next fork
+            with exit_with_parent(self._channel.socket):
+                for each in request.ahead:
+                    model_class(each)
+                built = build_all(request.models)
+        except InputError as error:
+            return Fault(FaultKind.INPUT, str(error))
+        self._models |= built
+        _warn_of_threads()
+        gc.collect()
+        gc.freeze()  # a collection in a worker would write to every page it inherited
+        inputs = {tenant: input_kind(each) for tenant, each in built.items()}
+        return Built(time.perf_counter() - began, inputs)
+
+    def _fork(self, request: Fork) -> FromForkserver:
+        _, handles, _, _ = socket.recv_fds(self._handles, 1, 1)
+        if not handles:  # the kernel drops what a process at its limit of open files cannot take
+            return Fault(FaultKind.PROCESS, "too many open files")
+        with socket.socket(fileno=handles[0]) as end:
+            try:
+                pid = os.fork()
+            except OSError as error:
+                return Fault(FaultKind.PROCESS, one_line(error))
+            if pid == 0:
+                self._channel.socket.close()
+                self._handles.close()
+                _run_forked(end, self._models[request.tenant], request.worker)
+        return Forked(pid)
+
+
+def input_kind(model: Model) -> InputKind:
+    """One row of the model's inputs."""
+    example = model.example(1)
+    if model.modality == Modality.TEXT:
+        return InputKind("INT32", example.shape[1:], VOCABULARY)
+    return InputKind("UINT8", example.shape[1:], 256)
+
+
+def build_all(specs: Mapping[str, ModelSpec]) -> dict[str, Model]:
+    """The models by tenant, equal ones built once; InputError for one that cannot be built."""
+    for each in specs.values():
+        model_class(each.model)
+    if "torch" in sys.modules:
+        # a pool of threads would not survive the fork, and a worker that waits for it would hang
+        sys.modules["torch"].set_num_threads(1)
+    made: dict[ModelSpec, Model] = {}
+    for tenant, spec in specs.items():
+        if spec not in made:
+            made[spec] = _build_one(tenant, spec)
+    return {tenant: made[spec] for tenant, spec in specs.items()}
+
+
+def _build_one(tenant: str, spec: ModelSpec) -> Model:
+    try:
+        model = build(spec.model, spec.classes, spec.seed, spec.pixels)
+        input_kind(model)  # a class without a usable example is reported like one that raises
+        return model
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"tenant {tenant}: building {spec.model} failed ({one_line(error)}); correct the class"
+        ) from error
+
+
+def _warn_of_threads() -> None:
+    """A worker hangs on a lock that was held by a thread which it did not inherit."""
+    more = sum(1 for _ in Path("/proc/self/task").iterdir()) - 1
+    if more:
+        print(
+            f"importing the models started {more} threads, which workers do not have; start none "
+            "before the first batch",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _run_forked(end: socket.socket, model: Model, name: str) -> None:
+    """The forked process; never returns."""
+    code = 1
+    try:
+        run_worker(end, model, name)
+        code = 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)  # a regular exit would take torch apart first
+
+
+def _status(pid: int) -> str:
+    try:
+        _, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return "ended"  # forked by the forkserver before this one
+    return exit_status(os.waitstatus_to_exitcode(status))
+
+
+if __name__ == "__main__":
+    main()

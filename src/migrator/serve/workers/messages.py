@@ -1,0 +1,202 @@
+"""What the daemon, the forkserver and the workers send each other.
+
+Plain data: the router and the live daemon use the types without sockets or processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from migrator.core.errors import MigratorError
+from migrator.io.child_process import ChildLostError, Fault, Release
+
+
+class WorkerLostError(ChildLostError):
+    """A worker exited, was killed because it did not answer, or could not take its instance."""
+
+
+class ModelFaultError(MigratorError):
+    """The model raised on this batch; its worker goes on with the next one."""
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """How to build a tenant's model: a name of the registry, or `package.module:Class`."""
+
+    model: str
+    classes: int
+    pixels: int | None = None
+    """For image models that accept smaller images."""
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class InputKind:
+    """One row of a model's inputs, taken from an example of the built model."""
+
+    datatype: str
+    """UINT8 for images, INT32 for texts as token numbers."""
+    shape: tuple[int, ...]
+    values: int
+    """Inputs are numbers from 0 to below this."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The instance and the model version that a worker serves until it exits."""
+
+    tenant: str
+    model: str
+    weights: Path | None
+    """None: random, from the seed."""
+    version: int
+    device: str
+    """"cpu" or "cuda"."""
+    environment: Mapping[str, str]
+    """Variables that select the instance, from its driver."""
+    batch: int
+    """The largest batch it will get; warm-up covers it."""
+    latency_ms: Mapping[int, float] | None = None
+    """Emulated: batch size to the milliseconds it takes at least; None: as fast as it is."""
+    limit_s: float | None = None
+    """A batch that takes longer counts as hung; None: the pool's limit."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """How long a worker took from its assignment to its first answers."""
+
+    parts_s: Mapping[str, float]
+    """load_s (weights read), context_s, copy_s, first_s (warm-up), and their total."""
+
+    @property
+    def total_s(self) -> float:
+        """The sum of all parts."""
+        return self.parts_s["total"]
+
+
+@dataclass(frozen=True)
+class Answered:
+    """Scores of a batch, one row per input, and the model version that computed them."""
+
+    scores: NDArray[np.float32]
+    version: int
+    seconds: float
+    """From the arrival of the batch at the worker to its answer."""
+
+
+class WorkerLink(Protocol):
+    """A worker as the router uses it."""
+
+    @property
+    def name(self) -> str:
+        """Unique within one run of the daemon."""
+        ...
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        ...
+
+    async def infer(self, inputs: NDArray[Any], request_ids: str = "") -> Answered:
+        """One batch; WorkerLostError, ModelFaultError, InputError.
+
+        `request_ids`: for the worker's log.
+        """
+        ...
+
+
+class Take(Struct, tag=True, frozen=True):
+    """Take an instance."""
+
+    assignment: Assignment
+
+
+class Took(Struct, tag=True, frozen=True):
+    """The worker serves."""
+
+    parts_s: dict[str, float]
+
+
+class Infer(Struct, tag=True, frozen=True):
+    """Compute the scores of the array in the payload."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    request_ids: str = ""
+    """For the worker's log."""
+
+
+class Scores(Struct, tag=True, frozen=True):
+    """The scores of a batch are in the payload, in single precision."""
+
+    shape: tuple[int, ...]
+    version: int
+    seconds: float
+
+
+class Swap(Struct, tag=True, frozen=True):
+    """Serve other weights from now on."""
+
+    weights: Path
+    version: int
+
+
+class Swapped(Struct, tag=True, frozen=True):
+    """The other weights serve."""
+
+    seconds: float
+
+
+class Build(Struct, tag=True, frozen=True):
+    """Import and build these models, by tenant, in addition to those built already."""
+
+    models: dict[str, ModelSpec]
+    ahead: tuple[str, ...] = ()
+    """Models of tenants that may be added later: imported, not built."""
+
+
+class Built(Struct, tag=True, frozen=True):
+    """The models are ready to be forked."""
+
+    seconds: float
+    inputs: dict[str, InputKind]
+    """By tenant."""
+
+
+class Fork(Struct, tag=True, frozen=True):
+    """Fork a worker for that tenant; its end of the connection is sent beside."""
+
+    tenant: str
+    worker: str
+
+
+class Forked(Struct, tag=True, frozen=True):
+    """The worker's process."""
+
+    pid: int
+
+
+class Reap(Struct, tag=True, frozen=True):
+    """Collect the exit status of a worker."""
+
+    pid: int
+
+
+class Reaped(Struct, tag=True, frozen=True):
+    """The exit status in words, such as "was killed by SIGKILL"."""
+
+    status: str
+
+
+ToWorker = Take | Infer | Swap | Release
+FromWorker = Took | Scores | Swapped | Fault
+ToForkserver = Build | Fork | Reap | Release
+FromForkserver = Built | Forked | Reaped | Fault

@@ -1,0 +1,258 @@
+"""All worker processes of a daemon: prepared ahead, taking instances, serving, released."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from migrator.core.errors import InputError, MigratorError
+from migrator.io.frames import decode_array, encode_array
+from migrator.serve.workers.forkserver import Forkserver, WorkerProcess
+from migrator.serve.workers.messages import (
+    Answered,
+    Assignment,
+    Infer,
+    InputKind,
+    ModelSpec,
+    Swap,
+    Take,
+    Taken,
+    WorkerLostError,
+)
+
+_RETRY_S = 0.5
+"""Before a prepared worker that died is replaced: the next may die of the same cause."""
+_GRACE_S = 2.0
+"""After the last batch: a process on a GPU takes a while to free its memory."""
+
+_log = logging.getLogger(__name__)
+
+
+class ServingWorker:
+    """A worker that has taken an instance."""
+
+    def __init__(
+        self, process: WorkerProcess, assignment: Assignment, taken: Taken, hang_s: float
+    ) -> None:
+        self._process, self._hang_s = process, hang_s
+        self.assignment, self.taken = assignment, taken
+        """The assignment names the version that serves now."""
+        self._swapping = asyncio.Lock()
+
+    @property
+    def name(self) -> str:
+        """Unique within one run of the daemon."""
+        return self._process.name.removeprefix("worker ")
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
+    async def infer(self, inputs: NDArray[Any], request_ids: str = "") -> Answered:
+        """One batch; WorkerLostError, ModelFaultError where the model raises, InputError."""
+        shape, dtype, payload = encode_array(inputs)
+        frame = await self._process.request(
+            Infer(shape, dtype, request_ids),
+            payload,
+            limit_s=self.assignment.limit_s or self._hang_s,
+        )
+        answer = frame.message
+        # a copy: scores are small, the buffer they came in is not
+        scores: NDArray[np.float32] = decode_array(answer.shape, "<f4", frame.payload).copy()
+        return Answered(scores, answer.version, answer.seconds)
+
+    async def swap(self, weights: Path, version: int) -> float:
+        """Serve these weights from the next batch on; returns the seconds it took.
+
+        InputError: they cannot be used, and the old ones serve on.
+        """
+        async with self._swapping:
+            path = weights.absolute()
+            frame = await self._process.request(Swap(path, version), limit_s=self._hang_s)
+            self.assignment = replace(self.assignment, weights=path, version=version)
+            seconds: float = frame.message.seconds
+            return seconds
+
+    async def release(self) -> None:
+        """Let it finish its batch and exit; returns when the process is gone."""
+        await self._process.end((self.assignment.limit_s or self._hang_s) + _GRACE_S)
+
+
+class Workers:
+    """All worker processes of a daemon."""
+
+    def __init__(
+        self,
+        folder: Path,
+        models: Mapping[str, ModelSpec],
+        *,
+        hang_s: float = 30.0,
+        ahead: tuple[str, ...] = (),
+    ) -> None:
+        """`models`: by tenant; `folder`: for their log, made readable for this user only.
+
+        `ahead`: models of tenants that may be added later, imported at the start.
+        """
+        self._folder, self._models, self._hang_s = folder, dict(models), hang_s
+        self.log = folder / "workers.log"
+        self.forkserver = Forkserver(self.log, models, answer_s=hang_s, ahead=ahead)
+        self.lost: Callable[[ServingWorker, str], None] | None = None
+        """Called when a worker that had taken an instance dies."""
+        self._names = count(1)
+        self._wanted = dict.fromkeys(models, 0)
+        self._waiting: dict[str, list[WorkerProcess]] = {each: [] for each in models}
+        self._filling = {each: asyncio.Lock() for each in models}
+        self._serving: dict[WorkerProcess, ServingWorker] = {}
+        self._processes: set[WorkerProcess] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = False
+        self._starting: asyncio.Task[None] | None = None
+
+    @property
+    def inputs(self) -> Mapping[str, InputKind]:
+        """One row of every tenant's inputs, once started."""
+        return self.forkserver.inputs
+
+    def begin(self) -> asyncio.Task[None]:
+        """Begin to start the forkserver; `start` waits for it."""
+        if self._starting is None:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._folder.chmod(0o700)
+            self._starting = asyncio.create_task(self.forkserver.start())
+        return self._starting
+
+    async def start(self) -> None:
+        """Start the forkserver with all models; InputError for one that cannot be built."""
+        await self.begin()
+
+    async def close(self) -> None:
+        """Let every worker finish its batch, and end them all."""
+        self._closing = True
+        tasks = [*self._tasks, *([self._starting] if self._starting else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(each.end(self._hang_s) for each in list(self._processes)))
+        await self.forkserver.close()
+
+    async def add(self, tenant: str, model: ModelSpec) -> None:
+        """Add a tenant; InputError where its model cannot be built.
+
+        Nothing to do for one that was here before with the same model.
+        """
+        if self._models.get(tenant) == model:
+            return
+        if tenant in self._models:
+            raise InputError(
+                f"tenant {tenant}: it was served with another model before; restart the daemon"
+            )
+        await self.forkserver.add(tenant, model)
+        self._wanted[tenant], self._waiting[tenant] = 0, []
+        self._filling[tenant] = asyncio.Lock()
+        self._models[tenant] = model
+
+    async def prepare(self, tenant: str, count: int) -> None:
+        """Keep `count` workers waiting for that tenant from now on; returns when they are there."""
+        self._wanted[self._known(tenant)] = count
+        await self._fill(tenant)
+
+    def prepared(self, tenant: str) -> int:
+        """The number of workers that wait now."""
+        return len(self._waiting[self._known(tenant)])
+
+    async def take(self, assignment: Assignment) -> ServingWorker:
+        """A warm worker on that instance: one that waits, or a new one.
+
+        WorkerLostError; InputError for weights that do not fit.
+        """
+        tenant = self._known(assignment.tenant)
+        if assignment.model != self._models[tenant].model:
+            raise InputError(
+                f"tenant {tenant}: its workers have {self._models[tenant].model}, not "
+                f"{assignment.model}; restart the daemon with the other model"
+            )
+        process = self._pop_waiting(tenant) or await self._fork(tenant)
+        try:
+            return await self._take(process, assignment)
+        except BaseException as error:
+            process.kill(f"{process.name} could not take its instance ({error})")
+            await process.wait()  # the instance is free again
+            raise
+        finally:
+            self._refill(tenant)
+
+    async def _take(self, process: WorkerProcess, assignment: Assignment) -> ServingWorker:
+        if assignment.weights is not None:
+            assignment = replace(assignment, weights=assignment.weights.absolute())
+        frame = await process.request(Take(assignment), limit_s=self._hang_s)
+        if not process.alive:
+            raise WorkerLostError(f"{process.name} exited right after becoming ready")
+        worker = ServingWorker(process, assignment, Taken(frame.message.parts_s), self._hang_s)
+        self._serving[process] = worker
+        return worker
+
+    def _known(self, tenant: str) -> str:
+        if tenant not in self._models:
+            raise InputError(
+                f"tenant {tenant} has no model here; name one of {', '.join(sorted(self._models))}"
+            )
+        return tenant
+
+    def _pop_waiting(self, tenant: str) -> WorkerProcess | None:
+        waiting = self._waiting[tenant]
+        alive = next((each for each in waiting if each.alive), None)
+        if alive is not None:
+            waiting.remove(alive)
+        return alive
+
+    async def _fork(self, tenant: str) -> WorkerProcess:
+        process = await self.forkserver.fork(tenant, f"w{next(self._names)}", self._report_exit)
+        self._processes.add(process)
+        if self._closing:  # `close` has not seen this one
+            process.kill("the daemon is stopping")
+        return process
+
+    async def _fill(self, tenant: str) -> None:
+        """Fork missing workers, end surplus ones."""
+        async with self._filling[tenant]:
+            waiting = self._waiting[tenant]
+            while len(waiting) < self._wanted[tenant]:
+                waiting.append(await self._fork(tenant))
+            beyond, waiting[:] = waiting[self._wanted[tenant] :], waiting[: self._wanted[tenant]]
+            await asyncio.gather(*(each.end(self._hang_s) for each in beyond))
+
+    def _report_exit(self, process: WorkerProcess, reason: str) -> None:
+        self._processes.discard(process)
+        worker = self._serving.pop(process, None)
+        if process.released:
+            return
+        if worker is not None and self.lost is not None:
+            self.lost(worker, reason)
+        for tenant, waiting in self._waiting.items():
+            if process in waiting:
+                waiting.remove(process)
+                _log.warning("a prepared worker of %s is lost: %s", tenant, reason)
+                self._refill(tenant, _RETRY_S)
+
+    def _refill(self, tenant: str, wait_s: float = 0.0) -> None:
+        if not self._closing:
+            task = asyncio.create_task(self._fill_later(tenant, wait_s))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _fill_later(self, tenant: str, wait_s: float) -> None:
+        await asyncio.sleep(wait_s)
+        try:
+            await self._fill(tenant)
+        except MigratorError as error:
+            _log.warning("no worker of %s could be prepared: %s", tenant, error)
+            self._refill(tenant, _RETRY_S)

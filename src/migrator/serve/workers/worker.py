@@ -1,0 +1,247 @@
+"""A worker process: takes one instance, answers batches, swaps weights, exits.
+
+The model was built by the forkserver before the fork. CUDA is touched only once the instance is
+known. Other weights are prepared in a thread beside the serving and take over between two batches.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Any
+
+import numpy as np
+
+from migrator.core.errors import InputError
+from migrator.gpu.drivers.virtual_board import register_use
+from migrator.io.child_process import Fault, FaultKind, Release, exit_with_parent, one_line
+from migrator.io.frames import Channel, decode_array, encode_array
+from migrator.learn.model import Model
+from migrator.serve.logs import LineLimiter, omitted_lines
+from migrator.serve.workers.messages import (
+    Assignment,
+    FromWorker,
+    Infer,
+    Scores,
+    Swap,
+    Swapped,
+    Take,
+    Took,
+    ToWorker,
+)
+
+_EMPTY = memoryview(b"")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """The model that answers now."""
+
+    model: Model
+    version: int
+
+
+def run_worker(end: socket.socket, model: Model, name: str) -> None:
+    """Answer requests; returns when released or when the daemon is gone."""
+    with suppress(OSError):  # the name that `ps` shows
+        Path("/proc/self/comm").write_text(f"migrator {name}"[:15], encoding="utf-8")
+    with exit_with_parent(end), suppress(BrokenPipeError), ExitStack() as stack:
+        Worker(Channel(end, ToWorker), model, name, stack).run()
+
+
+class Worker:
+    """One model on one instance."""
+
+    def __init__(
+        self, channel: Channel[ToWorker], model: Model, name: str, stack: ExitStack
+    ) -> None:
+        """`stack`: closed when the worker ends."""
+        self._channel, self._built, self._name, self._stack = channel, model, name, stack
+        self._sending, self._log_lines = Lock(), LineLimiter()
+        self._answering = Lock()
+        self._served: ServedModel | None = None
+        self._assignment: Assignment | None = None
+
+    def run(self) -> None:
+        """Answer until released, at the end of the stream, or when the process cannot continue."""
+        for frame in iter(self._channel.receive, None):
+            if isinstance(frame.message, Release):
+                return
+            if isinstance(frame.message, Swap):
+                # beside the serving: the daemon requests one at a time
+                Thread(target=self._swap, args=(frame.number, frame.message), daemon=True).start()
+                continue
+            if isinstance(frame.message, Take):
+                answer, payload = self._take(frame.message), _EMPTY
+            else:
+                answer, payload = self._infer(frame.message, frame.payload)
+            self._send(frame.number, answer, payload)
+            if isinstance(answer, Fault) and answer.kind is FaultKind.PROCESS:
+                return
+
+    def _take(self, request: Take) -> FromWorker:
+        try:
+            return Took(self._take_instance(request.assignment))
+        except InputError as error:
+            return Fault(FaultKind.INPUT, str(error))
+        except Exception as error:
+            return Fault(FaultKind.PROCESS, one_line(error))
+
+    def _take_instance(self, assignment: Assignment) -> dict[str, float]:
+        os.environ.update(assignment.environment)
+        self._stack.enter_context(register_use(os.environ, f"migrator {self._name}"))
+        model = self._built
+        parts_s = {
+            "load_s": _seconds(lambda: load_weights(model, assignment.weights)),
+            "context_s": _seconds(lambda: _open_device(assignment.device)),
+            "copy_s": _seconds(lambda: model.to(assignment.device)),
+            "first_s": _seconds(lambda: _prepare_to_serve(model, assignment.batch)),
+        }
+        self._served, self._assignment = ServedModel(model, assignment.version), assignment
+        return {**parts_s, "total": sum(parts_s.values())}
+
+    def _infer(self, request: Infer, payload: memoryview) -> tuple[FromWorker, memoryview]:
+        began = time.perf_counter()
+        served, assignment = self._served, self._assignment
+        if served is None or assignment is None:
+            return Fault(FaultKind.PROCESS, "got a batch before it took an instance"), _EMPTY
+        inputs = decode_array(request.shape, request.dtype, payload)
+        try:
+            with self._answering:
+                served = self._served or served
+                shape, _, scores = encode_array(np.asarray(served.model.infer(inputs), np.float32))
+        except InputError as error:
+            return self._report_failure(request, FaultKind.INPUT, error), _EMPTY
+        except Exception as error:
+            lost = assignment.device == "cuda" and _cuda_is_broken()
+            kind = FaultKind.PROCESS if lost else FaultKind.MODEL
+            return self._report_failure(request, kind, error), _EMPTY
+        if assignment.latency_ms is not None:
+            least_s = emulated_s(assignment.latency_ms, len(inputs))
+            time.sleep(max(0.0, least_s - (time.perf_counter() - began)))
+        return Scores(shape, served.version, time.perf_counter() - began), scores
+
+    def _report_failure(self, request: Infer, kind: FaultKind, error: Exception) -> Fault:
+        """The answer to a batch that failed; the traceback goes into the worker's own log."""
+        reason = str(error) if kind is FaultKind.INPUT else one_line(error)
+        omitted = self._log_lines.admit(kind)
+        if omitted is not None:
+            _log.warning(
+                "worker %s could not answer %s: %s%s",
+                self._name,
+                request.request_ids or "a batch",
+                reason,
+                omitted_lines(omitted),
+                exc_info=None if kind is FaultKind.INPUT else error,
+                extra={"worker": self._name, "request_ids": request.request_ids, "fault": kind},
+            )
+        return Fault(kind, reason)
+
+    def _swap(self, number: int, request: Swap) -> None:
+        answer: FromWorker
+        try:
+            answer = Swapped(_seconds(lambda: self._replace(request.weights, request.version)))
+        except InputError as error:
+            answer = Fault(FaultKind.INPUT, str(error))
+        except Exception as error:
+            answer = Fault(FaultKind.MODEL, one_line(error))
+        self._send(number, answer, _EMPTY)
+
+    def _replace(self, weights: Path, version: int) -> None:
+        """Load, move and try a copy of the model before it takes over."""
+        if self._served is None or self._assignment is None:
+            raise InputError("weights can be swapped only once the worker has taken an instance")
+        fresh = copy.deepcopy(self._served.model)
+        load_weights(fresh, weights)
+        fresh.to(self._assignment.device)
+        warm_up(fresh, self._assignment.batch)
+        with self._answering:
+            self._served = ServedModel(_take_over(self._served.model, fresh), version)
+
+    def _send(self, number: int, message: FromWorker, payload: memoryview) -> None:
+        with self._sending, suppress(ConnectionError):  # the reader sees the end of the stream
+            self._channel.send(number, message, payload)
+
+
+def load_weights(model: Model, weights: Path | None) -> None:
+    """InputError also where a user's own class raises something else."""
+    if weights is None:
+        return
+    try:
+        model.load(weights)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"{weights}: cannot be loaded ({one_line(error)}); save the model's weights again"
+        ) from error
+
+
+def warm_up(model: Model, batch: int) -> None:
+    """Run the smallest and the largest batch once; InputError if the scores are unusable."""
+    for size in sorted({1, batch}):
+        scores = np.asarray(model.infer(model.example(size)))
+        if scores.ndim != 2 or len(scores) != size or np.isnan(scores).any():
+            raise InputError(
+                f"{type(model).__name__} answers {size} inputs with an array of {scores.shape}"
+                f"{' that contains NaN' if np.isnan(scores).any() else ''}; correct its weights or "
+                "its class"
+            )
+
+
+def _prepare_to_serve(model: Model, batch: int) -> None:
+    """Let the model optimise for serving where it can (`begin_serving`), and warm it up."""
+    begin = getattr(model, "begin_serving", None)
+    if begin is not None:
+        begin(batch)
+    warm_up(model, batch)
+
+
+def _take_over(old: Model, new: Model) -> Model:
+    """The model that answers from now on: the old one with the new weights, or the new one."""
+    take_over = getattr(old, "take_over", None)
+    return old if take_over is not None and take_over(new) else new
+
+
+def emulated_s(latency_ms: Mapping[int, float], batch: int) -> float:
+    """The least seconds of a batch: those of the next larger batch that was measured."""
+    if not latency_ms:
+        return 0.0
+    enough = [size for size in latency_ms if size >= batch]
+    return latency_ms[min(enough) if enough else max(latency_ms)] / 1000
+
+
+def _seconds(step: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    step()
+    return time.perf_counter() - began
+
+
+def _open_device(device: str) -> None:
+    """Create the CUDA context."""
+    if device != "cuda":
+        return
+    torch: Any = import_module("torch")
+    torch.zeros(1, device="cuda")
+    torch.cuda.synchronize()
+
+
+def _cuda_is_broken() -> bool:
+    """After some faults every later CUDA call fails too: the process must be replaced."""
+    torch: Any = import_module("torch")
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return True
+    return False

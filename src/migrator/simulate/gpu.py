@@ -1,0 +1,288 @@
+"""The simulated GPU with its workers and trainers: carries out instructions in virtual time.
+
+It replaces the daemon's actuator. Every instruction is answered by the same events, after the time
+that `durations` gives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from migrator.control.events import (
+    Create,
+    Created,
+    Destroy,
+    Destroyed,
+    DestroyFailed,
+    Drain,
+    Drained,
+    Event,
+    Instruction,
+    Ready,
+    Stopped,
+    StopWorker,
+    Train,
+    TrainingEnded,
+    Warm,
+)
+from migrator.control.observation import Sharing
+from migrator.control.tenant_state import Retraining
+from migrator.core.catalogue import Board
+from migrator.core.instance import Instance, Kind, Task
+from migrator.core.service import Service
+from migrator.core.share import Holding, Share, bare, sms_of
+from migrator.simulate.durations import Durations
+
+
+@dataclass(eq=False)
+class Worker:
+    """One process on one instance or share, from the instruction to start it to its end."""
+
+    holding: Holding
+    task: Task
+    sms: float
+    since_s: float
+    ready_s: float
+    until_s: float = math.inf
+    """From this time on it starts no batch; it finishes the batch it has."""
+    free_s: float = -math.inf
+    """When it finishes its current batch."""
+
+    @property
+    def duty(self) -> float:
+        """The share of the time for which it has its SMs."""
+        return self.holding.duty if isinstance(self.holding, Share) else 1.0
+
+
+@dataclass
+class RunningTraining:
+    """A running retraining."""
+
+    worker: Worker
+    job: Retraining
+    whole_s: float
+    """Seconds of the whole retraining at full speed."""
+    measured: bool
+    """Whether `whole_s` already includes the slowdown by neighbours."""
+    at_s: float
+    """Progress is computed up to this time."""
+    done: float = 0.0
+    ending: bool = False
+
+
+@dataclass(frozen=True, order=True)
+class _Entry:
+    at_s: float
+    number: int
+    event: Event | None
+    """None: poll for the policy's answer."""
+
+
+class SimulatedGpu:
+    """One board, all processes on it, and the pending events."""
+
+    def __init__(
+        self,
+        board: Board,
+        services: Mapping[str, Service],
+        durations: Durations,
+        sharing: Sharing,
+        start: Callable[[str, Holding], Retraining | None],
+        speed: Callable[[Worker], float],
+    ) -> None:
+        """`start`: starts a tenant's retraining on an instance; None if there is nothing to train.
+
+        `speed`: the share of its full speed that a training has beside its neighbours.
+        """
+        self._board, self._services, self._durations = board, services, durations
+        self._start, self._speed = start, speed
+        self.sharing = sharing
+        self.now_s = 0.0
+        self.window = 0
+        self.instant = False
+        """Whether instances serve without delay. Used before a run begins."""
+        self.workers: list[Worker] = []
+        """Running workers, and those that ended since the last `forget`."""
+        self._at: dict[Holding, Worker] = {}
+        self._trainings: dict[str, RunningTraining] = {}
+        self._creating_s: dict[Holding, float] = {}
+        self._queue: list[_Entry] = []
+        self._number = 0
+        self._slot_end_s = 0.0
+
+    def do(
+        self, instructions: Iterable[Instruction], owner: Callable[[Holding], Task | None]
+    ) -> None:
+        """Begin to carry out instructions. `owner`: the task that an instance is created for."""
+        for each in instructions:
+            match each:
+                case Create(instance):
+                    self._create(instance, owner(instance))
+                case Destroy(instance):
+                    self._destroy(instance)
+                case Warm(instance, tenant):
+                    self._warm(instance, tenant)
+                case Drain(instance, _):
+                    self._drain(instance)
+                case StopWorker(instance):
+                    self._stop(instance)
+                case Train(instance, tenant):
+                    self._train(instance, tenant)
+                case _:
+                    pass  # the controller handles a replan
+
+    def wake(self, at_s: float) -> None:
+        """Make `next_events` return at that time."""
+        self._push(at_s, None)
+
+    def next_events(self, until_s: float) -> list[Event] | None:
+        """Advance to the next event up to `until_s` and return all events of that time; None if
+        there are none.
+
+        The list is empty at a time set with `wake`.
+        """
+        while self._queue and self._queue[0].at_s <= until_s + 1e-9:
+            self.now_s = max(self.now_s, self._queue[0].at_s)
+            events, woken = [], False
+            while self._queue and self._queue[0].at_s <= self.now_s:
+                event = heappop(self._queue).event
+                if event is None:
+                    woken = True
+                elif self._happened(event):
+                    events.append(event)
+            if events or woken:
+                return events
+        return None
+
+    def report_progress(self) -> None:
+        """Update the reported progress of every retraining, as of the end of the slot."""
+        for each in self._trainings.values():
+            each.job.progress = each.done
+
+    def train_until(self, slot_end_s: float) -> None:
+        """Advance every retraining to the end of a slot, or to its own end."""
+        self._slot_end_s = slot_end_s
+        for each in self._trainings.values():
+            self._advance(each)
+
+    def worker(self, instance: Holding) -> Worker:
+        """The worker on an instance."""
+        return self._at[bare(instance)]
+
+    def plan_s(self, window: int) -> float:
+        """Planning time in seconds."""
+        return self._durations.plan_s(window)
+
+    def swap_s(self, window: int, tenant: str) -> float:
+        """Seconds from the end of a retraining until its model serves."""
+        return self._durations.swap_s(window, tenant)
+
+    def forget(self, before_s: float) -> None:
+        """Drop workers that ended by then."""
+        self.workers = [each for each in self.workers if each.until_s > before_s]
+
+    def _create(self, instance: Holding, task: Task | None) -> None:
+        place = bare(instance)
+        seconds = 0.0
+        if not self.instant or (task is not None and task.kind is Kind.RETRAINING):
+            tenant = task.tenant if task is not None else next(iter(self._services))
+            seconds = self._durations.create_s(self.window, tenant, instance)
+        self._creating_s[place] = self.now_s
+        self._push(self.now_s + seconds, Created(instance))
+
+    def _destroy(self, instance: Holding) -> None:
+        if self.instant:
+            self._push(self.now_s, Destroyed(instance))
+            return
+        removal = self._durations.destroy(self.window, instance)
+        ended: Event = Destroyed(instance)
+        if removal.why:
+            ended = DestroyFailed(instance, removal.why)
+        self._push(self.now_s + removal.seconds, ended)
+
+    def _warm(self, instance: Holding, tenant: str) -> None:
+        place = bare(instance)
+        seconds = 0.0 if self.instant else self._durations.warm_s(self.window, tenant, instance)
+        since_s = self._creating_s.pop(place, self.now_s)
+        worker = self._begin(place, Task(tenant, Kind.INFERENCE), since_s, self.now_s + seconds)
+        self._push(worker.ready_s, Ready(instance, seconds))
+
+    def _drain(self, instance: Holding) -> None:
+        worker = self._at[bare(instance)]
+        worker.until_s = self.now_s
+        service = self._services[worker.task.tenant]
+        longest_s = service.latency_s(service.batch, worker.sms) / worker.duty
+        self._push(self.now_s + longest_s * (not self.instant), Drained(instance))
+
+    def _stop(self, instance: Holding) -> None:
+        worker = self._at.pop(bare(instance), None)
+        if worker is not None:
+            worker.until_s = min(worker.until_s, self.now_s)
+        seconds = 0.0 if self.instant else self._durations.stop_s(self.window, instance)
+        self._push(self.now_s + seconds, Stopped(instance))
+
+    def _train(self, instance: Holding, tenant: str) -> None:
+        task, place = Task(tenant, Kind.RETRAINING), bare(instance)
+        on = instance if isinstance(instance, Share) else Instance(*_place(instance), task)
+        self._creating_s.pop(place, None)
+        job = self._start(tenant, on)
+        if job is None:
+            self._push(self.now_s, TrainingEnded(instance, tenant, True, "nothing to train on"))
+            return
+        sms = sms_of(self._board, instance)
+        start_s = self._durations.training_start_s(self.window, tenant)
+        worker = self._begin(place, task, self.now_s, self.now_s + start_s)
+        measured_s = self._durations.training_s(job.window, tenant, job.seconds, sms)
+        whole_s = job.seconds.at(sms) if measured_s is None else measured_s
+        self._trainings[tenant] = RunningTraining(
+            worker, job, whole_s, measured_s is not None, self.now_s
+        )
+        self._advance(self._trainings[tenant])
+
+    def _begin(self, place: Holding, task: Task, since_s: float, ready_s: float) -> Worker:
+        worker = Worker(place, task, sms_of(self._board, place), since_s, ready_s)
+        self.workers.append(worker)
+        self._at[place] = worker
+        return worker
+
+    def _advance(self, training: RunningTraining) -> None:
+        if training.ending:
+            return
+        begin_s = max(training.at_s, training.worker.ready_s)
+        speed = 1.0 if training.measured else self._speed(training.worker)
+        needs_s = (1 - training.done) * training.whole_s / speed if speed else math.inf
+        if begin_s + needs_s <= self._slot_end_s + 1e-9:
+            training.ending = True
+            ended = TrainingEnded(training.worker.holding, training.worker.task.tenant, True)
+            self._push(begin_s + needs_s, ended)
+            return
+        training.done += max(0.0, self._slot_end_s - begin_s) * speed / training.whole_s
+        training.at_s = max(training.at_s, self._slot_end_s)
+
+    def _happened(self, event: Event) -> bool:
+        """Whether an event is still valid; updates the state if it is."""
+        if isinstance(event, Ready):
+            worker = self._at.get(bare(event.instance))
+            return worker is not None and abs(worker.ready_s - self.now_s) < 1e-6
+        if isinstance(event, TrainingEnded):
+            training = self._trainings.get(event.tenant)
+            if training is not None:
+                training.worker.until_s = self.now_s
+                self._at.pop(training.worker.holding, None)
+        return True
+
+    def end_training(self, tenant: str) -> RunningTraining | None:
+        """Remove and return the retraining that has just ended; None if there was nothing to train
+        on."""
+        return self._trainings.pop(tenant, None)
+
+    def _push(self, at_s: float, event: Event | None) -> None:
+        self._number += 1
+        heappush(self._queue, _Entry(at_s, self._number, event))
+
+
+def _place(instance: Instance) -> tuple[int, int]:
+    return instance.start, instance.gpcs

@@ -1,0 +1,229 @@
+"""CUDA graphs of training steps and inference.
+
+Without a GPU: a stand-in for the capture runs the step on its own tensors. That real graphs give
+the same losses is measured in docs/profiles.md.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import weakref
+from collections.abc import Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from support.tiny_model import Tiny
+from torch import Tensor, nn
+
+import migrator.learn.cuda_graphs as captured_module
+from migrator.learn.cuda_graphs import (
+    CapturedAnswers,
+    CapturedSteps,
+    Forward,
+    Graph,
+    Step,
+    capture_graph,
+    convert_to_bf16,
+    graph_sizes,
+)
+
+Shapes = list[tuple[int, ...]]
+
+
+def _sum(inputs: Tensor, labels: Tensor) -> Tensor:
+    return inputs.sum() + labels.sum()
+
+
+def _recording(captured: Shapes) -> CapturedSteps:
+    def capture(step: Step, inputs: Tensor, labels: Tensor) -> Graph:
+        captured.append(tuple(inputs.shape))
+        given, wanted, loss = inputs.clone(), labels.clone(), torch.zeros(())
+
+        def replay() -> None:
+            loss.copy_(step(given, wanted))
+
+        return Graph(replay, given, wanted, loss)
+
+    return CapturedSteps(capture)
+
+
+def _run(steps: CapturedSteps, size: int, value: float) -> float:
+    return float(steps.run(_sum, torch.full((size,), value), torch.zeros(size)))
+
+
+def test_a_shape_is_captured_once_it_has_come_a_few_times() -> None:
+    captured: Shapes = []
+    steps = _recording(captured)
+    found = [_run(steps, 4, value) for value in range(6)]
+    assert captured == [(4,)]
+    assert found == [4.0 * value for value in range(6)]
+
+
+def test_the_rest_of_an_epoch_has_a_graph_of_its_own_and_nobody_else_has() -> None:
+    captured: Shapes = []
+    steps = _recording(captured)
+    for size in (4, 3, 2) * 5:
+        assert _run(steps, size, 1.0) == size
+    assert captured == [(4,), (3,)]
+
+
+def test_what_cannot_be_captured_is_not_tried_again() -> None:
+    tried: list[int] = []
+
+    def refuse(_step: Step, inputs: Tensor, _labels: Tensor) -> None:
+        tried.append(len(inputs))
+
+    steps = CapturedSteps(refuse)
+    assert [_run(steps, 4, 1.0) for _ in range(8)] == [4.0] * 8
+    assert tried == [4]
+
+
+def test_a_model_and_its_captured_steps_go_without_a_collection() -> None:
+    """A cycle would hold a GPU's memory until somebody collects garbage."""
+    model = Tiny.build(4, 0)
+    model._new_optimiser()
+    model._captured = CapturedSteps()  # as on a GPU
+    labels = np.arange(4, dtype=np.int64)
+    model.train_step(model.example(4), labels, 1e-3)
+    gone = weakref.ref(model)
+    gc.disable()
+    try:
+        del model
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+class _Cuda:
+    """Stands in for torch.cuda where there is no GPU; notes what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def graph(self) -> SimpleNamespace:
+        def note(word: str) -> Callable[..., None]:
+            return lambda **_: self.asked.append(word)
+
+        return SimpleNamespace(
+            capture_begin=note("begin"), capture_end=note("end"), replay=note("replay")
+        )
+
+    def stand_in(self) -> SimpleNamespace:
+        stream = SimpleNamespace(wait_stream=lambda _other: None)
+        return SimpleNamespace(
+            CUDAGraph=self.graph,
+            Stream=lambda: stream,
+            current_stream=lambda: stream,
+            stream=lambda _side: nullcontext(),
+            synchronize=lambda: self.asked.append("synchronize"),
+            current_device=lambda: 0,
+            default_generators=[
+                SimpleNamespace(
+                    clone_state=lambda: "before",
+                    graphsafe_set_state=lambda state: self.asked.append(f"drawing as {state}"),
+                )
+            ],
+            empty_cache=lambda: self.asked.append("empty_cache"),
+        )
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> _Cuda:
+    made = _Cuda()
+    monkeypatch.setattr(captured_module, "_CUDA", made.stand_in())
+    return made
+
+
+def test_a_capture_that_runs_out_of_memory_leaves_plain_steps(cuda: _Cuda) -> None:
+    """Its graph would have needed memory of its own; only a plain step's fault is the user's."""
+
+    def step(inputs: Tensor, _labels: Tensor) -> Tensor:
+        if cuda.asked and cuda.asked[-1] == "begin":
+            raise torch.OutOfMemoryError("private pool")
+        return inputs.sum()
+
+    steps = CapturedSteps()
+    ones, none = torch.ones(4), torch.zeros(4)
+    assert [float(steps.run(step, ones, none)) for _ in range(5)] == [4.0] * 5
+    assert cuda.asked == ["begin", "end", "synchronize", "drawing as before", "empty_cache"]
+
+    def full(_inputs: Tensor, _labels: Tensor) -> Tensor:
+        raise torch.OutOfMemoryError("full")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        steps.run(full, ones, none)
+
+
+@pytest.mark.usefixtures("cuda")
+def test_nothing_is_collected_during_a_capture() -> None:
+    collecting: list[bool] = []
+
+    def step(inputs: Tensor, _labels: Tensor) -> Tensor:
+        collecting.append(gc.isenabled())
+        return inputs.sum()
+
+    assert capture_graph(step, torch.ones(2), torch.zeros(2)) is not None
+    assert collecting == [False]
+    assert gc.isenabled()
+
+
+def test_a_copy_begins_its_own_training() -> None:
+    model = Tiny.build(4, 0)
+    inputs, labels = model.example(4), np.arange(4, dtype=np.int64)
+    model.train_step(inputs, labels, 1e-3)
+    again = copy.deepcopy(model)
+    assert again._captured is None
+    assert again.train_step(inputs, labels, 1e-3) == model.train_step(inputs, labels, 1e-3)
+
+
+def replayed(forward: Forward, inputs: Tensor) -> Graph:
+    """As a GPU would: the same memory is read and written by every replay."""
+    given, output = inputs.clone(), forward(inputs).clone()
+
+    def replay() -> None:
+        output.copy_(forward(given))
+
+    return Graph(replay, given, torch.empty(0), output)
+
+
+@pytest.mark.parametrize(
+    ("batch", "expected"),
+    [(1, (1,)), (2, (1, 2)), (4, (1, 2, 4)), (6, (1, 2, 4, 6)), (3, (1, 2, 3))],
+)
+def test_sizes_double_up_to_the_batch(batch: int, expected: tuple[int, ...]) -> None:
+    assert graph_sizes(batch) == expected
+
+
+def test_every_size_gets_the_answers_of_its_own_rows() -> None:
+    answers = CapturedAnswers(lambda given: 2.0 * given, torch.zeros(1, 3), 6, replayed)
+    for rows in (1, 2, 3, 5, 6, 4, 1):
+        inputs = torch.rand(rows, 3)
+        assert answers.takes(inputs)
+        assert torch.equal(answers.answer(inputs), 2.0 * inputs)
+
+
+def test_what_it_was_not_captured_for_is_left_to_others() -> None:
+    answers = CapturedAnswers(lambda given: given, torch.zeros(1, 3), 2, replayed)
+    assert not answers.takes(torch.zeros(3, 3)), "too many"
+    assert not answers.takes(torch.zeros(0, 3)), "none"
+    assert not answers.takes(torch.zeros(1, 4)), "of another shape"
+    assert not answers.takes(torch.zeros(1, 3, dtype=torch.int32)), "of another type"
+
+
+def test_what_does_not_capture_says_so() -> None:
+    with pytest.raises(RuntimeError, match="cannot be captured"):
+        CapturedAnswers(lambda given: given, torch.zeros(1, 3), 2, lambda *_: None)
+
+
+def test_a_halved_network_takes_what_it_is_given_and_loads_what_was_saved() -> None:
+    network = nn.Linear(3, 2)
+    saved = {name: each.clone() for name, each in network.state_dict().items()}
+    convert_to_bf16(network)
+    assert network(torch.rand(4, 3)).dtype is torch.bfloat16
+    network.load_state_dict(saved)
+    assert network.weight.dtype is torch.bfloat16
+    assert torch.allclose(network.weight.float(), saved["weight"], atol=0.01)

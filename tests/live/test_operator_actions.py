@@ -1,0 +1,333 @@
+"""Every action on the real parts of a daemon, without processes: outcome, words, what is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from functools import wraps
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.live_context import idle_context
+from support.live_daemon import scenario_file
+from support.stand_in_worker import StandInWorker
+
+from migrator.control.events import Create, Instruction
+from migrator.control.tenant_state import Phase, Retraining
+from migrator.core.action import Acted, ActionKind, Outcome
+from migrator.core.errors import InputError
+from migrator.core.instance import Instance, Kind, Task
+from migrator.core.profiles import Curve
+from migrator.live.actuation import Actuation
+from migrator.live.context import Context
+from migrator.live.daemon import new_controller
+from migrator.live.learning import Learning, Rollout
+from migrator.live.operator_actions import DrainedTenants, OperatorActions
+from migrator.live.recording import Recorder
+from migrator.live.serving import Serving
+from migrator.live.training import Progress, TrainingJob, TrainingResult, Trainings
+from migrator.live.versions import Version
+from migrator.records.rows import ActionRecord
+from migrator.serve.exceptions import DrainedError
+from migrator.workload.live import read_live
+
+ON = Instance(4, 3, Task("photos", Kind.RETRAINING))
+
+
+class HeldTrainings(Trainings):
+    """A retraining that ends when the test says so, with a model that would be adopted."""
+
+    def __init__(self, weights: Path) -> None:
+        super().__init__()
+        self.begun, self.end, self._weights = asyncio.Event(), asyncio.Event(), weights
+
+    async def retrain(
+        self, job: TrainingJob, progress: Progress = lambda _: None
+    ) -> TrainingResult:
+        progress(0.5)
+        self.begun.set()
+        await self.end.wait()
+        return TrainingResult(
+            adopted=True,
+            why="better",
+            weights=self._weights,
+            accuracy_before=0.5,
+            accuracy_after=0.9,
+            accuracy_new_before=0.0,
+            accuracy_new_after=0.9,
+            new_classes=(1,),
+            samples=job.window,
+            curve=(0.9,),
+            epochs_resumed=0,
+            seconds=1.0,
+        )
+
+
+class Instructions(Actuation):
+    """Instructions that are not carried out."""
+
+    def __init__(self) -> None:
+        self.given: list[Instruction] = []
+
+    def do(self, instructions: Iterable[Instruction]) -> None:
+        self.given += instructions
+
+
+class Rollouts(Rollout):
+    """Versions that reach no worker."""
+
+    def __init__(self) -> None:
+        self.versions: list[tuple[str, int]] = []
+
+    async def roll_out(self, version: Version) -> None:
+        self.versions.append((version.tenant, version.number))
+
+
+class Kept(Recorder):
+    """Keeps what is recorded of actions and versions."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self.actions: list[ActionRecord] = []
+        self.results: list[tuple[str, bool]] = []
+        self.begun: list[tuple[str, int, str]] = []
+
+    def action(self, row: ActionRecord) -> None:
+        self.actions.append(row)
+
+    def retrained(self, tenant: str, result: TrainingResult, version: Version | None) -> None:
+        del version
+        self.results.append((tenant, result.adopted))
+
+    def begin_version(self, tenant: str, version: Version, words: str = "") -> None:
+        self.begun.append((tenant, version.number, words))
+
+
+class Bench:
+    """The services of a daemon that does not run, and what they did."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.weights = folder, folder / "weights"
+        self.weights.write_bytes(b"weights")
+        live = read_live(scenario_file(folder, "photos", "cameras"))
+        self.trainings = HeldTrainings(self.weights)
+        context = idle_context(Serving(live, folder / "state"), trainings=self.trainings)
+        self.context, self.clock = context, context.clock
+        self.tenants, self.router, self.executor = context.tenants, context.router, context.executor
+        self.recorder, self.actuation, self.rollout = Kept(context), Instructions(), Rollouts()
+        controller = new_controller(context, self.recorder, lambda _: None)
+        self.thinking = controller.planning
+        self.learning = Learning(context, self.rollout, self.recorder)
+        self.actions = OperatorActions(
+            context, controller, self.actuation, self.learning, self.recorder, empty_s=5.0
+        )
+        self.actions.restore_drained()
+
+    def versions(self, tenant: str, count: int) -> None:
+        for number in range(count):
+            added = self.context.versions_of(tenant).add(
+                self.weights, 0.5 + number / 10, {"window": 3 * number}
+            )
+            self.tenants[tenant].goes_on_from(added)
+
+    async def act(self, kind: str, tenant: str | None = None) -> Acted:
+        return await self.actions.act(ActionKind(kind), tenant, "cli")
+
+
+def scene(doing: Callable[[Bench], Coroutine[None, None, None]]) -> Callable[[Bench], None]:
+    """The test in an event loop of its own."""
+
+    @wraps(doing)
+    def run(bench: Bench) -> None:
+        asyncio.run(doing(bench))
+
+    return run
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    made.thinking.close()
+
+
+@scene
+async def test_pausing_reaches_the_executor_and_is_recorded(bench: Bench) -> None:
+    first = await bench.act("pause")
+    assert first.outcome is Outcome.DONE
+    assert bench.executor.paused
+    assert (await bench.act("pause")).words == "reconfiguration was paused already"
+    bench.executor.follow(0.0, [(Instance(0, 4, Task("photos", Kind.INFERENCE)),)], 1.0)
+    assert bench.actuation.given == []
+    await bench.act("resume")
+    assert bench.actuation.given == [Create(Instance(0, 4))]
+    assert (await bench.act("resume")).words == "reconfiguration was not paused"
+    assert [(e.kind, e.tenant, e.who, e.outcome) for e in bench.recorder.actions] == [
+        ("pause", None, "cli", "done"),
+        ("pause", None, "cli", "done"),
+        ("resume", None, "cli", "done"),
+        ("resume", None, "cli", "done"),
+    ]
+    assert bench.recorder.actions[0].words == first.words
+
+
+@scene
+async def test_replanning_asks_the_policy_at_once(bench: Bench) -> None:
+    bench.clock.start()
+    assert (await bench.act("replan")).outcome is Outcome.DONE
+    assert bench.thinking.ask((), {}) == "asked for by an operator"
+
+
+@scene
+async def test_rolled_back_the_version_before_serves_and_is_learned_from(bench: Bench) -> None:
+    bench.versions("photos", 3)
+    acted = await bench.act("roll-back", "photos")
+    assert acted == Acted(Outcome.DONE, "photos: version 2 serves again, version 3 is withdrawn")
+    photos = bench.tenants["photos"]
+    assert photos.version is not None
+    assert (photos.version.number, photos.accuracy, photos.since) == (2, 0.6, 3)
+    assert bench.rollout.versions == [("photos", 2)]
+    assert bench.recorder.begun == [("photos", 2, "rolled back by an operator from version 3")]
+    newest = bench.context.versions_of("photos").newest_good()
+    assert newest is not None
+    assert newest.number == 2
+    assert (await bench.act("roll-back", "photos")).outcome is Outcome.DONE
+    last = await bench.act("roll-back", "photos")
+    assert (last.outcome, bench.rollout.versions[-1]) == (Outcome.REFUSED, ("photos", 1))
+    assert "no earlier version" in last.words
+
+
+@scene
+async def test_the_number_of_a_withdrawn_version_is_not_given_again(bench: Bench) -> None:
+    bench.versions("photos", 2)
+    await bench.act("roll-back", "photos")
+    assert bench.context.versions_of("photos").add(bench.weights, None).number == 3
+
+
+@scene
+async def test_a_damaged_model_that_serves_is_withdrawn_and_not_the_one_before(
+    bench: Bench,
+) -> None:
+    bench.versions("photos", 3)
+    versions = bench.context.versions_of("photos")
+    (versions.folder / "000003.safetensors").write_bytes(b"damaged")
+    assert "version 2 serves again" in (await bench.act("roll-back", "photos")).words
+    assert versions.earlier(4) == (2, 1)
+
+
+@scene
+async def test_where_all_earlier_versions_are_damaged_it_fails_and_changes_nothing(
+    bench: Bench,
+) -> None:
+    bench.versions("photos", 2)
+    versions = bench.context.versions_of("photos")
+    (versions.folder / "000001.safetensors").write_bytes(b"damaged")
+    assert (await bench.act("roll-back", "photos")).outcome is Outcome.FAILED
+    assert bench.rollout.versions == []
+    assert versions.earlier(3) == (2, 1)
+
+
+@scene
+async def test_a_retraining_of_what_was_rolled_back_is_not_adopted(bench: Bench) -> None:
+    bench.versions("photos", 2)
+    photos = bench.tenants["photos"]
+    seconds = Curve(((1.0, 2.0), (100.0, 1.0)))
+    photos.retraining = Retraining(5, seconds, 1.0, 0.9)
+    training = asyncio.create_task(bench.learning.train("photos", ON, {}))
+    await bench.trainings.begun.wait()
+    await bench.act("roll-back", "photos")
+    bench.trainings.end.set()
+    assert "version 2, which was rolled back" in await training
+    assert photos.version is not None
+    assert (photos.version.number, photos.since) == (1, 0)
+    assert bench.recorder.results == [("photos", False)]
+
+
+@scene
+async def test_drained_it_refuses_and_is_left_out_of_plans(bench: Bench) -> None:
+    acted = await bench.act("drain", "photos")
+    assert acted.outcome is Outcome.DONE
+    with pytest.raises(DrainedError, match="photos: it is drained"):
+        await bench.router.infer("photos", np.zeros((1, 3)))
+    assert bench.router.counts["photos"].total.received == 0
+    assert [name for name, each in bench.tenants.items() if each.planned] == ["cameras"]
+    assert (await bench.act("drain", "photos")).words == "photos was drained already"
+    await bench.act("drain", "cameras")
+    assert (await bench.act("replan")).outcome is Outcome.REFUSED
+    assert bench.thinking.ask((), {}) is None
+    await bench.act("undrain", "photos")
+    assert not bench.router.refuses("photos")
+    assert bench.tenants["photos"].planned
+
+
+@scene
+async def test_what_waits_is_answered_before_it_is_planned_without(bench: Bench) -> None:
+    worker = StandInWorker("w", lambda _: 0.2)
+    bench.router.attach("photos", worker, worker.latency_s)
+    asking = asyncio.create_task(bench.router.infer("photos", np.zeros((1, 3), np.uint8)))
+    await asyncio.sleep(0.01)
+    draining = asyncio.create_task(bench.act("drain", "photos"))
+    await asyncio.sleep(0.05)
+    assert (bench.router.refuses("photos"), bench.tenants["photos"].drained) == (True, False)
+    assert (await draining).outcome is Outcome.DONE
+    assert asking.done()
+    assert not (await asking).late
+
+
+@scene
+async def test_while_it_is_retrained_a_drained_tenant_is_planned_for_with_no_demand(
+    bench: Bench,
+) -> None:
+    photos = bench.tenants["photos"]
+    photos.history = np.full(10, 7.0)
+    seconds = Curve(((1.0, 2.0), (100.0, 1.0)))
+    photos.retraining = Retraining(5, seconds, 1.0, 0.9, Phase.RUNNING, 0.5, ON)
+    await bench.act("drain", "photos")
+    assert photos.planned
+    assert photos.view().history.sum() == 0
+    photos.saw(0.0)
+    photos.retraining.phase = Phase.DONE
+    assert not photos.planned
+    await bench.act("undrain", "photos")
+    assert photos.view().history.tolist() == [7.0] * 10
+
+
+@scene
+async def test_a_daemon_started_again_drains_still_and_is_not_paused(bench: Bench) -> None:
+    await bench.act("drain", "cameras")
+    await bench.act("pause")
+    again = Bench(bench.folder)
+    assert again.tenants["cameras"].drained
+    assert again.router.refuses("cameras")
+    assert not again.router.refuses("photos")
+    assert not again.executor.paused
+    again.thinking.close()
+
+
+@scene
+async def test_an_error_nobody_thought_of_is_written_down_too(bench: Bench) -> None:
+    acted = await bench.act("roll-back", "nobody")  # which the API never lets through
+    assert acted.outcome is Outcome.FAILED
+    assert "KeyError" in acted.words
+    assert [each.outcome for each in bench.recorder.actions] == [Outcome.FAILED]
+
+
+@scene
+async def test_what_cannot_be_written_down_is_not_done(
+    bench: Bench,
+) -> None:
+    folder = bench.context.serving.folder
+    (folder / "drained.json").mkdir()
+    acted = await bench.act("drain", "photos")
+    assert acted.outcome is Outcome.FAILED
+    assert "drained.json" in acted.words
+    assert not bench.router.refuses("photos")
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"version": 2, "drained": []}', '{"drained": [3]}'])
+def test_a_file_that_cannot_be_read_says_what_to_do(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "drained.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match="delete the file"):
+        DrainedTenants(path)

@@ -1,0 +1,124 @@
+"""What a retraining leaves is its own until the policy decides anew: the next one in line gets it.
+
+With the real policy in its process, on a clock that is set by hand.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from support.live_context import idle_context
+from support.live_daemon import scenario_file
+
+from migrator.control.planning_loop import PlanningLoop
+from migrator.control.tenant_state import Phase, Retraining, TenantState
+from migrator.control.units import Site, State, Unit
+from migrator.control.window_clock import WindowClock
+from migrator.core.instance import Instance, Kind, Task
+from migrator.core.profiles import Curve
+from migrator.live.context import Context
+from migrator.live.daemon import new_controller
+from migrator.live.recording import Recorder
+from migrator.live.serving import Serving
+from migrator.policies.policy import Decision
+from migrator.workload.live import read_live
+
+ANSWERED_S = 60.0
+
+
+@dataclass
+class Policy:
+    """The planning of a daemon that does not run."""
+
+    context: Context
+    thinking: PlanningLoop
+
+    @property
+    def tenants(self) -> dict[str, TenantState]:
+        return self.context.tenants
+
+    @property
+    def clock(self) -> WindowClock:
+        return self.context.clock
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Iterator[Policy]:
+    """Two tenants with a retraining each; the clock stands."""
+    path = scenario_file(tmp_path, "photos", "cameras", window_s=20, policy="static-4-3")
+    context = idle_context(Serving(read_live(path), tmp_path))
+    made = Policy(context, new_controller(context, Recorder(context), lambda _: None).planning)
+    made.clock.now_s = lambda: 100.0
+    made.clock.start()
+    for name, seconds in (("photos", 20.0), ("cameras", 30.0)):
+        curve = Curve(((14.0, seconds), (98.0, seconds / 5)))
+        made.tenants[name].retraining = Retraining(1, curve, 1.0, 0.9)
+    yield made
+    made.thinking.close()
+
+
+def decided(policy: Policy, units: list[Unit]) -> Decision:
+    """What the policy says to what is there now."""
+    assert policy.thinking.ask(units, {}) is not None
+    until_s = time.monotonic() + ANSWERED_S
+    while time.monotonic() < until_s:
+        if (found := policy.thinking.answer()) is not None:
+            return found[0]
+        time.sleep(0.02)
+    raise AssertionError("the policy did not answer")
+
+
+def retrained(decision: Decision) -> dict[str, Instance]:
+    """Tenant to the instance that its retraining has now."""
+    return {
+        each.task.tenant: each
+        for each in decision.slots[0]
+        if isinstance(each, Instance) and each.task and each.task.kind is Kind.RETRAINING
+    }
+
+
+def serving(policy: Policy, decision: Decision) -> list[Unit]:
+    """The units that serve as decided."""
+    board = policy.thinking.board
+    return [
+        Unit(Site.of(board, each), State.READY, 100.0, each.task)
+        for each in decision.slots[0]
+        if each.task and each.task.kind is Kind.INFERENCE
+    ]
+
+
+def test_the_next_retraining_gets_what_an_ended_one_left(policy: Policy) -> None:
+    policy.thinking.begin_window()
+    first = decided(policy, [])
+    assert list(retrained(first)) == ["photos"], "one after the other, the shorter first"
+    # it ran and has ended; nobody uses its instance any more
+    job = policy.tenants["photos"].retraining
+    assert job is not None
+    job.phase = Phase.DONE
+    policy.clock.now_s = lambda: 108.0
+    policy.thinking.completed()
+    policy.thinking.at_once("so that the test need not wait")
+    second = decided(policy, serving(policy, first))
+    place = retrained(first)["photos"]
+    assert retrained(second) == {
+        "cameras": Instance(place.start, place.gpcs, Task("cameras", Kind.RETRAINING))
+    }
+
+
+def test_what_others_use_by_now_is_not_its_own_any_more(policy: Policy) -> None:
+    policy.thinking.begin_window()
+    first = decided(policy, [])
+    place = retrained(first)["photos"]
+    job = policy.tenants["photos"].retraining
+    assert job is not None
+    job.phase = Phase.DONE
+    policy.clock.now_s = lambda: 108.0
+    policy.thinking.at_once("so that the test need not wait")
+    site = Site.of(policy.thinking.board, place)
+    taken = Unit(site, State.READY, 100.0, Task("cameras", Kind.INFERENCE))
+    second = decided(policy, [*serving(policy, first), taken])
+    assert not retrained(second)

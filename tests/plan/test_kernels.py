@@ -1,0 +1,97 @@
+"""Where compiled kernels are kept: only where no other user can put code."""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import migrator
+from migrator.core.errors import InputError
+from migrator.io.state_folder import private_folder
+
+SOURCES = Path(migrator.__file__).parent
+PROGRAM = """
+from migrator.plan import kernels
+def kernel(x): return x + 1
+found, use = kernels._cache_folder(), kernels.compiled(kernel)
+assert use(1) == 2
+print(found or None)
+"""
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The planner installed where nothing can be written beside its sources, even by root."""
+    folder = tmp_path_factory.mktemp("installed")
+    copied = shutil.copytree(
+        SOURCES / "plan", folder / "migrator" / "plan", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    shutil.copy(SOURCES / "__init__.py", folder / "migrator")
+    (copied / "__init__.py").write_text("", encoding="utf-8")
+    (folder / "program.py").write_text(PROGRAM, encoding="utf-8")
+    (copied / "__pycache__").write_text("in the way", encoding="utf-8")
+    return folder
+
+
+def found(package: Path, cache: Path, temporary: Path) -> str:
+    """Which folder a process chooses."""
+    temporary.mkdir(exist_ok=True)
+    temporary.chmod(0o1777)
+    variables = {"PYTHONPATH": str(package), "XDG_CACHE_HOME": str(cache), "TMPDIR": str(temporary)}
+    done = subprocess.run(
+        [sys.executable, str(package / "program.py")],
+        env={**os.environ, **variables, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_users_cache_is_used_and_is_the_users_alone(package: Path, tmp_path: Path) -> None:
+    folder = Path(found(package, tmp_path / "cache", tmp_path / "temporary"))
+    assert folder.parent == tmp_path / "cache" / "migrator"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert list(folder.rglob("*.nbc"))
+
+
+def test_a_temporary_folder_that_another_user_could_have_made_is_not_used(
+    package: Path, tmp_path: Path
+) -> None:
+    cache, temporary = tmp_path / "file" / "cache", tmp_path / "temporary"
+    (tmp_path / "file").write_text("no folder can be made here", encoding="utf-8")
+    mine = temporary / f"migrator-{os.getuid()}"
+    chosen = Path(found(package, cache, temporary))
+    assert chosen.parent == mine  # nobody was there first
+    assert stat.S_IMODE(mine.stat().st_mode) == 0o700
+    chosen.chmod(0o777)
+    assert found(package, cache, temporary) == "None"
+    shutil.rmtree(mine)
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    mine.symlink_to(tmp_path / "elsewhere")
+    assert found(package, cache, temporary) == "None"
+    mine.unlink()
+    mine.mkdir(mode=0o777)
+    mine.chmod(0o777)
+    assert found(package, cache, temporary) == "None"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_a_folder_of_another_user_is_not_used(package: Path, tmp_path: Path) -> None:
+    planted = tmp_path / "cache" / "migrator"
+    planted.mkdir(parents=True, mode=0o755)
+    os.chown(planted, 65534, 65534)
+    chosen = found(package, tmp_path / "cache", tmp_path / "temporary")
+    assert Path(chosen).parent.parent == tmp_path / "temporary"
+
+
+def test_a_daemon_refuses_a_folder_that_others_can_write(tmp_path: Path) -> None:
+    assert stat.S_IMODE(private_folder(tmp_path / "own").stat().st_mode) == 0o700
+    (tmp_path / "own").chmod(0o777)
+    with pytest.raises(InputError, match="other users can write"):
+        private_folder(tmp_path / "own")

@@ -1,0 +1,86 @@
+"""Plans as slabs: places, widths, cold starts and shares."""
+
+from __future__ import annotations
+
+import pytest
+from support.outcomes import retraining, serving
+
+from migrator.core.catalogue import board
+from migrator.core.instance import Instance, Kind, Task
+from migrator.core.share import Holding, Share
+from migrator.records.blocks import held_blocks
+from migrator.report.page import Paint, Slices
+from migrator.report.slices import planned_slices
+
+A100 = board("A100-40GB")
+TENANTS = ("bert", "vit")
+
+
+def slices(
+    *slots: tuple[Holding, ...],
+    before: tuple[Holding, ...] | None = None,
+    overhead_s: dict[str, float] | None = None,
+) -> Slices:
+    held = None if before is None else held_blocks([before], A100)
+    blocks = held_blocks(slots, A100)
+    return planned_slices("t", blocks, A100, len(slots), 0.5, TENANTS, overhead_s or {}, held)
+
+
+def test_slabs_lie_on_memory_slices_in_seconds() -> None:
+    chart = slices((serving("bert", 0, 3), retraining("vit", 4, 2), Instance(6, 1)))
+    assert chart.keys == (
+        ("bert", Paint(0)),
+        ("vit, retraining", Paint(1, hatched=True)),
+        ("unused", Paint(None, light=True)),
+    )
+    found = [(s.name, s.size, s.start, s.width, s.from_s, s.until_s) for s in chart.slabs]
+    assert found == [
+        ("bert", "3g", 0, 4, 0.0, 0.5),
+        ("vit, retraining", "2g", 4, 2, 0.0, 0.5),
+        ("unused", "1g", 6, 1, 0.0, 0.5),
+    ]
+    assert (chart.slices, chart.until_s, chart.starts) == (8, 0.5, ())
+
+
+def test_a_new_serving_instance_is_marked_and_retraining_is_not() -> None:
+    later = (serving("bert", 0, 3), retraining("vit", 4, 2))
+    assert slices((), later).starts == ((0.5, 2.0),)
+    assert slices(later[:1], before=()).starts == ((0.0, 2.0),)
+    assert slices(later[:1], before=later[:1]).starts == ()
+
+
+def test_an_instance_that_stays_with_its_tenant_is_not_new_in_its_other_task() -> None:
+    assert slices((retraining("bert", 2, 2),), (serving("bert", 2, 2),)).starts == ()
+    assert slices((retraining("bert", 2, 2),), (serving("vit", 2, 2),)).starts != ()
+
+
+@pytest.mark.parametrize(
+    ("overhead_s", "spans"),
+    [
+        (0.2, [("bert, cold start", 0.5, 0.7), ("bert", 0.7, 1.5)]),
+        (9.0, [("bert, cold start", 0.5, 1.5)]),
+    ],
+)
+def test_with_its_overhead_a_cold_start_is_as_long_as_it_is(
+    overhead_s: float, spans: list[tuple[str, float, float]]
+) -> None:
+    later = (serving("bert", 0, 3),)
+    chart = slices((), later, later, overhead_s={"bert": overhead_s})
+    assert [each.name for each in chart.slabs] == [each[0] for each in spans]
+    found = [(each.from_s, each.until_s) for each in chart.slabs]
+    assert found == [pytest.approx(each[1:]) for each in spans]
+    assert chart.starts == ()
+
+
+def test_shares_are_stacked_and_count_for_the_time_they_have() -> None:
+    task = Task("bert", Kind.INFERENCE)
+    slot = (
+        Share(0, 25.0, task),
+        Share(1, 25.0, task),
+        Share(0, 50.0, Task("vit", Kind.RETRAINING), duty=0.5),
+    )
+    chart = slices(slot, slot[:1])
+    widths = {(each.name, each.size): each.width for each in chart.slabs}
+    assert widths["bert", "25%"] == pytest.approx(2.0)
+    assert widths["vit, retraining", "50% for 50% of the time"] == pytest.approx(2.0)
+    assert sorted(each.start for each in chart.slabs) == pytest.approx([0.0, 2.0, 4.0])

@@ -1,0 +1,45 @@
+"""The state of a daemon that does not run, for tests of single services."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import create_autospec
+
+from migrator.core.placement import Place
+from migrator.gpu.drivers.registry import open_driver
+from migrator.live.context import Context, Resources, new_tenants
+from migrator.live.labels import LabelCounts
+from migrator.live.serving import Serving
+from migrator.live.training import Trainings
+from migrator.records.store import Records
+from migrator.serve.workers.pool import Workers
+
+
+class LabelTable:
+    """Counts of labels by tenant and window, set by the test."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.last_window, self.damaged = path, -1, None
+        self.set: dict[tuple[str, int], LabelCounts] = {}
+
+    def counts(self, tenant: str, window: int) -> LabelCounts:
+        return self.set.get((tenant, window), LabelCounts())
+
+
+def idle_context(serving: Serving, **replaced: Any) -> Context:
+    """A context without processes: GPU 0 of the emulated driver, workers and records are mocks."""
+    serving.folder.mkdir(parents=True, exist_ok=True)
+    with open_driver("emulated", 0, state=serving.state, board="A100-40GB") as driver:
+        gpu = driver.gpu()
+    resources = {
+        "gpu": gpu,
+        "gpu_thread": SimpleNamespace(numbers={Place(0, "4g.20gb"): 1}),
+        "labels": LabelTable(serving.folder / "labels.db"),
+        "records": create_autospec(Records, instance=True),
+        "workers": create_autospec(Workers, instance=True),
+        "trainings": Trainings(),
+    }
+    made = cast(Resources, SimpleNamespace(**(resources | replaced)))
+    return Context.create(serving, made, new_tenants(serving))

@@ -127,7 +127,7 @@ def test_plan_prints_what_one_asks_first_and_draws(write: Write, tmp_path: Path)
     text = answer("plan", write(WINDOW), "--figure", figure)
     facts, _, timeline = text.partition("\n\n")
     names = [line.split()[0] for line in facts.splitlines()]
-    assert names == ["goodput", "certificate", "solver", "retraining", "prepared"]
+    assert names == ["goodput", "status", "solver", "retraining", "prepared"]
     assert "proven optimal" in facts
     assert "charge paper" in facts
     assert "a: slots " in facts
@@ -146,7 +146,7 @@ def test_plan_json_is_what_check_reads(write: Write, tmp_path: Path) -> None:
     plan = json.loads(printed)
     assert printed.count("\n") == 1
     require_shape(plan)
-    assert plan.keys() - SHAPE.keys() == {"charge", "preinitialization"}
+    assert plan.keys() - SHAPE.keys() == {"status", "later_goodput", "charge", "preinitialization"}
     assert (plan["solver"], plan["gap"], plan["charge"]) == ("exact", 0.0, "paper")
     assert figure.read_bytes().startswith(b"\x89PNG")
 
@@ -166,7 +166,7 @@ def test_charge_and_solver_can_be_chosen(write: Write, solver: str) -> None:
     options = ("--charge", "survivors", "--solver", solver, "--time-limit", "60", "--json")
     plan = json.loads(answer("plan", problem, *options))
     require_shape(plan)
-    assert plan.keys() - SHAPE.keys() == {"charge"}
+    assert plan.keys() - SHAPE.keys() == {"status", "later_goodput", "charge"}
     assert (plan["solver"], plan["charge"]) == (solver, "survivors")
     answer("check", problem, write(plan), "--charge", "survivors")
 

@@ -56,6 +56,64 @@ def test_scenarios_equal_brute_force(seed: int) -> None:
         assert solve(it).goodput == pytest.approx(best.goodput)
 
 
+@pytest.mark.parametrize("initial", [False, True])
+@pytest.mark.parametrize("seed", range(25))
+def test_optional_retraining_equals_brute_force(seed: int, initial: bool) -> None:
+    it = random_problem(
+        seed, tenants=2, slots=4, charge=Charge.PAPER, initial=initial, optional=True
+    )
+    best = best_plan(it)
+    if best is None:
+        with pytest.raises(InfeasibleError):
+            solve(it)
+        return
+    plan = solve(it)
+    assert plan.objective == pytest.approx(best.objective)
+    assert plan.status == "proven optimal"
+
+
+@pytest.mark.parametrize("charge", Charge)
+def test_an_optional_retraining_without_gain_is_left_out_and_one_with_gain_is_not(
+    charge: Charge,
+) -> None:
+    load = [30.0] * 20
+    no_gain = tenant(
+        "a", load, accuracy_post=0.5, retraining_slots={1: 4, 2: 3}, retraining_optional=True
+    )
+    gain = tenant(
+        "b", load, accuracy_pre=0.1, retraining_slots={1: 4, 2: 3}, retraining_optional=True
+    )
+    plan = make_plan(problem(no_gain, gain).with_charge(charge), time_limit_s=PLENTY_S)
+    assert [each.tenant for each in plan.retrainings] == ["b"]
+
+
+@pytest.mark.parametrize("charge", Charge)
+def test_value_after_the_window_makes_a_late_retraining_pay(charge: Charge) -> None:
+    """It takes the whole window, so inside the window it only costs."""
+    short_sighted = tenant("a", [60.0] * 10, retraining_slots={3: 10}, retraining_optional=True)
+    far_sighted = replace(short_sighted, value_after=2.0)
+    without = make_plan(problem(short_sighted).with_charge(charge), time_limit_s=PLENTY_S)
+    retrained = make_plan(problem(far_sighted).with_charge(charge), time_limit_s=PLENTY_S)
+    assert without.retrainings == ()
+    assert [each.end for each in retrained.retrainings] == [10]
+    assert retrained.later_goodput == pytest.approx(2 * 600 * 0.4)
+    assert retrained.goodput < without.goodput
+    assert retrained.objective > without.objective
+
+
+@pytest.mark.parametrize("charge", Charge)
+def test_an_optional_retraining_that_no_size_can_finish_is_left_out(charge: Charge) -> None:
+    it = tenant("a", [60.0] * 5, retraining_slots={1: 9, 3: 6}, retraining_optional=True)
+    plan = make_plan(problem(it).with_charge(charge), time_limit_s=PLENTY_S)
+    assert plan.retrainings == ()
+
+
+def test_a_required_retraining_that_does_not_fit_names_tenant_and_remedy() -> None:
+    it = tenant("a", [60.0] * 5, retraining_slots={1: 9, 3: 6})
+    with pytest.raises(InfeasibleError, match=r"'a' .* at least 6 slots .* \"optional\""):
+        solve(problem(it))
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_three_tenants_equal_brute_force(seed: int) -> None:
     it = random_problem(seed, tenants=3, slots=3, charge=Charge.PAPER)

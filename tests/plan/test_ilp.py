@@ -276,11 +276,12 @@ def agree(problem: Problem) -> None:
         assert outcome.plan is None
         return
     _, outcome = solved(problem)
-    assert outcome.goodput == pytest.approx(best.goodput, rel=1e-7, abs=1e-7)
+    assert outcome.plan is not None
+    assert outcome.plan.objective == pytest.approx(best.objective, rel=1e-7, abs=1e-7)
     ilp = build_ilp(problem)
     values = ilp.write(best)
     assert ilp.model.broken_row(values) is None
-    assert ilp.model.cost @ values == pytest.approx(best.goodput)
+    assert ilp.model.cost @ values == pytest.approx(best.objective)
 
 
 @settings(max_examples=100, deadline=None)

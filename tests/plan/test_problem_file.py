@@ -253,6 +253,10 @@ def test_null_is_no_number(keys: Keys) -> None:
         (("gpu",), "A100-40GBs", "A100-40GB"),
         (("gpu",), "", "A100-40GB"),
         (("gpu",), 100, "board"),
+        (("tenants", 0, "retraining"), "maybe", '"required", or "optional"'),
+        (("tenants", 0, "retraining"), None, '"required", or "optional"'),
+        (("tenants", 0, "value_after"), -1, "less than 0"),
+        (("tenants", 0, "value_after"), "1", "number"),
         (("charge",), "Paper", '"paper" or "survivors"'),
         (("charge",), None, '"paper" or "survivors"'),
         (("tenants",), [], "at least one tenant"),
@@ -481,6 +485,8 @@ def tenants(draw: st.DrawFn, name: str, gpu: Board, slots: int) -> Tenant:
         retraining_slots=draw(st.none() | retraining),
         overhead_s=draw(st.floats(0, 100)),
         min_gpcs=draw(st.integers(1, 9)),
+        retraining_optional=draw(st.booleans()),
+        value_after=draw(st.sampled_from([0.0, 0.25, 3.0])),
     )
 
 

@@ -131,6 +131,34 @@ def test_with_retrainings_the_optimum_is_mostly_reached(
     assert reached >= share * feasible
 
 
+@pytest.mark.parametrize(
+    ("tenants", "slots", "initial", "share"), [(2, 5, False, 0.85), (2, 5, True, 0.85)]
+)
+def test_with_optional_retrainings_the_optimum_is_mostly_reached(
+    tenants: int, slots: int, initial: bool, share: float
+) -> None:
+    feasible, reached = 0, 0
+    for seed in range(60):
+        it = random_problem(
+            seed,
+            tenants=tenants,
+            slots=slots,
+            charge=Charge.SURVIVORS,
+            initial=initial,
+            optional=True,
+        )
+        best = best_plan(it)
+        if best is None:
+            continue
+        plan = solve(it)
+        assert plan.objective <= best.objective + TOLERANCE, f"seed {seed}"
+        assert best.objective <= plan.upper_bound + TOLERANCE, f"seed {seed}"
+        feasible += 1
+        reached += plan.objective >= best.objective - TOLERANCE
+    assert feasible > 0
+    assert reached >= share * feasible
+
+
 def small_problem(seed: int, tenants: int, slots: int, initial: bool, scenarios: int) -> Problem:
     return random_problem(
         seed,

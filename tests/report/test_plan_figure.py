@@ -240,7 +240,7 @@ def test_the_title_names_board_window_charge_goodput_solver_and_time() -> None:
 
 @pytest.mark.parametrize(
     ("upper_bound", "words"),
-    [(58.65, "gap 2.00%"), (57.501, "gap below 0.01%"), (float("inf"), "no bound known")],
+    [(58.65, "within 2.00%"), (57.501, "within 0.01%"), (float("inf"), "time limit")],
 )
 def test_the_gap_is_never_rounded_to_zero(upper_bound: float, words: str) -> None:
     assert f"({words})" in verdict(replace(PLAN, upper_bound=upper_bound))

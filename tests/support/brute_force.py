@@ -175,7 +175,7 @@ class _Search:
             task = Task(tenant.name, Kind.RETRAINING)
             (held,) = (each for each in self.problem.initial.instances if each.task == task)
             return Status((held.start, held.gpcs), left)
-        return Status(settled=not self.problem.must_retrain(tenant))
+        return Status(settled=not self.problem.may_retrain(tenant))
 
     def _retraining_choices(self, slot: int, statuses: Statuses) -> Iterator[Spots]:
         """What the retrainings may hold in `slot`, tenant by tenant."""
@@ -332,10 +332,16 @@ class _Search:
     def _bound_from(self, slot: int, statuses: Statuses) -> float:
         """The best goodput from `slot` on if no reconfiguration cost anything."""
         if slot == self.problem.slots:
-            waiting = any(not each.settled and each.spot is None for each in statuses)
-            return -math.inf if waiting else 0.0
+            return sum(map(self._worth_at_end, self.problem.tenants, statuses))
         options = self.options(slot, statuses)
         return options[0].promise if options else -math.inf
+
+    @staticmethod
+    def _worth_at_end(tenant: Tenant, status: Status) -> float:
+        """What the retraining is worth after the window; -inf where it had to be completed."""
+        if status.settled:
+            return tenant.later_goodput if status.updated else 0.0
+        return 0.0 if tenant.retraining_optional else -math.inf
 
     def _free_goodput(self, slot: int, updated: list[bool], shares: Shares) -> float:
         return sum(
@@ -364,7 +370,8 @@ class _Search:
         goodput = goodput_of(self.problem, plan)
         # Two evaluations written apart: where they differ, neither can judge a planner.
         assert math.isclose(goodput, node.goodput, rel_tol=1e-9, abs_tol=1e-9)
-        return Plan(goodput, goodput, plan.solver, 0.0, plan.retrainings, slots)
+        later = self._bound(node)
+        return Plan(goodput, goodput + later, plan.solver, 0.0, plan.retrainings, slots, later)
 
     def _allocation(self, shares: Shares) -> Allocation:
         instances = []

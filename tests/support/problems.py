@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import strategies as st
@@ -27,10 +28,12 @@ def random_problem(
     charge: Charge,
     initial: bool = False,
     scenarios: int = 1,
+    optional: bool = False,
 ) -> Problem:
     """A problem that is feasible for most seeds; about half of the tenants retrain.
 
-    With `initial`, something is held before slot 0 and some retrainings run already.
+    With `initial`, something is held before slot 0 and some retrainings run already. With
+    `optional`, most retrainings may be left out, and some are worth something after the window.
     """
     rng = np.random.default_rng(seed)
     on = board_called(board)
@@ -41,6 +44,15 @@ def random_problem(
         for index, least in enumerate(minima)
     )
     before = _initial(rng, on, drawn, slots) if initial else None
+    if optional:
+        drawn = tuple(
+            replace(
+                each,
+                retraining_optional=bool(rng.random() < 0.8),
+                value_after=float(rng.choice([0.0, 0.5, 2.0])),
+            )
+            for each in drawn
+        )
     return Problem(on, slot_s, slots, charge, drawn, before)
 
 
@@ -62,6 +74,7 @@ def problems(
         charge=st.sampled_from(charges),
         initial=st.booleans(),
         scenarios=st.integers(1, max_scenarios),
+        optional=st.booleans(),
     )
 
 

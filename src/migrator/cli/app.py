@@ -17,7 +17,7 @@ import typer
 
 from migrator import __version__
 from migrator.cli.printing import BAD_INPUT, FAILED, REFUSED, complain
-from migrator.core.errors import GpuError, InputError, MigratorError
+from migrator.core.errors import GpuError, InfeasibleError, InputError, MigratorError
 
 INTERRUPTED = 130
 _OBJECTS_BETWEEN_COLLECTIONS = 200_000
@@ -93,7 +93,7 @@ def _run() -> int:
             complain("interrupted")
         return done.code if isinstance(done.code, int) else FAILED
     except MigratorError as error:
-        complain(str(error))
+        complain(f"infeasible: {error}" if isinstance(error, InfeasibleError) else str(error))
         return _exit_code(error)
     except KeyboardInterrupt:
         complain("interrupted")

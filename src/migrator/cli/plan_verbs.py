@@ -160,15 +160,20 @@ def _print_plan(problem: Problem, made: Plan) -> None:
     received = sum(
         sum(map(sum, tenant.received)) / len(tenant.received) for tenant in problem.tenants
     )
-    proof = "proven optimal" if made.gap == 0 else f"at most {100 * made.gap:.2f}% below optimal"
     share = (
         f", {100 * made.goodput / received:.1f}% of {received:,.0f} requests" if received else ""
     )
     print(f"goodput      {made.goodput:,.1f}{share}")
-    print(f"certificate  {proof} (upper bound {made.upper_bound:,.1f})")
+    if made.later_goodput:
+        print(f"afterwards   {made.later_goodput:,.1f} expected in later windows from retraining")
+    print(f"status       {made.status} (upper bound {made.upper_bound:,.1f})")
     print(f"solver       {made.solver}, {made.solve_s:.2f} s, charge {problem.charge}")
     for each in made.retrainings:
         print(f"retraining   {each.tenant}: slots {each.start} to {each.end - 1}, {each.gpcs} GPCs")
+    retrained = {each.tenant for each in made.retrainings}
+    for tenant in problem.tenants:
+        if problem.may_retrain(tenant) and tenant.name not in retrained:
+            print(f"retraining   {tenant.name}: left out, it costs more goodput than it gains")
     if problem.charge is Charge.PAPER:
         from migrator.plan.preinit import preinitialize
 

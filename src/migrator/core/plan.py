@@ -30,7 +30,7 @@ class Allocation:
 
 @dataclass(frozen=True)
 class Plan:
-    """The allocations of a window with their goodput and an upper bound."""
+    """The allocations of a window, their goodput, and an upper bound on the objective."""
 
     goodput: float
     upper_bound: float
@@ -38,14 +38,30 @@ class Plan:
     solve_s: float
     retrainings: tuple[Retraining, ...]
     slots: tuple[Allocation, ...]
+    later_goodput: float = 0.0
+    """Expected goodput after the window that the completed retrainings add."""
+
+    @property
+    def objective(self) -> float:
+        """What planners maximise: goodput of the window and after it."""
+        return self.goodput + self.later_goodput
+
+    @property
+    def status(self) -> str:
+        """What is known about the distance to the best plan."""
+        if self.gap == 0:
+            return "proven optimal"
+        if math.isinf(self.gap):
+            return "time limit"
+        return f"within {self.gap:.2%}" if self.gap >= 0.0001 else "within 0.01%"
 
     @property
     def gap(self) -> float:
-        """The distance to the upper bound, relative to the plan's goodput."""
+        """The distance of the objective to its upper bound, relative to the objective."""
         if math.isinf(self.upper_bound):
             return math.inf
-        missing = max(0.0, self.upper_bound - self.goodput)
+        missing = max(0.0, self.upper_bound - self.objective)
         if missing <= 1e-9 * max(1.0, abs(self.upper_bound)):
             return 0.0
         # with almost no goodput the gap is relative to the bound
-        return missing / max(self.goodput, 1e-9 * abs(self.upper_bound), 1e-9)
+        return missing / max(self.objective, 1e-9 * abs(self.upper_bound), 1e-9)

@@ -41,6 +41,17 @@ class Tenant:
     overhead_s: float
     min_gpcs: int
     """Its inference task always has an instance of at least this many GPCs."""
+    retraining_optional: bool = False
+    """Whether the plan may leave the retraining out; the paper's rule requires it."""
+    value_after: float = 0.0
+    """Goodput that a completed retraining adds after the window, per request of the window and
+    per unit of accuracy gained: 1 if the gain lasts for one more window with the same arrivals."""
+
+    @property
+    def later_goodput(self) -> float:
+        """Expected goodput after the window that a completed retraining adds."""
+        requests = sum(map(sum, self.received)) / len(self.received)
+        return self.value_after * requests * (self.accuracy_post - self.accuracy_pre)
 
 
 @dataclass(frozen=True)
@@ -81,9 +92,15 @@ class Problem:
                 return running.slots_left
         return None
 
+    def may_retrain(self, tenant: Tenant) -> bool:
+        """Whether the plan may start a retraining for this tenant."""
+        if tenant.retraining_slots is None or self.slots_left(tenant) is not None:
+            return False
+        return not tenant.retraining_optional or min(tenant.retraining_slots.values()) <= self.slots
+
     def must_retrain(self, tenant: Tenant) -> bool:
         """Whether the plan must start a retraining for this tenant."""
-        return tenant.retraining_slots is not None and self.slots_left(tenant) is None
+        return self.may_retrain(tenant) and not tenant.retraining_optional
 
     def with_charge(self, charge: Charge) -> Problem:
         """The same problem under another reconfiguration charge."""

@@ -45,13 +45,25 @@ def violations(problem: Problem, plan: Plan) -> list[str]:
     found = [*_slot_count(problem, plan), *_slot_rules(problem, plan)]
     for tenant in problem.tenants:
         found += _retraining_rules(problem, plan, tenant)
-    worth = None if found else goodput_of(problem, plan)
-    return [*found, *_retraining_claims(problem, plan), *_number_claims(plan, worth)]
+    claims = _number_claims(plan) if found else _worth_claims(problem, plan)
+    return [*found, *_retraining_claims(problem, plan), *claims]
 
 
 def goodput_of(problem: Problem, plan: Plan) -> float:
     """The goodput of a plan that keeps the rules, recomputed from its slots."""
     return math.fsum(_goodputs(problem, plan))
+
+
+def later_goodput_of(problem: Problem, plan: Plan) -> float:
+    """The expected goodput after the window that the plan's completed retrainings add."""
+    return math.fsum(
+        tenant.value_after
+        * (tenant.accuracy_post - tenant.accuracy_pre)
+        * math.fsum(map(math.fsum, tenant.received))
+        / len(tenant.received)
+        for tenant in problem.tenants
+        if _completion(problem, plan, tenant) <= problem.slots
+    )
 
 
 # What a plan is worth.
@@ -227,7 +239,8 @@ def _retraining_rules(problem: Problem, plan: Plan, tenant: Tenant) -> Iterator[
     if problem.slots_left(tenant) is not None:
         yield from _running_rules(problem, plan, tenant, held)
     elif tenant.retraining_slots is not None:
-        yield from _started_rules(tenant, tenant.retraining_slots, held)
+        if held or not tenant.retraining_optional:
+            yield from _started_rules(tenant, tenant.retraining_slots, held)
     elif held:
         slot, spots = next(iter(held.items()))
         yield f"slot {slot}: {task} holds {_written(spots)}, but it has nothing to retrain"
@@ -325,19 +338,29 @@ def _shown(problem: Problem, plan: Plan, tenant: Tenant) -> Iterator[Retraining]
         yield Retraining(tenant.name, start, max(held) + 1, spots[0][1])
 
 
-def _number_claims(plan: Plan, worth: float | None) -> Iterator[str]:
+def _worth_claims(problem: Problem, plan: Plan) -> Iterator[str]:
+    yield from _number_claims(plan)
+    recomputed = {
+        "goodput": (plan.goodput, goodput_of(problem, plan)),
+        "later_goodput": (plan.later_goodput, later_goodput_of(problem, plan)),
+    }
+    for name, (claimed, worth) in recomputed.items():
+        if math.isfinite(claimed) and not _close(claimed, worth):
+            yield f"the plan claims {name} {claimed!r}, but its slots give {worth!r}"
+
+
+def _number_claims(plan: Plan) -> Iterator[str]:
     numbers = {
         "goodput": plan.goodput,
+        "later_goodput": plan.later_goodput,
         "upper_bound": plan.upper_bound,
         "solve_s": plan.solve_s,
     }
     for name, value in numbers.items():
         if not math.isfinite(value):
             yield f"the plan's {name} is {value}, but it must be finite"
-    if worth is not None and math.isfinite(plan.goodput) and not _close(plan.goodput, worth):
-        yield f"the plan claims goodput {plan.goodput!r}, but its slots give {worth!r}"
-    if plan.upper_bound < plan.goodput and not _close(plan.upper_bound, plan.goodput):
-        yield f"the plan's upper_bound {plan.upper_bound!r} is below its goodput {plan.goodput!r}"
+    if plan.upper_bound < plan.objective and not _close(plan.upper_bound, plan.objective):
+        yield f"the plan's upper_bound {plan.upper_bound!r} is below its goodput {plan.objective!r}"
 
 
 def _close(one: float, other: float) -> bool:

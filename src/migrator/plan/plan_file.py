@@ -29,7 +29,12 @@ class _SlotEntry(Entry):
 
 class _PlanEntry(Entry):
     goodput: _Finite = Field(description="the plan's goodput, a finite number")
-    upper_bound: _Finite = Field(description="the certified bound on goodput, a finite number")
+    later_goodput: _Finite = Field(
+        default=0.0, description="goodput after the window that its retrainings add, a number"
+    )
+    upper_bound: _Finite = Field(
+        description="the certified bound on goodput and later_goodput, a finite number"
+    )
     gap: _Finite = Field(default=0.0, description="the certified relative gap, a finite number")
     solver: str = Field(description="the name of the solver, as text")
     solve_s: Number = Field(description="the seconds the solver took, a number of at least 0")
@@ -68,6 +73,7 @@ def parse_plan(data: object) -> Plan:
             Retraining(each.tenant, each.start, each.end, each.gpcs) for each in file.retrainings
         ),
         slots=tuple(_allocation(entry, index) for index, entry in enumerate(file.slots)),
+        later_goodput=file.later_goodput,
     )
 
 
@@ -87,6 +93,8 @@ def plan_to_json(plan: Plan) -> dict[str, object]:
             {"instances": [instance_to_json(each) for each in slot.instances]}
             for slot in plan.slots
         ],
+        "status": plan.status,
+        "later_goodput": plan.later_goodput,
     }
 
 

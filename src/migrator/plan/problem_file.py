@@ -78,6 +78,15 @@ class _TenantEntry(Entry):
     min_gpcs: Count = Field(
         description="the GPCs that one of its instances always has at least, a positive integer"
     )
+    retraining: Literal["required", "optional"] = Field(
+        default="required",
+        description='"required", or "optional" if the plan may leave the retraining out',
+    )
+    value_after: Number = Field(
+        default=0.0,
+        description="the goodput that a completed retraining adds after the window, per request "
+        "of the window and unit of accuracy gained, a number of at least 0",
+    )
 
 
 class _RunningEntry(Entry):
@@ -183,6 +192,11 @@ def problem_to_json(problem: Problem) -> dict[str, object]:
 
 def _tenant_to_json(tenant: Tenant) -> dict[str, object]:
     received = [list(each) for each in tenant.received]
+    choices: dict[str, object] = {}
+    if tenant.retraining_optional:
+        choices["retraining"] = "optional"
+    if tenant.value_after:
+        choices["value_after"] = tenant.value_after
     return {
         "name": tenant.name,
         "received": received[0] if len(received) == 1 else received,
@@ -194,6 +208,7 @@ def _tenant_to_json(tenant: Tenant) -> dict[str, object]:
         ),
         "overhead_s": tenant.overhead_s,
         "min_gpcs": tenant.min_gpcs,
+        **choices,
     }
 
 
@@ -225,6 +240,8 @@ def _tenant(entry: _TenantEntry, location: Location, file: _ProblemEntry, board:
         ),
         overhead_s=entry.overhead_s,
         min_gpcs=entry.min_gpcs,
+        retraining_optional=entry.retraining == "optional",
+        value_after=entry.value_after,
     )
 
 

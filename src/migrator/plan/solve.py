@@ -16,7 +16,7 @@ from migrator.core.instance import Instance, Kind
 from migrator.core.placement import multisets, placement_sets
 from migrator.core.plan import Plan
 from migrator.core.problem import Charge, Problem, Tenant
-from migrator.plan.check import check_plan
+from migrator.plan.check import check_plan, later_goodput_of
 
 DEFAULT_SHARE = 0.01
 """Time limit as a share of the window, unless the user sets one: the paper's 1%."""
@@ -46,9 +46,11 @@ def make_plan(
     else:
         plan = SOLVERS[solver](problem, limit, backend, warm_start)
     # The solver's own sum and the checker's differ by rounding only; the checker's is given.
-    goodput = check_plan(problem, plan)
-    bound = goodput if plan.gap == 0 else max(goodput, plan.upper_bound)
-    return replace(plan, goodput=goodput, upper_bound=bound)
+    checked = replace(
+        plan, goodput=check_plan(problem, plan), later_goodput=later_goodput_of(problem, plan)
+    )
+    bound = checked.objective if plan.gap == 0 else max(checked.objective, plan.upper_bound)
+    return replace(checked, upper_bound=bound)
 
 
 def require_time_limit(time_limit_s: float | None) -> None:
@@ -175,7 +177,7 @@ def _require_long_window(problem: Problem, index: int) -> None:
         raise InfeasibleError(
             f"tenants[{index}].retraining_slots: the retraining of {tenant.name!r} must end "
             f"inside the window, but it takes at least {min(durations.values())} slots and slots "
-            f"is {problem.slots}; raise slots or set retraining_slots to null"
+            f'is {problem.slots}; raise slots or set retraining to "optional"'
         )
 
 
@@ -203,8 +205,8 @@ def _require_retraining_beside(problem: Problem, index: int, minimum: list[int])
         f"tenants[{index}].retraining_slots: the retraining of {problem.tenants[index].name!r} "
         f"must run beside the tenants' minimum instances, but none of its sizes that end in time "
         f"({_sizes(in_time)}) fits beside those ({_sizes(minimum)}) {beside}on "
-        f"{problem.board.name}; offer a smaller size, lower some min_gpcs or set "
-        "retraining_slots to null"
+        f"{problem.board.name}; offer a smaller size, lower some min_gpcs or set retraining "
+        'to "optional"'
     )
 
 
@@ -241,7 +243,7 @@ def _require_supply(
             f"tenants: every retraining must end inside the window, but together they need at "
             f"least {demand} slots x {what} and beside the tenants' minimum instances there are "
             f"{at_once} in each of the {problem.slots} slots; raise slots, lower some min_gpcs or "
-            "set a retraining_slots to null"
+            'set retraining of a tenant to "optional"'
         )
 
 

@@ -6,7 +6,6 @@ of the planner would repeat its mistakes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -111,16 +110,8 @@ def headline(problem: Problem) -> str:
 def verdict(plan: Plan) -> str:
     """The result: goodput, distance from the optimum, solver and its time."""
     return (
-        f"goodput {plan.goodput:,.1f} ({_gap(plan)}), solver: {plan.solver}, {plan.solve_s:.3g} s"
+        f"goodput {plan.goodput:,.1f} ({plan.status}), solver: {plan.solver}, {plan.solve_s:.3g} s"
     )
-
-
-def _gap(plan: Plan) -> str:
-    if not math.isfinite(plan.upper_bound):
-        return "no bound known"
-    if plan.gap == 0:
-        return "proven optimal"
-    return f"gap {plan.gap:.2%}" if plan.gap >= 0.0001 else "gap below 0.01%"
 
 
 # Series of a tenant

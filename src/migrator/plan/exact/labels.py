@@ -122,7 +122,8 @@ class LabelSearch:
             now, then = then, now
             if now.count == 0:
                 return Found(NEVER, None, missed, work)
-        value = now.columns.value[: now.count]
+        completed = now.columns.place[: now.count] != WAITING
+        value = now.columns.value[: now.count] + (completed @ self._tables.later)[:, None]
         row, j = np.unravel_index(int(value.argmax()), value.shape)
         schedule = self._read(now.columns, int(row), int(j), stories)
         return Found(float(value[row, j]), schedule, missed, work)
@@ -192,9 +193,11 @@ def best_path(space: Space, tables: Tables, schedule: Schedule) -> tuple[float, 
     slots = tables.keep.shape[2]
     status = np.full((slots, len(schedule)), WAITING, np.int64)
     for m, start in enumerate(schedule):
-        status[0 if start is None else start.end :, m] = DONE
+        if start is not None:
+            status[start.end :, m] = DONE
     value, path = _path(status, occupied_by(space, schedule, slots), space.arrays, tables)
-    return float(value), path
+    completed = np.array([start is not None for start in schedule])
+    return float(value + completed @ tables.later), path
 
 
 @compiled

@@ -50,15 +50,19 @@ def plan_exact(problem: Problem, time_limit_s: float, steady: bool = False) -> P
     space = build_space(problem)
     tables = build_tables(problem, space)
     schedule, bound = find_schedule(problem, space, tables, WORK_PER_S * time_limit_s, late)
-    goodput, path = best_path(space, tables, schedule)
+    value, path = best_path(space, tables, schedule)
     slots = lay_out(problem, space, schedule, path)
+    later = sum(
+        float(each) for each, start in zip(tables.later, schedule, strict=True) if start is not None
+    )
     return Plan(
-        goodput=goodput,
-        upper_bound=max(bound, goodput),
+        goodput=value - later,
+        upper_bound=max(bound, value),
         solver="exact",
         solve_s=time.perf_counter() - began,
         retrainings=retrainings_of(problem, space, schedule),
         slots=slots,
+        later_goodput=later,
     )
 
 
@@ -112,5 +116,5 @@ def _no_schedule(problem: Problem) -> InfeasibleError:
     return InfeasibleError(
         f"retraining_slots: no schedule completes the retraining of {names} inside "
         f"{problem.slots} slots while every tenant keeps an instance of its min_gpcs; "
-        "give the window more slots, shorter retrainings or fewer tenants"
+        'give the window more slots or set retraining of a tenant to "optional"'
     )

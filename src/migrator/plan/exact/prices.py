@@ -302,7 +302,9 @@ def _values_to_go(m: int, tables: Tables, cost: Floats, retraining: Floats, boun
     keep, change = tables.keep[m], tables.change[m]
     waiting, running, done = bounds.waiting[m], bounds.running[m], bounds.done[m]
     slots = retraining.shape[0]
-    done[slots, :patterns] = 0.0
+    done[slots, :patterns] = tables.later[m]
+    if tables.optional[m]:
+        waiting[slots, :patterns] = 0.0
     for t in range(slots - 1, -1, -1):
         step_back(t, patterns, cost, keep[1], change[1], done[t + 1], done[t])
     longest = max(durations.max(), tables.slots_left[m])

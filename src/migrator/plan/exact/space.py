@@ -196,7 +196,7 @@ def build_space(problem: Problem) -> Space:
     retrain = tuple(
         frozenset(tenant.retraining_slots or ())
         for tenant in problem.tenants
-        if problem.must_retrain(tenant)
+        if problem.may_retrain(tenant)
     )
     space = _space_of(problem.board, own, retrain)
     if space is None:

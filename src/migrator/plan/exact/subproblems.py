@@ -25,9 +25,7 @@ def best_response(
     before, after = np.empty(slots, np.int64), np.empty(slots, np.int64)
     _forward(patterns, tables.held_before[m], cost, keep[0], change[0], forward, before)
     _backward(patterns, cost, keep[1], change[1], backward, after)
-    value, end, size, last = _completion(
-        patterns, tables.durations[m], tables.slots_left[m], rents, forward, backward
-    )
+    value, end, size, last = _completion(m, patterns, tables, rents, forward, backward)
     p = last
     for t in range(end - 1, -1, -1):
         path[t] = p
@@ -100,16 +98,18 @@ def step_back(
 
 @compiled
 def _completion(
-    patterns: int,
-    durations: Ints,
-    slots_left: int,
-    rents: Floats,
-    forward: Floats,
-    backward: Floats,
+    m: int, patterns: int, tables: Tables, rents: Floats, forward: Floats, backward: Floats
 ) -> tuple[float, int, int, int]:
-    """The best (value, end, size, pattern held at the end) of one tenant's retraining."""
+    """The best (value, end, size, pattern held at the end) of one tenant's retraining.
+
+    Where an optional retraining is left out, the end is the window's and the size is -1.
+    """
+    durations, slots_left = tables.durations[m], tables.slots_left[m]
     slots = forward.shape[0] - 1
-    value, at, on, holding = NEVER, 0, -1, 0
+    value, at, on, holding = NEVER, slots, -1, 0
+    if tables.optional[m] and slots_left < 0:
+        holding = np.argmax(forward[slots, :patterns])
+        value = forward[slots, holding]
     fixed = -1
     if slots_left >= 0:
         fixed = slots_left
@@ -127,7 +127,7 @@ def _completion(
         elif size < 0:
             continue
         for p in range(patterns):
-            worth = forward[end, p] + backward[end, p] - paid
+            worth = forward[end, p] + backward[end, p] - paid + tables.later[m]
             if worth > value:
                 value, at, on, holding = worth, end, size, p
     return value, at, on, holding

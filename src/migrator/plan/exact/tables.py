@@ -12,7 +12,7 @@ import numpy as np
 
 from migrator.core.instance import Kind, Task
 from migrator.core.problem import Problem, Tenant
-from migrator.plan.exact.space import Floats, Ints, Space
+from migrator.plan.exact.space import Bools, Floats, Ints, Space
 
 NEVER = -1e30
 """The value of what cannot happen; far below any goodput, yet safe to add to."""
@@ -38,6 +38,10 @@ class Tables(NamedTuple):
     """[tenant]: of a retraining that runs already, -1 where none does"""
     held_before: Ints
     """[tenant]: pattern held before slot 0; ANY where nothing is charged, OTHER if none fits"""
+    optional: Bools
+    """[tenant]: its retraining may be left out"""
+    later: Floats
+    """[tenant]: goodput after the window that its completed retraining adds"""
 
 
 def build_tables(problem: Problem, space: Space) -> Tables:
@@ -62,6 +66,10 @@ def build_tables(problem: Problem, space: Space) -> Tables:
         durations=_durations(problem, space),
         slots_left=np.array([_slots_left(problem, each) for each in tenants], np.int64),
         held_before=np.array([_held_before(problem, space, m) for m in range(len(tenants))]),
+        optional=np.array([each.retraining_optional for each in tenants], np.bool_),
+        later=np.array(
+            [each.later_goodput if _retrains(problem, each) else 0.0 for each in tenants]
+        ),
     )
 
 
@@ -74,15 +82,19 @@ def expected_throughput(tenant: Tenant, capability: Floats) -> Floats:
 
 
 def _final_accuracy(problem: Problem, tenant: Tenant) -> float:
-    retrains = problem.must_retrain(tenant) or problem.slots_left(tenant) is not None
-    return tenant.accuracy_post if retrains else tenant.accuracy_pre
+    return tenant.accuracy_post if _retrains(problem, tenant) else tenant.accuracy_pre
+
+
+def _retrains(problem: Problem, tenant: Tenant) -> bool:
+    """Whether a retraining runs or may be started."""
+    return problem.may_retrain(tenant) or problem.slots_left(tenant) is not None
 
 
 def _durations(problem: Problem, space: Space) -> Ints:
     sizes = space.geometry.sizes
     durations = np.zeros((len(problem.tenants), len(sizes)), np.int64)
     for m, tenant in enumerate(problem.tenants):
-        if problem.must_retrain(tenant) and tenant.retraining_slots is not None:
+        if problem.may_retrain(tenant) and tenant.retraining_slots is not None:
             for size, needed in tenant.retraining_slots.items():
                 if needed <= problem.slots:
                     durations[m, sizes.index(size)] = needed

@@ -61,7 +61,8 @@ def add_retraining(builder: ModelBuilder, tables: Tables) -> RetrainingColumns:
             last = min(table.running.slots_left, tables.problem.slots)
             for s in range(last):
                 columns.running[m, s, table.running.placement] = builder.constant(1.0)
-        elif tables.problem.must_retrain(table.tenant):
+            columns.completion[m, -1] = builder.constant(1.0, table.tenant.later_goodput)
+        elif tables.problem.may_retrain(table.tenant):
             _add_columns(builder, columns, m, table)
             _add_rows(builder, columns, m, table)
     return columns
@@ -77,7 +78,8 @@ def _add_columns(
             if s + duration <= slots:
                 columns.start[m, s, i] = builder.binary()
     for s in range(slots + 1):
-        columns.completion[m, s] = builder.continuous(1.0)
+        later = table.tenant.later_goodput if s == slots else 0.0
+        columns.completion[m, s] = builder.continuous(1.0, later)
 
 
 def _add_rows(
@@ -86,7 +88,8 @@ def _add_rows(
     name, slots = table.tenant.name, columns.tables.problem.slots
     start, running, completion = columns.start[m], columns.running[m], columns.completion[m]
     builder.at_most(Group.RETRAIN_START, [name], Terms().add(start), 1.0)
-    builder.equal(Group.RETRAIN_5, [name], Terms().add(completion[slots]), 1.0)
+    if not table.tenant.retraining_optional:
+        builder.equal(Group.RETRAIN_5, [name], Terms().add(completion[slots]), 1.0)
     for s in range(slots):
         builder.at_most(Group.RETRAIN_1_INSTANCE, [name, s], Terms().add(running[s]), 1.0)
         for i, duration in table.durations.items():
@@ -120,6 +123,8 @@ def read_retrainings(
         elif table.durations:
             present = columns.start[m] != ABSENT
             chosen = np.where(present, values[columns.start[m]], 0.0)
+            if table.tenant.retraining_optional and chosen.max() < 0.5:
+                continue
             begin, i = divmod(int(chosen.argmax()), chosen.shape[1])
             end = begin + table.durations[i]
         else:
@@ -137,12 +142,21 @@ def write_retrainings(columns: RetrainingColumns, plan: Plan, values: FloatArray
         if table.running is not None:
             fixed = columns.running[m]
             values[fixed[fixed != ABSENT]] = 1.0
+            values[columns.completion[m, -1]] = 1.0
         elif table.durations:
+            if _is_left_out(plan, table):
+                continue
             begin, i = _start_of(columns, plan, table)
             end = begin + table.durations[i]
             values[columns.start[m, begin, i]] = 1.0
             values[columns.running[m, begin:end, i]] = 1.0
             values[columns.completion[m, end:]] = 1.0
+
+
+def _is_left_out(plan: Plan, table: TenantTable) -> bool:
+    """Whether the plan does not retrain a tenant whose retraining is optional."""
+    retrained = {each.tenant for each in plan.retrainings}
+    return table.tenant.retraining_optional and table.tenant.name not in retrained
 
 
 def _start_of(columns: RetrainingColumns, plan: Plan, table: TenantTable) -> tuple[int, int]:

@@ -115,9 +115,9 @@ class ModelBuilder:
         """A new column of any value from 0 to `upper`."""
         return self._column(cost, 0.0, upper, integer=False)
 
-    def constant(self, value: float) -> int:
+    def constant(self, value: float, cost: float = 0.0) -> int:
         """A new column that can only be `value`."""
-        return self._column(0.0, value, value, integer=False)
+        return self._column(cost, value, value, integer=False)
 
     def _column(self, cost: float, lower: float, upper: float, *, integer: bool) -> int:
         self._costs.append(cost)

@@ -128,9 +128,16 @@ def _plan(ilp: Formulation, values: FloatArray, bound: float, solve_s: float) ->
         raise SolverError(
             f"the solver's answer breaks {broken} once rounded; use --solver exact instead"
         )
-    goodput = float(ilp.model.cost @ exact)
-    proven = bound - goodput <= _TOLERANCE * max(1.0, abs(goodput))
-    return replace(plan, goodput=goodput, upper_bound=goodput if proven else bound)
+    value = float(ilp.model.cost @ exact)
+    retrained = {each.tenant for each in retrainings}
+    later = sum(each.later_goodput for each in ilp.tables.problem.tenants if each.name in retrained)
+    proven = bound - value <= _TOLERANCE * max(1.0, abs(value))
+    return replace(
+        plan,
+        goodput=value - later,
+        later_goodput=later,
+        upper_bound=value if proven else bound,
+    )
 
 
 class Status(StrEnum):

@@ -92,8 +92,13 @@ class Tables:
 
     @property
     def most(self) -> float:
-        """A goodput no plan exceeds: every tenant alone on the board, at its best accuracy."""
-        return sum(
+        """An objective no plan exceeds: every tenant alone on the board, at its best accuracy."""
+        later = sum(
+            max(0.0, table.tenant.later_goodput)
+            for table in self.tenants
+            if table.durations or table.running
+        )
+        return later + sum(
             max(table.accuracy[c] for c in table.stages(s)) * float(row.max(initial=0.0))
             for table in self.tenants
             for s, row in enumerate(table.kept)
@@ -201,7 +206,7 @@ def _warm(problem: Problem, tenant: Tenant) -> frozenset[int]:
 
 
 def _durations(problem: Problem, tenant: Tenant) -> dict[int, int]:
-    if not problem.must_retrain(tenant) or tenant.retraining_slots is None:
+    if not problem.may_retrain(tenant) or tenant.retraining_slots is None:
         return {}
     return {
         i: tenant.retraining_slots[each.gpcs]

@@ -130,7 +130,12 @@ def around_of(problem: Problem, space: Space, arrivals: Arrivals, schedule: Sche
         if start is not None:
             accuracy[m, start.end :] = problem.tenants[m].accuracy_post
     ahead = values_ahead(problem, space, arrivals, schedule, masks, accuracy)
-    return Around(schedule, masks, accuracy, ahead)
+    later = sum(
+        tenant.later_goodput
+        for tenant, start in zip(problem.tenants, schedule, strict=True)
+        if start is not None
+    )
+    return Around(schedule, masks, accuracy, ahead, later)
 
 
 def allocations_of(

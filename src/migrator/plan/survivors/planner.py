@@ -20,7 +20,7 @@ from migrator.core.errors import SolverError
 from migrator.core.placement import Placement, find_placement
 from migrator.core.plan import Allocation, Plan
 from migrator.core.problem import Charge, Problem
-from migrator.plan.check import goodput_of
+from migrator.plan.check import goodput_of, later_goodput_of
 from migrator.plan.exact.labels import best_path
 from migrator.plan.exact.layout import lay_out
 from migrator.plan.exact.planner import TOLERANCE, WORK_PER_S, find_schedule
@@ -62,11 +62,12 @@ def plan_survivors(problem: Problem, time_limit_s: float, steady: bool = False) 
     search = ShareSearch(problem, space, menus, arrivals)
     schedules, bound_free = schedules_to_try(problem, space, WORK_PER_S * time_limit_s / 8, late)
     best: tuple[Shared, Around] | None = None
+    worth = 0.0
     for schedule in schedules:
         around = around_of(problem, space, arrivals, schedule)
         found = search.run(around, NARROW, late)
-        if found is not None and (best is None or found.value > best[0].value):
-            best = found, around
+        if found is not None and (best is None or found.value + around.later > worth):
+            best, worth = (found, around), found.value + around.later
     if best is None:
         raise SolverError("no plan was found in time; raise --time-limit")
     shared, around = best
@@ -79,10 +80,10 @@ def plan_survivors(problem: Problem, time_limit_s: float, steady: bool = False) 
     for schedule in schedules:
         _, path = best_path(space, tables, schedule)
         plans.append(_plan(problem, space, schedule, lay_out(problem, space, schedule, path)))
-    best_plan = max(plans, key=lambda plan: plan.goodput)
+    best_plan = max(plans, key=lambda plan: plan.objective)
     return replace(
         best_plan,
-        upper_bound=max(best_plan.goodput, min(bound, bound_free)),
+        upper_bound=max(best_plan.objective, min(bound, bound_free)),
         solve_s=time.perf_counter() - began,
     )
 
@@ -98,7 +99,11 @@ def _plan(
         retrainings=retrainings_of(problem, space, schedule),
         slots=slots,
     )
-    return replace(plan, goodput=goodput_of(problem, plan))
+    return replace(
+        plan,
+        goodput=goodput_of(problem, plan),
+        later_goodput=later_goodput_of(problem, plan),
+    )
 
 
 def schedules_to_try(

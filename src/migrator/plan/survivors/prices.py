@@ -70,7 +70,7 @@ def _answer(
     value, end, size, before, after = _completion(
         table, durations, fixed_end, fixed_size, rents, forward, backward
     )
-    if fixed_end < 0:
+    if fixed_end < 0 and size >= 0:
         for t in range(end - durations[size], end):
             surplus[t, size] -= 1.0
     p = before
@@ -164,8 +164,15 @@ def _completion(
     forward: Floats,
     backward: Floats,
 ) -> tuple[float, int, int, int, int]:
-    """The best (value, end, size, serving before it, serving on after it)."""
-    value, at, on, before, after = NEVER, 0, -1, 0, 0
+    """The best (value, end, size, serving before it, serving on after it).
+
+    Where an optional retraining is left out, the end is the window's and the size is -1.
+    """
+    value, at, on, before, after = NEVER, forward.shape[0] - 1, -1, 0, 0
+    if table.optional and fixed_end < 0:
+        for p in range(forward.shape[1]):
+            if forward[at, p] > value:
+                value, before, after = forward[at, p], p, p
     first, last = (1, forward.shape[0] - 1) if fixed_end < 0 else (fixed_end, fixed_end)
     for end in range(first, last + 1):
         for k in range(durations.shape[0]):
@@ -179,7 +186,7 @@ def _completion(
             for p in range(forward.shape[1]):
                 # the instance it was retrained on may serve at once
                 then = p if fixed_end >= 0 and fixed_size < 0 else table.with_size[p, k]
-                worth = forward[end, p] + backward[end, then] - paid
+                worth = forward[end, p] + backward[end, then] - paid + table.later
                 if worth > value:
                     value, at, on, before, after = worth, end, k, p, then
     return value, at, on, before, after
@@ -219,6 +226,10 @@ class LeadTable(NamedTuple):
     """first slot in which an instance that is new to the tenant can serve"""
     before: Ints
     """patterns that can serve on from before slot 0, as 0/1"""
+    optional: bool
+    """whether the retraining may be left out"""
+    later: float
+    """goodput after the window that a completed retraining adds"""
 
 
 def build_lead_table(problem: Problem, space: Space, m: int) -> LeadTable:
@@ -259,6 +270,8 @@ def build_lead_table(problem: Problem, space: Space, m: int) -> LeadTable:
         lead=lead,
         first_new=lead + (1 if problem.initial is None else 0),
         before=_serving_before(problem, tenant, patterns),
+        optional=tenant.retraining_optional,
+        later=tenant.later_goodput if _retrains(problem, tenant) else 0.0,
     )
 
 
@@ -276,8 +289,12 @@ def _sub_multisets(pattern: Multiset) -> set[Multiset]:
 
 
 def _final_accuracy(problem: Problem, tenant: Tenant) -> float:
-    retrains = problem.must_retrain(tenant) or problem.slots_left(tenant) is not None
-    return tenant.accuracy_post if retrains else tenant.accuracy_pre
+    return tenant.accuracy_post if _retrains(problem, tenant) else tenant.accuracy_pre
+
+
+def _retrains(problem: Problem, tenant: Tenant) -> bool:
+    """Whether a retraining runs or may be started."""
+    return problem.may_retrain(tenant) or problem.slots_left(tenant) is not None
 
 
 def _serving_before(problem: Problem, tenant: Tenant, patterns: tuple[Multiset, ...]) -> Ints:

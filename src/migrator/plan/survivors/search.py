@@ -38,6 +38,8 @@ class Around:
     """[tenant, slot]"""
     ahead: Floats
     """[slot, joint pattern]: what is still to come, positions left aside"""
+    later: float
+    """goodput after the window that the schedule's retrainings add"""
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from typing import Any
 PACKAGED = Path(__file__).parents[2] / "src" / "migrator" / "core" / "profiles.json"
 KEYS = (
     *("model", "board", "latency_ms", "training_ratio", "interference", "contention"),
-    *("overhead", "provenance"),
+    *("overhead", "provenance", "memory_mib", "training_memory_mib"),
 )
 ABOUT = (
     "What MIGRator knows of models before it has measured them on your board. Made by "
@@ -40,7 +40,7 @@ def packaged(found: dict[str, Any]) -> str:
 
 
 def _entry(found: dict[str, Any]) -> dict[str, Any]:
-    entry = {key: found[key] for key in KEYS}
+    entry = {key: found[key] for key in KEYS if key in found}
     for words, source in EARLIER.items():
         entry["provenance"] = entry["provenance"].replace(words, source)
     return entry

@@ -93,6 +93,8 @@ class Controller:
     def begin_window(self) -> list[Instruction]:
         """Begin a window whose retrainings are set, and plan it."""
         self.started = True
+        for tenant in self._tenants.values():
+            tenant.gain.begin_window(tenant.accuracy)
         self.planning.begin_window()
         return self.plan()
 
@@ -122,6 +124,8 @@ class Controller:
     def _on_training_ended(self, event: TrainingEnded) -> None:
         self.planning.completed()
         tenant = self._tenants.get(event.tenant)  # None: removed meanwhile
+        if tenant is not None and event.ok:
+            tenant.gain.complete(self._clock.slot / self._clock.slots)
         if tenant is not None and tenant.outlasted(self._clock.number):
             self._plan_retraining(tenant)
             self._renewed.add(tenant.name)

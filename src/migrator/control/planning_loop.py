@@ -195,7 +195,7 @@ class PlanningLoop:
 
     def _regular(self) -> str | None:
         every_s = self._policy.every_s
-        if every_s is None or self._decided is None:
+        if every_s is None or self._decided is None or not self._decided.replan:
             return None
         every = max(1, round(every_s / self._clock.slot_s))
         slot = self._clock.slot

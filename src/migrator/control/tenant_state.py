@@ -22,6 +22,11 @@ FEWEST_LABELS = 20
 _HISTORY_SLOTS = 7200
 _FOLLOWED, _SLOWEST = 0.5, 10.0
 """Smoothing factor for measured durations, and the largest factor over the profile."""
+_DEVIATION, _LATE = 0.1, 0.84
+"""Relative standard deviation of a duration before any is measured, and the number of standard
+deviations that four of five retrainings stay below."""
+_MOST_KEPT = 0.95
+"""Largest share of the accuracy assumed to be kept: gains must not be worth infinitely much."""
 _USUAL_GAIN = 0.3
 """Share of the errors that a retraining is assumed to remove, if nothing is estimated or
 measured."""
@@ -32,6 +37,49 @@ _SMALLER, _SMALLEST = 0.7, 0.1
 size."""
 _DOUBTED = 3
 """Missed windows in a row after which an estimate without a gain is ignored."""
+
+
+@dataclass
+class GainLifetime:
+    """What the accuracy gained by a retraining is worth after its window.
+
+    The gain fades as data drifts, and it counts until the next retraining completes.
+    """
+
+    kept: float = 0.7
+    """Share of its accuracy that the model keeps from one window to the next."""
+    retrained: float = 1.0
+    """Share of the windows in which the tenant was retrained."""
+    completed: float = 0.5
+    """Part of the window that had passed when its retraining completed."""
+    _completed_at: float | None = None
+    _ended_with: float | None = None
+
+    @property
+    def windows(self) -> float:
+        """The number of later windows, at this window's arrivals, that the whole gain equals."""
+        until_replaced = 1 - self.retrained * (1 - self.completed)
+        return self.kept * until_replaced / (1 - self.kept * (1 - self.retrained))
+
+    def complete(self, part: float) -> None:
+        """Note that a retraining completed when `part` of the window had passed."""
+        self._completed_at = part
+
+    def end_window(self, accuracy: float) -> None:
+        """Learn from a window that ends with this accuracy."""
+        self._ended_with = accuracy
+        done = self._completed_at is not None
+        self.retrained += _FOLLOWED * (done - self.retrained)
+        if self._completed_at is not None:
+            self.completed += _FOLLOWED * (self._completed_at - self.completed)
+        self._completed_at = None
+
+    def begin_window(self, accuracy: float) -> None:
+        """Learn how much of the accuracy is left on the data of a new window."""
+        if self._ended_with:
+            kept = min(_MOST_KEPT, accuracy / self._ended_with)
+            self.kept += _FOLLOWED * (kept - self.kept)
+        self._ended_with = None
 
 
 class ModelVersion(Protocol):
@@ -124,6 +172,9 @@ class TenantState:
     past: list[Any] = field(default_factory=list)
     slower: float = 1.0
     """Measured duration of retrainings divided by the profile's duration."""
+    variance: float = _DEVIATION**2
+    """Of that ratio, relative to its square."""
+    gain: GainLifetime = field(default_factory=GainLifetime)
     since: int = 0
     """The first window whose labels the model has not learned."""
     missed: int = 0
@@ -206,6 +257,7 @@ class TenantState:
         A single long measurement, or an estimate without a gain, must not block retrainings
         forever.
         """
+        self.gain.end_window(self.accuracy)
         job = self.retraining
         if job is not None and job.phase is Phase.WAITING:
             self.missed += 1
@@ -238,8 +290,10 @@ class TenantState:
 
     def took(self, planned_s: float, seconds: float) -> None:
         """Update the expected duration of retrainings from one that has ended."""
-        factor = min(_SLOWEST, max(1.0, seconds / planned_s))
-        self.slower += _FOLLOWED * (factor - self.slower)
+        factor = min(_SLOWEST, seconds / planned_s)
+        off = factor / self.slower - 1
+        self.variance += _FOLLOWED * (off * off - self.variance)
+        self.slower += _FOLLOWED * (max(1.0, factor) - self.slower)
         self.missed = self.fruitless = 0
 
     def seen(self) -> NDArray[np.float64]:
@@ -270,6 +324,7 @@ class TenantState:
             self._state(),
             self.overhead_s,
             self.accuracy,
+            self.gain.windows,
         )
 
     def _state(self) -> RetrainingState | None:
@@ -283,6 +338,7 @@ class TenantState:
             job.seconds.scaled(job.slower),
             min(job.progress, 0.99) if running else 0.0,
             job.on if running else None,
+            1 + _LATE * self.variance**0.5,
         )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
@@ -64,6 +65,11 @@ class Board:
     def sms(self) -> int:
         """The SMs of the whole board, as its largest instance has them."""
         return self.sms_of(self.sizes[-1])
+
+    def memory_mib_of(self, gpcs: int) -> float:
+        """The memory of an instance of `gpcs` GPCs; infinite where it is not published."""
+        memory_gib = self.plain_profiles[gpcs].memory_gib
+        return math.inf if memory_gib is None else 1024 * memory_gib
 
     def sms_of(self, gpcs: int) -> int:
         """The SMs of an instance of `gpcs` GPCs."""

@@ -64,6 +64,8 @@ def profile_of(entry: Mapping[str, Any]) -> Profile:
         contention=entry["contention"],
         overhead=Overhead(**entry["overhead"]),
         provenance=entry["provenance"],
+        memory_mib={int(batch): each for batch, each in entry.get("memory_mib", {}).items()},
+        training_memory_mib=entry.get("training_memory_mib"),
     )
 
 
@@ -104,6 +106,32 @@ class Profile:
     """Slowdown of a batch per busy neighbour without partitioning."""
     overhead: Overhead
     provenance: str
+    memory_mib: Mapping[int, float] = field(default_factory=dict)
+    """Batch -> memory that serving it takes; empty if it was not measured."""
+    training_memory_mib: float | None = None
+    """Memory that a training step takes; None if it was not measured."""
+
+    def serving_mib(self, batch: int) -> float:
+        """Memory of a process that serves batches of this size; 0 if unknown."""
+        if not self.memory_mib:
+            return 0.0
+        enough = [each for each in self.memory_mib if each >= batch]
+        return CONTEXT_MIB + self.memory_mib[min(enough, default=max(self.memory_mib))]
+
+    @property
+    def training_mib(self) -> float:
+        """Memory of a retraining process; 0 if unknown.
+
+        Without a measurement, a multiple of what serving the largest batch takes: gradients,
+        optimizer state and the activations of a training batch.
+        """
+        if self.training_memory_mib is not None:
+            return CONTEXT_MIB + self.training_memory_mib
+        return (
+            CONTEXT_MIB + TRAINING_MEMORY * max(self.memory_mib.values())
+            if self.memory_mib
+            else 0.0
+        )
 
     def latency_s(self, batch: int, sms: float) -> float:
         """Seconds of a batch of any size: linear between measured batches."""
@@ -123,6 +151,10 @@ class Profile:
         return self.latency_ms[batch].scaled(samples * self.training_ratio / batch / 1e3)
 
 
+CONTEXT_MIB = 512.0
+"""Memory of a process before it has loaded a model."""
+TRAINING_MEMORY = 6.0
+"""Memory of training over that of serving the largest batch, where training was not measured."""
 INTERFERING_PART = 64 / 132
 """The share of the SMs that the neighbour had when interference was measured."""
 

@@ -38,5 +38,16 @@ class Service:
         return batch / self.latency_s(batch, sms) if batch else 0.0
 
     def capabilities_rps(self, board: Board) -> dict[int, float]:
-        """GPCs -> requests per second of one instance."""
-        return {gpcs: self.capability_rps(board.sms_of(gpcs)) for gpcs in board.sizes}
+        """GPCs -> requests per second of one instance; 0 where the model does not fit."""
+        needed_mib = self.profile.serving_mib(self.batch)
+        return {
+            gpcs: self.capability_rps(board.sms_of(gpcs))
+            if board.memory_mib_of(gpcs) >= needed_mib
+            else 0.0
+            for gpcs in board.sizes
+        }
+
+    def training_sizes(self, board: Board) -> tuple[int, ...]:
+        """The instance sizes in GPCs that have the memory to retrain the model."""
+        needed_mib = self.profile.training_mib
+        return tuple(gpcs for gpcs in board.sizes if board.memory_mib_of(gpcs) >= needed_mib)

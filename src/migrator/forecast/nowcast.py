@@ -37,6 +37,8 @@ _OWN = 100.0
 """Origins of its own from which those that stand out count more than all together."""
 _SHRINK = 10.0
 """How many observations of nothing the fit begins with: short histories say little."""
+_MOMENTS = 16
+"""At which the nowcast is compared with the last window's mean."""
 _NEAREST = 2 * SCENARIOS
 """Moments from which scenarios are taken: neighbours in time are nearly the same moment."""
 _SOON = 10
@@ -71,6 +73,24 @@ class Nowcast:
         growth = np.clip(now.scale / then.scale[near], 1 / _MOST_RATIO, _MOST_RATIO)
         # not widened for the interval's sake: planning asks for E[min(received, capability)]
         return with_mean(came[near] * growth[:, None], point)
+
+    def skill(self, history: Counts, slots: int, window_slots: int) -> float:
+        """Share of the error of the last window's mean that the nowcast removes.
+
+        Both are compared with the requests of the next `slots` slots that came, at moments of the
+        last two windows; below 0 where the nowcast is worse.
+        """
+        last = len(history) - slots
+        first = max(last - 2 * window_slots, window_slots)
+        if last <= first:
+            return 0.0
+        errors = np.zeros(2)
+        for now in np.linspace(first, last, _MOMENTS).astype(int):
+            seen, came = history[:now], float(history[now : now + slots].sum())
+            level = float(seen[-window_slots:].mean()) * slots
+            said = float(self.ahead(seen, slots, window_slots).mean(axis=0).sum())
+            errors += (level - came) ** 2, (said - came) ** 2
+        return float(1 - errors[1] / errors[0]) if errors[0] > 0 else 0.0
 
 
 class _Looks(NamedTuple):

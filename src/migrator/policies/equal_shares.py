@@ -104,7 +104,8 @@ def _starts(observation: Observation, parts: tuple[int, ...]) -> dict[str, int]:
 def _largest_beside(observation: Observation, view: TenantView, part: int) -> int | None:
     """The largest size that leaves inference half of the part and its minimum."""
     stays = max(part / 2, least_gpcs(view.service, observation.board))
-    return max((size for size in observation.board.sizes if part - size >= stays), default=None)
+    sizes = view.service.training_sizes(observation.board)
+    return max((size for size in sizes if part - size >= stays), default=None)
 
 
 class EqualMps:

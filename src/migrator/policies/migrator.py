@@ -1,10 +1,13 @@
 """MIGRator: at every window's start, the plan with the highest goodput on the forecast.
 
-`migrator` plans under the `survivors` charge: the planner chooses when to create an instance early.
-`migrator-paper` works as in the paper: it plans as if every change cost the whole overhead, then
-pre-initialization gives an instance to its tenant early if its slices are unused.
-`migrator-replanned` plans the inference again within the window, as requests arrive. `oracle` plans
-on the true arrivals: an upper bound for the others.
+`migrator` plans under the `survivors` charge: the planner chooses when to create an instance early
+and which tenants to retrain. Within the window it plans the inference again as requests arrive if
+that has paid on recent arrivals, and everything if a retraining ends early or late.
+`migrator-paper` works as in the paper: it retrains every tenant in every window and plans as if
+every change cost the whole overhead; then pre-initialization gives an instance to its tenant early
+if its slices are unused.
+`migrator-replanned` always plans the inference again, `migrator-required` retrains every tenant and
+never replans. `oracle` and `oracle-required` plan on the true arrivals: upper bounds.
 """
 
 from __future__ import annotations
@@ -26,10 +29,14 @@ HORIZON_S = 30.0
 """Horizon of a replan in seconds: beyond it the recent past says nothing."""
 OVERHEADS = 5.0
 """Minimum horizon in overheads: with slow starts and a shorter horizon no change would pay off."""
+_SKILL = 0.1
+"""Share of the error of the last window's mean that a nowcast must remove to replan on it."""
+_EARLY = 1
+"""Slots before its planned end at which a completed retraining is worth a new plan."""
 
 
 class Migrator:
-    """The planner as a policy.
+    """The planner as a policy: one plan per window.
 
     If the planner finds no plan in time, the layout stays. Before the first layout the board is
     split evenly.
@@ -40,16 +47,20 @@ class Migrator:
     every_s: float | None = None
     on_completion = False
 
-    def __init__(self, name: str, summary: str, sight: Sight, charge: Charge) -> None:
+    def __init__(
+        self, name: str, summary: str, sight: Sight, charge: Charge, *, optional: bool = False
+    ) -> None:
+        """`optional`: plans may leave out retrainings that do not pay."""
         self.name = name
         self.summary = summary
         self.sight = sight
         self.charge = charge
+        self.optional = optional
 
     def decide(self, observation: Observation) -> Decision:
         """The plan of the rest of the window."""
         try:
-            problem, plan = planned(observation, self.charge)
+            problem, plan = planned(observation, self.charge, optional=self.optional)
         except SolverError:
             return Decision((observation.held or equal_allocation(observation),))
         slots = [_used(each.instances) for each in plan.slots]
@@ -75,21 +86,37 @@ def _prepared_early(
 
 
 class Replanned(Migrator):
-    """The window's plan, with its inference planned again every `every_s` seconds."""
+    """The window's plan, planned again within the window.
 
-    def __init__(self, name: str, summary: str, every_s: float) -> None:
-        super().__init__(name, summary, Sight.START, Charge.SURVIVORS)
+    Every `every_s` seconds the inference, if `always` or if that would have paid lately. All of
+    it if a retraining is not where the plan has it.
+    """
+
+    on_completion = True
+
+    def __init__(self, name: str, summary: str, every_s: float, *, always: bool) -> None:
+        super().__init__(name, summary, Sight.START, Charge.SURVIVORS, optional=True)
         self.every_s: float | None = every_s
+        self.always = always
         self._nowcast = Nowcast()
 
     def decide(self, observation: Observation) -> Decision:
-        """The window's plan at its start, later the inference planned again around its
-        retrainings."""
+        """The window's plan at its start, later what is to be planned again."""
         last = observation.decided
         if observation.slot == 0:
-            return super().decide(observation)
+            pays = self.always or self._pays(observation)
+            return replace(super().decide(observation), replan=pays)
         if last is None or not _as_planned(observation, last):
-            return super().decide(self._foreseen(observation))
+            pays = last.replan if last is not None else self.always
+            return replace(super().decide(self._foreseen(observation)), replan=pays)
+        assert last.plan is not None
+        if not last.replan:
+            rest = last.plan.slots[observation.slot - last.begin :]
+            return replace(last, slots=tuple(_used(each.instances) for each in rest))
+        return self._replanned(observation, last)
+
+    def _replanned(self, observation: Observation, last: Decision) -> Decision:
+        """The inference planned again around the plan's retrainings."""
         assert last.plan is not None
         assert last.problem is not None
         held = [each for each in observation.held if isinstance(each, Instance)]
@@ -108,10 +135,22 @@ class Replanned(Migrator):
             return replace(last, slots=(observation.held,))
         return replace(last, slots=tuple(each.instances for each in found))
 
-    def _ahead(self, observation: Observation) -> dict[str, Scenarios]:
+    def _pays(self, observation: Observation) -> bool:
+        """Whether the recent past has told more about the next seconds than the last window."""
+        return any(
+            self._nowcast.skill(view.history, self._horizon(observation), observation.slots)
+            > _SKILL
+            for view in observation.tenants
+        )
+
+    def _horizon(self, observation: Observation) -> int:
+        """Slots that a replan looks ahead."""
         slowest_s = max(view.overhead_s for view in observation.tenants)
         slots = round(max(HORIZON_S, OVERHEADS * slowest_s) / observation.slot_s)
-        slots = min(observation.slots_left, max(2, slots))
+        return min(observation.slots_left, max(2, slots))
+
+    def _ahead(self, observation: Observation) -> dict[str, Scenarios]:
+        slots = self._horizon(observation)
         return {
             view.name: tuple(
                 tuple(map(float, row))
@@ -139,35 +178,64 @@ def _as_planned(observation: Observation, last: Decision) -> bool:
     if last.begin + last.problem.slots != observation.slots:
         return False
     now = observation.slot - last.begin
-    running = {each.tenant for each in last.plan.retrainings if each.end > now}
-    return all(
-        view.name in running
+    due = {
+        each.tenant: each.end - now
+        for each in last.plan.retrainings
+        if each.start < now and each.end > now
+    }
+    running = {
+        view.name
         for view in observation.tenants
         if view.retraining is not None and view.retraining.holding is not None
-    )
+    }
+    done = {view.name for view in observation.tenants if view.retraining is None}
+    if any(left > _EARLY for name, left in due.items() if name in done):
+        return False
+    return running <= {each.tenant for each in last.plan.retrainings if each.end > now}
 
 
 POLICIES = (
-    Migrator(
+    Replanned(
         "migrator",
-        "plans every window on the forecast for the highest goodput",
+        "plans every window on the forecast for the highest goodput, and again where that pays",
+        2.0,
+        always=False,
+    ),
+    Migrator(
+        "migrator-paper",
+        "as the paper: its charge, pre-initialization, every tenant retrained in every window",
+        Sight.FORECAST,
+        Charge.PAPER,
+    ),
+    Migrator(
+        "migrator-required",
+        "one plan per window that retrains every tenant",
         Sight.FORECAST,
         Charge.SURVIVORS,
     ),
     Migrator(
-        "migrator-paper",
-        "the same with the paper's charge and its pre-initialization",
+        "migrator-once",
+        "one plan per window that retrains the tenants for which it pays",
         Sight.FORECAST,
-        Charge.PAPER,
+        Charge.SURVIVORS,
+        optional=True,
     ),
     Replanned(
         "migrator-replanned",
         "migrator that plans the inference again every 2 s on what came just now",
         2.0,
+        always=True,
     ),
     Migrator(
         "oracle",
-        "migrator that knows the arrivals to come",
+        "plans every window on the arrivals to come",
+        Sight.TRUTH,
+        Charge.SURVIVORS,
+        optional=True,
+    ),
+    Migrator(
+        "oracle-required",
+        "oracle that retrains every tenant in every window",
         Sight.TRUTH,
         Charge.SURVIVORS,
     ),

@@ -64,7 +64,7 @@ class Miso:
         board = observation.board
         late = waiting(observation)
         wishes = [_inference_wish(observation, view) for view in observation.tenants]
-        wishes += [retraining_wish(view.name, board.sizes) for view in late]
+        wishes += [retraining_wish(view.name, view.service.training_sizes(board)) for view in late]
         slowdowns = [_inference_slowdowns(observation, view) for view in observation.tenants]
         slowdowns += [_retraining_slowdowns(observation, view) for view in late]
 

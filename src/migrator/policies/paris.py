@@ -76,7 +76,7 @@ class Paris:
             wishes.append(inference_wish(view.service, board, board.compute_slices, largest))
             ratios.append(_inference_ratio(observation, view))
         for view in waiting(observation):
-            wishes.append(retraining_wish(view.name, board.sizes))
+            wishes.append(retraining_wish(view.name, view.service.training_sizes(board)))
             ratios.append(_retraining_ratio(observation, view))
 
         def worth(chosen: tuple[Multiset, ...]) -> Worth:

@@ -13,13 +13,17 @@ from migrator.plan.solve import make_plan
 from migrator.policies.policy import Observation, TenantView, remaining_s, running, waiting
 
 
-def planned(observation: Observation, charge: Charge) -> tuple[Problem, Plan]:
-    """The window's problem and plan, with as many retrainings as fit into it.
+def planned(
+    observation: Observation, charge: Charge, *, optional: bool = False
+) -> tuple[Problem, Plan]:
+    """The window's problem and plan.
 
-    If not all fit, they are added one after the other while the rest still fits. Those with the
-    highest value (accuracy gained x requests) per GPC and slot come first.
+    With `optional`, the plan retrains those tenants for which it pays, in this window and after
+    it. Otherwise it retrains as many as fit: if not all do, they are added one after the other
+    while the rest still fits. Those with the highest value (accuracy gained x requests) per GPC
+    and slot come first.
     """
-    problem = problem_of(observation, charge)
+    problem = problem_of(observation, charge, optional=optional)
     try:
         return problem, make_plan(problem, steady=True)
     except InfeasibleError:
@@ -43,18 +47,19 @@ def _with_what_fits(problem: Problem) -> Problem:
     return fitting
 
 
-def problem_of(observation: Observation, charge: Charge) -> Problem:
+def problem_of(observation: Observation, charge: Charge, *, optional: bool = False) -> Problem:
     """The rest of the window as a planning problem.
 
-    A retraining that no size can finish within the window is left out.
+    A retraining that no size can finish within the window is left out. An `optional` one counts
+    as long as four of five retrainings take: one that would probably not fit is not begun.
     """
     return Problem(
         board=observation.board,
         slot_s=observation.slot_s,
         slots=observation.slots_left,
         charge=charge,
-        tenants=tuple(_tenant(observation, view) for view in observation.tenants),
-        initial=_initial(observation, charge) if observation.held else None,
+        tenants=tuple(_tenant(observation, view, optional) for view in observation.tenants),
+        initial=_initial(observation, charge, late=optional) if observation.held else None,
     )
 
 
@@ -78,7 +83,7 @@ def _spared(tenant: Tenant) -> Tenant:
     return replace(tenant, retraining_slots=None)
 
 
-def _tenant(observation: Observation, view: TenantView) -> Tenant:
+def _tenant(observation: Observation, view: TenantView, optional: bool) -> Tenant:
     assert view.ahead is not None, "a policy that plans has sight of what is ahead"
     state = view.retraining
     return Tenant(
@@ -87,9 +92,12 @@ def _tenant(observation: Observation, view: TenantView) -> Tenant:
         capability=_capability(observation, view),
         accuracy_pre=view.accuracy,
         accuracy_post=view.accuracy if state is None else state.accuracy_post,
-        retraining_slots=_retraining_slots(observation, view),
+        retraining_slots=_retraining_slots(observation, view, late=optional),
         overhead_s=view.overhead_s,
         min_gpcs=view.service.min_gpcs,
+        retraining_optional=optional,
+        # per request of the rest of the window
+        value_after=optional * view.value_after * observation.slots / observation.slots_left,
     )
 
 
@@ -99,15 +107,19 @@ def _capability(observation: Observation, view: TenantView) -> dict[int, float]:
     return {gpcs: rps * observation.slot_s for gpcs, rps in per_second.items() if rps > 0}
 
 
-def _retraining_slots(observation: Observation, view: TenantView) -> dict[int, int] | None:
+def _retraining_slots(
+    observation: Observation, view: TenantView, *, late: bool
+) -> dict[int, int] | None:
     """Size -> slots in which a waiting retraining can finish in time; None if none waits."""
     if view.name not in {each.name for each in waiting(observation)}:
         return None
     board = observation.board
     drain_s = _drain_s(observation)
     slots = {
-        gpcs: math.ceil((remaining_s(view, board.sms_of(gpcs)) + drain_s) / observation.slot_s)
-        for gpcs in board.sizes
+        gpcs: math.ceil(
+            (remaining_s(view, board.sms_of(gpcs), late=late) + drain_s) / observation.slot_s
+        )
+        for gpcs in view.service.training_sizes(board)
     }
     in_time = {gpcs: max(1, each) for gpcs, each in slots.items() if each <= observation.slots_left}
     return in_time or None
@@ -124,7 +136,7 @@ def _drain_s(observation: Observation) -> float:
     return max(each.latency_s(each.batch, smallest) for each in services)
 
 
-def _initial(observation: Observation, charge: Charge) -> Initial:
+def _initial(observation: Observation, charge: Charge, *, late: bool) -> Initial:
     kept = running(observation)
     instances = (
         _as_held(observation, each, charge)
@@ -134,7 +146,7 @@ def _initial(observation: Observation, charge: Charge) -> Initial:
     return Initial(
         instances=(*instances, *kept.values()),
         retrainings=tuple(
-            RunningRetraining(name, _slots_left(observation, name, instance))
+            RunningRetraining(name, _slots_left(observation, name, instance, late=late))
             for name, instance in kept.items()
         ),
     )
@@ -156,8 +168,8 @@ def _as_held(observation: Observation, instance: Instance, charge: Charge) -> In
     return replace(instance, task=Task(task.tenant, Kind.INFERENCE))
 
 
-def _slots_left(observation: Observation, tenant: str, instance: Instance) -> int:
+def _slots_left(observation: Observation, tenant: str, instance: Instance, *, late: bool) -> int:
     """Slots until a running retraining ends; limited to the window's end."""
     view = observation.tenant(tenant)
-    left_s = remaining_s(view, observation.board.sms_of(instance.gpcs))
+    left_s = remaining_s(view, observation.board.sms_of(instance.gpcs), late=late)
     return min(observation.slots_left, max(1, math.ceil(left_s / observation.slot_s)))

@@ -97,8 +97,12 @@ class Static:
             inference_wish(view.service, board, part)
             for view, part in zip(observation.tenants, parts, strict=True)
         ]
-        sizes = [size for size in board.sizes if size <= room]
-        training = [retraining_wish(view.name, sizes) for view in queue]
+        training = [
+            retraining_wish(
+                view.name, [size for size in view.service.training_sizes(board) if size <= room]
+            )
+            for view in queue
+        ]
         capabilities = relative_capabilities(observation, serving)
 
         def worth(chosen: tuple[Multiset, ...]) -> Worth | None:

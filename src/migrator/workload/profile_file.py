@@ -74,7 +74,10 @@ class _MeasuredEntry(_ProfileEntry):
         default_factory=dict, description="the milliseconds of a training step by SMs"
     )
     memory_mib: dict[str, _Positive] = Field(
-        default_factory=dict, description="the memory that serving takes by batch"
+        default_factory=dict, description="the MiB that serving takes by batch"
+    )
+    training_memory_mib: _Positive | None = Field(
+        default=None, description="the MiB that a training step takes, or null"
     )
     overhead_parts_s: dict[str, Number] = Field(
         default_factory=dict, description="the seconds of every part of a start"
@@ -151,6 +154,9 @@ def _require_counts(entry: _ProfileEntry, location: Location) -> None:
         _require_count(batch, (*location, "latency_ms", batch), "a batch")
         for sms in by_sms:
             _require_count(sms, (*location, "latency_ms", batch, sms), "a number of SMs")
+    if isinstance(entry, _MeasuredEntry):
+        for batch in entry.memory_mib:
+            _require_count(batch, (*location, "memory_mib", batch), "a batch")
 
 
 def _require_count(key: str, location: Location, what: str) -> None:

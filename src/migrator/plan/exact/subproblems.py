@@ -108,7 +108,7 @@ def _completion(
     slots = forward.shape[0] - 1
     value, at, on, holding = NEVER, slots, -1, 0
     if tables.optional[m] and slots_left < 0:
-        holding = np.argmax(forward[slots, :patterns])
+        holding = int(np.argmax(forward[slots, :patterns]))
         value = forward[slots, holding]
     fixed = -1
     if slots_left >= 0:

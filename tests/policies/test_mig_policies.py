@@ -233,5 +233,5 @@ def test_asked_again_nothing_moves(seed: int) -> None:
 def test_they_all_share_by_mig_and_have_names_of_their_own() -> None:
     everyone = [*QUICK, *PLANNING]
     assert {each.sharing for each in everyone} == {Sharing.MIG}
-    assert len({each.name for each in everyone}) == len(everyone) == 13
+    assert len({each.name for each in everyone}) == len(everyone) == 15
     assert all(each.summary for each in everyone)

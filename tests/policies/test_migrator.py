@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from support.make import tenant
-from support.mig_views import instances, observation, sizes, view, waiting, written
+from support.mig_views import instances, observation, service, sizes, view, waiting, written
 
 from migrator.core.catalogue import board
 from migrator.core.errors import SolverError
 from migrator.core.plan import Allocation, Plan
 from migrator.core.problem import Charge, Problem
 from migrator.policies import migrator
+from migrator.policies.layouts import usable_sizes
 from migrator.policies.policy import Observation, Sight
 
-MIGRATOR, PAPER, *_ = migrator.POLICIES
+MIGRATOR, PAPER, REQUIRED, *_ = migrator.POLICIES
 ALL_SERVE = "1g@0:a 1g@1:a 1g@2:a 1g@3:a"
 
 
@@ -35,9 +39,70 @@ def test_retrain_first_then_serve_on_everything() -> None:
     assert [written(each) for each in rest] == [ALL_SERVE] * 3
 
 
-def test_it_plans_on_the_forecast_once_a_window() -> None:
-    for each in (MIGRATOR, PAPER):
-        assert (each.sight, each.every_s, each.on_completion) == (Sight.FORECAST, None, False)
+def test_the_papers_policy_plans_on_the_forecast_once_a_window() -> None:
+    assert (PAPER.sight, PAPER.every_s, PAPER.on_completion) == (Sight.FORECAST, None, False)
+
+
+def retrained(policy: migrator.Migrator, **changes: Any) -> list[str]:
+    """Who is retrained in a window in which it takes nearly all of the time on a 1g."""
+    a = view("a", ahead=[[400.0] * 4], retraining=waiting(36 / 70))
+    plan = policy.decide(
+        observation(replace(a, **changes), board="A30-24GB", slot_s=10.0, slots=4)
+    ).plan
+    assert plan is not None
+    return [each.tenant for each in plan.retrainings]
+
+
+def test_only_the_paper_retrains_where_it_does_not_pay() -> None:
+    assert retrained(PAPER) == ["a"]
+    assert retrained(REQUIRED) == ["a"]
+    assert retrained(MIGRATOR) == []
+    assert retrained(MIGRATOR, value_after=1.0) == ["a"]
+
+
+def test_a_retraining_that_would_probably_not_fit_is_not_begun() -> None:
+    late = replace(waiting(36 / 70), longer=2.2)
+    assert retrained(MIGRATOR, value_after=1.0, retraining=late) == []
+
+
+def test_a_retraining_runs_only_where_the_model_fits() -> None:
+    """A 1g of this board has 5,990 MiB, a 2g twice as much."""
+    served = service("a")
+    large = replace(served.profile, memory_mib={1: 900.0}, training_memory_mib=6000.0)
+    seen = observation(
+        view(replace(served, profile=large), ahead=[[400.0] * 4], retraining=waiting(8 / 70)),
+        board="A30-24GB",
+        slot_s=10.0,
+        slots=4,
+    )
+    problem = PAPER.decide(seen).problem
+    assert problem is not None
+    assert sorted(problem.tenants[0].retraining_slots or ()) == [2, 4]
+    assert sorted(problem.tenants[0].capability) == [1, 2, 4]
+    larger = replace(served, profile=replace(large, memory_mib={1: 6000.0}))
+    assert usable_sizes(larger, seen.board) == (2, 4)
+
+
+def test_the_rest_of_the_plan_stays_where_replanning_does_not_pay() -> None:
+    first = MIGRATOR.decide(window())
+    assert not first.replan
+    later = replace(window(), slot=2, held=first.slots[2], decided=first)
+    done = replace(later, tenants=(replace(later.tenants[0], retraining=None, accuracy=0.9),))
+    assert MIGRATOR.decide(done).slots == first.slots[2:]
+
+
+def test_a_retraining_that_ends_early_is_followed_by_a_new_plan() -> None:
+    a = view("a", ahead=[[400.0] * 8], retraining=waiting(38 / 70), history=[400.0] * 16)
+    seen = observation(replace(a, value_after=2.0), board="A30-24GB", slot_s=10.0, slots=8)
+    first = MIGRATOR.decide(seen)
+    assert first.plan is not None
+    (planned,) = first.plan.retrainings
+    now = planned.end - 2
+    done = replace(seen.tenants[0], retraining=None, accuracy=0.9)
+    later = replace(seen, slot=now, tenants=(done,), held=first.slots[now], decided=first)
+    again = MIGRATOR.decide(later)
+    assert again.begin == now
+    assert written(again.slots[0]) == ALL_SERVE
 
 
 def test_the_papers_way_hands_instances_over_early(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,13 +111,13 @@ def test_the_papers_way_hands_instances_over_early(monkeypatch: pytest.MonkeyPat
     both = tenant("a", [99.0] * 4, overhead_s=2.0), tenant("b", [99.0] * 4)
     problem = Problem(board("A100-40GB"), 1.0, 4, Charge.PAPER, both)
     plan = Plan(0.0, 0.0, "test", 0.0, (), tuple(Allocation(instances(each)) for each in slots))
-    monkeypatch.setattr(migrator, "planned", lambda *_: (problem, plan))
+    monkeypatch.setattr(migrator, "planned", lambda *_, **__: (problem, plan))
     early = [written(each) for each in PAPER.decide(window()).slots]
     assert early == [slots[0], *["4g@0:a 2g@4:a 1g@6:b"] * 2, slots[3]]
     assert [written(each) for each in MIGRATOR.decide(window()).slots] == slots
 
 
-def fail(*_: object) -> tuple[Problem, Plan]:
+def fail(*_: object, **__: object) -> tuple[Problem, Plan]:
     raise SolverError("no plan was found in time")
 
 

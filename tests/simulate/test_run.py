@@ -28,7 +28,7 @@ from migrator.simulate.run import run
 def test_a_run_by_hand() -> None:
     # 10 requests a second, 10 ms each; trains 40 s / 3.75 on 60 SMs, one second to load, 0.5 create
     this = scenario(tenant("a", [10] * 30, drifts=(drift(),)), window_s=30)
-    outcome = run(this, Fixed((serves("a", 0, 1), trains("a", 4, 3))), Flat())
+    outcome = run(this, Fixed((serves("a", 0, 1), trains("a", 4, 3))), Flat(), spread=0.0)
     (window,) = outcome.windows
     (alone,) = window.tenants
     done_s = 1.5 + 40 * 16 / 60
@@ -91,7 +91,7 @@ def test_what_a_policy_sees() -> None:
         tenant("a", list(range(30)), drifts=(drift(seconds=1000),), offset_s=10), windows=2
     )
     policy = Fixed((serves("a", 0, 1), trains("a", 4, 3)))
-    run(this, policy, Flat())
+    run(this, policy, Flat(), spread=0.0)
     first, second = (each.tenants[0] for each in policy.seen)
     assert first.history.tolist() == list(range(10))
     assert first.ahead is not None
@@ -178,3 +178,15 @@ def test_a_policy_is_told_the_estimate_and_only_an_oracle_what_will_come(
     assert seen is not None
     assert seen.accuracy_post == told
     assert window.tenants[0].accuracy_after == 0.9
+
+
+def test_retrainings_take_longer_or_shorter_than_their_profile_alike_for_every_policy() -> None:
+    this = scenario(tenant("a", [10] * 90, drifts=(drift(),) * 3), window_s=30, windows=3)
+    wide = Fixed((serves("a", 0, 1), trains("a", 4, 3)))
+    narrow = Fixed((serves("a", 0, 2), trains("a", 4, 3)))
+    ends = [
+        [each.tenants[0].retrained_s for each in run(this, policy, Flat(), spread=0.2).windows]
+        for policy in (wide, wide, narrow)
+    ]
+    assert ends[0] == ends[1] == ends[2]
+    assert len(set(ends[0])) == 3

@@ -20,8 +20,8 @@ from migrator.workload.live import LiveTenant
 FEWEST_LABELS = 20
 """Labels below which a window is not worth learning from."""
 _HISTORY_SLOTS = 7200
-_FOLLOWED, _SLOWEST = 0.5, 10.0
-"""Smoothing factor for measured durations, and the largest factor over the profile."""
+_FOLLOWED, _FASTEST, _SLOWEST = 0.5, 0.5, 10.0
+"""Smoothing factor for measured durations, and the limits of their ratio to the profile."""
 _DEVIATION, _LATE = 0.1, 0.84
 """Relative standard deviation of a duration before any is measured, and the number of standard
 deviations that four of five retrainings stay below."""
@@ -290,10 +290,10 @@ class TenantState:
 
     def took(self, planned_s: float, seconds: float) -> None:
         """Update the expected duration of retrainings from one that has ended."""
-        factor = min(_SLOWEST, seconds / planned_s)
+        factor = min(_SLOWEST, max(_FASTEST, seconds / planned_s))
         off = factor / self.slower - 1
         self.variance += _FOLLOWED * (off * off - self.variance)
-        self.slower += _FOLLOWED * (max(1.0, factor) - self.slower)
+        self.slower += _FOLLOWED * (factor - self.slower)
         self.missed = self.fruitless = 0
 
     def seen(self) -> NDArray[np.float64]:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -63,22 +64,40 @@ class Durations(Protocol):
         neighbours."""
         ...
 
+    def slower(self, window: int, tenant: str) -> float:
+        """Factor on a duration derived from the curve."""
+        ...
+
     def swap_s(self, window: int, tenant: str) -> float:
         """From the end of a retraining until its model serves."""
         ...
 
 
+PLAN_S, DECISION_S = 0.3, 0.05
+"""Seconds until a policy that plans, and one that does not, has answered: the median of live runs
+on an H200."""
+RETRAINING_SPREAD = 0.1
+"""Relative standard deviation of retrainings of one tenant on one size in those runs."""
+
+
 @dataclass(frozen=True)
 class ProfileDurations:
-    """Durations from the tenants' profiles. Steps without a profile take no time."""
+    """Durations from the tenants' profiles. Steps without a profile take no time.
+
+    Retrainings take longer or shorter than the profile says, drawn by `seed`, window and tenant:
+    the same for every policy.
+    """
 
     overheads: Mapping[str, Overhead]
     mig: bool
     prepared: bool
+    answer_s: float = 0.0
+    spread: float = 0.0
+    seed: int = 0
 
     def plan_s(self, window: int) -> float:
-        """Zero: not part of a profile."""
-        return 0.0
+        """The same for every question."""
+        return self.answer_s
 
     def create_s(self, window: int, tenant: str, holding: Holding) -> float:
         """The driver's time, which includes destroying the previous instance; zero for shares."""
@@ -103,6 +122,14 @@ class ProfileDurations:
     def training_s(self, window: int, tenant: str, curve: Curve, sms: float) -> float | None:
         """None: derived from the curve."""
         return None
+
+    def slower(self, window: int, tenant: str) -> float:
+        """A lognormal factor with mean 1."""
+        if not self.spread:
+            return 1.0
+        drawn = np.random.default_rng([self.seed, window, *tenant.encode()])
+        sigma = math.sqrt(math.log1p(self.spread**2))
+        return float(drawn.lognormal(-(sigma**2) / 2, sigma))
 
     def swap_s(self, window: int, tenant: str) -> float:
         """Zero: swapping weights takes milliseconds."""
@@ -191,6 +218,10 @@ class MeasuredDurations:
         """The measured duration, scaled to other SMs by the curve."""
         known = self.trainings.get((tenant, window))
         return None if known is None else known.seconds * curve.at(sms) / curve.at(known.sms)
+
+    def slower(self, window: int, tenant: str) -> float:
+        """1: retrainings that were not measured take as long as the profile says."""
+        return 1.0
 
     def swap_s(self, window: int, tenant: str) -> float:
         """The duration in that window, or else the tenant's median."""

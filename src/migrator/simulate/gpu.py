@@ -236,7 +236,9 @@ class SimulatedGpu:
         start_s = self._durations.training_start_s(self.window, tenant)
         worker = self._begin(place, task, self.now_s, self.now_s + start_s)
         measured_s = self._durations.training_s(job.window, tenant, job.seconds, sms)
-        whole_s = job.seconds.at(sms) if measured_s is None else measured_s
+        whole_s = measured_s
+        if whole_s is None:
+            whole_s = job.seconds.at(sms) * self._durations.slower(job.window, tenant)
         self._trainings[tenant] = RunningTraining(
             worker, job, whole_s, measured_s is not None, self.now_s
         )

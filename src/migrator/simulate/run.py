@@ -36,7 +36,13 @@ from migrator.core.scenario import Scenario
 from migrator.core.share import Holding
 from migrator.forecast.forecaster import Forecaster
 from migrator.plan.check import goodput_of
-from migrator.simulate.durations import Durations, ProfileDurations
+from migrator.simulate.durations import (
+    DECISION_S,
+    PLAN_S,
+    RETRAINING_SPREAD,
+    Durations,
+    ProfileDurations,
+)
 from migrator.simulate.gpu import SimulatedGpu, Worker
 from migrator.simulate.interference import activity, slowdowns, training_speed
 from migrator.simulate.learning import Model
@@ -71,16 +77,23 @@ def run(
     drawn: bool = False,
     even_start: bool = False,
     measured: MeasuredRun | None = None,
+    spread: float = RETRAINING_SPREAD,
 ) -> RunOutcome:
     """Run the policy over all windows.
 
     `drawn`: draw the correctness of each request instead of using its expected value. `even_start`:
     split the board evenly before the first decision; otherwise the first decision's layout exists
-    at once.
+    at once. `spread`: relative standard deviation of the durations of retrainings.
     """
     windows = tuple(
         windows_of(
-            scenario, policy, forecaster, drawn=drawn, even_start=even_start, measured=measured
+            scenario,
+            policy,
+            forecaster,
+            drawn=drawn,
+            even_start=even_start,
+            measured=measured,
+            spread=spread,
         )
     )
     return RunOutcome(scenario.name, policy.name, forecaster.name, scenario.seed, windows)
@@ -94,9 +107,10 @@ def windows_of(
     drawn: bool = False,
     even_start: bool = False,
     measured: MeasuredRun | None = None,
+    spread: float = RETRAINING_SPREAD,
 ) -> Iterator[WindowOutcome]:
     """Run the policy and yield the outcome of each window."""
-    simulation = _Simulation(scenario, policy, forecaster, drawn, measured)
+    simulation = _Simulation(scenario, policy, forecaster, drawn, measured, spread)
     for window in range(scenario.windows):
         yield simulation.window(window, even_start=even_start)
 
@@ -184,6 +198,7 @@ class _Simulation:
         forecaster: Forecaster,
         drawn: bool,
         measured: MeasuredRun | None,
+        spread: float,
     ) -> None:
         self.scenario, self.policy, self.drawn = scenario, policy, drawn
         models: Mapping[str, Model] = measured.models if measured else {}
@@ -200,7 +215,7 @@ class _Simulation:
         self.gpu = SimulatedGpu(
             scenario.board,
             {each.name: each.service for each in self.tenants},
-            measured.durations if measured else self._profile_durations(),
+            measured.durations if measured else self._profile_durations(spread),
             (measured.sharing if measured else None) or policy.sharing,
             self._start_retraining,
             self._training_speed,
@@ -466,11 +481,14 @@ class _Simulation:
         held = tuple(e.instance for e in self.controller.executor.units if e.state in _HELD)
         return _Course({each.name: 0 for each in self.tenants}, [held] * self.scenario.slots)
 
-    def _profile_durations(self) -> ProfileDurations:
+    def _profile_durations(self, spread: float) -> ProfileDurations:
         return ProfileDurations(
             {each.name: each.service.profile.overhead for each in self.tenants},
             self.policy.sharing is Sharing.MIG,
             self.scenario.prepared,
+            DECISION_S if self.policy.sight is Sight.NOTHING else PLAN_S,
+            spread,
+            self.scenario.seed,
         )
 
     def _state(self, tenant: RunningTenant, measured: MeasuredRun | None) -> TenantState:

@@ -12,6 +12,7 @@ import pytest
 import migrator
 from migrator.core.errors import InputError
 from migrator.io.state_folder import private_folder
+from migrator.plan import kernels
 
 SOURCES = Path(migrator.__file__).parent
 PROGRAM = """
@@ -95,3 +96,16 @@ def test_a_daemon_refuses_a_folder_that_others_can_write(tmp_path: Path) -> None
     (tmp_path / "own").chmod(0o777)
     with pytest.raises(InputError, match="other users can write"):
         private_folder(tmp_path / "own")
+
+
+def test_what_is_compiled_is_noted_once_per_state_of_the_sources(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(kernels, "_cache_folder", lambda: tmp_path)
+    assert not kernels.is_compiled("paper")
+    kernels.note_compiled("paper")
+    assert kernels.is_compiled("paper")
+    assert not kernels.is_compiled("survivors")
+    monkeypatch.setattr(kernels, "_cache_folder", lambda: None)
+    kernels.note_compiled("survivors")
+    assert not kernels.is_compiled("survivors")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -62,15 +61,12 @@ def print_json(value: object) -> None:
 
 def compile_first(charge: Charge) -> None:
     """Load the planner's kernels; print a notice if they have to be compiled first."""
+    from migrator.plan.kernels import is_compiled
     from migrator.plan.solve import ready
 
-    words = "first use: compiling the planner, half a minute, once per installation"
-    notice = threading.Timer(3.0, lambda: print(words, file=sys.stderr))
-    notice.start()
-    try:
-        ready(charge)
-    finally:
-        notice.cancel()
+    if not is_compiled(charge):
+        say("first use: compiling the planner, half a minute, once per installation")
+    ready(charge)
     gc.freeze()
     gc.enable()
 

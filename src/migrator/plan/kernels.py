@@ -13,6 +13,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TypeVar, cast
@@ -34,6 +35,20 @@ def compiled(kernel: _Kernel) -> _Kernel:
         return cast(_Kernel, njit(cache=True)(kernel))
     finally:
         settings["CACHE_DIR"] = before
+
+
+def is_compiled(what: str) -> bool:
+    """Whether an earlier process has compiled all kernels of `what` for this installation."""
+    folder = _cache_folder()
+    return folder is not None and (folder / f"{what}.compiled").exists()
+
+
+def note_compiled(what: str) -> None:
+    """Note that all kernels of `what` are compiled."""
+    folder = _cache_folder()
+    if folder is not None:
+        with suppress(OSError):  # a full disk: the next process asks numba's cache again
+            (folder / f"{what}.compiled").touch()
 
 
 @cache

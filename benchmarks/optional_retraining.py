@@ -48,11 +48,11 @@ class LongerRetraining:
         return replace(tenant, drifts=drifts)
 
 
-class WrongValue(Migrator):
-    """migrator-once that misjudges the value of a gain after the window by a factor."""
+class Planned(Migrator):
+    """One plan per window; the value of a gain after the window is off by `factor`."""
 
-    def __init__(self, factor: float) -> None:
-        super().__init__(f"value x {factor:g}", "", Sight.FORECAST, Charge.SURVIVORS, optional=True)
+    def __init__(self, name: str, charge: Charge, *, optional: bool, factor: float = 1.0) -> None:
+        super().__init__(name, "", Sight.FORECAST, charge, optional=optional)
         self.factor = factor
 
     def decide(self, observation: Observation) -> Decision:

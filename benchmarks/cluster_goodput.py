@@ -18,8 +18,7 @@ from time import perf_counter
 from machine import describe_machine
 from placement import GPU, entry
 
-from migrator.cluster.placement.place import place
-from migrator.cluster.placement.simulate import simulate_placed
+from migrator.cluster.placement.place import place, simulate_placed
 from migrator.cluster.placement.workers import open_workers
 from migrator.core.cluster import ClusterScenario
 from migrator.workload.cluster import parse_cluster

@@ -11,6 +11,7 @@ import argparse
 import numpy as np
 from numpy.typing import NDArray
 
+from migrator.workload.traces.formats import load_trace
 from migrator.workload.traces.generator import (
     KINDS,
     LAGS_S,
@@ -20,7 +21,6 @@ from migrator.workload.traces.generator import (
     real_file,
     statistics_of,
 )
-from migrator.workload.traces.reading import load_trace
 
 WINDOW_S = 200
 

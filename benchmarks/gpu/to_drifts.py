@@ -16,7 +16,7 @@ ABOUT = (
     "How class-incremental data sets drift, window by window, as measured. Made by "
     "benchmarks/gpu/to_drifts.py from what benchmarks/gpu/accuracies.py measured "
     "(docs/results/h200-accuracies.json). Every window brings new classes; the model is retrained "
-    "on its samples, replayed ones of earlier classes among them, for so many epochs. Accuracies "
+    "on its samples, replayed ones of earlier classes among them, for the given epochs. Accuracies "
     "are on held-out samples of all classes seen so far: of the model pre-trained on the first "
     "classes, then per window before its retraining, as estimated from a little run on a sample, "
     "and after it, of the model that serves then. ALL OF THEM REST ON RANDOM INITIALISATION and on "

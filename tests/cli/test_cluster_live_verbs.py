@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from migrator.cli import app
 from migrator.cli.cluster_serve import store_address
-from migrator.cluster.fleet import ray_connection
 from migrator.cluster.fleet.cluster_run import read_run
+from migrator.cluster.placement import workers
 
 
 def said(*arguments: str) -> tuple[int, str]:
@@ -114,7 +114,7 @@ def test_without_ray_it_says_what_to_install(
             raise ModuleNotFoundError(name)
         return importlib.import_module(name)
 
-    monkeypatch.setattr(ray_connection, "import_module", absent)
+    monkeypatch.setattr(workers, "import_module", absent)
     code, words = said("serve", cluster, "--cluster", "auto", "--state", str(tmp_path))
     assert code
     assert "pip install 'migrator[cluster]'" in words

@@ -24,11 +24,11 @@ def test_several_processes_answer_more_than_one() -> None:
     assert min(gains.values()) > 1
 
 
-def test_changes_are_told_in_points() -> None:
+def test_changes_are_in_points() -> None:
     found = _found()
     # made-up runs are alike under every condition
     assert found.change(conditions.COLD, "ekya") == pytest.approx(0)
-    told = list(found.told())
-    assert "ekya has +0.0 and astraea has +0.0 points" in told[1]
-    assert "at 0.4 and 0.8 of the board" in told[2]
+    sentences = list(found.sentences())
+    assert "ekya has +0.0 and astraea has +0.0 points" in sentences[1]
+    assert "at 0.4 and 0.8 of the board" in sentences[2]
     assert [len(each.rows) for each in found.tables()] == [3, 4]

@@ -9,15 +9,15 @@ from support.reproduction import outcomes_of
 from migrator.core.profiles import profile
 from migrator.report.page import Bars, HeatMap, Lines, Note, Section, Table
 from migrator.reproduce.evaluation import PAPERS_PEERS, WorkloadSource
-from migrator.reproduce.experiment import DIFFERS, PAPER, Setting, experiment, experiments
+from migrator.reproduce.experiment import DIFFERS, PAPER, Setting
 from migrator.reproduce.overhead import PassJob, PassOutcome, hidden_in
-from migrator.reproduce.reproduce import run_jobs
+from migrator.reproduce.reproduce import EXPERIMENTS, run_jobs
 
 SMALL = Setting(workloads=("W1", "W9"), most_windows=2)
 
 
 def _made_up(name: str, setting: Setting = SMALL) -> Section:
-    chosen = experiment(name)
+    chosen = EXPERIMENTS[name]
     return chosen.section(setting, outcomes_of(chosen.jobs(setting)))
 
 
@@ -29,7 +29,7 @@ def _notes(section: Section) -> dict[str, str]:
     return {e.title: " ".join(e.paragraphs) for e in section.blocks if isinstance(e, Note)}
 
 
-@pytest.mark.parametrize("name", experiments())
+@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_a_section_says_what_was_asked_and_stands_beside_the_paper(name: str) -> None:
     section = _made_up(name)
     assert section.anchor == name
@@ -39,7 +39,7 @@ def test_a_section_says_what_was_asked_and_stands_beside_the_paper(name: str) ->
     assert all(_notes(section).values())
 
 
-@pytest.mark.parametrize("name", experiments())
+@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_tables_are_whole(name: str) -> None:
     for table in _tables(_made_up(name)):
         assert table.rows
@@ -48,24 +48,24 @@ def test_tables_are_whole(name: str) -> None:
         assert all(row < len(table.rows) for row, _ in table.highlights)
 
 
-@pytest.mark.parametrize("name", experiments())
+@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_figures_are_json_and_the_same_again(name: str) -> None:
-    chosen = experiment(name)
-    told = [chosen.figures(SMALL, outcomes_of(chosen.jobs(SMALL))) for _ in range(2)]
-    assert told[0] == told[1]
-    assert json.loads(json.dumps(told[0], allow_nan=False))
+    chosen = EXPERIMENTS[name]
+    found = [chosen.figures(SMALL, outcomes_of(chosen.jobs(SMALL))) for _ in range(2)]
+    assert found[0] == found[1]
+    assert json.loads(json.dumps(found[0], allow_nan=False))
 
 
-@pytest.mark.parametrize("name", experiments())
+@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_more_seeds_are_more_runs(name: str) -> None:
-    chosen = experiment(name)
+    chosen = EXPERIMENTS[name]
     three = replace(SMALL, seeds=(0, 1, 2))
     assert len(chosen.jobs(three)) == 3 * len(chosen.jobs(SMALL))
     chosen.section(three, outcomes_of(chosen.jobs(three)))
 
 
 def test_gains_are_those_of_the_averages() -> None:
-    chosen = experiment("goodput")
+    chosen = EXPERIMENTS["goodput"]
     figures = chosen.figures(SMALL, outcomes_of(chosen.jobs(SMALL)))
     mean, gains = figures["average"], figures["gains"]
     assert set(PAPERS_PEERS) <= set(gains)
@@ -78,7 +78,7 @@ def test_gains_are_those_of_the_averages() -> None:
 
 
 def test_a_peer_that_wins_is_named() -> None:
-    chosen = experiment("batch-4")
+    chosen = EXPERIMENTS["batch-4"]
     jobs = chosen.jobs(SMALL)
     outcomes = outcomes_of(jobs)
     worst = {job.source: job for job in jobs if job.policy == "paris"}
@@ -87,19 +87,19 @@ def test_a_peer_that_wins_is_named() -> None:
             outcomes[job] = outcomes[worst[job.source]].__class__(
                 outcomes[job].scenario, "migrator", "ewma", 0, outcomes[worst[job.source]].windows
             )
-    told = _notes(chosen.section(SMALL, outcomes))[DIFFERS]
-    assert "ekya on W1 and W9" in told
-    assert "paris on" not in told
+    differs = _notes(chosen.section(SMALL, outcomes))[DIFFERS]
+    assert "ekya on W1 and W9" in differs
+    assert "paris on" not in differs
 
 
 def test_the_best_slot_length_is_the_one_that_the_numbers_say() -> None:
-    told = _notes(_made_up("slot-length"))[DIFFERS]
+    differs = _notes(_made_up("slot-length"))[DIFFERS]
     # made-up runs do not depend on the length, so the first one is best by nothing
-    assert "0.5 s has +0.0 points and 10 s +0.0" in told
+    assert "0.5 s has +0.0 points and 10 s +0.0" in differs
 
 
 def test_half_of_the_overhead_hidden_is_said_so() -> None:
-    chosen = experiment("overhead")
+    chosen = EXPERIMENTS["overhead"]
     figures = chosen.figures(SMALL, outcomes_of(chosen.jobs(SMALL)))
     assert figures["cold"]["hidden_share"] == 0.5
     known = profile("resnet-50", "H200-141GB").overhead
@@ -119,7 +119,7 @@ def test_the_pass_comes_with_the_run() -> None:
 
 def test_the_motivation_shows_the_trade_off_when_it_is_run() -> None:
     setting = Setting(most_windows=1)
-    table, split = experiment("allocation-table"), experiment("retraining-split")
+    table, split = EXPERIMENTS["allocation-table"], EXPERIMENTS["retraining-split"]
     jobs = (*table.jobs(setting), *split.jobs(setting))
     outcomes = run_jobs(jobs, processes=1)
     found = table.figures(setting, outcomes)
@@ -129,5 +129,5 @@ def test_the_motivation_shows_the_trade_off_when_it_is_run() -> None:
     shares = split.figures(setting, outcomes)["the_same_requests"]
     assert set(shares["accuracy"]) == {"1-4", "2-3", "3-2", "4-1"}
     slow = outcomes[split.jobs(setting)[0]].windows[0].tenants[0]
-    told = _notes(split.section(setting, outcomes))[DIFFERS]
-    assert ("outlasts the window" in told) == (slow.retrained_s is None)
+    differs = _notes(split.section(setting, outcomes))[DIFFERS]
+    assert ("outlasts the window" in differs) == (slow.retrained_s is None)

@@ -9,12 +9,11 @@ from support.outcomes import run
 from support.reproduction import outcomes_of
 
 from migrator.core.outcome import RunOutcome
-from migrator.report.page import Bars, Note, Section, Table
-from migrator.reproduce.experiment import Outcomes, Setting, experiment
-from migrator.reproduce.replanning import NAMES, PAIRS, WindowApart, pair_name
+from migrator.report.page import Bars, Note, Section, Table, paint_of
+from migrator.reproduce.experiment import Outcomes, Setting
+from migrator.reproduce.replanning import NAMES, PAIRS, REPLANNING, WindowApart, pair_name
 from migrator.simulate.compare import Job
 
-REPLANNING = experiment("replanning")
 TWO = Setting(most_windows=2)
 ONE = replace(TWO, most_windows=1)
 FIRST = ("twitter", "alibaba-steady")
@@ -81,7 +80,7 @@ def test_the_three_stand_side_by_side() -> None:
     assert shares.categories == above.categories == tuple(map(pair_name, PAIRS))
     assert [each.name for each in shares.series] == list(NAMES)
     assert [each.name for each in above.series] == ["replanned", "oracle"]
-    assert [each.paint for each in above.series] == [each.paint for each in shares.series[1:]]
+    assert [each.paint for each in above.series] == [paint_of(1), paint_of(2)]
     once, again = shares.series[0].values[0], shares.series[1].values[0]
     assert once is not None
     assert again is not None
@@ -89,18 +88,18 @@ def test_the_three_stand_side_by_side() -> None:
     assert table.rows[0][3] == f"{100 * once:.2f}"
 
 
-def told(outcomes: Outcomes) -> dict[tuple[str, str], str]:
+def summaries(outcomes: Outcomes) -> dict[tuple[str, str], str]:
     """What the last note says of every pair."""
     *_, differs = section(ONE, outcomes).blocks
     assert isinstance(differs, Note)
     return dict(zip(PAIRS, differs.paragraphs[0].split("; "), strict=True))
 
 
-def test_what_is_regained_is_told_by_pair() -> None:
+def test_what_is_regained_is_said_by_pair() -> None:
     outcomes = outcomes_of(REPLANNING.jobs(ONE))
     as_if(outcomes, FIRST, "migrator-replanned", "oracle")
     as_if(outcomes, ("batch", "azure"), "oracle", "migrator")
-    found = told(outcomes)
+    found = summaries(outcomes)
     assert ", 100% of the oracle's +" in found[FIRST]
     assert ", 25% of the oracle's +" in found["alibaba", "azure"]
     assert "where the oracle has no lead to regain" in found["batch", "azure"]
@@ -111,10 +110,10 @@ def test_a_pair_on_which_replanning_falls_behind_regains_none() -> None:
     job = replace(REPLANNING.jobs(ONE)[0], policy="migrator-replanned")
     assert job in outcomes
     outcomes[job] = run("migrator-replanned", windows=1, late=20)
-    assert told(outcomes)[FIRST].startswith(
+    assert summaries(outcomes)[FIRST].startswith(
         f"There is nothing to differ from. Ours: on {pair_name(FIRST)} \u2212"
     )
-    assert ", none of the oracle's +" in told(outcomes)[FIRST]
+    assert ", none of the oracle's +" in summaries(outcomes)[FIRST]
 
 
 def test_the_text_says_that_the_paper_has_no_such_thing(tmp_path: Path) -> None:

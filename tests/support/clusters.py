@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from migrator.cluster.placement.demand import GoodputQuery, planned_goodput, tenant_kinds
+from migrator.cluster.placement.demand import observation_of, planned_goodput, tenant_kinds
 from migrator.core.cluster import ClusterScenario
 from migrator.core.errors import InfeasibleError
 from migrator.workload.cluster import parse_cluster
@@ -93,7 +93,7 @@ class Tried:
         board, slots = self.scenario.boards[name], self.scenario.slots
         views = tuple(self.kinds[each].views[name] for each in entries)
         try:
-            return planned_goodput(GoodputQuery(board, self.scenario.slot_s, slots, views))
+            return planned_goodput(observation_of(board, self.scenario.slot_s, slots, views))
         except InfeasibleError:
             return None
 

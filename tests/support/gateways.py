@@ -26,7 +26,7 @@ def gateway(log: Path, *options: str) -> Iterator[str]:
 
 @contextmanager
 def gateway_process(log: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """The same with its process, for whoever ends it otherwise."""
+    """The same with its process, for tests that end it otherwise."""
     with log.open("a", encoding="utf-8") as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", "migrator", "gateway", "--port", "0", *options],
@@ -49,7 +49,7 @@ def gateway_process(log: Path, *options: str) -> Iterator[tuple[str, subprocess.
 
 
 class Asking:
-    """Somebody who asks for every tenant in turn, and counts the answers."""
+    """A client that asks for every tenant in turn and counts the answers."""
 
     def __init__(self, url: str, tenants: Sequence[str], every_s: float = 0.03) -> None:
         self._url, self._tenants, self._every_s = url, tenants, every_s

@@ -35,9 +35,9 @@ def changed(*path: object, to: object) -> dict[str, Any]:
 
 
 def refusal(data: object) -> str:
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as caught:
         parse_cluster(data, folder=Path(), name="test")
-    return str(told.value)
+    return str(caught.value)
 
 
 def test_the_example_reads() -> None:
@@ -85,7 +85,7 @@ def test_an_entry_in_a_rule_stands_for_all_of_its_tenants() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (changed("gpu", to="A100-40GB"), "gpu: cluster is given as well"),
         ({k: v for k, v in DATA.items() if k != "cluster"}, "cluster: the key is missing"),
@@ -109,8 +109,8 @@ def test_an_entry_in_a_rule_stands_for_all_of_its_tenants() -> None:
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )
-def test_what_cannot_be_is_one_sentence(data: dict[str, Any], told: str) -> None:
-    assert told in refusal(data)
+def test_what_cannot_be_is_one_sentence(data: dict[str, Any], message: str) -> None:
+    assert message in refusal(data)
 
 
 def test_rules_that_contradict_each_other_are_refused() -> None:

@@ -52,7 +52,7 @@ def test_the_old_model_knows_nothing_of_the_new_classes() -> None:
             assert found.pre[0] == pytest.approx(found.pretrained * part, abs=0.03)
 
 
-def test_policies_are_told_the_estimate_and_get_what_came() -> None:
+def test_policies_plan_with_the_estimate_and_get_the_measured_accuracy() -> None:
     found = drifts("nc-cifar-10", profile("resnet-50", H200))
     known = datasets()["nc-cifar-10"].measured["resnet-50"]
     assert tuple(each.accuracy_expected for each in found) == known.estimated
@@ -70,8 +70,8 @@ def test_retraining_takes_as_long_as_its_samples_and_epochs() -> None:
     assert found[2].seconds.at(16) == pytest.approx(known.samples[2] * known.epochs * per_sample_s)
 
 
-def test_what_nobody_knows_is_refused() -> None:
+def test_unknown_names_are_refused() -> None:
     with pytest.raises(InputError, match=r"did you mean nc-cifar-10"):
         drifts("cifar-10", profile("resnet-50", H200))
-    with pytest.raises(InputError, match=r"bert-base is on nc-cifar-10; use convnext-b or"):
+    with pytest.raises(InputError, match=r"bert-base on nc-cifar-10 are measured; use"):
         drifts("nc-cifar-10", profile("bert-base", H200))

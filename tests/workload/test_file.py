@@ -206,7 +206,7 @@ def test_generated_arrivals_have_their_mean_in_the_run(kind: str) -> None:
 @pytest.mark.parametrize(
     ("seconds", "arrivals", "windows", "expected"),
     [
-        # nobody asked for a number: all nine drifts where there is room for them
+        # no number is given: all nine drifts where there is room for them
         (9999, {}, None, (9, 600)),
         (2400, {}, None, (9, 600)),
         # one window of history is kept, the rest is run
@@ -369,7 +369,7 @@ def test_a_trace_that_is_none(tmp_path: Path, content: str, said: str) -> None:
 )
 def test_refused_by_key_with_a_remedy(folder: Path, keys: Keys, value: object, said: str) -> None:
     sentence = refusal(changed(whole(), *keys, value), folder)
-    # what is missing or given twice may be told at the object that holds it
+    # what is missing or given twice may be reported at the object that holds it
     assert sentence.startswith((f"{key_path(keys)}: ", f"{key_path(keys[:-1])}: "))
     assert said in sentence
 
@@ -454,7 +454,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(st.sampled_from(all_keys(whole())), VALUES)
 def test_any_value_under_any_key_is_taken_or_refused_in_one_line(
     folder: Path, keys: Keys, value: object

@@ -59,7 +59,7 @@ def test_from_the_environment(tmp_path: Path) -> None:
         ({"b": "\u00fcberlanges-kennwort"}, "characters that headers cannot carry"),
         ({"b": "a token with blanks"}, "blank"),
         ({"b": GOOD["a"]}, "a has the same token"),
-        ({"c": "nobody-has-this-name"}, "no tenant has this name"),
+        ({"c": "no-tenant-has-this-name"}, "no tenant has this name"),
     ],
 )
 def test_refused_without_being_shown(changed: dict[str, Any], said: str, tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_refused_without_being_shown(changed: dict[str, Any], said: str, tmp_pat
     ]
 
 
-def test_everybody_needs_one(tmp_path: Path) -> None:
+def test_every_tenant_needs_a_token(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"tokens\.yaml: live\.tokens: admin and b without a token"
     ):

@@ -153,8 +153,7 @@ def cluster_outcomes(
     scenario: ClusterScenario, policies: Sequence[str | None], workers: TaskWorkers, *, drawn: bool
 ) -> list[ClusterOutcome]:
     """Run one placement under every policy: only the policy of each GPU differs."""
-    from migrator.cluster.placement.place import place
-    from migrator.cluster.placement.simulate import require_all_placed, simulate_placed
+    from migrator.cluster.placement.place import place, require_all_placed, simulate_placed
 
     plan = place(scenario, workers)
     require_all_placed(plan)

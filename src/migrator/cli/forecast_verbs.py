@@ -50,7 +50,7 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train the Informer on a trace; use the model as `--forecaster informer:MODEL`."""
-    from migrator.workload.traces.reading import load_trace
+    from migrator.workload.traces.formats import load_trace
 
     if not out.parent.is_dir() or out.is_dir():
         raise InputError(f"--out: {out} cannot be written; name a file in a directory that exists")
@@ -106,7 +106,7 @@ def evaluate(
     """Evaluate forecasters on traces, window by window, without access to the future."""
     from migrator.report.forecasts import draw_forecasts
     from migrator.report.html_page import check_figure_path
-    from migrator.workload.traces.reading import load_trace
+    from migrator.workload.traces.formats import load_trace
 
     if figure is not None:
         check_figure_path(figure)

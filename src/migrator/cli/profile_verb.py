@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from migrator.core.catalogue import Board
     from migrator.profiling.measurements import Measurement
     from migrator.profiling.run import Profiled
-    from migrator.workload.services import ServedModel
+    from migrator.workload.file import ServedModel
 
 _MOST_BATCH = 1024
 
@@ -78,7 +78,7 @@ def profile_models(
     from migrator.core.registry import pick
     from migrator.profiling.drivers import DRIVERS
     from migrator.profiling.measurements import measurements, on_instances
-    from migrator.workload.services import read_models
+    from migrator.workload.file import read_models
 
     board, served = read_models(scenario)
     todo = measurements(

@@ -62,12 +62,12 @@ def reproduce(
 
 
 def _list(as_json: bool) -> None:
-    from migrator.reproduce.experiment import experiments
+    from migrator.reproduce.reproduce import EXPERIMENTS
 
     if as_json:
-        print_json([{"name": e.name, "title": e.title} for e in experiments().values()])
+        print_json([{"name": e.name, "title": e.title} for e in EXPERIMENTS.values()])
         return
-    for each in experiments().values():
+    for each in EXPERIMENTS.values():
         print(f"{each.name:<20} {each.title}")
 
 

@@ -207,25 +207,18 @@ def _run_gateway(
     limits: Limits,
 ) -> None:
     from migrator.cli.daemon_calls import token_of
-    from migrator.cluster.fleet.map_source import (
-        FromFile,
-        FromGateway,
-        FromHead,
-        MapProvider,
-        MapSource,
-    )
+    from migrator.cluster.fleet.map_source import MapSource, from_file, from_gateway, from_head
     from migrator.cluster.fleet.ray_connection import connect, find_head
     from migrator.live.shared_files import read_bytes
 
     with ExitStack() as stack:
-        source: MapProvider
         if cluster is not None:
             ray = stack.enter_context(connect(cluster))
-            source = FromHead(ray, lambda: find_head(ray, scenario))
+            source = from_head(ray, lambda: find_head(ray, scenario))
         elif (map_from or "").startswith(("http://", "https://")):
-            source = FromGateway(map_from or "", token_of(None))
+            source = from_gateway(map_from or "", token_of(None))
         else:
-            source = FromFile(map_from or "", read_bytes)
+            source = from_file(map_from or "", read_bytes)
         run_until_signal(partial(_serve_gateway, MapSource(source), host, port, limits))
 
 

@@ -15,7 +15,7 @@ from migrator.core.catalogue import Board
 from migrator.core.placement import Multiset, multisets
 from migrator.core.scenario import Scenario
 from migrator.core.service import Service
-from migrator.report.page import Axis, Bars, Lines, Note, Section, Series, Table
+from migrator.report.page import Axis, Lines, Series, Table
 from migrator.reproduce.evaluation import (
     ALIBABA,
     AZURE,
@@ -25,15 +25,16 @@ from migrator.reproduce.evaluation import (
     MotivationSource,
 )
 from migrator.reproduce.experiment import (
-    DIFFERS,
-    PAPER,
+    Experiment,
     Figures,
+    Findings,
     Outcomes,
     Setting,
+    bars,
     listed,
     percent,
+    table,
 )
-from migrator.simulate.compare import Job
 
 LOAD = 0.45
 """Load of each model as a share of the board: together they need 0.9 of it on average."""
@@ -134,57 +135,59 @@ def _served_and_room(
     return served.max(axis=0), room.max(axis=0)
 
 
-@dataclass(frozen=True)
-class BestAllocation:
-    """Inception-v3 on the Azure trace beside ResNet-50 on the Alibaba trace, one window."""
-
-    name: str = "best-allocation"
-    place: int = 2
-    title: str = "Two models: the best allocation of every second"
-
-    def jobs(self, setting: Setting) -> tuple[Job, ...]:
-        """No runs: the result follows from arrivals and capabilities."""
-        del setting
-        return ()
-
-    def section(self, setting: Setting, outcomes: Outcomes) -> Section:
-        """Both models' arrivals, the histogram, and the loss of a fixed split."""
-        del outcomes
-        scenario = _scenario(setting)
-        choice = _choice(scenario)
-        seconds = len(choice.best)
-        paragraphs = (
-            f"Which split of the 7 GPCs between two models serves most in each of the {seconds} "
-            "seconds of a window? Inception-v3 is asked by the Azure trace, ResNet-50 by the "
-            f"Alibaba trace, each at a mean of {LOAD:g} of what the whole board could answer for "
-            "it.",
+def _findings(setting: Setting, _: Outcomes) -> Findings:
+    scenario = _scenario(setting)
+    choice = _choice(scenario)
+    splits = range(len(choice.splits))
+    return Findings(
+        paragraphs=(
+            f"Which split of the 7 GPCs between two models serves most in each of the "
+            f"{len(choice.best)} seconds of a window? Inception-v3 is asked by the Azure trace, "
+            f"ResNet-50 by the Alibaba trace, each at a mean of {LOAD:g} of what the whole board "
+            "could answer for it.",
             "A split serves what comes up to its capability, laid out as suits that second best; "
             "nothing is queued. Where several splits serve equally much, the one counts that "
             "leaves most room to the model that has least of it; the table also has the seconds "
             "in which one split serves more than any other.",
-        )
-        blocks = (
-            _arrivals(scenario, choice),
-            _histogram(choice),
+        ),
+        blocks=(
+            Lines(
+                title="Requests per second of both models",
+                at=tuple(float(second) for second in range(len(choice.best))),
+                series=tuple(
+                    Series(tenant.name, tuple(received.tolist()))
+                    for tenant, received in zip(scenario.tenants, choice.received, strict=True)
+                ),
+                x=Axis("time", "s"),
+                y=Axis("requests per second"),
+            ),
+            bars(
+                "How often each split serves most",
+                choice.splits,
+                {"seconds": [float(choice.seconds(at)) for at in splits]},
+                Axis("GPCs of Inception-v3 and of ResNet-50"),
+                Axis("seconds"),
+            ),
             _table(choice),
-            Note(PAPER, _reported()),
-            Note(DIFFERS, _differs(choice)),
-        )
-        return Section(self.title, self.name, paragraphs, blocks)
+        ),
+        reported=(
+            "The best allocation varies among all possible ones, from `6-1` to `1-6`, within one "
+            "window of 200 s; therefore a static partition will not do.",
+        ),
+        differs=_differs(choice),
+    )
 
-    def figures(self, setting: Setting, outcomes: Outcomes) -> Figures:
-        """Seconds per split, and served over received."""
-        del outcomes
-        choice = _choice(_scenario(setting))
-        return {
-            "load": LOAD,
-            "seconds_best": {s: choice.seconds(i) for i, s in enumerate(choice.splits)},
-            "seconds_best_alone": {
-                s: choice.seconds(i, alone=True) for i, s in enumerate(choice.splits)
-            },
-            "served_share_held": {s: choice.share(i) for i, s in enumerate(choice.splits)},
-            "served_share_best_each_second": choice.share(),
-        }
+
+def _figures(setting: Setting, _: Outcomes) -> Figures:
+    choice = _choice(_scenario(setting))
+    splits = list(enumerate(choice.splits))
+    return {
+        "load": LOAD,
+        "seconds_best": {split: choice.seconds(at) for at, split in splits},
+        "seconds_best_alone": {split: choice.seconds(at, alone=True) for at, split in splits},
+        "served_share_held": {split: choice.share(at) for at, split in splits},
+        "served_share_best_each_second": choice.share(),
+    }
 
 
 def _scenario(setting: Setting) -> Scenario:
@@ -201,31 +204,6 @@ def _choice(scenario: Scenario) -> AllocationChoice:
     return best_splits(capability_pairs(scenario.board, services), (first, second))
 
 
-def _arrivals(scenario: Scenario, choice: AllocationChoice) -> Lines:
-    return Lines(
-        title="Requests per second of both models",
-        at=tuple(float(second) for second in range(len(choice.best))),
-        series=tuple(
-            Series(tenant.name, tuple(received.tolist()))
-            for tenant, received in zip(scenario.tenants, choice.received, strict=True)
-        ),
-        x=Axis("time", "s"),
-        y=Axis("requests per second"),
-    )
-
-
-def _histogram(choice: AllocationChoice) -> Bars:
-    return Bars(
-        title="How often each split serves most",
-        categories=choice.splits,
-        series=(
-            Series("seconds", tuple(float(choice.seconds(i)) for i in range(len(choice.splits)))),
-        ),
-        x=Axis("GPCs of Inception-v3 and of ResNet-50"),
-        y=Axis("seconds"),
-    )
-
-
 def _table(choice: AllocationChoice) -> Table:
     rows = [
         (
@@ -236,19 +214,11 @@ def _table(choice: AllocationChoice) -> Table:
         )
         for at, split in enumerate(choice.splits)
     ]
-    return Table(
-        caption="Every split: when it is best, and what it serves if it is held all the time",
-        headers=("split", "best (s)", "best alone (s)", "served when held (%)"),
-        rows=(*rows, ("best of each second", "", "", f"{100 * choice.share():.1f}")),
-        numeric=frozenset({1, 2, 3}),
-        highlights=frozenset({(choice.best_held, 3)}),
-    )
-
-
-def _reported() -> tuple[str, ...]:
-    return (
-        "The best allocation varies among all possible ones, from `6-1` to `1-6`, within one "
-        "window of 200 s; therefore a static partition will not do.",
+    return table(
+        "Every split: when it is best, and what it serves if it is held all the time",
+        ("split", "best (s)", "best alone (s)", "served when held (%)"),
+        (*rows, ("best of each second", "", "", f"{100 * choice.share():.1f}")),
+        [(choice.best_held, 3)],
     )
 
 
@@ -271,4 +241,10 @@ def _differs(choice: AllocationChoice) -> tuple[str, ...]:
     )
 
 
-EXPERIMENTS = (BestAllocation(),)
+BEST_ALLOCATION = Experiment(
+    "best-allocation",
+    "Two models: the best allocation of every second",
+    lambda _: (),  # no runs: the result follows from arrivals and capabilities
+    _findings,
+    _figures,
+)

@@ -15,7 +15,7 @@ from migrator.core.service import Service
 from migrator.policies.mps_workers import capability_rps, sms_of
 from migrator.report.page import Table
 from migrator.reproduce.evaluation import PAPERS_PEERS, SHORT, Evaluation, PolicyResults, Supposing
-from migrator.reproduce.experiment import Figures, Outcomes, Setting, points, signed
+from migrator.reproduce.experiment import Figures, Outcomes, Setting, points, signed, table
 from migrator.simulate.compare import Job
 from migrator.workload.workloads import GPU, LOAD, SLO_MS, workloads
 
@@ -79,7 +79,36 @@ class ConditionResults:
 
     def tables(self) -> tuple[Table, Table]:
         """A table by load, and a table by condition."""
-        return _loads_table(self.loads), _conditions_table(self)
+        by_load = [
+            (
+                f"{load:g}",
+                f"{100 * each.goodput(PLANNED):.1f}",
+                *(
+                    f"{100 * each.goodput(peer):.1f} ({signed(each.gain(PLANNED, peer))})"
+                    for peer in PAPERS_PEERS
+                ),
+            )
+            for load, each in self.loads.items()
+        ]
+        by_condition = [
+            (
+                name,
+                *(
+                    f"{100 * each.goodput(peer):.1f} ({points(self.change(name, peer))})"
+                    for peer in MPS_PEERS
+                ),
+            )
+            for name, each in self.conditions.items()
+        ]
+        return table(
+            "Goodput (%) of W1 to W8 by load, migrator-paper's gains in brackets",
+            ("load", PLANNED, *PAPERS_PEERS),
+            by_load,
+        ), table(
+            "Goodput (%) of the MPS peers on W1 to W8 under other conditions, change in points",
+            ("condition", *MPS_PEERS),
+            by_condition,
+        )
 
     def figures(self) -> Figures:
         """The results as numbers."""
@@ -102,7 +131,7 @@ class ConditionResults:
         """Effect of a condition on a peer's goodput share."""
         return self.conditions[condition].goodput(peer) - self.conditions[AS_RUN].goodput(peer)
 
-    def told(self) -> Iterator[str]:
+    def sentences(self) -> Iterator[str]:
         """Yield sentences on the conditions that the gains depend on."""
         factors = processes_gain().values()
         yield (
@@ -153,42 +182,3 @@ def processes_gain() -> dict[str, float]:
         each.tenant: capability_rps(each, gpu, _HALF) / each.capability_rps(sms_of(gpu, _HALF))
         for each in served
     }
-
-
-def _loads_table(loads: dict[float, PolicyResults]) -> Table:
-    rows = tuple(
-        (
-            f"{load:g}",
-            f"{100 * each.goodput(PLANNED):.1f}",
-            *(
-                f"{100 * each.goodput(peer):.1f} ({signed(each.gain(PLANNED, peer))})"
-                for peer in PAPERS_PEERS
-            ),
-        )
-        for load, each in loads.items()
-    )
-    return Table(
-        caption="Goodput (%) of W1 to W8 by load, migrator-paper's gains in brackets",
-        headers=("load", PLANNED, *PAPERS_PEERS),
-        rows=rows,
-        numeric=frozenset(range(1, 5)),
-    )
-
-
-def _conditions_table(found: ConditionResults) -> Table:
-    rows = tuple(
-        (
-            name,
-            *(
-                f"{100 * each.goodput(peer):.1f} ({points(found.change(name, peer))})"
-                for peer in MPS_PEERS
-            ),
-        )
-        for name, each in found.conditions.items()
-    )
-    return Table(
-        caption="Goodput (%) of the MPS peers on W1 to W8 under other conditions, change in points",
-        headers=("condition", *MPS_PEERS),
-        rows=rows,
-        numeric=frozenset({1, 2}),
-    )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from migrator.core.catalogue import Board
 from migrator.core.comparison import ALL_SCENARIOS, Row, SeedMean, summarise
 from migrator.core.scenario import Scenario, ServedTenant
 from migrator.policies.policy import Policy
-from migrator.report.page import Axis, Bars, Series, Table, paint_of
-from migrator.reproduce.experiment import Outcomes, Setting, cell
+from migrator.report.page import Axis, Bars, Series, Table
+from migrator.reproduce.experiment import Outcomes, Setting, cell, table
 from migrator.simulate.compare import Job
 from migrator.workload.capacity import highest_rps
 from migrator.workload.workloads import LOAD, TRACES, workload, workloads
@@ -23,24 +24,29 @@ SHORT = tuple(workloads())[:8]
 """The workloads on NC-CIFAR-10."""
 
 
-@dataclass(frozen=True)
 class Evaluation:
     """Workloads and policies, run under one configuration."""
 
-    policies: tuple[str | Policy, ...]
-    names: tuple[str, ...] = field(default_factory=lambda: tuple(workloads()))
-    batch: int = 1
-    slot_s: float = 1.0
-    prepared: bool = True
-    load: float = LOAD
-    supposing: Supposing | None = None
+    def __init__(
+        self,
+        policies: tuple[str | Policy, ...],
+        names: tuple[str, ...] = tuple(workloads()),
+        **parameters: Any,
+    ) -> None:
+        """`parameters`: those of `WorkloadSource` that are not the default."""
+        self._policies, self._names, self._parameters = policies, names, parameters
 
     def jobs(self, setting: Setting) -> tuple[Job, ...]:
         """A run per workload, policy and seed."""
         return tuple(
-            Job(self._source(name, setting), policy, seed=seed, windows=_windows(name, setting))
+            Job(
+                WorkloadSource(name, setting.data, **self._parameters),
+                policy,
+                seed=seed,
+                windows=setting.windows(workloads()[name].windows),
+            )
             for name in self.chosen(setting)
-            for policy in self.policies
+            for policy in self._policies
             for seed in setting.seeds
         )
 
@@ -51,13 +57,7 @@ class Evaluation:
 
     def chosen(self, setting: Setting) -> tuple[str, ...]:
         """The evaluation's workloads that the setting selects; its first one if there are none."""
-        return tuple(each for each in self.names if each in setting.workloads) or self.names[:1]
-
-    def _source(self, name: str, setting: Setting) -> WorkloadSource:
-        return WorkloadSource(
-            *(name, setting.data, self.batch, self.slot_s),
-            *(self.prepared, self.load, self.supposing),
-        )
+        return tuple(each for each in self._names if each in setting.workloads) or self._names[:1]
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,10 @@ class PolicyResults:
         """The policy's goodput share over all workloads."""
         return self.mean(policy).goodput_share.mean
 
+    def goodputs(self, policy: str) -> dict[str, float]:
+        """Workload -> the policy's goodput share."""
+        return {each: self.of(each, policy).goodput_share.mean for each in self.workloads}
+
     def gain(self, policy: str, peer: str) -> float:
         """Relative gain of the policy's goodput over a peer's, over all workloads."""
         return self.goodput(policy) / self.goodput(peer) - 1
@@ -91,10 +95,6 @@ class PolicyResults:
         if len(self.workloads) > 1:
             found.append(("average", [self.mean(policy) for policy in names]))
         return found
-
-
-def _windows(name: str, setting: Setting) -> int:
-    return setting.windows(workloads()[name].windows)
 
 
 INCEPTION, RESNET = "inception-v3", "resnet-50"
@@ -233,7 +233,6 @@ def grouped_bars(
                 policy,
                 tuple(each.mean for each in found),
                 widths if any(each is not None for each in widths) else None,
-                paint_of(at),
             )
         )
     return Bars(
@@ -252,18 +251,16 @@ def shares_table(
     measure: str,
     *,
     bound: str | None = None,
-    folded: bool = False,
 ) -> Table:
     """A row per workload, a column per policy; the best one other than `bound` is highlighted."""
     of = MEASURES[measure]
     lines = measured.lines(policies)
     rivals = [at for at, policy in enumerate(policies) if policy != bound]
     best = [max(rivals, key=lambda at: of(rows[at]).mean) for _, rows in lines]
-    return Table(
-        caption=caption,
-        headers=("workload", *policies),
-        rows=tuple((name, *(cell(of(row)) for row in rows)) for name, rows in lines),
-        numeric=frozenset(range(1, len(policies) + 1)),
-        highlights=frozenset((at, column + 1) for at, column in enumerate(best)),
-        folded=folded,
+    return table(
+        caption,
+        ("workload", *policies),
+        [(name, *(cell(of(row)) for row in rows)) for name, rows in lines],
+        [(at, column + 1) for at, column in enumerate(best)],
+        folded=True,
     )

@@ -1,23 +1,24 @@
-"""The interface of an experiment: the runs it needs, and its part of the page."""
+"""An experiment: the runs it needs, its part of the page, and its numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from migrator.core.comparison import SeedMean
 from migrator.core.outcome import RunOutcome
-from migrator.core.registry import found_in, pick
-from migrator.report.page import Section
+from migrator.report.page import Axis, Bars, Block, Note, Section, Series, Table
 from migrator.simulate.compare import Job
 from migrator.workload.workloads import workloads
 
 Outcomes = Mapping[Job, RunOutcome]
 Figures = dict[str, Any]
 """An experiment's numbers, ready for JSON."""
+
+PAPER, DIFFERS = "What the paper reports", "Why ours differs"
+"""Titles of the notes beside every experiment's figures."""
 
 
 @dataclass(frozen=True)
@@ -36,51 +37,37 @@ class Setting:
         return min(drifting, self.most_windows or drifting)
 
 
-class Experiment(Protocol):
+@dataclass(frozen=True)
+class Findings:
+    """The content of an experiment's section."""
+
+    paragraphs: tuple[str, ...]
+    """The question, and how it is answered."""
+    blocks: tuple[Block, ...]
+    reported: tuple[str, ...]
+    """What the paper reports."""
+    differs: tuple[str, ...]
+    """Why the results here differ from it."""
+
+
+@dataclass(frozen=True)
+class Experiment:
     """One experiment of the paper."""
 
-    @property
-    def name(self) -> str:
-        """Name on the command line."""
-        ...
-
-    @property
-    def place(self) -> int:
-        """Position on the page, in the paper's order."""
-        ...
-
-    @property
-    def title(self) -> str:
-        """Title of its section."""
-        ...
-
-    def jobs(self, setting: Setting) -> tuple[Job, ...]:
-        """The runs it needs; experiments share equal runs."""
-        ...
+    name: str
+    """Name on the command line."""
+    title: str
+    jobs: Callable[[Setting], tuple[Job, ...]]
+    """The runs it needs; experiments share equal runs."""
+    findings: Callable[[Setting, Outcomes], Findings]
+    figures: Callable[[Setting, Outcomes], Figures]
+    """Its numbers, for JSON."""
 
     def section(self, setting: Setting, outcomes: Outcomes) -> Section:
         """Its section of the page."""
-        ...
-
-    def figures(self, setting: Setting, outcomes: Outcomes) -> Figures:
-        """Its numbers, for JSON."""
-        ...
-
-
-@cache
-def experiments() -> dict[str, Experiment]:
-    """Every experiment by name, in the paper's order."""
-    found: dict[str, Experiment] = found_in("migrator.reproduce", "EXPERIMENTS")
-    return dict(sorted(found.items(), key=lambda item: item[1].place))
-
-
-def experiment(name: str) -> Experiment:
-    """The experiment of that name; the error for an unknown name lists the closest ones."""
-    return pick("experiment", name, experiments())
-
-
-PAPER, DIFFERS = "What the paper reports", "Why ours differs"
-"""Titles of the notes beside every experiment's figures."""
+        found = self.findings(setting, outcomes)
+        notes = Note(PAPER, found.reported), Note(DIFFERS, found.differs)
+        return Section(self.title, self.name, found.paragraphs, (*found.blocks, *notes))
 
 
 def percent(part: float) -> str:
@@ -93,10 +80,10 @@ def signed(part: float) -> str:
     return f"{points(part)}%"
 
 
-def points(part: float) -> str:
+def points(part: float, digits: int = 1) -> str:
     """Format a difference of two shares in percentage points."""
-    rounded = round(100 * part, 1) + 0.0  # no minus before a zero
-    return f"{rounded:+.1f}".replace("-", "\u2212")
+    rounded = round(100 * part, digits) + 0.0  # no minus before a zero
+    return f"{rounded:+.{digits}f}".replace("-", "\u2212")
 
 
 def cell(estimate: SeedMean) -> str:
@@ -114,3 +101,25 @@ def listed(names: Iterable[str], last: str = "and") -> str:
 def mean(values: Sequence[float]) -> float:
     """The mean of at least one value."""
     return sum(values) / len(values)
+
+
+def table(
+    caption: str,
+    headers: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    highlights: Iterable[tuple[int, int]] = (),
+    *,
+    folded: bool = False,
+) -> Table:
+    """A table whose first column is text and whose other columns are numbers."""
+    numeric = frozenset(range(1, len(headers)))
+    cells = tuple(tuple(each) for each in rows)
+    return Table(caption, tuple(headers), cells, numeric, frozenset(highlights), folded)
+
+
+def bars(
+    title: str, categories: Iterable[str], series: Mapping[str, Sequence[float]], x: Axis, y: Axis
+) -> Bars:
+    """Bars side by side: a value per series and category."""
+    rows = tuple(Series(name, tuple(values)) for name, values in series.items())
+    return Bars(title, tuple(categories), rows, x, y)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
-from migrator.report.page import Bars, Block, Note, Section, Table
+from migrator.report.page import Table
 from migrator.reproduce import conditions
 from migrator.reproduce.conditions import PLANNED, at_loads, loads_jobs
 from migrator.reproduce.evaluation import (
@@ -17,9 +16,9 @@ from migrator.reproduce.evaluation import (
     shares_table,
 )
 from migrator.reproduce.experiment import (
-    DIFFERS,
-    PAPER,
+    Experiment,
     Figures,
+    Findings,
     Outcomes,
     Setting,
     cell,
@@ -27,8 +26,8 @@ from migrator.reproduce.experiment import (
     percent,
     points,
     signed,
+    table,
 )
-from migrator.simulate.compare import Job
 
 OURS, BOUND = "migrator", "oracle"
 FIGURE = (OURS, *PAPERS_PEERS, BOUND)
@@ -44,33 +43,22 @@ REPORTED = {"ekya": 0.17, "astraea": 0.21, "paris": 0.20}
 EVALUATION = Evaluation(POLICIES)
 
 
-@dataclass(frozen=True)
-class GoodputExperiment:
-    """Every workload under every policy."""
-
-    name: str = "goodput"
-    place: int = 4
-    title: str = "Goodput of the 16 workloads"
-
-    def jobs(self, setting: Setting) -> tuple[Job, ...]:
-        """A run per workload, policy and seed."""
-        return (*EVALUATION.jobs(setting), *conditions.jobs(setting))
-
-    def section(self, setting: Setting, outcomes: Outcomes) -> Section:
-        """The paper's figure, all policies' averages, and the gains."""
-        measured = EVALUATION.measured(setting, outcomes)
-        found = conditions.measure_conditions(setting, outcomes)
-        paragraphs = (
+def _findings(setting: Setting, outcomes: Outcomes) -> Findings:
+    measured = EVALUATION.measured(setting, outcomes)
+    found = conditions.measure_conditions(setting, outcomes)
+    gains = listed(f"{100 * part:.0f}% over {peer}" for peer, part in REPORTED.items())
+    return Findings(
+        paragraphs=(
             "How many of the requests received are answered in time and correctly? Two tenants "
             "each, batch 1, an objective of 100 ms, windows of 200 s, slots of 1 s; every policy "
             "gets the same requests. Each tenant's mean rate is 0.3 of what the whole board could "
             "answer for it, so that inference alone would keep 0.6 of the board busy.",
             "`migrator` plans on a forecast, `oracle` is the same planner with the arrivals that "
             "will come, `migrator-paper` the paper's own formulation.",
-        )
-        blocks = (
-            _figure(measured),
-            gains_table(measured, REPORTED),
+        ),
+        blocks=(
+            grouped_bars("Goodput over received", measured, FIGURE, "goodput"),
+            _gains_table(measured, REPORTED),
             _ranking(measured),
             shares_table(
                 "Goodput over received (%) of every workload, the best but the oracle set apart",
@@ -78,104 +66,101 @@ class GoodputExperiment:
                 POLICIES,
                 "goodput",
                 bound=BOUND,
-                folded=True,
             ),
             *found.tables(),
-            Note(PAPER, _reported()),
-            Note(DIFFERS, _differs(measured, found)),
-        )
-        return Section(self.title, self.name, paragraphs, blocks)
-
-    def figures(self, setting: Setting, outcomes: Outcomes) -> Figures:
-        """Goodput by workload and policy, averages, gains and the part of the oracle's."""
-        measured = EVALUATION.measured(setting, outcomes)
-        return {
-            "workloads": {
-                name: {row.policy: row.goodput_share.mean for row in rows}
-                for name, rows in measured.lines(POLICIES)
-            },
-            "average": {each: measured.goodput(each) for each in POLICIES},
-            "gains": {each: gain(measured, each) for each in POLICIES if each != OURS},
-            "paper_gains": REPORTED,
-            "share_of_oracle": measured.goodput(OURS) / measured.goodput(BOUND),
-            **conditions.measure_conditions(setting, outcomes).figures(),
-        }
-
-
-def gain(measured: PolicyResults, peer: str) -> float:
-    """Relative gain of migrator's mean goodput over a peer's."""
-    return measured.gain(OURS, peer)
-
-
-def gains_table(measured: PolicyResults, reported: dict[str, float] | None) -> Table:
-    """Table of migrator's gains over the paper's peers, beside the gains that the paper reports."""
-    rows = []
-    for peer in PAPERS_PEERS:
-        won = sum(
-            measured.of(each, OURS).goodput_share.mean > measured.of(each, peer).goodput_share.mean
-            for each in measured.workloads
-        )
-        ahead = measured.goodput(OURS) - measured.goodput(peer)
-        said = (f"{100 * reported[peer]:+.0f}%",) if reported else ()
-        rows.append(
-            (
-                *(f"over {peer}", signed(gain(measured, peer)), points(ahead)),
-                *(f"{won} of {len(measured.workloads)}", *said),
-            )
-        )
-    headers = ("migrator", "ours", "in points", "workloads won", *(("paper",) if reported else ()))
-    return Table(
-        caption="Gain in goodput, average over the workloads",
-        headers=headers,
-        rows=tuple(rows),
-        numeric=frozenset(range(1, len(headers))),
+        ),
+        reported=(
+            f"On average MIGRator's goodput is higher by {gains}, and it is higher on every "
+            "workload. Measured on an A100 (40 GB).",
+        ),
+        differs=_differs(measured, found),
     )
 
 
-def _figure(measured: PolicyResults) -> Bars:
-    return grouped_bars("Goodput over received", measured, FIGURE, "goodput")
+def _figures(setting: Setting, outcomes: Outcomes) -> Figures:
+    measured = EVALUATION.measured(setting, outcomes)
+    return {
+        **_goodput_figures(measured, POLICIES),
+        "paper_gains": REPORTED,
+        "share_of_oracle": measured.goodput(OURS) / measured.goodput(BOUND),
+        **conditions.measure_conditions(setting, outcomes).figures(),
+    }
+
+
+def _goodput_figures(measured: PolicyResults, policies: Sequence[str]) -> Figures:
+    """Goodput by workload and policy, averages, and migrator's gains."""
+    return {
+        "workloads": {
+            name: {row.policy: row.goodput_share.mean for row in rows}
+            for name, rows in measured.lines(policies)
+        },
+        "average": {each: measured.goodput(each) for each in policies},
+        "gains": {each: measured.gain(OURS, each) for each in policies if each != OURS},
+    }
+
+
+GOODPUT = Experiment(
+    "goodput",
+    "Goodput of the 16 workloads",
+    lambda setting: (*EVALUATION.jobs(setting), *conditions.jobs(setting)),
+    _findings,
+    _figures,
+)
+
+
+def _gains_table(measured: PolicyResults, reported: dict[str, float] | None) -> Table:
+    """migrator's gains over the paper's peers, beside the gains that the paper reports."""
+    ours, number = measured.goodputs(OURS), len(measured.workloads)
+    rows = []
+    for peer in PAPERS_PEERS:
+        theirs = measured.goodputs(peer)
+        won = sum(ours[each] > theirs[each] for each in measured.workloads)
+        rows.append(
+            (
+                f"over {peer}",
+                signed(measured.gain(OURS, peer)),
+                points(measured.goodput(OURS) - measured.goodput(peer)),
+                f"{won} of {number}",
+                *((f"{100 * reported[peer]:+.0f}%",) if reported else ()),
+            )
+        )
+    headers = ("migrator", "ours", "in points", "workloads won", *(("paper",) if reported else ()))
+    return table("Gain in goodput, average over the workloads", headers, rows)
 
 
 def _ranking(measured: PolicyResults) -> Table:
     """Every policy's averages, highest goodput first."""
-    rows = sorted(
-        (measured.mean(each) for each in POLICIES), key=lambda row: -row.goodput_share.mean
-    )
-    ours = measured.goodput(OURS)
-    return Table(
-        caption="Averages over the workloads, highest goodput first",
-        headers=(
-            *("policy", "goodput (%)", "SLO (%)", "accuracy (%)"),
-            *("migrator's gain", "reconfigurations", "planning (s)"),
-        ),
-        rows=tuple(
+    ordered = sorted(POLICIES, key=lambda each: -measured.goodput(each))
+    rows = []
+    for policy, row in ((each, measured.mean(each)) for each in ordered):
+        rows.append(
             (
-                row.policy,
+                policy,
                 cell(row.goodput_share),
                 cell(row.slo_attainment),
                 cell(row.accuracy),
-                "" if row.policy == OURS else signed(ours / row.goodput_share.mean - 1),
+                "" if policy == OURS else signed(measured.gain(OURS, policy)),
                 f"{row.reconfigurations.mean:,.0f}",
                 f"{row.plan_s.mean:.2f}",
             )
-            for row in rows
+        )
+    return table(
+        "Averages over the workloads, highest goodput first",
+        (
+            *("policy", "goodput (%)", "SLO (%)", "accuracy (%)"),
+            *("migrator's gain", "reconfigurations", "planning (s)"),
         ),
-        numeric=frozenset(range(1, 7)),
-        highlights=frozenset((at, 0) for at, row in enumerate(rows) if row.policy == OURS),
+        rows,
+        [(ordered.index(OURS), 0)],
     )
 
 
-def _reported() -> tuple[str, ...]:
-    gains = listed(f"{100 * part:.0f}% over {peer}" for peer, part in REPORTED.items())
-    return (
-        f"On average MIGRator's goodput is higher by {gains}, and it is higher on every workload. "
-        "Measured on an A100 (40 GB).",
-    )
+def _gains(measured: PolicyResults) -> str:
+    return listed(f"{signed(measured.gain(OURS, peer))} over {peer}" for peer in PAPERS_PEERS)
 
 
 def _differs(measured: PolicyResults, found: conditions.ConditionResults) -> tuple[str, ...]:
-    gains = listed(f"{signed(gain(measured, peer))} over {peer}" for peer in PAPERS_PEERS)
-    behind = {name for peer in PAPERS_PEERS for name in lost_workloads(measured, peer)}
+    behind = {name for peer in PAPERS_PEERS for name in _lost_workloads(measured, peer)}
     lost = [each for each in measured.workloads if each in behind]
     won = (
         f"On {listed(lost)} one of the paper's peers is ahead."
@@ -184,9 +169,9 @@ def _differs(measured: PolicyResults, found: conditions.ConditionResults) -> tup
     )
     share = measured.goodput(OURS) / measured.goodput(BOUND)
     return (
-        f"Ours: {gains}. {won} The oracle's plan, with the true arrivals, is no more than "
-        f"{signed(1 / share - 1)} above: migrator reaches {percent(share)} of it.",
-        *found.told(),
+        f"Ours: {_gains(measured)}. {won} The oracle's plan, with the true arrivals, is no more "
+        f"than {signed(1 / share - 1)} above: migrator reaches {percent(share)} of it.",
+        *found.sentences(),
         "Not looked into: how the peers were run for the paper (one process per share or "
         "several, with or without waiting workers), and how an A100's slices and bandwidth "
         "would change all this.",
@@ -200,63 +185,64 @@ REPORTED_SLO = {
 SLO_EVALUATION = Evaluation(FIGURE)
 
 
-@dataclass(frozen=True)
-class SloAccuracy:
-    """Both factors of goodput, per workload."""
-
-    name: str = "slo-accuracy"
-    place: int = 5
-    title: str = "SLO attainment and accuracy"
-
-    def jobs(self, setting: Setting) -> tuple[Job, ...]:
-        """The runs of the `goodput` figure, and those at other loads."""
-        return (*SLO_EVALUATION.jobs(setting), *loads_jobs(setting))
-
-    def section(self, setting: Setting, outcomes: Outcomes) -> Section:
-        """A figure and a table for each factor, and the differences to every peer."""
-        measured = SLO_EVALUATION.measured(setting, outcomes)
-        paragraphs = (
+def _slo_findings(setting: Setting, outcomes: Outcomes) -> Findings:
+    measured = SLO_EVALUATION.measured(setting, outcomes)
+    return Findings(
+        paragraphs=(
             "Goodput has two factors: the part of the requests answered in time (SLO attainment) "
             "and the part of those that is answered correctly (accuracy). The runs are those of "
             "the goodput experiment.",
-        )
-        blocks: tuple[Block, ...] = (
+        ),
+        blocks=(
             *(
                 grouped_bars(f"{name[0].upper()}{name[1:]}", measured, FIGURE, name)
                 for name in REPORTED_SLO
             ),
             _differences(measured),
             *(
-                shares_table(
-                    f"{name} (%) of every workload",
-                    measured,
-                    FIGURE,
-                    name,
-                    bound=BOUND,
-                    folded=True,
-                )
+                shares_table(f"{name} (%) of every workload", measured, FIGURE, name, bound=BOUND)
                 for name in REPORTED_SLO
             ),
-            Note(PAPER, _slo_reported()),
-            Note(DIFFERS, _slo_differs(measured, at_loads(setting, outcomes))),
-        )
-        return Section(self.title, self.name, paragraphs, blocks)
+        ),
+        reported=(
+            "SLO attainment is 17%, 6% and 13% higher than with Ekya, Astraea and PARIS; accuracy "
+            "is similar to Ekya's, 19% above Astraea's and 12% above PARIS'.",
+            "It explains them by decisions at the window's start and at completions only (Ekya, "
+            "PARIS), by memory bandwidth that MPS leaves shared (Astraea), and by blindness to "
+            "what retraining brings (Astraea, PARIS).",
+        ),
+        differs=(
+            f"Ours: {_measure_gains(measured, OURS)}.",
+            *_traded(measured),
+            _at_high_load(at_loads(setting, outcomes)),
+        ),
+    )
 
-    def figures(self, setting: Setting, outcomes: Outcomes) -> Figures:
-        """Both measures by workload and policy, and the gains over the peers."""
-        measured = SLO_EVALUATION.measured(setting, outcomes)
-        return {
-            name.replace(" ", "_").lower(): {
-                "workloads": {
-                    workload: {row.policy: MEASURES[name](row).mean for row in rows}
-                    for workload, rows in measured.lines(FIGURE)
-                },
-                "average": {each: _average(measured, name, each) for each in FIGURE},
-                "gains": {each: _gain(measured, name, each) for each in PAPERS_PEERS},
-                "paper_gains": REPORTED_SLO[name],
-            }
-            for name in REPORTED_SLO
+
+def _slo_figures(setting: Setting, outcomes: Outcomes) -> Figures:
+    """Both measures by workload and policy, and the gains over the peers."""
+    measured = SLO_EVALUATION.measured(setting, outcomes)
+    return {
+        name.replace(" ", "_").lower(): {
+            "workloads": {
+                workload: {row.policy: MEASURES[name](row).mean for row in rows}
+                for workload, rows in measured.lines(FIGURE)
+            },
+            "average": {each: _average(measured, name, each) for each in FIGURE},
+            "gains": {each: _gain(measured, name, each) for each in PAPERS_PEERS},
+            "paper_gains": REPORTED_SLO[name],
         }
+        for name in REPORTED_SLO
+    }
+
+
+SLO_ACCURACY = Experiment(
+    "slo-accuracy",
+    "SLO attainment and accuracy",
+    lambda setting: (*SLO_EVALUATION.jobs(setting), *loads_jobs(setting)),
+    _slo_findings,
+    _slo_figures,
+)
 
 
 def _average(measured: PolicyResults, name: str, policy: str) -> float:
@@ -269,42 +255,28 @@ def _gain(measured: PolicyResults, name: str, peer: str, ours: str = OURS) -> fl
 
 def _differences(measured: PolicyResults) -> Table:
     rows = []
-    for name, said in REPORTED_SLO.items():
+    for name, reported in REPORTED_SLO.items():
+        ours = _average(measured, name, OURS)
         for peer in PAPERS_PEERS:
-            ahead = _average(measured, name, OURS) - _average(measured, name, peer)
+            theirs = _average(measured, name, peer)
             rows.append(
                 (
                     f"{name}, over {peer}",
-                    f"{100 * _average(measured, name, OURS):.1f}",
-                    f"{100 * _average(measured, name, peer):.1f}",
-                    points(ahead),
+                    f"{100 * ours:.1f}",
+                    f"{100 * theirs:.1f}",
+                    points(ours - theirs),
                     signed(_gain(measured, name, peer)),
-                    said[peer],
+                    reported[peer],
                 )
             )
-    return Table(
-        caption="migrator against the paper's peers, averages over the workloads",
-        headers=("measure", "migrator (%)", "peer (%)", "in points", "gain", "paper"),
-        rows=tuple(rows),
-        numeric=frozenset(range(1, 6)),
+    return table(
+        "migrator against the paper's peers, averages over the workloads",
+        ("measure", "migrator (%)", "peer (%)", "in points", "gain", "paper"),
+        rows,
     )
 
 
-def _slo_reported() -> tuple[str, ...]:
-    return (
-        "SLO attainment is 17%, 6% and 13% higher than with Ekya, Astraea and PARIS; accuracy is "
-        "similar to Ekya's, 19% above Astraea's and 12% above PARIS'.",
-        "It explains them by decisions at the window's start and at completions only (Ekya, "
-        "PARIS), by memory bandwidth that MPS leaves shared (Astraea), and by blindness to what "
-        "retraining brings (Astraea, PARIS).",
-    )
-
-
-def _slo_differs(measured: PolicyResults, loads: dict[float, PolicyResults]) -> tuple[str, ...]:
-    return (f"Ours: {_gains(measured, OURS)}.", *_traded(measured), _at_high_load(loads))
-
-
-def _gains(measured: PolicyResults, ours: str) -> str:
+def _measure_gains(measured: PolicyResults, ours: str) -> str:
     return "; ".join(
         f"{name} "
         + ", ".join(
@@ -332,8 +304,8 @@ def _at_high_load(loads: dict[float, PolicyResults]) -> str:
     high = max(loads)
     return (
         f"The load decides here too. At {high:g} of the board (W1 to W8, `{PLANNED}`): "
-        f"{_gains(loads[high], PLANNED)}. Astraea serves first and retrains on what is left, "
-        "which is less. Why the peers themselves do better than in the paper is looked into "
+        f"{_measure_gains(loads[high], PLANNED)}. Astraea serves first and retrains on what is "
+        "left, which is less. Why the peers themselves do better than in the paper is looked into "
         "under goodput."
     )
 
@@ -343,80 +315,52 @@ BATCH_4_POLICIES = (OURS, *PAPERS_PEERS)
 BATCH_4_EVALUATION = Evaluation(BATCH_4_POLICIES, batch=BATCH)
 
 
-@dataclass(frozen=True)
-class Batch4:
-    """The 16 workloads with batches of up to 4."""
-
-    name: str = "batch-4"
-    place: int = 6
-    title: str = "Goodput with batches of 4"
-
-    def jobs(self, setting: Setting) -> tuple[Job, ...]:
-        """A run per workload, policy and seed."""
-        return BATCH_4_EVALUATION.jobs(setting)
-
-    def section(self, setting: Setting, outcomes: Outcomes) -> Section:
-        """The paper's figure, and the gains."""
-        measured = BATCH_4_EVALUATION.measured(setting, outcomes)
-        paragraphs = (
+def _batch_4_findings(setting: Setting, outcomes: Outcomes) -> Findings:
+    measured = BATCH_4_EVALUATION.measured(setting, outcomes)
+    lost = [
+        f"{peer} on {listed(names)}"
+        for peer in PAPERS_PEERS
+        if (names := _lost_workloads(measured, peer))
+    ]
+    ahead = f"A peer is ahead: {'; '.join(lost)}." if lost else "No peer is ahead on any workload."
+    return Findings(
+        paragraphs=(
             f"The 16 workloads again, with batches of up to {BATCH} requests: an instance takes as "
             "many as wait, up to the batch. Rates rise with the batch, so that inference alone "
             "would again keep 0.6 of the board busy.",
-        )
-        blocks = (
+        ),
+        blocks=(
             grouped_bars("Goodput over received, batch 4", measured, BATCH_4_POLICIES, "goodput"),
-            gains_table(measured, None),
+            _gains_table(measured, None),
             shares_table(
                 "Goodput over received (%), batch 4, the best set apart",
                 measured,
                 BATCH_4_POLICIES,
                 "goodput",
-                folded=True,
             ),
-            Note(
-                PAPER,
-                ("MIGRator is ahead of all three on every workload; no averages are stated.",),
-            ),
-            Note(DIFFERS, _batch_4_differs(measured)),
-        )
-        return Section(self.title, self.name, paragraphs, blocks)
-
-    def figures(self, setting: Setting, outcomes: Outcomes) -> Figures:
-        """Goodput by workload and policy, averages and gains."""
-        measured = BATCH_4_EVALUATION.measured(setting, outcomes)
-        return {
-            "workloads": {
-                name: {row.policy: row.goodput_share.mean for row in rows}
-                for name, rows in measured.lines(BATCH_4_POLICIES)
-            },
-            "average": {each: measured.goodput(each) for each in BATCH_4_POLICIES},
-            "gains": {each: gain(measured, each) for each in PAPERS_PEERS},
-        }
-
-
-def lost_workloads(measured: PolicyResults, peer: str) -> list[str]:
-    """The workloads on which a peer has more goodput than migrator."""
-    return [
-        each
-        for each in measured.workloads
-        if measured.of(each, peer).goodput_share.mean > measured.of(each, OURS).goodput_share.mean
-    ]
-
-
-def _batch_4_differs(measured: PolicyResults) -> tuple[str, ...]:
-    gains = listed(f"{signed(gain(measured, peer))} over {peer}" for peer in PAPERS_PEERS)
-    lost = [
-        f"{peer} on {listed(names)}"
-        for peer in PAPERS_PEERS
-        if (names := lost_workloads(measured, peer))
-    ]
-    told = f"A peer is ahead: {'; '.join(lost)}." if lost else "No peer is ahead on any workload."
-    return (
-        f"Ours: {gains}. {told}",
-        "The paper states no averages to hold these against. These runs are set up like those at "
-        "batch 1; what was found to matter there (processes per MPS share, 132 SMs against seven "
-        "times 16, the load) has not been tried one by one at batch 4.",
+        ),
+        reported=("MIGRator is ahead of all three on every workload; no averages are stated.",),
+        differs=(
+            f"Ours: {_gains(measured)}. {ahead}",
+            "The paper states no averages to hold these against. These runs are set up like those "
+            "at batch 1; what was found to matter there (processes per MPS share, 132 SMs against "
+            "seven times 16, the load) has not been tried one by one at batch 4.",
+        ),
     )
 
 
-EXPERIMENTS = (GoodputExperiment(), SloAccuracy(), Batch4())
+BATCH_4 = Experiment(
+    "batch-4",
+    "Goodput with batches of 4",
+    BATCH_4_EVALUATION.jobs,
+    _batch_4_findings,
+    lambda setting, outcomes: _goodput_figures(
+        BATCH_4_EVALUATION.measured(setting, outcomes), BATCH_4_POLICIES
+    ),
+)
+
+
+def _lost_workloads(measured: PolicyResults, peer: str) -> list[str]:
+    """The workloads on which a peer has more goodput than migrator."""
+    ours, theirs = measured.goodputs(OURS), measured.goodputs(peer)
+    return [each for each in measured.workloads if theirs[each] > ours[each]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from migrator.core.instance import Instance
 from migrator.core.outcome import RunOutcome, Tally
@@ -12,16 +12,18 @@ from migrator.core.profiles import Overhead, profile
 from migrator.plan.preinit import Preinitialization, preinitialize
 from migrator.policies.migrator import Migrator
 from migrator.policies.policy import Decision, Observation, Sight
-from migrator.report.page import Axis, Bars, Note, Section, Series, Table, paint_of
+from migrator.report.page import Axis, Bars, Table
 from migrator.reproduce.evaluation import SHORT, Evaluation, PolicyResults
 from migrator.reproduce.experiment import (
-    DIFFERS,
-    PAPER,
+    Experiment,
     Figures,
+    Findings,
     Outcomes,
     Setting,
+    bars,
     percent,
     points,
+    table,
 )
 from migrator.reproduce.variants import PAPER_WITHOUT_PASS
 from migrator.simulate.compare import Job
@@ -99,22 +101,10 @@ def hidden_in(passes: Iterable[Preinitialization]) -> Hidden:
     )
 
 
-@dataclass(frozen=True)
-class Preinitializing:
-    """The NC-CIFAR-10 workloads, cold and prepared, with and without the pass."""
-
-    name: str = "overhead"
-    place: int = 8
-    title: str = "Reconfiguration overhead and pre-initialization"
-
-    def jobs(self, setting: Setting) -> tuple[Job, ...]:
-        """A run per kind of worker, workload, variant and seed."""
-        return tuple(job for prepared in WORKERS.values() for job in _jobs(setting, prepared))
-
-    def section(self, setting: Setting, outcomes: Outcomes) -> Section:
-        """The parts of the overhead, the part that the pass hides, and the effect on goodput."""
-        found = {name: _Result.of(setting, outcomes, each) for name, each in WORKERS.items()}
-        paragraphs = (
+def _findings(setting: Setting, outcomes: Outcomes) -> Findings:
+    found = _results(setting, outcomes)
+    return Findings(
+        paragraphs=(
             "Before a new instance serves, the driver creates it, a process starts (imports "
             "libraries, builds the model on the host) and the model is loaded onto it. Two things "
             "shorten that: worker processes that wait ready, so that the start is paid in advance "
@@ -123,41 +113,56 @@ class Preinitializing:
             "The workloads on NC-CIFAR-10 (W1 to W8) with cold and with prepared workers, each "
             "under the paper's plan without the pass, with it, and under `migrator`, whose planner "
             "weighs by itself when to hold an instance early.",
-        )
-        blocks = (
+        ),
+        blocks=(
             _parts(),
             _parts_table(),
-            _passes(found),
+            table(
+                "The paper's pass over migrator-paper's plans, all workloads together",
+                (
+                    *("workers", "new instances", "overhead (s)"),
+                    *("hidden (s)", "hidden", "wholly hidden"),
+                ),
+                [
+                    (
+                        name,
+                        str(each.hidden.instances),
+                        f"{each.hidden.overhead_s:,.0f}",
+                        f"{each.hidden.hidden_s:,.0f}",
+                        percent(each.hidden.share),
+                        str(each.hidden.whole),
+                    )
+                    for name, each in found.items()
+                ],
+            ),
             _goodput(found),
             _lost_table(found),
-            Note(PAPER, _reported()),
-            Note(DIFFERS, _differs(found)),
-        )
-        return Section(self.title, self.name, paragraphs, blocks)
-
-    def figures(self, setting: Setting, outcomes: Outcomes) -> Figures:
-        """Parts per model, hidden share, goodput and losses by workers and variant."""
-        found = {name: _Result.of(setting, outcomes, each) for name, each in WORKERS.items()}
-        return {
-            "parts": {m: vars(o) for m, o in _overheads().items()},
-            "prepared_saves": _saved(),
-            "paper_reduction": REPORTED,
-            **{
-                name: {
-                    "new_instances": each.hidden.instances,
-                    "overhead_s": each.hidden.overhead_s,
-                    "hidden_s": each.hidden.hidden_s,
-                    "hidden_share": each.hidden.share,
-                    "goodput": {way: each.measured.goodput(way) for way in WAYS},
-                    "lost_while_reconfiguring": {w: each.lost(w) for w in WAYS},
-                }
-                for name, each in found.items()
-            },
-        }
+        ),
+        reported=(
+            f"Pre-initialization reduces the overhead of MIG reconfiguration by {REPORTED:.0%}.",
+        ),
+        differs=_differs(found),
+    )
 
 
-def _jobs(setting: Setting, prepared: bool) -> tuple[Job, ...]:
-    return tuple(map(_recorded, _evaluation(prepared).jobs(setting)))
+def _figures(setting: Setting, outcomes: Outcomes) -> Figures:
+    """Parts per model, hidden share, goodput and losses by workers and variant."""
+    return {
+        "parts": {m: vars(o) for m, o in _overheads().items()},
+        "prepared_saves": _saved(),
+        "paper_reduction": REPORTED,
+        **{
+            name: {
+                "new_instances": each.hidden.instances,
+                "overhead_s": each.hidden.overhead_s,
+                "hidden_s": each.hidden.hidden_s,
+                "hidden_share": each.hidden.share,
+                "goodput": {way: each.measured.goodput(way) for way in WAYS},
+                "lost_while_reconfiguring": {w: each.lost(w) for w in WAYS},
+            }
+            for name, each in _results(setting, outcomes).items()
+        },
+    }
 
 
 def _recorded(job: Job) -> Job:
@@ -197,6 +202,10 @@ class _Result:
         return tally.while_reconfiguring / tally.received if tally.received else 0.0
 
 
+def _results(setting: Setting, outcomes: Outcomes) -> dict[str, _Result]:
+    return {name: _Result.of(setting, outcomes, each) for name, each in WORKERS.items()}
+
+
 def _held_gpcs(runs: Iterable[RunOutcome]) -> float:
     slots = [slot for run in runs for window in run.windows for slot in window.slots]
     gpcs = (each.gpcs for slot in slots for each in slot if isinstance(each, Instance))
@@ -219,58 +228,28 @@ def _saved() -> dict[str, float]:
 def _parts() -> Bars:
     parts = {"create": "create_s", "start (not when prepared)": "start_s", "load": "load_s"}
     overheads = _overheads()
-    return Bars(
-        title="Parts of the overhead of a new instance",
-        categories=tuple(overheads),
-        series=tuple(
-            Series(
-                name, tuple(getattr(each, key) for each in overheads.values()), paint=paint_of(i)
-            )
-            for i, (name, key) in enumerate(parts.items())
-        ),
-        x=Axis("model"),
-        y=Axis("seconds", "s"),
-        stacked=True,
+    seconds = {
+        name: [getattr(each, key) for each in overheads.values()] for name, key in parts.items()
+    }
+    title = "Parts of the overhead of a new instance"
+    return replace(
+        bars(title, overheads, seconds, Axis("model"), Axis("seconds", "s")), stacked=True
     )
 
 
 def _parts_table() -> Table:
     saved = _saved()
-    return Table(
-        caption="Overhead of a new instance in seconds",
-        headers=("model", "create", "start", "load", "cold", "prepared", "saved"),
-        rows=tuple(
-            (
-                model,
-                *(f"{part:.2f}" for part in (each.create_s, each.start_s, each.load_s)),
-                *(f"{each.total_s(mig=True, prepared=p):.2f}" for p in (False, True)),
-                percent(saved[model]),
-            )
-            for model, each in _overheads().items()
-        ),
-        numeric=frozenset(range(1, 7)),
-    )
-
-
-def _passes(found: dict[str, _Result]) -> Table:
-    return Table(
-        caption="The paper's pass over migrator-paper's plans, all workloads together",
-        headers=(
-            *("workers", "new instances", "overhead (s)", "hidden (s)", "hidden", "wholly hidden"),
-        ),
-        rows=tuple(
-            (
-                name,
-                str(each.hidden.instances),
-                f"{each.hidden.overhead_s:,.0f}",
-                f"{each.hidden.hidden_s:,.0f}",
-                percent(each.hidden.share),
-                str(each.hidden.whole),
-            )
-            for name, each in found.items()
-        ),
-        numeric=frozenset(range(1, 6)),
-    )
+    rows = [
+        (
+            model,
+            *(f"{part:.2f}" for part in (each.create_s, each.start_s, each.load_s)),
+            *(f"{each.total_s(mig=True, prepared=p):.2f}" for p in (False, True)),
+            percent(saved[model]),
+        )
+        for model, each in _overheads().items()
+    ]
+    headers = ("model", "create", "start", "load", "cold", "prepared", "saved")
+    return table("Overhead of a new instance in seconds", headers, rows)
 
 
 def _columns(found: dict[str, _Result]) -> Iterator[tuple[str, str, _Result]]:
@@ -281,42 +260,32 @@ def _columns(found: dict[str, _Result]) -> Iterator[tuple[str, str, _Result]]:
 
 def _goodput(found: dict[str, _Result]) -> Bars:
     names = found["cold"].measured.workloads
-    series = []
-    for at, (words, way, each) in enumerate(_columns(found)):
-        rows = [row[0] for _, row in each.measured.lines([way])]
-        values = tuple(row.goodput_share.mean for row in rows)
-        series.append(Series(words, values, paint=paint_of(at)))
-    return Bars(
-        title="Goodput over received by workers and way of planning",
-        categories=(*names, *(("average",) if len(names) > 1 else ())),
-        series=tuple(series),
-        x=Axis("workload"),
-        y=Axis("goodput", share=True),
+    return bars(
+        "Goodput over received by workers and way of planning",
+        (*names, *(("average",) if len(names) > 1 else ())),
+        {
+            words: [rows[0].goodput_share.mean for _, rows in each.measured.lines([way])]
+            for words, way, each in _columns(found)
+        },
+        Axis("workload"),
+        Axis("goodput", share=True),
     )
 
 
 def _lost_table(found: dict[str, _Result]) -> Table:
-    rows = []
-    for words, way, each in _columns(found):
-        row = each.measured.mean(way)
-        rows.append(
+    return table(
+        "Averages over the workloads",
+        ("workers and way", "goodput (%)", "lost while cold (%)", "reconfigurations"),
+        [
             (
                 words,
-                f"{100 * row.goodput_share.mean:.2f}",
+                f"{100 * each.measured.goodput(way):.2f}",
                 f"{100 * each.lost(way):.2f}",
-                f"{row.reconfigurations.mean:,.0f}",
+                f"{each.measured.mean(way).reconfigurations.mean:,.0f}",
             )
-        )
-    return Table(
-        caption="Averages over the workloads",
-        headers=("workers and way", "goodput (%)", "lost while cold (%)", "reconfigurations"),
-        rows=tuple(rows),
-        numeric=frozenset({1, 2, 3}),
+            for words, way, each in _columns(found)
+        ],
     )
-
-
-def _reported() -> tuple[str, ...]:
-    return (f"Pre-initialization reduces the overhead of MIG reconfiguration by {REPORTED:.0%}.",)
 
 
 def _differs(found: dict[str, _Result]) -> tuple[str, ...]:
@@ -335,7 +304,7 @@ def _differs(found: dict[str, _Result]) -> tuple[str, ...]:
         f"{percent(low)} to {percent(high)} of it. In goodput the pass brings {gained(cold)} "
         f"points cold and {gained(ready)} prepared; prepared workers bring migrator "
         f"{points(workers)} points.",
-        "The pass can only use slices that nobody uses, and a plan for the highest goodput "
+        "The pass can only use unused slices, and a plan for the highest goodput "
         f"leaves few: of the 7 GPCs {cold.held_gpcs:.2f} are held in the mean slot with cold "
         f"workers, {ready.held_gpcs:.2f} with prepared ones. `migrator` needs no pass: it may hold "
         "an instance early where that pays.",
@@ -345,4 +314,14 @@ def _differs(found: dict[str, _Result]) -> tuple[str, ...]:
     )
 
 
-EXPERIMENTS = (Preinitializing(),)
+OVERHEAD = Experiment(
+    "overhead",
+    "Reconfiguration overhead and pre-initialization",
+    lambda setting: tuple(
+        _recorded(job)
+        for prepared in WORKERS.values()
+        for job in _evaluation(prepared).jobs(setting)
+    ),
+    _findings,
+    _figures,
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,234 +14,25 @@ from migrator.core.outcome import RunOutcome, Tally
 from migrator.core.profiles import profile
 from migrator.core.scenario import Drift, Scenario, ServedTenant, Trace
 from migrator.core.service import Service
-from migrator.report.page import Axis, Bars, Note, Section, Series, Table, paint_of
-from migrator.reproduce.experiment import DIFFERS, PAPER, Figures, Outcomes, Setting, listed
+from migrator.report.page import Axis, paint_of
+from migrator.reproduce.experiment import (
+    Experiment,
+    Figures,
+    Findings,
+    Outcomes,
+    Setting,
+    bars,
+    listed,
+    points,
+    table,
+)
 from migrator.simulate.compare import Job
 from migrator.workload.arrivals import HISTORY_S
 from migrator.workload.capacity import highest_rps
 from migrator.workload.drifts import drifts
+from migrator.workload.traces.formats import load_trace
 from migrator.workload.traces.generator import KINDS, generate, real_file
-from migrator.workload.traces.reading import load_trace
 from migrator.workload.workloads import GPU, SLO_MS, WINDOW_S
-
-PAIRS: dict[Pair, int] = {
-    ("twitter", "alibaba-steady"): 3,
-    ("alibaba", "azure"): 1,
-    ("twitter", "azure-bursty"): 1,
-    ("batch", "azure"): 1,
-}
-"""Pairs of traces, and the number of windows run for each: few, because all experiments together
-take ten minutes.
-
-benchmarks/replanning.py runs more.
-"""
-NAMES = ("window plan", "replanned", "oracle")
-
-
-@dataclass(frozen=True)
-class ReplanningResults:
-    """Goodput over a pair's windows, and numbers of windows better or worse by replanning."""
-
-    lead: Lead
-    windows: int
-    received: int
-    better: int
-    worse: int
-
-
-@dataclass(frozen=True)
-class Replanning:
-    """Pairs of traces planned once per window, replanned inside it, and planned by the oracle."""
-
-    name: str = "replanning"
-    place: int = 9
-    title: str = "Beyond the paper: planning again inside the window"
-
-    def jobs(self, setting: Setting) -> tuple[Job, ...]:
-        """A run per pair, window, policy and seed."""
-        return tuple(job for pair in PAIRS for job in _jobs(setting, pair))
-
-    def section(self, setting: Setting, outcomes: Outcomes) -> Section:
-        """The three policies side by side, and how much of the oracle's lead replanning regains."""
-        found = _found(setting, outcomes)
-        blocks = (
-            _shares(found),
-            _above(found),
-            _table(found),
-            Note(PAPER, _reported()),
-            Note(DIFFERS, _differs(found)),
-        )
-        return Section(self.title, self.name, _paragraphs(setting), blocks)
-
-    def figures(self, setting: Setting, outcomes: Outcomes) -> Figures:
-        """Goodput shares, change and regained part of the lead, by pair."""
-        return {
-            "load": LOAD,
-            "generated": list(generated_kinds(PAIRS, setting.data)),
-            "pairs": {each.lead.scenario: _figures(each) for each in _found(setting, outcomes)},
-        }
-
-
-def _jobs(setting: Setting, pair: Pair) -> tuple[Job, ...]:
-    of = setting.windows(PAIRS[pair])
-    sources = [WindowApart(pair, number, of, setting.data) for number in range(of)]
-    return jobs_apart(sources, setting.seeds)
-
-
-def _found(setting: Setting, outcomes: Outcomes) -> list[ReplanningResults]:
-    return [_measured(pair, setting, outcomes) for pair in PAIRS]
-
-
-def _measured(pair: Pair, setting: Setting, outcomes: Outcomes) -> ReplanningResults:
-    jobs = _jobs(setting, pair)
-    by_window: dict[object, list[RunOutcome]] = {}
-    for job in jobs:
-        by_window.setdefault(job.source, []).append(outcomes[job])
-    leads = [lead_of(pair_name(pair), runs) for runs in by_window.values()]
-    changes = [each.replanned - each.window_plan for each in leads]
-    return ReplanningResults(
-        lead_of(pair_name(pair), (outcomes[job] for job in jobs)),
-        len(leads),
-        sum(outcomes[job].tally.received for job in jobs if job.policy == WINDOW_PLAN),
-        sum(each >= LEAST_LEAD for each in changes),
-        sum(each <= -LEAST_LEAD for each in changes),
-    )
-
-
-def _figures(found: ReplanningResults) -> Figures:
-    lead = found.lead
-    return {
-        "windows": found.windows,
-        "received": found.received,
-        WINDOW_PLAN: lead.window_plan,
-        REPLANNED: lead.replanned,
-        ORACLE: lead.oracle,
-        "change": lead.change,
-        "regained": lead.regained,
-        "windows_better": found.better,
-        "windows_worse": found.worse,
-    }
-
-
-def _paragraphs(setting: Setting) -> tuple[str, ...]:
-    generated = generated_kinds(PAIRS, setting.data)
-    missing = (
-        f" {listed(generated)} are generated: the folder does not have them."
-        if generated and setting.data is not None
-        else ""
-    )
-    return (
-        "This goes beyond the paper, which plans once per window. How much of what a plan on a "
-        "forecast loses to one on the true arrivals does planning again regain? `migrator` plans "
-        "at the window's start, `migrator-replanned` plans the inference again every few seconds "
-        "on what came just now, `oracle` knows the arrivals of the whole window.",
-        "ResNet-50 and ViT-B/16 serve without retraining, batch 1, an objective of 100 ms, workers "
-        f"waiting ready. Inference alone keeps {LOAD:g} of the board busy over the whole length of "
-        "each trace. Bursts are rare, so the windows are not in a row: every one is a run of "
-        "its own, and they are spread evenly over the traces. Requests are summed over "
-        f"them.{missing}",
-        "Few windows are run here, so that all experiments together take ten minutes, and so few "
-        "may well miss every burst: docs/results/replanning.md has twenty of each pair "
-        "(benchmarks/replanning.py).",
-    )
-
-
-def _shares(found: Sequence[ReplanningResults]) -> Bars:
-    shares = zip(
-        *((e.lead.window_plan, e.lead.replanned, e.lead.oracle) for e in found), strict=True
-    )
-    return Bars(
-        title="Goodput over received by pair of traces",
-        categories=tuple(each.lead.scenario for each in found),
-        series=tuple(
-            Series(name, tuple(values), paint=paint_of(at))
-            for at, (name, values) in enumerate(zip(NAMES, shares, strict=True))
-        ),
-        x=Axis("traces"),
-        y=Axis("goodput", share=True),
-    )
-
-
-def _above(found: Sequence[ReplanningResults]) -> Bars:
-    """Bars of the small differences that the shares hide."""
-    leads = [each.lead for each in found]
-    above = {
-        "replanned": tuple(100 * (each.replanned - each.window_plan) for each in leads),
-        "oracle": tuple(100 * (each.oracle - each.window_plan) for each in leads),
-    }
-    return Bars(
-        title="Goodput above the window plan's",
-        categories=tuple(each.scenario for each in leads),
-        series=tuple(
-            Series(name, values, paint=paint_of(at))
-            for at, (name, values) in enumerate(above.items(), start=1)
-        ),
-        x=Axis("traces"),
-        y=Axis("points of goodput"),
-    )
-
-
-def _table(found: Sequence[ReplanningResults]) -> Table:
-    headers = (
-        *("traces", "windows", "received", *(f"{each} (%)" for each in NAMES)),
-        *("change (points)", "of the oracle's lead", "windows better", "windows worse"),
-    )
-    return Table(
-        caption="Goodput over received, all windows of a pair together; a window is better or "
-        f"worse from {100 * LEAST_LEAD:g} points on",
-        headers=headers,
-        rows=tuple(_row(each) for each in found),
-        numeric=frozenset(range(1, len(headers))),
-    )
-
-
-def _row(found: ReplanningResults) -> tuple[str, ...]:
-    lead = found.lead
-    return (
-        lead.scenario,
-        str(found.windows),
-        f"{found.received:,}",
-        *(f"{100 * each:.2f}" for each in (lead.window_plan, lead.replanned, lead.oracle)),
-        _points(lead.replanned - lead.window_plan),
-        "-" if lead.regained is None else f"{lead.regained:.0%}",
-        str(found.better),
-        str(found.worse),
-    )
-
-
-def _reported() -> tuple[str, ...]:
-    return (
-        "Nothing about this: it forecasts every second of a window at the window's start and "
-        "holds to the plan made then.",
-    )
-
-
-def _differs(found: Sequence[ReplanningResults]) -> tuple[str, ...]:
-    told = [_told(each.lead) for each in found]
-    fewest = min(each.windows for each in found)
-    return (
-        f"There is nothing to differ from. Ours: {'; '.join(told)}.",
-        f"With as few as {fewest} windows of a pair one burst decides; "
-        "`python benchmarks/replanning.py` runs more of them, and other loads.",
-    )
-
-
-def _told(lead: Lead) -> str:
-    change = f"on {lead.scenario} {_points(lead.replanned - lead.window_plan)} points"
-    if lead.regained is None:
-        return f"{change}, where the oracle has no lead to regain"
-    ahead = f"the oracle's {_points(lead.oracle - lead.window_plan)}"
-    part = "none" if lead.regained < 0 else f"{lead.regained:.0%}"
-    return f"{change}, {part} of {ahead}"
-
-
-def _points(part: float) -> str:
-    """Percentage points with two decimals, because leads are counted from 0.05 points on."""
-    return f"{round(100 * part, 2) + 0.0:+.2f}".replace("-", "\u2212")
-
-
-EXPERIMENTS = (Replanning(),)
-
 
 MODELS = ("resnet-50", "vit-b-16")
 DATASET = "nc-cifar-10"
@@ -343,3 +134,175 @@ def lead_of(name: str, outcomes: Iterable[RunOutcome]) -> Lead:
     for run in outcomes:
         sums[run.policy] += run.tally
     return Lead(name, *(sums[policy].goodput_share for policy in SIDE_BY_SIDE))
+
+
+PAIRS: dict[Pair, int] = {
+    ("twitter", "alibaba-steady"): 3,
+    ("alibaba", "azure"): 1,
+    ("twitter", "azure-bursty"): 1,
+    ("batch", "azure"): 1,
+}
+"""Pairs of traces, and the number of windows run for each: few, because all experiments together
+take ten minutes.
+
+benchmarks/replanning.py runs more.
+"""
+NAMES = ("window plan", "replanned", "oracle")
+
+
+@dataclass(frozen=True)
+class ReplanningResults:
+    """Goodput over a pair's windows, and numbers of windows better or worse by replanning."""
+
+    lead: Lead
+    windows: int
+    received: int
+    better: int
+    worse: int
+
+
+def _jobs(setting: Setting, pair: Pair) -> tuple[Job, ...]:
+    of = setting.windows(PAIRS[pair])
+    sources = [WindowApart(pair, number, of, setting.data) for number in range(of)]
+    return jobs_apart(sources, setting.seeds)
+
+
+def _measured(pair: Pair, setting: Setting, outcomes: Outcomes) -> ReplanningResults:
+    jobs = _jobs(setting, pair)
+    by_window: dict[object, list[RunOutcome]] = {}
+    for job in jobs:
+        by_window.setdefault(job.source, []).append(outcomes[job])
+    leads = [lead_of(pair_name(pair), runs) for runs in by_window.values()]
+    changes = [each.replanned - each.window_plan for each in leads]
+    return ReplanningResults(
+        lead_of(pair_name(pair), (outcomes[job] for job in jobs)),
+        len(leads),
+        sum(outcomes[job].tally.received for job in jobs if job.policy == WINDOW_PLAN),
+        sum(each >= LEAST_LEAD for each in changes),
+        sum(each <= -LEAST_LEAD for each in changes),
+    )
+
+
+def _paragraphs(setting: Setting) -> tuple[str, ...]:
+    generated = generated_kinds(PAIRS, setting.data)
+    missing = (
+        f" {listed(generated)} are generated: the folder does not have them."
+        if generated and setting.data is not None
+        else ""
+    )
+    return (
+        "This goes beyond the paper, which plans once per window. How much of what a plan on a "
+        "forecast loses to one on the true arrivals does planning again regain? `migrator` plans "
+        "at the window's start, `migrator-replanned` plans the inference again every few seconds "
+        "on what came just now, `oracle` knows the arrivals of the whole window.",
+        "ResNet-50 and ViT-B/16 serve without retraining, batch 1, an objective of 100 ms, workers "
+        f"waiting ready. Inference alone keeps {LOAD:g} of the board busy over the whole length of "
+        "each trace. Bursts are rare, so the windows are not in a row: every one is a run of "
+        "its own, and they are spread evenly over the traces. Requests are summed over "
+        f"them.{missing}",
+        "Few windows are run here, so that all experiments together take ten minutes, and so few "
+        "may well miss every burst: docs/results/replanning.md has twenty of each pair "
+        "(benchmarks/replanning.py).",
+    )
+
+
+def _findings(setting: Setting, outcomes: Outcomes) -> Findings:
+    found = [_measured(pair, setting, outcomes) for pair in PAIRS]
+    leads = [each.lead for each in found]
+    names = [each.scenario for each in leads]
+    shares = list(zip(*((e.window_plan, e.replanned, e.oracle) for e in leads), strict=True))
+    above = bars(
+        "Goodput above the window plan's",
+        names,
+        {
+            name: [100 * (each - plan) for each, plan in zip(values, shares[0], strict=True)]
+            for name, values in zip(NAMES[1:], shares[1:], strict=True)
+        },
+        Axis("traces"),
+        Axis("points of goodput"),
+    )
+    painted = tuple(replace(e, paint=paint_of(at)) for at, e in enumerate(above.series, start=1))
+    return Findings(
+        paragraphs=_paragraphs(setting),
+        blocks=(
+            bars(
+                "Goodput over received by pair of traces",
+                names,
+                dict(zip(NAMES, shares, strict=True)),
+                Axis("traces"),
+                Axis("goodput", share=True),
+            ),
+            replace(above, series=painted),
+            table(
+                "Goodput over received, all windows of a pair together; a window is better or "
+                f"worse from {100 * LEAST_LEAD:g} points on",
+                (
+                    *("traces", "windows", "received", *(f"{each} (%)" for each in NAMES)),
+                    *("change (points)", "of the oracle's lead"),
+                    *("windows better", "windows worse"),
+                ),
+                map(_row, found),
+            ),
+        ),
+        reported=(
+            "Nothing about this: it forecasts every second of a window at the window's start and "
+            "holds to the plan made then.",
+        ),
+        differs=(
+            f"There is nothing to differ from. Ours: {'; '.join(map(_summary, leads))}.",
+            f"With as few as {min(each.windows for each in found)} windows of a pair one burst "
+            "decides; `python benchmarks/replanning.py` runs more of them, and other loads.",
+        ),
+    )
+
+
+def _figures(setting: Setting, outcomes: Outcomes) -> Figures:
+    """Goodput shares, change and regained part of the lead, by pair."""
+    pairs = {}
+    for found in (_measured(pair, setting, outcomes) for pair in PAIRS):
+        lead = found.lead
+        pairs[lead.scenario] = {
+            "windows": found.windows,
+            "received": found.received,
+            WINDOW_PLAN: lead.window_plan,
+            REPLANNED: lead.replanned,
+            ORACLE: lead.oracle,
+            "change": lead.change,
+            "regained": lead.regained,
+            "windows_better": found.better,
+            "windows_worse": found.worse,
+        }
+    generated = list(generated_kinds(PAIRS, setting.data))
+    return {"load": LOAD, "generated": generated, "pairs": pairs}
+
+
+def _row(found: ReplanningResults) -> tuple[str, ...]:
+    lead = found.lead
+    return (
+        lead.scenario,
+        str(found.windows),
+        f"{found.received:,}",
+        *(f"{100 * each:.2f}" for each in (lead.window_plan, lead.replanned, lead.oracle)),
+        points(lead.replanned - lead.window_plan, 2),
+        "-" if lead.regained is None else f"{lead.regained:.0%}",
+        str(found.better),
+        str(found.worse),
+    )
+
+
+def _summary(lead: Lead) -> str:
+    change = f"on {lead.scenario} {points(lead.replanned - lead.window_plan, 2)} points"
+    if lead.regained is None:
+        return f"{change}, where the oracle has no lead to regain"
+    ahead = f"the oracle's {points(lead.oracle - lead.window_plan, 2)}"
+    part = "none" if lead.regained < 0 else f"{lead.regained:.0%}"
+    return f"{change}, {part} of {ahead}"
+
+
+REPLANNING = Experiment(
+    "replanning",
+    "Beyond the paper: planning again inside the window",
+    lambda setting: tuple(job for pair in PAIRS for job in _jobs(setting, pair)),
+    _findings,
+    _figures,
+)

@@ -6,22 +6,37 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 
 from migrator.core.outcome import RunOutcome
 from migrator.core.problem import Charge
+from migrator.core.registry import pick
 from migrator.policies.migrator import Migrator, Replanned
 from migrator.policies.policy import Policy
 from migrator.policies.registry import policy
 from migrator.report.page import Page
+from migrator.reproduce.best_allocation import BEST_ALLOCATION
 from migrator.reproduce.evaluation import WorkloadSource
-from migrator.reproduce.experiment import (
-    Experiment,
-    Figures,
-    Outcomes,
-    Setting,
-    experiment,
-    experiments,
-)
+from migrator.reproduce.experiment import Experiment, Figures, Outcomes, Setting
+from migrator.reproduce.fixed_splits import ALLOCATION_TABLE, RETRAINING_SPLIT
+from migrator.reproduce.goodput import BATCH_4, GOODPUT, SLO_ACCURACY
+from migrator.reproduce.overhead import OVERHEAD
+from migrator.reproduce.replanning import REPLANNING
+from migrator.reproduce.slot_length import SLOT_LENGTH
 from migrator.simulate.compare import Job, run_all
 
 ALL = "all"
+EXPERIMENTS = {
+    each.name: each
+    for each in (
+        ALLOCATION_TABLE,
+        BEST_ALLOCATION,
+        RETRAINING_SPLIT,
+        GOODPUT,
+        SLO_ACCURACY,
+        BATCH_4,
+        SLOT_LENGTH,
+        OVERHEAD,
+        REPLANNING,
+    )
+}
+"""Every experiment by name, in the paper's order."""
 _WINDOW_S = {Charge.SURVIVORS: 2.0, Charge.PAPER: 0.3}
 """Approximate seconds for planning one window."""
 _REPLANNED_WINDOW_S = 5.0
@@ -30,9 +45,8 @@ _OTHERS_WINDOW_S = 0.06
 
 def chosen(names: Iterable[str]) -> tuple[Experiment, ...]:
     """The experiments of these names, in the paper's order; `all` selects every experiment."""
-    wanted = list(names)
-    picked = {each for each in wanted if each == ALL or experiment(each)}
-    return tuple(e for e in experiments().values() if ALL in picked or e.name in picked)
+    picked = {each for each in names if each == ALL or pick("experiment", each, EXPERIMENTS)}
+    return tuple(e for e in EXPERIMENTS.values() if ALL in picked or e.name in picked)
 
 
 def jobs_of(names: Iterable[str], setting: Setting) -> tuple[Job, ...]:
@@ -69,14 +83,6 @@ def run_jobs(
     return outcomes
 
 
-def reproduce(
-    names: Iterable[str], setting: Setting, step: Callable[[], None] = lambda: None
-) -> Page:
-    """Run the experiments and build the page of their results."""
-    names = tuple(names)
-    return page_of(names, setting, run_jobs(jobs_of(names, setting), step))
-
-
 def page_of(names: Iterable[str], setting: Setting, outcomes: Outcomes) -> Page:
     """Build a page with a section per experiment."""
     sections = tuple(each.section(setting, outcomes) for each in chosen(names))
@@ -86,15 +92,10 @@ def page_of(names: Iterable[str], setting: Setting, outcomes: Outcomes) -> Page:
 def figures_of(names: Iterable[str], setting: Setting, outcomes: Outcomes) -> Figures:
     """The numbers of every experiment by name."""
     return {
-        "traces": traces_words(setting),
+        "traces": "generated" if setting.data is None else "real",
         "seeds": list(setting.seeds),
         "experiments": {each.name: each.figures(setting, outcomes) for each in chosen(names)},
     }
-
-
-def traces_words(setting: Setting) -> str:
-    """Whether traces are generated or real, in a word."""
-    return "generated" if setting.data is None else "real"
 
 
 def _lead(setting: Setting) -> str:

@@ -18,9 +18,9 @@ from migrator.core.service import Service
 from migrator.io.json_file import beside
 from migrator.io.strict import Location, key_path, refuse
 from migrator.workload.capacity import highest_rps
-from migrator.workload.entries import ArrivalsEntry
+from migrator.workload.entries import ArrivalsEntry, TenantEntry
+from migrator.workload.traces.formats import load_trace
 from migrator.workload.traces.generator import generate
-from migrator.workload.traces.reading import load_trace
 
 HISTORY_S = 600
 """Seconds of history before the run if offset_s is not given and the trace is long enough."""
@@ -54,8 +54,15 @@ class ArrivalSource:
         return max(0, min(useful, self.loaded.seconds - windows * window_s))
 
 
-def arrival_source(entry: ArrivalsEntry, location: Location, folder: Path) -> ArrivalSource:
-    """The arrivals of an entry. Paths are relative to `folder`."""
+def arrival_sources(tenants: Sequence[TenantEntry], folder: Path) -> list[ArrivalSource]:
+    """The arrivals of every tenant. Paths are relative to `folder`."""
+    return [
+        _source(each.arrivals, ("tenants", index, "arrivals"), folder)
+        for index, each in enumerate(tenants)
+    ]
+
+
+def _source(entry: ArrivalsEntry, location: Location, folder: Path) -> ArrivalSource:
     if entry.trace is None:
         _require_generator(entry, location)
         return ArrivalSource(location, entry, None)
@@ -132,16 +139,10 @@ def _generated(
     try:
         trace = generate(kind, mean_rps=mean_rps, seconds=run.stop, seed=number)
     except InputError as error:
-        told = str(error).removeprefix("arrivals: ")
-        raise InputError(f"{key_path((*source.location, 'generator'))}: {told}") from error
-    return _at_mean(trace, run, mean_rps)
-
-
-def _at_mean(trace: Trace, run: slice, mean_rps: float) -> Trace:
-    """The trace scaled to the requested mean within the run.
-
-    The factor is limited, so that a run that is nearly empty by chance stays nearly empty.
-    """
+        reason = str(error).removeprefix("arrivals: ")
+        raise InputError(f"{key_path((*source.location, 'generator'))}: {reason}") from error
+    # Scale to the requested mean within the run. The factor is limited, so that a run that is
+    # nearly empty by chance stays nearly empty.
     factor = mean_rps / max(float(trace.counts[run].mean()), 1e-9)
     return trace.scaled(min(max(factor, 0.5), 2.0))
 

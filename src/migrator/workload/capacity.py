@@ -1,6 +1,8 @@
-"""The capacity of a whole board for one tenant, to which loads are relative."""
+"""What a board can serve: the rate of the whole board for a tenant, and which instances fit."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from migrator.core.catalogue import Board
 from migrator.core.placement import multisets
@@ -14,4 +16,20 @@ def highest_rps(service: Service, board: Board) -> float:
         sum(capability[gpcs] for gpcs in sizes)
         for sizes in multisets(board)
         if sizes[0] >= service.min_gpcs
+    )
+
+
+def least_gpcs(service: Service, board: Board) -> int | None:
+    """The smallest instance that satisfies `min_gpcs` and can serve the tenant."""
+    able = service.capabilities_rps(board)
+    return min((g for g, rps in able.items() if rps > 0 and g >= service.min_gpcs), default=None)
+
+
+def fit_together(sizes: Iterable[int], board: Board) -> bool:
+    """Whether the board has room for instances of at least these sizes at the same time."""
+    wanted = sorted(sizes, reverse=True)
+    return any(
+        len(wanted) <= len(there)
+        and all(least <= size for least, size in zip(wanted, there, strict=False))
+        for there in multisets(board)
     )

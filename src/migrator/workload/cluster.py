@@ -30,32 +30,29 @@ from migrator.io.strict import (
     nearest,
     refuse,
     require_names,
-    require_version,
     shown,
-    validated,
 )
 from migrator.io.yaml_file import read_yaml_file
-from migrator.workload.arrivals import ArrivalSource, arrival_source, scaled_arrivals
-from migrator.workload.capacity import highest_rps
+from migrator.workload.arrivals import ArrivalSource, arrival_sources, scaled_arrivals
+from migrator.workload.capacity import highest_rps, least_gpcs
 from migrator.workload.entries import (
     MOST_GPUS,
     MOST_TENANTS,
-    PARTS,
-    VERSION,
     ClusterEntry,
     RetrainingEntry,
-    ScenarioEntry,
     TenantEntry,
     WindowEntry,
+    scenario_entry,
 )
 from migrator.workload.file import (
     default_windows,
     exact_slot_s,
+    require_servable,
     scenario_name,
     tenant_drifts,
+    tenant_service,
     whole_window_s,
 )
-from migrator.workload.services import require_servable, tenant_service
 
 _Kinds = list[dict[str, tuple[SparingService, tuple[Drift, ...]]]]
 """Per entry: board -> its service and its drift there."""
@@ -86,8 +83,7 @@ def parse_cluster(
     windows: int | None = None,
 ) -> ClusterScenario:
     """The cluster scenario in parsed YAML. Paths are relative to `folder`."""
-    require_version(data, VERSION)
-    file = validated(ScenarioEntry, data, PARTS, "the scenario", "YAML")
+    file = scenario_entry(data)
     if file.cluster is None:
         refuse(("cluster",), "the key is missing", "give {gpus}, or run it on one GPU")
     if "gpu" in file.model_fields_set:
@@ -97,10 +93,7 @@ def parse_cluster(
     slot_s = exact_slot_s(file.slot_s)
     window_s = whole_window_s(file.window_s, slot_s)
     kinds = [_kind(each, index, boards, folder) for index, each in enumerate(file.tenants)]
-    sources = [
-        arrival_source(each.arrivals, ("tenants", index, "arrivals"), folder)
-        for index, each in enumerate(file.tenants)
-    ]
+    sources = arrival_sources(file.tenants, folder)
     drifting = [next(iter(each.values()))[1] for each in kinds]
     count = windows or file.windows or default_windows(drifting, sources, window_s)
     seed = file.seed if seed is None else seed
@@ -155,8 +148,8 @@ def _board(name: str, location: Location) -> Board:
         for gpcs in board.sizes:
             board.sms_of(gpcs)
     except InputError as error:
-        told = str(error).removeprefix("gpu: ")
-        refuse(location, told.partition(";")[0], told.partition("; ")[2])
+        reason = str(error).removeprefix("gpu: ")
+        refuse(location, reason.partition(";")[0], reason.partition("; ")[2])
     return board
 
 
@@ -176,10 +169,15 @@ def _kind(
     found: dict[str, tuple[SparingService, tuple[Drift, ...]]] = {}
     refusal: InputError | None = None
     for name, board in boards.items():
-        service = _sparing(tenant_service(entry, location, board, folder), entry.memory_gib)
+        service = with_memory(tenant_service(entry, location, board, folder), entry.memory_gib)
         try:
             require_servable(service, location, board)
-            _require_room(service, location, board)
+            if least_gpcs(service, board) is None:
+                refuse(
+                    (*location, "memory_gib"),
+                    f"no instance of {board.name} has {service.memory_gib:g} GiB",
+                    "lower it or add a board with more memory",
+                )
         except InputError as error:
             refusal = refusal or error
             continue
@@ -191,7 +189,8 @@ def _kind(
     return found
 
 
-def _sparing(service: Service, memory_gib: float) -> SparingService:
+def with_memory(service: Service, memory_gib: float) -> SparingService:
+    """The service with the memory that its worker needs, which excludes small instances."""
     return SparingService(
         service.tenant,
         service.profile,
@@ -200,16 +199,6 @@ def _sparing(service: Service, memory_gib: float) -> SparingService:
         service.min_gpcs,
         memory_gib=memory_gib,
     )
-
-
-def _require_room(service: SparingService, location: Location, board: Board) -> None:
-    able = service.capabilities_rps(board)
-    if not any(rps > 0 for gpcs, rps in able.items() if gpcs >= service.min_gpcs):
-        refuse(
-            (*location, "memory_gib"),
-            f"no instance of {board.name} has {service.memory_gib:g} GiB",
-            "lower it or add a board with more memory",
-        )
 
 
 def _of_board(entry: RetrainingEntry | None, board: Board) -> RetrainingEntry | None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from pydantic import TypeAdapter
+
 from migrator.core.errors import InputError
 from migrator.core.profiles import Profile
 from migrator.core.registry import pick
@@ -60,16 +62,10 @@ class Dataset:
 def datasets() -> dict[str, Dataset]:
     """All packaged data sets by name."""
     text = files("migrator.workload").joinpath("drifts.json").read_text(encoding="utf-8")
+    packaged = json.loads(text)["datasets"]
+    adapter = TypeAdapter(Dataset)
     return {
-        name: Dataset(
-            name,
-            entry["classes"],
-            tuple(entry["samples"]),
-            entry["epochs"],
-            entry["source"],
-            {model: _accuracies(each) for model, each in entry["measured"].items()},
-        )
-        for name, entry in json.loads(text)["datasets"].items()
+        name: adapter.validate_python({"name": name, **entry}) for name, entry in packaged.items()
     }
 
 
@@ -78,7 +74,7 @@ def drifts(dataset: str, profile: Profile) -> tuple[Drift, ...]:
     known = pick("dataset", dataset, datasets())
     if profile.model not in known.measured:
         raise InputError(
-            f"dataset: nobody has measured how accurate {profile.model} is on {known.name}; "
+            f"dataset: no accuracies of {profile.model} on {known.name} are measured; "
             f"use {' or '.join(known.measured)}, or give retraining.windows"
         )
     found = known.measured[profile.model]
@@ -87,21 +83,4 @@ def drifts(dataset: str, profile: Profile) -> tuple[Drift, ...]:
         for pre, post, estimated, samples in zip(
             found.pre, found.post, found.estimated, known.samples, strict=True
         )
-    )
-
-
-def _accuracies(entry: Mapping[str, object]) -> Accuracies:
-    def numbers(key: str) -> tuple[float, ...]:
-        values = entry[key]
-        assert isinstance(values, list)
-        return tuple(values)
-
-    pretrained = entry["pretrained"]
-    assert isinstance(pretrained, float)
-    return Accuracies(
-        pretrained,
-        numbers("pre"),
-        numbers("estimated"),
-        numbers("post"),
-        str(entry["provenance"]),
     )

@@ -1,40 +1,48 @@
 """The scenario file, version 1: from YAML to a `Scenario`.
 
-pydantic checks shapes and ranges (entries.py). Relations between keys are checked here, in
-services.py and in arrivals.py. Policies and forecasters stay names until the run starts.
+pydantic checks shapes and ranges (entries.py). Relations between keys are checked here and in
+arrivals.py. Policies and forecasters stay names until the run starts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from migrator.core import catalogue
 from migrator.core.catalogue import Board
 from migrator.core.errors import InputError
-from migrator.core.profiles import Curve
+from migrator.core.placement import multisets
+from migrator.core.profiles import Curve, Profile, on_board, profile
+from migrator.core.registry import FORM, parts_of
 from migrator.core.scenario import Drift, Scenario, ServedTenant
 from migrator.core.service import Service
+from migrator.io.json_file import beside
 from migrator.io.strict import (
     Location,
     by_size,
     key_path,
+    listed,
+    no_such_size,
     refuse,
-    require_version,
+    require_names,
     shown,
-    validated,
+    sizes_remedy,
 )
 from migrator.io.yaml_file import read_yaml_file
-from migrator.workload.arrivals import ArrivalSource, arrival_source, scaled_arrivals
+from migrator.workload.arrivals import ArrivalSource, arrival_sources, scaled_arrivals
+from migrator.workload.capacity import fit_together
 from migrator.workload.drifts import drifts
 from migrator.workload.entries import (
-    PARTS,
-    VERSION,
     RetrainingEntry,
     ScenarioEntry,
+    TenantEntry,
     WindowEntry,
+    scenario_entry,
 )
-from migrator.workload.services import tenant_services
+from migrator.workload.profile_file import read_profile
 
 
 def read_scenario(path: Path, seed: int | None = None, windows: int | None = None) -> Scenario:
@@ -55,8 +63,7 @@ def parse_scenario(
     windows: int | None = None,
 ) -> Scenario:
     """The scenario in parsed YAML. Paths in it are relative to `folder`."""
-    require_version(data, VERSION)
-    file = validated(ScenarioEntry, data, PARTS, "the scenario", "YAML")
+    file = scenario_entry(data)
     _require_one_gpu(file)
     board = catalogue.board(file.gpu)
     slot_s = exact_slot_s(file.slot_s)
@@ -67,10 +74,7 @@ def parse_scenario(
         tenant_drifts(entry.retraining, ("tenants", index, "retraining"), each, board)
         for index, (entry, each) in enumerate(zip(file.tenants, served, strict=True))
     ]
-    sources = [
-        arrival_source(each.arrivals, ("tenants", index, "arrivals"), folder)
-        for index, each in enumerate(file.tenants)
-    ]
+    sources = arrival_sources(file.tenants, folder)
     count = windows or file.windows or default_windows(drifting, sources, window_s)
     tenants = [
         ServedTenant(
@@ -157,7 +161,15 @@ def tenant_drifts(
         given = "neither dataset nor windows is" if entry.dataset is None else "both are"
         refuse(location, f"{given} given", "give dataset or windows, or null for no retraining")
     if entry.dataset is None:
-        return _own_drifts(entry, location, board)
+        return tuple(
+            Drift(
+                each.accuracy_pre,
+                each.accuracy_post,
+                _seconds(each, (*location, "windows", index, "seconds"), board),
+                each.accuracy_estimated,
+            )
+            for index, each in enumerate(entry.windows or ())
+        )
     try:
         return drifts(entry.dataset, service.profile)
     except InputError as error:
@@ -165,28 +177,16 @@ def tenant_drifts(
         raise InputError(f"{key_path(location)}.{error}") from error
 
 
-def _own_drifts(entry: RetrainingEntry, location: Location, board: Board) -> tuple[Drift, ...]:
-    return tuple(
-        Drift(
-            each.accuracy_pre,
-            each.accuracy_post,
-            _seconds(each, (*location, "windows", index), board),
-            each.accuracy_estimated,
-        )
-        for index, each in enumerate(entry.windows or ())
-    )
-
-
 def _seconds(entry: WindowEntry, location: Location, board: Board) -> Curve | None:
     if entry.seconds is None:
         if entry.accuracy_post != entry.accuracy_pre:
             refuse(
-                (*location, "seconds"),
+                location,
                 "the key is missing, and the accuracy changes",
                 "give the seconds of the retraining, or accuracies that are the same",
             )
         return None
-    seconds = by_size(entry.seconds, (*location, "seconds"), board)
+    seconds = by_size(entry.seconds, location, board)
     points = sorted((float(board.sms_of(gpcs)), value) for gpcs, value in seconds.items())
     return Curve(tuple(points))
 
@@ -201,3 +201,134 @@ def default_windows(
     wanted = max(len(each) for each in drifting)
     room = [each.windows(window_s) for each in sources]
     return max(1, min([wanted, *(each for each in room if each is not None)]))
+
+
+def tenant_services(tenants: Sequence[TenantEntry], board: Board, folder: Path) -> list[Service]:
+    """The services of all tenants on the board. Paths of profiles are relative to `folder`."""
+    served = [
+        tenant_service(each, ("tenants", index), board, folder)
+        for index, each in enumerate(tenants)
+    ]
+    require_names([each.tenant for each in served])
+    for index, service in enumerate(served):
+        require_servable(service, ("tenants", index), board)
+    _require_room(served, board)
+    return served
+
+
+def tenant_service(entry: TenantEntry, location: Location, board: Board, folder: Path) -> Service:
+    """The service of one tenant on the board, without a check that the board can serve it."""
+    known = _profile(entry, location, board, folder)
+    name = known.model.rpartition(":")[2] if entry.name is None else entry.name
+    return Service(name, known, entry.slo_ms / 1e3, entry.batch, entry.min_gpcs)
+
+
+def _profile(entry: TenantEntry, location: Location, board: Board, folder: Path) -> Profile:
+    own = entry.model is not None and ":" in entry.model
+    if own:
+        _require_import_path(entry, (*location, "model"))
+    if entry.profile is None:
+        if entry.model is None:
+            refuse((*location, "model"), "the key is missing", "give the name of a packaged model")
+        try:
+            return profile(entry.model, board.name)
+        except InputError as error:
+            raise InputError(f"{key_path(location)}.{error}") from error
+    where = (*location, "profile")
+    path = beside(folder, entry.profile, where)
+    try:
+        found = read_profile(path, entry.model)
+    except InputError as error:
+        raise InputError(f"{key_path(where)}: {error}") from error
+    if own and entry.model is not None:
+        # The profile may have another name for the class.
+        return on_board(replace(found, model=entry.model), board.name)
+    if entry.model not in (None, found.model):
+        refuse(
+            (*location, "model"),
+            f"the profile file is of {shown(found.model)}, not of {shown(entry.model)}",
+            "leave model out or name the other profile",
+        )
+    return on_board(found, board.name)
+
+
+def _require_import_path(entry: TenantEntry, location: Location) -> None:
+    """Check only the form of a user's import path. Reading a scenario imports nothing."""
+    path = entry.model or ""
+    if parts_of(path) is None:
+        refuse(location, f"{shown(path)} is no import path", f"write {FORM}")
+    if entry.profile is None:
+        refuse(
+            location,
+            f"there is no packaged profile of {shown(path)}",
+            "set profile to a profile file of it",
+        )
+
+
+def require_servable(service: Service, location: Location, board: Board) -> None:
+    """Reject a tenant that no instance of the board can serve."""
+    if service.min_gpcs not in board.sizes:
+        refuse((*location, "min_gpcs"), no_such_size(board, service.min_gpcs), sizes_remedy(board))
+    latency_s = service.latency_s(1, board.sms)
+    if latency_s > service.slo_s:
+        refuse(
+            (*location, "slo_ms"),
+            f"{service.slo_s * 1e3:g} ms are shorter than the {latency_s * 1e3:.3g} ms of one "
+            f"request on the largest instance of {board.name}",
+            f"give at least {latency_s * 1.1e3:.2g}",
+        )
+
+
+def _require_room(served: list[Service], board: Board) -> None:
+    most = max(len(sizes) for sizes in multisets(board))
+    if len(served) > most:
+        refuse(
+            ("tenants",),
+            f"{len(served)} tenants need an instance each, and {board.name} has at most {most}",
+            "leave some out",
+        )
+    needed = sorted((each.min_gpcs for each in served), reverse=True)
+    if not fit_together(needed, board):
+        refuse(
+            ("tenants",),
+            f"instances of {listed(needed, last='and')} GPCs never fit {board.name} together",
+            "lower min_gpcs",
+        )
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A tenant's model and its service requirements."""
+
+    tenant: str
+    model: str
+    slo_s: float
+    batch: int
+
+
+def read_models(path: Path) -> tuple[Board, list[ServedModel]]:
+    """The board and the models of a scenario file. Arrivals and profiles may be missing."""
+    return read_yaml_file(path, partial(_models, folder=path.parent))
+
+
+def _models(data: object, *, folder: Path) -> tuple[Board, list[ServedModel]]:
+    file = scenario_entry(data)
+    found = []
+    for index, each in enumerate(file.tenants):
+        model = each.model or _measured_model(each, index, folder)
+        if ":" in model and parts_of(model) is None:
+            refuse(
+                ("tenants", index, "model"),
+                f"{shown(model)} is no import path",
+                f"write {FORM}",
+            )
+        name = each.name or model.rpartition(":")[2]
+        found.append(ServedModel(name, model, each.slo_ms / 1e3, each.batch))
+    return catalogue.board(file.gpu), found
+
+
+def _measured_model(entry: TenantEntry, index: int, folder: Path) -> str:
+    location = ("tenants", index)
+    if entry.profile is None:
+        refuse((*location, "model"), "the key is missing", "name the model to measure")
+    return read_profile(beside(folder, entry.profile, (*location, "profile"))).model

@@ -15,9 +15,9 @@ from migrator.core.profiles import Curve
 from migrator.core.scenario import HIGHEST_SEED, Scenario
 from migrator.core.service import Service
 from migrator.io.json_file import beside
-from migrator.io.strict import Location, refuse, shown, validated
+from migrator.io.strict import Location, refuse, shown
 from migrator.io.yaml_file import read_yaml_file
-from migrator.workload.entries import PARTS, LiveEntry, LiveTenantEntry, ScenarioEntry, TenantEntry
+from migrator.workload.entries import LiveEntry, LiveTenantEntry, TenantEntry, scenario_entry
 from migrator.workload.file import parse_scenario
 
 ADMIN = "admin"
@@ -117,7 +117,7 @@ def parse_live(
 ) -> LiveScenario:
     """The live scenario in parsed YAML. Paths in it are relative to `folder`."""
     scenario = parse_scenario(data, folder=folder, name=name, seed=seed, windows=windows)
-    file = validated(ScenarioEntry, data, PARTS, "the scenario", "YAML")
+    file = scenario_entry(data)
     tenants = tuple(
         _tenant(entry, served.service, ("tenants", index), folder, scenario.seed + index)
         for index, (entry, served) in enumerate(zip(file.tenants, scenario.tenants, strict=True))

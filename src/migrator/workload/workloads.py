@@ -23,8 +23,8 @@ from migrator.workload.capacity import highest_rps
 from migrator.workload.drifts import datasets
 from migrator.workload.entries import VERSION
 from migrator.workload.file import parse_scenario
+from migrator.workload.traces.formats import load_trace
 from migrator.workload.traces.generator import KINDS, real_file
-from migrator.workload.traces.reading import load_trace
 
 GPU = "H200-141GB"
 WINDOW_S = 200

@@ -55,6 +55,10 @@ class Pair:
         return found
 
 
+def agent_of(run: ClusterRun) -> closing[GpuAgent]:
+    return closing(GpuAgent(run, "g1", 0, "here", "127.0.0.1"))
+
+
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     pytest.importorskip("fsspec", reason="weights and labels are shared through fsspec")
@@ -75,7 +79,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         os.environ.update(before)
 
 
-def test_a_tenant_takes_its_weights_and_labels_along_and_nobody_else_notices(pair: Pair) -> None:
+def test_a_tenant_moves_with_its_weights_and_labels_while_others_are_served(pair: Pair) -> None:
     for number in range(30):
         assert infer(pair.first.url, "a", f"r{number}").status_code == 200
         assert feedback(pair.first.url, "a", f"r{number}", number % 3).status_code == 200
@@ -90,8 +94,8 @@ def test_a_tenant_takes_its_weights_and_labels_along_and_nobody_else_notices(pai
     assert infer(pair.first.url, "a").status_code == 404
     reply = infer(pair.second.url, "a")
     assert (reply.status_code, reply.json()["model_version"]) == (200, version)
-    _, told = call_daemon(pair.second.url, "GET", "/admin/status", token=None)
-    assert list(told["tenants"]) == ["a"]
+    _, status = call_daemon(pair.second.url, "GET", "/admin/status", token=None)
+    assert list(status["tenants"]) == ["a"]
     rows = pair.run.state_of("g2").glob("live/*/labels.db")
     assert next(rows).stat().st_size > 30 * 3 * 16 * 16
 
@@ -164,22 +168,22 @@ def ordered(agent: GpuAgent, body: object, key: str | None) -> tuple[int, Mappin
     return call_daemon(agent.url, "POST", path, token=None, body=body, wait_s=30, order_key=key)
 
 
-def test_what_cannot_be_taken_on_is_refused_in_words_and_disturbs_nobody(pair: Pair) -> None:
-    entry = {**pair.run.entry("a"), "name": "z", "model": "support.means_model:Nobody"}
+def test_invalid_orders_are_refused_and_disturb_no_tenant(pair: Pair) -> None:
+    entry = {**pair.run.entry("a"), "name": "z", "model": "support.means_model:Missing"}
     key = pair.second._daemon.order_key
-    status, told = ordered(pair.second, {"come": entry}, key)
-    assert status == 400, told
-    status, told = ordered(pair.second, {"come": {}, "go": "c"}, key)
-    assert (status, told["error"]) == (400, "set exactly one of `come` or `go`")
+    status, answer = ordered(pair.second, {"come": entry}, key)
+    assert status == 400, answer
+    status, answer = ordered(pair.second, {"come": {}, "go": "c"}, key)
+    assert (status, answer["error"]) == (400, "set exactly one of `come` or `go`")
     for wrong in (None, "", "0" * len(key)):
-        status, told = ordered(pair.second, {"go": "c"}, wrong)
-        assert status == 403, told
-        assert "only the cluster's head" in told["error"]
+        status, answer = ordered(pair.second, {"go": "c"}, wrong)
+        assert status == 403, answer
+        assert "only the cluster's head" in answer["error"]
     assert stat.S_IMODE(pair.second._daemon.lease.stat().st_mode) == 0o600
     assert infer(pair.second.url, "c").status_code == 200
 
 
-def test_a_daemon_that_hangs_is_ended_and_started_again_with_whom_it_had(
+def test_a_daemon_that_hangs_is_restarted_with_its_tenants(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agents, "HUNG_S", 1.0)
@@ -192,7 +196,7 @@ def test_a_daemon_that_hangs_is_ended_and_started_again_with_whom_it_had(
 
 
 def test_an_agent_that_was_paused_does_not_blame_its_daemon(
-    mute: ClusterRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: ClusterRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its question failed after far more than the limit, the next one is answered at once."""
     asked_at: list[float] = []
@@ -207,19 +211,14 @@ def test_an_agent_that_was_paused_does_not_blame_its_daemon(
 
     monkeypatch.setattr(agents, "call_daemon", paused)
     monkeypatch.setattr(agents, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
-    monkeypatch.setattr(Mute, "before", settings_of(mute, ("a",), tmp_path))
-    monkeypatch.setattr(Mute, "served_before", True)
-    agent = GpuAgent(mute, "g1", 0, "here", "127.0.0.1")
-    try:
+    with agent_of(served) as agent:
         until(lambda: len(asked_at) > 4, lambda: asked_at)
         assert daemon_of(agent).kills == 0
         assert agent.report(1).up
-    finally:
-        agent.close()
 
 
 def test_a_daemon_that_answers_with_an_error_does_not_hang(
-    mute: ClusterRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: ClusterRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As at its limit of connections: it is neither left by its tenants nor killed."""
     answers: list[int] = []
@@ -232,30 +231,20 @@ def test_a_daemon_that_answers_with_an_error_does_not_hang(
 
     monkeypatch.setattr(agents, "call_daemon", busy)
     monkeypatch.setattr(agents, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
-    monkeypatch.setattr(Mute, "before", settings_of(mute, ("a",), tmp_path))
-    monkeypatch.setattr(Mute, "served_before", True)
-    agent = GpuAgent(mute, "g1", 0, "here", "127.0.0.1")
-    try:
+    with agent_of(served) as agent:
         until(lambda: len(answers) > 5, lambda: answers)
         assert daemon_of(agent).kills == 0
         assert agent.report(1).silent_s == 0
-    finally:
-        agent.close()
 
 
 def test_a_tenant_of_a_daemon_that_hangs_is_released_at_once_and_for_good(
-    mute: ClusterRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: ClusterRun,
 ) -> None:
-    monkeypatch.setattr(Mute, "before", settings_of(mute, ("a", "b"), tmp_path))
-    monkeypatch.setattr(Mute, "served_before", True)
-    agent = GpuAgent(mute, "g1", 0, "here", "127.0.0.1")
-    try:
+    with agent_of(served) as agent:
         until(lambda: agent.report(1).silent_s >= 0.1, lambda: agent.report(1))
         assert agent.release(1, "a").done
         assert agent.report(1).assigned == ("b",)
         assert not agent.release(0, "b").done  # an older head's order
-    finally:
-        agent.close()
 
 
 def test_that_a_gpu_is_drained_is_remembered(tmp_path: Path) -> None:
@@ -283,7 +272,7 @@ def test_a_daemon_started_while_the_store_hangs_serves_and_has_the_rest_once_it_
     try:
         os.kill(pid, signal.SIGKILL)
         until(lambda: infer_status(pair.second.url) == 200, lambda: pair.second.report(5))
-        until(lambda: "does not answer" in pair.second.report(5).words, lambda: "not told")
+        until(lambda: "does not answer" in pair.second.report(5).words, lambda: "not reported")
         assert owner.read_bytes() == before
     finally:
         with os.fdopen(os.open(versions, os.O_RDWR | os.O_NONBLOCK), "wb"):
@@ -328,13 +317,13 @@ def test_a_lease_counts_by_its_renewals_whatever_the_clock_says(
             os.utime(lease, (3600 * hours, 3600 * hours))
             await asyncio.sleep(0.02)
         assert not stop.is_set()
-        await asyncio.wait_for(stop.wait(), 10)  # nobody renews it any more
+        await asyncio.wait_for(stop.wait(), 10)  # it is not renewed any more
         await watching
 
     asyncio.run(leased())
 
 
-def test_a_daemon_that_cannot_even_be_started_is_tried_again_and_told(
+def test_a_daemon_that_cannot_be_started_is_retried_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a full disk: an agent that stopped looking would say for ever that all is well."""
@@ -346,8 +335,7 @@ def test_a_daemon_that_cannot_even_be_started_is_tried_again_and_told(
 
     monkeypatch.setattr(DaemonProcess, "start", start)
     monkeypatch.setattr(agents, "_AGAIN_S", (0.0,))
-    agent = GpuAgent(cluster_run(tmp_path, ["a"], [{"name": "g1"}]), "g1", 0, "here", "127.0.0.1")
-    try:
+    with agent_of(cluster_run(tmp_path, ["a"], [{"name": "g1"}])) as agent:
         with pytest.raises(OSError, match="No space left"):
             agent.begin(1, ())
         port = agent.url
@@ -356,13 +344,7 @@ def test_a_daemon_that_cannot_even_be_started_is_tried_again_and_told(
         assert not report.up
         assert report.failures >= 2
         assert "No space left" in report.words
-        assert agent.url != port  # whoever has its port by now keeps it
-    finally:
-        agent.close()
-
-
-def settings_of(run: ClusterRun, tenants: tuple[str, ...], folder: Path) -> GpuDaemonSettings:
-    return GpuDaemonSettings(run, "g1", 0, 1, tenants, str(folder / "l"))
+        assert agent.url != port  # another process may have its port by now
 
 
 class Mute(DaemonProcess):
@@ -404,6 +386,15 @@ def mute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterRun:
     return cluster_run(tmp_path, ["a"], [{"name": "g1"}])
 
 
+@pytest.fixture
+def served(mute: ClusterRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterRun:
+    """The same; the agent finds a daemon that has served."""
+    before = GpuDaemonSettings(mute, "g1", 0, 1, ("a", "b"), str(tmp_path / "l"))
+    monkeypatch.setattr(Mute, "before", before)
+    monkeypatch.setattr(Mute, "served_before", True)
+    return mute
+
+
 def daemon_of(agent: GpuAgent) -> Mute:
     assert isinstance(agent._daemon, Mute)
     return agent._daemon
@@ -413,50 +404,41 @@ def test_a_daemon_that_hangs_before_its_first_answer_is_ended_and_counts_as_fail
     mute: ClusterRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agents, "STARTING_S", 0.05)
-    agent = GpuAgent(mute, "g1", 0, "here", "127.0.0.1")
-    try:
+    with agent_of(mute) as agent:
         agent.begin(1, ())
         until(lambda: agent.report(1).failures >= 3, lambda: agent.report(1))
         assert daemon_of(agent).kills >= 3
-        until(lambda: "did not answer and was ended" in agent.report(1).words, lambda: "not told")
-    finally:
-        agent.close()
+        until(
+            lambda: "did not answer and was ended" in agent.report(1).words, lambda: "not reported"
+        )
 
 
 def test_one_that_begins_has_longer_than_one_that_has_served(
     mute: ClusterRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agents, "HUNG_S", 0.0)
-    agent = GpuAgent(mute, "g1", 0, "here", "127.0.0.1")
-    try:
+    with agent_of(mute) as agent:
         agent.begin(1, ())
         until(lambda: daemon_of(agent).looks > 5, lambda: agent.report(1))
         assert daemon_of(agent).kills == 0
         assert agent.report(1).words == "its daemon is starting"
-    finally:
-        agent.close()
 
 
 def test_one_that_was_found_and_had_served_is_not_waited_for_as_if_it_began(
-    mute: ClusterRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: ClusterRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agents, "HUNG_S", 0.05)
-    monkeypatch.setattr(Mute, "before", settings_of(mute, ("a",), tmp_path))
-    monkeypatch.setattr(Mute, "served_before", True)
-    agent = GpuAgent(mute, "g1", 0, "here", "127.0.0.1")
-    try:
+    with agent_of(served) as agent:
         until(lambda: daemon_of(agent).starts, lambda: agent.report(1))
         assert daemon_of(agent).kills == 1  # the next one begins, and has time
-    finally:
-        agent.close()
 
 
-def test_whether_a_daemon_has_served_is_known_to_whoever_finds_it(tmp_path: Path) -> None:
+def test_a_found_daemon_is_known_to_have_served_or_not(tmp_path: Path) -> None:
     run = cluster_run(tmp_path, ["a"], [{"name": "g1"}])
     process = DaemonProcess(run.state_of("g1"))
     process.keep(GpuDaemonSettings(run, "g1", 0, 0, (), str(process.lease)))
     process._process = Process.of(os.getpid())  # one that lives
-    process._tell()
+    process._store_identity()
     for served in (False, True):
         other = DaemonProcess(run.state_of("g1"))
         assert other.find() is not None
@@ -493,8 +475,7 @@ def test_where_tokens_are_asked_for_the_agent_has_the_administrations(
         monkeypatch.setenv(name, value.replace(" ", "-"))
     live = {"port": 0, "token_variables": names}
     run = cluster_run(tmp_path, ["a"], [{"name": "g1"}], live=live)
-    agent = GpuAgent(run, "g1", 0, "here", "127.0.0.1")
-    try:
+    with agent_of(run) as agent:
         agent.begin(1, ())
         until(lambda: agent.report(1).up, lambda: agent.report(1))
         assert httpx.get(f"{agent.url}/admin/status").status_code == 401
@@ -506,7 +487,5 @@ def test_where_tokens_are_asked_for_the_agent_has_the_administrations(
         assert agent.take(1, "a").done
         tokened = httpx.get(f"{agent.url}/v2/models/a/ready", headers=tenant)
         assert tokened.status_code == 200
-    finally:
-        agent.close()
     settings = (run.state_of("g1") / "settings.json").read_text(encoding="utf-8")
     assert "a" * 40 not in settings

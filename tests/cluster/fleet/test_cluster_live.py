@@ -59,6 +59,14 @@ class World:
     def states(self) -> set[str]:
         return {each["state"] for each in self.asked("overview")["gpus"]}
 
+    def gpu(self, name: str) -> dict[str, Any]:
+        """The entry of a GPU in the status."""
+        return next(each for each in self.asked("overview")["gpus"] if each["gpu"] == name)
+
+    def agent(self, gpu: str) -> Any:
+        """The agent's actor."""
+        return self.nodes.ray.get_actor(agent_name(self.run, gpu), namespace=NAMESPACE)
+
     def daemon(self, gpu: str) -> int:
         return int(json.loads((self.run.state_of(gpu) / "daemon.json").read_bytes())["pid"])
 
@@ -93,7 +101,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     rules: dict[str, Any] = {"gpus": boards, "apart": [["photos", "mail"]]}
     with ray_nodes("n1", "n2") as nodes:
         run = cluster_run(folder, TENANTS, gpus, window_s=20, trained=True, cluster=rules)
-        said = _serve(folder / "small.yaml", "auto", run)
+        said = serve(folder / "small.yaml", "auto", run)
         assert f"serving {len(TENANTS)} tenants" in said
         made = World(run, nodes, find_head(nodes.ray, "small"), "", folder)
         try:
@@ -107,17 +115,18 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
                 nodes.ray.kill(made.head)
 
 
-def _serve(path: Path, address: str, run: ClusterRun) -> str:
-    folders = ("--state", run.state, "--shared", run.shared)
+def migrator(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run a verb that ends with that exit code."""
     done = subprocess.run(
-        [*MIGRATOR, "serve", str(path), "--cluster", address, "--detach", *folders],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
+        [*MIGRATOR, *words], capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
-    assert done.returncode == 0, done.stderr
-    return done.stderr
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def serve(path: Path, address: str, run: ClusterRun) -> str:
+    folders = ("--state", run.state, "--shared", run.shared)
+    return migrator("serve", str(path), "--cluster", address, "--detach", *folders).stderr
 
 
 def test_tenants_are_placed_as_the_rules_want_it_and_served_through_the_gateway(
@@ -131,17 +140,11 @@ def test_tenants_are_placed_as_the_rules_want_it_and_served_through_the_gateway(
     assert httpx.get(f"{world.url}/v2/health/ready").status_code == 200
     index = httpx.post(f"{world.url}/v2/repository/index", json={}).json()
     assert {each["name"] for each in index if each["state"] == "READY"} == set(TENANTS)
-    assert infer(world.url, "nobody").status_code == 404
+    assert infer(world.url, "unknown").status_code == 404
 
 
 def test_status_tells_of_every_gpu_and_tenant(world: World) -> None:
-    done = subprocess.run(
-        [*MIGRATOR, "status", "--cluster", world.nodes.address],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=True,
-    )
+    done = migrator("status", "--cluster", world.nodes.address)
     for gpu in GPUS:
         assert f"{gpu:16} A100-40GB    up" in done.stdout
     for tenant in TENANTS:
@@ -153,7 +156,9 @@ def test_status_tells_of_every_gpu_and_tenant(world: World) -> None:
     assert all(url in page for url in world.map().pages.values())
 
 
-def test_without_room_for_everybody_nothing_is_begun_and_the_reason_told(world: World) -> None:
+def test_without_room_for_all_tenants_nothing_begins_and_the_reason_is_reported(
+    world: World,
+) -> None:
     folder = world.folder / "full"
     folder.mkdir()
     names = [f"t{number}" for number in range(9)]
@@ -201,7 +206,7 @@ def test_a_gateway_with_a_stale_map_finds_the_tenant_again(world: World) -> None
     target = next(each for each in GPUS if each != source)
     with gateway(world.folder / "stale.log", "--map", str(copy)) as url:
         world.asked("move", "maps", target)
-        assert infer(url, "maps").status_code == 503  # nobody has told it anything newer
+        assert infer(url, "maps").status_code == 503  # it has no newer map
         copy.write_bytes(msgspec.json.encode(world.map()))
         reply = infer(url, "maps")
         assert reply.status_code == 200, (reply.text, world.words())
@@ -228,17 +233,10 @@ def test_labels_outlive_the_daemon_that_took_them(world: World) -> None:
 def test_an_agent_that_dies_leaves_its_daemon_serving(world: World) -> None:
     gpu = world.home("mail")
     daemon = world.daemon(gpu)
-    name = agent_name(world.run, gpu)
     with Asking(world.url, ["mail"]) as asking:
-        actor = world.nodes.ray.get_actor(name, namespace=NAMESPACE)
-        world.nodes.ray.kill(actor, no_restart=False)
+        world.nodes.ray.kill(world.agent(gpu), no_restart=False)
         until(lambda: asking.answers["mail", 200] > 20, lambda: asking.reasons)
-        until(
-            lambda: (
-                next(e for e in world.asked("overview")["gpus"] if e["gpu"] == gpu)["state"] == "up"
-            ),
-            world.words,
-        )
+        until(lambda: world.gpu(gpu)["state"] == "up", world.words)
     assert not asking.refused, asking.reasons
     assert world.daemon(gpu) == daemon
     assert world.home("mail") == gpu
@@ -251,9 +249,7 @@ def test_a_new_head_knows_what_the_old_one_knew_and_the_old_one_is_refused(world
         after = until(lambda: world.led_after(before), lambda: "no head")
     assert not asking.refused, asking.reasons
     assert after.homes == before.homes
-    name = agent_name(world.run, world.home("mail"))
-    actor = world.nodes.ray.get_actor(name, namespace=NAMESPACE)
-    order = actor.take.remote(before.epoch, "photos")
+    order = world.agent(world.home("mail")).take.remote(before.epoch, "photos")
     answer: Answer = world.nodes.ray.get(order, timeout=30)
     assert not answer.done
     assert answer.epoch == after.epoch
@@ -266,23 +262,16 @@ def test_a_gpu_is_drained_under_load_without_a_failed_request_and_undrained(worl
     # Ray's workers are nicer than Ray, which daemons are not
     assert os.getpriority(os.PRIO_PROCESS, daemon) == os.getpriority(os.PRIO_PROCESS, 0)
     with Asking(world.url, TENANTS) as asking:
-        done = _cluster_verb(world, "drain", gpu, world.nodes.address, "--yes")
+        done = migrator("cluster", "drain", gpu, world.nodes.address, "--yes").stdout
         before = asking.answers["maps", 200]
         until(lambda: asking.answers["maps", 200] > before + 5, lambda: asking.reasons)
     assert f"{gpu} is drained" in done
     assert not asking.refused, asking.reasons
     assert httpx.get(f"{world.map().pages[gpu]}/admin/status").json()["tenants"] == {}
     assert world.states() == {"up", "drained"}
-    assert "takes tenants again" in _cluster_verb(world, "undrain", gpu, world.nodes.address)
+    undrained = migrator("cluster", "undrain", gpu, world.nodes.address).stdout
+    assert "takes tenants again" in undrained
     until(lambda: world.states() == {"up"}, world.words)
-
-
-def _cluster_verb(world: World, *words: str) -> str:
-    done = subprocess.run(
-        [*MIGRATOR, "cluster", *words], capture_output=True, text=True, timeout=LIMIT_S, check=False
-    )
-    assert done.returncode == 0, (done.stderr, world.words())
-    return done.stdout
 
 
 def test_tenants_of_a_daemon_that_hangs_are_served_elsewhere_and_it_comes_back_without_them(
@@ -299,7 +288,7 @@ def test_tenants_of_a_daemon_that_hangs_are_served_elsewhere_and_it_comes_back_w
         os.kill(world.daemon(gpu), signal.SIGCONT)
 
     def back() -> bool:
-        found = next(each for each in world.asked("overview")["gpus"] if each["gpu"] == gpu)
+        found = world.gpu(gpu)
         return found["state"] == "up" and not set(lost).intersection(found["holds"])
 
     until(back, world.words)
@@ -314,8 +303,7 @@ def test_tenants_of_a_node_that_dies_come_back_elsewhere_with_their_weights(worl
     urls = world.map().homes
     version = infer(world.url, "mail", "asked there").json()["model_version"]
     with Asking(world.url, TENANTS) as asking:
-        agent = next(e["pid"] for e in world.asked("overview")["gpus"] if e["gpu"] == gpu)
-        world.nodes.kill(GPUS[gpu], [agent, world.daemon(gpu)])
+        world.nodes.kill(GPUS[gpu], [world.gpu(gpu)["pid"], world.daemon(gpu)])
         until(lambda: all(world.map().homes.get(e, urls[e]) != urls[e] for e in lost), world.words)
         before = asking.answers["mail", 200]
         until(lambda: asking.answers["mail", 200] > before + 5, lambda: asking.reasons)
@@ -326,10 +314,8 @@ def test_tenants_of_a_node_that_dies_come_back_elsewhere_with_their_weights(worl
     assert infer(world.url, "mail").json()["model_version"] == version
     again = feedback(world.url, "mail", "asked there", 3)
     assert again.status_code == 404  # whose inputs only the dead machine had
-    overview = world.asked("overview")
-    gone = next(each for each in overview["gpus"] if each["gpu"] == gpu)
-    assert gone["state"] == "gone"
-    assert "neither its agent nor its daemon answers" in gone["words"]
+    assert world.gpu(gpu)["state"] == "gone"
+    assert "neither its agent nor its daemon answers" in world.gpu(gpu)["words"]
 
 
 def test_a_head_that_hears_of_a_newer_one_ends_and_one_leads_although_a_machine_is_gone(
@@ -338,9 +324,7 @@ def test_a_head_that_hears_of_a_newer_one_ends_and_one_leads_although_a_machine_
     """No other has come, and not every GPU is there: no reasons to leave the rest alone."""
     before = world.map()
     assert "gone" in world.states()
-    agent = world.nodes.ray.get_actor(
-        agent_name(world.run, world.home("mail")), namespace=NAMESPACE
-    )
+    agent = world.agent(world.home("mail"))
     world.nodes.ray.get(agent.report.remote(before.epoch + 3), timeout=30)
     after = until(lambda: world.led_after(before), lambda: "no head")
     assert after.epoch > before.epoch + 3
@@ -350,13 +334,9 @@ def test_a_head_that_hears_of_a_newer_one_ends_and_one_leads_although_a_machine_
 
 def test_an_agent_that_is_gone_for_good_is_made_again(world: World) -> None:
     gpu = world.home("mail")
-
-    def agent() -> int:
-        return int(next(e["pid"] for e in world.asked("overview")["gpus"] if e["gpu"] == gpu))
-
-    before = agent()
-    world.nodes.ray.kill(world.nodes.ray.get_actor(agent_name(world.run, gpu), namespace=NAMESPACE))
-    until(lambda: agent() != before, world.words)
+    before = world.gpu(gpu)["pid"]
+    world.nodes.ray.kill(world.agent(gpu))
+    until(lambda: world.gpu(gpu)["pid"] != before, world.words)
     # by the same daemon where that was soon, else by another
     until(lambda: infer(world.url, "mail").status_code == 200, world.words)
 
@@ -364,19 +344,12 @@ def test_an_agent_that_is_gone_for_good_is_made_again(world: World) -> None:
 def test_another_scenario_of_the_same_name_is_refused_while_it_is_served(world: World) -> None:
     folders = ("--state", world.run.state, "--shared", str(world.folder / "elsewhere"))
     path = str(world.folder / "small.yaml")
-    done = subprocess.run(
-        [*MIGRATOR, "serve", path, "--cluster", world.nodes.address, *folders],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    assert done.returncode == 2
+    done = migrator("serve", path, "--cluster", world.nodes.address, *folders, code=2)
     assert "is already served there" in done.stderr
     assert infer(world.url, "mail").status_code == 200
 
 
-def test_whoever_attaches_again_and_ends_it_drains_every_gpu(world: World) -> None:
+def test_ending_an_attached_serve_drains_every_gpu(world: World) -> None:
     pids = [world.daemon(gpu) for gpu in GPUS if gpu in world.map().pages]
     folders = ("--state", world.run.state, "--shared", world.run.shared)
     command = [*MIGRATOR, "serve", str(world.folder / "small.yaml")]
@@ -402,10 +375,10 @@ def test_whoever_attaches_again_and_ends_it_drains_every_gpu(world: World) -> No
 def test_a_cluster_started_again_is_found_by_gateways_and_ended_without_its_head(
     world: World,
 ) -> None:
-    """Its windows are counted on, its epoch is higher: whoever knew it before knows it again."""
+    """Its windows continue, and its epoch is higher, so that gateways accept its map."""
     world.nodes.restore([each for each in GPUS.values() if each != "first"])
     epoch = world.map_file().epoch
-    _serve(world.folder / "small.yaml", world.nodes.address, world.run)
+    serve(world.folder / "small.yaml", world.nodes.address, world.run)
     world.head = find_head(world.nodes.ray, "small")
     assert world.map().epoch > epoch
     until(lambda: infer(world.url, "mail").status_code == 200, world.words)
@@ -413,14 +386,7 @@ def test_a_cluster_started_again_is_found_by_gateways_and_ended_without_its_head
     assert ("to be labelled", 3) in [(each.request, each.label) for each in rows]
     pids = [world.daemon(gpu) for gpu in GPUS]
     world.nodes.ray.kill(world.head)
-    done = subprocess.run(
-        [*MIGRATOR, "cluster", "stop", world.nodes.address, "--yes"],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = migrator("cluster", "stop", world.nodes.address, "--yes")
     assert "small is served no more" in done.stdout
     assert not [pid for pid in pids if is_running(pid)]
     assert actor_names(world.nodes.ray) == []

@@ -1,4 +1,4 @@
-"""What one GPU has of a cluster: boards that not everybody fits, the arrivals of placing."""
+"""The scenario of one GPU: boards that not every tenant fits, and the arrivals of the placement."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIXED = {"gpus": [{"board": SMALL, "name": "s"}, {"board": LARGE, "name": "l"}]}
 
 
 def changed(folder: Path, *changes: dict[str, Any], **keys: Any) -> ClusterRun:
-    """A cluster of so many tenants, each with something of its own."""
+    """A cluster of these tenants, each with a key of its own."""
     names = [f"t{number}" for number in range(len(changes))]
     path = cluster_file(folder, names, [{"name": "g1"}], **{"cluster": MIXED, **keys})
     data = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -32,7 +32,7 @@ def changed(folder: Path, *changes: dict[str, Any], **keys: Any) -> ClusterRun:
 
 
 @pytest.mark.parametrize("tenants", [({"min_gpcs": 7}, {}), ({"min_gpcs": 7},)])
-def test_a_board_that_the_first_tenant_or_nobody_fits_begins_with_nobody(
+def test_a_board_that_the_first_or_no_tenant_fits_begins_without_tenants(
     tmp_path: Path, tenants: tuple[dict[str, Any], ...]
 ) -> None:
     run = changed(tmp_path, *tenants)
@@ -52,16 +52,16 @@ def test_tenants_have_the_arrivals_that_they_were_placed_by_on_every_board(tmp_p
     run = changed(tmp_path, {}, {"count": 2, "name": "like"})
     names = [each.name for each in run.scenario.tenants]
     assert names == ["t0", "like-001", "like-002"]
-    everybody = run.live_on_any().scenario.tenants
+    everywhere = run.live_on_any().scenario.tenants
     for at, placed in enumerate(run.scenario.tenants):
         for gpu, board in (("s", SMALL), ("l", LARGE)):
-            come = json.loads(json.dumps(run.entry(placed.name)))  # as a daemon is told
-            for served in (run.read(gpu, come).scenario.tenants[0], everybody[at]):
+            come = json.loads(json.dumps(run.entry(placed.name)))  # as a daemon receives it
+            for served in (run.read(gpu, come).scenario.tenants[0], everywhere[at]):
                 wanted = placed.served[board]
                 assert served.trace == wanted.trace
                 assert served.offset_s == wanted.offset_s
             assert run.read(gpu, come).tenants[0].service == wanted.service
-    traces = [each.trace.counts for each in everybody]
+    traces = [each.trace.counts for each in everywhere]
     for at, one in enumerate(traces):
         assert not any(np.array_equal(one, other) for other in traces[:at])
 

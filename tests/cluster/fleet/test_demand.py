@@ -23,11 +23,11 @@ def report(gpu: str, **received: int) -> Report:
 def test_a_rate_counts_across_moves_and_restarts() -> None:
     measured = MeasuredRates(20.0)
     for at_s in range(10):
-        measured.heard(report("g1", a=100 * at_s), float(at_s))
-    measured.heard(report("g2", a=5000), 10.0)  # what it counted before we looked says nothing
+        measured.add(report("g1", a=100 * at_s), float(at_s))
+    measured.add(report("g2", a=5000), 10.0)  # what it counted before we looked says nothing
     for at_s in range(11, 16):
-        measured.heard(report("g2", a=5000 + 100 * (at_s - 10)), float(at_s))
-    measured.heard(report("g2", a=100), 16.0)  # its daemon was started again
+        measured.add(report("g2", a=5000 + 100 * (at_s - 10)), float(at_s))
+    measured.add(report("g2", a=100), 16.0)  # its daemon was started again
     assert measured.rates_rps()["a"] == 1500 / 16
     assert MeasuredRates(20.0).rates_rps() == {}
 
@@ -62,7 +62,7 @@ def test_refugees_go_to_the_least_busy_gpu_that_the_rules_allow() -> None:
     assert emergency_placement(scenario, ["d"], {"a": "g-1", "b": "g-1"}) == {"d": "g-1"}
 
 
-def test_whoever_finds_no_room_is_left_out() -> None:
+def test_tenants_without_room_are_left_out() -> None:
     tenants = [tenant(name, rps=10, min_gpcs=4) for name in "abc"]
     scenario = cluster(tenants, [{"board": "A100-40GB", "name": "g"}])
     assert len(emergency_placement(scenario, ["b", "c"], {"a": "g"})) == 0
@@ -89,10 +89,10 @@ def test_an_instance_without_the_memory_it_needs_is_no_room() -> None:
     assert not room_for(scenario, ["a", "b", "c"], scenario.gpus[0])
 
 
-def test_who_is_asked_by_nobody_counts_a_little_so_that_moves_are_never_free() -> None:
+def test_a_tenant_without_requests_counts_a_little_so_that_moves_are_never_free() -> None:
     measured = MeasuredRates(20.0)
     for at_s in range(10):
-        measured.heard(report("g1", a=0), float(at_s))
+        measured.add(report("g1", a=0), float(at_s))
     assert measured.rates_rps() == {"a": 1.0}
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,7 +20,7 @@ from starlette.routing import Route
 
 from migrator.cluster.fleet import forwarding
 from migrator.cluster.fleet.gateway import Gateway
-from migrator.cluster.fleet.map_source import MapSource, plain_overview
+from migrator.cluster.fleet.map_source import MapProvider, MapSource, plain_overview
 from migrator.cluster.fleet.messages import ClusterMap
 from migrator.core.errors import MigratorError
 from migrator.serve.http.authentication import Tokens, digest
@@ -29,7 +30,7 @@ from migrator.serve.http.server import ApiServer
 ADMIN = "the administration's token"
 
 
-class Told:
+class FakeHead:
     """A head that says what the test wants, or nothing."""
 
     def __init__(self, found: ClusterMap) -> None:
@@ -95,7 +96,7 @@ class Daemon:
 class World:
     """Two daemons and a gateway, all of which listen."""
 
-    def __init__(self, here: Daemon, there: Daemon, head: Told, source: MapSource) -> None:
+    def __init__(self, here: Daemon, there: Daemon, head: FakeHead, source: MapSource) -> None:
         self.here, self.there, self.head, self.source = here, there, head, source
         self.client = httpx.AsyncClient(timeout=60)
         self.url = ""
@@ -105,6 +106,16 @@ class World:
         old = self.source.current
         homes = {"photos": self.there.server.url}
         self.head.found = ClusterMap(old.epoch, old.version + 1, homes, {}, old.pages, old.admin)
+
+    async def move_from(self, url: str) -> None:
+        """The gateway's map has photos at `url`; the head has moved it to the other daemon."""
+        pages = {**self.source.current.pages, "g0": url}
+        self.head.found = ClusterMap(1, 2, {"photos": url}, {}, pages)
+        await self.source.refresh()
+        self.head.found = ClusterMap(1, 3, {"photos": self.there.server.url}, {}, pages)
+
+    async def feedback(self, **keys: Any) -> httpx.Response:
+        return await self.client.post(f"{self.url}/v2/models/photos/feedback", **keys)
 
     async def infer(self, tenant: str = "photos", **keys: Any) -> httpx.Response:
         path = f"/v2/models/{tenant}/infer"
@@ -119,8 +130,8 @@ async def world(admin: str | None = None, limits: Limits | None = None) -> Async
     found = ClusterMap(
         1, 1, {"photos": here.server.url}, {"mail": "it is on its way"}, pages, admin
     )
-    head = Told(found)
-    source = MapSource(head)
+    head = FakeHead(found)
+    source = MapSource(MapProvider(head.map, head.overview))
     await source.refresh()
     gateway = Gateway(source, limits)
     server = ApiServer(gateway, tokens=Tokens(admin=admin), port=0, limits=limits)
@@ -136,196 +147,187 @@ async def world(admin: str | None = None, limits: Limits | None = None) -> Async
             await each.stop()
 
 
-def run(test: Callable[[World], Any], **keys: Any) -> None:
-    async def inside() -> None:
-        async with world(**keys) as made:
-            await test(made)
+def with_gateway(**keys: Any) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
+    """Run an asynchronous test with a gateway before two daemons, its first parameter."""
 
-    asyncio.run(inside())
+    def decorate(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+        async def inside(**parameters: Any) -> None:
+            async with world(**keys) as made:
+                await test(made, **parameters)
+
+        def run(**parameters: Any) -> None:
+            asyncio.run(inside(**parameters))
+
+        signature = inspect.signature(test)
+        others = [each for each in signature.parameters.values() if each.name != "made"]
+        run.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
+        return run
+
+    return decorate
 
 
-def test_bodies_tokens_queries_and_headers_pass_through_untouched() -> None:
-    async def test(made: World) -> None:
-        headers = {"authorization": "Bearer secret", "inference-header-content-length": "3"}
-        body = bytes(range(256)) * 1000
-        reply = await made.infer(content=body, headers=headers, params={"a": "b c"})
-        assert reply.content == body[::-1]
-        assert reply.headers["x-token"] == "Bearer secret"
-        assert reply.headers["x-query"] == "a=b+c"
-        assert reply.headers["x-host"] == f"127.0.0.1:{made.here.server.port}"
-        assert reply.headers["inference-header-content-length"] == "3"
-        assert reply.headers["content-type"] == "application/octet-stream"
-
-    run(test)
+@with_gateway()
+async def test_bodies_tokens_queries_and_headers_pass_through_untouched(made: World) -> None:
+    headers = {"authorization": "Bearer secret", "inference-header-content-length": "3"}
+    body = bytes(range(256)) * 1000
+    reply = await made.infer(content=body, headers=headers, params={"a": "b c"})
+    assert reply.content == body[::-1]
+    assert reply.headers["x-token"] == "Bearer secret"
+    assert reply.headers["x-query"] == "a=b+c"
+    assert reply.headers["x-host"] == f"127.0.0.1:{made.here.server.port}"
+    assert reply.headers["inference-header-content-length"] == "3"
+    assert reply.headers["content-type"] == "application/octet-stream"
 
 
 @pytest.mark.parametrize("status", [404, 503])
-def test_a_stale_map_heals_itself_where_the_daemon_has_let_go_of_the_tenant(status: int) -> None:
-    async def test(made: World) -> None:
-        made.here.status = status
-        assert (await made.infer()).status_code == 503  # wherever it is by now, ask again
-        assert made.here.asked == 1
-        made.move()
-        reply = await made.infer()
-        assert reply.headers["x-port"] == str(made.there.server.port)
-        assert (made.here.asked, made.there.asked) == (2, 1)
-        assert (await made.infer()).status_code == 200
-        assert made.here.asked == 2
-
-    run(test)
-
-
-def test_a_label_of_a_request_that_its_daemon_does_not_know_is_refused_as_that_says() -> None:
-    async def test(made: World) -> None:
-        made.here.unknown = True
-        path = f"{made.url}/v2/models/photos/feedback"
-        reply = await made.client.post(path, json={"id": "r1", "label": 1})
-        assert (reply.status_code, reply.json()["error"]) == (404, "id: send its inputs")
-
-    run(test)
+@with_gateway()
+async def test_a_stale_map_heals_itself_where_the_daemon_has_let_go_of_the_tenant(
+    made: World, status: int
+) -> None:
+    made.here.status = status
+    assert (await made.infer()).status_code == 503  # wherever it is by now, ask again
+    assert made.here.asked == 1
+    made.move()
+    reply = await made.infer()
+    assert reply.headers["x-port"] == str(made.there.server.port)
+    assert (made.here.asked, made.there.asked) == (2, 1)
+    assert (await made.infer()).status_code == 200
+    assert made.here.asked == 2
 
 
-def test_a_daemon_that_is_gone_is_gone_around() -> None:
-    async def test(made: World) -> None:
-        assert (await made.infer()).status_code == 200
-        await made.here.server.stop()
-        reply = await made.infer()
-        assert reply.status_code == 503
-        assert reply.headers["retry-after"] == "1"
-        assert "does not answer" in reply.json()["error"]
-        made.move()
-        assert (await made.infer()).headers["x-port"] == str(made.there.server.port)
-
-    run(test)
+@with_gateway()
+async def test_a_label_of_a_request_that_its_daemon_does_not_know_is_refused_as_that_says(
+    made: World,
+) -> None:
+    made.here.unknown = True
+    reply = await made.feedback(json={"id": "r1", "label": 1})
+    assert (reply.status_code, reply.json()["error"]) == (404, "id: send its inputs")
 
 
-def test_a_request_on_a_machine_that_dies_without_a_word_is_sent_once_more() -> None:
+@with_gateway()
+async def test_a_daemon_that_is_gone_is_gone_around(made: World) -> None:
+    assert (await made.infer()).status_code == 200
+    await made.here.server.stop()
+    reply = await made.infer()
+    assert reply.status_code == 503
+    assert reply.headers["retry-after"] == "1"
+    assert "does not answer" in reply.json()["error"]
+    made.move()
+    assert (await made.infer()).headers["x-port"] == str(made.there.server.port)
+
+
+@with_gateway()
+async def test_a_request_on_a_machine_that_dies_without_a_word_is_sent_once_more(
+    made: World,
+) -> None:
     """Nothing closes its connection; the map does not have the machine any more."""
-
-    async def test(made: World) -> None:
-        made.here.hold = asyncio.Event()
-        waiting = asyncio.create_task(made.infer())
-        while not made.here.asked:
-            await asyncio.sleep(0.01)
-        old = made.source.current
-        homes = {"photos": made.there.server.url}
-        made.head.found = ClusterMap(1, 2, homes, {}, {"g2": old.pages["g2"]})
-        await made.source.refresh()
-        assert (await waiting).headers["x-port"] == str(made.there.server.port)
-        made.here.hold.set()
-
-    run(test)
+    made.here.hold = asyncio.Event()
+    waiting = asyncio.create_task(made.infer())
+    while not made.here.asked:
+        await asyncio.sleep(0.01)
+    old = made.source.current
+    homes = {"photos": made.there.server.url}
+    made.head.found = ClusterMap(1, 2, homes, {}, {"g2": old.pages["g2"]})
+    await made.source.refresh()
+    assert (await waiting).headers["x-port"] == str(made.there.server.port)
+    made.here.hold.set()
 
 
-def test_it_serves_on_with_its_last_map_while_the_head_is_gone() -> None:
-    async def test(made: World) -> None:
-        made.head.found = None
-        await made.source.refresh()
-        assert made.source.failures == 1
-        assert (await made.infer()).status_code == 200
-        assert (await made.client.get(f"{made.url}/cluster")).status_code == 503
-        metrics = (await made.client.get(f"{made.url}/metrics")).text
-        assert "migrator_gateway_map_failures 1.0" in metrics
-        assert "migrator_cluster" not in metrics
-        made.head.found = ClusterMap(0, 9)  # of a head that leads no more
-        await made.source.refresh()
-        assert (await made.infer()).status_code == 200
-
-    run(test)
+@with_gateway()
+async def test_it_serves_on_with_its_last_map_while_the_head_is_gone(made: World) -> None:
+    made.head.found = None
+    await made.source.refresh()
+    assert made.source.failures == 1
+    assert (await made.infer()).status_code == 200
+    assert (await made.client.get(f"{made.url}/cluster")).status_code == 503
+    metrics = (await made.client.get(f"{made.url}/metrics")).text
+    assert "migrator_gateway_map_failures 1.0" in metrics
+    assert "migrator_cluster" not in metrics
+    made.head.found = ClusterMap(0, 9)  # of a head that leads no more
+    await made.source.refresh()
+    assert (await made.infer()).status_code == 200
 
 
-def test_tenants_that_are_away_or_unknown_are_told_apart() -> None:
-    async def test(made: World) -> None:
-        away, unknown = await made.infer("mail"), await made.infer("nobody")
-        assert (away.status_code, away.headers["retry-after"]) == (503, "1")
-        assert "it is on its way" in away.json()["error"]
-        assert unknown.status_code == 404
-        ready = await made.client.get(f"{made.url}/v2/health/ready")
-        assert (ready.status_code, "mail" in ready.text) == (503, True)
-        assert (await made.client.get(f"{made.url}/v2/health/live")).status_code == 200
-        assert (await made.client.get(f"{made.url}/admin/status")).status_code == 404
-        index = await made.client.post(f"{made.url}/v2/repository/index", json={})
-        assert [each["name"] for each in index.json()] == ["photos"]
-
-    run(test)
+@with_gateway()
+async def test_tenants_that_are_away_differ_from_unknown_ones(made: World) -> None:
+    away, unknown = await made.infer("mail"), await made.infer("unknown")
+    assert (away.status_code, away.headers["retry-after"]) == (503, "1")
+    assert "it is on its way" in away.json()["error"]
+    assert unknown.status_code == 404
+    ready = await made.client.get(f"{made.url}/v2/health/ready")
+    assert (ready.status_code, "mail" in ready.text) == (503, True)
+    assert (await made.client.get(f"{made.url}/v2/health/live")).status_code == 200
+    assert (await made.client.get(f"{made.url}/admin/status")).status_code == 404
+    index = await made.client.post(f"{made.url}/v2/repository/index", json={})
+    assert [each["name"] for each in index.json()] == ["photos"]
 
 
-def test_a_tenant_that_two_daemons_have_is_listed_once_by_its_own() -> None:
-    async def test(made: World) -> None:
-        old = made.source.current
-        here, there = made.here.server.url, made.there.server.url
-        homes = {"mail": here, "photos": there}  # each of both still lists photos
-        made.head.found = ClusterMap(1, 2, homes, {}, old.pages)
-        await made.source.refresh()
-        index = await made.client.post(f"{made.url}/v2/repository/index", json={})
-        assert index.json() == [{"name": "photos", "state": "READY"}]
-
-    run(test)
+@with_gateway()
+async def test_a_tenant_that_two_daemons_have_is_listed_once_by_its_own(made: World) -> None:
+    old = made.source.current
+    here, there = made.here.server.url, made.there.server.url
+    homes = {"mail": here, "photos": there}  # each of both still lists photos
+    made.head.found = ClusterMap(1, 2, homes, {}, old.pages)
+    await made.source.refresh()
+    index = await made.client.post(f"{made.url}/v2/repository/index", json={})
+    assert index.json() == [{"name": "photos", "state": "READY"}]
 
 
-def test_bodies_beyond_the_limit_are_refused_before_they_are_sent_on() -> None:
-    async def test(made: World) -> None:
-        reply = await made.infer(content=bytes(2000))
-        assert reply.status_code == 413
-        assert made.here.asked == 0
-        assert (await made.infer(content=bytes(1000))).status_code == 200
-
-    run(test, limits=Limits(body_bytes=1000))
+@with_gateway(limits=Limits(body_bytes=1000))
+async def test_bodies_beyond_the_limit_are_refused_before_they_are_sent_on(made: World) -> None:
+    reply = await made.infer(content=bytes(2000))
+    assert reply.status_code == 413
+    assert made.here.asked == 0
+    assert (await made.infer(content=bytes(1000))).status_code == 200
 
 
-def test_the_cluster_is_shown_to_the_administration_alone() -> None:
-    async def test(made: World) -> None:
-        right, wrong = ({"authorization": f"Bearer {each}"} for each in (ADMIN, "another token"))
-        for path in ("/cluster", "/cluster/map", "/metrics"):
-            assert (await made.client.get(made.url + path)).status_code == 401
-            assert (await made.client.get(made.url + path, headers=wrong)).status_code == 401
-        told = (await made.client.get(f"{made.url}/cluster", headers=right)).json()
-        assert told["tenants"]["photos"]["gpu"] == "g1"
-        page = await made.client.get(
-            f"{made.url}/cluster", headers={**right, "accept": "text/html"}
-        )
-        assert f'href="{made.here.server.url}/"' in page.text
-        found = await made.client.get(f"{made.url}/cluster/map", headers=right)
-        assert json.loads(found.content)["homes"] == {"photos": made.here.server.url}
-        await made.infer()
-        metrics = (await made.client.get(f"{made.url}/metrics", headers=right)).text
-        assert 'migrator_gateway_requests_total{code="200",tenant="photos"} 1.0' in metrics
-        assert 'migrator_cluster_gpu_up{gpu="g1",node=""} 1.0' in metrics
-
-    run(test, admin=digest(ADMIN))
+@with_gateway(admin=digest(ADMIN))
+async def test_the_cluster_is_shown_to_the_administration_alone(made: World) -> None:
+    right, wrong = ({"authorization": f"Bearer {each}"} for each in (ADMIN, "another token"))
+    for path in ("/cluster", "/cluster/map", "/metrics"):
+        assert (await made.client.get(made.url + path)).status_code == 401
+        assert (await made.client.get(made.url + path, headers=wrong)).status_code == 401
+    status = (await made.client.get(f"{made.url}/cluster", headers=right)).json()
+    assert status["tenants"]["photos"]["gpu"] == "g1"
+    page = await made.client.get(f"{made.url}/cluster", headers={**right, "accept": "text/html"})
+    assert f'href="{made.here.server.url}/"' in page.text
+    found = await made.client.get(f"{made.url}/cluster/map", headers=right)
+    assert json.loads(found.content)["homes"] == {"photos": made.here.server.url}
+    await made.infer()
+    metrics = (await made.client.get(f"{made.url}/metrics", headers=right)).text
+    assert 'migrator_gateway_requests_total{code="200",tenant="photos"} 1.0' in metrics
+    assert 'migrator_cluster_gpu_up{gpu="g1",node=""} 1.0' in metrics
 
 
 @pytest.mark.parametrize(
     "headers",
     [{"origin": "http://example.com"}, {"host": "example.com"}, {"sec-fetch-site": "cross-site"}],
 )
-def test_without_tokens_pages_of_others_neither_see_nor_teach(headers: dict[str, str]) -> None:
-    async def test(made: World) -> None:
-        for path in ("/cluster", "/cluster/map", "/metrics"):
-            assert (await made.client.get(made.url + path)).status_code == 200
-            assert (await made.client.get(made.url + path, headers=headers)).status_code == 403
-        feedback = f"{made.url}/v2/models/photos/feedback"
-        body: dict[str, Any] = {"content": b'{"label": 1}'}
-        assert (await made.client.post(feedback, headers=headers, **body)).status_code == 403
-        assert made.here.asked == 0
-        assert (await made.client.post(feedback, **body)).status_code == 200
-
-    run(test)
+@with_gateway()
+async def test_without_tokens_pages_of_others_neither_see_nor_teach(
+    made: World, headers: dict[str, str]
+) -> None:
+    for path in ("/cluster", "/cluster/map", "/metrics"):
+        assert (await made.client.get(made.url + path)).status_code == 200
+        assert (await made.client.get(made.url + path, headers=headers)).status_code == 403
+    label = b'{"label": 1}'
+    assert (await made.feedback(content=label, headers=headers)).status_code == 403
+    assert made.here.asked == 0
+    assert (await made.feedback(content=label)).status_code == 200
 
 
 @pytest.mark.parametrize(
     ("length", "body"),
     [("0" * 4999 + "3", b'{"label": 1}'), ("12", b"[" * 100_000), ("", b'{"a":' * 100_000)],
 )
-def test_labels_that_are_none_pass_through_to_be_refused(length: str, body: bytes) -> None:
-    async def test(made: World) -> None:
-        headers = {"inference-header-content-length": length}
-        feedback = f"{made.url}/v2/models/photos/feedback"
-        answer = await made.client.post(feedback, content=body, headers=headers)
-        assert answer.status_code == 200  # this daemon takes everything
-        assert made.here.asked == 1
-
-    run(test)
+@with_gateway()
+async def test_labels_that_are_none_pass_through_to_be_refused(
+    made: World, length: str, body: bytes
+) -> None:
+    headers = {"inference-header-content-length": length}
+    answer = await made.feedback(content=body, headers=headers)
+    assert answer.status_code == 200  # this daemon takes everything
+    assert made.here.asked == 1
 
 
 @asynccontextmanager
@@ -350,92 +352,72 @@ async def dropping() -> AsyncIterator[tuple[str, list[bytes]]]:
     ("label", "sent_again"),
     [({"label": 1, "id": "r1"}, True), ({"label": 1, "inputs": []}, False)],
 )
-def test_a_label_that_may_be_kept_is_sent_again_only_where_it_counts_once(
-    label: dict[str, Any], sent_again: bool
+@with_gateway()
+async def test_a_label_that_may_be_kept_is_sent_again_only_where_it_counts_once(
+    made: World, label: dict[str, Any], sent_again: bool
 ) -> None:
-    async def test(made: World) -> None:
-        async with dropping() as (url, got):
-            old = made.source.current
-            made.head.found = ClusterMap(1, 2, {"photos": url}, {}, {**old.pages, "g0": url})
-            await made.source.refresh()
-            homes = {"photos": made.there.server.url}
-            made.head.found = ClusterMap(1, 3, homes, {}, {**old.pages, "g0": url})
-            path = f"{made.url}/v2/models/photos/feedback"
-            reply = await made.client.post(path, json=label)
-            assert len(got) == 1
-            assert made.there.asked == sent_again
-            assert reply.status_code == (200 if sent_again else 503)
-            if not sent_again:
-                assert "send it again with an id" in reply.json()["error"]
-
-    run(test)
+    async with dropping() as (url, got):
+        await made.move_from(url)
+        reply = await made.feedback(json=label)
+        assert len(got) == 1
+        assert made.there.asked == sent_again
+        assert reply.status_code == (200 if sent_again else 503)
+        if not sent_again:
+            assert "send it again with an id" in reply.json()["error"]
 
 
-def test_a_machine_that_says_nothing_at_all_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
+@with_gateway()
+async def test_a_machine_that_says_nothing_at_all_is_not_waited_for(
+    made: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its power has gone: nobody refuses the connection."""
+    """Its power has gone: the connection is not refused."""
     monkeypatch.setattr(forwarding, "CONNECT_S", 0.2)
-
-    async def test(made: World) -> None:
-        with socket.socket() as deaf, socket.socket() as first, socket.socket() as second:
-            deaf.bind(("127.0.0.1", 0))
-            deaf.listen(0)
-            for each in (first, second):  # there is no place left for a third
-                each.setblocking(False)
-                each.connect_ex(deaf.getsockname())
-            url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
-            old = made.source.current
-            made.head.found = ClusterMap(1, 2, {"photos": url}, {}, {**old.pages, "g0": url})
-            await made.source.refresh()
-            homes = {"photos": made.there.server.url}
-            made.head.found = ClusterMap(1, 3, homes, {}, {**old.pages, "g0": url})
-            assert (await made.infer()).headers["x-port"] == str(made.there.server.port)
-
-    run(test)
+    with socket.socket() as deaf, socket.socket() as first, socket.socket() as second:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        for each in (first, second):  # there is no place left for a third
+            each.setblocking(False)
+            each.connect_ex(deaf.getsockname())
+        url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        await made.move_from(url)
+        assert (await made.infer()).headers["x-port"] == str(made.there.server.port)
 
 
-def test_a_client_that_leaves_frees_the_daemon_too() -> None:
-    async def test(made: World) -> None:
-        made.here.hold = asyncio.Event()
-        waiting = asyncio.create_task(made.infer())
-        while not made.here.asked:
-            await asyncio.sleep(0.01)
-        waiting.cancel()
-        await asyncio.wait_for(made.here.left.wait(), 60)
-        made.here.hold.set()
-
-    run(test)
+@with_gateway()
+async def test_a_client_that_leaves_frees_the_daemon_too(made: World) -> None:
+    made.here.hold = asyncio.Event()
+    waiting = asyncio.create_task(made.infer())
+    while not made.here.asked:
+        await asyncio.sleep(0.01)
+    waiting.cancel()
+    await asyncio.wait_for(made.here.left.wait(), 60)
+    made.here.hold.set()
 
 
-def test_half_a_body_is_not_sent_on() -> None:
-    async def test(made: World) -> None:
-        host, _, port = made.url.removeprefix("http://").partition(":")
-        _, writer = await asyncio.open_connection(host, int(port))
-        head = b"POST /v2/models/photos/infer HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n"
-        writer.write(head + b"half")
-        await writer.drain()
-        await asyncio.sleep(0.1)
-        writer.close()
-        assert (await made.infer()).status_code == 200
-        assert made.here.asked == 1
-
-    run(test)
+@with_gateway()
+async def test_half_a_body_is_not_sent_on(made: World) -> None:
+    host, _, port = made.url.removeprefix("http://").partition(":")
+    _, writer = await asyncio.open_connection(host, int(port))
+    head = b"POST /v2/models/photos/infer HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n"
+    writer.write(head + b"half")
+    await writer.drain()
+    await asyncio.sleep(0.1)
+    writer.close()
+    assert (await made.infer()).status_code == 200
+    assert made.here.asked == 1
 
 
-def test_head_is_answered_without_a_body() -> None:
-    async def test(made: World) -> None:
-        reply = await made.client.head(f"{made.url}/v2/models/photos")
-        assert (reply.status_code, reply.content) == (200, b"")
-
-    run(test)
+@with_gateway()
+async def test_head_is_answered_without_a_body(made: World) -> None:
+    reply = await made.client.head(f"{made.url}/v2/models/photos")
+    assert (reply.status_code, reply.content) == (200, b"")
 
 
-def test_who_finds_the_map_stale_is_not_told_what_was_asked_for_before() -> None:
+def test_a_refresh_does_not_return_an_answer_that_was_requested_earlier() -> None:
     """The head had answered already, but not arrived, when the tenant moved."""
     begun, go_on = threading.Event(), threading.Event()
 
-    class Slow(Told):
+    class Slow(FakeHead):
         def map(self) -> ClusterMap:
             found = super().map()
             begun.set()
@@ -444,7 +426,7 @@ def test_who_finds_the_map_stale_is_not_told_what_was_asked_for_before() -> None
 
     async def inside() -> None:
         head = Slow(ClusterMap(1, 1, {"photos": "http://old"}))
-        source = MapSource(head)
+        source = MapSource(MapProvider(head.map, head.overview))
         first = asyncio.create_task(source.refresh())
         await asyncio.to_thread(begun.wait, 10)
         head.found = ClusterMap(1, 2, {"photos": "http://new"})

@@ -1,4 +1,4 @@
-"""What the head decides, with agents that do as they are told at once; placements are real."""
+"""What the head decides, with agents that obey at once; placements are real."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from support.agents import cluster_run
 
 from migrator.cluster.fleet import head as heads
-from migrator.cluster.fleet import moves, watch
+from migrator.cluster.fleet import keyed_tasks, watch
 from migrator.cluster.fleet.cluster_run import ClusterRun
 from migrator.cluster.fleet.head import Head
 from migrator.cluster.fleet.messages import Answer, ClusterMap, DeposedError, Report, TenantReport
@@ -25,10 +25,14 @@ TENANTS = ("a", "b", "c")
 
 
 class Agents:
-    """Three agents that keep nothing but who is with them; each order is written down."""
+    """Three agents that store only their tenants and every order.
 
-    def __init__(self) -> None:
+    `tenants`: those of each GPU, one letter each; without any no GPU has begun.
+    """
+
+    def __init__(self, *tenants: str) -> None:
         self.tenants: dict[str, tuple[str, ...] | None] = dict.fromkeys(("g1", "g2", "g3"))
+        self.tenants |= dict(zip(self.tenants, map(tuple, tenants), strict=False))
         self.gone: set[str] = set()
         self.refuse: dict[str, str] = {}
         self.silent_of: set[str] = set()
@@ -49,7 +53,7 @@ class Agents:
         if gpu in self.gone | self.agentless:
             return None
         here = self.tenants[gpu]
-        told = {
+        tenants = {
             each: TenantReport(ready=True, received=self.received.get(each, 0))
             for each in here or ()
             if each not in self.silent_of
@@ -64,7 +68,7 @@ class Agents:
             self.epoch,
             begun=begun,
             up=begun and not hangs,
-            tenants={} if hangs else told,
+            tenants={} if hangs else tenants,
             silent_s=3.0 if hangs else 0.0,
             assigned=here or (),
             drained=gpu in self.drained,
@@ -97,7 +101,7 @@ class Agents:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterRun:
-    for module, name in ((heads, "BEAT_S"), (moves, "AGAIN_S"), (moves, "ROUTED_S")):
+    for module, name in ((heads, "BEAT_S"), (keyed_tasks, "AGAIN_S"), (heads, "ROUTED_S")):
         monkeypatch.setattr(module, name, 0.01)
     gpus = [{"name": each} for each in ("g1", "g2", "g3")]
     boards = [{"board": "A100-40GB", **each} for each in gpus]
@@ -106,14 +110,22 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterRun:
 
 
 def led(
-    run: ClusterRun, agents: Agents, test: Callable[[Head], Awaitable[None]], **keys: Any
+    run: ClusterRun,
+    agents: Agents,
+    test: Callable[[Head], Awaitable[None]] | None = None,
+    **keys: Any,
 ) -> Head:
-    """The head while the test looks at it."""
+    """A head that leads until all tenants are served and the test is done."""
+
+    async def served(head: Head) -> None:
+        await until(lambda: all_served(head))
+        if test is not None:
+            await test(head)
 
     async def inside() -> Head:
         head, stop = Head(run, agents, **keys), asyncio.Event()
         leading = asyncio.create_task(head.run(stop))
-        waiting = asyncio.ensure_future(test(head))
+        waiting = asyncio.ensure_future(served(head))
         await asyncio.wait([leading, waiting], return_when=asyncio.FIRST_COMPLETED)
         stop.set()
         if not waiting.done():
@@ -131,17 +143,14 @@ async def until(so: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
 
 
-def everybody(head: Head) -> bool:
+def all_served(head: Head) -> bool:
     return set(head.state.map.homes) == set(TENANTS)
 
 
-def test_it_places_everybody_once_and_begins_every_gpu(run: ClusterRun) -> None:
+def test_it_places_all_tenants_once_and_begins_every_gpu(run: ClusterRun) -> None:
     agents = Agents()
 
-    async def test(head: Head) -> None:
-        await until(lambda: everybody(head))
-
-    head = led(run, agents, test)
+    head = led(run, agents)
     assert head.state.epoch == 1
     begun = [each for each in agents.orders if each[0] == "begin"]
     assert sorted(each[1] for each in begun) == ["g1", "g2", "g3"]
@@ -150,25 +159,19 @@ def test_it_places_everybody_once_and_begins_every_gpu(run: ClusterRun) -> None:
 
 
 def test_a_new_head_changes_nothing_and_has_a_higher_epoch(run: ClusterRun) -> None:
-    agents = Agents()
+    agents = Agents("ac", "b", "")
     agents.epoch = 4
-    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
 
-    async def test(head: Head) -> None:
-        await until(lambda: everybody(head))
-
-    head = led(run, agents, test)
+    head = led(run, agents)
     assert (head.state.epoch, agents.epoch) == (5, 5)
     assert head.state.homes == {"a": "g1", "b": "g2", "c": "g1"}
     assert not [each for each in agents.orders if each[0] != "stop"]
 
 
 def test_an_older_head_ends_as_soon_as_it_hears_of_a_newer(run: ClusterRun) -> None:
-    agents = Agents()
-    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+    agents = Agents("ac", "b", "")
 
-    async def test(head: Head) -> None:
-        await until(lambda: everybody(head))
+    async def test(_: Head) -> None:
         agents.epoch = 9
         await asyncio.sleep(30)
 
@@ -177,15 +180,13 @@ def test_an_older_head_ends_as_soon_as_it_hears_of_a_newer(run: ClusterRun) -> N
 
 
 def test_who_lived_on_a_gpu_that_went_is_taken_by_others_as_the_rules_want(run: ClusterRun) -> None:
-    agents = Agents()
-    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+    agents = Agents("ac", "b", "")
 
     async def test(head: Head) -> None:
-        await until(lambda: everybody(head))
         agents.gone.add("g1")
         await until(lambda: "g1" in head.watch.dead)
-        await until(lambda: everybody(head) and head.state.homes["a"] == "g3")
-        agents.gone.clear()  # it is back, and still has whom others serve by now
+        await until(lambda: all_served(head) and head.state.homes["a"] == "g3")
+        agents.gone.clear()  # it is back, and still has tenants that others serve by now
         await until(lambda: not agents.tenants["g1"])
 
     head = led(run, agents, test)
@@ -224,17 +225,17 @@ def test_a_fallback_from_before_another_tenant_moved_is_not_used(run: ClusterRun
     assert placer.fallback(["a"], homes | {"b": "g3"}, ["g2", "g3"]) is None
 
 
-def test_a_gpu_that_refuses_a_tenant_is_asked_again_and_the_reason_told(run: ClusterRun) -> None:
-    agents = Agents()
-    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+def test_a_gpu_that_refuses_a_tenant_is_asked_again_and_the_reason_is_reported(
+    run: ClusterRun,
+) -> None:
+    agents = Agents("ac", "b", "")
     agents.refuse = {"g3": "its disk is full", "g2": "its disk is full"}
 
     async def test(head: Head) -> None:
-        await until(lambda: everybody(head))
         agents.gone.add("g1")
         await until(lambda: head.state.map.away.get("a") == "its disk is full")
         agents.refuse.clear()
-        await until(lambda: everybody(head))
+        await until(lambda: all_served(head))
 
     led(run, agents, test)
 
@@ -243,8 +244,7 @@ def test_a_tenant_moves_at_a_windows_edge_when_it_pays_and_is_served_throughout(
     run: ClusterRun,
 ) -> None:
     """b and c share a GPU and both get far more than it can answer, while another is empty."""
-    agents = Agents()
-    agents.tenants = {"g1": ("a",), "g2": ("b", "c"), "g3": ()}
+    agents = Agents("a", "bc", "")
     seen: list[int] = []
 
     async def flood(head: Head) -> None:
@@ -255,10 +255,9 @@ def test_a_tenant_moves_at_a_windows_edge_when_it_pays_and_is_served_throughout(
             await asyncio.sleep(0.1)
 
     async def test(head: Head) -> None:
-        await until(lambda: everybody(head))
         flooding = asyncio.create_task(flood(head))
         await until(lambda: head.state.moves)
-        await until(lambda: not head.watch.heard["g2"].report.tenants.keys() >= {"b", "c"})
+        await until(lambda: not head.watch.last["g2"].report.tenants.keys() >= {"b", "c"})
         flooding.cancel()
 
     head = led(replace(run), agents, test)
@@ -272,14 +271,12 @@ def test_a_tenant_moves_at_a_windows_edge_when_it_pays_and_is_served_throughout(
 def test_a_tenant_is_let_go_only_once_the_new_map_is_out_and_its_labels_follow(
     run: ClusterRun,
 ) -> None:
-    agents = Agents()
-    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+    agents = Agents("ac", "b", "")
 
     def publish(found: ClusterMap) -> None:
         agents.orders.append(("publish", found.homes.get("c")))
 
     async def test(head: Head) -> None:
-        await until(lambda: everybody(head))
         assert await head.move("c", "g3") == "c moved from g1 to g3"
         assert await head.move("c", "g3") == "c is on g3 already"
 
@@ -293,12 +290,11 @@ def test_a_tenant_is_let_go_only_once_the_new_map_is_out_and_its_labels_follow(
     ]
 
 
-def test_a_tenant_stays_where_nobody_says_that_it_is_served_elsewhere(
+def test_a_tenant_stays_until_another_gpu_reports_that_it_serves_it(
     run: ClusterRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(moves, "SEEN_S", 0.1)
-    agents = Agents()
-    agents.tenants = {"g1": ("a",), "g2": ("b",), "g3": ()}
+    monkeypatch.setattr(heads, "SEEN_S", 0.1)
+    agents = Agents("a", "b", "")
 
     async def test(head: Head) -> None:
         await until(lambda: {"a", "b"} <= set(head.state.map.homes))
@@ -312,8 +308,7 @@ def test_a_tenant_stays_where_nobody_says_that_it_is_served_elsewhere(
 
 
 def test_a_map_that_could_not_be_written_is_written_again(run: ClusterRun) -> None:
-    agents = Agents()
-    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+    agents = Agents("ac", "b", "")
     tried: list[tuple[int, int]] = []
 
     def publish(found: ClusterMap) -> None:
@@ -322,17 +317,17 @@ def test_a_map_that_could_not_be_written_is_written_again(run: ClusterRun) -> No
             raise OSError(28, "No space left on device")
 
     async def test(head: Head) -> None:
-        await until(lambda: everybody(head))
         await until(lambda: len(tried) == 3)
         assert tried[-1] == head.state.map.order
 
     led(run, agents, test, publish=publish)
 
 
-def test_a_head_that_begins_inside_a_window_moves_nobody_before_its_edge(run: ClusterRun) -> None:
-    """Nothing is measured yet, and nobody may move in the middle of a window."""
-    agents = Agents()
-    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+def test_a_head_that_begins_inside_a_window_moves_no_tenant_before_its_edge(
+    run: ClusterRun,
+) -> None:
+    """Nothing is measured yet, and no tenant may move in the middle of a window."""
+    agents = Agents("ac", "b", "")
     asked: list[int] = []
 
     async def aside(question: Question) -> ClusterPlan:
@@ -345,12 +340,11 @@ def test_a_head_that_begins_inside_a_window_moves_nobody_before_its_edge(run: Cl
     began_s = run.began_s - 100.5 * run.scenario.window_s
     slow = replace(run, began_s=began_s, data={**run.data, "window_s": 200})
     led(slow, agents, test, aside=aside)
-    assert set(asked) == {2}  # only where everybody would go if a GPU went
+    assert set(asked) == {2}  # only fallbacks for the loss of a GPU
 
 
 def test_its_epoch_is_above_what_gateways_may_know(run: ClusterRun) -> None:
-    agents = Agents()
-    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+    agents = Agents("ac", "b", "")
 
     async def inside() -> int:
         head, stop = Head(run, agents), asyncio.Event()
@@ -361,16 +355,14 @@ def test_its_epoch_is_above_what_gateways_may_know(run: ClusterRun) -> None:
     assert asyncio.run(inside()) == 8
 
 
-def test_whom_an_operator_has_drained_is_not_moved(run: ClusterRun) -> None:
-    agents = Agents()
-    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+def test_a_tenant_that_an_operator_has_drained_is_not_moved(run: ClusterRun) -> None:
+    agents = Agents("ac", "b", "")
 
     async def test(head: Head) -> None:
-        await until(lambda: everybody(head))
-        here = head.watch.heard["g1"]
-        told = here.report.tenants
+        here = head.watch.last["g1"]
+        there = here.report.tenants
         for each, so in ((TenantReport(True), True), (TenantReport(True, drained=True), False)):
-            told["c"] = each
+            there["c"] = each
             assert head._may_move("c") is so
 
     led(run, agents, test)
@@ -379,15 +371,13 @@ def test_whom_an_operator_has_drained_is_not_moved(run: ClusterRun) -> None:
 def test_tenants_of_a_daemon_that_hangs_are_served_elsewhere_and_it_lets_go_of_them(
     run: ClusterRun,
 ) -> None:
-    agents = Agents()
-    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+    agents = Agents("ac", "b", "")
 
     async def test(head: Head) -> None:
-        await until(lambda: everybody(head))
         agents.hangs.add("g1")
-        await until(lambda: everybody(head) and head.state.homes["a"] == "g3")
+        await until(lambda: all_served(head) and head.state.homes["a"] == "g3")
         assert "g1" not in head.state.map.pages  # gateways have closed their connections to it
-        # before it comes back, or is ended and started with whom it had
+        # before it comes back, or is ended and started with its tenants
         await until(lambda: not agents.tenants["g1"])
         assert agents.hangs
 
@@ -400,12 +390,10 @@ def test_while_only_the_agent_is_gone_its_tenants_are_never_away(
     run: ClusterRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "ALONE_S", 0.2)
-    agents = Agents()
-    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+    agents = Agents("ac", "b", "")
     away: set[str] = set()
 
     async def test(head: Head) -> None:
-        await until(lambda: everybody(head))
         agents.agentless.add("g1")
 
         def moved() -> bool:
@@ -421,12 +409,10 @@ def test_while_only_the_agent_is_gone_its_tenants_are_never_away(
 def test_a_drained_gpu_is_emptied_and_gets_no_tenant_until_it_is_undrained(
     run: ClusterRun,
 ) -> None:
-    agents = Agents()
-    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+    agents = Agents("ac", "b", "")
     seen: list[int] = []
 
     async def test(head: Head) -> None:
-        await until(lambda: everybody(head))
         assert await head.drain("g1", True) == "g1 is drained"
         entry = next(each for each in overview(head)["gpus"] if each["gpu"] == "g1")
         assert (entry["state"], entry["words"]) == ("drained", "its tenants are being moved")
@@ -453,31 +439,25 @@ def test_a_drained_gpu_is_emptied_and_gets_no_tenant_until_it_is_undrained(
 
 
 def test_a_new_head_goes_on_with_a_drain(run: ClusterRun) -> None:
-    agents = Agents()
-    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+    agents = Agents("ac", "b", "")
     agents.drained = {"g1"}
 
     async def test(head: Head) -> None:
         await until(lambda: not agents.tenants["g1"])
-        await until(lambda: everybody(head))
+        await until(lambda: all_served(head))
 
     led(run, agents, test)
 
 
 def test_a_head_counts_windows_as_its_agents_do(run: ClusterRun) -> None:
-    agents = Agents()
-    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+    agents = Agents("ac", "b", "")
     agents.began_s = run.began_s - 1000
 
-    async def test(head: Head) -> None:
-        await until(lambda: everybody(head))
-
-    assert led(run, agents, test).cluster.began_s == agents.began_s
+    assert led(run, agents).cluster.began_s == agents.began_s
 
 
 def test_a_store_that_does_not_take_the_map_is_named_until_it_does(run: ClusterRun) -> None:
-    agents = Agents()
-    agents.tenants = {"g1": ("a", "c"), "g2": ("b",), "g3": ()}
+    agents = Agents("ac", "b", "")
     broken = [True]
 
     def publish(_: ClusterMap) -> None:
@@ -485,7 +465,7 @@ def test_a_store_that_does_not_take_the_map_is_named_until_it_does(run: ClusterR
             raise MigratorError("the shared store does not answer")
 
     async def test(head: Head) -> None:
-        await until(lambda: everybody(head) and head.store_trouble)
+        await until(lambda: all_served(head) and head.store_trouble)
         assert "the shared store does not answer" in overview_text(overview(head))
         broken.clear()
         await until(lambda: not head.store_trouble)

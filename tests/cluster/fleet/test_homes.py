@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from migrator.cluster.fleet.map import homes_from, misplaced, missing_tenants, next_map, unserved
-from migrator.cluster.fleet.messages import ClusterMap, Report, TenantReport
+from migrator.cluster.fleet.messages import (
+    ClusterMap,
+    Report,
+    TenantReport,
+    homes_from,
+    misplaced,
+    missing_tenants,
+    next_map,
+    unserved,
+)
 
 
 def report(gpu: str, *ready: str, waiting: tuple[str, ...] = (), up: bool = True) -> Report:
@@ -12,12 +20,12 @@ def report(gpu: str, *ready: str, waiting: tuple[str, ...] = (), up: bool = True
     return Report(gpu, f"node of {gpu}", 0, 1, f"http://{gpu}", begun=True, up=up, tenants=tenants)
 
 
-def told(*reports: Report) -> dict[str, Report]:
+def by_gpu(*reports: Report) -> dict[str, Report]:
     return {each.gpu: each for each in reports}
 
 
-def test_a_new_head_learns_from_agents_and_believes_whoever_takes_requests() -> None:
-    both = told(report("g1", "a", waiting=("b",)), report("g2", "b"))
+def test_a_new_head_learns_from_agents_and_prefers_those_that_take_requests() -> None:
+    both = by_gpu(report("g1", "a", waiting=("b",)), report("g2", "b"))
     assert homes_from(both) == {"a": "g1", "b": "g2"}
 
 
@@ -27,31 +35,31 @@ def test_homeless_are_those_of_gpus_that_are_gone_and_of_none() -> None:
 
 def test_a_daemon_lets_go_of_a_tenant_only_once_its_home_serves_it() -> None:
     homes = {"a": "g1"}
-    assert misplaced(homes, told(report("g1", "a"), report("g2", "a"))) == [("g2", "a")]
-    assert not misplaced(homes, told(report("g1", waiting=("a",)), report("g2", "a")))
-    assert not misplaced(homes, told(report("g2", "a")))
-    assert not misplaced({}, told(report("g2", "a")))
+    assert misplaced(homes, by_gpu(report("g1", "a"), report("g2", "a"))) == [("g2", "a")]
+    assert not misplaced(homes, by_gpu(report("g1", waiting=("a",)), report("g2", "a")))
+    assert not misplaced(homes, by_gpu(report("g2", "a")))
+    assert not misplaced({}, by_gpu(report("g2", "a")))
 
 
-def test_a_daemon_that_hangs_does_not_begin_again_with_whom_another_serves() -> None:
+def test_a_daemon_that_hangs_does_not_restart_with_a_tenant_served_elsewhere() -> None:
     hangs = Report("g1", "n", 0, 1, "http://g1", begun=True, assigned=("a", "b"))
-    alive = told(report("g2", "a"))
+    alive = by_gpu(report("g2", "a"))
     assert misplaced({"a": "g2", "b": "g1"}, alive, {"g1": hangs, **alive}) == [("g1", "a")]
 
 
-def test_a_new_head_knows_whom_a_daemon_has_that_is_being_started() -> None:
+def test_a_new_head_knows_the_tenants_of_a_starting_daemon() -> None:
     starts = Report("g1", "n", 0, 1, "http://g1", begun=True, assigned=("a", "b"))
-    assert homes_from({"g1": starts, **told(report("g2", "b"))}) == {"a": "g1", "b": "g2"}
+    assert homes_from({"g1": starts, **by_gpu(report("g2", "b"))}) == {"a": "g1", "b": "g2"}
 
 
 def test_a_tenant_that_its_home_does_not_know_is_missing_but_not_while_that_starts() -> None:
-    assert missing_tenants({"a": "g1"}, told(report("g1"))) == ["a"]
-    assert not missing_tenants({"a": "g1"}, told(report("g1", up=False)))
+    assert missing_tenants({"a": "g1"}, by_gpu(report("g1"))) == ["a"]
+    assert not missing_tenants({"a": "g1"}, by_gpu(report("g1", up=False)))
     assert not missing_tenants({"a": "g1"}, {})
 
 
 def test_a_map_names_who_is_ready_and_says_why_others_are_away() -> None:
-    reports = told(report("g1", "a", waiting=("b",)))
+    reports = by_gpu(report("g1", "a", waiting=("b",)))
     found = next_map(
         ClusterMap(), 3, ["a", "b", "c"], {"a": "g1", "b": "g1"}, reports, {"c": "full"}
     )
@@ -65,7 +73,7 @@ def test_a_map_names_who_is_ready_and_says_why_others_are_away() -> None:
 
 def test_who_is_in_the_map_stays_in_it_while_its_instances_change() -> None:
     known = ClusterMap(1, 4, {"a": "http://g1"}, {}, {"g1": "http://g1"})
-    now = told(report("g1", waiting=("a",)))
+    now = by_gpu(report("g1", waiting=("a",)))
     assert next_map(known, 1, ["a"], {"a": "g1"}, now, {}) is None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.cluster.fleet.map_source import FromFile
+from migrator.cluster.fleet.map_source import from_file
 from migrator.core.errors import InputError
 from migrator.live.shared_files import read_bytes
 
@@ -22,16 +22,16 @@ def test_an_address_that_cannot_be_opened_is_named_with_the_reason(error: Except
         raise error
 
     with pytest.raises(InputError, match=rf"--map: s3://b/map.json is no map \({error}\); name"):
-        FromFile("s3://b/map.json", read)
+        from_file("s3://b/map.json", read)
 
 
 def test_what_is_no_map_is_refused_and_one_that_is_is_read() -> None:
     with pytest.raises(InputError, match="is no map"):
-        FromFile("map.json", lambda _: b"\xff")
-    assert FromFile("map.json", lambda _: b'{"epoch": 3}').map().epoch == 3
+        from_file("map.json", lambda _: b"\xff")
+    assert from_file("map.json", lambda _: b'{"epoch": 3}').map().epoch == 3
 
 
-def test_a_protocol_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_protocol_is_refused() -> None:
     pytest.importorskip("fsspec", reason="addresses are fsspec's")
     with pytest.raises(InputError, match=r"nowhere://b/map\.json is no map"):
-        FromFile("nowhere://b/map.json", read_bytes)
+        from_file("nowhere://b/map.json", read_bytes)

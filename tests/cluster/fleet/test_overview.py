@@ -1,4 +1,4 @@
-"""The cluster for people, told while its head goes on."""
+"""The status of the cluster, read while its head goes on."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pytest
 from support.agents import cluster_run
 
 from migrator.cluster.fleet.head import Head
-from migrator.cluster.fleet.messages import Answer, LastReport, Report, TenantReport
+from migrator.cluster.fleet.messages import Answer, Report, TenantReport
 from migrator.cluster.fleet.overview import overview
-from migrator.cluster.fleet.watch import Watch
+from migrator.cluster.fleet.watch import LastReport, Watch
 
 
-class Nobody:
+class NoAgents:
     """Agents that are not asked."""
 
     trouble = ""
@@ -31,22 +31,22 @@ class Nobody:
         return None
 
 
-def test_a_gpu_that_is_given_up_meanwhile_is_told_as_it_was(
+def test_a_gpu_that_is_given_up_meanwhile_is_shown_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is asked for from another thread than the head's."""
-    head = Head(cluster_run(tmp_path, ["a", "b"], [{"name": "g1"}]), Nobody())
+    head = Head(cluster_run(tmp_path, ["a", "b"], [{"name": "g1"}]), NoAgents())
     tenants = {"a": TenantReport(ready=True, received=7)}
-    head.watch.heard["g1"] = LastReport(Report("g1", "n", 0, 1, "http://g1", tenants=tenants), 0.0)
+    head.watch.last["g1"] = LastReport(Report("g1", "n", 0, 1, "http://g1", tenants=tenants), 0.0)
     head.state.homes = {"a": "g1"}
 
     def and_then_it_is_gone(watch: Watch) -> dict[str, Report]:
-        found = {gpu: watch.heard[gpu].report for gpu in watch.alive}
+        found = {gpu: watch.last[gpu].report for gpu in watch.alive}
         watch.dead["g1"] = "it is gone"
         return found
 
     monkeypatch.setattr(Watch, "reports", property(and_then_it_is_gone))
-    told = overview(head)
-    assert told["tenants"]["a"]["received"] == 7
-    assert "received" not in told["tenants"]["b"]
+    status = overview(head)
+    assert status["tenants"]["a"]["received"] == 7
+    assert "received" not in status["tenants"]["b"]
     assert "received" not in overview(head)["tenants"]["a"]

@@ -18,9 +18,9 @@ from migrator.core.errors import InputError
 
 
 def ray_with(*names: str) -> Any:
-    told = [{"name": each, "namespace": NAMESPACE} for each in names]
-    others = [{"name": "head of x", "namespace": "of somebody else"}]
-    return SimpleNamespace(util=SimpleNamespace(list_named_actors=lambda **_: [*told, *others]))
+    ours = [{"name": each, "namespace": NAMESPACE} for each in names]
+    others = [{"name": "head of x", "namespace": "another"}]
+    return SimpleNamespace(util=SimpleNamespace(list_named_actors=lambda **_: [*ours, *others]))
 
 
 def test_the_only_cluster_need_not_be_named_and_of_several_one_must_be() -> None:

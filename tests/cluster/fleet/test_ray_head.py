@@ -53,7 +53,7 @@ def run(tmp_path: Path) -> ClusterRun:
 
 @pytest.fixture
 def led(run: ClusterRun, monkeypatch: pytest.MonkeyPatch) -> Iterator[Led]:
-    """A head after its life."""
+    """A head that has ended."""
     made: list[HeadActor] = []
 
     def led(ray: Ray) -> HeadActor:
@@ -96,7 +96,7 @@ def test_a_store_that_hangs_keeps_no_head_from_leading_agents_that_serve(
     leads: list[str] = []
 
     async def lead(head: Head, _: object, least: int) -> None:
-        assert least == 1  # above it by what agents have heard
+        assert least == 1  # above it by the agents' epochs
         leads.append(head.store_trouble)
 
     monkeypatch.setattr(Head, "run", lead)
@@ -121,7 +121,7 @@ def test_where_nothing_is_served_yet_it_says_why_and_stays(
     head = led(Ray(f"{agent_prefix('another')}g1"))
     assert "cannot be used" in str(head.ended())
     assert exits == []
-    assert head.stop() == ()  # it has told nobody to stop
+    assert head.stop() == ()  # no agent was stopped
 
 
 def test_where_ray_cannot_say_who_serves_it_begins_anew(exits: list[int], led: Led) -> None:
@@ -131,10 +131,10 @@ def test_where_ray_cannot_say_who_serves_it_begins_anew(exits: list[int], led: L
 
 
 @pytest.mark.parametrize("serving", [True, False])
-def test_agents_are_ended_with_a_head_that_leads_no_more_only_where_they_serve_nobody(
+def test_agents_end_with_a_head_that_leads_no_more_only_if_they_serve_no_tenant(
     run: ClusterRun, exits: list[int], led: Led, monkeypatch: pytest.MonkeyPatch, serving: bool
 ) -> None:
-    """Others are drained one by one by whoever ends the cluster: it must find them."""
+    """Others are drained one by one by the command that ends the cluster, which must find them."""
     ended: list[int] = []
 
     def gone(*_: object) -> None:

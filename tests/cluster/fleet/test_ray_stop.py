@@ -89,7 +89,7 @@ def test_agents_that_do_not_answer_and_those_that_refuse_are_named_too() -> None
     assert len(ray.killed) == 4
 
 
-def test_without_a_head_nobody_knows_of_gpus_whose_agents_are_gone() -> None:
+def test_without_a_head_gpus_whose_agents_are_gone_are_unknown() -> None:
     ending = stop_cluster(Ray(g1=agent("g1")), "shop")
     assert ending.silent == ()
     assert ending.words.startswith("its head did not answer; every other agent has drained")

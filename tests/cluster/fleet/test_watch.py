@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from migrator.cluster.fleet.messages import DeposedError, Report
+from migrator.cluster.fleet.messages import Answer, DeposedError, Report
 from migrator.cluster.fleet.ray_agents import ANSWER_S
 from migrator.cluster.fleet.watch import (
     ALONE_S,
@@ -22,7 +22,7 @@ from migrator.cluster.fleet.watch import (
 )
 
 
-class Told:
+class FakeAgents:
     """Agents that say what the test wants, or nothing."""
 
     def __init__(self, *reports: Report) -> None:
@@ -39,6 +39,9 @@ class Told:
         del epoch
         return self.reports[gpu]
 
+    async def order(self, gpu: str, name: str, epoch: int, *what: object) -> Answer | None:
+        raise NotImplementedError
+
     async def answers(self, url: str) -> bool:
         return url in self.daemons
 
@@ -48,7 +51,7 @@ def report(gpu: str, **keys: Any) -> Report:
     return Report(gpu, "node", 0, 1, f"http://{gpu}", **made)
 
 
-def watched(links: Told) -> Watch:
+def watched(links: FakeAgents) -> Watch:
     watch = Watch(links, lambda: links.now_s)
     look(watch)
     return watch
@@ -60,7 +63,7 @@ def look(watch: Watch) -> list[str]:
 
 
 def test_a_machine_that_is_gone_is_given_up_at_once_and_found_again() -> None:
-    links = Told(report("g1"), report("g2"))
+    links = FakeAgents(report("g1"), report("g2"))
     watch, back = watched(links), links.reports["g1"]
     links.reports["g1"] = None
     links.daemons.clear()
@@ -75,7 +78,7 @@ def test_a_machine_that_is_gone_is_given_up_at_once_and_found_again() -> None:
 
 
 def test_a_daemon_that_answers_without_an_agent_serves_on_for_a_while() -> None:
-    links = Told(report("g1"))
+    links = FakeAgents(report("g1"))
     watch = watched(links)
     links.reports["g1"] = None
     links.now_s = SILENT_S + 0.1
@@ -92,7 +95,7 @@ def test_a_daemon_that_answers_without_an_agent_serves_on_for_a_while() -> None:
 
 
 def test_while_a_daemon_starts_its_agent_may_be_silent_for_longer() -> None:
-    links = Told(report("g1", up=False))
+    links = FakeAgents(report("g1", up=False))
     watch = watched(links)
     links.reports["g1"] = None
     links.now_s = STARTING_S - UNANSWERED_S
@@ -102,7 +105,7 @@ def test_while_a_daemon_starts_its_agent_may_be_silent_for_longer() -> None:
 
 
 def test_agents_of_another_version_are_refused_with_both_versions() -> None:
-    watch = Watch(Told(report("g1", package="0.0.9")), lambda: 0.0)
+    watch = Watch(FakeAgents(report("g1", package="0.0.9")), lambda: 0.0)
     (words,) = look(watch)
     assert "0.0.9" in words
     assert "install the same version" in words
@@ -110,20 +113,20 @@ def test_agents_of_another_version_are_refused_with_both_versions() -> None:
 
 
 def test_a_gpu_whose_daemon_dies_again_and_again_is_given_up() -> None:
-    links = Told(report("g1", up=False, failures=GIVEN_UP - 1))
+    links = FakeAgents(report("g1", up=False, failures=GIVEN_UP - 1))
     watch = watched(links)
     assert watch.alive == ["g1"]
     links.reports["g1"] = report("g1", up=False, failures=GIVEN_UP, words="no such GPU")
     assert look(watch) == ["g1 is given up: no such GPU"]
 
 
-def test_whoever_hears_of_a_newer_head_leads_no_more() -> None:
+def test_a_head_that_sees_a_newer_epoch_leads_no_more() -> None:
     with pytest.raises(DeposedError, match="epoch 7"):
-        look(Watch(Told(report("g1", epoch=7)), lambda: 0.0))
+        look(Watch(FakeAgents(report("g1", epoch=7)), lambda: 0.0))
 
 
 def test_a_daemon_that_hangs_is_given_up_and_back_once_it_serves_again() -> None:
-    links = Told(report("g1"), report("g2"))
+    links = FakeAgents(report("g1"), report("g2"))
     watch = watched(links)
     links.reports["g1"] = report("g1", silent_s=HANGS_S - 0.1)
     assert look(watch) == []
@@ -141,7 +144,7 @@ def test_a_daemon_that_hangs_is_given_up_and_back_once_it_serves_again() -> None
 def test_a_machine_that_refuses_nothing_is_given_up_in_time_and_delays_no_look() -> None:
     """As after a power loss: neither its agent nor a health check of its daemon ever returns."""
 
-    class Stopped(Told):
+    class Stopped(FakeAgents):
         async def report(self, gpu: str, epoch: int) -> Report | None:
             if gpu == "g1" and self.now_s:
                 await asyncio.sleep(0.05 if self.late else 1.0)

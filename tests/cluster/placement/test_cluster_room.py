@@ -1,4 +1,4 @@
-"""Where not every set can be listed, nobody is without a GPU who has room on one."""
+"""Where not every set can be listed, every tenant that has room on a GPU gets one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def crowded(count: int, **rules: Any) -> ClusterScenario:
 
 
 @pytest.mark.usefixtures("few_sets")
-def test_everybody_has_a_gpu_who_fits_on_one() -> None:
+def test_every_tenant_that_fits_has_a_gpu() -> None:
     scenario = crowded(8)
     plan, tried = place(scenario), Tried(scenario)
     assert not plan.unplaced
@@ -40,7 +40,7 @@ def test_everybody_has_a_gpu_who_fits_on_one() -> None:
 
 
 @pytest.mark.usefixtures("few_sets")
-def test_rules_are_kept_and_a_rerun_moves_nobody() -> None:
+def test_rules_are_kept_and_a_rerun_moves_no_tenant() -> None:
     scenario = crowded(6, apart=[["t1", "t2"], ["t1", "t3"]])
     plan = place(scenario)
     assert not plan.unplaced

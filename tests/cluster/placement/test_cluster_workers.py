@@ -12,9 +12,8 @@ import pytest
 from support.clusters import MODELS, cluster, tenant
 from support.ray_nodes import ray_folder
 
-from migrator.cluster.placement.place import place
-from migrator.cluster.placement.simulate import simulate_placed
-from migrator.cluster.placement.workers import InProcess, TaskWorkers, open_workers
+from migrator.cluster.placement.place import place, simulate_placed
+from migrator.cluster.placement.workers import TaskWorkers, open_workers
 from migrator.core.catalogue import board
 from migrator.core.cluster import ClusterOutcome, ClusterPlan
 from migrator.core.errors import InputError, MigratorError
@@ -42,7 +41,7 @@ def untimed(outcome: ClusterOutcome) -> ClusterOutcome:
 def test_results_come_in_the_order_of_the_tasks() -> None:
     tasks = [float(number) for number in range(20, 0, -1)]
     with open_workers(2) as workers:
-        assert list(workers.map(math.sqrt, tasks)) == list(InProcess().map(math.sqrt, tasks))
+        assert list(workers.map(math.sqrt, tasks)) == list(TaskWorkers().map(math.sqrt, tasks))
 
 
 def test_processes_place_and_simulate_as_one_does() -> None:
@@ -89,6 +88,6 @@ def test_an_error_on_the_ray_cluster_is_one_sentence(ray: TaskWorkers) -> None:
 
 
 def test_ray_places_and_simulates_as_one_process_does(ray: TaskWorkers) -> None:
-    alone = simulate_placed(SMALL, place(SMALL), InProcess())
+    alone = simulate_placed(SMALL, place(SMALL), TaskWorkers())
     there = simulate_placed(SMALL, place(SMALL, ray), ray)
     assert untimed(alone) == untimed(there)

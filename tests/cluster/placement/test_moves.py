@@ -1,4 +1,4 @@
-"""A rerun from where everybody lives: few move, and only where it pays."""
+"""A rerun from the current placement: few tenants move, and only where it pays."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ def test_a_placement_is_kept_when_nothing_changed() -> None:
 def test_goodput_less_moves_is_highest() -> None:
     """Against every placement, at prices of a move from nothing to more than it can bring."""
     current = {"a": "gpu-1", "b": "gpu-1", "c": "gpu-2", "d": "gpu-2"}
-    moved = []
+    moved, tried = [], Tried(cluster(TENANTS, THREE))
+    every = list(tried.placements())
     for move_s in (0.0, 0.05, 0.5, 100.0):
-        scenario = cluster(TENANTS, THREE, move_s=move_s)
-        plan, tried = place(scenario, current=current), Tried(scenario)
-        costs = {each.name: move_s * rate(tried, each.name) for each in scenario.tenants}
+        plan = place(cluster(TENANTS, THREE, move_s=move_s), current=current)
+        costs = {name: move_s * rate(tried, name) for name in current}
 
         def net(placement: dict[str, str], goodput_rps: float, costs: dict[str, float]) -> float:
             gone = [name for name, gpu in placement.items() if current[name] != gpu]
             return goodput_rps * 8 - sum(costs[name] for name in gone)
 
-        best = max(net(each, value, costs) for each, value in tried.placements())
+        best = max(net(each, value, costs) for each, value in every)
         assert net(plan.placement, plan.goodput_rps, costs) >= best * (1 - 0.005)
         moved.append(len(plan.moved))
     assert moved == sorted(moved, reverse=True)
@@ -64,7 +64,7 @@ def test_a_move_that_does_not_pay_is_not_made_for_several_newcomers() -> None:
         assert {name: plan.placement[name] for name in current} == current
 
 
-def test_somebody_moves_rather_than_that_another_has_no_gpu() -> None:
+def test_a_tenant_moves_if_another_would_have_no_gpu() -> None:
     tenants = [
         tenant("a", rps=200, retraining=None),
         tenant("b", MODELS[1], rps=200, retraining=None),
@@ -99,15 +99,21 @@ def test_together_is_kept_where_one_of_them_lives() -> None:
     assert place(scenario, current=current).placement == current
 
 
+def test_a_newcomer_that_must_be_together_joins_its_partner() -> None:
+    boards = [{"board": "A30-24GB", "name": "gpu"}, {"board": "A100-40GB", "name": "big"}]
+    scenario = cluster(TENANTS[:2], boards, together=[["a", "b"]], move_s=1e6)
+    assert place(scenario, current={"b": "gpu"}).placement == {"a": "gpu", "b": "gpu"}
+
+
 def test_a_placement_file_is_read_strictly(tmp_path: Path) -> None:
     path = tmp_path / "placement.json"
     path.write_text('{"placement": {"a": "gpu-1"}}')
     assert read_current(path) == {"a": "gpu-1"}
-    for text, told in (
+    for text, message in (
         ("[]", "cluster plan --json"),
         ('{"placement": {"a": 3}}', "placement.a: 3 is no GPU's name"),
         ("{", "malformed JSON"),
     ):
         path.write_text(text)
-        with pytest.raises(InputError, match=told):
+        with pytest.raises(InputError, match=message):
             read_current(path)

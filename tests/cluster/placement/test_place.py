@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from support.clusters import MODELS, Tried, cluster, tenant
 
-from migrator.cluster.placement.clustering import representatives
 from migrator.cluster.placement.place import place
+from migrator.cluster.placement.representatives import representatives
 from migrator.core.cluster import ClusterPlan, ClusterScenario
 
 A30 = {"board": "A30-24GB"}
@@ -134,7 +134,7 @@ def test_a_served_replica_keeps_its_place_among_its_likes() -> None:
     assert len(plan.unplaced) == 2
 
 
-def test_together_that_never_fit_are_not_told_to_add_a_gpu() -> None:
+def test_adding_a_gpu_is_no_remedy_for_tenants_that_never_fit_together() -> None:
     scenario = cluster(
         [tenant("a", rps=200, count=5), tenant("b", rps=300)],
         [{"board": "A30-24GB", "count": 3}],

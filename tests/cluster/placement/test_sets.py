@@ -9,7 +9,7 @@ import pytest
 from support.clusters import cluster, tenant
 
 from migrator.cluster.placement.demand import tenant_kinds, window_problem
-from migrator.cluster.placement.market import apart_of, group_items, members_of
+from migrator.cluster.placement.market import group_items, members_of
 from migrator.cluster.placement.prices import tabulate
 from migrator.cluster.placement.sets import SetLimits, Sets, list_sets
 from migrator.core.catalogue import Board, boards
@@ -37,7 +37,8 @@ def listed(scenario: ClusterScenario, most: int = 10_000) -> Sets:
     items = group_items({each.name: each.entry for each in scenario.tenants}, scenario.rules)
     units = np.array([len(each.units) for each in items])
     worth = tabulate(board, scenario.slots, alone)
-    return list_sets(worth, members_of(items, len(kinds)), apart_of(items, 1), units, most)
+    apart = np.array([[int(0 in each.apart)] for each in items])
+    return list_sets(worth, members_of(items, len(kinds)), apart, units, most)
 
 
 def test_the_planner_takes_every_set_listed_and_refuses_every_other(
@@ -94,7 +95,7 @@ def test_sets_of_one_unit_are_always_listed(scenario: ClusterScenario) -> None:
     assert listed(scenario, most=2).largest == 1
 
 
-def test_sets_left_out_are_told_of(scenario: ClusterScenario) -> None:
+def test_sets_left_out_are_reported(scenario: ClusterScenario) -> None:
     whole, part = listed(scenario), listed(scenario, most=12)
     assert len(part.counts) <= 12 < len(whole.counts)
     assert part.largest < part.most <= whole.largest

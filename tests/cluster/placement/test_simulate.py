@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from support.clusters import MODELS, cluster, tenant
 
-from migrator.cluster.placement.place import place
-from migrator.cluster.placement.simulate import simulate_placed
-from migrator.cluster.placement.workers import InProcess
+from migrator.cluster.placement.place import place, simulate_placed
+from migrator.cluster.placement.workers import TaskWorkers
 from migrator.core.errors import InputError
 from migrator.forecast.registry import forecaster
 from migrator.policies.registry import policy
@@ -20,7 +19,7 @@ def test_every_gpu_runs_as_it_would_alone() -> None:
     scenario = cluster(TENANTS, [{"board": "A30-24GB", "count": 3}], spare=0.2)
     plan, steps = place(scenario), []
     found = simulate_placed(
-        scenario, plan, InProcess(), policy="equal-mig", step=lambda: steps.append(1)
+        scenario, plan, TaskWorkers(), policy="equal-mig", step=lambda: steps.append(1)
     )
     busy = [each for each in plan.gpus if each.tenants]
     assert len(steps) == len(busy) == len(found.runs)
@@ -54,4 +53,4 @@ def test_a_cluster_without_room_is_refused_with_names() -> None:
     plan = place(many)
     assert len(plan.unplaced) == 3
     with pytest.raises(InputError, match=r"no GPU has room for a-00.*add a GPU"):
-        simulate_placed(many, plan, InProcess())
+        simulate_placed(many, plan, TaskWorkers())

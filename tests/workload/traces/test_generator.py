@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from migrator.core.errors import InputError
+from migrator.workload.traces.formats import load_trace
 from migrator.workload.traces.generator import (
     KINDS,
     LAGS_S,
@@ -17,7 +18,6 @@ from migrator.workload.traces.generator import (
     real_file,
     statistics_of,
 )
-from migrator.workload.traces.reading import load_trace
 
 LONG_S = 2_000_000
 """200 times the slowest swell."""
@@ -173,7 +173,7 @@ def test_by_hand() -> None:
     assert found.autocorrelation == pytest.approx(expected)
 
 
-def test_lags_beyond_the_end_are_not_told() -> None:
+def test_lags_beyond_the_end_are_nan() -> None:
     found = statistics_of(np.array([1, 2] * 20))
     assert [math.isnan(each) for each in found.autocorrelation] == [False, False, True, True]
 

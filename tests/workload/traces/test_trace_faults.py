@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from migrator.core.errors import InputError
 from migrator.core.scenario import Trace
-from migrator.workload.traces.reading import formats, load_trace
+from migrator.workload.traces.formats import FORMATS, load_trace
 
 LLM = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 FUNCTIONS = "HashOwner,HashApp,HashFunction,Trigger,1,2\n"
@@ -28,7 +28,7 @@ def refused(path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reason"),
     [
         ("", "the file is empty"),
         ("\n \n\n", "the file is empty"),
@@ -91,16 +91,16 @@ def refused(path: Path) -> str:
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )
-def test_faulty_text(text: str, told: str, tmp_path: Path) -> None:
+def test_faulty_text(text: str, reason: str, tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text(text, encoding="utf-8")
     message = refused(path)
-    assert told in message
+    assert reason in message
     assert len(message) < 250
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reason"),
     [
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "this is not text"),
         (b"\xff\xfe0\0,\x001\0\n\0", "this is not text"),
@@ -113,10 +113,10 @@ def test_faulty_text(text: str, told: str, tmp_path: Path) -> None:
         (gzip.compress(b"ustar\0\0", mtime=0), "this is not text"),
     ],
 )
-def test_faulty_bytes(content: bytes, told: str, tmp_path: Path) -> None:
+def test_faulty_bytes(content: bytes, reason: str, tmp_path: Path) -> None:
     path = tmp_path / "trace.csv.gz"
     path.write_bytes(content)
-    assert told in refused(path)
+    assert reason in refused(path)
 
 
 def test_no_file(tmp_path: Path) -> None:
@@ -145,12 +145,12 @@ def test_the_line_is_named_in_a_large_file(tmp_path: Path) -> None:
     assert "line 512346 is '512345;1'" in refused(path)
 
 
-@pytest.mark.parametrize("name", formats())
+@pytest.mark.parametrize("name", FORMATS)
 def test_loaders_refuse_by_themselves(name: str, tmp_path: Path) -> None:
     path = tmp_path / "empty.csv"
     path.write_text("", encoding="utf-8")
     with pytest.raises(InputError, match=r"empty\.csv: "):
-        formats()[name].load(path)
+        FORMATS[name].load(path)
 
 
 CELLS = st.sampled_from(
@@ -165,7 +165,7 @@ TEXTS = st.builds(lambda first, lines: first + "\n".join(lines), BEGINNINGS, st.
 def test_whatever_the_file_holds(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.getbasetemp() / "any.csv"
     path.write_bytes(content)
-    outcome = loaded_or_told(path)
+    outcome = loaded_or_message(path)
     if isinstance(outcome, str):
         assert outcome.startswith(f"{path}: ")
         assert "\n" not in outcome
@@ -174,7 +174,7 @@ def test_whatever_the_file_holds(content: bytes, tmp_path_factory: pytest.TempPa
         assert outcome.counts.min() >= 0
 
 
-def loaded_or_told(path: Path) -> Trace | str:
+def loaded_or_message(path: Path) -> Trace | str:
     try:
         return load_trace(path)
     except InputError as error:

@@ -6,13 +6,14 @@ seen, so that two heads never act at once.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import threading
 import time
 from collections.abc import Mapping
 from typing import Any
+
+import msgspec
 
 from migrator.cluster.fleet.cluster_run import ClusterRun
 from migrator.cluster.fleet.daemon_process import (
@@ -26,7 +27,6 @@ from migrator.cluster.fleet.messages import Answer, Report, TenantReport
 from migrator.core.errors import MigratorError
 from migrator.io.atomic import write_atomically
 from migrator.workload.live import ADMIN
-from migrator.workload.tokens import read_tokens
 
 LOOK_S = 0.25
 TAKE_S = 120.0
@@ -48,6 +48,14 @@ _EVERYWHERE = ("0.0.0.0", "::")
 _log = logging.getLogger(__name__)
 
 
+class AgentState(msgspec.Struct, frozen=True):
+    """What an agent stores across restarts."""
+
+    epoch: int = 0
+    """Epoch of the newest head known."""
+    drained: bool = False
+
+
 class GpuAgent:
     """The agent of one GPU; its methods may be called from several threads."""
 
@@ -55,15 +63,14 @@ class GpuAgent:
         """`number`: index of the GPU in its machine; `address`: address of the machine."""
         restore_priority()
         self._run, self._gpu, self._number, self._node = run, gpu, number, node
-        live = run.live_on(gpu, ()).live
-        names = [each.name for each in run.scenario.tenants]
-        self._token = (read_tokens(live, names, os.environ) or {}).get(ADMIN)
+        live = run.live
+        self._token = run.tokens().get(ADMIN)
         self._host = live.host
         self._reached = address if live.host in _EVERYWHERE else live.host
         self._daemon = DaemonProcess(run.state_of(gpu))
         self._file = run.state_of(gpu) / "agent.json"
         self._lock, self._looking = threading.Lock(), threading.Lock()
-        self._hearing = threading.Lock()
+        self._epoch_lock = threading.Lock()
         self._ending = threading.Event()
         self._status: Mapping[str, Any] | None = None
         self._unanswered_s, self._answered = 0.0, False
@@ -71,7 +78,7 @@ class GpuAgent:
         self._silent = False
         """Whether the daemon was killed because it did not respond."""
         self._restarts, self._failures, self._words = 0, 0, ""
-        self._epoch, self._drained = self._read_file()
+        self._known = self._read_file()
         known = self._daemon.find()
         self._tenants: tuple[str, ...] | None = None if known is None else known.tenants
         self._port = free_port(self._host) if known is None else known.port
@@ -86,44 +93,44 @@ class GpuAgent:
 
     def report(self, epoch: int) -> Report:
         """Return the state of the GPU; a caller with a newer epoch becomes the leader."""
-        self._hear(epoch)
+        self._may_order(epoch)
         status = self._status
-        told = {} if status is None else status["tenants"]
+        tenants = {} if status is None else status["tenants"]
         return Report(
             gpu=self._gpu,
             node=self._node,
             number=self._number,
             pid=os.getpid(),
             url=self.url,
-            epoch=self._epoch,
+            epoch=self._known.epoch,
             begun=self._tenants is not None,
             up=status is not None,
-            tenants={name: _tenant(each) for name, each in told.items()},
+            tenants={name: _tenant(each) for name, each in tenants.items()},
             window=0 if status is None else status["window"],
             restarts=self._restarts,
             failures=self._failures,
             words=self._words,
             silent_s=self._unanswered_s if self._daemon.served else 0.0,
             assigned=self._tenants or (),
-            drained=self._drained,
+            drained=self._known.drained,
             began_s=self._run.began_s,
         )
 
     def begin(self, epoch: int, tenants: tuple[str, ...]) -> Answer:
         """Start the daemon with these tenants, unless it has been started already."""
         with self._lock:
-            if not self._hear(epoch):
+            if not self._may_order(epoch):
                 return self._deposed()
             if self._ending.is_set():
-                return Answer(False, f"{self._gpu} is being stopped", self._epoch)
+                return self._answer(False, f"{self._gpu} is being stopped")
             if self._tenants is None:
                 self._tenants = tenants
                 self._start()
-            return Answer(True, "begun", self._epoch)
+            return self._answer(True, "begun")
 
     def take(self, epoch: int, tenant: str) -> Answer:
         """Serve the tenant as well; return once it is served or has been refused."""
-        return self._ordered(epoch, {"come": self._run.entry(tenant)}, (tenant,), ())
+        return self._order(epoch, {"come": self._run.entry(tenant)}, (tenant,), ())
 
     def release(self, epoch: int, tenant: str) -> Answer:
         """Stop serving the tenant; return once its pending requests are answered.
@@ -131,26 +138,26 @@ class GpuAgent:
         Do not wait for a hung daemon: it does not start with the tenant after a restart, and gets
         the release order when it responds again.
         """
-        if self._status is None and self._hear(epoch):
+        if self._status is None and self._may_order(epoch):
             self._assign((), (tenant,))
-            return Answer(True, f"{tenant} is not started here again", self._epoch)
-        return self._ordered(epoch, {"go": tenant}, (), (tenant,))
+            return self._answer(True, f"{tenant} is not started here again")
+        return self._order(epoch, {"go": tenant}, (), (tenant,))
 
     def drain(self, epoch: int, drained: bool) -> Answer:
         """Store whether the GPU is drained, so that no tenant is placed on it."""
-        if not self._hear(epoch):
+        if not self._may_order(epoch):
             return self._deposed()
-        with self._hearing:
-            self._drained = drained
+        with self._epoch_lock:
+            self._known = AgentState(self._known.epoch, drained)
             self._write_file()
-        return Answer(True, "drained" if drained else "not drained", self._epoch)
+        return self._answer(True, "drained" if drained else "not drained")
 
     def stop(self, epoch: int) -> Answer:
         """Drain and stop the daemon."""
-        if not self._hear(epoch):
+        if not self._may_order(epoch):
             return self._deposed()
         self.close()
-        return Answer(True, "stopped", self._epoch)
+        return self._answer(True, "stopped")
 
     def close(self) -> None:
         """Stop the daemon without an order."""
@@ -158,13 +165,13 @@ class GpuAgent:
         self._watching.join()
         self._daemon.stop(STOP_S)
 
-    def _ordered(
+    def _order(
         self, epoch: int, body: object, come: tuple[str, ...], gone: tuple[str, ...]
     ) -> Answer:
-        if not self._hear(epoch):
+        if not self._may_order(epoch):
             return self._deposed()
         try:
-            status, told = call_daemon(
+            status, answer = call_daemon(
                 self.url,
                 "POST",
                 "/admin/tenants",
@@ -174,12 +181,12 @@ class GpuAgent:
                 order_key=self._daemon.order_key,
             )
         except MigratorError as error:
-            return Answer(False, str(error), self._epoch)
+            return self._answer(False, str(error))
         if status != 200:
-            return Answer(False, str(told.get("error", status)), self._epoch)
+            return self._answer(False, str(answer.get("error", status)))
         self._assign(come, gone)
         self._look()
-        return Answer(True, str(told.get("words", "")), self._epoch)
+        return self._answer(True, str(answer.get("words", "")))
 
     def _assign(self, come: tuple[str, ...], gone: tuple[str, ...]) -> None:
         """Record the daemon's tenants, also for a restart."""
@@ -188,35 +195,35 @@ class GpuAgent:
             self._tenants = tuple(dict.fromkeys((*left, *come)))
             self._daemon.keep(self._settings())
 
-    def _hear(self, epoch: int) -> bool:
+    def _may_order(self, epoch: int) -> bool:
         """Whether that head may give orders; store a newer epoch across restarts."""
         # serialized: of two heads that ask at once, the older epoch must not be written last
-        with self._hearing:
+        with self._epoch_lock:
             # another agent with this folder may have seen a newer epoch
-            self._epoch = max(self._epoch, self._read_file()[0])
-            if epoch > self._epoch:
-                self._epoch = epoch
+            seen = max(self._known.epoch, self._read_file().epoch)
+            self._known = AgentState(max(seen, epoch), self._known.drained)
+            if epoch > seen:
                 self._write_file()
-            return epoch == self._epoch
+            return epoch >= seen
 
-    def _write_file(self) -> None:
-        told = {"epoch": self._epoch, "drained": self._drained}
-        try:
-            with write_atomically(self._file) as unfinished:
-                unfinished.write_text(json.dumps(told), encoding="utf-8")
-        except MigratorError as error:  # a full disk must not make the agent look dead
-            _log.warning("%s", error)
+    def _answer(self, done: bool, words: str) -> Answer:
+        return Answer(done, words, self._known.epoch)
 
     def _deposed(self) -> Answer:
-        return Answer(False, f"a newer head leads {self._gpu}; this one ends", self._epoch)
+        return self._answer(False, f"a newer head leads {self._gpu}; this one ends")
 
-    def _read_file(self) -> tuple[int, bool]:
-        """Read the newest known epoch, and whether the GPU is drained."""
+    def _read_file(self) -> AgentState:
         try:
-            told = json.loads(self._file.read_bytes())
-            return int(told["epoch"]), told.get("drained") is True
-        except (OSError, ValueError, KeyError, TypeError):
-            return 0, False
+            return msgspec.json.decode(self._file.read_bytes(), type=AgentState)
+        except (OSError, msgspec.MsgspecError):
+            return AgentState()
+
+    def _write_file(self) -> None:
+        try:
+            with write_atomically(self._file) as unfinished:
+                unfinished.write_bytes(msgspec.json.encode(self._known))
+        except MigratorError as error:  # a full disk must not make the agent look dead
+            _log.warning("%s", error)
 
     def _start(self) -> None:
         self._daemon.start(self._settings())
@@ -232,23 +239,23 @@ class GpuAgent:
         """Supervise the daemon until the agent is stopped."""
         while not self._ending.wait(LOOK_S):
             try:
-                self._watched()
+                self._supervise()
             except Exception as error:
                 # for example a full disk; without the loop the GPU would be reported as up forever
-                _log.exception("%s could not be looked after", self._gpu)
+                _log.exception("the daemon of %s cannot be supervised", self._gpu)
                 self._status = None
-                self._words = f"its daemon cannot be looked after: {error}"
+                self._words = f"its daemon cannot be supervised: {error}"
 
-    def _watched(self) -> None:
+    def _supervise(self) -> None:
         with self._lock:  # not while `begin` starts the daemon
             begun, alive = self._tenants is not None, self._daemon.alive
         if not begun:
             return
         if not alive:
-            self._again()
+            self._restart()
             return
         self._daemon.renew()
-        asked_s = time.monotonic()
+        sent_s = time.monotonic()
         self._look()
         if self._status is not None:
             self._failures, self._words, self._unanswered_s = 0, self._status.get("store", ""), 0.0
@@ -257,14 +264,14 @@ class GpuAgent:
         if self._answered:  # with an error, for example at its connection limit
             self._unanswered_s, self._words = 0.0, "its daemon answers with an error"
             return
-        self._unanswered_s += min(PAUSED_S, LOOK_S + time.monotonic() - asked_s)
+        self._unanswered_s += min(PAUSED_S, LOOK_S + time.monotonic() - sent_s)
         served = self._daemon.served
         self._words = "its daemon does not answer" if served else "its daemon is starting"
         if self._unanswered_s > (HUNG_S if served else STARTING_S):
             self._silent = True
             self._daemon.kill()
 
-    def _again(self) -> None:
+    def _restart(self) -> None:
         """Restart the daemon, with a delay that grows with each failure."""
         self._status = None
         how = "did not answer and was ended" if self._silent else "died"
@@ -281,37 +288,28 @@ class GpuAgent:
     def _look(self) -> None:
         # serialized: an older response must not overwrite a newer one
         with self._looking:
-            self._status = self._looked()
+            self._status = self._daemon_status()
 
-    def _looked(self) -> Mapping[str, Any] | None:
-        asked_s = time.monotonic()
+    def _daemon_status(self) -> Mapping[str, Any] | None:
+        sent_s = time.monotonic()
         self._answered = False
         try:
-            status, told = call_daemon(
+            status, answer = call_daemon(
                 self.url, "GET", "/admin/status", token=self._token, wait_s=ANSWER_S
             )
         except MigratorError:
-            if time.monotonic() - asked_s > PAUSED_S and not self._ending.is_set():
-                return self._looked()
+            if time.monotonic() - sent_s > PAUSED_S and not self._ending.is_set():
+                return self._daemon_status()
             return None
         # before the daemon serves, another process may have its port
         self._answered = status != 200 and self._daemon.served
-        return told if status == 200 and told.get("pid") == self._daemon.pid else None
+        return answer if status == 200 and answer.get("pid") == self._daemon.pid else None
 
 
-def _tenant(told: Mapping[str, Any]) -> TenantReport:
-    states = told["workers"].values()
-    return TenantReport(
-        # a daemon that is releasing the tenant still has workers, but accepts no new requests
-        ready=any(each != "draining" for each in states)
-        and not told.get("refused", told["drained"]),
-        drained=told["drained"],
-        received=told["received"],
-        in_time=told["in_time"],
-        late=told["late"],
-        dropped=told["dropped"],
-        failed=told["failed"],
-        accuracy=told["accuracy"],
-        version=told["version"],
-        retraining=told["retraining"] == "running",
-    )
+def _tenant(status: Mapping[str, Any]) -> TenantReport:
+    states = status["workers"].values()
+    # a daemon that is releasing the tenant still has workers, but accepts no new requests
+    refused = status.get("refused", status["drained"])
+    ready = any(each != "draining" for each in states) and not refused
+    retraining = status["retraining"] == "running"
+    return msgspec.convert({**status, "ready": ready, "retraining": retraining}, TenantReport)

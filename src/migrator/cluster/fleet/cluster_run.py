@@ -5,7 +5,8 @@ Plain, serializable data from which an agent derives the scenario of its own GPU
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,15 +14,15 @@ from typing import Any
 from urllib.parse import quote
 
 from migrator.core.catalogue import Board
-from migrator.core.cluster import ClusterGpu, ClusterScenario, ClusterTenant, SparingService
+from migrator.core.cluster import ClusterGpu, ClusterScenario, ClusterTenant
 from migrator.core.errors import InputError
 from migrator.core.scenario import ServedTenant
-from migrator.core.service import Service
 from migrator.io.strict import listed
 from migrator.io.yaml_file import read_yaml_file
 from migrator.workload.capacity import highest_rps
-from migrator.workload.cluster import parse_cluster
+from migrator.workload.cluster import parse_cluster, with_memory
 from migrator.workload.live import Live, LiveScenario, parse_live
+from migrator.workload.tokens import read_tokens
 
 _OF_CLUSTERS = ("count", "memory_gib")
 """Keys of a tenant that only cluster scenarios have."""
@@ -76,38 +77,36 @@ class ClusterRun:
             raise InputError("come: this is no tenant; give it as scenarios have it")
         board, known = self.gpu(gpu).board, self._known(entry)
         if known is None or board.name not in known.served:
-            return _sparing(self._parsed(board, entry), float(entry.get("memory_gib") or 0.0))
+            alone = self._parsed(board, entry)
+            served = alone.scenario.tenants[0]
+            service = with_memory(served.service, float(entry.get("memory_gib") or 0.0))
+            return _with_service(alone, replace(served, service=service), board)
         # its fastest board, where its rate was checked: a slower one might refuse a placed tenant
         boards = self.scenario.boards
         at = max(known.served, key=lambda b: highest_rps(known.served[b].service, boards[b]))
-        return _as_placed(self._parsed(boards[at], entry), known.served[board.name], board)
+        # with its arrivals at placement: parsed alone, similar tenants would share them
+        return _with_service(self._parsed(boards[at], entry), known.served[board.name], board)
 
     def live_on(self, gpu: str, tenants: Iterable[str]) -> LiveScenario:
         """The scenario that the GPU's daemon starts with, possibly without tenants."""
         read = [self.read(gpu, self.entry(each)) for each in tenants]
-        first = read[0] if read else self._first
-        scenario = replace(
-            first.scenario,
-            name=f"{quote(self.name, '')}-{quote(gpu, '')}",
-            board=self.gpu(gpu).board,
-            tenants=tuple(each.scenario.tenants[0] for each in read),
-        )
-        return replace(first, scenario=scenario, tenants=tuple(each.tenants[0] for each in read))
+        name = f"{quote(self.name, '')}-{quote(gpu, '')}"
+        return _combined(read, read[0] if read else self._first, name, self.gpu(gpu).board)
 
     def live_on_any(self) -> LiveScenario:
         """All tenants together, as clients see them, each on some board that serves it."""
         read = [self._read_anywhere(each) for each in self.scenario.tenants]
-        scenario = replace(
-            read[0].scenario,
-            name=self.name,
-            tenants=tuple(each.scenario.tenants[0] for each in read),
-        )
-        return replace(read[0], scenario=scenario, tenants=tuple(e.tenants[0] for e in read))
+        return _combined(read, read[0], self.name, read[0].scenario.board)
 
     @property
     def live(self) -> Live:
         """Address and access settings of every daemon's API, which do not depend on the board."""
         return self._first.live
+
+    def tokens(self) -> dict[str, str]:
+        """Tokens of all tenants and the administration; empty if none are required."""
+        names = [each.name for each in self.scenario.tenants]
+        return read_tokens(self.live, names, os.environ) or {}
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -156,35 +155,23 @@ def read_run(
         folder, kept = str(path.parent.absolute()), state.absolute()
         store = shared or str(kept / "cluster" / quote(name, "") / "shared")
         run = ClusterRun(name, data, folder, driver, store, str(kept), began_s)
-        _require_live(run)
+        run.live_on_any()  # checks what only live serving needs
         return run
 
     return read_yaml_file(path, parse)
 
 
-def _require_live(run: ClusterRun) -> None:
-    """Check what only live serving needs; any board that serves the tenant will do."""
-    run.live_on_any()
+def _combined(
+    read: Sequence[LiveScenario], settings: LiveScenario, name: str, board: Board
+) -> LiveScenario:
+    """The tenants of several scenarios with the settings of one."""
+    served = tuple(each.scenario.tenants[0] for each in read)
+    scenario = replace(settings.scenario, name=name, board=board, tenants=served)
+    return replace(settings, scenario=scenario, tenants=tuple(each.tenants[0] for each in read))
 
 
-def _as_placed(alone: LiveScenario, served: ServedTenant, board: Board) -> LiveScenario:
-    """The tenant with its arrivals at placement: parsed alone, similar tenants would share them."""
+def _with_service(alone: LiveScenario, served: ServedTenant, board: Board) -> LiveScenario:
+    """The tenant's scenario with another service or other arrivals."""
     scenario = replace(alone.scenario, board=board, tenants=(served,))
     live = replace(alone.tenants[0], service=served.service)
     return replace(alone, scenario=scenario, tenants=(live,))
-
-
-def _sparing(alone: LiveScenario, memory_gib: float) -> LiveScenario:
-    """The tenant with the memory that its worker needs, which excludes small instances."""
-    served, live = alone.scenario.tenants[0], alone.tenants[0]
-    plain = served.service
-    service: Service = SparingService(
-        plain.tenant,
-        plain.profile,
-        plain.slo_s,
-        plain.batch,
-        plain.min_gpcs,
-        memory_gib=memory_gib,
-    )
-    scenario = replace(alone.scenario, tenants=(replace(served, service=service),))
-    return replace(alone, scenario=scenario, tenants=(replace(live, service=service),))

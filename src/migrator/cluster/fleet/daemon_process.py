@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import secrets
@@ -34,13 +33,19 @@ _LAUNCH = '"$@" >>"$0" 2>&1 </dev/null & echo $!'
 """Detaches the daemon, because Ray kills the children of an actor that dies."""
 
 
+class _KnownProcess(msgspec.Struct):
+    pid: int
+    began: int | None
+    served: bool = False
+
+
 class DaemonProcess:
     """One daemon in a folder; another agent with the same folder finds it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.lease = folder, folder / f"{_LEASE}.0"
         self.log = folder / "daemon.log"
-        self._known = folder / "daemon.json"
+        self._known, self._settings = folder / "daemon.json", folder / "settings.json"
         self._process: Process | None = None
         self.served = False
         """Whether this daemon process has responded, to this agent or to an earlier one."""
@@ -49,15 +54,15 @@ class DaemonProcess:
     def find(self) -> GpuDaemonSettings | None:
         """Settings of a running daemon that an earlier agent has started; None if there is none."""
         try:
-            told = json.loads(self._known.read_bytes())
-            process = Process(told["pid"], "", told["began"])
+            known = msgspec.json.decode(self._known.read_bytes(), type=_KnownProcess)
             settings = msgspec.json.decode(self._settings.read_bytes(), type=GpuDaemonSettings)
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, msgspec.MsgspecError):
             return None
+        process = Process(known.pid, "", known.began)
         if not process.alive:
             return None
         self._process, self.lease = process, Path(settings.lease)
-        self.served = told.get("served") is True
+        self.served = known.served
         return settings
 
     def start(self, settings: GpuDaemonSettings) -> None:
@@ -73,19 +78,18 @@ class DaemonProcess:
             check=True,
         )
         self._process, self.served = Process.of(int(done.stdout)), False
-        self._tell()
+        self._store_identity()
 
     def keep(self, settings: GpuDaemonSettings) -> None:
         """Store the daemon's current settings, for a restart or another agent."""
-        with write_atomically(self._settings) as unfinished:
-            unfinished.write_bytes(msgspec.json.encode(settings))
+        _write(self._settings, settings)
 
     def answers(self) -> None:
         """Record that the daemon serves, so that a later agent does not treat it as starting."""
         if not self.served:
             self.served = True
             with suppress(MigratorError):  # a full disk: a later agent only waits longer
-                self._tell()
+                self._store_identity()
 
     @property
     def order_key(self) -> str:
@@ -129,12 +133,11 @@ class DaemonProcess:
             return self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-1][:300]
         return ""
 
-    def _tell(self) -> None:
+    def _store_identity(self) -> None:
         """Store the identity of the process, for a later agent."""
         if self._process is not None:
-            told = {"pid": self._process.pid, "began": self._process.began, "served": self.served}
-            with write_atomically(self._known) as unfinished:
-                unfinished.write_text(json.dumps(told), encoding="utf-8")
+            known = _KnownProcess(self._process.pid, self._process.began, self.served)
+            _write(self._known, known)
 
     def _new_lease(self) -> Path:
         """Create a lease and delete older ones.
@@ -149,14 +152,15 @@ class DaemonProcess:
             file.write(secrets.token_hex())
         return self.lease
 
-    @property
-    def _settings(self) -> Path:
-        return self.folder / "settings.json"
-
     def _signal(self, number: int) -> None:
         if self._process is not None:
             with suppress(ProcessLookupError):
                 os.kill(self._process.pid, number)
+
+
+def _write(path: Path, content: msgspec.Struct) -> None:
+    with write_atomically(path) as unfinished:
+        unfinished.write_bytes(msgspec.json.encode(content))
 
 
 def _environment() -> dict[str, str]:

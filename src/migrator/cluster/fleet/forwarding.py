@@ -89,9 +89,9 @@ class ForwardRequest:
     def _has_id(self) -> bool:
         length = dict(self.headers).get(_JSON_LENGTH, b"")
         # int() raises beyond some thousand digits; the daemon refuses such a length
-        told = self.body[: int(length)] if length.isdigit() and len(length) < 19 else self.body
+        label = self.body[: int(length)] if length.isdigit() and len(length) < 19 else self.body
         try:
-            return bool(_LABEL.decode(told).id)
+            return bool(_LABEL.decode(label).id)
         except (msgspec.DecodeError, ValueError, RecursionError):
             return True  # the daemon refuses it, however often it is sent
 
@@ -187,9 +187,9 @@ class Forwarder:
         url = self._source.current.homes.get(tenant)
         found: Reply | NotServed | None = None
         try:
-            found = None if url is None else await self._sent(url, request)
+            found = None if url is None else await self._send(url, request)
             if found is None or found.status in _STALE:
-                found = await self._healed(tenant, url, request) or found
+                found = await self._retry(tenant, url, request) or found
                 if found and found.status == 404 and not await self._has(tenant, request):
                     found = None
         except MaybeDoneError:
@@ -197,16 +197,16 @@ class Forwarder:
         current, status = self._source.current, found.status if isinstance(found, Reply) else 0
         known = tenant in current.homes or tenant in current.away
         self.counts.answers[tenant if known else "", status] += 1
-        return self._nobody(tenant) if found is None else found
+        return self._not_served(tenant) if found is None else found
 
-    async def _healed(self, tenant: str, url: str | None, request: ForwardRequest) -> Reply | None:
+    async def _retry(self, tenant: str, url: str | None, request: ForwardRequest) -> Reply | None:
         """Repeat the request if a newer map names another daemon."""
         await self._source.refresh()
         newer = self._source.current.homes.get(tenant)
         if newer is None or newer == url:
             return None
         self.counts.again[tenant] += 1
-        return await self._sent(newer, request)
+        return await self._send(newer, request)
 
     async def _has(self, tenant: str, request: ForwardRequest) -> bool:
         """Whether the daemon in the map has the tenant: a 404 may be about a label's id."""
@@ -214,13 +214,13 @@ class Forwarder:
         if url is None:
             return False
         model = b"/".join(request.target.partition(b"?")[0].split(b"/")[:4])
-        found = await self._sent(url, ForwardRequest("GET", model, request.headers, b""))
+        found = await self._send(url, ForwardRequest("GET", model, request.headers, b""))
         return found is not None and found.status != 404
 
     async def each(self, request: ForwardRequest) -> dict[str, Reply]:
         """Send the request to every daemon with tenants; return address -> answer."""
         urls = list(dict.fromkeys(self._source.current.homes.values()))
-        found = await asyncio.gather(*(self._sent(each, request) for each in urls))
+        found = await asyncio.gather(*(self._send(each, request) for each in urls))
         return {url: each for url, each in zip(urls, found, strict=True) if each is not None}
 
     def close(self) -> None:
@@ -229,7 +229,7 @@ class Forwarder:
             each.close()
         self._upstreams.clear()
 
-    async def _sent(self, url: str, request: ForwardRequest) -> Reply | None:
+    async def _send(self, url: str, request: ForwardRequest) -> Reply | None:
         upstream = self._upstreams.get(url)
         if upstream is None:
             upstream = self._upstreams[url] = Upstream(url)
@@ -238,7 +238,7 @@ class Forwarder:
         except NoAnswerError:
             return None
 
-    def _nobody(self, tenant: str) -> NotServed:
+    def _not_served(self, tenant: str) -> NotServed:
         found = self._source.current
         if tenant in found.away:
             return NotServed(503, f"{tenant}: {found.away[tenant]}; try again in some seconds")
@@ -246,7 +246,7 @@ class Forwarder:
             return NotServed(
                 503, f"{tenant}: its GPU does not answer for it; try again in some seconds"
             )
-        known = ", ".join([*found.homes, *found.away]) or "nobody yet"
+        known = ", ".join([*found.homes, *found.away]) or "none yet"
         return NotServed(404, f"model: there is no {tenant[:80]}; ask for one of {known}")
 
     def _renew(self, found: ClusterMap) -> None:

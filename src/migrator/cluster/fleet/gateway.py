@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, Response
 from starlette.types import Receive, Scope, Send
 
 import migrator
@@ -30,7 +31,16 @@ from migrator.serve.http.requests import Limits, raise_on_disconnect
 
 _MODELS = "/v2/models/"
 _OWN = (b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"date")
-_JSON = [(b"content-type", b"application/json")]
+"""Headers of one connection, which are not passed on."""
+
+_CONSTANT = {
+    "/v2": {
+        "name": "migrator",
+        "version": migrator.__version__,
+        "extensions": ["binary_tensor_data"],
+    },
+    "/v2/health/live": {"ready": True},
+}
 
 
 class Gateway:
@@ -45,35 +55,20 @@ class Gateway:
         assert scope["type"] == "http"
         try:
             body = await self._body(receive)
+            if body is None:
+                reason = f"body: larger than {self._limits.body_bytes} bytes"
+                response = _error(413, reason, {"connection": "close"})
+            elif scope["path"].startswith(_MODELS):
+                response = await self._forward(Request(scope), body)
+            else:
+                response = await self._own(Request(scope), body)
         except ClientDisconnect:
-            return
-        if body is None:
-            await _refuse(send, 413, f"body: larger than {self._limits.body_bytes} bytes", end=True)
-            return
-        path: str = scope["path"]
-        if path.startswith(_MODELS):
-            await self._forward(scope, path, body, send)
-        else:
-            await self._own(scope, path, body, send)
-
-    async def _forward(self, scope: Scope, path: str, body: bytes, send: Send) -> None:
-        tenant = path[len(_MODELS) :].partition("/")[0]
-        request = Request(scope)
-        try:
-            if path.endswith("/feedback"):  # the daemon does not see the original Host header
-                require_own_page(request, self._tokens)
-            with raise_on_disconnect(request):
-                found = await self.forwarder.forward(tenant, _sending(scope, body))
-        except ClientDisconnect:
-            return  # the client is gone; the request to the daemon is cancelled too
+            return  # a request that is being forwarded is cancelled too
         except RefusedError as error:
-            await _refuse(send, error.status, str(error))
-            return
-        if isinstance(found, NotServed):
-            more = [(b"retry-after", b"1")] if found.status == 503 else []
-            await _refuse(send, found.status, found.reason, more)
-        else:
-            await _answer(send, found)
+            response = _error(error.status, str(error))
+        except MigratorError as error:
+            response = _error(503, str(error))
+        await response(scope, receive, send)
 
     async def _body(self, receive: Receive) -> bytes | None:
         """Read the body; None if it is too large, ClientDisconnect if the client closes early."""
@@ -90,76 +85,73 @@ class Gateway:
             if not message.get("more_body", False):
                 return b"".join(parts)
 
-    async def _own(self, scope: Scope, path: str, body: bytes, send: Send) -> None:
-        """Answer requests that are not forwarded."""
-        try:
-            match path:
-                case "/v2":
-                    told = {"name": "migrator", "version": migrator.__version__}
-                    await _json(send, {**told, "extensions": ["binary_tensor_data"]})
-                case "/v2/health/live":
-                    await _json(send, {"ready": True})
-                case "/v2/health/ready":
-                    await self._ready(send)
-                case "/v2/repository/index":
-                    await self._index(scope, body, send)
-                case "/cluster" | "/cluster/map" | "/metrics":
-                    require_admin(Request(scope), self._tokens)
-                    await self._administration(scope, path, send)
-                case _:
-                    reason = f"{path[:200]} is not part of a gateway; see /docs of a GPU's daemon"
-                    await _refuse(send, 404, reason)
-        except RefusedError as error:
-            await _refuse(send, error.status, str(error))
-        except MigratorError as error:
-            await _refuse(send, 503, str(error))
+    async def _forward(self, request: Request, body: bytes) -> Response:
+        path: str = request.scope["path"]
+        tenant = path[len(_MODELS) :].partition("/")[0]
+        if path.endswith("/feedback"):  # the daemon does not see the original Host header
+            require_own_page(request, self._tokens)
+        with raise_on_disconnect(request):
+            found = await self.forwarder.forward(tenant, _forwarded(request.scope, body))
+        if isinstance(found, NotServed):
+            return _error(found.status, found.reason, _RETRY if found.status == 503 else None)
+        return _passed_on(found)
 
-    async def _ready(self, send: Send) -> None:
+    async def _own(self, request: Request, body: bytes) -> Response:
+        """Answer requests that are not forwarded."""
+        path: str = request.scope["path"]
+        if path in _CONSTANT:
+            return _json(_CONSTANT[path])
+        if path == "/v2/health/ready":
+            return self._ready()
+        if path == "/v2/repository/index":
+            return await self._index(request, body)
+        if path in ("/cluster", "/cluster/map", "/metrics"):
+            require_admin(request, self._tokens)
+            return await self._administration(request, path)
+        return _error(404, f"{path[:200]} is not part of a gateway; see /docs of a GPU's daemon")
+
+    def _ready(self) -> Response:
         found = self._source.current
         if found.homes and not found.away:
-            await _json(send, {"ready": True})
-            return
-        away = ", ".join(found.away) or "everybody"
-        await _refuse(send, 503, f"not served now: {away}; try again in some seconds")
+            return _json({"ready": True})
+        away = ", ".join(found.away) or "all tenants"
+        return _error(503, f"not served now: {away}; try again in some seconds")
 
-    async def _index(self, scope: Scope, body: bytes, send: Send) -> None:
+    async def _index(self, request: Request, body: bytes) -> Response:
         """List the models of all daemons that the caller may use."""
         homes = self._source.current.homes
-        replies = await self.forwarder.each(_sending(scope, body))
+        replies = await self.forwarder.each(_forwarded(request.scope, body))
         refused = next((each for each in replies.values() if each.status != 200), None)
         if refused is not None:
-            await _answer(send, refused)
-            return
+            return _passed_on(refused)
         # during a move two daemons have the tenant: list it once, at the daemon that the map names
-        entries = (
-            each
-            for url, reply in replies.items()
-            for each in msgspec.json.decode(reply.body)
-            if homes.get(each["name"]) == url
+        return _json(
+            [
+                each
+                for url, reply in replies.items()
+                for each in msgspec.json.decode(reply.body)
+                if homes.get(each["name"]) == url
+            ]
         )
-        await _json(send, list(entries))
 
-    async def _administration(self, scope: Scope, path: str, send: Send) -> None:
+    async def _administration(self, request: Request, path: str) -> Response:
         if path == "/cluster/map":
-            await _json(send, self._source.current)
-            return
+            return _json(self._source.current)
         if path == "/metrics":
-            text = await self._metrics()
-            await _reply(send, 200, [(b"content-type", b"text/plain; version=0.0.4")], text)
-            return
-        told = await self._source.overview()
-        if b"text/html" in dict(scope["headers"]).get(b"accept", b""):
-            kind = [(b"content-type", b"text/html; charset=utf-8")]
-            await _reply(send, 200, kind, overview_page(told).encode())
-        else:
-            await _json(send, told)
+            return Response(await self._metrics(), media_type="text/plain; version=0.0.4")
+        found = await self._source.overview()
+        if "text/html" in request.headers.get("accept", ""):
+            return HTMLResponse(overview_page(found))
+        return _json(found)
 
     async def _metrics(self) -> bytes:
         try:
-            told = await self._source.overview()
+            found = await self._source.overview()
         except MigratorError:  # the gateway's own metrics matter most in this case
-            told = None
-        return metrics_text(told, self.forwarder.counts, self._source)
+            found = None
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(ClusterMetrics(found, self.forwarder.counts, self._source))
+        return generate_latest(registry)
 
     @property
     def _tokens(self) -> Tokens:
@@ -172,45 +164,35 @@ async def follow_map(source: MapSource) -> asyncio.Task[None]:
     return asyncio.create_task(source.follow())
 
 
-def _sending(scope: Scope, body: bytes) -> ForwardRequest:
+def _forwarded(scope: Scope, body: bytes) -> ForwardRequest:
     target: bytes = scope["raw_path"]
     if scope["query_string"]:
         target += b"?" + scope["query_string"]
     return ForwardRequest(scope["method"], target, scope["headers"], body)
 
 
-async def _answer(send: Send, reply: Reply) -> None:
+def _passed_on(reply: Reply) -> Response:
+    """A daemon's answer, unchanged."""
+    response = Response(reply.body, reply.status)
     headers = [
         (name.encode("latin-1"), value.encode("latin-1")) for name, value in reply.headers.items()
     ]
-    await _reply(send, reply.status, [e for e in headers if e[0] not in _OWN], reply.body)
+    response.raw_headers = [
+        *(each for each in headers if each[0] not in _OWN),
+        (b"content-length", b"%d" % len(reply.body)),
+    ]
+    return response
 
 
-async def _json(send: Send, value: Any) -> None:
-    await _reply(send, 200, _JSON, msgspec.json.encode(value))
+def _json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(value), status, headers, "application/json")
 
 
-async def _refuse(
-    send: Send,
-    status: int,
-    reason: str,
-    more: list[tuple[bytes, bytes]] | None = None,
-    *,
-    end: bool = False,
-) -> None:
-    headers = [*_JSON, *(more or []), *([(b"connection", b"close")] if end else [])]
-    await _reply(send, status, headers, msgspec.json.encode({"error": reason}))
+_RETRY = {"retry-after": "1"}
 
 
-async def _reply(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-    length = (b"content-length", b"%d" % len(body))
-    start: Mapping[str, Any] = {
-        "type": "http.response.start",
-        "status": status,
-        "headers": [*headers, length],
-    }
-    await send(dict(start))
-    await send({"type": "http.response.body", "body": body})
+def _error(status: int, reason: str, headers: Mapping[str, str] | None = None) -> Response:
+    return _json({"error": reason}, status, headers)
 
 
 _UP = ("up", "drained")
@@ -220,21 +202,21 @@ class ClusterMetrics(Collector):
     """Metric families of the gateway and the cluster."""
 
     def __init__(
-        self, told: Mapping[str, Any] | None, counts: ForwardCounts, source: MapSource
+        self, overview: Mapping[str, Any] | None, counts: ForwardCounts, source: MapSource
     ) -> None:
-        """`told`: overview of the cluster; None if it is not available."""
-        self._told, self._counts, self._source = told, counts, source
+        """`overview`: status of the cluster; None if it is not available."""
+        self._overview, self._counts, self._source = overview, counts, source
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metric families."""
         yield from self._gateway()
-        if self._told is not None:
-            yield from self._cluster(self._told)
+        if self._overview is not None:
+            yield from self._cluster(self._overview)
 
     def _gateway(self) -> Iterator[Metric]:
         yield counter(
             "migrator_gateway_requests",
-            "Requests by tenant and status code of the answer; 0: nobody answered.",
+            "Requests by tenant and status code of the answer; 0: no answer.",
             ["tenant", "code"],
             {(name, str(code)): n for (name, code), n in self._counts.answers.items()},
         )
@@ -257,8 +239,8 @@ class ClusterMetrics(Collector):
             {(str(self._source.current.epoch),): self._source.current.version},
         )
 
-    def _cluster(self, told: Mapping[str, Any]) -> Iterator[Metric]:
-        gpus = told["gpus"]
+    def _cluster(self, overview: Mapping[str, Any]) -> Iterator[Metric]:
+        gpus = overview["gpus"]
         yield gauge(
             "migrator_cluster_gpu_up",
             "1 while the GPU's daemon serves, else 0.",
@@ -275,19 +257,15 @@ class ClusterMetrics(Collector):
             "migrator_cluster_tenant_served",
             "1 while some GPU serves the tenant, else 0.",
             ["tenant", "gpu"],
-            {(name, e["gpu"] or ""): e["state"] == "served" for name, e in told["tenants"].items()},
+            {
+                (name, e["gpu"] or ""): e["state"] == "served"
+                for name, e in overview["tenants"].items()
+            },
         )
         yield counter(
             "migrator_cluster_moves",
             "Tenants that this head has moved from one GPU to another while both served.",
             [],
-            {(): told["moves"]},
+            {(): overview["moves"]},
         )
-        yield gauge("migrator_cluster_epoch", "Of the head.", [], {(): told["epoch"]})
-
-
-def metrics_text(told: Mapping[str, Any] | None, counts: ForwardCounts, source: MapSource) -> bytes:
-    """Render the metrics page."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(ClusterMetrics(told, counts, source))
-    return generate_latest(registry)
+        yield gauge("migrator_cluster_epoch", "Of the head.", [], {(): overview["epoch"]})

@@ -26,8 +26,8 @@ from migrator.live.serving import EMULATED, Serving
 from migrator.live.shared_store import SharedStore
 from migrator.serve.http.authentication import Tokens, digest
 from migrator.serve.logs import configure
-from migrator.workload.live import ADMIN, Live
-from migrator.workload.tokens import drop_token_variables, read_tokens
+from migrator.workload.live import ADMIN
+from migrator.workload.tokens import drop_token_variables
 
 LEASE_S = 20.0
 """Seconds without renewal after which the lease expires; a restarted agent takes over sooner."""
@@ -57,7 +57,7 @@ def serving_of(settings: GpuDaemonSettings) -> Serving:
         run.state_of(gpu),
         run.driver,
         0 if run.driver == EMULATED else settings.number,
-        tokens_of(live.live, run),
+        _tokens(run),
         reader=partial(run.read, gpu),
         shared=SharedStore(run.shared, gpu.replace("/", "_")),
         ahead=run.models,
@@ -76,12 +76,10 @@ def _order_key(lease: Path) -> str:
         ) from error
 
 
-def tokens_of(live: Live, run: ClusterRun) -> Tokens:
+def _tokens(run: ClusterRun) -> Tokens:
     """Tokens of all tenants, because any tenant may be placed on this GPU."""
-    names = [each.name for each in run.scenario.tenants]
-    found = read_tokens(live, names, os.environ) or {}
-    drop_token_variables(live, os.environ)
-    digests = {name: digest(token) for name, token in found.items()}
+    digests = {name: digest(token) for name, token in run.tokens().items()}
+    drop_token_variables(run.live, os.environ)
     return Tokens({k: v for k, v in digests.items() if k != ADMIN}, digests.get(ADMIN))
 
 

@@ -1,7 +1,9 @@
 """The head of a cluster: places tenants on GPUs, replaces lost GPUs, moves tenants where it pays.
 
 The head stores nothing: a new head learns the state from the agents. Its epoch is higher than any
-that an agent has seen, and agents refuse orders with an older epoch.
+that an agent has seen, and agents refuse orders with an older epoch. Tenants move make before
+break; a head that dies during a move leaves the tenant on at most two GPUs, and the next head
+releases one.
 """
 
 from __future__ import annotations
@@ -13,31 +15,42 @@ from contextlib import suppress
 from dataclasses import replace
 
 from migrator.cluster.fleet.cluster_run import ClusterRun
-from migrator.cluster.fleet.map import (
+from migrator.cluster.fleet.keyed_tasks import KeyedTasks
+from migrator.cluster.fleet.messages import (
+    AgentLinks,
+    Answer,
+    ClusterMap,
     ClusterState,
+    DeposedError,
+    Report,
     homes_from,
     misplaced,
     missing_tenants,
     unserved,
 )
-from migrator.cluster.fleet.messages import AgentLinks, ClusterMap, DeposedError, Report
-from migrator.cluster.fleet.moves import KeyedTasks, TenantMoves
 from migrator.cluster.fleet.placer import NEVER, PlacementRunner, Placer, place_in_thread
 from migrator.cluster.fleet.watch import Watch
-from migrator.cluster.placement.simulate import require_all_placed
+from migrator.cluster.placement.place import require_all_placed
 from migrator.core.errors import InputError, MigratorError
 
 BEAT_S = 0.5
 """Seconds between two rounds of reports from the agents."""
 FIRST_S, GATHER_S = 60.0, 4.0
 """Seconds to wait for silent agents: before any tenant is served, and afterwards."""
-TOLD_S = 2.0
+PUBLISH_S = 2.0
 """Seconds to wait until a new map is published."""
 STORE_S = 10.0
 """Seconds after which an unfinished write of the map is reported as a store problem."""
 NO_ROOM_S = 20.0
 """Seconds between two attempts to place a tenant without room; a new GPU ends the wait."""
 STOP_S = 40.0
+SEEN_S = 5.0
+"""Seconds for an agent to report a new tenant as ready."""
+ROUTED_S = 1.0
+"""Seconds until gateways have the new map. The old GPU refuses requests of late gateways,
+which then refresh it."""
+_LOOK_S = 0.1
+
 _PUBLISHING, _PLACING, _BRINGING = "the map", "placing", "bringing back"
 _EMPTYING = "emptying drained GPUs"
 """Keys of tasks that belong to no tenant; a tenant name contains no blank."""
@@ -65,10 +78,6 @@ class Head:
         self.state = ClusterState([each.name for each in self.scenario.tenants])
         self._placer = Placer(self.scenario, aside)
         self._tasks = KeyedTasks(clock)
-        self._moves = TenantMoves(
-            links, self.watch, self.state, self._tasks, self._look, self._wait_for_map
-        )
-        self.move = self._moves.move
         self._published = self.state.map.order
         self._publishing_s: float | None = None
         """When the current write of the map began; None if no write is in progress."""
@@ -102,7 +111,7 @@ class Head:
         self._empty_drained()
         self._tidy()
         self._consider()
-        self._tell()
+        self._update_map()
 
     async def drain(self, gpu: str, drained: bool) -> str:
         """Move every tenant off the GPU, or allow placements on it again.
@@ -121,7 +130,7 @@ class Head:
                 raise InputError(
                     f"no other GPU has room for {', '.join(without)}; add one, or undrain another"
                 )
-        answer = await self._moves.order(gpu, "drain", drained)
+        answer = await self._order(gpu, "drain", drained)
         if not answer.done:
             raise MigratorError(f"{gpu} cannot be drained now: {answer.words}")
         await self._look()
@@ -130,13 +139,90 @@ class Head:
         self.state.note(words)
         return words
 
+    async def move(self, tenant: str, gpu: str) -> str:
+        """Serve the tenant on the new GPU, route requests there, then release it on the old one."""
+        source = self.state.homes.get(tenant)
+        if source is None or gpu not in self.watch.open:
+            raise InputError(
+                f"{tenant} cannot move to {gpu}: one of them is not there, or {gpu} is drained; "
+                "see status"
+            )
+        if source == gpu:
+            return f"{tenant} is on {gpu} already"
+        return await self._tasks.run(tenant, self._make_then_break(tenant, source, gpu))
+
+    async def _take(self, tenant: str, gpu: str) -> None:
+        """Serve the tenant on that GPU."""
+        answer, known = await self._order(gpu, "take", tenant), self.state
+        if answer.done:
+            await self._seen(tenant, gpu)
+            known.homes[tenant] = gpu
+            known.words.pop(tenant, None)
+            known.note(f"{tenant} is served on {gpu}")
+            await self._wait_for_map()
+        else:
+            known.words[tenant] = answer.words
+            known.note(f"{tenant} is not on {gpu}: {answer.words}")
+            self._tasks.delay(tenant)
+
+    async def _release(self, tenant: str, gpu: str) -> None:
+        """Release a tenant that is served elsewhere; its new GPU then gets the new labels."""
+        answer = await self._order(gpu, "release", tenant)
+        if not answer.done:
+            self._tasks.delay(tenant)
+        elif (home := self.state.homes.get(tenant)) is not None:
+            # `take` lets a daemon that already has the tenant load shared data
+            await self._order(home, "take", tenant)
+
+    async def _order(self, gpu: str, order: str, *what: object) -> Answer:
+        """Return the agent's answer; DeposedError if a newer head leads."""
+        epoch = self.state.epoch
+        asked = asyncio.ensure_future(self._links.order(gpu, order, epoch, *what))
+        while not asked.done():
+            await asyncio.wait([asked], timeout=_LOOK_S)
+            # a machine without power never responds
+            if not asked.done() and gpu in self.watch.dead and gpu not in self.watch.answering:
+                asked.cancel()
+                return Answer(False, f"{gpu} went meanwhile", epoch)
+        answer = asked.result()
+        if answer is None:
+            return Answer(False, f"the agent of {gpu} does not answer", epoch)
+        if answer.epoch > epoch:
+            raise DeposedError(answer.words)
+        return answer
+
+    async def _make_then_break(self, tenant: str, source: str, gpu: str) -> str:
+        known = self.state
+        answer = await self._order(gpu, "take", tenant)
+        if not answer.done:
+            raise MigratorError(f"{tenant} stays on {source}: {answer.words}")
+        if not await self._seen(tenant, gpu):
+            raise MigratorError(f"{tenant} stays on {source}: {gpu} does not say that it serves it")
+        known.homes[tenant] = gpu
+        known.moves += 1
+        known.note(f"{tenant} moved from {source} to {gpu}")
+        await self._wait_for_map()
+        await asyncio.sleep(ROUTED_S)
+        await self._release(tenant, source)
+        return f"{tenant} moved from {source} to {gpu}"
+
+    async def _seen(self, tenant: str, gpu: str) -> bool:
+        """Wait until the agent reports the tenant as ready."""
+        for _ in range(round(SEEN_S / _LOOK_S)):
+            await self._look()
+            there = self.watch.last[gpu].report.tenants.get(tenant)
+            if there is not None and there.ready:
+                return True
+            await asyncio.sleep(_LOOK_S)
+        return False
+
     async def stop_all(self) -> tuple[str, ...]:
         """Stop every daemon; return the GPUs whose agents did not confirm it."""
-        gpus = tuple(self.watch.heard)
-        stopped = await asyncio.gather(*map(self._stopped, gpus))
+        gpus = tuple(self.watch.last)
+        stopped = await asyncio.gather(*map(self._stop, gpus))
         return tuple(gpu for gpu, done in zip(gpus, stopped, strict=True) if not done)
 
-    async def _stopped(self, gpu: str) -> bool:
+    async def _stop(self, gpu: str) -> bool:
         order = self._links.order(gpu, "stop", self.state.epoch)
         with suppress(TimeoutError):
             answer = await asyncio.wait_for(order, STOP_S)
@@ -145,29 +231,29 @@ class Head:
 
     async def _gather(self, least: int) -> None:
         """Collect every report once, choose a higher epoch, and learn the placement."""
-        await self._hear_all()
-        reports = self._heard()
+        await self._collect_reports()
+        reports = self._reports()
         self.state.epoch = max(least, 1 + max(each.epoch for each in reports.values()))
         await self._look()
         # the start time that agents report: the store may have been unavailable
-        told = (e.began_s for e in self._heard().values() if e.begun and e.began_s)
-        since_s = next(told, self.cluster.began_s)
+        known = (e.began_s for e in self._reports().values() if e.begun and e.began_s)
+        since_s = next(known, self.cluster.began_s)
         if since_s != self.cluster.began_s:
             self.cluster = replace(self.cluster, began_s=since_s)
         self._window = self._window_now()
-        self.state.homes = homes_from(self._heard())
+        self.state.homes = homes_from(self._reports())
         if not self.state.homes and not any(each.begun for each in reports.values()):
             plan = await self._placer.place(self.watch.open, {})
             require_all_placed(plan)
             self.state.homes = dict(plan.placement)
         self.state.note(f"epoch {self.state.epoch} leads {len(reports)} GPUs")
 
-    async def _hear_all(self) -> None:
+    async def _collect_reports(self) -> None:
         began_s = self._clock()
         while True:
             there = await self._links.known()
             await self._look()
-            reports = self._heard()
+            reports = self._reports()
             if there and set(there) <= set(reports):
                 return
             begun = any(each.begun for each in reports.values())
@@ -178,18 +264,18 @@ class Head:
                 raise MigratorError(f"no agent answers: {self._links.trouble or 'Ray is busy'}")
             await asyncio.sleep(BEAT_S)
 
-    def _heard(self) -> Mapping[str, Report]:
-        return {gpu: each.report for gpu, each in self.watch.heard.items()}
+    def _reports(self) -> Mapping[str, Report]:
+        return {gpu: each.report for gpu, each in self.watch.last.items()}
 
     async def _look(self) -> None:
         for report in await self.watch.look(self.state.epoch):
-            self._placer.measured.heard(report, self._clock())
+            self._placer.measured.add(report, self._clock())
 
     def _begin_those_that_wait(self) -> None:
         for gpu, report in self.watch.reports.items():
             if not report.begun:
                 names = tuple(name for name, home in self.state.homes.items() if home == gpu)
-                self._tasks.start(f"begin {gpu}", self._moves.order(gpu, "begin", names))
+                self._tasks.start(f"begin {gpu}", self._order(gpu, "begin", names))
 
     def _bring_back(self) -> None:
         """Place tenants that no GPU serves; the other tenants stay."""
@@ -217,17 +303,17 @@ class Head:
         found |= await self._room_searched(left, self.watch.open)
         for name, gpu in found.items():
             if gpu in self.watch.open:
-                await self._moved(name, gpu)
+                await self._try_move(name, gpu)
         self._tasks.delay(_EMPTYING)
 
     def _tidy(self) -> None:
         reports, homes = self.watch.reports, self.state.homes
         for gpu, name in misplaced(homes, reports, self.watch.answering):
             if self._tasks.may_start(name):
-                self._tasks.start(name, self._moves.release(name, gpu))
+                self._tasks.start(name, self._release(name, gpu))
         for name in missing_tenants(homes, reports):
             if self._tasks.may_start(name):
-                self._tasks.start(name, self._moves.take(name, homes[name]))
+                self._tasks.start(name, self._take(name, homes[name]))
 
     def _consider(self) -> None:
         """Once per window, if no task runs, check whether another placement pays."""
@@ -244,7 +330,7 @@ class Head:
     def _window_now(self) -> int:
         return int((time.time() - self.cluster.began_s) / self.scenario.window_s)
 
-    def _tell(self) -> None:
+    def _update_map(self) -> None:
         """Publish a new map if its content has changed."""
         self.state.renew_map(self.watch.serving)
         if self._publishing_s is not None and self._clock() - self._publishing_s > STORE_S:
@@ -266,21 +352,21 @@ class Head:
 
     async def _wait_for_map(self) -> None:
         """Wait until gateways can get the newest map, or until the time limit."""
-        until_s = self._clock() + TOLD_S
-        self._tell()
+        until_s = self._clock() + PUBLISH_S
+        self._update_map()
         wanted = self.state.map.order
         while self._published < wanted and self._clock() < until_s:
             await asyncio.sleep(BEAT_S / 10)
-            self._tell()
+            self._update_map()
 
     async def _rehome(self, names: list[str]) -> None:
         """Place lost tenants by the prepared fallbacks, or on any GPU with room."""
         found = self._room_at_once(names, self.watch.open)
         for name, gpu in found.items():
-            self._tasks.start(name, self._moves.take(name, gpu))
+            self._tasks.start(name, self._take(name, gpu))
         left = [each for each in names if each not in found]
         for name, gpu in (await self._room_searched(left, self.watch.open)).items():
-            self._tasks.start(name, self._moves.take(name, gpu))
+            self._tasks.start(name, self._take(name, gpu))
 
     def _room_at_once(self, names: list[str], gpus: Sequence[str]) -> dict[str, str]:
         """Tenant -> one of these GPUs, for tenants that fit without moving any other tenant."""
@@ -310,14 +396,14 @@ class Head:
         while (move := self._placer.next_move(wanted, self.state.homes)) is not None:
             del wanted[move[0]]
             if move[1] in self.watch.open:
-                await self._moved(*move)
+                await self._try_move(*move)
 
     def _may_move(self, name: str) -> bool:
         """Whether the tenant may move: not during its retraining and not while it is drained."""
-        here = self.watch.heard[self.state.homes[name]].report.tenants.get(name)
+        here = self.watch.last[self.state.homes[name]].report.tenants.get(name)
         return here is not None and not here.retraining and not here.drained
 
-    async def _moved(self, name: str, gpu: str) -> None:
+    async def _try_move(self, name: str, gpu: str) -> None:
         try:
             await self.move(name, gpu)
         except DeposedError:

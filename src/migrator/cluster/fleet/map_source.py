@@ -10,7 +10,8 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -26,23 +27,20 @@ ANSWER_S = 2.0
 _log = logging.getLogger(__name__)
 
 
-class MapProvider(Protocol):
-    """A source of the map. Both methods may block and may raise any exception."""
+@dataclass(frozen=True)
+class MapProvider:
+    """A source of the map. Both functions may block and may raise any exception."""
 
-    def map(self) -> ClusterMap:
-        """Return the current map."""
-        ...
-
-    def overview(self) -> Mapping[str, Any]:
-        """Return the status of the cluster, for display."""
-        ...
+    map: Callable[[], ClusterMap]
+    overview: Callable[[], Mapping[str, Any]]
+    """Returns the status of the cluster, for display."""
 
 
 class MapSource:
     """The newest known map, refreshed periodically."""
 
-    def __init__(self, asked_of: MapProvider) -> None:
-        self._asked = asked_of
+    def __init__(self, provider: MapProvider) -> None:
+        self._provider = provider
         self.current = ClusterMap()
         self.changed: Callable[[ClusterMap], None] = lambda _: None
         self.failures = 0
@@ -73,7 +71,7 @@ class MapSource:
     async def overview(self) -> Mapping[str, Any]:
         """Status of the cluster for display; MigratorError if it is not available."""
         try:
-            return await asyncio.to_thread(self._asked.overview)
+            return await asyncio.to_thread(self._provider.overview)
         except MigratorError:
             raise
         except Exception as error:  # any Ray error for a head that is unavailable
@@ -84,7 +82,7 @@ class MapSource:
             await asyncio.sleep(self._asked_s + SELDOM_S - time.monotonic())
             self._begun, self._asked_s = True, time.monotonic()
             try:
-                found = await asyncio.to_thread(self._asked.map)
+                found = await asyncio.to_thread(self._provider.map)
             except Exception as error:  # likewise
                 self.failures, self.trouble = self.failures + 1, str(error)
                 if self.failures == 1:
@@ -97,75 +95,56 @@ class MapSource:
             self.changed(found)
 
 
-class FromHead:
-    """Gets the map from the head through Ray."""
+def from_head(ray: Any, find: Callable[[], Any]) -> MapProvider:
+    """The map of the head, through Ray; `find` returns the head's handle."""
+    handle = find()
 
-    def __init__(self, ray: Any, find: Callable[[], Any]) -> None:
-        """`find` returns the head's handle; called again if the head is unavailable."""
-        self._ray, self._find, self._handle = ray, find, find()
-
-    def map(self) -> ClusterMap:
-        """Return the current map."""
-        return msgspec.json.decode(self._got("map"), type=ClusterMap)
-
-    def overview(self) -> Mapping[str, Any]:
-        """Return the status of the cluster, for display."""
-        found: Mapping[str, Any] = self._got("overview")
-        return found
-
-    def _got(self, method: str) -> Any:
+    def call(method: str) -> Any:
+        nonlocal handle
         try:
-            return self._ray.get(getattr(self._handle, method).remote(), timeout=ANSWER_S)
+            return ray.get(getattr(handle, method).remote(), timeout=ANSWER_S)
         except Exception:
-            self._handle = self._find()
+            handle = find()
             raise
 
+    def newest() -> ClusterMap:
+        return msgspec.json.decode(call("map"), type=ClusterMap)
 
-class FromFile:
-    """Reads the file that the head writes, through fsspec."""
+    return MapProvider(newest, lambda: call("overview"))
 
-    def __init__(self, path: str, read: Callable[[str], bytes]) -> None:
-        self._path, self._read = path, read
-        self.map()
 
-    def map(self) -> ClusterMap:
-        """Return the current map."""
+def from_file(path: str, read: Callable[[str], bytes]) -> MapProvider:
+    """The map in a file that the head writes, read through fsspec."""
+
+    def newest() -> ClusterMap:
         try:
-            return msgspec.json.decode(self._read(self._path), type=ClusterMap)
+            return msgspec.json.decode(read(path), type=ClusterMap)
         except (OSError, ValueError, ImportError, msgspec.DecodeError) as error:
             # ValueError, ImportError: raised by fsspec for addresses that it cannot open here
             raise InputError(
-                f"--map: {self._path} is no map ({error}); name the map.json of the shared folder"
+                f"--map: {path} is no map ({error}); name the map.json of the shared folder"
             ) from error
 
-    def overview(self) -> Mapping[str, Any]:
-        """Return the part of the status that the map contains."""
-        found = self.map()
-        return plain_overview(found)
+    newest()
+    return MapProvider(newest, lambda: plain_overview(newest()))
 
 
-class FromGateway:
-    """Gets the map from another gateway."""
+def from_gateway(url: str, token: str | None) -> MapProvider:
+    """The map of another gateway."""
+    parts = urlsplit(url)
+    if parts.scheme != "http" or not parts.hostname:
+        raise InputError(f"--map: {url[:80]!r} is no address; write http://HOST:PORT")
+    base = f"{parts.scheme}://{parts.netloc}"
 
-    def __init__(self, url: str, token: str | None) -> None:
-        parts = urlsplit(url)
-        if parts.scheme != "http" or not parts.hostname:
-            raise InputError(f"--map: {url[:80]!r} is no address; write http://HOST:PORT")
-        self._url, self._token = f"{parts.scheme}://{parts.netloc}", token
-
-    def map(self) -> ClusterMap:
-        """Return the current map."""
-        return msgspec.convert(self._got("/cluster/map"), type=ClusterMap)
-
-    def overview(self) -> Mapping[str, Any]:
-        """Return the status of the cluster, for display."""
-        return self._got("/cluster")
-
-    def _got(self, path: str) -> Mapping[str, Any]:
-        status, told = call_daemon(self._url, "GET", path, token=self._token)
+    def get(path: str) -> Mapping[str, Any]:
+        status, answer = call_daemon(base, "GET", path, token=token)
         if status != 200:
-            raise MigratorError(f"{self._url}{path} answers with {status}: {told.get('error')}")
-        return told
+            raise MigratorError(f"{base}{path} answers with {status}: {answer.get('error')}")
+        return answer
+
+    return MapProvider(
+        lambda: msgspec.convert(get("/cluster/map"), type=ClusterMap), lambda: get("/cluster")
+    )
 
 
 def plain_overview(found: ClusterMap) -> dict[str, Any]:

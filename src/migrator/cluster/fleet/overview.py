@@ -28,11 +28,16 @@ def overview(head: Head, ended: str | None = None) -> dict[str, Any]:
 
 
 def _gpu(head: Head, name: str) -> dict[str, Any]:
-    heard = head.watch.heard.get(name)
+    last = head.watch.last.get(name)
     board = head.cluster.gpu(name).board.name
-    if heard is None:
-        return {"gpu": name, "board": board, "state": "missing", "words": "no agent has been heard"}
-    report = heard.report
+    if last is None:
+        return {
+            "gpu": name,
+            "board": board,
+            "state": "missing",
+            "words": "no agent has reported yet",
+        }
+    report = last.report
     state = "gone" if name in head.watch.dead else "up" if report.up else "starting"
     here = [each for each, home in list(head.state.homes.items()) if home == name]
     words = head.watch.dead.get(name, report.words)
@@ -59,8 +64,8 @@ def _gpu(head: Head, name: str) -> dict[str, Any]:
 
 def _tenant(head: Head, name: str, reports: Mapping[str, Report]) -> dict[str, Any]:
     gpu = head.state.homes.get(name)
-    heard = None if gpu is None else reports.get(gpu)
-    report = None if heard is None else heard.tenants.get(name)
+    there = reports.get(gpu or "")
+    report = None if there is None else there.tenants.get(name)
     found: dict[str, Any] = {
         "gpu": gpu,
         "url": head.state.map.homes.get(name),
@@ -68,36 +73,29 @@ def _tenant(head: Head, name: str, reports: Mapping[str, Report]) -> dict[str, A
         "words": head.state.map.away.get(name, ""),
     }
     if report is not None:
-        found |= {
-            "received": report.received,
-            "in_time": report.in_time,
-            "late": report.late,
-            "dropped": report.dropped,
-            "failed": report.failed,
-            "accuracy": report.accuracy,
-            "goodput": round(report.in_time * report.accuracy, 1),
-            "version": report.version,
-        }
+        counts = ("received", "in_time", "late", "dropped", "failed", "accuracy", "version")
+        found |= {each: getattr(report, each) for each in counts}
+        found["goodput"] = round(report.in_time * report.accuracy, 1)
     return found
 
 
-def overview_text(told: Mapping[str, Any]) -> str:
+def overview_text(status: Mapping[str, Any]) -> str:
     """Format the status for a terminal."""
-    lines = [f"{told['scenario']}: epoch {told['epoch']}, {told['moves']} moves"]
-    if told["ended"]:
-        lines.append(f"its head has ended: {told['ended']}")
-    store = told.get("store", {})
+    lines = [f"{status['scenario']}: epoch {status['epoch']}, {status['moves']} moves"]
+    if status["ended"]:
+        lines.append(f"its head has ended: {status['ended']}")
+    store = status.get("store", {})
     if store.get("words"):
         lines.append(f"the shared store {store['address']} is in trouble: {store['words']}")
     lines += ["", f"{'GPU':16} {'board':12} {'state':9} {'window':>6} {'address':28} {'tenants'}"]
-    for each in told["gpus"]:
+    for each in status["gpus"]:
         here = ", ".join(each.get("tenants", ())) or "-"
         lines.append(
             f"{each['gpu']:16} {each['board']:12} {each['state']:9} {each.get('window', '-'):>6} "
             f"{each.get('url', '-'):28} {here}{'  ' + each['words'] if each['words'] else ''}"
         )
     lines += ["", f"{'tenant':16} {'GPU':16} {'received':>9} {'in time':>9} {'accuracy':>8}"]
-    for name, each in told["tenants"].items():
+    for name, each in status["tenants"].items():
         counts = f"{each.get('received', '-'):>9} {each.get('in_time', '-'):>9}"
         accuracy = f"{each['accuracy']:8.3f}" if "accuracy" in each else f"{'-':>8}"
         lines.append(
@@ -106,16 +104,16 @@ def overview_text(told: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def overview_page(told: Mapping[str, Any]) -> str:
+def overview_page(status: Mapping[str, Any]) -> str:
     """Render the status as a page without scripts, with links to the GPUs' live pages."""
-    gpus = "".join(_gpu_row(each) for each in told["gpus"])
-    tenants = "".join(_tenant_row(name, each) for name, each in told["tenants"].items())
+    gpus = "".join(_gpu_row(each) for each in status["gpus"])
+    tenants = "".join(_tenant_row(name, each) for name, each in status["tenants"].items())
     return (
         "<!doctype html><html lang=en><meta charset=utf-8><meta http-equiv=refresh content=5>"
-        f"<title>{escape(told['scenario'])}</title>"
+        f"<title>{escape(status['scenario'])}</title>"
         "<style>body{font:14px system-ui;margin:2em}table{border-collapse:collapse;margin:1em 0}"
         "td,th{border-bottom:1px solid #ccc;padding:.3em .8em;text-align:left}</style>"
-        f"<h1>{escape(told['scenario'])}</h1>"
+        f"<h1>{escape(status['scenario'])}</h1>"
         "<table><tr><th>GPU<th>board<th>state<th>tenants<th></tr>"
         f"{gpus}</table>"
         "<table><tr><th>tenant<th>GPU<th>received<th>in time<th>goodput<th>accuracy<th></tr>"

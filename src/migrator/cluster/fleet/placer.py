@@ -16,12 +16,9 @@ import numpy as np
 
 from migrator.cluster.fleet.messages import Report
 from migrator.cluster.placement.place import place
-from migrator.core.catalogue import Board
 from migrator.core.cluster import ClusterGpu, ClusterPlan, ClusterScenario, ClusterTenant
-from migrator.core.placement import configurations
 from migrator.core.scenario import ServedTenant, Trace
-from migrator.core.service import Service
-from migrator.workload.capacity import highest_rps
+from migrator.workload.capacity import fit_together, highest_rps, least_gpcs
 
 NEVER = 1e6
 """Price of a move, in seconds of goodput, at which no placed tenant moves."""
@@ -148,7 +145,7 @@ class MeasuredRates:
         self._total: dict[str, int] = {}
         self._seen: dict[str, deque[tuple[float, int]]] = {}
 
-    def heard(self, report: Report, now_s: float) -> None:
+    def add(self, report: Report, now_s: float) -> None:
         """Add the counters of one GPU, which restart at 0 with its daemon."""
         for name, each in report.tenants.items():
             before = self._before.get((report.gpu, name), each.received)
@@ -221,16 +218,13 @@ def emergency_placement(
     return {name: living[name] for name in names if name in living}
 
 
-def _units(scenario: ClusterScenario, names: Sequence[str]) -> list[tuple[str, ...]]:
-    left = dict.fromkeys(names)
-    units = []
-    for group in scenario.rules.together:
-        unit = tuple(each for each in left if each in group)
-        if unit:
-            units.append(unit)
-            for each in unit:
-                del left[each]
-    return [*units, *((each,) for each in left)]
+def _units(scenario: ClusterScenario, names: Sequence[str]) -> list[list[str]]:
+    """The names grouped by the rules of tenants that must be together."""
+    group_of = {name: group for group in scenario.rules.together for name in group}
+    units: dict[frozenset[str], list[str]] = {}
+    for name in names:
+        units.setdefault(group_of.get(name, frozenset((name,))), []).append(name)
+    return list(units.values())
 
 
 def room_for(scenario: ClusterScenario, names: Sequence[str], gpu: ClusterGpu) -> bool:
@@ -238,25 +232,12 @@ def room_for(scenario: ClusterScenario, names: Sequence[str], gpu: ClusterGpu) -
     board, here = gpu.board, [each for each in scenario.tenants if each.name in names]
     if any(len(group.intersection(names)) > 1 for group in scenario.rules.apart):
         return False
-    if any(board.name not in each.served for each in here):
-        return False
-    return _at_once([_least_gpcs(each.served[board.name].service, board) for each in here], board)
-
-
-def _least_gpcs(service: Service, board: Board) -> int:
-    """The smallest instance that satisfies `min_gpcs` and can serve the tenant."""
-    able = service.capabilities_rps(board)
-    return min(gpcs for gpcs, rps in able.items() if rps > 0 and gpcs >= service.min_gpcs)
-
-
-def _at_once(least_gpcs: Sequence[int], board: Board) -> bool:
-    """Whether a configuration has an instance of at least the given size for each."""
-    wanted = sorted(least_gpcs, reverse=True)
-    return any(
-        len(wanted) <= len(sizes)
-        and all(gpcs <= size for gpcs, size in zip(wanted, sizes, strict=False))
-        for sizes in configurations(board)
-    )
+    sizes = [
+        least_gpcs(each.served[board.name].service, board) if board.name in each.served else None
+        for each in here
+    ]
+    needed = [size for size in sizes if size is not None]
+    return len(needed) == len(here) and fit_together(needed, board)
 
 
 def _fits(

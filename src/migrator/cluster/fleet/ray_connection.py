@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 from urllib.parse import quote, unquote
 
-from migrator.cluster.placement.workers import is_listening
+from migrator.cluster.placement.workers import connect_to_ray
 from migrator.core.errors import InputError
 
 NAMESPACE = "migrator"
 HEAD = "head of {name}"
-_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1"}
 
 
 @dataclass(frozen=True)
@@ -31,48 +28,9 @@ class Node:
     """Number of GPUs according to Ray; 0 if there are none or Ray does not know."""
 
 
-def import_ray() -> Any:
-    """Import ray; InputError if it is not installed."""
-    for name, value in _QUIET.items():
-        os.environ.setdefault(name, value)
-    try:
-        return import_module("ray")
-    except ModuleNotFoundError as error:
-        raise InputError(
-            "--cluster needs ray, which is not installed: pip install 'migrator[cluster]'"
-        ) from error
-
-
-@contextmanager
-def connect(address: str) -> Iterator[Any]:
+def connect(address: str) -> AbstractContextManager[Any]:
     """Connect to the Ray cluster at the address, and disconnect on exit."""
-    ray = import_ray()
-    try:
-        listens = is_listening(address)
-    except OSError as error:
-        raise _nobody_at(address, error) from error
-    try:
-        ray.init(address=address, namespace=NAMESPACE, logging_level="ERROR", log_to_driver=False)
-    except (OSError, ValueError) as error:
-        if not listens:
-            raise _nobody_at(address, error) from error
-        raise InputError(
-            f"--cluster: somebody listens at {address!r}, but no Ray cluster that can be joined "
-            f"({type(error).__name__}); run this on a machine that is part of it, with "
-            "RAY_AUTH_MODE=token where it asks for one"
-        ) from error
-    except (
-        RuntimeError,
-        ray.exceptions.RayError,
-    ) as error:  # for example if Ray or Python have other versions there
-        raise InputError(
-            f"--cluster: the Ray cluster at {address!r} cannot be joined ({_first_line(error)}); "
-            "have the same Ray and Python on every machine, and its token where it asks for one"
-        ) from error
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
+    return connect_to_ray(address, "--cluster", namespace=NAMESPACE)
 
 
 def find_head(ray: Any, name: str | None) -> Any:
@@ -137,15 +95,3 @@ def list_nodes(ray: Any) -> list[Node]:
 def has_agents(ray: Any, name: str) -> bool:
     """Whether the cluster has agents."""
     return any(each.startswith(agent_prefix(name)) for each in actor_names(ray))
-
-
-def _nobody_at(address: str, error: Exception) -> InputError:
-    return InputError(
-        f"--cluster: no Ray cluster answers at {address!r} ({type(error).__name__}); start one "
-        "with `ray start --head` and give its address"
-    )
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".:")[:200] if lines else type(error).__name__

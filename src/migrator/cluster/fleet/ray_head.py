@@ -7,8 +7,9 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -29,15 +30,14 @@ from migrator.cluster.fleet.ray_connection import (
     actor_names,
     agent_prefix,
     has_agents,
-    import_ray,
 )
+from migrator.cluster.placement.workers import import_ray
 from migrator.core.cluster import ClusterPlan
 from migrator.core.errors import InputError, MigratorError
 from migrator.live.shared_files import StoreHangsError
 from migrator.live.shared_store import SharedStore
 from migrator.serve.http.authentication import digest
 from migrator.workload.live import ADMIN
-from migrator.workload.tokens import read_tokens
 
 HERE = {"node:__internal_head__": 0.001}
 """Pins actors and tasks to Ray's head node, the only node that the cluster cannot lose."""
@@ -89,27 +89,21 @@ class HeadActor:
 
     def serves(self, run: ClusterRun) -> bool:
         """Whether this head controls that cluster run."""
-        ours = self._run
-        return (run.data, run.driver, run.folder, run.shared) == (
-            ours.data,
-            ours.driver,
-            ours.folder,
-            ours.shared,
-        )
+        keys = ("data", "driver", "folder", "shared")
+        return all(getattr(run, each) == getattr(self._run, each) for each in keys)
 
     def move(self, tenant: str, gpu: str) -> str:
         """Move a tenant now; return a description of what was done."""
-        if self._head is None:
-            raise MigratorError("the head has not begun to lead; try again in some seconds")
-        doing = asyncio.run_coroutine_threadsafe(self._head.move(tenant, gpu), self._loop)
-        return doing.result(MOVE_S)
+        return self._run_in_head(lambda head: head.move(tenant, gpu))
 
     def drain(self, gpu: str, drained: bool) -> str:
         """Start to move every tenant off the GPU, or allow placements on it again."""
+        return self._run_in_head(lambda head: head.drain(gpu, drained))
+
+    def _run_in_head(self, call: Callable[[Head], Coroutine[Any, Any, str]]) -> str:
         if self._head is None:
             raise MigratorError("the head has not begun to lead; try again in some seconds")
-        doing = asyncio.run_coroutine_threadsafe(self._head.drain(gpu, drained), self._loop)
-        return doing.result(MOVE_S)
+        return asyncio.run_coroutine_threadsafe(call(self._head), self._loop).result(MOVE_S)
 
     def stop(self) -> tuple[str, ...]:
         """Drain and stop every daemon and agent; return the GPUs that did not confirm it.
@@ -157,10 +151,10 @@ class HeadActor:
         # first: tenants that are served need a head, whatever fails below
         self._began_before = has_agents(ray, self._run.name)
         store = SharedStore(self._run.shared, "head")
-        published, run, least, trouble = Published(store), self._run, 1, ""
+        run, least, trouble = self._run, 1, ""
         try:
             since_s = store.windows_since_s(run.began_s, run.scenario.window_s)
-            run, least = replace(run, began_s=since_s), 1 + published.epoch
+            run, least = replace(run, began_s=since_s), 1 + published_map(store).epoch
         except StoreHangsError as error:
             if not self._began_before:
                 raise
@@ -169,7 +163,9 @@ class HeadActor:
         self._links = RayAgents(ray, run, self._variables)
         if not self._began_before:  # else it serves already, perhaps with one machine less
             self._links.require_all()
-        head = Head(run, self._links, publish=published.write, aside=_in_another_process)
+        head = Head(
+            run, self._links, publish=partial(publish_map, store), aside=_in_another_process
+        )
         head.state.map = ClusterMap(admin=_admin(run))
         head.store_trouble = trouble
         self._head = head
@@ -177,28 +173,18 @@ class HeadActor:
         self._silent = await head.stop_all()
 
 
-class Published:
-    """The map in the shared store, for gateways without Ray. A newer map is never replaced."""
+def published_map(store: SharedStore) -> ClusterMap:
+    """The last map in the shared store, which gateways may still hold."""
+    try:
+        return msgspec.json.decode(store.read(MAP_FILE) or b"{}", type=ClusterMap)
+    except msgspec.DecodeError:
+        return ClusterMap()
 
-    def __init__(self, store: SharedStore) -> None:
-        self._store = store
 
-    @property
-    def epoch(self) -> int:
-        """Epoch of the last head that wrote a map, which gateways may still hold."""
-        return self._known().epoch
-
-    def write(self, found: ClusterMap) -> None:
-        """Write the map, unless a newer head has written one."""
-        if self._known().epoch <= found.epoch:
-            self._store.write(MAP_FILE, msgspec.json.encode(found))
-
-    def _known(self) -> ClusterMap:
-        content = self._store.read(MAP_FILE)
-        try:
-            return msgspec.json.decode(content or b"{}", type=ClusterMap)
-        except msgspec.DecodeError:
-            return ClusterMap()
+def publish_map(store: SharedStore, found: ClusterMap) -> None:
+    """Write the map for gateways without Ray, unless a newer head has written one."""
+    if published_map(store).epoch <= found.epoch:
+        store.write(MAP_FILE, msgspec.json.encode(found))
 
 
 def start_head(ray: Any, run: ClusterRun, variables: Mapping[str, str]) -> Any:
@@ -225,8 +211,7 @@ async def _in_another_process(question: Question) -> ClusterPlan:
 
 
 def _admin(run: ClusterRun) -> str | None:
-    names = [each.name for each in run.scenario.tenants]
-    found = (read_tokens(run.live, names, os.environ) or {}).get(ADMIN)
+    found = run.tokens().get(ADMIN)
     return None if found is None else digest(found)
 
 
@@ -248,57 +233,45 @@ class StopResult:
         """Description of the state of the GPUs."""
         if self.led and not self.silent:
             return "every GPU is drained"
-        who = ", ".join((*(() if self.led else ("its head",)), *self.silent))
+        silent = ", ".join((*(() if self.led else ("its head",)), *self.silent))
         return (
-            f"{who} did not answer; every other agent has drained its GPU, and a daemon that is "
+            f"{silent} did not answer; every other agent has drained its GPU, and a daemon that is "
             f"left ends by itself within {LEASE_S:g} s of its agent's end"
         )
 
 
 def stop_cluster(ray: Any, name: str) -> StopResult:
     """Stop the cluster; return when it has no actors left. Failures of actors are not raised."""
-    told = _end_head(ray, name)
+    head = _actor(ray, HEAD.format(name=name))
+    unstopped = None
+    if head is not None:
+        unstopped = _result(ray, head.stop.remote(), HEAD_S)
+        ray.kill(head)
     prefix = agent_prefix(name)
     names = [each for each in actor_names(ray) if each.startswith(prefix)]
     agents = {each: found for each in names if (found := _actor(ray, each)) is not None}
-    asked = {each: _stop(ray, agent) for each, agent in agents.items()}
-    waiting = [each for each in asked.values() if each is not None]
-    if waiting:
+    stopping = {}
+    for each, agent in agents.items():
+        report = _result(ray, agent.report.remote(0), _ANSWER_S)
+        if report is not None:  # else it does not respond
+            stopping[each] = agent.stop.remote(report.epoch + 1)
+    if stopping:
+        waiting = list(stopping.values())
         ray.wait(waiting, num_returns=len(waiting), timeout=STOP_S + _ANSWER_S)
-    silent = [each.removeprefix(prefix) for each, at in asked.items() if not _stopped(ray, at)]
-    for each in agents.values():
-        ray.kill(each)
-    return StopResult(told is not None, tuple(dict.fromkeys((*(told or ()), *silent))))
+    answers = {each: _result(ray, at, 0) for each, at in stopping.items()}
+    done = [each for each, answer in answers.items() if answer is not None and answer.done]
+    for agent in agents.values():
+        ray.kill(agent)
+    silent = [each.removeprefix(prefix) for each in agents if each not in done]
+    return StopResult(unstopped is not None, tuple(dict.fromkeys((*(unstopped or ()), *silent))))
 
 
-def _end_head(ray: Any, name: str) -> tuple[str, ...] | None:
-    """Stop the head; return the GPUs that it could not stop, or None if it is gone or hangs."""
-    head = _actor(ray, HEAD.format(name=name))
-    if head is None:
+def _result(ray: Any, reference: Any, timeout_s: float) -> Any:
+    """The result of a call; None if the actor is gone or does not respond."""
+    try:
+        return ray.get(reference, timeout=timeout_s)
+    except Exception:  # any Ray error for an actor that is gone
         return None
-    try:
-        told: tuple[str, ...] | None = ray.get(head.stop.remote(), timeout=HEAD_S)
-    except Exception:  # any Ray error for a head that is gone
-        told = None
-    ray.kill(head)
-    return told
-
-
-def _stopped(ray: Any, reference: Any) -> bool:
-    """Whether the agent has confirmed that its daemon ended."""
-    try:
-        return reference is not None and bool(ray.get(reference, timeout=0).done)
-    except Exception:  # the agent does not respond, or is gone
-        return False
-
-
-def _stop(ray: Any, agent: Any) -> Any:
-    """Order the agent to stop, with a newer epoch than it has seen; None: it does not respond."""
-    try:
-        epoch = ray.get(agent.report.remote(0), timeout=_ANSWER_S).epoch
-    except Exception:  # any Ray error for an agent that is gone
-        return None
-    return agent.stop.remote(epoch + 1)
 
 
 def _actor(ray: Any, name: str) -> Any:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from migrator import __version__
-from migrator.cluster.fleet.messages import AgentReports, DeposedError, LastReport, Report
+from migrator.cluster.fleet.messages import AgentLinks, DeposedError, Report
 
 HEDGE_S = 0.5
 """Seconds without a report after which the agent's daemon is checked directly."""
@@ -31,12 +32,24 @@ GIVEN_UP = 3
 """Consecutive failures of a daemon before it serves after which its GPU counts as lost."""
 
 
+@dataclass
+class LastReport:
+    """The last report of a GPU, with the health checks since."""
+
+    report: Report
+    at_s: float
+    alone_s: float | None = None
+    """Since when the daemon has responded without an agent."""
+    unanswered_s: float | None = None
+    """When the first of its daemon's consecutive failed health checks was sent."""
+
+
 class Watch:
     """The state of all GPUs of a cluster."""
 
-    def __init__(self, links: AgentReports, clock: Callable[[], float]) -> None:
+    def __init__(self, links: AgentLinks, clock: Callable[[], float]) -> None:
         self._links, self._clock = links, clock
-        self.heard: dict[str, LastReport] = {}
+        self.last: dict[str, LastReport] = {}
         self.dead: dict[str, str] = {}
         """Lost GPU -> the reason."""
         self._silent: set[str] = set()
@@ -46,29 +59,29 @@ class Watch:
     @property
     def alive(self) -> list[str]:
         """GPUs that are not lost."""
-        return [each for each in list(self.heard) if each not in self.dead]
+        return [each for each in list(self.last) if each not in self.dead]
 
     @property
     def open(self) -> list[str]:
         """GPUs that accept placements: alive and not drained."""
-        return [each for each in self.alive if not self.heard[each].report.drained]
+        return [each for each in self.alive if not self.last[each].report.drained]
 
     @property
     def reports(self) -> dict[str, Report]:
         """Reports of the GPUs that are alive."""
-        return {gpu: self.heard[gpu].report for gpu in self.alive}
+        return {gpu: self.last[gpu].report for gpu in self.alive}
 
     @property
     def answering(self) -> dict[str, Report]:
         """Reports of all GPUs whose agents accept orders, including those with hung daemons."""
-        return {g: e.report for g, e in list(self.heard.items()) if g not in self._silent}
+        return {g: e.report for g, e in list(self.last.items()) if g not in self._silent}
 
     @property
     def serving(self) -> dict[str, Report]:
         """Reports of all GPUs whose daemons accept requests, including those that tenants leave."""
         return {
             gpu: each.report
-            for gpu, each in list(self.heard.items())
+            for gpu, each in list(self.last.items())
             if gpu not in self.dead or self._daemon_answers(gpu, each)
         }
 
@@ -80,8 +93,8 @@ class Watch:
         for report in reports:
             if epoch and report.epoch > epoch:
                 raise DeposedError(f"a head of epoch {report.epoch} leads; this one ends")
-            self.heard[report.gpu] = LastReport(report, now_s)
-        self._silent = set(self.heard).difference(each.gpu for each in reports)
+            self.last[report.gpu] = LastReport(report, now_s)
+        self._silent = set(self.last).difference(each.gpu for each in reports)
         for gpu in self._silent:
             self._check(gpu)
         if self._checks:
@@ -90,28 +103,31 @@ class Watch:
 
     def judge(self) -> list[str]:
         """Update which GPUs are lost; return a message for each lost or recovered GPU."""
-        said = []
-        for gpu in self.heard:
+        messages = []
+        for gpu in self.last:
             why = self._why_dead(gpu)
             if why is None and self.dead.pop(gpu, None) is not None:
-                said.append(f"{gpu} is there again")
+                messages.append(f"{gpu} is there again")
             elif why is not None:
                 if gpu not in self.dead:
-                    said.append(f"{gpu} is given up: {why}")
+                    messages.append(f"{gpu} is given up: {why}")
                 self.dead[gpu] = why
-        return said
+        return messages
 
     def _why_dead(self, gpu: str) -> str | None:
-        heard, now_s = self.heard[gpu], self._clock()
-        report = heard.report
+        last, now_s = self.last[gpu], self._clock()
+        report = last.report
         limit_s = SILENT_S if report.up else STARTING_S
-        refused = heard.unanswered_s is not None and now_s - heard.unanswered_s >= UNANSWERED_S
-        if gpu in self._silent and refused and now_s - heard.at_s > limit_s:
+        refused = last.unanswered_s is not None and now_s - last.unanswered_s >= UNANSWERED_S
+        if gpu in self._silent and refused and now_s - last.at_s > limit_s:
             return "neither its agent nor its daemon answers"
-        if heard.alone_s is not None and now_s - heard.alone_s > ALONE_S:
+        if last.alone_s is not None and now_s - last.alone_s > ALONE_S:
             return "its agent is gone"
         if report.package != __version__:
-            return other_version(report)
+            return (
+                f"its agent runs migrator {report.package}, the head {__version__}; install the "
+                "same version on every machine"
+            )
         if report.silent_s >= HANGS_S:
             return f"its daemon has not answered for {HANGS_S:g} s"
         if report.failures >= GIVEN_UP:
@@ -122,35 +138,27 @@ class Watch:
     async def _report(self, gpu: str, epoch: int) -> Report | None:
         asked = asyncio.ensure_future(self._links.report(gpu, epoch))
         await asyncio.wait([asked], timeout=HEDGE_S)
-        if not asked.done() and gpu in self.heard:
+        if not asked.done() and gpu in self.last:
             self._check(gpu)
         return await asked
 
     def _check(self, gpu: str) -> None:
         """Check the daemon directly, with one health check at a time."""
         if gpu not in self._checks:
-            self._checks[gpu] = asyncio.create_task(self._checked(gpu, self.heard[gpu]))
+            self._checks[gpu] = asyncio.create_task(self._checked(gpu, self.last[gpu]))
 
-    async def _checked(self, gpu: str, heard: LastReport) -> None:
+    async def _checked(self, gpu: str, last: LastReport) -> None:
         sent_s = self._clock()
         try:
-            if heard.report.up and await self._links.answers(heard.report.url):
-                heard.unanswered_s = None
-                heard.alone_s = sent_s if heard.alone_s is None else heard.alone_s
-            elif heard.unanswered_s is None:
-                heard.unanswered_s = sent_s
+            if last.report.up and await self._links.answers(last.report.url):
+                last.unanswered_s = None
+                last.alone_s = sent_s if last.alone_s is None else last.alone_s
+            elif last.unanswered_s is None:
+                last.unanswered_s = sent_s
         finally:
             del self._checks[gpu]
 
-    def _daemon_answers(self, gpu: str, heard: LastReport) -> bool:
+    def _daemon_answers(self, gpu: str, last: LastReport) -> bool:
         if gpu in self._silent:
-            return heard.alone_s is not None and heard.unanswered_s is None
-        return heard.report.up
-
-
-def other_version(report: Report) -> str:
-    """Why an agent of another version is not used."""
-    return (
-        f"its agent runs migrator {report.package}, the head {__version__}; install the same "
-        "version on every machine"
-    )
+            return last.alone_s is not None and last.unanswered_s is None
+        return last.report.up

@@ -37,8 +37,10 @@ class TenantKind:
     """Board -> a tenant of this kind as a policy sees it at the window's start."""
     mean_rps: float
 
-    def tenant(self, board: Board, slot_s: float, slots: int) -> Tenant:
-        """A tenant of this kind as it appears in a planning problem."""
+    def tenant(self, board: Board, slot_s: float, slots: int) -> Tenant | None:
+        """A tenant of this kind in a planning problem; None if the board cannot serve it."""
+        if board.name not in self.views:
+            return None
         return window_problem(board, slot_s, slots, (self.views[board.name],)).tenants[0]
 
 
@@ -109,19 +111,8 @@ def _view(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class GoodputQuery:
-    """A set of tenants on one GPU whose goodput the planner computes."""
-
-    board: Board
-    slot_s: float
-    slots: int
-    views: tuple[TenantView, ...]
-
-
-def planned_goodput(question: GoodputQuery) -> float:
+def planned_goodput(seen: Observation) -> float:
     """Return the expected number of requests of the next window answered in time and correctly."""
-    seen = observation_of(question.board, question.slot_s, question.slots, question.views)
     try:
         return planned(seen, Charge.PAPER)[1].goodput
     except (SolverError, InfeasibleError):

@@ -8,13 +8,13 @@ names last.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.cluster.placement.demand import GoodputQuery, TenantKind, planned_goodput
+from migrator.cluster.placement.demand import TenantKind, observation_of, planned_goodput
 from migrator.cluster.placement.prices import (
     OWN_STEPS,
     POOLED_STEPS,
@@ -22,12 +22,13 @@ from migrator.cluster.placement.prices import (
     Ints,
     Worth,
     find_prices,
-    tabulate,
+    tabulate_kinds,
 )
 from migrator.cluster.placement.sets import Sets, list_sets
 from migrator.cluster.placement.workers import TaskWorkers
 from migrator.core.catalogue import Board
 from migrator.core.cluster import ClusterScenario, Rules, merge_groups
+from migrator.policies.policy import Observation
 
 LEVELS = (0.5, 0.75, 1.0, 1.5, 2.5)
 """Factors on the cluster's load at which prices are found for all sets."""
@@ -76,7 +77,7 @@ class Market:
     slots: int
     workers: TaskWorkers
     budget: Budget
-    on_planned: Callable[[], None] = field(default=lambda: None)
+    on_planned: Callable[[], None]
     """Called after every planned set."""
 
     def settle(self, keys: Sequence[SetKey]) -> None:
@@ -109,7 +110,7 @@ class Market:
         kinds = sets.counts @ self.members
         return np.asarray((kinds == kinds[index]).all(axis=1))
 
-    def _question(self, key: SetKey) -> GoodputQuery:
+    def _question(self, key: SetKey) -> Observation:
         b, index = key
         board = self.boards[b]
         many = self.weights(self.sets[b].counts[index])
@@ -118,7 +119,7 @@ class Market:
             for kind in np.flatnonzero(many)
             for _ in range(int(many[kind]))
         ]
-        return GoodputQuery(board, self.slot_s, self.slots, tuple(views))
+        return observation_of(board, self.slot_s, self.slots, views)
 
     def _price(self, b: int, index: int) -> None:
         """Find prices for this set, which also bound similar sets."""
@@ -134,14 +135,16 @@ def open_market(
     workers: TaskWorkers,
     budget: Budget,
     current: Mapping[str, str],
+    on_planned: Callable[[], None] = lambda: None,
 ) -> Market:
     """List the sets of every board and bound their values by prices at several loads."""
     boards = tuple(scenario.boards.values())
     members = members_of(items, len(kinds))
     units = np.array([len(each.units) for each in items], np.int64)
     gpus = [sum(each.board.name == board.name for each in scenario.gpus) for board in boards]
-    worths = tuple(_worth(scenario, board, kinds) for board in boards)
-    apart = apart_of(items, len(scenario.rules.apart))
+    worths = tabulate_kinds(scenario, kinds)
+    rules = range(len(scenario.rules.apart))
+    apart = np.array([[rule in item.apart for rule in rules] for item in items], np.int64)
     sets = tuple(list_sets(worth, members, apart, units) for worth in worths)
     market = Market(
         boards=boards,
@@ -157,26 +160,15 @@ def open_market(
         slots=scenario.slots,
         workers=workers,
         budget=budget,
+        on_planned=on_planned,
     )
-    _price_all(market)
-    return market
-
-
-def _worth(scenario: ClusterScenario, board: Board, kinds: Sequence[TenantKind]) -> Worth:
-    alone = [
-        each.tenant(board, scenario.slot_s, scenario.slots) if board.name in each.views else None
-        for each in kinds
-    ]
-    return tabulate(board, scenario.slots, alone)
-
-
-def _price_all(market: Market) -> None:
     for level in LEVELS:
-        weights = market.weights(market.units) * level
+        weights = market.weights(units) * level
         steps = POOLED_STEPS if level == 1.0 else OWN_STEPS
-        found = find_prices(market.worths, market.gpus.tolist(), weights, steps)
-        for b, each in enumerate(market.sets):
-            each.lower(market.members @ found.values[b], float(found.rents[b]))
+        found = find_prices(worths, gpus, weights, steps)
+        for b, each in enumerate(sets):
+            each.lower(members @ found.values[b], float(found.rents[b]))
+    return market
 
 
 Unit = tuple[str, ...]
@@ -229,8 +221,3 @@ def members_of(items: Sequence[Item], kinds: int) -> NDArray[np.int64]:
     for index, item in enumerate(items):
         np.add.at(members[index], list(item.kinds), 1)
     return members
-
-
-def apart_of(items: Sequence[Item], rules: int) -> NDArray[np.int64]:
-    """[item, rule]: 1 where a unit has a tenant of the rule."""
-    return np.array([[rule in item.apart for rule in range(rules)] for item in items], np.int64)

@@ -38,14 +38,13 @@ class GroupPlacement:
 def current_units(
     items: Sequence[Item], current: Mapping[str, str]
 ) -> dict[str, list[tuple[int, Unit]]]:
-    """GPU -> the (item, unit) pairs whose tenants are all on it."""
+    """GPU -> the (item, unit) pairs with tenants on it; a unit may also have new tenants."""
     held: dict[str, list[tuple[int, Unit]]] = {}
     for index, item in enumerate(items):
         for unit in item.units:
-            homes = {current.get(name) for name in unit}
-            home = homes.pop()
-            if home is not None and not homes:
-                held.setdefault(home, []).append((index, unit))
+            homes = {current[name] for name in unit if name in current}
+            if len(homes) == 1:
+                held.setdefault(homes.pop(), []).append((index, unit))
     return held
 
 
@@ -77,25 +76,20 @@ def choose_moves(
     left = left_over_costs(market, units)
     left = replace(left, costs=_MOVES_FOR_A_HOME * left.costs)
     changes = MoveColumns.of(market, solution, groups, np.minimum(costs, largest_gain(market)))
-    everybody = changes.columns()
+    original = changes.columns()
     for _ in range(MOST_ROUNDS):
         changes.widen(gpus, units, left)
         columns = changes.columns()
         chosen = choose(columns, gpus, units, left, _GAP)
         if chosen.left_over.any():
             # the sets of the original placement always have room for all units
-            columns, chosen = everybody, choose(everybody, gpus, units, left, _GAP)
+            columns, chosen = original, choose(original, gpus, units, left, _GAP)
         used = [columns[i] for i in np.flatnonzero(chosen.number)]
         unknown = [(c.board, c.index) for c in used if not market.sets[c.board].exact[c.index]]
         if not unknown or market.budget.spent:
             break
         market.settle(unknown)
     return GroupPlacement(tuple(groups), tuple(used), chosen.number[np.flatnonzero(chosen.number)])
-
-
-def without_moves(solution: Solution, groups: Sequence[GpuGroup]) -> GroupPlacement:
-    """The placement as found. Without current tenants, every board is one group."""
-    return GroupPlacement(tuple(groups), solution.columns, solution.number)
 
 
 @dataclass(frozen=True, eq=False)

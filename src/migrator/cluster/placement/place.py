@@ -1,43 +1,53 @@
 """Entry point of placement: from a cluster scenario to a GPU for every tenant, with a bound.
 
-Steps: group tenants into kinds (demand, clustering); list the sets that one GPU can hold with an
-upper bound on their goodput (sets, prices); choose sets by a linear program that calls the
+Steps: group tenants into kinds (demand, representatives); list the sets that one GPU can hold with
+an upper bound on their goodput (sets, prices); choose sets by a linear program that calls the
 single-GPU planner only for the sets it chooses (program, solve); assign tenants by name with few
-moves (moves); estimate the gain from one more GPU.
+moves (moves); estimate the gain from one more GPU. A placed cluster is simulated GPU by GPU.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 
-from migrator.cluster.placement.clustering import representatives
 from migrator.cluster.placement.demand import TenantKind, tenant_kinds
 from migrator.cluster.placement.market import Budget, Market, Unit, group_items, open_market
 from migrator.cluster.placement.moves import (
+    GroupPlacement,
     NamedPlacement,
     assign_names,
     choose_moves,
     current_units,
     gpu_groups,
-    without_moves,
 )
 from migrator.cluster.placement.prices import Floats, pooled_bound
-from migrator.cluster.placement.replan_real_tenants import (
+from migrator.cluster.placement.representatives import (
     replan_real_tenants,
     representative_values,
+    representatives,
 )
 from migrator.cluster.placement.sets import Sets
 from migrator.cluster.placement.solve import Solution, fill_remaining, one_more_rps, solve
-from migrator.cluster.placement.workers import InProcess, TaskWorkers
-from migrator.core.cluster import ClusterGpu, ClusterPlan, ClusterScenario, GpuPlacement, Unplaced
+from migrator.cluster.placement.workers import TaskWorkers
+from migrator.core.cluster import (
+    ClusterGpu,
+    ClusterOutcome,
+    ClusterPlan,
+    ClusterScenario,
+    GpuPlacement,
+    Unplaced,
+)
 from migrator.core.errors import InputError
+from migrator.core.scenario import Scenario
 from migrator.io.json_file import read_json_file
 from migrator.io.strict import refuse, shown
+from migrator.simulate.compare import Job
 from migrator.workload.capacity import highest_rps
 
 MOST_PLANNED = 160
@@ -71,11 +81,11 @@ def place(
         scenario,
         kinds.classes,
         group_items(kinds.class_of, scenario.rules),
-        workers or InProcess(),
+        workers or TaskWorkers(),
         budget,
         current or {},
+        on_planned,
     )
-    market.on_planned = on_planned
     solution = _best_placement(market)
     homes = _homes(scenario, market, solution, current or {})
     names = {
@@ -147,9 +157,9 @@ def _homes(
 ) -> NamedPlacement:
     held = current_units(market.items, current)
     groups = gpu_groups(market, scenario, held)
-    if not current:
-        return assign_names(market, without_moves(solution, groups), held)
-    homes = choose_moves(market, solution, groups, _move_costs(scenario, market))
+    homes = GroupPlacement(groups, solution.columns, solution.number)
+    if current:
+        homes = choose_moves(market, solution, groups, _move_costs(scenario, market))
     return assign_names(market, homes, held)
 
 
@@ -224,14 +234,14 @@ def placement_notes(
     gone = sorted(set(current.values()) - {each.name for each in scenario.gpus})
     if gone:
         lived = sum(home in gone for home in current.values())
-        who, were = ("1 tenant", "was") if lived == 1 else (f"{lived} tenants", "were")
+        tenants, were = ("1 tenant", "was") if lived == 1 else (f"{lived} tenants", "were")
         notes.append(
-            f"{_some(gone)} of the current placement {'is' if len(gone) == 1 else 'are'} not in "
-            f"the cluster; {who} of {'it' if len(gone) == 1 else 'them'} {were} placed again"
+            f"{shorten(gone)} of the current placement {'is' if len(gone) == 1 else 'are'} not in "
+            f"the cluster; {tenants} of {'it' if len(gone) == 1 else 'them'} {were} placed again"
         )
     left = sorted(set(current) - {each.name for each in scenario.tenants})
     if left:
-        notes.append(f"{_some(left)} of the current placement: not in the scenario")
+        notes.append(f"{shorten(left)} of the current placement: not in the scenario")
     empty = sum(not names.get(each.name) for each in scenario.gpus)
     if empty:
         notes.append(f"{empty} {'GPU has' if empty == 1 else 'GPUs have'} no tenants")
@@ -243,9 +253,10 @@ def placement_notes(
     return tuple(notes)
 
 
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:3])
-    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
+def shorten(names: Sequence[str], most: int = 3) -> str:
+    """The names for a sentence, at most `most` of them."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 def read_current(path: Path) -> dict[str, str]:
@@ -262,3 +273,42 @@ def _placement(data: object) -> dict[str, str]:
         if not isinstance(gpu, str):
             refuse(("placement", tenant), f"{shown(gpu)} is no GPU's name", "give its name as text")
     return dict(data["placement"])
+
+
+def simulate_placed(
+    scenario: ClusterScenario,
+    plan: ClusterPlan,
+    workers: TaskWorkers,
+    *,
+    policy: str | None = None,
+    forecaster: str | None = None,
+    drawn: bool = False,
+    step: Callable[[], None] = lambda: None,
+) -> ClusterOutcome:
+    """Run every GPU that has tenants; `step` is called after each."""
+    require_all_placed(plan)
+    jobs = [
+        Job(
+            partial(_as_given, scenario.on(each.gpu, each.tenants)), policy, forecaster, drawn=drawn
+        )
+        for each in plan.gpus
+        if each.tenants
+    ]
+    runs = []
+    for outcome in workers.map(Job.run, jobs):
+        runs.append(outcome)
+        step()
+    return ClusterOutcome(plan, tuple(runs))
+
+
+def require_all_placed(plan: ClusterPlan) -> None:
+    """Raise InputError with the reason and the remedy if a tenant has no GPU."""
+    if not plan.unplaced:
+        return
+    names = [each.tenant for each in plan.unplaced]
+    raise InputError(f"tenants: no GPU has room for {shorten(names, 5)}: {plan.unplaced[0].why}")
+
+
+def _as_given(scenario: Scenario, _seed: int | None, _windows: int | None) -> Scenario:
+    """A scenario source that ignores seed and windows, because the scenario contains them."""
+    return scenario

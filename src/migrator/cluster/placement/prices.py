@@ -16,6 +16,7 @@ surplus lower it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -278,33 +279,24 @@ def pooled_bound(scenario: ClusterScenario, tenants: Sequence[TenantKind]) -> fl
     boards = list(scenario.boards.values())
     gpus = [sum(each.board == board for each in scenario.gpus) for board in boards]
     kinds = list({id(each): each for each in tenants}.values())
-    many: dict[int, int] = {}
-    for each in tenants:
-        many[id(each)] = many.get(id(each), 0) + 1
+    many = Counter(map(id, tenants))
     spaced = np.unique(np.linspace(0, len(kinds) - 1, SAMPLED).astype(int))
     order = sorted(kinds, key=lambda each: each.mean_rps)
     sample = [order[at] for at in spaced]
     weights = np.full(len(sample), len(tenants) / len(sample))
-    found = find_prices(_worths(scenario, sample), gpus, weights, POOLED_STEPS)
+    found = find_prices(tabulate_kinds(scenario, sample), gpus, weights, POOLED_STEPS)
     values: list[Floats] = []
     for begin in range(0, len(kinds), _AT_ONCE):
-        some = _worths(scenario, kinds[begin : begin + _AT_ONCE])
+        some = tabulate_kinds(scenario, kinds[begin : begin + _AT_ONCE])
         values.append(values_at(some, found.prices)[0])
     weight = np.array([many[id(each)] for each in kinds], np.float64)
     return bound_of(np.concatenate(values, axis=1), found.rents, gpus, weight)
 
 
-def _worths(scenario: ClusterScenario, kinds: Sequence[TenantKind]) -> list[Worth]:
-    return [
-        tabulate(
-            board,
-            scenario.slots,
-            [
-                each.tenant(board, scenario.slot_s, scenario.slots)
-                if board.name in each.views
-                else None
-                for each in kinds
-            ],
-        )
+def tabulate_kinds(scenario: ClusterScenario, kinds: Sequence[TenantKind]) -> tuple[Worth, ...]:
+    """The tables of these kinds on every board of the scenario."""
+    slot_s, slots = scenario.slot_s, scenario.slots
+    return tuple(
+        tabulate(board, slots, [each.tenant(board, slot_s, slots) for each in kinds])
         for board in scenario.boards.values()
-    ]
+    )

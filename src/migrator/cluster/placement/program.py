@@ -72,7 +72,7 @@ def relax(sets: Sequence[Sets], gpus: Ints, units: Ints, left: LeftOver) -> Rela
     taken: set[tuple[int, int]] = {(b, 0) for b in range(len(sets))}
     while True:
         keys = sorted(taken)
-        columns = [_column(sets, b, index) for b, index in keys]
+        columns = [column_of(sets, b, index) for b, index in keys]
         solved = _solve(columns, gpus, units, left, whole=False)
         items, boards = solved.duals[: len(units)], solved.duals[len(units) :]
         reduced = tuple(each.value - each.counts @ items - boards[b] for b, each in enumerate(sets))
@@ -118,7 +118,8 @@ def _excess(sets: Sets, reduced: Floats, items: Floats, board: float) -> float:
     return max(0.0, float(reduced.max()), sets.beyond(items) - float(board))
 
 
-def _column(sets: Sequence[Sets], b: int, index: int) -> Column:
+def column_of(sets: Sequence[Sets], b: int, index: int) -> Column:
+    """The column of set `index` of board `b`, if the GPUs of every board are one group."""
     return Column(b, b, index, float(sets[b].value[index]), sets[b].counts[index])
 
 
@@ -178,8 +179,8 @@ def _solve(
     solver.passModel(_model(columns, gpus, units, left, whole=whole))
     solver.run()
     if solver.getInfo().primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
-        told = solver.modelStatusToString(solver.getModelStatus())
-        raise SolverError(f"HiGHS stopped with {told!r} while placing tenants; use fewer kinds")
+        status = solver.modelStatusToString(solver.getModelStatus())
+        raise SolverError(f"HiGHS stopped with {status!r} while placing tenants; use fewer kinds")
     solution, info = solver.getSolution(), solver.getInfo()
     bound = info.mip_dual_bound if whole else info.objective_function_value
     return _Solved(np.array(solution.col_value), np.array(solution.row_dual), float(bound))

@@ -16,7 +16,15 @@ import numpy as np
 
 from migrator.cluster.placement.market import Market, SetKey
 from migrator.cluster.placement.prices import Floats, Ints
-from migrator.cluster.placement.program import ChosenSets, Column, LeftOver, Relaxed, choose, relax
+from migrator.cluster.placement.program import (
+    ChosenSets,
+    Column,
+    LeftOver,
+    Relaxed,
+    choose,
+    column_of,
+    relax,
+)
 from migrator.cluster.placement.sets import Sets
 from migrator.plan.exact.tables import IMPOSSIBLE
 
@@ -121,14 +129,8 @@ def _candidates(market: Market, relaxed: Relaxed, net: float | None) -> tuple[li
         paying = paying[np.argsort(-reduced[paying], kind="stable")]
         all_of_them = all_of_them and len(paying) <= MOST_COLUMNS and sets.whole
         for index in dict.fromkeys([0, *paying[:MOST_COLUMNS].tolist()]):
-            columns.append(column_of(market, b, b, int(index)))
+            columns.append(column_of(market.sets, b, int(index)))
     return columns, all_of_them
-
-
-def column_of(market: Market, group: int, b: int, index: int) -> Column:
-    """The column of set `index` of board `b` on the GPUs of a group."""
-    sets = market.sets[b]
-    return Column(group, b, index, float(sets.value[index]), sets.counts[index])
 
 
 def likely_values(market: Market) -> tuple[Floats, ...]:
@@ -214,7 +216,7 @@ def fill_remaining(market: Market, solution: Solution) -> Solution:
         costs = left_over_costs(market, market.units)
         if costs.total(fewer) < costs.total(left):
             shelves, left = anew, fewer
-    keys = [(b, index) for b, shelf in enumerate(shelves) for index in shelf.listed(market, b)]
+    keys = [(b, index) for b, shelf in enumerate(shelves) for index in shelf.listed()]
     _plan(market, keys)
     return _as_solution(market, keys, left)
 
@@ -273,9 +275,9 @@ class _Shelf:
         pool = self.market.sets[self.board].pool
         return np.array([[max(values[item], IMPOSSIBLE)] for values, _ in pool])
 
-    def listed(self, market: Market, b: int) -> list[int]:
+    def listed(self) -> list[int]:
         """The index of every GPU's set."""
-        found = market.sets[b].add(list(self.counts))
+        found = self.market.sets[self.board].add(list(self.counts))
         return [each for each in found if each is not None]
 
 
@@ -320,7 +322,7 @@ def _as_solution(market: Market, keys: Sequence[SetKey], left: Ints) -> Solution
     values = likely_values(market)
     goodput = sum(float(values[b][index]) * often for (b, index), often in number.items())
     return Solution(
-        columns=tuple(column_of(market, key[0], *key) for key in number),
+        columns=tuple(column_of(market.sets, *key) for key in number),
         number=np.array(list(number.values()), np.int64),
         left_over=left,
         goodput=goodput,

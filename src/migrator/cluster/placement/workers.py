@@ -5,13 +5,15 @@ All three return the same results in the same order.
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from multiprocessing import get_context
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from migrator.core.errors import InputError, MigratorError
 from migrator.simulate.compare import cores
@@ -20,61 +22,46 @@ _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 
 ANSWERS_WITHIN_S = 5.0
+_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1"}
 
 
-class TaskWorkers(Protocol):
+class TaskWorkers:
     """Applies a function to many tasks; results are in the order of the tasks."""
+
+    def __init__(self, run: Callable[..., Iterator[Any]] = map) -> None:
+        """`run`: called with a function and tasks; by default runs them in this process."""
+        self._run = run
 
     def map(
         self, function: Callable[[_Task], _Result], tasks: Sequence[_Task]
     ) -> Iterator[_Result]:
         """Yield the result of every task; function, tasks and results must be picklable."""
-        ...
+        return self._run(function, tasks)
 
 
-class InProcess:
-    """Runs tasks one after the other in this process."""
-
-    def map(
-        self, function: Callable[[_Task], _Result], tasks: Sequence[_Task]
-    ) -> Iterator[_Result]:
-        """Yield the result of every task, in order."""
-        return map(function, tasks)
-
-
-class Processes:
-    """Runs tasks in several processes of this machine."""
-
-    def __init__(self, pool: Any) -> None:
-        self._pool = pool
-
-    def map(
-        self, function: Callable[[_Task], _Result], tasks: Sequence[_Task]
-    ) -> Iterator[_Result]:
-        """Yield the result of every task, in order."""
-        results: Iterator[_Result] = self._pool.imap(function, tasks)
-        return results
+@contextmanager
+def open_workers(jobs: int | None = None, ray_address: str | None = None) -> Iterator[TaskWorkers]:
+    """Open workers in `jobs` processes (None: one per core) or on a Ray cluster."""
+    at_once = cores() if jobs is None else jobs
+    if ray_address is not None:
+        with connect_to_ray(ray_address, "--ray") as ray:
+            yield TaskWorkers(partial(_run_on_ray, ray))
+    elif at_once <= 1:
+        yield TaskWorkers()
+    else:
+        # Ctrl-C also reaches the workers; they ignore it and this process terminates them
+        ignore = (signal.SIGINT, signal.SIG_IGN)
+        with get_context("spawn").Pool(at_once, signal.signal, ignore) as pool:
+            yield TaskWorkers(pool.imap)
 
 
-class RayWorkers:
-    """Runs tasks on a Ray cluster whose machines all have this package installed."""
-
-    def __init__(self, ray: Any) -> None:
-        self._ray = ray
-
-    def map(
-        self, function: Callable[[_Task], _Result], tasks: Sequence[_Task]
-    ) -> Iterator[_Result]:
-        """Yield the result of every task, in order."""
-        remote = self._ray.remote(num_cpus=1)(function)
-        for waiting in [remote.remote(each) for each in tasks]:
-            yield self._result(waiting)
-
-    def _result(self, waiting: Any) -> Any:
-        """Return the result of a task. Raise its MigratorError again; wrap other errors in one."""
+def _run_on_ray(ray: Any, function: Callable[..., Any], tasks: Sequence[Any]) -> Iterator[Any]:
+    """Run tasks on machines that have this package; their MigratorErrors are raised again."""
+    remote = ray.remote(num_cpus=1)(function)
+    for waiting in [remote.remote(each) for each in tasks]:
         try:
-            return self._ray.get(waiting)
-        except self._ray.exceptions.RayError as error:
+            yield ray.get(waiting)
+        except ray.exceptions.RayError as error:
             cause = getattr(error, "cause", None)
             if isinstance(cause, MigratorError):
                 raise cause from error
@@ -84,56 +71,57 @@ class RayWorkers:
             ) from error
 
 
-@contextmanager
-def open_workers(jobs: int | None = None, ray_address: str | None = None) -> Iterator[TaskWorkers]:
-    """Open workers in `jobs` processes (None: one per core) or on a Ray cluster."""
-    if ray_address is not None:
-        with _ray(ray_address) as workers:
-            yield workers
-        return
-    at_once = cores() if jobs is None else jobs
-    if at_once <= 1:
-        yield InProcess()
-        return
-    # Ctrl-C also reaches the workers; they ignore it and this process terminates them
-    with get_context("spawn").Pool(at_once, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
-        yield Processes(pool)
-
-
-@contextmanager
-def _ray(address: str) -> Iterator[RayWorkers]:
+def import_ray(option: str = "--cluster") -> Any:
+    """Import ray; InputError if it is not installed."""
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
     try:
-        ray: Any = import_module("ray")
+        return import_module("ray")
     except ModuleNotFoundError as error:
         raise InputError(
-            "--ray needs ray, which is not installed: pip install 'migrator[cluster]', or leave "
-            "--ray out"
+            f"{option} needs ray, which is not installed: pip install 'migrator[cluster]'"
         ) from error
+
+
+@contextmanager
+def connect_to_ray(address: str, option: str, **settings: Any) -> Iterator[Any]:
+    """Connect to the Ray cluster at the address, and disconnect on exit."""
+    ray = import_ray(option)
+    listens = False
     try:
-        is_listening(address)
-        ray.init(address=address, logging_level="ERROR", log_to_driver=False)
-    except (OSError, ValueError, RuntimeError) as error:
-        if "Version mismatch" in str(error):
+        listens = _is_listening(address)
+        ray.init(address=address, logging_level="ERROR", log_to_driver=False, **settings)
+    except (OSError, ValueError) as error:
+        if not listens:
             raise InputError(
-                f"--ray: the Ray cluster at {address!r} has another version of Ray or Python than "
-                "is installed here; install the same, or leave --ray out"
+                f"{option}: no Ray cluster answers at {address!r} ({type(error).__name__}); start "
+                "one with `ray start --head` and give its address"
             ) from error
         raise InputError(
-            f"--ray: no Ray cluster answers at {address!r} ({type(error).__name__}); start one "
-            "with `ray start --head` and give its address, or leave --ray out"
+            f"{option}: {address!r} is in use, but not by a Ray cluster that can be joined "
+            f"({type(error).__name__}); run this on a machine that is part of it, with "
+            "RAY_AUTH_MODE=token where it asks for one"
+        ) from error
+    except (RuntimeError, ray.exceptions.RayError) as error:
+        # for example if Ray or Python have other versions there
+        raise InputError(
+            f"{option}: the Ray cluster at {address!r} cannot be joined ({_first_line(error)}); "
+            "have the same Ray and Python on every machine, and its token where it asks for one"
         ) from error
     try:
-        yield RayWorkers(ray)
+        yield ray
     finally:
         ray.shutdown()
 
 
 def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
+    return (
+        f"{type(error).__name__}: {lines[0].rstrip('.:')[:200]}" if lines else type(error).__name__
+    )
 
 
-def is_listening(address: str) -> bool:
+def _is_listening(address: str) -> bool:
     """Check that HOST:PORT, or Ray's address for `auto`, accepts connections; OSError if not.
 
     Return False if the address has no port and was not checked. Ray would retry for minutes, also

@@ -9,15 +9,18 @@ to the slowest AR(1) path may lie above or below it, as a real one would.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from migrator.core.errors import InputError
 from migrator.core.registry import pick
@@ -112,74 +115,13 @@ class ArrivalKind:
     """Whether counts are drawn at the requested rate, not at the measured one and then scaled."""
 
 
-_KINDS = (
-    ArrivalKind(
-        name="alibaba",
-        summary="LLM serving: a rate that drifts over hours, restless from second to second",
-        provenance="Alibaba Model Studio inference, client 73 of alibaba/ServeGen, resampled from "
-        "its published rates and inter-arrival fits, 40,200 s; Apache-2.0",
-        file_name="alibaba_servegen_client73.csv",
-        measured=Statistics(40_200, 106.096, 14.552, (0.385, 0.378, 0.376, 0.368), 0.000),
-        swells=(Swell(0.0700, 0.0), Swell(0.0505, 10_000.0)),
-    ),
-    ArrivalKind(
-        name="alibaba-steady",
-        summary="LLM serving: a rate that swings slowly and is smooth between",
-        provenance="Alibaba Model Studio inference, client 101 of alibaba/ServeGen, resampled from "
-        "its published rates and inter-arrival fits, 40,200 s; Apache-2.0",
-        file_name="alibaba_servegen_client101.csv",
-        measured=Statistics(40_200, 38.040, 9.532, (0.754, 0.752, 0.739, 0.703), 0.000),
-        swells=(Swell(0.0290, 0.0), Swell(0.1735, 3_000.0)),
-    ),
-    ArrivalKind(
-        name="azure",
-        summary="LLM conversations: close to Poisson, the rate wanders over minutes",
-        provenance="Azure LLM inference trace 2023, conversation, of Azure/AzurePublicDataset, "
-        "3,502 s; CC-BY 4.0",
-        file_name="azure_llm2023_conv.csv",
-        measured=Statistics(3_502, 5.530, 1.386, (0.220, 0.202, 0.154, 0.138), 0.011),
-        swells=(Swell(0.0170, 0.0), Swell(0.0500, 450.0)),
-    ),
-    ArrivalKind(
-        name="azure-bursty",
-        summary="LLM code completion: bursts of seconds, silence in three seconds of four",
-        provenance="Azure LLM inference trace 2023, code, of Azure/AzurePublicDataset, "
-        "3,436 s; CC-BY 4.0",
-        file_name="azure_llm2023_code.csv",
-        measured=Statistics(3_436, 2.567, 13.182, (0.757, 0.256, 0.047, 0.006), 0.734),
-        swells=(Swell(0.0650, 0.0), Swell(0.3700, 25.0)),
-        switch=Switch(on_share=0.27, keep=0.87),
-    ),
-    ArrivalKind(
-        name="twitter",
-        summary="tweets: smooth, with a plateau of several minutes every few hours",
-        provenance="tweets per second of August 2021, 40,000 s; no licence stated",
-        file_name="twitter_2021.csv",
-        measured=Statistics(40_000, 72.931, 23.990, (0.955, 0.945, 0.878, 0.605), 0.000),
-        swells=(Swell(0.0040, 20.0), Swell(0.0080, 200.0), Swell(0.0290, 10_000.0)),
-        switch=Switch(on_share=0.056, keep=0.998, off_level=0.282),
-    ),
-    ArrivalKind(
-        name="batch",
-        summary="batch tasks: created in clumps, nothing in seven seconds of ten",
-        provenance="Alibaba cluster trace v2017, batch task creations, of alibaba/clusterdata, "
-        "its busiest 18,000 s; for research use",
-        file_name="alibaba_v2017_batchtask.csv",
-        measured=Statistics(18_000, 2.209, 11.806, (0.176, 0.075, 0.047, 0.018), 0.709),
-        swells=(Swell(0.0200, 0.0), Swell(0.2000, 4.0), Swell(0.2500, 80.0), Swell(0.1000, 2e3)),
-        switch=Switch(on_share=0.30, keep=0.10),
-    ),
-    ArrivalKind(
-        name="poisson",
-        summary="independent arrivals at a constant rate",
-        provenance="theory, shown at 10 requests per second; no data",
-        file_name=None,
-        measured=Statistics(0, 10.0, 1.0, (0.0, 0.0, 0.0, 0.0), 0.000),
-        any_rate=True,
-    ),
-)
+def _kinds() -> dict[str, ArrivalKind]:
+    text = files("migrator.workload.traces").joinpath("kinds.json").read_text(encoding="utf-8")
+    kinds = TypeAdapter(tuple[ArrivalKind, ...]).validate_python(json.loads(text)["kinds"])
+    return {kind.name: kind for kind in kinds}
 
-KINDS: Mapping[str, ArrivalKind] = {kind.name: kind for kind in _KINDS}
+
+KINDS: Mapping[str, ArrivalKind] = _kinds()
 """All kinds by name."""
 
 

@@ -1,8 +1,7 @@
-"""Trace files: format detection, reading of text (plain or gzip) in blocks, counts per second.
+"""Trace files: reading of text (plain or gzip) in blocks, and counts per second.
 
-A format passes `parse_lines` a function that converts lines to an array and raises ValueError for a
-bad line. This module finds the number of that line and names it in the message. Each module of this
-package that reads a format defines it in `FORMATS`.
+A format (formats.py) passes `parse_lines` a function that converts lines to an array and raises
+ValueError for a bad line. This module finds that line and names it in the message.
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ import io
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -22,21 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
-from migrator.core.registry import found_in
 from migrator.core.scenario import Trace
-
-
-@dataclass(frozen=True)
-class TraceFormat:
-    """One format of trace files."""
-
-    name: str
-    summary: str
-    """One line for users."""
-    recognises: Callable[[list[str]], bool]
-    """Takes the first one or two lines that are not blank. At most one format returns True."""
-    load: Callable[[Path], Trace]
-
 
 _BLOCK_CHARS = 1 << 22
 """Characters per read, so that a trace of a gigabyte is never in memory as text."""
@@ -137,7 +120,7 @@ def _parses(parse: _Parse[_Scalar], lines: list[str]) -> bool:
 def _blocks(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The number of each block's first line, and its lines."""
     number = 1
-    with _faults_told(path), path.open("rb") as raw:
+    with _input_errors(path), path.open("rb") as raw:
         packed = raw.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
         raw.seek(0)
         plain = gzip.GzipFile(fileobj=raw) if packed else raw
@@ -150,7 +133,7 @@ def _blocks(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 @contextmanager
-def _faults_told(path: Path) -> Iterator[None]:
+def _input_errors(path: Path) -> Iterator[None]:
     """Raise the system's errors about the file as an InputError of one sentence."""
     try:
         yield
@@ -218,23 +201,3 @@ def refuse_empty(path: Path) -> NoReturn:
 def trace_name(path: Path) -> str:
     """The name of a trace read from `path`."""
     return Path(path.name.removesuffix(".gz")).stem
-
-
-@cache
-def formats() -> dict[str, TraceFormat]:
-    """All formats by name."""
-    return found_in("migrator.workload.traces", "FORMATS")
-
-
-def load_trace(path: Path) -> Trace:
-    """The trace in a file, plain or gzip. The first lines decide its format."""
-    first = head(path)
-    # The second line is used only if the first one, which may be any header, is not recognised.
-    for lines in (first[:1], first):
-        for each in formats().values():
-            if each.recognises(lines):
-                return each.load(path)
-    raise InputError(
-        f"{path}: line 1 is {quoted(first[0])}, which is the beginning of no known trace format; "
-        "give second,count rows, one timestamp per line, or an original named in docs/traces.md"
-    )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from support.clusters import MODELS, cluster, tenant
 
-from migrator.cluster.placement.clustering import representatives
 from migrator.cluster.placement.demand import TenantKind, tenant_kinds
 from migrator.cluster.placement.place import place
+from migrator.cluster.placement.representatives import representatives
 from migrator.core.catalogue import Board
 from migrator.core.cluster import ClusterScenario
 
@@ -29,7 +29,7 @@ def various(count: int) -> ClusterScenario:
     return cluster(tenants, gpus)
 
 
-def test_whoever_stands_for_a_kind_needs_the_same_instances() -> None:
+def test_a_representative_needs_the_same_instances_as_its_kinds() -> None:
     scenario = various(16)
     kinds, boards = list(tenant_kinds(scenario).values()), scenario.boards
     for most in (3, 5, 8):
@@ -54,7 +54,7 @@ def test_as_many_stand_for_others_as_are_allowed() -> None:
     assert representatives(kinds, scenario.boards, scenario.window_s, 16) == list(range(16))
 
 
-def test_many_kinds_that_must_all_be_together_are_told_so() -> None:
+def test_many_kinds_that_must_all_be_together_are_explained() -> None:
     tenants = [tenant(f"t{index}", rps=100 + index) for index in range(22)]
     together = [[each["name"] for each in tenants]]
     plan = place(cluster(tenants, [{"board": "A30-24GB", "count": 2}], together=together))

@@ -1,4 +1,4 @@
-"""The command line as its users meet it: real processes, their output and their exit codes."""
+"""The command line as its users meet it: output and exit codes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
+from support.gpu_cli import Answer, migrator
 
 from migrator import __version__
 from migrator.core.catalogue import boards
@@ -57,7 +59,7 @@ WINDOW: Json = {
 
 @pytest.fixture(scope="module", autouse=True)
 def _compiled() -> None:
-    """Compiles the planners here if nobody has, so that no process below has to."""
+    """Compile the planners, so that no process below has to."""
     for charge in Charge:
         ready(charge)
 
@@ -69,37 +71,37 @@ def environment() -> dict[str, str]:
     return kept | {"COLUMNS": "200", "PYTHONUTF8": "1"}
 
 
-def run(*arguments: str | Path, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "migrator", *map(str, arguments)],
-        input=stdin,
-        capture_output=True,
-        encoding="utf-8",
-        env=environment(),
-        check=False,
-    )
+def run(*arguments: str | Path) -> Answer:
+    return migrator(*arguments, COLUMNS="200")
 
 
-def answer(*arguments: str | Path, code: int = OK, stdin: str | None = None) -> str:
-    """What a verb prints that ends with `code` and complains about nothing."""
-    done = run(*arguments, stdin=stdin)
-    assert done.returncode == code, done.stderr
-    assert told(done.stderr) == []
-    return done.stdout
+def process(*arguments: str | Path, **how: Any) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, for pipes and streams that are special."""
+    command = [sys.executable, "-m", "migrator", *map(str, arguments)]
+    settings: dict[str, Any] = {"encoding": "utf-8", "env": environment(), "stderr": PIPE}
+    return subprocess.run(command, check=False, **(settings | how))
 
 
-def told(stderr: str) -> list[str]:
-    """The lines of an answer's stderr, without the word to those who wait for a slow machine."""
+def answer(*arguments: str | Path, code: int = OK) -> str:
+    """What a verb prints that ends with `code` and reports no error."""
+    done = run(*arguments)
+    assert done.code == code, done.err
+    assert complaints(done.err) == []
+    return done.out
+
+
+def complaints(stderr: str) -> list[str]:
+    """The lines of standard error without the notice that the planner is compiled."""
     return [line for line in stderr.splitlines() if not line.startswith("first use: ")]
 
 
 def refusal(*arguments: str | Path, code: int = BAD_INPUT) -> str:
     """The one sentence with which a verb refuses."""
     done = run(*arguments)
-    lines = told(done.stderr)
-    assert done.returncode == code, done.stderr
-    assert done.stdout == ""
-    assert len(lines) == 1, done.stderr
+    lines = complaints(done.err)
+    assert done.code == code, done.err
+    assert done.out == ""
+    assert len(lines) == 1, done.err
     assert lines[0].startswith("error: ")
     return lines[0].removeprefix("error: ")
 
@@ -224,8 +226,8 @@ def test_check_names_what_a_plan_breaks(write: Write) -> None:
     right = write(good)
     answer("check", problem, right)
     # The move in slot 4 is free under `paper` only: half of 18 is served there.
-    told_worth = answer("check", problem, right, "--charge", "survivors", code=FAILED)
-    assert told_worth.startswith("the plan claims goodput 70.4, but its slots give 63.2")
+    printed = answer("check", problem, right, "--charge", "survivors", code=FAILED)
+    assert printed.startswith("the plan claims goodput 70.4, but its slots give 63.2")
     broken = write(good | {"slots": [*[slot] * 5, {"instances": []}, slot]})
     violations = [
         "the number of slots is 7, but the window has 8",
@@ -265,7 +267,7 @@ def test_boards() -> None:
 def test_example_can_be_piped_into_plan() -> None:
     printed = answer("example")
     assert json.loads(printed) == example_problem()
-    plan = json.loads(answer("plan", "/dev/stdin", "--json", stdin=printed))
+    plan = json.loads(process("plan", "/dev/stdin", "--json", input=printed, stdout=PIPE).stdout)
     assert len(plan["slots"]) == 200
     assert {each["tenant"] for each in plan["retrainings"]} == {"bert", "resnet50"}
 
@@ -363,11 +365,11 @@ def test_what_only_a_solver_can_refuse_is_a_failure(write: Write) -> None:
 @pytest.mark.parametrize("option", ["--charge", "--solver", "--backend"])
 def test_an_unknown_choice_is_a_usage_error(write: Write, option: str) -> None:
     done = run("plan", write(WINDOW), option, "papr")
-    assert done.returncode == BAD_INPUT
-    assert done.stdout == ""
-    assert "Usage: " in done.stderr
-    assert f"'{option}'" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.code == BAD_INPUT
+    assert done.out == ""
+    assert "Usage: " in done.err
+    assert f"'{option}'" in done.err
+    assert "Traceback" not in done.err
 
 
 # A reader that has seen enough.
@@ -379,43 +381,24 @@ def test_a_closed_pipe_leaves_no_traceback(write: Write, verb: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "migrator", *arguments.get(verb, verb.split())],
-            stdout=writer,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-            env=environment(),
-            check=False,
-        )
+        done = process(*arguments.get(verb, verb.split()), stdout=writer)
     finally:
         os.close(writer)
-    assert told(done.stderr) == []
+    assert complaints(done.stderr) == []
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 @pytest.mark.parametrize("verb", ["example", "boards"])
 def test_a_full_disk_is_one_sentence(verb: str) -> None:
     with Path("/dev/full").open("w", encoding="utf-8") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "migrator", verb],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-            env=environment(),
-            check=False,
-        )
+        done = process(verb, stdout=full)
     assert done.returncode == 1
-    assert len(told(done.stderr)) == 1
-    assert told(done.stderr)[0].startswith("error: the answer could not be written")
+    assert len(complaints(done.stderr)) == 1
+    assert complaints(done.stderr)[0].startswith("error: the answer could not be written")
 
 
 def test_a_terminal_without_unicode_still_gets_the_plan(write: Write) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "migrator", "plan", str(write(example_problem()))],
-        capture_output=True,
-        encoding="ascii",
-        env={**environment(), "PYTHONIOENCODING": "ascii"},
-        check=False,
-    )
+    plain = {**environment(), "PYTHONIOENCODING": "ascii"}
+    done = process("plan", write(example_problem()), encoding="ascii", env=plain, stdout=PIPE)
     assert done.returncode == 0
     assert "slice 0 |" in done.stdout

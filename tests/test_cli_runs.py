@@ -1,4 +1,4 @@
-"""simulate, compare and their companions as users meet them: real processes, real files."""
+"""simulate, compare and their companions as users meet them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.gpu_cli import migrator
 from test_cli import BAD_INPUT, OK, environment
 
 from migrator.core.comparison import SIDE_BY_SIDE
@@ -80,20 +81,10 @@ def short(tmp_path: Path) -> Path:
     return path
 
 
-def migrator(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "migrator", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env=environment(),
-        check=False,
-    )
-
-
 def answer(*arguments: object) -> Any:
     done = migrator(*arguments)
-    assert done.returncode == OK, done.stderr
-    return json.loads(done.stdout)
+    assert done.code == OK, done.err
+    return json.loads(done.out)
 
 
 def without_times(value: Any) -> Any:
@@ -104,14 +95,14 @@ def without_times(value: Any) -> Any:
 
 def refused(*arguments: object) -> str:
     done = migrator(*arguments)
-    assert done.returncode == BAD_INPUT, done.stderr
-    assert done.stdout == ""
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
-    return done.stderr
+    assert done.code == BAD_INPUT, done.err
+    assert done.out == ""
+    assert done.err.startswith("error: ")
+    assert done.err.count("\n") == 1
+    return done.err
 
 
-def test_every_number_the_issue_asks_for_is_in_the_json(small: Path) -> None:
+def test_every_count_is_in_the_json(small: Path) -> None:
     found = answer("simulate", small, "--json")
     keys = {
         *("policy", "received", "goodput", "goodput_share", "slo_attainment", "accuracy"),
@@ -122,8 +113,8 @@ def test_every_number_the_issue_asks_for_is_in_the_json(small: Path) -> None:
         assert keys - {"policy", "plan_s"} <= set(part)
     assert len(found["windows"]) == 2
     for each in (found, *found["windows"], *found["windows"][0]["tenants"]):
-        came_to = sum(each[key] for key in ("goodput", "wrong", "late", "dropped", "queued"))
-        assert each["received"] == pytest.approx(came_to)
+        whole = sum(each[key] for key in ("goodput", "wrong", "late", "dropped", "queued"))
+        assert each["received"] == pytest.approx(whole)
 
 
 def test_a_seed_gives_one_result_and_another_seed_another(small: Path) -> None:
@@ -147,10 +138,10 @@ def test_examples_give_what_they_gave(case: Any) -> None:
 def test_several_policies_are_run_one_after_the_other(small: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.html"
     done = migrator("simulate", small, "--policy", "ekya,paris", "--report", report)
-    assert done.returncode == OK, done.stderr
-    assert done.stdout.count("share: goodput / received") == 2
-    assert "small (1 seed)" in done.stdout
-    assert "the oracle" not in done.stdout
+    assert done.code == OK, done.err
+    assert done.out.count("share: goodput / received") == 2
+    assert "small (1 seed)" in done.out
+    assert "the oracle" not in done.out
     page = report.read_text(encoding="utf-8")
     assert "ekya" in page
     assert "paris" in page
@@ -161,14 +152,14 @@ def test_several_policies_are_run_one_after_the_other(small: Path, tmp_path: Pat
 def test_window_plan_replanned_and_oracle_side_by_side(short: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.html"
     done = migrator("simulate", short, "--side-by-side", "--report", report)
-    assert done.returncode == OK, done.stderr
+    assert done.code == OK, done.err
     under = [f"short under {each} (" for each in SIDE_BY_SIDE]
-    assert [line.split("(")[0] + "(" for line in done.stdout.splitlines() if " under " in line] == (
+    assert [line.split("(")[0] + "(" for line in done.out.splitlines() if " under " in line] == (
         under
     )
-    assert "resnet-50 forecast in the last window by" in done.stdout
-    assert "short (1 seed)" in done.stdout
-    assert "\nwindow plan " in done.stdout
+    assert "resnet-50 forecast in the last window by" in done.out
+    assert "short (1 seed)" in done.out
+    assert "\nwindow plan " in done.out
     page = report.read_text(encoding="utf-8")
     assert "Window plan " in page
     assert "forecast by" in page
@@ -193,9 +184,9 @@ def test_compare_makes_a_table_a_figure_and_json(small: Path, tmp_path: Path) ->
     figure = tmp_path / "compare.png"
     chosen = ("--policies", "ekya,equal-mig", "--seeds", 2)
     done = migrator("compare", small, *chosen, "--figure", figure)
-    assert done.returncode == OK, done.stderr
+    assert done.code == OK, done.err
     assert figure.read_bytes().startswith(b"\x89PNG")
-    assert "±" in done.stdout
+    assert "±" in done.out
     alone = answer("compare", small, *chosen, "--processes", 1, "--json")
     together = answer("compare", small, *chosen, "--processes", 2, "--json")
     assert without_times(alone["runs"]) == without_times(together["runs"])
@@ -216,8 +207,8 @@ def test_policies_and_forecasters_are_listed() -> None:
     listed = answer("policies", "--json")
     assert [each["name"] for each in listed] == list(policies())
     assert [each["name"] for each in answer("policies", "ekya", "--json")] == ["ekya"]
-    assert "thief" in migrator("policies", "ekya").stdout
-    assert "last-mean" in migrator("forecasters").stdout
+    assert "thief" in migrator("policies", "ekya").out
+    assert "last-mean" in migrator("forecasters").out
     assert {"migrator", "oracle", "ekya", "astraea", "paris", "gpulet", "infless", "miso"} <= set(
         policies()
     )
@@ -231,10 +222,10 @@ def test_the_schema_describes_the_examples() -> None:
 
 def test_examples_can_be_printed_and_run(tmp_path: Path) -> None:
     path = tmp_path / "w8.yaml"
-    path.write_text(migrator("example", "W8").stdout, encoding="utf-8")
+    path.write_text(migrator("example", "W8").out, encoding="utf-8")
     found = answer("simulate", path, "--policy", "equal-mps", "--windows", 1, "--json")
     assert found["received"] > 0
-    assert migrator("example", "quickstart").stdout == QUICKSTART.read_text(encoding="utf-8")
+    assert migrator("example", "quickstart").out == QUICKSTART.read_text(encoding="utf-8")
     assert "W1 to W16" in refused("example", "w99")
 
 
@@ -285,7 +276,7 @@ def test_ctrl_c_leaves_no_report(tmp_path: Path) -> None:
 
 
 def _wait_for_cpu_time(pid: int, seconds: float) -> None:
-    """Wait until a process has computed for so long, however busy the machine is."""
+    """Wait until a process has computed for `seconds`, however busy the machine is."""
     until_s = time.monotonic() + 60
     spent_s = 0.0
     while spent_s < seconds:

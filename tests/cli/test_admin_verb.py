@@ -1,4 +1,4 @@
-"""`migrator admin`: which daemon, with which token, confirmed, and what came of it."""
+"""`migrator admin`: which daemon, with which token, confirmation and outcome."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from typer.testing import CliRunner, Result
 from migrator.cli import app
 from migrator.core.errors import InputError, MigratorError
 
+pytestmark = pytest.mark.usefixtures("records")
 TOKENS = {"images": "secret-i", "texts": "secret-t"}
 
 
@@ -32,14 +33,6 @@ def server() -> Iterator[tuple[str, int]]:
 def guarded() -> Iterator[str]:
     with running_server(tokens=TOKENS, admin="secret-a") as (url, _):
         yield url
-
-
-@pytest.fixture(autouse=True)
-def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("MIGRATOR_STATE", str(tmp_path / "state"))
-    for each in ("MIGRATOR_TOKEN", "MIGRATOR_ADMIN_TOKEN"):
-        monkeypatch.delenv(each, raising=False)
-    return tmp_path / "state" / "live" / "quick" / "records.db"
 
 
 def run(*words: str) -> Result:
@@ -85,7 +78,7 @@ def test_another_process_at_the_address_is_not_acted_on(
     assert acted(server[0]) == before
 
 
-def test_what_the_daemon_refuses_is_told_and_exits_with_1(server: tuple[str, int]) -> None:
+def test_what_the_daemon_refuses_is_printed_and_exits_with_1(server: tuple[str, int]) -> None:
     done = run("roll-back", "texts", "--url", server[0], "--yes")
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr == "error: roll-back in words\n"
@@ -95,7 +88,7 @@ def test_what_the_daemon_refuses_is_told_and_exits_with_1(server: tuple[str, int
 
 
 def test_a_tenant_that_is_not_there(server: tuple[str, int]) -> None:
-    words = refused(InputError, "drain", "nobody", "--url", server[0], "--yes")
+    words = refused(InputError, "drain", "other", "--url", server[0], "--yes")
     assert "use images or texts" in words
 
 
@@ -147,13 +140,11 @@ def test_a_token_that_is_missing_or_wrong(
     assert "characters that no token has" in refused(InputError, *asked)
 
 
-def test_where_no_daemon_runs(records: Path) -> None:
+def test_where_no_daemon_runs(records: Path, ended_pid: int) -> None:
     assert "nothing was served" in refused(InputError, "pause", "--yes")
     write_run(records, Made(ends=True))
     assert "has ended; start `migrator serve`" in refused(MigratorError, "pause", "--yes")
-    with subprocess.Popen([sys.executable, "-c", ""]) as process:
-        process.wait()
-    write_run(records, Made(pid=process.pid))
+    write_run(records, Made(pid=ended_pid))
     assert "was killed or crashed" in refused(MigratorError, "pause", "--yes")
     write_run(records)
     assert "still starting" in refused(MigratorError, "pause", "--yes")

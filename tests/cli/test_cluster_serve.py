@@ -22,8 +22,8 @@ class Ray:
     """A cluster with these actors."""
 
     def __init__(self, *names: str) -> None:
-        told = [{"name": each, "namespace": NAMESPACE} for each in names]
-        self.util = SimpleNamespace(list_named_actors=lambda **_: told)
+        listed = [{"name": each, "namespace": NAMESPACE} for each in names]
+        self.util = SimpleNamespace(list_named_actors=lambda **_: listed)
 
     def nodes(self) -> list[Any]:
         return []
@@ -36,7 +36,7 @@ Served = Callable[..., list[str]]
 def served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Served:
-    """Serves where `error` comes of it: the clusters that were ended."""
+    """Serves until `error` is raised; returns the clusters that were ended."""
     path = cluster_file(tmp_path, ["a"], [{"name": "g1"}])
 
     def serve(ray: Ray, error: BaseException) -> list[str]:
@@ -56,7 +56,7 @@ def served(
         monkeypatch.setattr(cluster_serve, "connect", connected)
         monkeypatch.setattr(cluster_serve, "start_head", lambda *_: "the head")
         monkeypatch.setattr(cluster_serve, "ask_head", lambda *_, **__: True)
-        monkeypatch.setattr(cluster_serve, "_served", fail)
+        monkeypatch.setattr(cluster_serve, "_wait_until_served", fail)
         monkeypatch.setattr(cluster_serve, "stop_cluster", end)
         monkeypatch.setattr(signal, "signal", lambda *_: None)
         with pytest.raises(type(error)):
@@ -83,7 +83,7 @@ def test_one_that_could_not_be_begun_is_ended_and_others_are_not(served: Served)
     assert served(others, InputError("no GPU has room; add one")) == ["small"]
 
 
-def test_whoever_wants_it_ended_ends_it_even_where_it_was_there(served: Served) -> None:
+def test_an_interruption_ends_it_even_where_it_was_there(served: Served) -> None:
     assert served(Ray(HEAD.format(name="small")), KeyboardInterrupt()) == ["small"]
 
 
@@ -105,5 +105,5 @@ def test_a_head_that_is_dead_at_once_is_not_asked_without_a_pause(
     clock = SimpleNamespace(monotonic=lambda: now_s[0], sleep=sleep)
     monkeypatch.setattr(cluster_serve, "time", clock)
     with pytest.raises(MigratorError, match="does not answer"):
-        cluster_serve._served(None, None, cluster_run(tmp_path, ["a"], [{"name": "g1"}]))
-    assert now_s[0] > cluster_serve.HEARD_S
+        cluster_serve._wait_until_served(None, None, cluster_run(tmp_path, ["a"], [{"name": "g1"}]))
+    assert now_s[0] > cluster_serve.SILENT_S

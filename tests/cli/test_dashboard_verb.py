@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import httpx
 import pytest
+from support.gpu_cli import migrator
 from support.live_records import Made, write_run
 from support.live_scenarios import live_file
 from support.page_server import shown
 
 from migrator.records.store import read_records, read_runs
-
-
-def said(*arguments: str) -> tuple[int, str, str]:
-    command = [sys.executable, "-m", "migrator", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +22,10 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_file_a_folder_and_a_served_scenario_are_found(tmp_path: Path) -> None:
     folder = tmp_path / "state" / "live" / "small"
     write_run(folder / "records.db", Made(ends=True))
-    for given in (folder / "records.db", folder, tmp_path / "state"):
-        with shown(given) as url:
-            (source,) = httpx.get(f"{url}/dashboard/sources", timeout=20).json()["sources"]
-            assert (source["name"], len(source["runs"])) == ("small", 1)
-            assert httpx.get(url, timeout=20).status_code == 200
+    with shown(folder / "records.db", folder, tmp_path / "state") as url:
+        sources = httpx.get(f"{url}/dashboard/sources", timeout=20).json()["sources"]
+        assert [(each["name"], len(each["runs"])) for each in sources] == [("small", 1)] * 3
+        assert httpx.get(url, timeout=20).status_code == 200
 
 
 def test_two_files_are_two_sources_and_nothing_can_be_done(tmp_path: Path) -> None:
@@ -41,30 +33,28 @@ def test_two_files_are_two_sources_and_nothing_can_be_done(tmp_path: Path) -> No
     for path in paths:
         write_run(path, Made(ends=True))
     with shown(*paths) as url:
-        told = httpx.get(f"{url}/dashboard/sources", timeout=20).json()
-        assert [each["name"] for each in told["sources"]] == ["one", "two"]
+        answer = httpx.get(f"{url}/dashboard/sources", timeout=20).json()
+        assert [each["name"] for each in answer["sources"]] == ["one", "two"]
         assert not httpx.get(f"{url}/dashboard/about", timeout=20).json()["acts"]
         answer = httpx.post(f"{url}/admin/actions", json={"action": "pause"}, timeout=20)
         assert answer.status_code == 404
 
 
 def test_what_is_not_there_is_one_sentence(tmp_path: Path) -> None:
-    code, out, errors = said("dashboard", "nothing-of-that-name", "--state", str(tmp_path))
-    assert (code, out) == (2, "")
-    assert errors.startswith("error: RECORDS: there is no file, folder or served scenario")
-    code, _, errors = said("dashboard", "--state", str(tmp_path))
-    assert code == 2
-    assert "nothing was served" in errors
+    done = migrator("dashboard", "nothing-of-that-name", "--state", tmp_path)
+    assert done.code == 2
+    assert done.refusal.startswith("RECORDS: there is no file, folder or served scenario")
+    done = migrator("dashboard", "--state", tmp_path)
+    assert done.code == 2
+    assert "nothing was served" in done.refusal
 
 
 def test_simulate_writes_a_run_per_policy(scenario: Path, tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     policies = "static-4-3,equal-mps"
-    code, out, errors = said(
-        "simulate", str(scenario), "--policy", policies, "--records", str(path)
-    )
-    assert (code, errors) == (0, "")
-    assert f"migrator dashboard {path}" in out
+    done = migrator("simulate", scenario, "--policy", policies, "--records", path)
+    assert (done.code, done.err) == (0, "")
+    assert f"migrator dashboard {path}" in done.out
     assert [each.policy for each in read_runs(path)] == ["static-4-3", "equal-mps"]
     shares, instances = read_records(path), read_records(path, 1)
     assert {each.start for each in shares.units} == {None}
@@ -74,9 +64,9 @@ def test_simulate_writes_a_run_per_policy(scenario: Path, tmp_path: Path) -> Non
 
 def test_compare_writes_a_file_per_policy(scenario: Path, tmp_path: Path) -> None:
     folder = tmp_path / "records"
-    options = ["--seeds", "2", "--processes", "1", "--records", str(folder)]
-    code, _, errors = said("compare", str(scenario), "--policies", "static-4-3,equal-mps", *options)
-    assert (code, errors) == (0, "")
+    options = ["--seeds", "2", "--processes", "1", "--records", folder]
+    done = migrator("compare", scenario, "--policies", "static-4-3,equal-mps", *options)
+    assert (done.code, done.err) == (0, "")
     assert sorted(each.name for each in folder.iterdir()) == ["equal-mps.db", "static-4-3.db"]
     assert [each.seed for each in read_runs(folder / "equal-mps.db")] == [0, 1]
 
@@ -84,6 +74,6 @@ def test_compare_writes_a_file_per_policy(scenario: Path, tmp_path: Path) -> Non
 def test_records_that_cannot_be_written_are_refused_before_the_run(
     scenario: Path, tmp_path: Path
 ) -> None:
-    code, _, errors = said("simulate", str(scenario), "--records", str(tmp_path / "runs.txt"))
-    assert code == 2
-    assert errors == "error: --records: 'runs.txt' must end in .db\n"
+    done = migrator("simulate", scenario, "--records", tmp_path / "runs.txt")
+    assert done.code == 2
+    assert done.refusal == "--records: 'runs.txt' must end in .db"

@@ -112,7 +112,9 @@ def test_a_layout_from_a_mig_parted_file_by_name() -> None:
         assert emulated("apply", *words, "--dry-run", "--json").json == {"steps": expected}
 
 
-def test_a_file_that_wants_mig_off_is_told_that_nobody_switches_it(tmp_path: Path) -> None:
+def test_a_file_that_wants_mig_off_gets_a_note_that_it_is_never_switched_off(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "parted.yaml"
     path.write_text(
         "version: v1\nmig-configs: {off: [{devices: all, mig-enabled: false}]}\n", "utf-8"
@@ -167,7 +169,9 @@ def test_what_is_of_another_owner_is_left_to_its_owner(tmp_path: Path) -> None:
     assert emulated("apply", seven).code == OK
 
 
-def test_an_instance_that_nobody_journalled_is_never_touched(state: Path, tmp_path: Path) -> None:
+def test_an_instance_that_is_not_in_the_journal_is_never_touched(
+    state: Path, tmp_path: Path
+) -> None:
     state.mkdir()
     EmulatedDriver(state, pace=0).create(Place(4, "3g.20gb"))
     done = emulated("apply", written(tmp_path, Place(0, "7g.40gb")))
@@ -209,14 +213,14 @@ def test_list_and_show(state: Path) -> None:
     lines = text.splitlines()
     assert lines[3].split() == ["slice", *map(str, range(8))]
     assert lines[4].strip() == "[       4g.20gb        ][       3g.20gb        ]"
-    assert lines[6].split() == ["at", "profile", "whose", "used", "by", "uuid"]
+    assert lines[6].split() == ["at", "profile", "owner", "used", "by", "uuid"]
     assert "4   3g.20gb  migrator" in text
     assert f"(process {worker.pid})" in text
     fits = {line.split()[0]: line.split()[-1] for line in lines if "nowhere" in line}
     assert len(fits) == 7
 
 
-def test_show_as_json_says_whose_and_what_still_fits(tmp_path: Path) -> None:
+def test_show_as_json_has_owners_and_what_still_fits(tmp_path: Path) -> None:
     emulated("apply", written(tmp_path, Place(4, "3g.20gb")))
     shown = emulated("show", "--json").json
     (instance,) = shown["instances"]
@@ -232,7 +236,7 @@ def test_show_as_json_says_whose_and_what_still_fits(tmp_path: Path) -> None:
     assert shown["unfinished"] == []
 
 
-def test_list_tells_every_emulated_gpu_that_was_used(tmp_path: Path) -> None:
+def test_list_shows_every_emulated_gpu_that_was_used(tmp_path: Path) -> None:
     emulated("apply", written(tmp_path, Place(4, "3g.20gb")), "--gpu", "2")
     rows = emulated("list", "--json").json["gpus"]
     assert "owner" not in rows[1]["instances"][0], "list does not read the journal"
@@ -249,14 +253,14 @@ def test_export_can_be_asserted_and_applied_again(tmp_path: Path) -> None:
         assert emulated("apply", path, "--json").json == {"steps": []}
 
 
-def test_assert_tells_the_differences(tmp_path: Path) -> None:
+def test_assert_prints_the_differences(tmp_path: Path) -> None:
     emulated("apply", written(tmp_path, Place(0, "4g.20gb"), Place(4, "1g.5gb")))
     done = emulated("assert", BOTH)
     assert done.code == REFUSED
     assert done.out == "missing: 3g.20gb at 4\nnot in the layout: 1g.5gb at 4\n"
-    told = emulated("assert", BOTH, "--json")
-    assert told.code == REFUSED
-    assert told.json == {"as_wanted": False, "differences": done.out.splitlines()}
+    done_json = emulated("assert", BOTH, "--json")
+    assert done_json.code == REFUSED
+    assert done_json.json == {"as_wanted": False, "differences": done.out.splitlines()}
     assert emulated("assert", EXAMPLES / "small-services.yaml").out == (
         "missing: 2g.10gb at 0\nmissing: 2 of 1g.5gb, anywhere\nnot in the layout: 4g.20gb at 0\n"
     )
@@ -286,7 +290,9 @@ def test_doctor_finds_nothing_on_a_sound_gpu_and_a_half_made_instance(state: Pat
 # Where things are missing.
 
 
-def test_without_a_gpu_the_emulated_one_is_used_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_the_emulated_one_is_used_with_a_note(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from migrator.gpu.drivers import registry as survey
 
     monkeypatch.setattr(survey, "gpu_count", lambda: 0)
@@ -296,12 +302,13 @@ def test_without_a_gpu_the_emulated_one_is_used_and_told(monkeypatch: pytest.Mon
     assert gpu("list", "--json", "--board", "A30-24GB").err == ""
 
 
-def test_list_and_doctor_tell_what_is_missing(tmp_path: Path) -> None:
+def test_without_a_state_folder_or_a_known_board_verbs_say_what_is_missing(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
-    listed = emulated("list", "--state", file)
-    assert listed.code == BAD_INPUT
-    assert "the state folder cannot be made" in listed.refusal
+    for verb in (["list"], ["show"], ["export"], ["apply", BOTH], ["clear"]):
+        refused = emulated(*verb, "--state", file)
+        assert refused.code == BAD_INPUT
+        assert "the state folder cannot be made" in refused.refusal
     done = emulated("doctor", "--state", file, "--json")
     assert done.code == REFUSED
     assert done.json["checks"][0]["verdict"] == "problem"
@@ -337,10 +344,10 @@ def test_looking_makes_no_gpu_and_fixes_no_board(state: Path, words: list[str]) 
 def test_a_worker_finds_its_environment_in_show(state: Path) -> None:
     emulated("apply", BOTH)
     driver = EmulatedDriver(state)
-    for told, there in zip(
+    for shown, there in zip(
         emulated("show", "--json").json["instances"], driver.instances(), strict=True
     ):
-        assert told["environment"] == driver.environment(there)
+        assert shown["environment"] == driver.environment(there)
     assert "a worker needs CUDA_VISIBLE_DEVICES, MIGRATOR_INSTANCE" in emulated("show").out
 
 
@@ -378,17 +385,8 @@ def test_another_board_than_last_time(tmp_path: Path) -> None:
     assert "to start anew" in done.refusal
 
 
-def test_a_state_folder_that_cannot_be_made(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.touch()
-    for verb in (["show"], ["export"], ["apply", BOTH], ["clear"]):
-        done = emulated(*verb, "--state", file)
-        assert done.code == BAD_INPUT
-        assert "the state folder cannot be made" in done.refusal
-
-
 @pytest.mark.parametrize("flipped", [False, True])
-def test_a_damaged_journal_is_kept_aside_and_told(state: Path, flipped: bool) -> None:
+def test_a_damaged_journal_is_kept_aside_with_a_note(state: Path, flipped: bool) -> None:
     emulated("apply", BOTH)
     journal = state / "journal.db"
     text = journal.read_bytes()

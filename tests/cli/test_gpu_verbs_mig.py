@@ -43,7 +43,7 @@ def test_mig_is_the_driver_where_there_are_gpus_and_nothing_is_said_of_it() -> N
     ]
 
 
-def test_a_life(fake: FakeNvml) -> None:
+def test_apply_assert_and_clear(fake: FakeNvml) -> None:
     assert mig("apply", BOTH).out == "create 4g.20gb at 0\ncreate 3g.20gb at 4\n"
     assert places(fake) == [Place(0, "4g.20gb"), Place(4, "3g.20gb")]
     assert mig("assert", BOTH).code == OK
@@ -94,7 +94,7 @@ def test_what_uses_a_gpu_keeps_mig_mode_off_and_is_named(fake: FakeNvml) -> None
     assert f"(process {os.getpid()})" in done.refusal
 
 
-def test_an_instance_of_somebody_else_in_the_way(fake: FakeNvml) -> None:
+def test_a_foreign_instance_in_the_way(fake: FakeNvml) -> None:
     other = fake.foreign(4, "3g.20gb")
     assert mig("apply", BOTH).out == "create 4g.20gb at 0\n"  # it is what was wanted there
     done = mig("apply", EXAMPLES / "small-services.yaml")
@@ -105,7 +105,7 @@ def test_an_instance_of_somebody_else_in_the_way(fake: FakeNvml) -> None:
     assert places(fake) == [Place(4, "3g.20gb")]
 
 
-def test_a_half_made_instance_of_somebody_else_is_told_with_its_remedy(fake: FakeNvml) -> None:
+def test_a_foreign_half_made_instance_is_reported_with_its_remedy(fake: FakeNvml) -> None:
     other = fake.foreign(4, "3g.20gb", whole=False)
     done = mig("doctor", "--json")
     assert done.code == REFUSED
@@ -148,7 +148,7 @@ def test_no_driver(fake: FakeNvml, kind: FaultKind, words: str) -> None:
     assert gpu("list", "--json").json["driver"] == "emulated"
 
 
-def test_after_a_reboot_nothing_of_ours_is_left_and_it_is_told(fake: FakeNvml) -> None:
+def test_after_a_reboot_our_instances_are_reported_as_gone(fake: FakeNvml) -> None:
     mig("apply", BOTH)
     fake.reboot()
     assert mig("show", "--json").json["instances"] == []
@@ -169,7 +169,7 @@ def test_a_process_on_an_instance_shows_and_blocks(fake: FakeNvml) -> None:
     ]
 
 
-def test_nobody_waits_for_a_process_on_an_instance_that_is_not_ours(fake: FakeNvml) -> None:
+def test_it_does_not_wait_for_a_process_on_a_foreign_instance(fake: FakeNvml) -> None:
     fake.foreign(4, "3g.20gb")
     fake.hold(4, os.getpid())
     done = mig("apply", EXAMPLES / "small-services.yaml", "--wait-s", "1000")

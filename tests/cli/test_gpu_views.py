@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.cli.gpu_views import room, slices, table
+from migrator.cli.gpu_views import room, slices
 from migrator.core.catalogue import Board, board, boards
 from migrator.core.placement import Place
 from migrator.gpu.drivers.base import GpuInstance
@@ -53,7 +53,3 @@ def test_every_profile_has_room_for_its_name(name: str) -> None:
             assert row.index("[") == len("slice ") + start * column
             assert row.index("]") == len("slice ") + (start + profile.memory_slices) * column - 1
             assert head.split()[1:] == [str(each) for each in range(board(name).memory_slices)]
-
-
-def test_a_table_is_as_wide_as_its_widest_cells() -> None:
-    assert table(("a", "long"), [("wide", "x"), ("y", "")]) == "a     long\nwide  x\ny"

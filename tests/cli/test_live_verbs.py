@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,14 +15,6 @@ from migrator.cli import app
 from migrator.core.errors import InputError
 
 FIGURES = pytest.mark.skipif(not importlib.util.find_spec("plotly"), reason="needs plotly")
-
-
-@pytest.fixture
-def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("MIGRATOR_STATE", str(tmp_path / "state"))
-    for each in ("MIGRATOR_TOKEN", "MIGRATOR_ADMIN_TOKEN"):
-        monkeypatch.delenv(each, raising=False)
-    return tmp_path / "state" / "live" / "quick" / "records.db"
 
 
 def asked(*words: str) -> str:
@@ -39,48 +29,42 @@ def refused(*words: str) -> str:
     return str(done.exception)
 
 
-def gone() -> int:
-    with subprocess.Popen([sys.executable, "-c", ""]) as process:
-        process.wait()
-    return process.pid
-
-
 def test_status_of_a_run_that_runs(records: Path) -> None:
     write_run(records)
-    told = asked("status")
-    assert told.startswith("quick, run 1: running as process ")
-    assert "window 2, slot 11 of 20" in told
-    (photos,) = [line for line in told.splitlines() if line.startswith("photos ")]
+    output = asked("status")
+    assert output.startswith("quick, run 1: running as process ")
+    assert "window 2, slot 11 of 20" in output
+    (photos,) = [line for line in output.splitlines() if line.startswith("photos ")]
     # 50 seconds of 60 requests; 2 late in 15 of them; 1 dropped in each
     assert photos.split()[1:5] == ["3,000", "2,920", "30", "50"]
     assert photos.split()[-3:] == ["90.0%", "2", "-"]
-    assert "photos 3g" in told
-    assert "idle 1g" in told
-    assert "model: photos: version 2 is better" in told
+    assert "photos 3g" in output
+    assert "idle 1g" in output
+    assert "model: photos: version 2 is better" in output
 
 
-def test_status_of_a_daemon_that_was_killed(records: Path) -> None:
-    write_run(records, Made(pid=gone()))
-    told = asked("status")
-    assert "was killed or crashed" in told
-    assert "the following is as last recorded" in told
+def test_status_of_a_daemon_that_was_killed(records: Path, ended_pid: int) -> None:
+    write_run(records, Made(pid=ended_pid))
+    output = asked("status")
+    assert "was killed or crashed" in output
+    assert "the following is as last recorded" in output
     assert json.loads(asked("status", "--json"))["life"] == "killed"
 
 
 def test_status_of_a_run_that_ended_draws_no_board(records: Path) -> None:
     write_run(records, Made(ends=True, ended_windows=3))
-    told = asked("status")
-    assert "run 1: ended " in told
-    assert "slice" not in told
-    assert "slot" not in told
+    output = asked("status")
+    assert "run 1: ended " in output
+    assert "slice" not in output
+    assert "slot" not in output
 
 
 def test_status_as_json_has_all_of_it(records: Path) -> None:
     write_run(records)
-    told = json.loads(asked("status", "--json"))
-    assert (told["life"], told["answered"], told["window"]) == ("running", False, 2)
-    assert [each["name"] for each in told["tenants"]] == ["cameras", "photos"]
-    assert {each["state"] for each in told["units"]} == {"ready", "idle"}
+    output = json.loads(asked("status", "--json"))
+    assert (output["life"], output["answered"], output["window"]) == ("running", False, 2)
+    assert [each["name"] for each in output["tenants"]] == ["cameras", "photos"]
+    assert {each["state"] for each in output["units"]} == {"ready", "idle"}
 
 
 def test_an_earlier_run_can_be_looked_at(records: Path) -> None:
@@ -107,28 +91,28 @@ def test_windows_promised_and_measured(records: Path) -> None:
 
 def test_windows_as_json_count_what_has_not_ended_by_its_seconds(records: Path) -> None:
     write_run(records)
-    told = json.loads(asked("windows", "--json"))
-    assert [each["ended"] for each in told["windows"]] == [True, True, False]
-    last = told["windows"][2]["tenants"]["cameras"]
+    output = json.loads(asked("windows", "--json"))
+    assert [each["ended"] for each in output["windows"]] == [True, True, False]
+    last = output["windows"][2]["tenants"]["cameras"]
     assert (last["received"], last["late"], last["goodput"]) == (300, 10, None)
-    assert told["whole"]["received"] == 3600
-    assert "plan" not in told["windows"][0]
+    assert output["whole"]["received"] == 3600
+    assert "plan" not in output["windows"][0]
 
 
 def test_one_window_in_detail(records: Path) -> None:
     write_run(records)
-    told = asked("windows", "1")
-    assert "photos retrains in slots 2 to 11 on 2g" in told
-    planned, held = told.split("held\n")
+    output = asked("windows", "1")
+    assert "photos retrains in slots 2 to 11 on 2g" in output
+    planned, held = output.split("held\n")
     assert "slice 5 |AABBBB" not in planned
     assert "slice 5 |AAbbbbbbbbbbAAAAAAAA|" in planned
     assert "slice 5 |AA-bbbbbbbbb+AAAAAAA|" in held
     assert "slice 0 |BBBBBBBBBBBBBBBBBBBB|" in held
     assert "slice 6 |--------------------|" in held
-    assert "2g@4 for cameras: 0.90 s (create 0.40, load 0.05" in told
-    assert "photos: version 2 adopted, 90.0%: 0.90 beats 0.70" in told
-    assert "cameras: refused, 50.0%: 0.50 is below 0.60" in told
-    assert max(map(len, told.splitlines())) <= 100
+    assert "2g@4 for cameras: 0.90 s (create 0.40, load 0.05" in output
+    assert "photos: version 2 adopted, 90.0%: 0.90 beats 0.70" in output
+    assert "cameras: refused, 50.0%: 0.50 is below 0.60" in output
+    assert max(map(len, output.splitlines())) <= 100
     whole = json.loads(asked("windows", "1", "--json"))
     assert whole["plan"]["solver"] == "exact"
     assert [each["number"] for each in whole["versions"]] == [0, 2]
@@ -147,12 +131,12 @@ def test_the_report_is_one_page_that_needs_no_network(records: Path, tmp_path: P
     assert asked("report", "--out", str(out), "--run", "1") == f"report  {out}\n"
     page = ParsedPage(out.read_text("utf-8"))
     assert "Goodput share by window" not in page.words
-    told = json.loads(asked("report", "--out", str(out), "--run", "1", "--beside", "2", "--json"))
+    output = json.loads(asked("report", "--out", str(out), "--run", "1", "--beside", "2", "--json"))
     page = ParsedPage(out.read_text("utf-8"))
     assert {each for each in page.addresses if not each.startswith("#")} == set()
     assert "Goodput share by window" in page.words
-    assert told["beside"]["run"]["policy"] == "static-4-3"
-    assert told["report"] == str(out)
+    assert output["beside"]["run"]["policy"] == "static-4-3"
+    assert output["report"] == str(out)
 
 
 def test_a_report_that_cannot_be_written_is_refused_first(records: Path, tmp_path: Path) -> None:

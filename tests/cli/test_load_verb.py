@@ -1,9 +1,8 @@
-"""`migrator load` as users meet it: a real process against a real server, exit codes, sentences."""
+"""`migrator load` against a real server: output, exit codes, sentences."""
 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,24 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.gpu_cli import migrator
 from support.live_scenarios import live_file
 from support.oip_server import Running, oip_server
 
 from migrator.cli import app
 from migrator.core.errors import InputError
 
-TOKEN = "the-token-of-everybody"
-
-
-def command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "migrator", "load", *map(str, arguments)]
-
-
-def load(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
-    return subprocess.run(
-        command(*arguments), capture_output=True, text=True, env=environment, check=False
-    )
+TOKEN = "the-token-of-all"
 
 
 @pytest.fixture(scope="module")
@@ -41,24 +30,26 @@ def running() -> Iterator[Running]:
 def test_a_table_json_and_a_page(running: Running, tmp_path: Path) -> None:
     running.tell(label=1, version=3)
     path, page = live_file(tmp_path, (10,)), tmp_path / "load.html"
-    done = load(path, "--url", running.url, "--report", page, "--no-feedback")
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    rows = [line.split() for line in done.stdout.splitlines()]
+    done = migrator("load", path, "--url", running.url, "--report", page, "--no-feedback")
+    assert done.code == 0, done.err
+    assert done.err == ""
+    rows = [line.split() for line in done.out.splitlines()]
     assert [row[:3] for row in rows if row[:1] == ["0"]] == [["0", "a", "10"]]
     assert "second by second" in page.read_text(encoding="utf-8")
-    done = load(path, "--url", running.url, "--json", "--tenant", "b")
-    found = json.loads(done.stdout)
+    done = migrator("load", path, "--url", running.url, "--json", "--tenant", "b")
+    found = json.loads(done.out)
     assert (found["sent"], found["in_time"], found["versions"]) == (20, 20, {"3": 20})
     assert list(found["tenants"]) == ["b"]
 
 
 def test_bad_input_is_one_sentence_and_exit_2(running: Running, tmp_path: Path) -> None:
     running.tell(token=TOKEN)
-    done = load(live_file(tmp_path, (5,)), "--url", running.url, "--token", "another-one")
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.startswith("error: --token: the server refuses the token of a")
-    assert done.stderr.count("\n") == 1
+    done = migrator(
+        "load", live_file(tmp_path, (5,)), "--url", running.url, "--token", "another-one"
+    )
+    assert done.code == 2, done.err
+    assert done.err.startswith("error: --token: the server refuses the token of a")
+    assert done.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -82,29 +73,29 @@ def test_what_is_refused_before_anything_is_sent(
 def test_tokens_come_from_the_variable_or_the_scenario(running: Running, tmp_path: Path) -> None:
     running.tell(token=TOKEN)
     path = live_file(tmp_path, (5,))
-    assert load(path, "--url", running.url, MIGRATOR_TOKEN=TOKEN).returncode == 0
+    assert migrator("load", path, "--url", running.url, MIGRATOR_TOKEN=TOKEN).code == 0
     names = {"admin": "A_TOKEN", "a": "B_TOKEN", "b": "C_TOKEN"}
     path = live_file(tmp_path, (5,), live={"token_variables": names})
     variables = {"A_TOKEN": "of-the-administrator", "B_TOKEN": TOKEN, "C_TOKEN": f"{TOKEN}-b"}
-    done = load(path, "--url", running.url, "--tenant", "a", **variables)
-    assert done.returncode == 0, done.stderr
+    done = migrator("load", path, "--url", running.url, "--tenant", "a", **variables)
+    assert done.code == 0, done.err
 
 
 def test_a_server_that_goes_leaves_a_table_and_exit_1(tmp_path: Path) -> None:
     path = live_file(tmp_path, (20,) * 5)
     with oip_server(label=1, dies_after=30) as dying:
-        done = load(path, "--url", dying.url, "--patience-s", 0.5)
-    assert done.returncode == 1
-    assert "ended early: the server answered nothing for 0.5 s" in done.stdout
-    assert "nobody listens" in done.stdout
-    assert done.stderr.startswith("error: the server answered nothing for 0.5 s; check that")
+        done = migrator("load", path, "--url", dying.url, "--patience-s", 0.5)
+    assert done.code == 1
+    assert "ended early: the server answered nothing for 0.5 s" in done.out
+    assert "nobody listens" in done.out
+    assert done.err.startswith("error: the server answered nothing for 0.5 s; check that")
 
 
 def test_ctrl_c_leaves_a_table_and_exit_130(running: Running, tmp_path: Path) -> None:
     running.tell(label=1)
     path = live_file(tmp_path, (20,) * 60)
     with subprocess.Popen(
-        command(path, "--url", running.url),
+        [sys.executable, "-m", "migrator", "load", str(path), "--url", running.url],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

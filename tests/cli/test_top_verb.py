@@ -19,7 +19,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
 from support.api_server import running_server
 from support.live_records import Made, write_run
 from typer.testing import CliRunner
@@ -28,14 +27,6 @@ from migrator.cli import app
 from migrator.core.errors import InputError
 
 LIMIT_S = 60.0
-
-
-@pytest.fixture
-def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("MIGRATOR_STATE", str(tmp_path / "state"))
-    for each in ("MIGRATOR_TOKEN", "MIGRATOR_ADMIN_TOKEN", "COLUMNS", "NO_COLOR"):
-        monkeypatch.delenv(each, raising=False)
-    return tmp_path / "state" / "live" / "quick" / "records.db"
 
 
 def asked(*words: str) -> str:
@@ -52,28 +43,28 @@ def refused(*words: str) -> str:
 
 def test_piped_it_is_one_plain_snapshot(records: Path) -> None:
     write_run(records)
-    told = asked()
-    assert "\x1b" not in told
-    assert told.startswith("quick  A100-40GB  emulated  migrator  run 1")
-    assert "slot 11 of 20" in told
-    assert "model: photos: version 2 is better" in told
-    assert asked("quick")[:40] == asked("somewhere/quick.yaml")[:40] == told[:40]
+    output = asked()
+    assert "\x1b" not in output
+    assert output.startswith("quick  A100-40GB  emulated  migrator  run 1")
+    assert "slot 11 of 20" in output
+    assert "model: photos: version 2 is better" in output
+    assert asked("quick")[:40] == asked("somewhere/quick.yaml")[:40] == output[:40]
 
 
 def test_as_json(records: Path) -> None:
     write_run(records)
-    told = json.loads(asked("--json"))
-    assert (told["scenario"], told["life"], told["paused"]) == ("quick", "running", False)
-    assert {each["name"] for each in told["tenants"]} == {"photos", "cameras"}
-    assert told["planned"][0]["tenant"] == "photos"
+    output = json.loads(asked("--json"))
+    assert (output["scenario"], output["life"], output["paused"]) == ("quick", "running", False)
+    assert {each["name"] for each in output["tenants"]} == {"photos", "cameras"}
+    assert output["planned"][0]["tenant"] == "photos"
 
 
 def test_a_daemon_by_its_address(records: Path) -> None:
     del records
     with running_server() as (url, _):
-        told = asked("--url", url, "--every", "0.3")
-    assert told.startswith("stand-in")
-    assert "images" in told
+        output = asked("--url", url, "--every", "0.3")
+    assert output.startswith("stand-in")
+    assert "images" in output
 
 
 def test_what_cannot_be_looked_at(records: Path) -> None:
@@ -167,7 +158,7 @@ def test_without_colours_and_ended_by_ctrl_c(records: Path) -> None:
         assert shown.ended() == 0
 
 
-def test_it_tells_that_the_daemon_ended_and_goes_on_with_the_next_one(records: Path) -> None:
+def test_it_shows_that_the_daemon_ended_and_continues_with_the_next_one(records: Path) -> None:
     write_run(records, Made(ends=True))
     with terminal() as shown:
         shown.wait_for(lambda words: "ended; waiting for it to start again" in words, "it ended")
@@ -180,7 +171,7 @@ def test_it_tells_that_the_daemon_ended_and_goes_on_with_the_next_one(records: P
         assert shown.ended() == 0
 
 
-def test_an_address_that_ends_is_waited_for(records: Path) -> None:
+def test_it_waits_for_an_address_that_ends(records: Path) -> None:
     del records
     with ExitStack() as server:
         url, _ = server.enter_context(running_server())

@@ -1,4 +1,4 @@
-"""The feed: read once for everybody, never while nobody looks, slow readers let go."""
+"""The feed: one reading for all pages, none without a page, slow pages are disconnected."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def put(records: Records, second: int) -> None:
     records.flush()
 
 
-def told(frame: bytes) -> dict[str, Any]:
+def parsed(frame: bytes) -> dict[str, Any]:
     head, data, _ = frame.decode().split("\n", 2)
     found: dict[str, Any] = json.loads(data.removeprefix("data: "))
     assert head == f"id: {found['marker']}"
@@ -44,7 +44,7 @@ async def begun(frames: Frames) -> bytes:
     return await anext(frames)
 
 
-def test_everybody_gets_the_same_bytes_from_one_reading(
+def test_all_pages_get_the_same_bytes_from_one_reading(
     records: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     readings: list[Marker] = []
@@ -58,17 +58,17 @@ def test_everybody_gets_the_same_bytes_from_one_reading(
     async def followed() -> None:
         feed = Feed(records.path, records.run, EVERY_S)
         await asyncio.sleep(3 * EVERY_S)
-        assert not readings, "nobody looks"
+        assert not readings, "no page is open"
         put(records, 0)
         many = [feed.follow(Marker()) for _ in range(5)]
         for each in many:
-            assert told(await begun(each))["seconds"]["photos"][0] == [0]
+            assert parsed(await begun(each))["seconds"]["photos"][0] == [0]
         assert feed.followers == 5
         put(records, 1)
         before = len(readings)
         frames = [await anext(each) for each in many]
         assert len(set(map(id, frames))) == 1
-        assert told(frames[0])["seconds"]["photos"][0] == [1]
+        assert parsed(frames[0])["seconds"]["photos"][0] == [1]
         assert len(readings) <= before + 2
         for each in many:
             await each.aclose()
@@ -76,32 +76,32 @@ def test_everybody_gets_the_same_bytes_from_one_reading(
         quiet = len(readings)
         put(records, 2)
         await asyncio.sleep(3 * EVERY_S)
-        assert len(readings) <= quiet + 1, "nobody looks any more"
+        assert len(readings) <= quiet + 1, "no page is open any more"
 
     asyncio.run(followed())
 
 
-def test_one_that_comes_back_gets_what_it_missed(records: Records) -> None:
+def test_a_page_that_reconnects_gets_what_it_missed(records: Records) -> None:
     async def followed() -> None:
         feed = Feed(records.path, records.run, EVERY_S)
         put(records, 0)
         first = feed.follow(Marker())
-        marker = Marker.parse(told(await begun(first))["marker"])
+        marker = Marker.parse(parsed(await begun(first))["marker"])
         other = feed.follow(marker)
         await begun(other)
         await first.aclose()
         put(records, 1)
         put(records, 2)
-        assert told(await anext(other))["seconds"]["photos"][0][-1] in (1, 2)
+        assert parsed(await anext(other))["seconds"]["photos"][0][-1] in (1, 2)
         back = feed.follow(marker)
-        assert told(await begun(back))["seconds"]["photos"][0] == [1, 2]
+        assert parsed(await begun(back))["seconds"]["photos"][0] == [1, 2]
         for each in (other, back):
             await each.aclose()
 
     asyncio.run(followed())
 
 
-def test_a_slow_reader_is_let_go_and_the_others_are_not(records: Records) -> None:
+def test_a_slow_page_is_disconnected_and_the_others_are_not(records: Records) -> None:
     async def followed() -> None:
         feed = Feed(records.path, records.run, EVERY_S)
         put(records, 0)
@@ -115,13 +115,13 @@ def test_a_slow_reader_is_let_go_and_the_others_are_not(records: Records) -> Non
             await anext(quick)
         assert [each async for each in slow] == []
         put(records, last + 1)
-        assert told(await anext(quick))["seconds"]["photos"][0] == [last + 1]
+        assert parsed(await anext(quick))["seconds"]["photos"][0] == [last + 1]
         await quick.aclose()
 
     asyncio.run(followed())
 
 
-def test_closing_lets_everybody_go(records: Records) -> None:
+def test_closing_disconnects_all_pages(records: Records) -> None:
     async def followed() -> None:
         feed = Feed(records.path, records.run, EVERY_S)
         frames = feed.follow(Marker())
@@ -132,7 +132,7 @@ def test_closing_lets_everybody_go(records: Records) -> None:
     asyncio.run(followed())
 
 
-def test_who_joins_while_it_closes_is_let_go_too(records: Records) -> None:
+def test_a_page_that_joins_while_it_closes_is_disconnected_too(records: Records) -> None:
     async def followed() -> None:
         feed = Feed(records.path, records.run, EVERY_S)
         frames = feed.follow(Marker())
@@ -179,7 +179,7 @@ def test_a_reading_that_fails_oddly_is_tried_again(
         await begun(frames)
         put(records, 0)
         found = await asyncio.wait_for(anext(frames), 10)
-        assert told(found)["seconds"]["photos"][0] == [0]
+        assert parsed(found)["seconds"]["photos"][0] == [0]
         await frames.aclose()
 
     asyncio.run(followed())

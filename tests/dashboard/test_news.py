@@ -12,7 +12,14 @@ from support.old_records import written_by_version_1
 
 from migrator.core.errors import InputError
 from migrator.dashboard import updates as news_module
-from migrator.dashboard.updates import COLUMNS, HISTORY_S, Marker, read_news, read_run_update
+from migrator.dashboard.updates import (
+    COLUMNS,
+    HISTORY_S,
+    Marker,
+    Update,
+    read_news,
+    read_run_update,
+)
 from migrator.records.rows import (
     ActionRecord,
     PlanRecord,
@@ -31,13 +38,13 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "records.db"
 
 
-def written(path: Path) -> Records:
-    """Another writer of a run, as a daemon is; it goes on."""
-    return Records(path, scenario="s", board="A100-40GB", driver="d", policy="p", seed=0)
+def written(path: Path, **more: Any) -> Records:
+    """The writer of another run, as a daemon is one."""
+    return Records(path, scenario="s", board="A100-40GB", driver="d", policy="p", seed=0, **more)
 
 
-def told(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(text)
+def parsed(update: Update) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(update.text)
     return found
 
 
@@ -47,7 +54,7 @@ def seconds(update: dict[str, Any], tenant: str, column: str) -> list[Any]:
 
 
 def test_a_page_begins_with_everything(path: Path) -> None:
-    update, records = told(read_run_update(path, 1, history=True).text), read_records(path)
+    update, records = parsed(read_run_update(path, 1, history=True)), read_records(path)
     assert [each["window"] for each in update["windows"]] == [0, 1, 2]
     assert all("plan" not in each for each in update["windows"])
     assert len(update["tenant_windows"]) == 4
@@ -63,15 +70,7 @@ def test_of_a_long_run_a_page_begins_with_the_last_windows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(news_module, "_MOST_WINDOWS", 3)
-    records = Records(
-        tmp_path / "long.db",
-        scenario="s",
-        board="A100-40GB",
-        driver="d",
-        policy="p",
-        seed=0,
-        began_s=1000.0,
-    )
+    records = written(tmp_path / "long.db", began_s=1000.0)
     # photos has learned lately, cameras only at first, which is what serves it still
     records.put(VersionRecord("cameras", 1, 1001.0, 0.8, True, "the first"))
     records.put(VersionRecord("photos", 1, 1002.0, 0.7, True, "the first"))
@@ -81,7 +80,7 @@ def test_of_a_long_run_a_page_begins_with_the_last_windows(
         records.event("plan", f"{number}")
     records.put(VersionRecord("photos", 2, 1160.0, 0.9, True, "better"))
     records.flush()
-    update = told(read_run_update(records.path, 1).text)
+    update = parsed(read_run_update(records.path, 1))
     # the seconds are counted from the first one
     assert [each["window"] for each in update["windows"]] == [0, 5, 6, 7]
     assert [each["window"] for each in update["tenant_windows"]] == [5, 6, 7]
@@ -89,12 +88,12 @@ def test_of_a_long_run_a_page_begins_with_the_last_windows(
     assert versions == [("cameras", 1), ("photos", 2)]
     assert [each["words"] for each in update["events"]] == list("01234567")
     monkeypatch.setattr(news_module, "_MOST_WINDOWS", 8)
-    everything = told(read_run_update(records.path, 1).text)
+    everything = parsed(read_run_update(records.path, 1))
     assert (len(everything["windows"]), len(everything["versions"])) == (8, 3)
 
 
 def test_moments_count_from_the_runs_begin(path: Path) -> None:
-    update, records = told(read_run_update(path, 1).text), read_records(path)
+    update, records = parsed(read_run_update(path, 1)), read_records(path)
     began_s = records.run.began_s
     for row, each in zip(records.windows, update["windows"], strict=True):
         assert each["began_s"] == pytest.approx(row.began_s - began_s, abs=1e-3)
@@ -102,7 +101,7 @@ def test_moments_count_from_the_runs_begin(path: Path) -> None:
 
 def test_records_of_version_1_are_shown_with_the_plans_of_their_windows(tmp_path: Path) -> None:
     written_by_version_1(tmp_path / "records.db")
-    update = told(read_run_update(tmp_path / "records.db", 1).text)
+    update = parsed(read_run_update(tmp_path / "records.db", 1))
     block = {"start": 0, "gpcs": 3, "task": "vision/inference", "from": 0, "until": 1}
     assert update["planned"] == {"0": [block]}
     assert seconds(update, "vision", "received") == [4]
@@ -110,19 +109,19 @@ def test_records_of_version_1_are_shown_with_the_plans_of_their_windows(tmp_path
 
 
 def test_windows_that_have_their_plan_themselves_are_shown_with_it(path: Path) -> None:
-    planned = told(read_run_update(path, 1, history=True).text)["planned"]
+    planned = parsed(read_run_update(path, 1, history=True))["planned"]
     retrains = {"start": 4, "gpcs": 2, "task": "photos/retraining", "from": 2, "until": 12}
     assert retrains in planned["1"]
     assert set(planned) == {"0", "1", "2"}
 
 
-def test_plans_are_told_as_blocks_and_as_a_list(path: Path) -> None:
+def test_plans_are_sent_as_blocks_and_as_a_list(path: Path) -> None:
     with written(path) as records:
         number = records.run
         records.put(WindowRecord(0, 10.0, "p", "f"))
         first = {"start": 0, "gpcs": 3, "task": "photos/inference", "from": 0, "until": 200}
         records.put(PlanRecord(0, 10.0, 0, "the window begins", 5.0, 0.1, 0.0, (first,)))
-    update = told(read_run_update(path, number).text)
+    update = parsed(read_run_update(path, number))
     assert update["planned"]["0"] == [first]
     assert "blocks" not in update["plans"][0]
 
@@ -142,7 +141,7 @@ def test_news_are_the_rows_written_since_and_nothing_else(path: Path) -> None:
         records.event("note", "something")
         records.flush()
         found = read_news(path, records.run, start.marker)
-        update = told(found.text)
+        update = parsed(found)
         assert not found.empty
         assert [each["ended_s"] is None for each in update["windows"]] == [False]
         assert seconds(update, "photos", "in_time") == [5]
@@ -153,7 +152,7 @@ def test_news_are_the_rows_written_since_and_nothing_else(path: Path) -> None:
         assert read_news(path, records.run, found.marker).empty
 
 
-def test_what_was_missed_is_told_up_to_a_marker_and_never_twice(path: Path) -> None:
+def test_what_was_missed_is_sent_up_to_a_marker_and_never_twice(path: Path) -> None:
     with written(path) as records:
         markers = [Marker()]
         for second in range(4):
@@ -161,13 +160,13 @@ def test_what_was_missed_is_told_up_to_a_marker_and_never_twice(path: Path) -> N
             records.flush()
             markers.append(read_news(path, records.run, markers[-1]).marker)
         parts = [
-            told(read_news(path, records.run, after, until).text)
+            parsed(read_news(path, records.run, after, until))
             for after, until in ((markers[0], markers[1]), (markers[1], markers[4]))
         ]
         assert [seconds(each, "photos", "second") for each in parts] == [[0], [1, 2, 3]]
 
 
-def test_another_plan_inside_a_window_tells_all_of_it_again(path: Path) -> None:
+def test_another_plan_inside_a_window_sends_all_plans_again(path: Path) -> None:
     block = {"start": 0, "gpcs": 3, "task": "photos/inference", "from": 0, "until": 200}
     with written(path) as records:
         records.put(PlanRecord(0, 1.0, 0, "the window begins", blocks=(block,)))
@@ -176,7 +175,7 @@ def test_another_plan_inside_a_window_tells_all_of_it_again(path: Path) -> None:
         later = {**block, "task": "cameras/inference", "from": 5}
         records.put(PlanRecord(0, 6.0, 5, "asked for", blocks=(later,)))
         records.flush()
-        update = told(read_news(path, records.run, before.marker).text)
+        update = parsed(read_news(path, records.run, before.marker))
         assert update["planned"]["0"] == [{**block, "until": 5}, later]
 
 
@@ -188,12 +187,12 @@ def test_a_page_begins_with_the_last_windows_and_never_gets_more_than_an_hour(
             records.put(SecondRecord("photos", second, 1, 1, span_s=10))
         records.flush()
         for history, length_s in ((True, HISTORY_S), (False, 400)):
-            update = told(read_run_update(path, records.run, history=history).text)
+            update = parsed(read_run_update(path, records.run, history=history))
             first, *_, last = seconds(update, "photos", "second")
             assert last - first == length_s
 
 
-def test_of_a_window_all_plans_are_told_or_none(path: Path) -> None:
+def test_of_a_window_all_plans_are_sent_or_none(path: Path) -> None:
     block = {"start": 0, "gpcs": 3, "task": "photos/inference", "from": 0, "until": 200}
     with written(path) as records:
         for window in range(5):
@@ -202,15 +201,15 @@ def test_of_a_window_all_plans_are_told_or_none(path: Path) -> None:
                 at_s = 1000.0 + 200 * window + slot
                 records.put(PlanRecord(window, at_s, slot, "", blocks=({**block, "from": slot},)))
         records.flush()
-        planned = told(read_run_update(path, records.run).text)["planned"]
+        planned = parsed(read_run_update(path, records.run))["planned"]
         assert planned == {"3": [block], "4": [block]}
-        assert len(told(read_run_update(path, records.run, history=True).text)["planned"]) == 5
+        assert len(parsed(read_run_update(path, records.run, history=True))["planned"]) == 5
 
 
-def test_a_page_hears_of_a_newer_run(path: Path) -> None:
+def test_a_page_learns_of_a_newer_run(path: Path) -> None:
     start = read_run_update(path, 1)
     written(path).close()
-    assert told(read_news(path, 1, start.marker).text)["run"]["last_run"] == 2
+    assert parsed(read_news(path, 1, start.marker))["run"]["last_run"] == 2
 
 
 def test_what_is_no_marker_and_no_run_is_one_sentence(path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from support.browser import Browsed, chromium, kept
 from support.live_daemon import LIMIT_S, log_of, samples, scenario_file, started
 from support.live_records import Made, write_run
-from support.page_server import shown
+from support.page_server import served
 from support.scenarios import Fixed, Flat, scenario, serves, tenant
 
 from migrator.records.simulated import Simulated, write_simulations
@@ -80,7 +80,7 @@ def live(browser: Browsed, url: str) -> Any:
     page = browser.page(url)
     page.wait_for_selector("#token-text")
     assert page.locator(".pane").count() == 0
-    page.fill("#token-text", "not-the-token-of-anybody")
+    page.fill("#token-text", "not-the-token")
     page.keyboard.press("Enter")
     page.wait_for_selector("#token-why:has-text('missing or unknown')")
     page.fill("#token-text", ADMIN)
@@ -168,13 +168,13 @@ def test_it_fits_a_phone_and_the_dark(browser: Browsed, live: Any, url: str) -> 
 def test_a_finished_run_and_one_that_begins_anew(browser: Browsed, tmp_path: Path) -> None:
     path = tmp_path / "records.db"
     write_run(path, Made(ends=True))
-    with shown(path) as address:
+    with served(path) as address:
         page = browser.page(address)
         page.wait_for_selector(".slices g[data-state=training], .slices g[data-state=ready]")
         assert "ended" in page.locator(".facts").inner_text()
         assert page.locator("[data-action]").count() == 0
         kept(page, "finished")
-    with shown(path, port=int(address.rpartition(":")[2])):
+    with served(path, port=int(address.rpartition(":")[2])):
         write_run(path)
         page.wait_for_selector(".facts:has-text('live')")
         assert page.locator(".choose select").first.input_value() == "0.2"
@@ -188,7 +188,7 @@ def test_two_policies_side_by_side(browser: Browsed, tmp_path: Path) -> None:
         policy.name = f"fixed-{sizes[0]}-{sizes[1]}"
         runs.append(Simulated(run(this, policy, Flat()), this, overheads_s(this, policy)))
     write_simulations(tmp_path / "runs.db", runs)
-    with shown(tmp_path / "runs.db") as address:
+    with served(tmp_path / "runs.db") as address:
         page = browser.page(address)
         page.wait_for_selector("#beside table")
         assert page.locator(".pane").count() == 2
@@ -207,46 +207,44 @@ def test_records_that_became_others_are_shown_in_their_place(
     path, other = tmp_path / "records.db", tmp_path / "other" / "records.db"
     for each in (path, path, other):
         write_run(each, Made(ends=True))
-    with shown(path) as address:
+    with served(path) as address:
         page = browser.page(address)
         page.wait_for_selector(".facts:has-text('ended')")
         assert page.locator(".choose select").first.input_value() == "0.2"
     other.replace(path)  # as when a damaged file was kept aside: run 2 is nowhere any more
-    with shown(path, port=int(address.rpartition(":")[2])):
+    with served(path, port=int(address.rpartition(":")[2])):
         page.wait_for_selector(".facts:has-text('other')")
 
 
-def test_a_page_that_nobody_looks_at_gives_its_connection_back(
-    browser: Browsed, tmp_path: Path
-) -> None:
+def test_a_hidden_page_gives_its_connection_back(browser: Browsed, tmp_path: Path) -> None:
     path = tmp_path / "records.db"
     write_run(path)
-    with shown(path) as address:
+    with served(path) as address:
         page = browser.page(address)
         page.wait_for_selector(".strip button:nth-child(3)")
         with page.expect_event("requestfailed", lambda each: "/news" in each.url):
-            _look(page, away=True)
+            _show(page, hidden=True)
         write_run(path)
         with page.expect_request(lambda each: "/news" in each.url):
-            _look(page, away=False)
-        page.wait_for_selector(".choose select")  # it has heard of the second run
+            _show(page, hidden=False)
+        page.wait_for_selector(".choose select")  # it knows the second run
 
 
-def _look(page: Any, *, away: bool) -> None:
-    """Somebody turns to another tab, or back."""
-    hidden = "Object.defineProperty(document, 'hidden', {value: %s, configurable: true})"
-    page.evaluate(hidden % ("true" if away else "false"))
+def _show(page: Any, *, hidden: bool) -> None:
+    """Another tab is opened in front of the page, or closed."""
+    define = "Object.defineProperty(document, 'hidden', {value: %s, configurable: true})"
+    page.evaluate(define % ("true" if hidden else "false"))
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
 
 
 def test_names_are_never_taken_for_anything_else(browser: Browsed, tmp_path: Path) -> None:
     names = ("<img src=x onerror=alert(1)>", "__proto__", "a/b\"'`${x}&amp;")
-    served = [serves(name, 2 * at, 2) for at, name in enumerate(names)]
+    instances = [serves(name, 2 * at, 2) for at, name in enumerate(names)]
     this = scenario(*(tenant(name, [20] * 30) for name in names), windows=2)
-    policy = Fixed(tuple(served))
-    told = Simulated(run(this, policy, Flat()), this, overheads_s(this, policy))
-    write_simulations(tmp_path / "runs.db", [told])
-    with shown(tmp_path / "runs.db") as address:
+    policy = Fixed(tuple(instances))
+    simulated = Simulated(run(this, policy, Flat()), this, overheads_s(this, policy))
+    write_simulations(tmp_path / "runs.db", [simulated])
+    with served(tmp_path / "runs.db") as address:
         page = browser.page(address)
         page.wait_for_selector(".tenant:nth-child(3)")
         assert tuple(page.locator(".tenant h3").all_inner_texts()) == names
@@ -256,5 +254,5 @@ def test_names_are_never_taken_for_anything_else(browser: Browsed, tmp_path: Pat
         kept(page, "names")
 
 
-def test_nobody_complained(browser: Browsed) -> None:
+def test_the_browser_reported_no_error(browser: Browsed) -> None:
     assert browser.complaints == []

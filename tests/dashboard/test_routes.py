@@ -1,4 +1,4 @@
-"""The page's routes on a real server: what they give, to whom, and how they end."""
+"""The page's routes on a real server: what they send, which requests may see it, how they end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -15,7 +14,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from support.live_records import Made, write_run
 
-from migrator.dashboard import assets
+from migrator.dashboard import routes
 from migrator.dashboard.routes import Dashboard, Source
 from migrator.serve.http.authentication import Tokens, digest, require_own_page
 from migrator.serve.http.requests import header_of
@@ -101,12 +100,12 @@ def test_plotly_comes_from_the_installed_package_and_stays_in_the_browser(path: 
 def test_without_plotly_the_page_says_what_to_install(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assets.plotly.cache_clear()
-    monkeypatch.setattr(assets, "find_spec", lambda _: None)
+    routes._plotly.cache_clear()
+    monkeypatch.setattr(routes, "find_spec", lambda _: None)
     try:
         (about,) = asyncio.run(asked(path, "/dashboard/about"))
     finally:
-        assets.plotly.cache_clear()
+        routes._plotly.cache_clear()
     assert about.json()["plotly"] is None
     assert about.json()["without"] == "pip install 'migrator[figures]'"
 
@@ -115,8 +114,8 @@ def test_sources_a_run_and_a_window(path: Path) -> None:
     sources, run, window = asyncio.run(
         asked(path, "/dashboard/sources", "/dashboard/0/1", "/dashboard/0/1/windows/1")
     )
-    (told,) = sources.json()["sources"]
-    assert told["runs"][0]["board_slices"] == {
+    (shown,) = sources.json()["sources"]
+    assert shown["runs"][0]["board_slices"] == {
         "memory": 8,
         "compute": 7,
         "widths": {"1": 1, "2": 2, "3": 4, "4": 4, "7": 8},
@@ -165,7 +164,7 @@ def test_what_it_shows_is_for_those_with_the_token(path: Path) -> None:
                 found.append((await client.get(route)).status_code)
             right = {"authorization": f"Bearer {TOKEN}"}
             found.append((await client.get("/dashboard/0/1", headers=right)).status_code)
-            wrong = {"authorization": "Bearer somebody"}
+            wrong = {"authorization": "Bearer another"}
             found.append((await client.get("/dashboard/0/1/news", headers=wrong)).status_code)
             return found
 
@@ -179,32 +178,14 @@ def test_pages_of_other_sites_see_nothing(path: Path) -> None:
         assert {each.status_code for each in answers} == {403}
 
 
-def test_news_stream_on_and_end_with_the_server(path: Path) -> None:
-    async def followed() -> list[dict[str, Any]]:
-        found = []
-        async with server(path) as client:
-            marker = (await client.get("/dashboard/0/1")).json()["marker"]
-            address = f"/dashboard/0/1/news?after={marker}"
-            async with client.stream("GET", address) as stream:
-                assert stream.headers["content-type"].startswith("text/event-stream")
-                async for line in stream.aiter_lines():
-                    if line.startswith("data: "):
-                        found.append(json.loads(line.removeprefix("data: ")))
-                        break
-        return found
-
-    (update,) = asyncio.run(followed())
-    assert "windows" not in update
-    assert update["run"]["run"] == 1
-
-
-def test_an_open_page_does_not_keep_the_server_from_ending(path: Path) -> None:
+def test_news_stream_to_an_open_page_until_the_server_ends(path: Path) -> None:
     async def ended() -> list[str]:
         lines: list[str] = []
         async with server(path) as client:
             marker = (await client.get("/dashboard/0/1")).json()["marker"]
             request = client.build_request("GET", f"/dashboard/0/1/news?after={marker}")
             stream = await client.send(request, stream=True)
+            assert stream.headers["content-type"].startswith("text/event-stream")
             reading = asyncio.create_task(_all(stream, lines))
             while not any(each.startswith("data: ") for each in lines):
                 await asyncio.sleep(0.01)
@@ -213,7 +194,10 @@ def test_an_open_page_does_not_keep_the_server_from_ending(path: Path) -> None:
         assert stopping.is_closed
         return lines
 
-    assert any(each.startswith("data: ") for each in asyncio.run(ended()))
+    data = [each for each in asyncio.run(ended()) if each.startswith("data: ")]
+    update = json.loads(data[0].removeprefix("data: "))
+    assert "windows" not in update
+    assert update["run"]["run"] == 1
 
 
 async def _all(stream: httpx.Response, lines: list[str]) -> None:
@@ -240,7 +224,7 @@ def test_numbers_of_no_run_are_not_found(path: Path, digits: str) -> None:
 
 @pytest.mark.parametrize("given", ["bytes=0-" + "9" * 5000, "bytes=" + "9" * 5000 + "-", "bytes=x"])
 def test_ranges_that_are_none_are_no_error(path: Path, given: str) -> None:
-    found = assets.plotly()
+    found = routes._plotly()
     assert found is not None
     (answer,) = asyncio.run(asked(path, f"/dashboard/plotly/{found.name}", range=given))
     assert answer.status_code in (200, 206, 400, 416)

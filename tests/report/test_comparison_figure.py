@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +11,8 @@ from support.html import ParsedPage
 from support.outcomes import run
 
 from migrator.core.comparison import Row, summarise
-from migrator.core.errors import InputError, MigratorError
+from migrator.core.errors import InputError
 from migrator.report.comparison import comparison_page, draw_comparison
-from migrator.report.html_page import check_figure_path
 from migrator.report.page import Bars, HeatMap, Page, Table, shades
 
 
@@ -71,19 +69,19 @@ def test_a_scenario_ranks_its_policies_with_gains() -> None:
     assert table.highlights == {(0, 2)}
 
 
-def test_what_replanning_regains_is_told_per_scenario() -> None:
+def test_every_scenario_says_what_replanning_regains() -> None:
     rows = summarise(
         run(policy, name, late=late)
         for name in ("a", "b")
         for policy, late in (("migrator", 80), ("migrator-replanned", 60), ("oracle", 40))
     )
-    told = {each.anchor: each.paragraphs for each in comparison_page(rows).sections}
-    assert [anchor for anchor, words in told.items() if words] == [
+    words = {each.anchor: each.paragraphs for each in comparison_page(rows).sections}
+    assert [anchor for anchor, found in words.items() if found] == [
         "in-all-scenarios",
         "in-a",
         "in-b",
     ]
-    assert told["in-a"][0].endswith("replanning regains 50% of the oracle's lead.")
+    assert words["in-a"][0].endswith("replanning regains 50% of the oracle's lead.")
     assert not any(each.paragraphs for each in comparison_page(compared()).sections)
 
 
@@ -101,11 +99,10 @@ def test_html_is_a_page(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["out.html"]
 
 
-@pytest.mark.parametrize("seeds", [1, 2])
-def test_png_shows_every_policy(tmp_path: Path, seeds: int) -> None:
+def test_png_shows_every_policy(tmp_path: Path) -> None:
     from matplotlib.image import imread
 
-    draw_comparison(compared(3, seeds=seeds), tmp_path / "out.png")
+    draw_comparison(compared(3), tmp_path / "out.png")
     content = (tmp_path / "out.png").read_bytes()
     width, height = struct.unpack(">II", content[16:24])
     assert (width, height > 1000) == (1600, True)
@@ -119,7 +116,7 @@ def test_png_shows_every_policy(tmp_path: Path, seeds: int) -> None:
 def test_png_grows_with_what_it_shows_and_takes_any_name(tmp_path: Path) -> None:
     rows = summarise(
         run(f"$\\frac{{ {n}", f"a rather long $name$ of scenario {s}", windows=1)
-        for s in range(12)
+        for s in range(9)
         for n in range(12)
     )
     draw_comparison(rows, tmp_path / "out.png")
@@ -127,38 +124,7 @@ def test_png_grows_with_what_it_shows_and_takes_any_name(tmp_path: Path) -> None
     assert 1600 < width <= 4000
 
 
-@pytest.mark.parametrize("name", ["out.pdf", "out"])
-def test_another_suffix_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InputError, match=r"--figure.*\.html or \.png"):
-        check_figure_path(tmp_path / name)
-    with pytest.raises(InputError, match=r"--out.*\.html or \.png"):
-        draw_comparison(compared(), tmp_path / name, "--out")
-
-
 def test_nothing_to_draw_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nothing to draw"):
         draw_comparison((), tmp_path / "out.png")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_ctrl_c_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def break_off(_rows: object, path: Path) -> None:
-        path.write_bytes(b"half a figure")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("migrator.report.png.write", break_off)
-    with pytest.raises(KeyboardInterrupt):
-        draw_comparison(compared(), tmp_path / "out.png")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_missing_matplotlib_is_named_with_its_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delitem(sys.modules, "migrator.report.png", raising=False)
-    for name in {"matplotlib", *sys.modules}:
-        if name.partition(".")[0] == "matplotlib":
-            monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(MigratorError, match=r"matplotlib.*pip install 'migrator\[figures\]'"):
-        draw_comparison(compared(), tmp_path / "out.png")
     assert list(tmp_path.iterdir()) == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.scenarios import H200, serves, share, trains
 
@@ -31,6 +31,7 @@ def at(blocks: tuple[Block, ...], slot: int) -> set[tuple[object, ...]]:
     return {(each["start"], each["task"], each.get("number")) for each in present}
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.sets(st.sampled_from(HOLDINGS)), min_size=1, max_size=12), st.integers(0, 3))
 def test_blocks_hold_in_every_slot_what_the_slots_held(
     slots: list[set[Holding]], first: int

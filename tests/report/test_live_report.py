@@ -15,7 +15,6 @@ from migrator.records.runs import RecordedRun, recorded_run
 from migrator.records.store import read_records
 from migrator.report.html_page import page_text
 from migrator.report.page import (
-    Areas,
     Bars,
     Block,
     Lines,
@@ -27,10 +26,10 @@ from migrator.report.page import (
 )
 from migrator.report.plotly_charts import figure_of
 from migrator.report.run_charts import MOST_STARTS, starts_chart, version_chart
-from migrator.report.run_page import MOST_WINDOWS, run_page
+from migrator.report.run_page import run_page
 
 A100 = board("A100-40GB")
-B = TypeVar("B", Bars, Lines, Areas, Slices, Table)
+B = TypeVar("B", Bars, Lines, Slices, Table)
 
 
 def made(folder: Path, how: Made | None = None) -> RecordedRun:
@@ -126,7 +125,7 @@ def test_arrivals_stand_against_the_forecast_and_its_band(run: RecordedRun) -> N
     assert values["forecast, mean"][2:4] == (None, 60.0)
     assert values["forecast, 10% quantile"][3] == 48.0
     assert values["forecast, 90% quantile"][3] == 72.0
-    (areas,) = blocks(page, Areas, "photos: in time")
+    (areas,) = blocks(page, Lines, "photos: in time")
     assert [each.values[0] for each in areas.series] == [57.0, 2.0, 1.0]
 
 
@@ -139,10 +138,10 @@ def test_the_forecast_is_drawn_as_a_band_with_one_key(run: RecordedRun) -> None:
     assert names == ["forecast, 10% to 90%", "received", "forecast, mean"]
 
 
-def test_seconds_that_nobody_judged_are_not_drawn_as_lost(run: RecordedRun) -> None:
+def test_seconds_without_judgement_are_not_drawn_as_lost(run: RecordedRun) -> None:
     unknown = tuple(replace(each, in_time=None) for each in run.records.seconds)
     page = run_page([recorded_run(replace(run.records, seconds=unknown))], A100)
-    assert not blocks(page, Areas, "photos: in time")
+    assert not blocks(page, Lines, "photos: in time")
     assert blocks(page, Lines, "photos: arrivals")
 
 
@@ -150,7 +149,7 @@ def test_wrong_and_failed_answers_of_a_second_are_drawn(run: RecordedRun) -> Non
     first, *rest = run.records.seconds
     first = replace(first, wrong=7.0, failed=4)
     page = run_page([recorded_run(replace(run.records, seconds=(first, *rest)))], A100)
-    (areas,) = blocks(page, Areas, f"{first.tenant}: in time")
+    (areas,) = blocks(page, Lines, f"{first.tenant}: in time")
     parts = {each.name: each.values[0] for each in areas.series}
     assert parts["in time, expected to be wrong"] == 7.0
     assert parts["failed"] == 4.0
@@ -185,7 +184,7 @@ def test_accuracy_jumps_where_a_model_takes_over(run: RecordedRun) -> None:
     assert version_chart(recorded_run(replace(run.records, versions=()))) is None
 
 
-def test_every_start_is_told_by_its_parts(run: RecordedRun) -> None:
+def test_every_start_is_shown_by_its_parts(run: RecordedRun) -> None:
     page = run_page([run], A100)
     (bars,) = blocks(page, Bars, "Duration of every start")
     assert bars.categories == (
@@ -202,17 +201,6 @@ def test_every_start_is_told_by_its_parts(run: RecordedRun) -> None:
     drawn = starts_chart(recorded_run(many))
     assert drawn is not None
     assert len(drawn.categories) == MOST_STARTS
-
-
-def test_only_the_last_windows_are_drawn(run: RecordedRun) -> None:
-    last = run.records.windows[-1]
-    more = tuple(replace(last, window=n, began_s=1000 + 20.0 * n) for n in range(3, 14))
-    page = run_page(
-        [recorded_run(replace(run.records, windows=(*run.records.windows, *more)))], A100
-    )
-    held = [each.title for each in blocks(page, Slices) if each.title.endswith("held")]
-    assert held == [f"Window {number}: held" for number in range(2, 14)]
-    assert f"The last {MOST_WINDOWS} of 14 windows are drawn." in page.sections[2].paragraphs
 
 
 def test_two_runs_stand_side_by_side(tmp_path: Path) -> None:
@@ -235,7 +223,7 @@ def test_two_runs_stand_side_by_side(tmp_path: Path) -> None:
     assert "above that of static-4-3" in page.sections[0].paragraphs[1]
 
 
-def test_runs_of_one_policy_are_told_apart(tmp_path: Path) -> None:
+def test_runs_of_one_policy_have_different_names(tmp_path: Path) -> None:
     first, second = made(tmp_path), made(tmp_path)
     (goodput,) = blocks(run_page([second], A100, [first]), Bars, "Goodput by window")
     assert [each.name for each in goodput.series] == ["migrator, run 2", "migrator, run 1"]

@@ -27,7 +27,7 @@ from migrator.report.slices import current_slabs
 from migrator.report.terminal import slices_text
 
 A100 = board("A100-40GB")
-TOLD = {
+TENANT = {
     "received": 5000,
     "in_time": 4000,
     "late": 500,
@@ -46,7 +46,7 @@ ANSWER = {
     "window": 7,
     "slot": 4,
     "slots": 20,
-    "tenants": {"photos": TOLD},
+    "tenants": {"photos": TENANT},
     "units": [
         {"start": 4, "gpcs": 3, "state": "training", "task": "photos/retraining"},
         {"start": 0, "gpcs": 3, "state": "ready", "task": "photos/inference"},
@@ -71,7 +71,7 @@ def test_a_daemons_own_words_come_first(run: RecentRows) -> None:
     assert "window 7, slot 5 of 20" in text
     lines = [line.split() for line in text.splitlines()]
     assert ["photos", "5,000", "4,000", "500", "400", "60", "40", "2", "88.0%", "3", "43%"] in lines
-    # a tenant it says nothing of is told from the records
+    # a tenant it says nothing of is as in the records
     assert any(each[:2] == ["cameras", "1,500"] for each in lines)
     (drawn,) = [line for line in text.splitlines() if "[" in line]
     assert drawn.index("photos 3g") < drawn.index("///photos 3g///")
@@ -92,19 +92,19 @@ def test_where_a_daemon_listens(run: RecentRows, about: dict[str, object], url: 
     assert daemon_url(replace(run.run, about=about)) == url
 
 
-def test_a_silent_daemon_is_told_from_its_records(run: RecentRows) -> None:
+def test_a_silent_daemon_is_shown_from_its_records(run: RecentRows) -> None:
     text = status_text(stands(run, DaemonState.SILENT), A100)
     assert "exists, but it is silent" in text
     assert "window 2, slot 8 of 20" in text
 
 
-def test_what_an_operator_did_is_told_as_the_daemon_has_it(run: RecentRows) -> None:
-    drained = {"tenants": {"photos": TOLD | {"drained": True}}, "paused": True}
+def test_what_an_operator_did_is_shown_as_the_daemon_has_it(run: RecentRows) -> None:
+    drained = {"tenants": {"photos": TENANT | {"drained": True}}, "paused": True}
     text = status_text(stands(run, DaemonState.RUNNING, ANSWER | drained), A100)
     assert "paused: plans change nothing; `migrator admin resume`" in text
     assert "drained: photos; `migrator admin undrain TENANT`" in text
-    told = status_json(stands(run, DaemonState.RUNNING, ANSWER | drained))
-    assert told["paused"] is True
+    shown = status_json(stands(run, DaemonState.RUNNING, ANSWER | drained))
+    assert shown["paused"] is True
     plain = status_text(stands(run, DaemonState.RUNNING, ANSWER), A100)
     assert "paused" not in plain
     assert "drained" not in plain
@@ -137,7 +137,7 @@ def test_events_cannot_command_the_terminal(run: RecentRows) -> None:
 
 
 def test_a_daemon_without_any_window_is_starting(run: RecentRows) -> None:
-    early = replace(run, window=None, tenants=(), seconds=(), units=())
+    early = replace(run, windows=(), tenant_windows=(), seconds=(), units=())
     assert "is starting; it is silent" in status_text(stands(early, DaemonState.SILENT), A100)
 
 

@@ -26,7 +26,7 @@ def test_the_table_has_a_line_for_every_window_and_tenant() -> None:
     assert "ended early" not in text
 
 
-def test_an_early_end_and_another_speed_are_told() -> None:
+def test_an_early_end_and_another_speed_are_stated() -> None:
     text = load_table(replace(load_outcome("the server answered nothing for 10 s"), speed=2.5))
     assert "ended early: the server answered nothing for 10 s" in text
     assert "2.5 times as fast" in text

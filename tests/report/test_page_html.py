@@ -11,9 +11,8 @@ import pytest
 from support.html import ParsedPage
 
 from migrator.core.errors import InputError, MigratorError
-from migrator.report.html_page import check_page_path, page_text, write_page
+from migrator.report.html_page import check_page_path, page_text, write_figure, write_page
 from migrator.report.page import (
-    Areas,
     Axis,
     Bars,
     Chart,
@@ -22,6 +21,7 @@ from migrator.report.page import (
     Note,
     Page,
     Paint,
+    Picture,
     Section,
     Series,
     Slab,
@@ -57,13 +57,14 @@ STEPS = Lines(
     Axis("requests"),
     until=2.0,
 )
-AREAS = Areas(
+AREAS = Lines(
     "Areas",
     (0.0, 1.0, 2.0),
-    3.0,
     (Series("a", (40.0, 40.0, 60.0)), Series("b", (20.0, 20.0, 0.0), paint=Paint(0, hatched=True))),
     Axis("time", "s"),
     Axis("share", "%"),
+    until=3.0,
+    stacked=True,
 )
 HEAT = HeatMap("Heat", ("c", "d"), ("r",), ((0.1, None),), Axis("x"), Axis("y"), SHARE)
 SLICES = Slices(
@@ -243,43 +244,60 @@ def test_anchors_are_addresses() -> None:
 # Failures
 
 
+def draw(path: Path, option: str = "--figure") -> None:
+    write_figure(path, option, lambda: page(BARS), lambda: Picture("", "", (BARS,)))
+
+
 @pytest.mark.parametrize("name", ["out.png", "out", ".html"])
-def test_another_suffix_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_page_has_the_suffix_html(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match=r"--report: .* must end in \.html$"):
         write_page(page(TABLE), tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["out.pdf", "out", ".png"])
+def test_a_figure_has_the_suffix_html_or_png(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match=r"--out.*\.html or \.png"):
+        draw(tmp_path / name, "--out")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_path_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"--out: .*nowhere is not a directory"):
         check_page_path(tmp_path / "nowhere" / "out.html", "--out")
+    with pytest.raises(InputError, match=r"--figure.*nowhere is not a directory"):
+        draw(tmp_path / "nowhere" / "out.png")
     (tmp_path / "out.html").mkdir()
     with pytest.raises(InputError, match=r"--report: cannot write .*out\.html"):
         check_page_path(tmp_path / "out.html")
 
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt, RuntimeError])
-def test_breaking_off_leaves_the_old_page_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: type[BaseException]
+@pytest.mark.parametrize("name", ["out.html", "out.png"])
+def test_an_interruption_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: type[BaseException], name: str
 ) -> None:
-    def break_off(path: Path, _target: Path) -> None:
+    def fail(path: Path, _target: Path) -> None:
         assert path.stat().st_size > 0
         raise failure
 
-    (tmp_path / "out.html").write_text("the old one")
-    monkeypatch.setattr(Path, "replace", break_off)
+    (tmp_path / name).write_text("the old one")
+    monkeypatch.setattr(Path, "replace", fail)
+    monkeypatch.setattr("migrator.report.png.write", lambda _, path: path.write_bytes(b"half"))
     with pytest.raises(failure):
-        write_page(page(TABLE), tmp_path / "out.html")
-    assert [each.name for each in tmp_path.iterdir()] == ["out.html"]
-    assert (tmp_path / "out.html").read_text() == "the old one"
+        draw(tmp_path / name)
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "the old one"
 
 
-def test_missing_plotly_is_named_with_its_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("suffix", "library"), [("html", "plotly"), ("png", "matplotlib")])
+def test_a_missing_library_is_named_with_its_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, library: str
 ) -> None:
-    for name in {"plotly", *sys.modules}:
-        if name.partition(".")[0] == "plotly":
+    monkeypatch.delitem(sys.modules, "migrator.report.png", raising=False)
+    for name in {library, *sys.modules}:
+        if name.partition(".")[0] == library:
             monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(MigratorError, match=r"--report.*plotly.*pip install 'migrator\[figures\]'"):
-        write_page(page(BARS), tmp_path / "out.html")
+    with pytest.raises(MigratorError, match=rf"{library}.*pip install 'migrator\[figures\]'"):
+        draw(tmp_path / f"out.{suffix}")
     assert list(tmp_path.iterdir()) == []

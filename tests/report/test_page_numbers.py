@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.report.chart_tables import axis_text, numbers_of, summary_of, value_text
-from migrator.report.page import Areas, Axis, HeatMap, Lines, Series, Slab, Slices, Use
+from migrator.report.html_page import numbers_of, summary_of
+from migrator.report.page import Axis, HeatMap, Lines, Series, Slab, Slices, Use
 
 TIME, PERCENT = Axis("time", "s"), Axis("share of the SMs", "%")
 
@@ -24,11 +24,11 @@ TIME, PERCENT = Axis("time", "s"), Axis("share of the SMs", "%")
 def test_values_are_said_as_their_axis_measures(
     value: float | None, axis: Axis, words: str
 ) -> None:
-    assert value_text(value, axis) == words
+    assert axis.text(value) == words
 
 
 def test_axes_name_their_unit() -> None:
-    assert [axis_text(each) for each in (TIME, Axis("x", share=True), Axis("window"))] == [
+    assert [each.label for each in (TIME, Axis("x", share=True), Axis("window"))] == [
         "time (s)",
         "x (%)",
         "window",
@@ -50,7 +50,7 @@ def test_short_lines_are_tabulated_whole() -> None:
 
 def test_areas_are_tabulated_by_stretches_without_change() -> None:
     series = (Series("a", (40.0, 40.0, 60.0, 40.0)), Series("b", (10.0,) * 4))
-    chart = Areas("A", (0.0, 1.0, 2.0, 3.0), 4.0, series, TIME, PERCENT)
+    chart = Lines("A", (0.0, 1.0, 2.0, 3.0), series, TIME, PERCENT, until=4.0, stacked=True)
     assert numbers_of(chart).rows == (
         ("0 to 2", "40", "10"),
         ("2 to 3", "60", "10"),

@@ -68,18 +68,9 @@ def test_rows_come_back_as_they_were_written(tmp_path: Path) -> None:
         put_all(records, ROWS)
         records.flush()
         found = read_records(path)
-    read = (
-        *found.windows,
-        *found.tenant_windows,
-        *found.seconds,
-        *found.units,
-        *found.versions,
-        *found.events,
-        *found.plans,
-        *found.actions,
-        *found.retrainings,
-    )
-    assert read == ROWS
+    run, *rows = vars(found).values()
+    assert tuple(row for each in rows for row in each) == ROWS
+    assert run == found.run
     assert found.run.scenario == "quickstart"
     assert found.run.about == {"window_s": 20}
     assert found.run.ended_s is None
@@ -102,7 +93,7 @@ def test_a_row_written_again_replaces_the_earlier_one(tmp_path: Path) -> None:
     assert [each.words for each in found.events] == ["twice", "twice"]
 
 
-def test_runs_are_told_apart(tmp_path: Path) -> None:
+def test_runs_are_distinguished(tmp_path: Path) -> None:
     path = tmp_path / "records.db"
     with begun(path) as first:
         assert first.last_window() is None
@@ -237,7 +228,7 @@ records.close()
 
 
 @pytest.mark.parametrize("damage", ["empty", "garbage", "half"])
-def test_a_damaged_file_is_told_to_readers_and_kept_aside_by_the_writer(
+def test_a_damaged_file_is_refused_by_readers_and_kept_aside_by_the_writer(
     tmp_path: Path, damage: str
 ) -> None:
     path = tmp_path / "records.db"

@@ -70,7 +70,7 @@ def test_a_run_of_nothing_is_all_zero() -> None:
     assert found["predicted"] is None
 
 
-def test_who_forecast_stands_beside_every_tenant_of_a_window() -> None:
+def test_every_tenant_of_a_window_names_its_forecaster() -> None:
     first, second = run_json(auto(run(windows=2)))["windows"]
     assert [each["forecast_by"] for each in (*first["tenants"], *second["tenants"])] == [
         "ridge: less loss for bert in 0",

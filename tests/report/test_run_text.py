@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.outcomes import auto, run, tally
 
@@ -66,6 +66,7 @@ def test_a_lonely_tenant_has_no_line_for_all() -> None:
     assert sum("bert" in line for line in lines) == 2
 
 
+@settings(deadline=None, max_examples=30)
 @given(
     name=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=200),
     received=st.integers(1, 10**12),
@@ -105,6 +106,7 @@ def test_every_scenario_and_all_together_have_a_table() -> None:
     assert heads == ["a (1 seed)", "b (1 seed)", "all scenarios (1 seed)"]
 
 
+@settings(deadline=None, max_examples=30)
 @given(
     policy=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=200),
     late=st.integers(0, 120),
@@ -133,7 +135,7 @@ def test_what_was_received_is_shown_to_the_unit_up_to_ten_millions() -> None:
     assert " 10.00M " in run_table(big("bert", tally(10_000_000)))
 
 
-def test_who_forecast_in_the_last_window_is_told_where_that_was_chosen() -> None:
+def test_the_forecaster_chosen_in_the_last_window_is_named() -> None:
     words = run_table(auto(run(windows=2)))
     assert "\nbert forecast in the last window by ridge: less loss for bert in 1\n" in words
     assert "in 0" not in words
@@ -146,14 +148,15 @@ def test_who_forecast_in_the_last_window_is_told_where_that_was_chosen() -> None
     assert "forecast by" not in run_table(plain)
 
 
+@settings(deadline=None, max_examples=30)
 @given(reason=st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=400))
 def test_a_long_reason_is_broken_into_lines(reason: str) -> None:
     made = auto(run(windows=1, tenants=("bert",)))
     window = made.windows[0]
     tenant = replace(window.tenants[0], forecast_by=f"ridge: {reason}")
-    told = run_table(replace(made, windows=(replace(window, tenants=(tenant,)),)))
-    assert max(map(len, told.splitlines())) <= COLUMNS
-    assert "".join(reason.split()) in "".join(told.split())
+    text = run_table(replace(made, windows=(replace(window, tenants=(tenant,)),)))
+    assert max(map(len, text.splitlines())) <= COLUMNS
+    assert "".join(reason.split()) in "".join(text.split())
 
 
 def side_by_side(window_plan: int, replanned: int, oracle: int) -> str:
@@ -181,6 +184,7 @@ def test_every_scenario_has_its_lead_and_all_together_too() -> None:
     assert "lead" not in comparison_table(without)
 
 
+@settings(deadline=None, max_examples=30)
 @given(late=st.tuples(*[st.integers(0, 80)] * 3))
 def test_a_lead_is_never_wider_than_a_terminal(late: tuple[int, int, int]) -> None:
     assert max(map(len, side_by_side(*late).splitlines())) <= COLUMNS

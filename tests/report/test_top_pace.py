@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migrator.records.pace import Pace, RateMeter, percentile_ms
@@ -18,8 +18,8 @@ def answer(
     received: int, in_time: int, late: int = 0, counts: tuple[int, ...] = (0, 0, 0, 0), pid: int = 1
 ) -> dict[str, Any]:
     latency = {"bounds_s": BOUNDS_S, "counts": counts}
-    told = {"received": received, "in_time": in_time, "late": late, "latency": latency}
-    return {"pid": pid, "tenants": {"a": told}}
+    tenant = {"received": received, "in_time": in_time, "late": late, "latency": latency}
+    return {"pid": pid, "tenants": {"a": tenant}}
 
 
 def test_a_rate_is_the_difference_of_two_looks() -> None:
@@ -30,7 +30,7 @@ def test_a_rate_is_the_difference_of_two_looks() -> None:
     assert (found.rate_rps, found.in_time_rps, found.in_time) == (50.0, 37.5, 0.75)
     assert found.p50_ms == pytest.approx(10 + 90 * 50 / 75)
     assert found.p99_ms == pytest.approx(100 + 900 * 24 / 25)
-    assert pace.pace("nobody") == Pace(0.0, 0.0, None)
+    assert pace.pace("other") == Pace(0.0, 0.0, None)
 
 
 def test_one_look_tells_latencies_alone() -> None:
@@ -63,6 +63,7 @@ def test_percentiles_of_nothing_and_beyond_the_last_bound() -> None:
     assert percentile_ms(BOUNDS_S, (0, 0, 0, 7), 0.5) == 1000.0
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.integers(0, 2**32 - 1), st.sampled_from((0.5, 0.99)))
 def test_a_percentile_lies_in_the_bucket_of_the_true_one(seed: int, part: float) -> None:
     chance = random.Random(seed)

@@ -156,11 +156,11 @@ def test_retrainings_and_drained_tenants_are_in_the_records(rows: RecentRows) ->
     [
         (DaemonState.ENDED, "has ended; waiting"),
         (DaemonState.KILLED, "was killed or crashed; waiting"),
-        (DaemonState.SILENT, "from records alone: nobody answers"),
+        (DaemonState.SILENT, "from records alone: no answer"),
     ],
 )
 def test_a_daemon_that_is_down_is_noted(rows: RecentRows, life: DaemonState, words: str) -> None:
-    lines = drawn(standing(rows, DaemonProbe(life, "nobody answers"), NOW_S, RateMeter()))
+    lines = drawn(standing(rows, DaemonProbe(life, "no answer"), NOW_S, RateMeter()))
     assert words in lines[2]
 
 
@@ -171,12 +171,12 @@ def test_events_cannot_command_the_terminal(rows: RecentRows) -> None:
 
 
 def test_before_the_first_window(rows: RecentRows) -> None:
-    young = replace(rows, window=None, seconds=(), units=(), tenants=(), versions=())
+    young = replace(rows, windows=(), seconds=(), units=(), tenant_windows=(), versions=())
     lines = drawn(standing(young, RUNNING, NOW_S, RateMeter()))
     assert lines[1] == "no window yet"
 
 
-def test_a_reason_to_plan_again_is_told_once(rows: RecentRows) -> None:
+def test_a_reason_to_plan_again_is_shown_once(rows: RecentRows) -> None:
     said = (("replan", "2g@0 is late"), ("plan", "asked for a plan: 2g@0 is late"), ("replan", "x"))
     events = tuple(EventRecord(NOW_S, *each) for each in said)
     view = standing(replace(rows, events=events), RUNNING, NOW_S, RateMeter())

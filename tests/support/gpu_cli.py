@@ -1,9 +1,10 @@
-"""`migrator gpu ...` called as its users do, but in this process: output and exit code."""
+"""`migrator ...` called as its users do, but in this process: output and exit code."""
 
 from __future__ import annotations
 
 import gc
 import json
+import os
 import signal
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -51,14 +52,20 @@ def _command() -> Any:
 
 def gpu(*words: str | Path) -> Answer:
     """`migrator gpu WORDS`."""
+    return migrator("gpu", *words)
+
+
+def migrator(*words: object, **variables: str) -> Answer:
+    """`migrator WORDS` with these environment variables."""
     out, err = StringIO(), StringIO()
     handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGALRM)}
     code: Any = 0
     try:
-        argv = patch.object(sys, "argv", ["migrator", "gpu", *map(str, words)])
+        argv = patch.object(sys, "argv", ["migrator", *map(str, words)])
         # the module, whose name its package gives to the Typer object
         command = patch.object(sys.modules["migrator.cli.app"], "app", _command())
-        with argv, command, redirect_stdout(out), redirect_stderr(err):
+        environment = patch.dict(os.environ, variables)
+        with argv, command, environment, redirect_stdout(out), redirect_stderr(err):
             main()
     except SystemExit as done:
         code = done.code

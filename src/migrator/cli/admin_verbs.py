@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from migrator.cli.app import app
-from migrator.cli.live_verbs import ScenarioName, State
-from migrator.cli.options import AsJson, Yes
-from migrator.cli.printing import FAILED, complain, confirm, print_json, require_confirmation
+from migrator.cli.app import FAILED, app, complain, confirm, print_json, require_confirmation
+from migrator.cli.options import AsJson, ScenarioName, State, TokenFile, Url, Yes
 from migrator.core.action import ActionKind
 from migrator.core.errors import InputError
 
-ACTED_S = 90.0
+_ACTION_S = 90.0
 """Timeout of an action: a drain returns after all waiting requests are answered."""
 
 group = typer.Typer(
@@ -30,33 +27,9 @@ group = typer.Typer(
 )
 app.add_typer(group, name="admin")
 
-Url = Annotated[
-    str | None,
-    typer.Option("--url", help="Address of the daemon; default: from its records."),
-]
-TokenFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--token-file",
-        metavar="FILE",
-        help="File with the admin token; default: MIGRATOR_ADMIN_TOKEN.",
-    ),
-]
 TenantName = Annotated[
     str, typer.Argument(metavar="TENANT", help="Name of the tenant in the scenario.")
 ]
-
-
-@dataclass(frozen=True)
-class AdminRequest:
-    """An action and the daemon to send it to."""
-
-    kind: ActionKind
-    tenant: str | None
-    url: str | None
-    state: Path | None
-    scenario: str | None
-    token_file: Path | None
 
 
 def _on_all(kind: ActionKind, words: str) -> None:
@@ -71,7 +44,7 @@ def _on_all(kind: ActionKind, words: str) -> None:
         yes: Yes = False,
         as_json: AsJson = False,
     ) -> None:
-        _act(AdminRequest(kind, None, url, state, scenario, token_file), yes, as_json)
+        _act(kind, None, (url, state, scenario, token_file), yes, as_json)
 
 
 def _on_one(kind: ActionKind, words: str) -> None:
@@ -87,7 +60,7 @@ def _on_one(kind: ActionKind, words: str) -> None:
         yes: Yes = False,
         as_json: AsJson = False,
     ) -> None:
-        _act(AdminRequest(kind, tenant, url, state, scenario, token_file), yes, as_json)
+        _act(kind, tenant, (url, state, scenario, token_file), yes, as_json)
 
 
 _on_all(
@@ -110,23 +83,26 @@ _on_one(
 _on_one(ActionKind.UNDRAIN, "Accept requests of a drained tenant again and plan for it.")
 
 
-def _act(asked: AdminRequest, yes: bool, as_json: bool) -> None:
-    from migrator.cli.daemon_calls import daemon
+def _act(
+    kind: ActionKind,
+    tenant: str | None,
+    where: tuple[str | None, Path | None, str | None, Path | None],
+    yes: bool,
+    as_json: bool,
+) -> None:
+    from migrator.cli.daemon import find_daemon
 
     require_confirmation(yes)
-    found = daemon(asked.url, asked.state, asked.scenario, asked.token_file)
-    confirm(_consequence(asked, found.status()), yes)
-    body = {"action": asked.kind, "tenant": asked.tenant}
-    status, told = found.request("POST", "/admin/actions", body, ACTED_S)
-    _tell(status, told, as_json)
-
-
-def _tell(status: int, told: Mapping[str, Any], as_json: bool) -> None:
+    daemon = find_daemon(*where)
+    confirm(_consequence(kind, tenant, daemon.status()), yes)
+    body = {"action": kind, "tenant": tenant}
+    status, answer = daemon.request("POST", "/admin/actions", body, _ACTION_S)
     done = status == 200
-    words = str(told.get("words" if done else "error", f"it answered with status {status}"))
-    outcome = "done" if done else "refused" if status < 500 else "failed"
+    words = str(answer.get("words" if done else "error", f"it answered with status {status}"))
     if as_json:
-        print_json({"outcome": outcome, "words": words})
+        print_json(
+            {"outcome": "done" if done else "refused" if status < 500 else "failed", "words": words}
+        )
     elif done:
         print(words)
     else:
@@ -135,14 +111,14 @@ def _tell(status: int, told: Mapping[str, Any], as_json: bool) -> None:
         raise typer.Exit(FAILED)
 
 
-def _consequence(asked: AdminRequest, status: Mapping[str, Any]) -> str:
+def _consequence(kind: ActionKind, name: str | None, status: Mapping[str, Any]) -> str:
     """What the action will do, for the user to confirm."""
-    name, tenants = asked.tenant, status["tenants"]
+    tenants = status["tenants"]
     if name is not None and name not in tenants:
         raise InputError(
             f"TENANT: {status.get('scenario')} has no {name!r}; use {' or '.join(tenants)}"
         )
-    match asked.kind:
+    match kind:
         case ActionKind.PAUSE:
             return "No plan is applied to the GPU until resumed; requests are still served."
         case ActionKind.RESUME:

@@ -12,16 +12,15 @@ from typing import Any
 
 import msgspec
 
-from migrator.cli.printing import say
+from migrator.cli.app import say
 from migrator.cluster.fleet.cluster_run import ClusterRun, read_run
 from migrator.cluster.fleet.messages import ClusterMap
-from migrator.cluster.fleet.overview import overview_text
 from migrator.cluster.fleet.ray_connection import connect, find_head, known_clusters, list_nodes
 from migrator.cluster.fleet.ray_head import start_head, stop_cluster
 from migrator.core.errors import InputError, MigratorError
 from migrator.io.state_folder import state_folder
 
-HEARD_S = 60.0
+SILENT_S = 60.0
 """Seconds to wait for a starting head that does not answer."""
 _LOOK_S = 0.5
 _ANSWER_S = 10.0
@@ -57,20 +56,24 @@ def serve_cluster(
             say(_NOT_SHARED)
         ours = run.name not in known_clusters(ray)
         head = start_head(ray, run, variables)
-        if not ask_head(ray, head, "serves", run, wait_s=HEARD_S):
+        if not ask_head(ray, head, "serves", run, wait_s=SILENT_S):
             raise InputError(
                 f"{run.name} is already served there with another scenario, driver or store; stop "
                 "it first with `migrator cluster stop`, or give this one another name"
             )
-        signal.signal(signal.SIGTERM, _terminated)
+        signal.signal(signal.SIGTERM, _interrupt)
         try:
-            found = _served(ray, head, run)
+            found = _wait_until_served(ray, head, run)
             homes = len(set(found.homes.values()))
             say(f"serving {len(found.homes)} tenants on {homes} GPUs; requests: migrator gateway")
             if not detach:
-                _watched(ray, head)
+                _watch(ray, head)
         except BaseException as error:
-            _left(ray, run.name, drain=ours or isinstance(error, KeyboardInterrupt))
+            if ours or isinstance(error, KeyboardInterrupt):
+                say("draining every GPU")
+                say(stop_cluster(ray, run.name).words)
+            else:
+                say(f"{run.name} keeps running as before; `migrator cluster stop` ends it")
             raise
 
 
@@ -79,42 +82,28 @@ def store_address(given: str) -> str:
     return given if "://" in given else str(Path(given).absolute())
 
 
-def cluster_status(address: str, scenario: str | None) -> dict[str, Any]:
-    """The head's overview of the cluster."""
+def read_overview(address: str, scenario: str | None) -> dict[str, Any]:
+    """The state of a cluster as its head reports it."""
     with connect(address) as ray:
         overview: dict[str, Any] = ask_head(ray, find_head(ray, scenario), "overview")
         return overview
 
 
-def status_text(overview: dict[str, Any]) -> str:
-    """The overview for a terminal."""
-    return overview_text(overview)
-
-
-def _left(ray: Any, name: str, *, drain: bool) -> None:
-    """Drain the cluster if this command started it or was interrupted; else let it run."""
-    if not drain:
-        say(f"{name} was already running and keeps running; `migrator cluster stop` ends it")
-        return
-    say("draining every GPU")
-    say(stop_cluster(ray, name).words)
-
-
-def _served(ray: Any, head: Any, run: ClusterRun) -> ClusterMap:
+def _wait_until_served(ray: Any, head: Any, run: ClusterRun) -> ClusterMap:
     """Wait until every tenant is served. Returns the cluster map."""
     wanted = {each.name for each in run.scenario.tenants}
     said: set[str] = set()
-    heard_s = time.monotonic()
+    answered_s = time.monotonic()
     while True:
         try:
             found = msgspec.json.decode(ask_head(ray, head, "map"), type=ClusterMap)
             ended, gpus = ask_head(ray, head, "ended"), ask_head(ray, head, "overview")["gpus"]
         except MigratorError:  # the head may be restarting or busy
-            if time.monotonic() - heard_s > HEARD_S:
+            if time.monotonic() - answered_s > SILENT_S:
                 raise
             time.sleep(_LOOK_S)
             continue
-        heard_s = time.monotonic()
+        answered_s = time.monotonic()
         if wanted <= set(found.homes):
             return found
         if ended is not None:
@@ -126,16 +115,16 @@ def _served(ray: Any, head: Any, run: ClusterRun) -> ClusterMap:
         time.sleep(_LOOK_S)
 
 
-def _watched(ray: Any, head: Any) -> None:
+def _watch(ray: Any, head: Any) -> None:
     """Report changes of GPUs and tenants until Ctrl-C."""
     before: dict[str, str] = {}
     while True:
         with suppress(MigratorError):  # the head is restarting
-            told = ask_head(ray, head, "overview")
-            now = {each["gpu"]: f"{each['state']} {each['words']}".strip() for each in told["gpus"]}
+            seen = ask_head(ray, head, "overview")
+            now = {each["gpu"]: f"{each['state']} {each['words']}".strip() for each in seen["gpus"]}
             now |= {
                 name: f"on {each['gpu']}" if each["state"] == "served" else each["words"]
-                for name, each in told["tenants"].items()
+                for name, each in seen["tenants"].items()
             }
             for name, words in now.items():
                 if before and before.get(name) != words:
@@ -144,7 +133,7 @@ def _watched(ray: Any, head: Any) -> None:
         time.sleep(_LOOK_S)
 
 
-def _terminated(_number: int, _frame: FrameType | None) -> None:
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
     """Handle SIGTERM like Ctrl-C: drain the GPUs."""
     raise KeyboardInterrupt
 

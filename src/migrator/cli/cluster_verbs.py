@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from migrator.cli.app import app
-from migrator.cli.options import AsJson, Jobs, RayAddress, Yes
-from migrator.cli.printing import (
+from migrator.cli.app import (
     BAD_INPUT,
     FAILED,
+    app,
     complain,
     confirm,
     print_json,
@@ -24,15 +24,12 @@ from migrator.cli.printing import (
     require_extra,
     warm,
 )
-from migrator.core.errors import InputError
+from migrator.cli.options import AsJson, Jobs, RayAddress, Yes
+from migrator.core.errors import InputError, MigratorError
 
 if TYPE_CHECKING:
     from migrator.cluster.placement.workers import TaskWorkers
     from migrator.core.cluster import ClusterOutcome, ClusterPlan, ClusterScenario
-import time
-from typing import Any
-
-from migrator.core.errors import MigratorError
 
 group = typer.Typer(
     no_args_is_help=True,
@@ -78,13 +75,13 @@ def plan_cluster(
     if out is not None:
         check_figure_path(out, "--out")
     read = read_cluster(scenario)
-    lived = None if current is None else read_current(current)
+    before = None if current is None else read_current(current)
     warm(["migrator"])
     with (
         open_workers(jobs, ray_address(ray)) as workers,
         progress(MOST_PLANNED, "sets of tenants planned, at most") as step,
     ):
-        found = place(read, workers, current=lived, seconds=seconds, on_planned=step)
+        found = place(read, workers, current=before, seconds=seconds, on_planned=step)
     if out is not None:
         draw_placement(found, out)
     if as_json:
@@ -94,40 +91,6 @@ def plan_cluster(
         if out is not None:
             print(f"figure  {out}")
     _require_room(found)
-
-
-def simulate_cluster(
-    scenario: Path,
-    policies: Sequence[str | None],
-    *,
-    side_by_side: bool,
-    windows: int | None,
-    forecaster: str | None,
-    seed: int | None,
-    drawn: bool,
-    jobs: int | None,
-    ray: str | None,
-    as_json: bool,
-) -> None:
-    """Place a cluster's tenants, simulate every GPU, and print the outcomes of all requests."""
-    from migrator.cluster.placement.workers import open_workers
-    from migrator.core.comparison import leads, summarise
-    from migrator.report.cluster import outcome_table
-    from migrator.report.comparison import comparison_table
-    from migrator.report.run_json import cluster_outcome_json, runs_json
-
-    read = read_run(scenario, seed, windows, forecaster)
-    warm({each or read.policy for each in policies} | {"migrator"})
-    with open_workers(jobs, ray_address(ray)) as workers:
-        outcomes = cluster_outcomes(read, policies, workers, drawn=drawn)
-    if as_json:
-        runs = [cluster_outcome_json(each) for each in outcomes]
-        print_json(runs_json(runs, leads(summarise(outcomes))[0] if side_by_side else None))
-        return
-    tables = [outcome_table(each) for each in outcomes]
-    if len(outcomes) > 1:
-        tables.append(comparison_table(summarise(outcomes)))
-    print("\n\n".join(tables))
 
 
 def read_run(
@@ -149,7 +112,7 @@ def read_run(
     return replace(read, forecaster=forecaster_named(forecaster or read.forecaster).name)
 
 
-def cluster_outcomes(
+def simulate_cluster(
     scenario: ClusterScenario, policies: Sequence[str | None], workers: TaskWorkers, *, drawn: bool
 ) -> list[ClusterOutcome]:
     """Run one placement under every policy: only the policy of each GPU differs."""
@@ -286,10 +249,10 @@ def _served_on(ray: Any, head: Any, gpu: str) -> Sequence[str]:
 
     unknown = ["its tenants"]
     try:
-        told = ask_head(ray, head, "overview")
+        gpus = ask_head(ray, head, "overview")["gpus"]
     except MigratorError:  # Ray restarts the head, which continues draining
         return unknown
-    held: Sequence[str] = next(
-        (e.get("holds", unknown) for e in told["gpus"] if e["gpu"] == gpu), unknown
+    served: Sequence[str] = next(
+        (e.get("holds", unknown) for e in gpus if e["gpu"] == gpu), unknown
     )
-    return held
+    return served

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migrator.cli.app import app
+from migrator.cli.app import app, print_json, progress
 from migrator.cli.options import AsJson
-from migrator.cli.printing import print_json, progress
 from migrator.core.errors import InputError, MigratorError
 
 if TYPE_CHECKING:
     from migrator.core.scenario import Trace
-    from migrator.forecast.evaluation import Figures
     from migrator.forecast.forecaster import Counts, Forecaster
     from migrator.forecast.informer.trained import TrainedInformer
     from migrator.report.forecasts import ForecastRow
@@ -27,6 +25,7 @@ TRAINING_PART = 0.6
 """The share of a trace used for training; the rest is for evaluation."""
 MEASURED = ("last-mean", "ewma", "ridge", "auto", "informer")
 """Default forecasters; without torch all but the last."""
+_FIGURES = ("windows", "mean", "mae", "wape", "pinball", "coverage", "ms")
 
 forecast = typer.Typer(no_args_is_help=True, help="Train the Informer; evaluate forecasters.")
 app.add_typer(forecast, name="forecast")
@@ -104,8 +103,9 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Evaluate forecasters on traces, window by window, without access to the future."""
-    from migrator.report.forecasts import draw_forecasts
+    from migrator.report.forecasts import HEADERS, draw_forecasts, forecast_cells
     from migrator.report.html_page import check_figure_path
+    from migrator.report.terminal import aligned
     from migrator.workload.traces.formats import load_trace
 
     if figure is not None:
@@ -124,7 +124,7 @@ def evaluate(
         answer = {"slot_s": slot_s, "splits": splits, "rows": [asdict(row) for row in rows]}
         print_json({**answer, "notes": notes})
         return
-    _print_table(rows)
+    print(aligned([HEADERS, *map(forecast_cells, rows)], words=2))
     print("\n" + "\n".join(notes))
     if figure is not None:
         print(f"figure  {figure}")
@@ -209,8 +209,12 @@ def _unseen(job: _EvaluationJob, known: Mapping[str, Forecaster]) -> _Evaluation
     for each in known.values():
         if not isinstance(each, SavedInformer):
             continue
+        from migrator.forecast.informer.trained import data_hash  # needs torch
+
         each.check_slots(job.slot_s, job.window_slots)
-        slots = _own_slots(each.model, job.counts)
+        slots = each.model.summary.slots
+        if slots > len(job.counts) or data_hash(job.counts[:slots]) != each.model.data_hash:
+            slots = 0  # it was trained on another trace
         what = f"its first {slots} slots" if slots else "another trace"
         words.append(f"{each.name} was trained on {what}")
         first = max(first, slots)
@@ -220,15 +224,6 @@ def _unseen(job: _EvaluationJob, known: Mapping[str, Forecaster]) -> _Evaluation
                 "which leaves no window to evaluate; train it with --seconds on fewer"
             )
     return replace(job, first=first, trained=" and ".join(words))
-
-
-def _own_slots(model: TrainedInformer, counts: Counts) -> int:
-    """The number of this trace's first slots that the model was trained on; 0 for another trace."""
-    from migrator.forecast.informer.trained import data_hash
-
-    slots = model.summary.slots
-    same = slots <= len(counts) and data_hash(counts[:slots]) == model.data_hash
-    return slots if same else 0
 
 
 def _slots(trace: Trace, slot_s: float) -> Counts:
@@ -258,6 +253,7 @@ def _measured(
     jobs: Sequence[_EvaluationJob], known: Mapping[str, Forecaster], trains: bool
 ) -> list[ForecastRow]:
     from migrator.forecast.evaluation import measure, origins_of
+    from migrator.report.forecasts import ForecastRow
 
     rows = []
     for job in jobs:
@@ -266,25 +262,9 @@ def _measured(
         with progress(len(origins) * len(chosen), job.name) as step:
             for name, (each, note) in chosen.items():
                 found = measure(each, job.counts, origins, job.window_slots, step)
-                rows.append(_row(job.name, name, found, note))
+                figures = {each: getattr(found, each) for each in _FIGURES}
+                rows.append(ForecastRow(job.name, name, **figures, note=note))
     return rows
-
-
-def _row(trace: str, name: str, found: Figures, note: str) -> ForecastRow:
-    from migrator.report.forecasts import ForecastRow
-
-    return ForecastRow(
-        trace,
-        name,
-        windows=found.windows,
-        mean=found.mean,
-        mae=found.mae,
-        wape=found.wape,
-        pinball=found.pinball,
-        coverage=found.coverage,
-        ms=found.ms,
-        note=note,
-    )
 
 
 def _ready(
@@ -302,16 +282,3 @@ def _ready(
     except InputError as error:
         return LastMean(), f"last-mean forecasts instead ({error})"
     return SavedInformer(model, name), ""
-
-
-def _print_table(rows: Sequence[ForecastRow]) -> None:
-    from migrator.report.forecasts import HEADERS, forecast_cells
-
-    lines = [HEADERS, *map(forecast_cells, rows)]
-    widths = [max(len(line[at]) for line in lines) for at in range(len(HEADERS))]
-    for line in lines:
-        words = [
-            cell.ljust(width) if at < 2 else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ]
-        print("  ".join(words).rstrip())

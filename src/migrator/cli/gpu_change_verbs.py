@@ -9,22 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migrator.cli.gpu_options import (
+from migrator.cli.app import print_json
+from migrator.cli.gpu_verbs import (
     BoardName,
     DriverOption,
-    DryRun,
     Index,
     LayoutGiven,
     LayoutName,
-    Owner,
     State,
-    WaitS,
     group,
     say,
     target,
 )
 from migrator.cli.options import AsJson
-from migrator.cli.printing import print_json
 from migrator.core.errors import InputError
 from migrator.gpu.drivers.base import DriverKind
 
@@ -37,6 +34,21 @@ if TYPE_CHECKING:
 
 _LOOK_EVERY_S = 0.25
 _INTERRUPTED = "an earlier run was interrupted; this one continues from there"
+Owner = Annotated[
+    str, typer.Option(metavar="NAME", help="Whose instances these are in the journal.")
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print the steps, change nothing on the GPU.")
+]
+WaitS = Annotated[
+    float,
+    typer.Option(
+        "--wait-s",
+        min=0,
+        metavar="SECONDS",
+        help="How long to wait for processes that use what must go; they are never killed.",
+    ),
+]
 
 
 @group.command()
@@ -73,14 +85,14 @@ def apply(
     """
     from migrator.gpu.partition.layout_file import read_layout
 
-    asked = replace(target(driver, index, state, board), limit_memory=limit_memory)
-    if limit_memory and asked.driver != DriverKind.MPS:
+    chosen = replace(target(driver, index, state, board), limit_memory=limit_memory)
+    if limit_memory and chosen.driver != DriverKind.MPS:
         raise InputError(
-            f"--limit-memory: {asked.driver} gives every instance its own memory; leave it out"
+            f"--limit-memory: {chosen.driver} gives every instance its own memory; leave it out"
         )
-    if enable_mig and asked.driver != DriverKind.MIG:
-        raise InputError(f"--enable-mig: {asked.driver} has no MIG mode; leave it out")
-    with asked.partitioner(owner, read_only=dry_run) as partitioner:
+    if enable_mig and chosen.driver != DriverKind.MIG:
+        raise InputError(f"--enable-mig: {chosen.driver} has no MIG mode; leave it out")
+    with chosen.partitioner(owner, read_only=dry_run) as partitioner:
         gpu = partitioner.driver.gpu()
         wanted = read_layout(layout, gpu, name)
         for note in wanted.notes:
@@ -115,11 +127,14 @@ def clear(
 
     Example:  migrator gpu clear --dry-run
     """
-    asked = target(driver, index, state, board)
-    with asked.partitioner(owner, read_only=dry_run) as partitioner:
+    from migrator.gpu.partition.steps import Op, Step
+
+    chosen = target(driver, index, state, board)
+    with chosen.partitioner(owner, read_only=dry_run) as partitioner:
         board_there = partitioner.driver.gpu().board
         if dry_run:
-            steps = _unused(partitioner.ours())
+            unused = [each.place for each in partitioner.ours() if not each.holders]
+            steps = tuple(Step(Op.DESTROY, place) for place in unused)
         else:
             _wait_until_unused(partitioner, wait_s)
             steps = partitioner.clear()
@@ -178,12 +193,6 @@ def _pause(until_s: float) -> None:
     time.sleep(min(_LOOK_EVERY_S, max(0.0, until_s - time.monotonic())))
 
 
-def _unused(instances: Sequence[GpuInstance]) -> tuple[Step, ...]:
-    from migrator.gpu.partition.steps import Op, Step
-
-    return tuple(Step(Op.DESTROY, each.place) for each in instances if not each.holders)
-
-
 def _why_left(partitioner: Partitioner, instance: GpuInstance) -> str:
     from migrator.gpu.partition.steps import clear_command
 
@@ -209,16 +218,16 @@ def _report_recovery(partitioner: Partitioner) -> None:
 
 
 def _print_steps(board: Board, steps: Sequence[Step], as_json: bool, nothing: str) -> None:
-    if as_json:
-        print_json({"steps": [_step_json(board, each) for each in steps]})
+    if not as_json:
+        print("\n".join(map(str, steps)) or nothing)
         return
-    print("\n".join(map(str, steps)) or nothing)
-
-
-def _step_json(board: Board, step: Step) -> dict[str, object]:
-    return {
-        "op": str(step.op),
-        "start": step.place.start,
-        "gpcs": board.profile(step.place.profile).gpcs,
-        "profile": step.place.profile,
-    }
+    rows = [
+        {
+            "op": str(each.op),
+            "start": each.place.start,
+            "gpcs": board.profile(each.place.profile).gpcs,
+            "profile": each.place.profile,
+        }
+        for each in steps
+    ]
+    print_json({"steps": rows})

@@ -2,32 +2,159 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migrator.cli.gpu_options import (
-    BoardName,
-    DriverOption,
-    Index,
-    LayoutGiven,
-    LayoutName,
-    Looking,
-    State,
-    Target,
-    group,
-    say,
-    target,
-)
-from migrator.cli.gpu_views import Row, gpu_json, shown_json
+from migrator.cli.app import REFUSED, app, print_json
 from migrator.cli.options import AsJson
-from migrator.cli.printing import REFUSED, print_json
-from migrator.core.errors import MigratorError
+from migrator.core.errors import InputError, MigratorError
+from migrator.gpu.drivers.base import DriverKind
 
 if TYPE_CHECKING:
+    from migrator.cli.gpu_views import Row
     from migrator.core.placement import Place
     from migrator.gpu.drivers.base import Gpu, GpuDriver, GpuInstance
+    from migrator.gpu.partition.partitioner import Partitioner
+
+group = typer.Typer(
+    no_args_is_help=True,
+    help="Divide a GPU: change one instance, leave the others running.\n\n"
+    "Look:  migrator gpu list  and  migrator gpu show\n\n"
+    "Change:  migrator gpu apply layout.yaml --dry-run  and then without --dry-run\n\n"
+    "Trouble:  migrator gpu doctor",
+)
+app.add_typer(group, name="gpu")
+
+
+DriverOption = Annotated[
+    DriverKind | None,
+    typer.Option(
+        "--driver",
+        help="What divides the GPU: its MIG hardware, MPS shares on any GPU, or nothing real; "
+        "default mig where there is a GPU, else emulated.",
+    ),
+]
+Index = Annotated[
+    int, typer.Option("--gpu", metavar="INDEX", help="Which GPU, as nvidia-smi numbers them.")
+]
+State = Annotated[
+    Path | None,
+    typer.Option(
+        "--state",
+        metavar="FOLDER",
+        help="Where the journal and emulated GPUs live; default MIGRATOR_STATE or the user's.",
+    ),
+]
+BoardName = Annotated[
+    str | None,
+    typer.Option(
+        "--board",
+        metavar="NAME",
+        help="What the emulated GPU is when it is first used (`migrator boards` lists them).",
+    ),
+]
+LayoutGiven = Annotated[
+    str,
+    typer.Argument(
+        metavar="LAYOUT", help="Layout file (YAML or JSON), or a mig-parted file as FILE:NAME."
+    ),
+]
+LayoutName = Annotated[
+    str | None, typer.Option("--name", metavar="NAME", help="Which layout of a mig-parted file.")
+]
+Looking = Annotated[
+    bool, typer.Option("--dry-run", hidden=True, help="This verb never changes anything.")
+]
+
+
+@dataclass(frozen=True)
+class Target:
+    """The GPU that a verb acts on."""
+
+    driver: str
+    index: int
+    state: Path
+    board: str | None
+    limit_memory: bool = False
+
+    @contextmanager
+    def open(self) -> Iterator[GpuDriver]:
+        """Open its driver."""
+        from migrator.gpu.drivers.registry import open_driver
+
+        with open_driver(
+            self.driver,
+            self.index,
+            state=self.state,
+            board=self.board,
+            limit_memory=self.limit_memory,
+        ) as driver:
+            yield driver
+
+    @contextmanager
+    def partitioner(self, owner: str, *, read_only: bool = False) -> Iterator[Partitioner]:
+        """A partitioner, for plans only if `read_only`; reports a journal that was set aside."""
+        from migrator.gpu.journal.journal import Journal, describe_set_aside
+        from migrator.gpu.partition.partitioner import Partitioner
+
+        if not owner.strip() or not owner.isprintable():
+            raise InputError("--owner: the name is empty or not printable; give a plain name")
+        with self.open() as driver, Journal(self.journal, read_only=read_only) as journal:
+            if journal.damaged is not None:
+                say(describe_set_aside(journal.damaged))
+            yield Partitioner(driver, journal, owner)
+
+    @property
+    def journal(self) -> Path:
+        """The path of the journal, which may not exist."""
+        from migrator.gpu.journal.journal import journal_path
+
+        return journal_path(self.state)
+
+
+def target(
+    driver: DriverKind | None,
+    index: int,
+    state: Path | None,
+    board: str | None,
+    *,
+    read_only: bool = False,
+) -> Target:
+    """The GPU that the options name; reports a driver that was chosen by default.
+
+    `read_only`: a real GPU can be inspected without a state folder.
+    """
+    from migrator.gpu.drivers.registry import default_driver
+    from migrator.io.state_folder import state_folder
+
+    if index < 0:
+        raise InputError(f"--gpu: {index} is not a GPU's number; they begin with 0")
+    name = str(driver or (DriverKind.EMULATED if board is not None else default_driver()))
+    if driver is None and board is None and name == DriverKind.EMULATED:
+        say("no GPU found, using the emulated one; `--driver mig` says what is missing")
+    try:
+        folder = state_folder(state)
+    except InputError as error:
+        if not read_only or name != DriverKind.MIG:
+            raise
+        say(str(error))
+        folder = state or Path(os.devnull)
+    return Target(name, index, folder, board)
+
+
+def say(note: str) -> None:
+    """Print a note to stderr."""
+    print(f"note: {note}", file=sys.stderr)
+
+
+# Verbs
 
 
 @group.command("list")
@@ -48,19 +175,19 @@ def list_gpus(
     Example:  migrator gpu list --driver emulated
     """
     del dry_run
-    from migrator.cli.gpu_views import table
+    from migrator.report.terminal import aligned
 
-    asked = target(driver, index or 0, state, board, read_only=True)
-    rows = _rows(asked, index)
+    chosen = target(driver, index or 0, state, board, read_only=True)
+    rows = _rows(chosen, index)
     if as_json:
-        print_json({"driver": asked.driver, "gpus": rows})
+        print_json({"driver": chosen.driver, "gpus": rows})
     else:
         cells = [
-            (str(row["index"]), row.get("board", ""), _mode(row), row.get("error") or _short(row))
-            for row in rows
+            (str(row["index"]), row.get("board", ""), *_mode_and_instances(row)) for row in rows
         ]
-        print(f"driver {asked.driver}")
-        print(table(("GPU", "board", "MIG mode", "instances"), cells) if cells else "no GPUs")
+        print(f"driver {chosen.driver}")
+        heads = ("GPU", "board", "MIG mode", "instances")
+        print(aligned([heads, *cells], words=4) if cells else "no GPUs")
     if any("error" in row for row in rows):
         raise typer.Exit(REFUSED)
 
@@ -81,18 +208,18 @@ def show(
     Example:  migrator gpu show --gpu 1
     """
     del dry_run
-    from migrator.cli.gpu_views import heading, instance_table, profile_table, slices
+    from migrator.cli.gpu_views import heading, instance_table, profile_table, shown_json, slices
 
-    asked = target(driver, index, state, board, read_only=True)
-    with asked.opened() as opened:
+    chosen = target(driver, index, state, board, read_only=True)
+    with chosen.open() as opened:
         gpu, instances = opened.gpu(), opened.instances()
         environments = {each: _environment(opened, each) for each in instances}
-    owners, unfinished = _read_journal(asked, gpu, instances)
+    owners, unfinished = _read_journal(chosen, gpu, instances)
     if as_json:
         row = shown_json(gpu, instances, owners, environments)
         print_json(row | {"unfinished": unfinished})
         return
-    print(heading(asked.driver, gpu), end="\n\n")
+    print(heading(chosen.driver, gpu), end="\n\n")
     print(slices(gpu.board, instances), end="\n\n")
     if instances:
         print(instance_table(instances, owners), end="\n\n")
@@ -124,8 +251,8 @@ def assert_layout(
     from migrator.gpu.partition.layout import difference
     from migrator.gpu.partition.layout_file import read_layout
 
-    asked = target(driver, index, state, board, read_only=True)
-    with asked.opened() as opened:
+    chosen = target(driver, index, state, board, read_only=True)
+    with chosen.open() as opened:
         gpu, instances = opened.gpu(), opened.instances()
     wanted = read_layout(layout, gpu, name)
     for note in wanted.notes:
@@ -157,8 +284,8 @@ def export(
     del dry_run
     from migrator.gpu.partition.layout_file import layout_to_json, layout_to_yaml
 
-    asked = target(driver, index, state, board, read_only=True)
-    with asked.opened() as opened:
+    chosen = target(driver, index, state, board, read_only=True)
+    with chosen.open() as opened:
         gpu, instances = opened.gpu(), opened.instances()
     for each in instances:
         if each.uuid is None:
@@ -187,8 +314,8 @@ def doctor(
     from migrator.gpu.doctor import Check, Verdict, examine
 
     try:
-        asked = target(driver, index, state, board, read_only=True)
-        checks = examine(asked.driver, index, asked.state, board=board)
+        chosen = target(driver, index, state, board, read_only=True)
+        checks = examine(chosen.driver, index, chosen.state, board=board)
     except MigratorError as error:
         checks = (Check("state folder", Verdict.PROBLEM, str(error)),)
     if as_json:
@@ -201,26 +328,22 @@ def doctor(
         raise typer.Exit(REFUSED)
 
 
-def _rows(asked: Target, only: int | None) -> list[Row]:
+def _rows(chosen: Target, only: int | None) -> list[Row]:
     """A row per GPU; the error of a single GPU is raised."""
+    from migrator.cli.gpu_views import gpu_json
     from migrator.gpu.drivers.registry import gpu_indices
 
-    wanted = gpu_indices(asked.driver, asked.state) if only is None else (only,)
-    if len(wanted) == 1:
-        return [_row(replace(asked, index=wanted[0]))]
-    return [_row_or_error(replace(asked, index=each)) for each in wanted]
-
-
-def _row(asked: Target) -> Row:
-    with asked.opened() as driver:
-        return gpu_json(driver.gpu(), driver.instances())
-
-
-def _row_or_error(asked: Target) -> Row:
-    try:
-        return _row(asked)
-    except MigratorError as error:
-        return {"index": asked.index, "error": str(error)}
+    rows: list[Row] = []
+    indices = gpu_indices(chosen.driver, chosen.state) if only is None else (only,)
+    for index in indices:
+        try:
+            with replace(chosen, index=index).open() as driver:
+                rows.append(gpu_json(driver.gpu(), driver.instances()))
+        except MigratorError as error:
+            if len(indices) == 1:
+                raise
+            rows.append({"index": index, "error": str(error)})
+    return rows
 
 
 def _environment(driver: GpuDriver, instance: GpuInstance) -> dict[str, str] | None:
@@ -234,27 +357,23 @@ def _environment(driver: GpuDriver, instance: GpuInstance) -> dict[str, str] | N
     return dict(ask(instance))
 
 
-def _mode(row: Row) -> str:
+def _mode_and_instances(row: Row) -> tuple[str, str]:
     if "error" in row:
-        return ""
-    return "on" if row["mig_mode"] else "off"
-
-
-def _short(row: Row) -> str:
+        return "", row["error"]
     marks = {True: "", False: " (half-made)"}
     words = [f"{e['profile']}@{e['start']}{marks[bool(e['uuid'])]}" for e in row["instances"]]
-    return " ".join(words) or "none"
+    return "on" if row["mig_mode"] else "off", " ".join(words) or "none"
 
 
 def _read_journal(
-    asked: Target, gpu: Gpu, instances: tuple[GpuInstance, ...]
+    chosen: Target, gpu: Gpu, instances: tuple[GpuInstance, ...]
 ) -> tuple[dict[Place, str], list[str]]:
     """Owners of the instances, and unfinished changes, according to the journal."""
     from migrator.gpu.journal.entries import live_creates, match_creates
     from migrator.gpu.journal.journal import Journal
 
     try:
-        with Journal(asked.journal, read_only=True) as journal:
+        with Journal(chosen.journal, read_only=True) as journal:
             begun, creates = journal.unfinished(gpu), live_creates(journal.entries(gpu))
             words = [f"{each.owner}'s change, begun by process {each.pid}" for each in begun]
             there = match_creates(instances, creates)

@@ -1,25 +1,20 @@
-"""A GPU and its instances for the terminal: a drawing of the slices, tables, steps."""
+"""A GPU and its instances for the terminal and as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from migrator.core.catalogue import Board, MigProfile
 from migrator.core.errors import InputError
 from migrator.core.placement import Place
 from migrator.gpu.drivers.base import DriverKind, Gpu, GpuInstance
 from migrator.gpu.partition.layout import Layout, arrangements
+from migrator.report.page import Slab, Use
+from migrator.report.terminal import aligned, slices_text
 
-if TYPE_CHECKING:
-    from migrator.core.placement import Place
-    from migrator.gpu.drivers.base import Gpu, GpuInstance
-
-
-_NARROWEST = 6
-"""Minimum width of a memory slice in columns."""
-
+Row = dict[str, Any]
 Owners = Mapping[Place, str]
 """Owners of the instances that are in the journal."""
 
@@ -38,15 +33,20 @@ def heading(driver: str, gpu: Gpu) -> str:
 
 def slices(board: Board, instances: Sequence[GpuInstance]) -> str:
     """The memory slices from left to right with the instances on them."""
-    widths = {each: board.profile(each.place.profile).memory_slices for each in instances}
-    needed = [-(-(len(each.place.profile) + 2) // width) for each, width in widths.items()]
-    columns = max([_NARROWEST, *needed])
-    row = "." * (columns * board.memory_slices)
-    for each, width in widths.items():
-        at, long = each.place.start * columns, width * columns
-        row = row[:at] + f"[{each.place.profile:^{long - 2}}]" + row[at + long :]
-    numbers = "".join(f"{each:^{columns}}" for each in range(board.memory_slices))
-    return f"slice {numbers.rstrip()}\n      {row}"
+    slabs = [
+        Slab(
+            None,
+            Use.SERVING,
+            "",
+            each.place.start,
+            board.profile(each.place.profile).memory_slices,
+            0.0,
+            1.0,
+            each.place.profile,
+        )
+        for each in instances
+    ]
+    return slices_text(slabs, board.memory_slices, widest=100)
 
 
 def instance_table(instances: Sequence[GpuInstance], owners: Owners) -> str:
@@ -56,12 +56,12 @@ def instance_table(instances: Sequence[GpuInstance], owners: Owners) -> str:
             str(each.place.start),
             each.place.profile,
             owners.get(each.place, "not ours"),
-            ", ".join(map(str, each.holders)) or "nobody",
+            ", ".join(map(str, each.holders)) or "none",
             each.uuid or "none: no compute instance",
         )
         for each in instances
     ]
-    return table(("at", "profile", "whose", "used by", "uuid"), rows)
+    return aligned([("at", "profile", "owner", "used by", "uuid"), *rows], words=5)
 
 
 def profile_table(board: Board, instances: Sequence[GpuInstance]) -> str:
@@ -76,39 +76,24 @@ def profile_table(board: Board, instances: Sequence[GpuInstance]) -> str:
         )
         for each in board.profiles
     ]
-    return table(("MIG profile", "GPCs", "SMs", "GiB", "fits at"), rows)
+    return aligned([("MIG profile", "GPCs", "SMs", "GiB", "fits at"), *rows], words=5)
 
 
 def room(board: Board, instances: Sequence[GpuInstance], profile: MigProfile) -> tuple[int, ...]:
     """The starts at which one more instance of the profile fits beside the existing ones."""
     there = tuple(each.place for each in instances)
-    wanted = [Place(start, profile.name) for start in sorted(profile.starts)]
-    return tuple(each.start for each in wanted if _possible(board, Layout((*there, each))))
+
+    def fits(start: int) -> bool:
+        try:
+            next(arrangements(board, Layout((*there, Place(start, profile.name)))))
+        except InputError:
+            return False
+        return True
+
+    return tuple(filter(fits, sorted(profile.starts)))
 
 
-def _possible(board: Board, layout: Layout) -> bool:
-    try:
-        next(arrangements(board, layout))
-    except InputError:
-        return False
-    return True
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table whose columns are as wide as their widest cell."""
-    lines = [head, *rows]
-    widths = [max(len(line[at]) for line in lines) for at in range(len(head))]
-    return "\n".join(
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
-
-
-Row = dict[str, Any]
-Environments = dict["GpuInstance", dict[str, str] | None]
-
-
-def gpu_json(gpu: Gpu, instances: tuple[GpuInstance, ...]) -> Row:
+def gpu_json(gpu: Gpu, instances: Sequence[GpuInstance]) -> Row:
     """A GPU and its instances as JSON."""
     return {
         "index": gpu.index,
@@ -118,42 +103,32 @@ def gpu_json(gpu: Gpu, instances: tuple[GpuInstance, ...]) -> Row:
         "driver": gpu.driver,
         "driver_version": gpu.driver_version,
         "mig_mode": gpu.divides and gpu.driver != DriverKind.MPS,
-        "instances": [_instance_json(gpu, each) for each in instances],
+        "instances": [
+            {
+                "start": each.place.start,
+                "gpcs": gpu.board.profile(each.place.profile).gpcs,
+                "profile": each.place.profile,
+                "number": each.number,
+                "uuid": each.uuid,
+                "holders": [asdict(holder) for holder in each.holders],
+            }
+            for each in instances
+        ],
     }
 
 
 def shown_json(
     gpu: Gpu,
-    instances: tuple[GpuInstance, ...],
-    owners: dict[Place, str],
-    environments: Environments,
+    instances: Sequence[GpuInstance],
+    owners: Owners,
+    environments: Mapping[GpuInstance, dict[str, str] | None],
 ) -> Row:
     """The same with the owner and worker environment of every instance, and the profiles that
     fit."""
     row = gpu_json(gpu, instances)
-    row["instances"] = [
-        told | {"owner": owners.get(each.place), "environment": environments[each]}
-        for told, each in zip(row["instances"], instances, strict=True)
-    ]
-    return row | {"profiles": _profiles_json(gpu, instances)}
-
-
-def _instance_json(gpu: Gpu, instance: GpuInstance) -> Row:
-    place = instance.place
-    return {
-        "start": place.start,
-        "gpcs": gpu.board.profile(place.profile).gpcs,
-        "profile": place.profile,
-        "number": instance.number,
-        "uuid": instance.uuid,
-        "holders": [asdict(each) for each in instance.holders],
-    }
-
-
-def _profiles_json(gpu: Gpu, instances: tuple[GpuInstance, ...]) -> list[Row]:
-    from migrator.cli.gpu_views import room
-
-    return [
+    for shown, each in zip(row["instances"], instances, strict=True):
+        shown |= {"owner": owners.get(each.place), "environment": environments[each]}
+    row["profiles"] = [
         {
             "profile": each.name,
             "gpcs": each.gpcs,
@@ -164,3 +139,4 @@ def _profiles_json(gpu: Gpu, instances: tuple[GpuInstance, ...]) -> list[Row]:
         }
         for each in gpu.board.profiles
     ]
+    return row

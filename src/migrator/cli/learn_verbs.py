@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migrator.cli.app import app
+from migrator.cli.app import app, print_json, progress
 from migrator.cli.options import AsJson
-from migrator.cli.printing import print_json, progress
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
-    from migrator.learn.answer_file import AnswerFile
-    from migrator.learn.course import CourseResult, CourseRun, WindowRow
+    from migrator.learn.course import CourseResult
 
 
 @app.command()
@@ -93,18 +91,14 @@ def retrain(
         benchmark, model, retraining, replay, samples, pixels, shuffle, weights
     )
     run = CourseRun(settings, windows, device, data, checkpoint, resume)
-    _tell(run, run.result(_warn, progress), figures, as_json)
-
-
-def _tell(run: CourseRun, result: CourseResult, figures: AnswerFile | None, as_json: bool) -> None:
-    """Print and write the results; if they cannot be written, print all of them as JSON."""
+    result = run.result(_warn, progress)
     answer = run.answer(result)
     for sentence in result.stops:
         _warn(sentence)
     try:
         if figures is not None:
             figures.write(answer)
-    except InputError:
+    except InputError:  # the results are not lost
         print_json(answer)
         raise
     if as_json:
@@ -122,7 +116,17 @@ def models(as_json: AsJson = False) -> None:
 
     found = known()
     if as_json:
-        print_json([_model_json(name, each) for name, each in found.items()])
+        print_json(
+            [
+                {
+                    "name": name,
+                    "modality": str(getattr(each, "modality", "")),
+                    "summary": getattr(each, "summary", ""),
+                    "learning_rate": getattr(each, "learning_rate", None),
+                }
+                for name, each in found.items()
+            ]
+        )
         return
     for name, each in found.items():
         print(f"{name:<14} {each.modality:<7} {getattr(each, 'summary', '')}")
@@ -152,15 +156,6 @@ def benchmarks(as_json: AsJson = False) -> None:
         print(f"{each.name:<18} {each.windows} windows  {each.modality:<7} {each.summary}")
 
 
-def _model_json(name: str, kind: object) -> dict[str, object]:
-    return {
-        "name": name,
-        "modality": str(getattr(kind, "modality", "")),
-        "summary": getattr(kind, "summary", ""),
-        "learning_rate": getattr(kind, "learning_rate", None),
-    }
-
-
 def _warn(sentence: str) -> None:
     print(f"warning: {sentence}", file=sys.stderr)
 
@@ -179,6 +174,8 @@ def _print_course(result: CourseResult, board: str) -> None:
     for name in ("window", "classes", "before", "estimated", "after", "new classes", "", "seconds"):
         table.add_column(name, justify="right")
     for row in result.rows:
+        became = "adopted" if row.adopted else "kept the old"
+        became = "stopped, kept the old" if row.stopped else became
         table.add_row(
             str(row.window),
             str(row.classes),
@@ -186,15 +183,9 @@ def _print_course(result: CourseResult, board: str) -> None:
             f"{row.accuracy_estimated:.1%}",
             f"{row.accuracy_post:.1%}",
             f"{row.accuracy_new_pre:.0%} to {row.accuracy_new_post:.0%}",
-            _became(row),
+            became,
             f"{row.retraining_s:.1f}",
         )
     Console(width=100).print(table)
     print(f"estimates missed by {100 * (result.median_error or 0):.1f} points (median) ", end="")
     print(f"and took {result.estimation_part or 0:.1%} of the retrainings' time")
-
-
-def _became(row: WindowRow) -> str:
-    if row.stopped:
-        return "stopped, kept the old"
-    return "adopted" if row.adopted else "kept the old"

@@ -8,26 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migrator.cli.app import app
-from migrator.cli.options import AsJson
-from migrator.cli.printing import print_json, require_extra
+from migrator.cli.app import app, print_json, require_extra
+from migrator.cli.options import AsJson, ScenarioName, State
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
     from migrator.records.runs import RecordedRun, RecordedWindow
 
-State = Annotated[
-    Path | None,
-    typer.Option(
-        "--state",
-        metavar="FOLDER",
-        help="Where `migrator serve` keeps its records; default MIGRATOR_STATE or the user's.",
-    ),
-]
-ScenarioName = Annotated[
-    str | None,
-    typer.Option("--scenario", metavar="NAME", help="Which one; default the one written last."),
-]
 RunNumber = Annotated[
     int | None,
     typer.Option("--run", min=1, metavar="N", help="Which run; default the last."),
@@ -59,21 +46,29 @@ def status(
 
     Example:  watch migrator status
     """
-    from migrator.cli.live_runs import found, records_file
+    from migrator.cli.daemon import probe_daemon, records_file
     from migrator.core.catalogue import board
     from migrator.records.standing import read_recent, standing
     from migrator.report.run_json import status_json
     from migrator.report.run_text import status_text
 
     if cluster is not None:
-        _print_cluster(cluster, scenario, as_json=as_json)
+        require_extra("cluster", "migrator status --cluster")
+        from migrator.cli.cluster_serve import read_overview
+        from migrator.cluster.fleet.overview import overview_text
+
+        overview = read_overview(cluster, scenario)
+        if as_json:
+            print_json(overview)
+        else:
+            print(overview_text(overview))
         return
     rows = read_recent(records_file(state, scenario), run, totals=True)
-    stands = standing(rows, found(rows.run, rows.is_newest, token), time.time())
+    now = standing(rows, probe_daemon(rows.run, rows.is_newest, token), time.time())
     if as_json:
-        print_json(status_json(stands))
-        return
-    print(status_text(stands, board(rows.run.board)))
+        print_json(status_json(now))
+    else:
+        print(status_text(now, board(rows.run.board)))
 
 
 @app.command()
@@ -90,24 +85,20 @@ def windows(
 
     Example:  migrator windows   and   migrator windows 2
     """
-    from migrator.cli.live_runs import records_file
+    from migrator.cli.daemon import records_file
     from migrator.core.catalogue import board
     from migrator.records.runs import read_recorded_run
     from migrator.report.run_json import window_json, windows_json
     from migrator.report.run_text import window_text, windows_text
 
     live = read_recorded_run(records_file(state, scenario), run)
-    if number is None:
-        if as_json:
-            print_json(windows_json(live))
-            return
-        print(windows_text(live))
-        return
-    window = _window(live, number)
+    window = None if number is None else _window(live, number)
     if as_json:
-        print_json(window_json(live, window))
-        return
-    print(window_text(live, window, board(live.records.run.board)))
+        print_json(windows_json(live) if window is None else window_json(live, window))
+    elif window is None:
+        print(windows_text(live))
+    else:
+        print(window_text(live, window, board(live.records.run.board)))
 
 
 @app.command()
@@ -130,7 +121,7 @@ def report(
 
     Example:  migrator report --out live.html --beside other-state
     """
-    from migrator.cli.live_runs import beside_file, records_file
+    from migrator.cli.daemon import beside_file, records_file
     from migrator.core.catalogue import board
     from migrator.records.runs import read_recorded_run
     from migrator.report.html_page import check_page_path, write_page
@@ -148,17 +139,6 @@ def report(
         print_json(shown | ({} if other is None else {"beside": windows_json(other)}))
         return
     print(f"report  {out}")
-
-
-def _print_cluster(address: str, scenario: str | None, *, as_json: bool) -> None:
-    require_extra("cluster", "migrator status --cluster")
-    from migrator.cli.cluster_serve import cluster_status, status_text
-
-    told = cluster_status(address, scenario)
-    if as_json:
-        print_json(told)
-    else:
-        print(status_text(told))
 
 
 def _window(live: RecordedRun, number: int) -> RecordedWindow:

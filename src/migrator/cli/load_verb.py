@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migrator.cli.app import INTERRUPTED, app
+from migrator.cli.app import FAILED, INTERRUPTED, app, complain, print_json, require_extra
 from migrator.cli.options import AsJson, ScenarioFile
-from migrator.cli.printing import FAILED, complain, print_json, require_extra
 from migrator.cli.serve_verbs import event_loop
-from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
     import asyncio
@@ -83,14 +81,15 @@ def load(
     """
     require_extra("serve", "migrator load")
     from migrator.load.run import LoadSettings
+    from migrator.report.html_page import check_page_path, write_page
+    from migrator.report.load import load_json, load_page, load_table
 
     if report is not None:
-        from migrator.report.html_page import check_page_path
-
         check_page_path(report)
     live, count = _read(scenario, seed, windows, speed)
+    host = f"[{live.live.host}]" if ":" in live.live.host else live.live.host
     settings = LoadSettings(
-        url=url or _own_url(live),
+        url=url or f"http://{host}:{live.live.port}",
         tenants=tuple(tenant or ()),
         windows=count,
         speed=speed,
@@ -100,9 +99,19 @@ def load(
         patience_s=patience_s,
     )
     outcome = _send(live, settings)
-    _tell(outcome, report, as_json)
+    if report is not None:
+        write_page(load_page(outcome), report)
+    if as_json:
+        print_json(load_json(outcome))
+    else:
+        print(load_table(outcome))
+        if report is not None:
+            print(f"\nreport  {report}")
+    if outcome.ended == "interrupted":
+        raise typer.Exit(INTERRUPTED)
     if outcome.ended is not None:
-        raise typer.Exit(_exit_code(outcome, settings))
+        complain(f"{outcome.ended}; check that {settings.url} still runs, then load again")
+        raise typer.Exit(FAILED)
 
 
 def _read(
@@ -132,20 +141,15 @@ def _read_cluster(path: Path, seed: int | None, windows: int | None) -> LiveScen
     return replace(run, data=data).live_on_any()
 
 
-def _own_url(live: LiveScenario) -> str:
-    host = f"[{live.live.host}]" if ":" in live.live.host else live.live.host
-    return f"http://{host}:{live.live.port}"
-
-
 def _tokens(live: LiveScenario, token: str | None) -> dict[str, str]:
+    from migrator.cli.daemon import require_token_characters
     from migrator.workload.live import ADMIN
     from migrator.workload.tokens import read_tokens
 
     names = [each.name for each in live.tenants]
     if token is None:
         return read_tokens(live.live, names, os.environ) or {}
-    if not token.isascii() or not token.isprintable() or " " in token:
-        raise InputError("--token: contains characters that no token has; pass it as created")
+    require_token_characters("--token", token)
     return dict.fromkeys([ADMIN, *names], token)
 
 
@@ -209,9 +213,9 @@ def _progress_bar() -> Iterator[Callable[[Standing], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}"))
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[sent]}"))
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("connecting", total=None, told="")
+        task = bar.add_task("connecting", total=None, sent="")
 
         def watch(now: Standing) -> None:
             if now.waits_s:
@@ -224,32 +228,7 @@ def _progress_bar() -> Iterator[Callable[[Standing], None]]:
                 description=f"window {now.window}",
                 total=now.whole_s,
                 completed=now.passed_s,
-                told=f"{now.sent:,} sent, goodput {share}",
+                sent=f"{now.sent:,} sent, goodput {share}",
             )
 
         yield watch
-
-
-def _tell(outcome: LoadOutcome, report: Path | None, as_json: bool) -> None:
-    if report is not None:
-        from migrator.report.html_page import write_page
-        from migrator.report.load import load_page
-
-        write_page(load_page(outcome), report)
-    if as_json:
-        from migrator.report.load import load_json
-
-        print_json(load_json(outcome))
-        return
-    from migrator.report.load import load_table
-
-    print(load_table(outcome))
-    if report is not None:
-        print(f"\nreport  {report}")
-
-
-def _exit_code(outcome: LoadOutcome, settings: LoadSettings) -> int:
-    if outcome.ended == "interrupted":
-        return INTERRUPTED
-    complain(f"{outcome.ended}; check that {settings.url} still runs, then load again")
-    return FAILED

@@ -38,3 +38,27 @@ RayAddress = Annotated[
         "is installed, otherwise local processes.",
     ),
 ]
+State = Annotated[
+    Path | None,
+    typer.Option(
+        "--state",
+        metavar="FOLDER",
+        help="Where `migrator serve` keeps its records; default MIGRATOR_STATE or the user's.",
+    ),
+]
+ScenarioName = Annotated[
+    str | None,
+    typer.Option("--scenario", metavar="NAME", help="Which one; default the one written last."),
+]
+Url = Annotated[
+    str | None,
+    typer.Option("--url", help="Address of the daemon; default: from its records."),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        help="File with the admin token; default: MIGRATOR_ADMIN_TOKEN.",
+    ),
+]

@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from migrator.cli.app import app
+from migrator.cli.app import FAILED, app, compile_first, print_json
 from migrator.cli.options import AsJson
-from migrator.cli.printing import FAILED, compile_first, print_json
 from migrator.core.catalogue import Board
 from migrator.core.plan import Plan
 from migrator.core.problem import Charge, Problem
@@ -30,6 +29,9 @@ class IlpBackend(StrEnum):
     GUROBI = "gurobi"
 
 
+ChargeOption = Annotated[
+    Charge | None, typer.Option(help="Cost model of reconfigurations; default: the problem's.")
+]
 ProblemFile = Annotated[Path, typer.Argument(help="Planning problem, version 1 (JSON).")]
 
 
@@ -44,10 +46,7 @@ def plan(
         float | None,
         typer.Option(metavar="SECONDS", help="Time limit; default: 1% of the window."),
     ] = None,
-    charge: Annotated[
-        Charge | None,
-        typer.Option(help="Cost model of reconfigurations; default: the problem's."),
-    ] = None,
+    charge: ChargeOption = None,
     warm_start: Annotated[
         bool, typer.Option("--warm-start", help="Start the ILP from the exact planner's plan.")
     ] = False,
@@ -91,9 +90,7 @@ def plan(
 def check(
     problem: ProblemFile,
     plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan of that problem (JSON).")],
-    charge: Annotated[
-        Charge | None, typer.Option(help="Cost model of reconfigurations; default: the problem's.")
-    ] = None,
+    charge: ChargeOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Check a plan against every rule of its problem; the exit code is 1 if it breaks one."""

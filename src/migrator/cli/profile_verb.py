@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from migrator.cli.app import app
+from migrator.cli.app import app, print_json, progress
 from migrator.cli.options import AsJson
-from migrator.cli.printing import print_json, progress
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -92,9 +91,23 @@ def profile_models(
     if dry_run:
         _list(todo if pick("--driver", driver, DRIVERS).coexist else on_instances(todo), as_json)
         return
+    from migrator.profiling.drivers import driver as known
+    from migrator.profiling.results import Results, beside
+    from migrator.profiling.run import profile, require_torch
+
     path = out or Path(f"{scenario.stem}.profiles.json")
-    done = _measured(todo, board, path, (driver, gpu), budget_s, fresh)
-    _tell(done, board, served, path, as_json)
+    if path.is_dir() or not path.parent.is_dir():
+        raise InputError(f"--out: {path} cannot be written; name a file in a directory that exists")
+    found = known(driver, gpu, board)
+    require_torch()
+    head = {"driver": found.name, "board": found.board.name, **found.about()}
+    results = Results(beside(path), head, fresh=fresh)
+    longest_s = float("inf") if budget_s is None else budget_s
+    with progress(len(todo), "measuring") as step:
+        done = profile(
+            todo, found, results, path, budget_s=longest_s, told=lambda _measurement, _row: step()
+        )
+    _report(done, board, served, path, as_json)
 
 
 @app.command()
@@ -130,35 +143,6 @@ def profiles(
         print(f"{each.model:<14} {each.board:<12} batches {sizes}; {each.provenance}")
 
 
-def _measured(
-    todo: Sequence[Measurement],
-    board: Board,
-    path: Path,
-    where: tuple[str, int],
-    budget_s: float | None,
-    fresh: bool,
-) -> Profiled:
-    from migrator.profiling.drivers import driver as known
-    from migrator.profiling.results import Results, beside
-    from migrator.profiling.run import profile, require_torch
-
-    if path.is_dir() or not path.parent.is_dir():
-        raise InputError(f"--out: {path} cannot be written; name a file in a directory that exists")
-    found = known(*where, board)
-    require_torch()
-    head = {"driver": found.name, "board": found.board.name, **found.about()}
-    results = Results(beside(path), head, fresh=fresh)
-    with progress(len(todo), "measuring") as step:
-        return profile(
-            todo,
-            found,
-            results,
-            path,
-            budget_s=float("inf") if budget_s is None else budget_s,
-            told=lambda _measurement, _row: step(),
-        )
-
-
 def _counts(text: str) -> list[int]:
     words = text.split(",")
     if not all(each.strip().isdecimal() and 0 < int(each) <= _MOST_BATCH for each in words):
@@ -182,7 +166,7 @@ def _list(todo: Sequence[Measurement], as_json: bool) -> None:
     print(f"{len(todo)} measurements, about {seconds} s on a GPU")
 
 
-def _tell(
+def _report(
     done: Profiled, board: Board, served: Sequence[ServedModel], path: Path, as_json: bool
 ) -> None:
     capability = _capabilities(done, board, served)

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migrator.cli.app import app
+from migrator.cli.app import app, print_json, progress, warm
 from migrator.cli.options import AsJson
-from migrator.cli.printing import print_json, progress, warm
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,10 +39,21 @@ def reproduce(
 ) -> None:
     """Reproduce the paper's evaluation: one report with figures, tables and the paper's results."""
     from migrator.report.html_page import check_page_path, write_page
-    from migrator.reproduce.reproduce import ALL, figures_of, jobs_of, page_of, run_jobs
+    from migrator.reproduce.reproduce import (
+        ALL,
+        EXPERIMENTS,
+        figures_of,
+        jobs_of,
+        page_of,
+        run_jobs,
+    )
 
     if listing:
-        _list(as_json)
+        known = list(EXPERIMENTS.values())
+        if as_json:
+            print_json([{"name": each.name, "title": each.title} for each in known])
+        else:
+            print("\n".join(f"{each.name:<20} {each.title}" for each in known))
         return
     wanted = names or [ALL]
     setting = _setting(seeds)
@@ -59,16 +69,6 @@ def reproduce(
         print_json({**figures_of(wanted, setting, outcomes), "page": str(out)})
     else:
         print(f"page  {out}")
-
-
-def _list(as_json: bool) -> None:
-    from migrator.reproduce.reproduce import EXPERIMENTS
-
-    if as_json:
-        print_json([{"name": e.name, "title": e.title} for e in EXPERIMENTS.values()])
-        return
-    for each in EXPERIMENTS.values():
-        print(f"{each.name:<20} {each.title}")
 
 
 def _setting(seeds: int) -> Setting:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migrator.cli.app import app
+from migrator.cli.app import app, require_extra, say
 from migrator.cli.options import ScenarioFile
-from migrator.cli.printing import require_extra, say
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -102,14 +101,8 @@ def serve(
     if cluster is not None:
         require_extra("cluster", "migrator serve --cluster")
     require_extra("serve", "migrator serve")
-    from migrator.io.state_folder import state_folder
-    from migrator.live.daemon import Daemon
-    from migrator.live.serving import Serving
-    from migrator.serve.http.authentication import Tokens, digest
     from migrator.serve.logs import FORMAT_VARIABLE, FORMATS, LEVELS, configure
     from migrator.workload.cluster import is_cluster
-    from migrator.workload.live import ADMIN, read_live
-    from migrator.workload.tokens import drop_token_variables, read_tokens
 
     gc.enable()
     if cluster is not None:
@@ -126,8 +119,17 @@ def serve(
             f"{scenario}: this is a scenario of many GPUs; pass --cluster ADDRESS, or use a "
             "scenario with gpu"
         )
-    _require("--log-format", log_format, FORMATS)
-    _require("--log-level", log_level, LEVELS)
+    choices = (("--log-format", log_format, FORMATS), ("--log-level", log_level, LEVELS))
+    for option, chosen, known in choices:
+        if chosen not in known:
+            raise InputError(f"{option}: {chosen[:40]!r} is not known; use {' or '.join(known)}")
+    from migrator.io.state_folder import state_folder
+    from migrator.live.daemon import Daemon
+    from migrator.live.serving import Serving
+    from migrator.serve.http.authentication import Tokens, digest
+    from migrator.workload.live import ADMIN, read_live
+    from migrator.workload.tokens import drop_token_variables, read_tokens
+
     live = read_live(scenario)
     if policy is not None:
         live = replace(live, scenario=replace(live.scenario, policy=policy))
@@ -142,11 +144,6 @@ def serve(
     os.environ[FORMAT_VARIABLE] = log_format  # for the workers' own log
     daemon = Daemon(serving, say) if log_format == "text" else Daemon(serving)
     run_until_signal(daemon.run)
-
-
-def _require(option: str, given: str, known: tuple[str, ...]) -> None:
-    if given not in known:
-        raise InputError(f"{option}: {given[:40]!r} is not known; use {' or '.join(known)}")
 
 
 @app.command()
@@ -189,34 +186,22 @@ def gateway(
     if cluster is not None:
         require_extra("cluster", "migrator gateway --cluster")
     require_extra("serve", "migrator gateway")
+    from migrator.cli.daemon import read_token
+    from migrator.cluster.fleet.map_source import MapSource, from_file, from_gateway, from_head
+    from migrator.cluster.fleet.ray_connection import connect, find_head
+    from migrator.live.shared_files import read_bytes
     from migrator.serve.http.requests import Limits
 
     if (cluster is None) == (map_from is None):
         raise InputError("--cluster, --map: set exactly one of them")
     gc.enable()
     limits = Limits(body_bytes=round(max_body_mib * 2**20), connections=connections)
-    _run_gateway(cluster, map_from, scenario, host, port, limits)
-
-
-def _run_gateway(
-    cluster: str | None,
-    map_from: str | None,
-    scenario: str | None,
-    host: str,
-    port: int,
-    limits: Limits,
-) -> None:
-    from migrator.cli.daemon_calls import token_of
-    from migrator.cluster.fleet.map_source import MapSource, from_file, from_gateway, from_head
-    from migrator.cluster.fleet.ray_connection import connect, find_head
-    from migrator.live.shared_files import read_bytes
-
     with ExitStack() as stack:
         if cluster is not None:
             ray = stack.enter_context(connect(cluster))
             source = from_head(ray, lambda: find_head(ray, scenario))
         elif (map_from or "").startswith(("http://", "https://")):
-            source = from_gateway(map_from or "", token_of(None))
+            source = from_gateway(map_from or "", read_token(None))
         else:
             source = from_file(map_from or "", read_bytes)
         run_until_signal(partial(_serve_gateway, MapSource(source), host, port, limits))

@@ -1,23 +1,24 @@
-"""Verbs for simulated runs: simulate, policies, forecasters, schema, example."""
+"""Verbs for simulated runs: simulate, compare, policies, forecasters, schema, example."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from migrator.cli.app import app
-from migrator.cli.cluster_verbs import simulate_cluster
+from migrator.cli.app import app, print_json, progress, warm
+from migrator.cli.cluster_verbs import ray_address, read_run, simulate_cluster
 from migrator.cli.options import AsJson, Drawn, Forecaster, Jobs, RayAddress, ScenarioFile, Windows
-from migrator.cli.printing import print_json, progress, warm
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
+    from migrator.core.cluster import ClusterOutcome, ClusterScenario
     from migrator.core.outcome import RunOutcome
-    from migrator.policies.policy import Policy
+    from migrator.records.simulated import Simulated
     from migrator.simulate.compare import Job
 
 
@@ -59,58 +60,317 @@ def simulate(
 
     For a cluster scenario, tenants are placed first, then every GPU is simulated (--jobs, --ray).
     """
-    from migrator.core.comparison import leads, summarise
-    from migrator.report.comparison import comparison_table
-    from migrator.report.run_json import run_json, runs_json
+    from migrator.report.cluster import outcome_table
+    from migrator.report.html_page import check_page_path
+    from migrator.report.run_json import cluster_outcome_json, run_json
     from migrator.report.run_text import run_table
     from migrator.simulate.compare import Job
     from migrator.workload.cluster import is_cluster
     from migrator.workload.file import read_scenario
 
-    names = _asked(policy, side_by_side)
+    names = _policies_to_run(policy, side_by_side)
     if is_cluster(scenario):
-        _require_no_files(report, records)
-        simulate_cluster(
-            scenario,
-            names,
-            side_by_side=side_by_side,
-            windows=windows,
-            forecaster=forecaster,
-            seed=seed,
-            drawn=drawn,
-            jobs=at_once,
-            ray=ray,
-            as_json=as_json,
-        )
-        return
-    require_no_workers(at_once, ray)
-    if report is not None:
-        from migrator.report.html_page import check_page_path
+        if report is not None or records is not None:
+            raise InputError(
+                f"{'--records' if report is None else '--report'}: not supported for cluster "
+                "scenarios; use --json, or `migrator cluster plan --out`"
+            )
+        read = read_run(scenario, seed, windows, forecaster)
+        warm({each or read.policy for each in names} | {"migrator"})
+        from migrator.cluster.placement.workers import open_workers
 
+        with open_workers(at_once, ray_address(ray)) as workers:
+            placed = simulate_cluster(read, names, workers, drawn=drawn)
+        _print_runs(placed, cluster_outcome_json, outcome_table, side_by_side, as_json)
+        return
+    _require_no_workers(at_once, ray)
+    if report is not None:
         check_page_path(report)
     if records is not None:
-        from migrator.cli import simulated_records
+        from migrator.records.simulated import check_records_path, write_simulations
 
-        simulated_records.check(records)
+        check_records_path(records)
     source = partial(read_scenario, scenario)
     jobs = [Job(source, each, forecaster, seed, windows, drawn) for each in names]
-    outcomes = list(_simulated(jobs))
+    outcomes = list(_run(jobs))
     if report is not None:
-        _write_report(jobs[0], outcomes, report)
+        _write_report(jobs, outcomes, report)
     if records is not None:
-        simulated_records.write(records, jobs, outcomes)
+        write_simulations(records, _simulated(jobs, outcomes))
+    _print_runs(outcomes, run_json, run_table, side_by_side, as_json)
+    if report is not None and not as_json:
+        print(f"\nreport  {report}")
+    if records is not None and not as_json:
+        print(f"\nrecords {records}  (look at them: migrator dashboard {records})")
+
+
+def _policies_to_run(policy: str | None, side_by_side: bool) -> Sequence[str | None]:
+    """Names of the policies to run; None: the scenario's own."""
+    from migrator.core.comparison import SIDE_BY_SIDE
+
+    if not side_by_side:
+        return [None] if policy is None else _names_in(policy, "--policy")
+    if policy is not None:
+        raise InputError(
+            f"--side-by-side: it runs {', '.join(SIDE_BY_SIDE)}, and --policy is given as well; "
+            "leave one of them out"
+        )
+    return SIDE_BY_SIDE
+
+
+def _names_in(text: str, option: str) -> list[str]:
+    """The policies named by an option, each once."""
+    from migrator.policies.registry import policy
+
+    names = [each.strip() for each in text.split(",") if each.strip()]
+    if not names:
+        raise InputError(f"{option}: no name given; `migrator policies` lists them")
+    return [policy(each).name for each in dict.fromkeys(names)]
+
+
+def _require_no_workers(at_once: int | None, ray: str | None) -> None:
+    """InputError if an option is given that only cluster scenarios support."""
+    if at_once is not None or ray is not None:
+        option = "--jobs" if ray is None else "--ray"
+        raise InputError(f"{option}: only for cluster scenarios; leave it out for one GPU")
+
+
+def _run(jobs: Sequence[Job]) -> Iterator[RunOutcome]:
+    prepared = [(job, job.scenario()) for job in jobs]
+    warm(this.policy for _, this in prepared)
+    with progress(sum(this.windows for _, this in prepared), "windows") as step:
+        for job, _ in prepared:
+            done = []
+            for window in job.windows_of():
+                done.append(window)
+                step()
+            yield job.outcome(tuple(done))
+
+
+def _simulated(jobs: Iterable[Job], outcomes: Iterable[RunOutcome]) -> list[Simulated]:
+    """The runs in the form that records are written from."""
+    from migrator.policies.registry import policy
+    from migrator.records.simulated import Simulated
+    from migrator.simulate.run import overheads_s
+
+    pairs = [(each, job.scenario()) for job, each in zip(jobs, outcomes, strict=True)]
+    return [Simulated(each, this, overheads_s(this, policy(each.policy))) for each, this in pairs]
+
+
+def _write_report(jobs: Sequence[Job], outcomes: Sequence[RunOutcome], path: Path) -> None:
+    from migrator.records.simulated import simulated_run
+    from migrator.report.html_page import write_page
+    from migrator.report.run_page import run_page
+
+    runs = _simulated(jobs, outcomes)
+    write_page(run_page([simulated_run(each) for each in runs], runs[0].scenario.board), path)
+
+
+def _print_runs(
+    outcomes: Sequence[Any],
+    to_json: Callable[[Any], dict[str, Any]],
+    to_text: Callable[[Any], str],
+    side_by_side: bool,
+    as_json: bool,
+) -> None:
+    """Print runs of one GPU or of a cluster, and compare them if there are several."""
+    from migrator.core.comparison import leads, summarise
+    from migrator.report.comparison import comparison_table
+    from migrator.report.run_json import runs_json
+
     if as_json:
-        runs = [run_json(each) for each in outcomes]
-        print_json(runs_json(runs, leads(summarise(outcomes))[0] if side_by_side else None))
+        lead = leads(summarise(outcomes))[0] if side_by_side else None
+        print_json(runs_json([to_json(each) for each in outcomes], lead))
         return
-    tables = [run_table(each) for each in outcomes]
+    tables = [to_text(each) for each in outcomes]
     if len(outcomes) > 1:
         tables.append(comparison_table(summarise(outcomes)))
     print("\n\n".join(tables))
-    if report is not None:
-        print(f"\nreport  {report}")
+
+
+# compare
+
+
+@app.command()
+def compare(
+    scenarios: Annotated[
+        list[Path], typer.Argument(metavar="SCENARIO...", help="Scenario files, version 1 (YAML).")
+    ],
+    policies: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,NAME...",
+            help="Policies to compare; `all`: every policy except the static splits.",
+        ),
+    ] = "migrator,migrator-replanned,ekya,astraea,paris,oracle",
+    seeds: Annotated[
+        int, typer.Option(min=1, max=1000, help="Runs per policy, each with another seed.")
+    ] = 3,
+    windows: Windows = None,
+    forecaster: Forecaster = None,
+    drawn: Drawn = False,
+    processes: Annotated[
+        int | None,
+        typer.Option(min=1, help="Runs, or GPUs of a cluster, in parallel; default: one per core."),
+    ] = None,
+    ray: RayAddress = None,
+    figure: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the comparison as FILE.html or FILE.png."),
+    ] = None,
+    records: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Write records for `migrator dashboard`, one file per policy."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run scenarios under several policies and seeds and print a table of the results.
+
+    The tenants of a cluster are placed once per seed; every policy runs that placement.
+    """
+    from migrator.core.comparison import leads, summarise
+    from migrator.policies.registry import policies as known
+    from migrator.records.simulated import write_simulations
+    from migrator.report.comparison import comparison_table, draw_comparison
+    from migrator.report.html_page import check_figure_path
+    from migrator.report.run_json import cluster_outcome_json, lead_json, run_json
+    from migrator.simulate.compare import Job
+    from migrator.workload.file import read_scenario
+
+    if figure is not None:
+        check_figure_path(figure)
+    every = [each for each in known() if not each.startswith("static-")]
+    names = every if policies == "all" else _names_in(policies, "--policies")
+    given = _read_all(scenarios, seeds)
+    clusters = [each for each in given if each.is_cluster]
+    if not clusters:
+        _require_no_workers(None, ray)
+    files = {} if records is None else _record_files(records, names, clusters)
+    jobs = [
+        Job(partial(read_scenario, each.path), name, forecaster, seed, windows, drawn, each.name)
+        for each in given
+        if not each.is_cluster
+        for name in names
+        for seed in each.seeds
+    ]
+    many = [
+        replace(read_run(each.path, seed, windows, forecaster), name=each.name)
+        for each in clusters
+        for seed in each.seeds
+    ]
+    runs = _run_parallel(jobs, processes)
+    placed = _run_clusters(many, names, processes, ray, drawn=drawn)
+    order = [each.name for each in given]
+    rows = summarise(sorted([*runs, *placed], key=lambda run: order.index(run.scenario)))
+    if figure is not None:
+        draw_comparison(rows, figure)
+    for name, path in files.items():
+        own = [each for each in zip(jobs, runs, strict=True) if each[1].policy == name]
+        write_simulations(path, _simulated(*zip(*own, strict=True)))
+    if as_json:
+        print_json(
+            {
+                "rows": [asdict(each) for each in rows],
+                "leads": [lead_json(each) for each in leads(rows)],
+                "runs": [*map(run_json, runs), *map(cluster_outcome_json, placed)],
+            }
+        )
+        return
+    print(comparison_table(rows))
+    if figure is not None:
+        print(f"\nfigure  {figure}")
     if records is not None:
-        print(f"\nrecords {records}  (look at them: migrator dashboard {records})")
+        print(f"\nrecords {records}  (look at them: migrator dashboard {records}/NAME.db ...)")
+
+
+@dataclass(frozen=True)
+class _Given:
+    """A scenario to compare on."""
+
+    path: Path
+    name: str
+    """Its path if another scenario has the same name."""
+    seeds: range
+    is_cluster: bool
+
+
+def _read_all(paths: Sequence[Path], seeds: int) -> list[_Given]:
+    """Read every scenario once, before anything runs."""
+    from migrator.workload.cluster import is_cluster, read_cluster
+    from migrator.workload.file import read_scenario
+
+    clusters = {path: is_cluster(path) for path in dict.fromkeys(paths)}
+    read = {
+        path: (read_cluster if many else read_scenario)(path) for path, many in clusters.items()
+    }
+    names = [each.name for each in read.values()]
+    return [
+        _Given(
+            path,
+            each.name if names.count(each.name) == 1 else str(path),
+            range(each.seed, each.seed + seeds),
+            clusters[path],
+        )
+        for path, each in read.items()
+    ]
+
+
+def _record_files(
+    folder: Path, policies: Sequence[str], clusters: Sequence[_Given]
+) -> Mapping[str, Path]:
+    """Create a folder for a file per policy; InputError if that fails."""
+    from migrator.records.simulated import check_records_path
+
+    if clusters:
+        raise InputError(
+            f"--records: not supported for cluster scenarios such as {clusters[0].path}; leave one "
+            "of them out"
+        )
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"--records: cannot make the folder {folder} ({error.strerror}); name another"
+        ) from error
+    found = {name: folder / f"{name}.db" for name in policies}
+    for path in found.values():
+        check_records_path(path)
+    return found
+
+
+def _run_parallel(jobs: Sequence[Job], processes: int | None) -> list[RunOutcome]:
+    from migrator.simulate.compare import run_all
+
+    warm({str(job.policy) for job in jobs})
+    found: dict[int, RunOutcome] = {}
+    with progress(len(jobs), "runs") as step:
+        for place, outcome in run_all(jobs, processes):
+            found[place] = outcome
+            step()
+    return [found[place] for place in sorted(found)]
+
+
+def _run_clusters(
+    clusters: Sequence[ClusterScenario],
+    names: Sequence[str],
+    processes: int | None,
+    ray: str | None,
+    *,
+    drawn: bool,
+) -> list[ClusterOutcome]:
+    if not clusters:
+        return []
+    from migrator.cluster.placement.workers import open_workers
+
+    warm({*names, "migrator"})
+    with open_workers(processes, ray_address(ray)) as workers:
+        runs = [simulate_cluster(each, names, workers, drawn=drawn) for each in clusters]
+    return [outcome for each in runs for outcome in each]
+
+
+# Lists and examples
 
 
 @app.command()
@@ -123,10 +383,12 @@ def policies(
     """List the policies: how each shares the GPU, what it observes, when it decides."""
     from migrator.policies.registry import about, policy
     from migrator.policies.registry import policies as known
+    from migrator.report.run_json import pick
 
+    fields = ("name", "summary", "sharing", "sight", "every_s", "on_completion")
     chosen = list(known().values()) if name is None else [policy(name)]
     if as_json:
-        print_json([_policy_json(each) for each in chosen])
+        print_json([{**pick(each, *fields), "about": about(each.name)} for each in chosen])
     elif name is not None:
         print(about(name))
     else:
@@ -157,83 +419,6 @@ def schema(
     print_json(scenario_schema())
 
 
-def _policy_json(policy: Policy) -> dict[str, object]:
-    from migrator.policies.registry import about
-
-    return {
-        "name": policy.name,
-        "summary": policy.summary,
-        "sharing": str(policy.sharing),
-        "sight": str(policy.sight),
-        "every_s": policy.every_s,
-        "on_completion": policy.on_completion,
-        "about": about(policy.name),
-    }
-
-
-def _asked(policy: str | None, side_by_side: bool) -> Sequence[str | None]:
-    """Names of the policies to run; None: the scenario's own."""
-    from migrator.core.comparison import SIDE_BY_SIDE
-
-    if not side_by_side:
-        return [None] if policy is None else names_in(policy, "--policy")
-    if policy is not None:
-        raise InputError(
-            f"--side-by-side: it runs {', '.join(SIDE_BY_SIDE)}, and --policy is given as well; "
-            "leave one of them out"
-        )
-    return SIDE_BY_SIDE
-
-
-def require_no_workers(at_once: int | None, ray: str | None) -> None:
-    """InputError if an option is given that only cluster scenarios support."""
-    if at_once is not None or ray is not None:
-        option = "--jobs" if ray is None else "--ray"
-        raise InputError(f"{option}: only for cluster scenarios; leave it out for one GPU")
-
-
-def _require_no_files(report: Path | None, records: Path | None) -> None:
-    if report is not None or records is not None:
-        option = "--records" if report is None else "--report"
-        raise InputError(
-            f"{option}: not supported for cluster scenarios; use --json, or "
-            "`migrator cluster plan --out`"
-        )
-
-
-def names_in(text: str, option: str) -> list[str]:
-    """The policies named by an option, each once."""
-    from migrator.policies.registry import policy
-
-    names = [each.strip() for each in text.split(",") if each.strip()]
-    if not names:
-        raise InputError(f"{option}: no name given; `migrator policies` lists them")
-    return [policy(each).name for each in dict.fromkeys(names)]
-
-
-def _simulated(jobs: Sequence[Job]) -> Iterator[RunOutcome]:
-    prepared = [(job, job.scenario()) for job in jobs]
-    warm(this.policy for _, this in prepared)
-    with progress(sum(this.windows for _, this in prepared), "windows") as step:
-        for job, _ in prepared:
-            done = []
-            for window in job.windows_of():
-                done.append(window)
-                step()
-            yield job.outcome(tuple(done))
-
-
-def _write_report(job: Job, outcomes: Sequence[RunOutcome], path: Path) -> None:
-    from migrator.cli.simulated_records import recorded
-    from migrator.report.html_page import write_page
-    from migrator.report.run_page import run_page
-
-    write_page(run_page([recorded(job, each) for each in outcomes], job.scenario().board), path)
-
-
-_WINDOW, _QUICKSTART = "window", "quickstart"
-
-
 @app.command()
 def example(
     name: Annotated[
@@ -242,17 +427,17 @@ def example(
             metavar="[window|quickstart|W1...W16]",
             help="A problem for `plan`, or a scenario for `simulate`.",
         ),
-    ] = _WINDOW,
+    ] = "window",
 ) -> None:
     """Print an example: a window to plan, a commented scenario, or a workload of the paper."""
-    if name == _WINDOW:
+    if name == "window":
         from migrator.plan.example import example_problem
 
         print_json(example_problem())
         return
     from migrator.workload.workloads import quickstart_yaml, workload_yaml, workloads
 
-    if name == _QUICKSTART:
+    if name == "quickstart":
         print(quickstart_yaml(), end="")
     elif name.upper() in workloads():
         print(workload_yaml(name.upper()), end="")

@@ -8,24 +8,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migrator.cli.admin_verbs import TokenFile, Url
-from migrator.cli.app import app
-from migrator.cli.live_verbs import State
-from migrator.cli.options import AsJson
-from migrator.cli.printing import print_json
-from migrator.core.errors import InputError
+from migrator.cli.app import app, print_json
+from migrator.cli.options import AsJson, State, TokenFile, Url
+from migrator.core.errors import InputError, MigratorError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from migrator.cli.top_watch import Watch
     from migrator.core.catalogue import Board
-    from migrator.records.standing import Standing
+    from migrator.records.standing import DaemonProbe, RecentRows, Standing
 
 _PIPED_COLUMNS = 100
 _FIRST_LOOKS_S = 1.0
@@ -57,52 +52,98 @@ def top(
     """
     from rich.console import Console
 
-    from migrator.cli.top_watch import Watch
-
-    if url is not None and (scenario is not None or state is not None):
-        raise InputError("--url: it names the daemon already; leave out SCENARIO and --state")
-    watch = Watch(url, state, _name(scenario), token_file)
-    stands = watch.look()
-    if not sys.stdout.isatty() or once or as_json:
-        if url is not None:
-            time.sleep(min(every_s, _FIRST_LOOKS_S))
-            stands = watch.look()
-        _print(stands, watch.board(), as_json)
-        return
-    _live(watch, Console(), every_s)
-
-
-def _name(scenario: str | None) -> str | None:
-    """The name of a scenario, also if its file is given."""
-    if scenario is not None and scenario.endswith((".yaml", ".yml")):
-        return Path(scenario).stem
-    return scenario
-
-
-def _print(stands: Standing, board: Board | None, as_json: bool) -> None:
-    from rich.console import Console
-
     from migrator.report.run_json import top_json
     from migrator.report.top_screen import Screen
 
+    if url is not None and (scenario is not None or state is not None):
+        raise InputError("--url: it names the daemon already; leave out SCENARIO and --state")
+    if scenario is not None and scenario.endswith((".yaml", ".yml")):
+        scenario = Path(scenario).stem
+    watch = _Watch(url, state, scenario, token_file)
+    now = watch.look()
+    if sys.stdout.isatty() and not once and not as_json:
+        _live(watch, every_s)
+        return
+    if url is not None:
+        time.sleep(min(every_s, _FIRST_LOOKS_S))
+        now = watch.look()
     if as_json:
-        print_json(top_json(stands))
+        print_json(top_json(now))
         return
     given = sys.stdout.isatty() or "COLUMNS" in os.environ
-    Console(width=None if given else _PIPED_COLUMNS).print(Screen(stands, board, whole=True))
+    Console(width=None if given else _PIPED_COLUMNS).print(Screen(now, watch.board(), whole=True))
 
 
-def _live(watch: Watch, console: Console, every_s: float) -> None:
+class _Watch:
+    """A daemon and its records, also while it is down; InputError if there is nothing to watch."""
+
+    def __init__(
+        self, url: str | None, state: Path | None, scenario: str | None, token_file: Path | None
+    ) -> None:
+        from migrator.cli.daemon import find_daemon, read_token, records_file
+        from migrator.records.pace import RateMeter
+
+        self._meter, self._token = RateMeter(), read_token(token_file)
+        self._rows: RecentRows | None = None
+        self._last: Standing | None = None
+        self._daemon = None if url is None else find_daemon(url, None, None, token_file)
+        self._path = records_file(state, scenario) if url is None else None
+
+    def look(self) -> Standing:
+        """Read the current state."""
+        from migrator.records.standing import standing
+
+        now_s = time.time()
+        probe = self._probe()
+        if probe.reply is not None:
+            self._meter.add(now_s, probe.reply)
+        else:
+            self._meter.clear()
+        if self._rows is None and probe.reply is None and self._last is not None:
+            return replace(self._last, probe=probe, now_s=now_s)
+        self._last = standing(self._rows, probe, now_s, self._meter)
+        return self._last
+
+    def board(self) -> Board | None:
+        """The board of the last look; None if unknown to this version or there is no reply yet."""
+        from migrator.core.catalogue import board
+
+        try:
+            return None if self._last is None else board(self._last.board)
+        except MigratorError:
+            return None
+
+    def _probe(self) -> DaemonProbe:
+        from migrator.cli.daemon import probe_daemon
+        from migrator.records.standing import DaemonProbe, DaemonState, read_recent
+
+        if self._path is None:
+            assert self._daemon is not None
+            try:
+                return DaemonProbe(DaemonState.RUNNING, "", self._daemon.status())
+            except InputError:
+                raise  # waiting does not help against a wrong token
+            except MigratorError as error:
+                return DaemonProbe(DaemonState.SILENT, str(error))
+        try:
+            self._rows = read_recent(self._path)
+        except InputError:
+            if self._rows is None:
+                raise
+        return probe_daemon(self._rows.run, True, self._token)
+
+
+def _live(watch: _Watch, every_s: float) -> None:
     """Update the screen until q or Ctrl-C."""
+    from rich.console import Console
     from rich.live import Live
 
     from migrator.report.top_screen import Screen
 
-    with _keys() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
+    with _keys() as pressed, Live(console=Console(), screen=True, auto_refresh=False) as live:
         try:
             while True:
-                stands = watch.look()
-                live.update(Screen(stands, watch.board()), refresh=True)
+                live.update(Screen(watch.look(), watch.board()), refresh=True)
                 if pressed(every_s):
                     return
         except KeyboardInterrupt:
@@ -113,7 +154,7 @@ def _live(watch: Watch, console: Console, every_s: float) -> None:
 def _keys() -> Iterator[Callable[[float], bool]]:
     """A function that waits and returns True once q is pressed."""
     if not sys.stdin.isatty():
-        yield _slept
+        yield _sleep
         return
     import termios
     import tty
@@ -137,6 +178,6 @@ def _keys() -> Iterator[Callable[[float], bool]]:
         termios.tcsetattr(number, termios.TCSADRAIN, before)
 
 
-def _slept(wait_s: float) -> bool:
+def _sleep(wait_s: float) -> bool:
     time.sleep(wait_s)
     return False

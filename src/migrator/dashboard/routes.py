@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -18,7 +23,6 @@ from starlette.routing import Route
 
 from migrator.core.catalogue import board
 from migrator.core.errors import InputError, MigratorError
-from migrator.dashboard import assets
 from migrator.dashboard.feed import Feed
 from migrator.dashboard.updates import Marker
 from migrator.dashboard.window import window_figures, window_json
@@ -45,6 +49,13 @@ _MOST_FEEDS = 32
 """Runs whose feeds are kept."""
 _MOST_RUNS = 50
 _HEADERS = {"content-security-policy": _POLICY, "x-content-type-options": "nosniff"}
+_KINDS: Mapping[str, str] = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_PLOTLY_MISSING = "pip install 'migrator[figures]'"
 
 
 @dataclass(frozen=True)
@@ -82,6 +93,54 @@ def _slices(name: str) -> Mapping[str, Any]:
         "compute": known.compute_slices,
         "widths": {gpcs: each.memory_slices for gpcs, each in known.plain_profiles.items()},
     }
+
+
+@dataclass(frozen=True)
+class _Asset:
+    """A file as the server sends it."""
+
+    data: bytes
+    kind: str
+    etag: str
+
+
+@cache
+def _assets() -> Mapping[str, _Asset]:
+    """All files by name, read once: the name in a request is never used as a path."""
+    found = [e for e in files("migrator.dashboard").joinpath("static").iterdir() if e.is_file()]
+    known = [(each, _KINDS[kind]) for each in found if (kind := Path(each.name).suffix) in _KINDS]
+    return {each.name: _asset(each.read_bytes(), kind) for each, kind in known}
+
+
+def _asset(data: bytes, kind: str) -> _Asset:
+    return _Asset(data, kind, f'"{hashlib.sha256(data).hexdigest()[:16]}"')
+
+
+@dataclass(frozen=True)
+class _PlotlyFile:
+    """plotly.js as the installed package has it."""
+
+    data: bytes
+    version: str
+
+    @property
+    def name(self) -> str:
+        """Its name on the server, with the version, so that browsers may cache it for ever."""
+        return f"plotly-{self.version}.js"
+
+
+@cache
+def _plotly() -> _PlotlyFile | None:
+    """None if the package is not installed; it is located, not imported."""
+    try:
+        spec, number = find_spec("plotly"), version("plotly")
+    except (PackageNotFoundError, ValueError):
+        return None
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        path = Path(folder) / "package_data" / "plotly.min.js"
+        if path.is_file():
+            return _PlotlyFile(path.read_bytes(), number)
+    return None
 
 
 class EndingError(RefusedError):
@@ -154,17 +213,15 @@ class Dashboard:
         return _sent(request, request.path_params["name"])
 
     async def _plotly(self, request: Request) -> Response:
-        found = assets.plotly()
+        found = _plotly()
         if found is None or request.path_params["name"] != found.name:
-            return _problem(404, f"plotly.js is not here; {assets.PLOTLY_MISSING}")
+            return _problem(404, f"plotly.js is not here; {_PLOTLY_MISSING}")
         headers = {"cache-control": _FOR_EVER, "content-length": str(len(found.data))}
-        return StreamingResponse(
-            _parts(found.data), headers=headers, media_type=assets.KINDS[".js"]
-        )
+        return StreamingResponse(_parts(found.data), headers=headers, media_type=_KINDS[".js"])
 
     async def _send_about(self, _: Request) -> Response:
-        found = assets.plotly()
-        plotly = {"plotly": found.name if found else None, "without": assets.PLOTLY_MISSING}
+        found = _plotly()
+        plotly = {"plotly": found.name if found else None, "without": _PLOTLY_MISSING}
         return _json({**self._about, **plotly})
 
     async def _send_sources(self, _: Request) -> Response:
@@ -221,7 +278,7 @@ def _number(text: str) -> int:
 
 
 def _sent(request: Request, name: str, headers: dict[str, str] | None = None) -> Response:
-    found = assets.find_asset(name)
+    found = _assets().get(name)
     if found is None:
         return _problem(404, f"{name[:80]} is not part of the page; load the page again")
     sent = {"etag": found.etag, "cache-control": "no-cache", **(headers or {})}

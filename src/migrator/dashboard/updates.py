@@ -13,7 +13,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,12 @@ from migrator.records.rows import (
     LAYOUT,
     TABLES,
     ActionRecord,
+    Conditions,
     EventRecord,
     PlanRecord,
-    R,
     Record,
     RetrainingRecord,
+    RunRecords,
     RunRow,
     SecondRecord,
     TenantWindowRecord,
@@ -38,7 +39,9 @@ from migrator.records.rows import (
     columns_of,
     find_run,
     read_rows,
+    read_run,
 )
+from migrator.records.standing import NEWEST_ADOPTED, NEWEST_EVENTS
 
 HISTORY_S = 3600
 """The span of seconds, units and plans given to a page; older windows are read when opened."""
@@ -48,12 +51,7 @@ _MOST_WINDOWS = 1000
 """The newest windows that a page begins with; a month has 13,000."""
 _MOST = 300
 """The newest events, plans and actions of one update."""
-_PLAN = ("plan",)
-_EVENTS = "rowid IN (SELECT rowid FROM event WHERE run = ? ORDER BY rowid DESC LIMIT ?)"
-_VERSIONS = (
-    "(at_s >= ? OR (tenant, at_s) IN (SELECT tenant, max(at_s) FROM version WHERE run = ? AND "
-    "adopted GROUP BY tenant))"
-)
+_VERSIONS = f"(at_s >= ? OR {NEWEST_ADOPTED})"
 """Those of the windows sent, and of every tenant the one that serves."""
 
 
@@ -80,18 +78,18 @@ def read_run_update(path: Path, run: int, *, history: bool = False) -> Update:
         # of a window all plans or none: each holds until the next
         whole_windows = "window >= (SELECT min(window) FROM window WHERE run = ? AND began_s > ?)"
         first, first_s = _first_window(connection, run)
-        facts = facts_of(
-            row,
-            _with_old_plans(connection, run, since_s, first),
-            read_rows(connection, run, TenantWindowRecord, "window >= ?", first),
-            read_rows(connection, run, UnitRecord, "(to_s IS NULL OR to_s > ?)", since_s),
-            read_rows(connection, run, VersionRecord, _VERSIONS, first_s, run),
-            read_rows(connection, run, EventRecord, _EVENTS, run, _MOST),
-            read_rows(connection, run, PlanRecord, whole_windows, run, since_s),
-            read_rows(connection, run, ActionRecord)[-_MOST:],
-            read_rows(connection, run, RetrainingRecord, "window >= ?", first),
-        )
-    facts["run"] |= {"last_run": _last_run(path)}
+        wanted: Conditions = {
+            TenantWindowRecord: ("window >= ?", first),
+            UnitRecord: ("(to_s IS NULL OR to_s > ?)", since_s),
+            VersionRecord: (_VERSIONS, first_s, run),
+            EventRecord: (NEWEST_EVENTS, run, _MOST),
+            PlanRecord: (whole_windows, run, since_s),
+            ActionRecord: (),
+            RetrainingRecord: ("window >= ?", first),
+        }
+        windows = _with_old_plans(connection, run, since_s, first)
+        facts = facts_of(replace(read_run(connection, row, wanted), windows=windows))
+        facts["run"] |= {"last_run": _last_run(connection)}
     return Update(marker, _update_text(facts, marker, seconds), empty=False)
 
 
@@ -99,29 +97,22 @@ def read_news(path: Path, run: int, after: Marker, until: Marker | None = None) 
     """What changed after a marker, up to another one, by default up to now."""
     with reading(path, LAYOUT) as connection:
         row, marker = run_row(connection, path, run), until or Marker.now(connection)
-
-        def new(kind: type[R]) -> tuple[R, ...]:
-            return _new(connection, run, kind, after, marker)
-
-        plans = new(PlanRecord)
-        facts = facts_of(
-            row,
-            _new(connection, run, WindowRecord, after, marker, without=_PLAN),
-            new(TenantWindowRecord),
-            new(UnitRecord),
-            new(VersionRecord),
-            new(EventRecord)[-_MOST:],
-            _with_their_windows(connection, run, plans),
-            new(ActionRecord)[-_MOST:],
-            new(RetrainingRecord),
-        )
-        range_of = (after.of(SecondRecord), marker.of(SecondRecord))
+        wanted: dict[type[Record], tuple[Any, ...]] = {
+            kind: ("rowid > ? AND rowid <= ?", after.of(kind), marker.of(kind))
+            for kind in TABLES
+            if after.of(kind) < marker.of(kind)
+        }
+        between = wanted.pop(SecondRecord, ("", 0, 0))[1:]
+        windows = wanted.pop(WindowRecord, None)
+        found = read_run(connection, row, wanted)
+        if windows is not None:
+            found = replace(found, windows=read_windows(connection, run, *windows))
+        facts = facts_of(replace(found, plans=_with_their_windows(connection, run, found.plans)))
         # seconds that were thinned meanwhile are old ones, which the page has in full
         where = "+run = ? AND rowid > ? AND rowid <= ? AND span_s = 1"
-        seconds = seconds_json(connection, where, run, *range_of)
-        facts["run"] |= {"last_run": connection.execute("SELECT max(run) FROM run").fetchone()[0]}
-    changed = marker != after
-    return Update(marker, _update_text(facts, marker, seconds), empty=not changed)
+        seconds = seconds_json(connection, where, run, *between)
+        facts["run"] |= {"last_run": _last_run(connection)}
+    return Update(marker, _update_text(facts, marker, seconds), empty=marker == after)
 
 
 def run_row(connection: sqlite3.Connection, path: Path, run: int) -> RunRow:
@@ -132,16 +123,15 @@ def run_row(connection: sqlite3.Connection, path: Path, run: int) -> RunRow:
     return found
 
 
-def _last_run(path: Path) -> int:
-    with reading(path, LAYOUT) as connection:
-        return int(connection.execute("SELECT max(run) FROM run").fetchone()[0])
+def _last_run(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("SELECT max(run) FROM run").fetchone()[0])
 
 
 def read_windows(
     connection: sqlite3.Connection, run: int, where: str = "1", *given: object
 ) -> tuple[WindowRecord, ...]:
     """Windows without their plans, which are large and sent separately."""
-    return read_rows(connection, run, WindowRecord, where, *given, without=_PLAN)
+    return read_rows(connection, run, WindowRecord, where, *given, without=("plan",))
 
 
 def _first_window(connection: sqlite3.Connection, run: int) -> tuple[int, float]:
@@ -167,21 +157,6 @@ def _with_old_plans(
     return (*rows[: len(rows) - len(recent)], *recent)
 
 
-def _new(
-    connection: sqlite3.Connection,
-    run: int,
-    kind: type[R],
-    after: Marker,
-    until: Marker,
-    without: tuple[str, ...] = (),
-) -> tuple[R, ...]:
-    first, last = after.of(kind), until.of(kind)
-    if first >= last:
-        return ()
-    where = "rowid > ? AND rowid <= ?"
-    return read_rows(connection, run, kind, where, first, last, without=without)
-
-
 def _with_their_windows(
     connection: sqlite3.Connection, run: int, plans: Iterable[PlanRecord]
 ) -> tuple[PlanRecord, ...]:
@@ -191,47 +166,34 @@ def _with_their_windows(
     return tuple(plan for plans_of_window in found for plan in plans_of_window)
 
 
-def facts_of(
-    run: RunRow,
-    windows: tuple[WindowRecord, ...] = (),
-    tenant_windows: tuple[TenantWindowRecord, ...] = (),
-    units: tuple[UnitRecord, ...] = (),
-    versions: tuple[VersionRecord, ...] = (),
-    events: tuple[EventRecord, ...] = (),
-    plans: tuple[PlanRecord, ...] = (),
-    actions: tuple[ActionRecord, ...] = (),
-    retrainings: tuple[RetrainingRecord, ...] = (),
-) -> dict[str, Any]:
-    """Everything but the seconds as plain data, without empty lists."""
-    zero_s = run.began_s
-    rows: dict[str, Any] = {
-        "windows": [_window(each, zero_s) for each in windows],
-        "tenant_windows": [each.__dict__ for each in tenant_windows],
-        "units": [_unit(each, zero_s) for each in units],
-        "versions": [_moved(each.__dict__, zero_s, "at_s") for each in versions],
-        "events": [_moved(each.__dict__, zero_s, "at_s") for each in events],
-        "plans": [_plan(each, zero_s) for each in plans[-_MOST:]],
-        "planned": _planned(run, windows, plans),
-        "actions": [_moved(each.__dict__, zero_s, "at_s") for each in actions],
-        "retrainings": [_moved(each.__dict__, zero_s, "at_s") for each in retrainings],
+def facts_of(rows: RunRecords) -> dict[str, Any]:
+    """Everything but the seconds as plain data, without empty lists; the newest where many."""
+    run, zero_s = rows.run, rows.run.began_s
+
+    def moved(found: Iterable[Record], *moments: str, without: str = "") -> list[dict[str, Any]]:
+        """The rows with these times counted from the beginning of the run."""
+        kept = [{k: v for k, v in vars(each).items() if k != without} for each in found]
+        for row in kept:
+            times = {key: row[key] for key in moments if row[key] is not None}
+            row |= {key: round(value - zero_s, 3) for key, value in times.items()}
+        return kept
+
+    units = moved(rows.units, "from_s", "to_s")
+    for each in units:
+        each["parts_s"] = {key: round(value, 3) for key, value in each["parts_s"].items()}
+    facts: dict[str, Any] = {
+        "windows": moved(rows.windows, "began_s", "ended_s", without="plan"),
+        "tenant_windows": moved(rows.tenant_windows),
+        "units": units,
+        "versions": moved(rows.versions, "at_s"),
+        "events": moved(rows.events[-_MOST:], "at_s"),
+        "plans": moved(rows.plans[-_MOST:], "at_s", without="blocks"),
+        "planned": _planned(run, rows.windows, rows.plans),
+        "actions": moved(rows.actions[-_MOST:], "at_s"),
+        "retrainings": moved(rows.retrainings, "at_s"),
     }
     ended_s = None if run.ended_s is None else round(run.ended_s - zero_s, 3)
-    return {"run": {"run": run.run, "ended_s": ended_s}} | {k: v for k, v in rows.items() if v}
-
-
-def _window(each: WindowRecord, zero_s: float) -> dict[str, Any]:
-    left = {key: value for key, value in each.__dict__.items() if key != "plan"}
-    return _moved(left, zero_s, "began_s", "ended_s")
-
-
-def _unit(each: UnitRecord, zero_s: float) -> dict[str, Any]:
-    parts_s = {key: round(value, 3) for key, value in each.parts_s.items()}
-    return _moved(each.__dict__ | {"parts_s": parts_s}, zero_s, "from_s", "to_s")
-
-
-def _plan(each: PlanRecord, zero_s: float) -> dict[str, Any]:
-    left = {key: value for key, value in each.__dict__.items() if key != "blocks"}
-    return _moved(left, zero_s, "at_s")
+    return {"run": {"run": run.run, "ended_s": ended_s}} | {k: v for k, v in facts.items() if v}
 
 
 def _planned(
@@ -250,12 +212,6 @@ def _planned(
     return found
 
 
-def _moved(row: Mapping[str, Any], zero_s: float, *moments: str) -> dict[str, Any]:
-    """The row with these times counted from the beginning of the run."""
-    moved = {key: row[key] for key in moments if row[key] is not None}
-    return {**row, **{key: round(value - zero_s, 3) for key, value in moved.items()}}
-
-
 def _update_text(facts: Mapping[str, Any], marker: Marker, seconds: str) -> str:
     """The update; the seconds are JSON already."""
     head = {"marker": str(marker), "now_s": round(time.time(), 3), **facts}
@@ -264,18 +220,8 @@ def _update_text(facts: Mapping[str, Any], marker: Marker, seconds: str) -> str:
 
 
 COLUMNS = (
-    "second",
-    "span_s",
-    "received",
-    "in_time",
-    "late",
-    "dropped",
-    "failed",
-    "wrong",
-    "reconfiguring",
-    "forecast_mean",
-    "forecast_low",
-    "forecast_high",
+    *("second", "span_s", "received", "in_time", "late", "dropped", "failed", "wrong"),
+    *("reconfiguring", "forecast_mean", "forecast_low", "forecast_high"),
 )
 
 
@@ -320,10 +266,10 @@ class Marker:
 
     def of(self, kind: type[Record]) -> int:
         """The last row of one table."""
-        return self.rows[list(TABLES).index(kind)]
+        return self.rows[TABLES.index(kind)]
 
 
 def _last(connection: sqlite3.Connection, kind: type[Record]) -> int:
     if not columns_of(connection, kind):
         return 0
-    return int(connection.execute(f"SELECT max(rowid) FROM {TABLES[kind]}").fetchone()[0] or 0)
+    return int(connection.execute(f"SELECT max(rowid) FROM {kind.table}").fetchone()[0] or 0)

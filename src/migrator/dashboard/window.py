@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +17,16 @@ from migrator.records.rows import (
     LAYOUT,
     EventRecord,
     PlanRecord,
-    RunRecords,
     SecondRecord,
     TenantWindowRecord,
     UnitRecord,
     VersionRecord,
     WindowRecord,
     read_rows,
+    read_run,
 )
 from migrator.records.runs import RecordedRun, recorded_run
-from migrator.report.chart_tables import summary_of
+from migrator.report.html_page import summary_of
 from migrator.report.page import HUES, Chart, Paint, legend_of
 from migrator.report.plotly_charts import figure_of, height_of, upright_title
 from migrator.report.run_charts import arrivals_chart, seconds_chart, seconds_of, starts_chart
@@ -41,9 +41,9 @@ def window_json(path: Path, run: int, number: int) -> str:
     with reading(path, LAYOUT) as connection:
         row = run_row(connection, path, run)
         found = _around(connection, run, number)
-        plans = read_rows(connection, run, PlanRecord, "window = ?", number)
-        windows = read_rows(connection, run, WindowRecord, "window = ?", number)
-        facts = facts_of(row, windows, units=found.units, plans=plans)
+        own = ("window = ?", number)
+        rows = read_run(connection, row, {WindowRecord: own, PlanRecord: own})
+        facts = facts_of(replace(rows, units=found.units))
         where = "run = ? AND second >= ? AND second < ?"
         seconds = seconds_json(connection, where, run, *found.seconds)
     return f'{json.dumps(facts, allow_nan=False)[:-1]},"seconds":{seconds}}}'
@@ -102,23 +102,23 @@ def _window_run(path: Path, run: int, number: int) -> RecordedRun:
         row, found = run_row(connection, path, run), _around(connection, run, number)
         first, last = found.seconds
         wanted = {each.window for each in (found.before, found.window) if each is not None}
-        marks = ", ".join("?" * len(wanted))
-        windows = read_rows(connection, run, WindowRecord, f"window IN ({marks})", *wanted)
+        these = (f"window IN ({', '.join('?' * len(wanted))})", *wanted)
+        rows = read_run(
+            connection,
+            row,
+            {
+                WindowRecord: these,
+                TenantWindowRecord: ("window = ?", number),
+                SecondRecord: ("second >= ? AND second < ?", first, last),
+                VersionRecord: (),
+                EventRecord: ("at_s >= ?", found.window.began_s),
+                PlanRecord: these,
+            },
+        )
+        windows = rows.windows
         if found.first.window not in wanted:
             windows = (found.first, *windows)
-        inside = "second >= ? AND second < ?"
-        return recorded_run(
-            RunRecords(
-                row,
-                windows,
-                read_rows(connection, run, TenantWindowRecord, "window = ?", number),
-                read_rows(connection, run, SecondRecord, inside, first, last),
-                found.units,
-                read_rows(connection, run, VersionRecord),
-                read_rows(connection, run, EventRecord, "at_s >= ?", found.window.began_s),
-                read_rows(connection, run, PlanRecord, f"window IN ({marks})", *wanted),
-            )
-        )
+        return recorded_run(replace(rows, windows=windows, units=found.units))
 
 
 def _chart_json(chart: Chart) -> Mapping[str, Any]:

@@ -1,8 +1,7 @@
 """The rows of a run, simulated or live, and the SQLite tables that hold them.
 
-Times are Unix time in seconds unless a name says otherwise. `KEYS` names the fields that identify
-a row within its run: a row written again replaces the one with the same key, so the row of a
-window can be written repeatedly while the window lasts.
+Times are Unix time in seconds unless a name says otherwise. The row of a window is written
+repeatedly while the window lasts.
 """
 
 from __future__ import annotations
@@ -11,12 +10,21 @@ import json
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from migrator.io.database import Layout, rebuilt, table
 
 WINDOW_S, SLOT_S = 200.0, 1.0
 """Lengths assumed for runs that do not state them."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A row of a run. Written again, it replaces the row with the same key."""
+
+    table: ClassVar[str]
+    keys: ClassVar[tuple[str, ...]] = ()
+    """The fields that identify a row within its run; empty: rows are never replaced."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +67,11 @@ class RunRow:
 
 
 @dataclass(frozen=True)
-class WindowRecord:
+class WindowRecord(Record):
     """One window and its first plan."""
+
+    table: ClassVar = "window"
+    keys: ClassVar = ("window",)
 
     window: int
     began_s: float
@@ -76,8 +87,11 @@ class WindowRecord:
 
 
 @dataclass(frozen=True)
-class TenantWindowRecord:
+class TenantWindowRecord(Record):
     """What was measured of one tenant in one window."""
+
+    table: ClassVar = "tenant_window"
+    keys: ClassVar = ("window", "tenant")
 
     window: int
     tenant: str
@@ -101,8 +115,11 @@ class TenantWindowRecord:
 
 
 @dataclass(frozen=True)
-class SecondRecord:
+class SecondRecord(Record):
     """One tenant in one second; old seconds are stored several to a row."""
+
+    table: ClassVar = "second"
+    keys: ClassVar = ("tenant", "second")
 
     tenant: str
     second: int
@@ -125,8 +142,11 @@ class SecondRecord:
 
 
 @dataclass(frozen=True)
-class UnitRecord:
+class UnitRecord(Record):
     """The state of an instance or share from one moment to another."""
+
+    table: ClassVar = "unit"
+    keys: ClassVar = ("unit", "from_s")
 
     unit: str
     """Place and a number: an instance created anew at the same place is another unit."""
@@ -144,8 +164,11 @@ class UnitRecord:
 
 
 @dataclass(frozen=True)
-class VersionRecord:
+class VersionRecord(Record):
     """A version of a tenant's model, adopted or refused."""
+
+    table: ClassVar = "version"
+    keys: ClassVar = ("tenant", "number", "at_s")
 
     tenant: str
     number: int
@@ -156,8 +179,10 @@ class VersionRecord:
 
 
 @dataclass(frozen=True)
-class EventRecord:
+class EventRecord(Record):
     """Something an operator may want to know."""
+
+    table: ClassVar = "event"
 
     at_s: float
     kind: str
@@ -165,8 +190,11 @@ class EventRecord:
 
 
 @dataclass(frozen=True)
-class PlanRecord:
+class PlanRecord(Record):
     """A decision of the policy: at the beginning of a window, or later within it."""
+
+    table: ClassVar = "plan"
+    keys: ClassVar = ("window", "at_s")
 
     window: int
     at_s: float
@@ -184,8 +212,10 @@ class PlanRecord:
 
 
 @dataclass(frozen=True)
-class ActionRecord:
+class ActionRecord(Record):
     """What an operator requested, and whether it was done."""
+
+    table: ClassVar = "action"
 
     at_s: float
     kind: str
@@ -198,8 +228,11 @@ class ActionRecord:
 
 
 @dataclass(frozen=True)
-class RetrainingRecord:
+class RetrainingRecord(Record):
     """Progress of a tenant's retraining in a window."""
+
+    table: ClassVar = "retraining"
+    keys: ClassVar = ("window", "tenant")
 
     window: int
     tenant: str
@@ -210,72 +243,29 @@ class RetrainingRecord:
     accuracy_estimated: float | None = None
 
 
-Record = (
-    WindowRecord
-    | TenantWindowRecord
-    | SecondRecord
-    | UnitRecord
-    | VersionRecord
-    | EventRecord
-    | PlanRecord
-    | ActionRecord
-    | RetrainingRecord
+TABLES: tuple[type[Record], ...] = (
+    *(WindowRecord, TenantWindowRecord, SecondRecord, UnitRecord, VersionRecord, EventRecord),
+    *(PlanRecord, ActionRecord, RetrainingRecord),
 )
-
-KEYS: Mapping[type[Record], tuple[str, ...]] = {
-    WindowRecord: ("window",),
-    TenantWindowRecord: ("window", "tenant"),
-    SecondRecord: ("tenant", "second"),
-    UnitRecord: ("unit", "from_s"),
-    VersionRecord: ("tenant", "number", "at_s"),
-    EventRecord: (),
-    PlanRecord: ("window", "at_s"),
-    ActionRecord: (),
-    RetrainingRecord: ("window", "tenant"),
-}
-"""The fields that identify a row within its run; events and actions are never replaced."""
-
-TABLES: Mapping[type[Record], str] = {
-    WindowRecord: "window",
-    TenantWindowRecord: "tenant_window",
-    SecondRecord: "second",
-    UnitRecord: "unit",
-    VersionRecord: "version",
-    EventRecord: "event",
-    PlanRecord: "plan",
-    ActionRecord: "action",
-    RetrainingRecord: "retraining",
-}
 
 
 @dataclass(frozen=True)
 class RunRecords:
-    """All rows of a run, oldest first."""
+    """Rows of a run, oldest first. The fields are in the order of `TABLES`."""
 
     run: RunRow
-    windows: tuple[WindowRecord, ...]
-    tenant_windows: tuple[TenantWindowRecord, ...]
-    seconds: tuple[SecondRecord, ...]
-    units: tuple[UnitRecord, ...]
-    versions: tuple[VersionRecord, ...]
-    events: tuple[EventRecord, ...]
+    windows: tuple[WindowRecord, ...] = ()
+    tenant_windows: tuple[TenantWindowRecord, ...] = ()
+    seconds: tuple[SecondRecord, ...] = ()
+    units: tuple[UnitRecord, ...] = ()
+    versions: tuple[VersionRecord, ...] = ()
+    events: tuple[EventRecord, ...] = ()
     plans: tuple[PlanRecord, ...] = ()
     actions: tuple[ActionRecord, ...] = ()
     retrainings: tuple[RetrainingRecord, ...] = ()
 
 
-R = TypeVar(
-    "R",
-    WindowRecord,
-    TenantWindowRecord,
-    SecondRecord,
-    UnitRecord,
-    VersionRecord,
-    EventRecord,
-    PlanRecord,
-    ActionRecord,
-    RetrainingRecord,
-)
+R = TypeVar("R", bound=Record)
 
 _JSON = {"plan", "parts_s", "about", "blocks"}
 """Fields stored as JSON text."""
@@ -291,9 +281,9 @@ _Definition = tuple[str, list[str], *tuple[str, ...]]
 
 
 def _definition(kind: type[Record]) -> _Definition:
-    keys = KEYS[kind]
+    keys = kind.keys
     unique = (f"PRIMARY KEY ({', '.join(('run', *keys))})",) if keys else ()
-    return TABLES[kind], ["run INTEGER", *column_names(kind)], *unique
+    return kind.table, ["run INTEGER", *column_names(kind)], *unique
 
 
 _EVERY: tuple[_Definition, ...] = (
@@ -322,7 +312,7 @@ def insert_into(kind: type[Record]) -> str:
     """The statement that writes or replaces a row."""
     names = ("run", *column_names(kind))
     marks = ", ".join("?" * len(names))
-    return f"INSERT OR REPLACE INTO {TABLES[kind]} ({', '.join(names)}) VALUES ({marks})"
+    return f"INSERT OR REPLACE INTO {kind.table} ({', '.join(names)}) VALUES ({marks})"
 
 
 def values_of(record: Record) -> tuple[object, ...]:
@@ -349,17 +339,30 @@ def read_rows(
     names = tuple(each for each in columns_of(connection, kind) if each not in without)
     if not names:
         return ()
-    order = ", ".join(KEYS[kind]) or "rowid"
+    order = ", ".join(kind.keys) or "rowid"
     query = (
-        f"SELECT {', '.join(names)} FROM {TABLES[kind]} WHERE run = ? AND {where} ORDER BY {order}"
+        f"SELECT {', '.join(names)} FROM {kind.table} WHERE run = ? AND {where} ORDER BY {order}"
     )
     found = connection.execute(query, (run, *given))
     return tuple(kind(**_fields(names, row)) for row in found)
 
 
+Conditions = Mapping[type[Record], tuple[Any, ...]]
+"""Per kind of row an SQL condition and its values; empty: all rows."""
+
+
+def read_run(connection: sqlite3.Connection, row: RunRow, wanted: Conditions) -> RunRecords:
+    """The rows of a run that `wanted` names."""
+    found: list[Any] = [
+        read_rows(connection, row.run, kind, *wanted[kind]) if kind in wanted else ()
+        for kind in TABLES
+    ]
+    return RunRecords(row, *found)
+
+
 def columns_of(connection: sqlite3.Connection, kind: type[Record]) -> tuple[str, ...]:
     """The columns that the file has; empty if it has no such table."""
-    found = connection.execute(f"PRAGMA table_info({TABLES[kind]})")
+    found = connection.execute(f"PRAGMA table_info({kind.table})")
     there = {name for _, name, *_ in found}
     return tuple(each for each in column_names(kind) if each in there)
 

@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from migrator.io.atomic import write_atomically
 from migrator.io.output_file import check_path
 from migrator.records.blocks import held_blocks
 from migrator.records.rows import (
+    TABLES,
     EventRecord,
     PlanRecord,
     Record,
@@ -52,43 +54,20 @@ class Simulated:
     overhead_s: Mapping[str, float]
     """Per tenant the time until a new instance or share serves."""
 
-    @property
-    def ended_s(self) -> float:
-        """When the run ended."""
-        return BEGAN_S + len(self.outcome.windows) * self.scenario.window_s
-
 
 def simulated_run(run: Simulated) -> RecordedRun:
     """The run as reports read it, with planning times."""
-    outcome, rows = run.outcome, list(_rows(run))
+    return recorded_run(_records(run))
 
-    def of(kind: type[Any]) -> tuple[Any, ...]:
-        return tuple(each for each in rows if type(each) is kind)
 
-    row = RunRow(
-        1,
-        BEGAN_S,
-        run.ended_s,
-        outcome.scenario,
-        run.scenario.board.name,
-        SIMULATED,
-        outcome.policy,
-        outcome.seed,
-        0,
-        _about(run),
-    )
-    return recorded_run(
-        RunRecords(
-            row,
-            of(WindowRecord),
-            of(TenantWindowRecord),
-            of(SecondRecord),
-            of(UnitRecord),
-            of(VersionRecord),
-            of(EventRecord),
-            of(PlanRecord),
-        )
-    )
+def _records(run: Simulated) -> RunRecords:
+    outcome, about = run.outcome, _about(run)
+    board, ended_s = run.scenario.board.name, BEGAN_S + len(outcome.windows) * run.scenario.window_s
+    names = (outcome.scenario, board, SIMULATED, outcome.policy)
+    row = RunRow(1, BEGAN_S, ended_s, *names, outcome.seed, 0, about)
+    rows = list(_rows(run))
+    found: list[Any] = [tuple(each for each in rows if type(each) is kind) for kind in TABLES]
+    return RunRecords(row, *found)
 
 
 def check_records_path(path: Path, option: str = "--records") -> None:
@@ -118,24 +97,16 @@ def write_simulations(path: Path, runs: Sequence[Simulated], option: str = "--re
 
 
 def _write(path: Path, run: Simulated) -> None:
-    records = Records(
-        path,
-        scenario=run.outcome.scenario,
-        board=run.scenario.board.name,
-        driver=SIMULATED,
-        policy=run.outcome.policy,
-        seed=run.outcome.seed,
-        about=_about(run),
-        seconds_kept_s=None,
-        began_s=BEGAN_S,
-        pid=0,
-    )
-    for each in _rows(run):
-        row = each
-        if isinstance(row, WindowRecord | PlanRecord):
-            row = replace(row, plan_s=None)
+    found = _records(run)
+    kept = ("scenario", "board", "driver", "policy", "seed", "about", "began_s", "pid")
+    facts = {name: getattr(found.run, name) for name in kept}
+    records = Records(path, **facts, seconds_kept_s=None)
+    windows = [replace(each, plan_s=None) for each in found.windows]
+    plans = [replace(each, plan_s=None) for each in found.plans]
+    rest = (found.tenant_windows, found.seconds, found.units, found.versions, found.events)
+    for row in chain(windows, plans, *rest):
         records.put(row)
-    records.close(run.ended_s)
+    records.close(found.run.ended_s)
 
 
 def _about(run: Simulated) -> dict[str, object]:

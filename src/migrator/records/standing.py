@@ -25,6 +25,7 @@ from migrator.records.rows import (
     EventRecord,
     PlanRecord,
     RetrainingRecord,
+    RunRecords,
     RunRow,
     SecondRecord,
     TenantWindowRecord,
@@ -33,12 +34,18 @@ from migrator.records.rows import (
     WindowRecord,
     columns_of,
     find_run,
-    read_rows,
+    read_run,
     read_run_rows,
 )
 
 _EVENTS = 24
 """The newest events that are read."""
+NEWEST_EVENTS = "rowid IN (SELECT rowid FROM event WHERE run = ? ORDER BY rowid DESC LIMIT ?)"
+NEWEST_ADOPTED = (
+    "(tenant, at_s) IN (SELECT tenant, max(at_s) FROM version WHERE run = ? AND adopted "
+    "GROUP BY tenant)"
+)
+"""The version of every tenant that serves."""
 
 
 class DaemonState(StrEnum):
@@ -75,29 +82,24 @@ def daemon_url(run: RunRow) -> str | None:
 
 
 @dataclass(frozen=True)
-class RecentRows:
-    """The newest rows of a run."""
+class RecentRows(RunRecords):
+    """The newest rows of a run.
 
-    run: RunRow
-    is_newest: bool
+    The current window with its plans and retrainings, the last seconds, the units that exist now,
+    of every tenant its last window that ended and its newest model.
+    """
+
+    is_newest: bool = True
     """Whether it is the last run of its file."""
-    window: WindowRecord | None
-    plans: tuple[PlanRecord, ...]
-    """Of that window."""
-    seconds: tuple[SecondRecord, ...]
-    units: tuple[UnitRecord, ...]
-    """Those that exist now."""
-    tenants: tuple[TenantWindowRecord, ...]
-    """Of the last window that ended."""
-    versions: tuple[VersionRecord, ...]
-    """The newest that each tenant adopted."""
-    retrainings: tuple[RetrainingRecord, ...]
-    events: tuple[EventRecord, ...]
-    actions: tuple[ActionRecord, ...]
     totals: Mapping[str, Tally] = field(default_factory=dict)
     """Per tenant all requests of the run, if asked for; `unjudged` are those in time."""
     last_s: float = 0.0
     """When anything was last recorded, if asked for."""
+
+    @property
+    def window(self) -> WindowRecord | None:
+        """The current window; None: it has not begun."""
+        return self.windows[-1] if self.windows else None
 
 
 def read_recent(path: Path, run: int | None = None, *, totals: bool = False) -> RecentRows:
@@ -111,30 +113,30 @@ def read_recent(path: Path, run: int | None = None, *, totals: bool = False) -> 
             raise InputError(f"{path}: there is no run {run}; give one of {known}")
         number = row.run
         last = "window = (SELECT max(window) FROM {} WHERE run = ?)"
-        windows = read_rows(connection, number, WindowRecord, last.format("window"), number)
-        window = windows[-1].window if windows else -1
-        newest_events = (
-            "rowid IN (SELECT rowid FROM event WHERE run = ? ORDER BY rowid DESC LIMIT ?)"
-        )
-        adopted = (
-            "adopted AND (tenant, at_s) IN (SELECT tenant, max(at_s) FROM version WHERE run = ? "
-            "AND adopted GROUP BY tenant)"
-        )
-        recent = "second > (SELECT max(second) FROM second WHERE run = ?) - ?"
-        return RecentRows(
+        of_window = (last.format("window"), number)
+        found = read_run(
+            connection,
             row,
-            row.run == newest.run,
-            windows[-1] if windows else None,
-            read_rows(connection, number, PlanRecord, "window = ?", window),
-            read_rows(connection, number, SecondRecord, recent, number, RATE_S),
-            read_rows(connection, number, UnitRecord, "to_s IS NULL"),
-            read_rows(connection, number, TenantWindowRecord, last.format("tenant_window"), number),
-            read_rows(connection, number, VersionRecord, adopted, number),
-            read_rows(connection, number, RetrainingRecord, "window = ?", window),
-            read_rows(connection, number, EventRecord, newest_events, number, _EVENTS),
-            read_rows(connection, number, ActionRecord),
-            _totals(connection, number) if totals else {},
-            _last_s(connection, row) if totals else 0.0,
+            {
+                WindowRecord: of_window,
+                PlanRecord: of_window,
+                RetrainingRecord: of_window,
+                TenantWindowRecord: (last.format("tenant_window"), number),
+                SecondRecord: (
+                    "second > (SELECT max(second) FROM second WHERE run = ?) - ?",
+                    *(number, RATE_S),
+                ),
+                UnitRecord: ("to_s IS NULL",),
+                VersionRecord: (f"adopted AND {NEWEST_ADOPTED}", number),
+                EventRecord: (NEWEST_EVENTS, number, _EVENTS),
+                ActionRecord: (),
+            },
+        )
+        return RecentRows(
+            **vars(found),
+            is_newest=row.run == newest.run,
+            totals=_totals(connection, number) if totals else {},
+            last_s=_last_s(connection, row) if totals else 0.0,
         )
 
 
@@ -253,39 +255,37 @@ def standing(
 ) -> Standing:
     """The state at `now_s`; without `rows` all is as the daemon replied."""
     reply, run = probe.reply or {}, rows.run if rows is not None else None
+    if rows is None:
+        one_slot = {"window_s": 1.0, "slot_s": 1.0}
+        unknown = RunRow(0, now_s, None, "?", "?", "?", "?", 0, 0, one_slot)
+        rows = RecentRows(unknown, last_s=now_s)
+    facts: dict[str, Any] = {
+        name: str(reply.get(name, getattr(rows.run, name)))
+        for name in ("scenario", "board", "driver", "policy")
+    }
     window, slot, slots = _position(rows, probe, now_s)
-
-    def fact(name: str) -> str:
-        return str(reply.get(name, getattr(run, name) if run is not None else "?"))
-
     return Standing(
-        now_s,
-        run,
-        probe,
-        fact("scenario"),
-        fact("board"),
-        fact("driver"),
-        fact("policy"),
-        rows.last_s if rows is not None else now_s,
-        window,
-        slot,
-        slots,
-        bool(reply.get("paused", _is_paused(rows, probe))),
-        tuple(_tenant(each, rows, reply, meter) for each in _names(rows, reply)),
-        _planned(rows, window, slot, slots),
-        _held(rows, reply),
-        rows.events if rows is not None else (),
+        now_s=now_s,
+        run=run,
+        probe=probe,
+        **facts,
+        last_s=rows.last_s,
+        window=window,
+        slot=slot,
+        slots=slots,
+        paused=bool(reply.get("paused", _is_paused(rows, probe))),
+        tenants=tuple(_tenant(each, rows, reply, meter) for each in _names(rows, reply)),
+        planned=_planned(rows, window, slot, slots),
+        held=_held(rows, reply),
+        events=rows.events,
     )
 
 
 def _position(
-    rows: RecentRows | None, probe: DaemonProbe, now_s: float
+    rows: RecentRows, probe: DaemonProbe, now_s: float
 ) -> tuple[int | None, int | None, int]:
     """Window, slot, slots of a window."""
-    reply = probe.reply or {}
-    if rows is None:
-        return reply.get("window"), reply.get("slot"), reply.get("slots", 1)
-    slots, window, slot = rows.run.slots, None, None
+    reply, slots, window, slot = probe.reply or {}, rows.run.slots, None, None
     if rows.window is not None:
         window = rows.window.window
         if probe.state not in (DaemonState.ENDED, DaemonState.KILLED):
@@ -294,35 +294,31 @@ def _position(
     return reply.get("window", window), reply.get("slot", slot), reply.get("slots", slots)
 
 
-def _names(rows: RecentRows | None, reply: Mapping[str, Any]) -> tuple[str, ...]:
-    replied = reply.get("tenants", {})
-    if rows is None:
-        return tuple(replied)
-    known = {each.tenant for each in rows.seconds} | {each.tenant for each in rows.tenants}
-    known |= rows.totals.keys()
-    known |= {each.tenant for each in rows.units if each.tenant}
-    return tuple(dict.fromkeys((*rows.run.tenants, *replied, *sorted(known))))
+def _names(rows: RecentRows, reply: Mapping[str, Any]) -> tuple[str, ...]:
+    known = {each.tenant for each in rows.seconds} | {e.tenant for e in rows.tenant_windows}
+    known |= {each.tenant for each in rows.units if each.tenant} | rows.totals.keys()
+    return tuple(dict.fromkeys((*rows.run.tenants, *reply.get("tenants", {}), *sorted(known))))
 
 
-def _is_paused(rows: RecentRows | None, probe: DaemonProbe) -> bool:
+def _is_paused(rows: RecentRows, probe: DaemonProbe) -> bool:
     there = probe.state in (DaemonState.RUNNING, DaemonState.SILENT)
     actions = (ActionKind.PAUSE, ActionKind.RESUME)
     return there and _last_action(rows, actions, None) == ActionKind.PAUSE
 
 
 def _last_action(
-    rows: RecentRows | None, kinds: tuple[ActionKind, ActionKind], tenant: str | None
+    rows: RecentRows, kinds: tuple[ActionKind, ActionKind], tenant: str | None
 ) -> str | None:
     """The last of these actions that was done."""
-    done = [] if rows is None else [e for e in rows.actions if e.outcome == Outcome.DONE]
+    done = [each for each in rows.actions if each.outcome == Outcome.DONE]
     found = [each.kind for each in done if each.kind in kinds and each.tenant == tenant]
     return found[-1] if found else None
 
 
 def _tenant(
-    name: str, rows: RecentRows | None, reply: Mapping[str, Any], meter: RateMeter | None
+    name: str, rows: RecentRows, reply: Mapping[str, Any], meter: RateMeter | None
 ) -> TenantStanding:
-    known = TenantStanding(name) if rows is None else _recorded(name, rows)
+    known = _recorded(name, rows)
     replied = reply.get("tenants", {}).get(name)
     if replied is None:
         return known
@@ -372,16 +368,16 @@ def _recorded(name: str, rows: RecentRows) -> TenantStanding:
 def _model(name: str, rows: RecentRows) -> tuple[float | None, int | None]:
     """Accuracy and version of the model that served last."""
     newest = next((each for each in rows.versions if each.tenant == name), None)
-    last = next((each for each in rows.tenants if each.tenant == name), None)
+    last = next((each for each in rows.tenant_windows if each.tenant == name), None)
     if last is not None and (newest is None or newest.number == last.version):
         return last.accuracy_after, last.version
     return (newest.accuracy, newest.number) if newest else (None, None)
 
 
 def _planned(
-    rows: RecentRows | None, window: int | None, slot: int | None, slots: int
+    rows: RecentRows, window: int | None, slot: int | None, slots: int
 ) -> tuple[UnitStanding, ...] | None:
-    if rows is None or rows.window is None or rows.window.window != window or slot is None:
+    if rows.window is None or rows.window.window != window or slot is None:
         return None
     blocks = planned_blocks(rows.window, rows.plans, slots)
     if not blocks:
@@ -390,25 +386,14 @@ def _planned(
     return _ordered([_unit(e["start"], e["gpcs"], e["task"], "planned") for e in now])
 
 
-def _held(rows: RecentRows | None, reply: Mapping[str, Any]) -> tuple[UnitStanding, ...]:
-    recorded = rows.units if rows is not None else ()
+def _held(rows: RecentRows, reply: Mapping[str, Any]) -> tuple[UnitStanding, ...]:
     if "units" not in reply:
         return _ordered(
-            [UnitStanding(e.start, e.gpcs, e.tenant, e.task, e.state, e.from_s) for e in recorded]
+            [UnitStanding(e.start, e.gpcs, e.tenant, e.task, e.state, e.from_s) for e in rows.units]
         )
-    since_s = {(each.start, each.gpcs, each.state): each.from_s for each in recorded}
-    return _ordered(
-        [
-            _unit(
-                each["start"],
-                each["gpcs"],
-                each["task"],
-                each["state"],
-                since_s.get((each["start"], each["gpcs"], each["state"])),
-            )
-            for each in reply["units"]
-        ]
-    )
+    since_s = {(each.start, each.gpcs, each.state): each.from_s for each in rows.units}
+    held = [(each["start"], each["gpcs"], each["task"], each["state"]) for each in reply["units"]]
+    return _ordered([_unit(*each, since_s.get((each[0], each[1], each[3]))) for each in held])
 
 
 def _unit(

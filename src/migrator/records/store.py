@@ -13,30 +13,20 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
 from typing import Any, Self
 
 from migrator.core.errors import InputError, NotWrittenError
 from migrator.io.database import AGAIN_S, opened, opened_as_is, reading, told, transaction
 from migrator.records.rows import (
-    KEYS,
     LAYOUT,
     TABLES,
-    ActionRecord,
     EventRecord,
-    PlanRecord,
     Record,
-    RetrainingRecord,
     RunRecords,
     RunRow,
-    SecondRecord,
-    TenantWindowRecord,
-    UnitRecord,
-    VersionRecord,
-    WindowRecord,
     find_run,
     insert_into,
-    read_rows,
+    read_run,
     read_run_rows,
     values_of,
 )
@@ -91,12 +81,7 @@ class Records:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _begin(self) -> None:
@@ -121,10 +106,9 @@ class Records:
 
     def put(self, record: Record) -> None:
         """Queue a row for the next flush; it replaces a queued row with the same key."""
-        keys = KEYS[type(record)]
-        key = (type(record), *(getattr(record, each) for each in keys))
+        key = (type(record), *(getattr(record, each) for each in record.keys))
         with self._queue_lock:
-            self._queue[key if keys else object()] = record
+            self._queue[key if record.keys else object()] = record
 
     def event(self, kind: str, words: str) -> None:
         """Queue an event that happened now."""
@@ -224,15 +208,4 @@ def read_records(path: Path, run: int | None = None) -> RunRecords:
         if row is None:
             known = ", ".join(str(each.run) for each in read_run_rows(connection)) or "none"
             raise InputError(f"{path}: there is no run {run}; give one of {known}")
-        return RunRecords(
-            row,
-            read_rows(connection, row.run, WindowRecord),
-            read_rows(connection, row.run, TenantWindowRecord),
-            read_rows(connection, row.run, SecondRecord),
-            read_rows(connection, row.run, UnitRecord),
-            read_rows(connection, row.run, VersionRecord),
-            read_rows(connection, row.run, EventRecord),
-            read_rows(connection, row.run, PlanRecord),
-            read_rows(connection, row.run, ActionRecord),
-            read_rows(connection, row.run, RetrainingRecord),
-        )
+        return read_run(connection, row, dict.fromkeys(TABLES, ()))

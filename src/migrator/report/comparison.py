@@ -7,7 +7,6 @@ from pathlib import Path
 
 from migrator.core.comparison import (
     ALL_SCENARIOS,
-    Lead,
     Row,
     SeedMean,
     leads,
@@ -59,7 +58,11 @@ _INTERVALS = "Error bars and ± are 95% confidence intervals over seeds."
 
 def lead_sentences(rows: Iterable[Row]) -> dict[str, str]:
     """Scenario -> what replanning regains of the oracle's lead, if all three policies were run."""
-    return {each.scenario: lead_sentence(each) for each in leads(rows)}
+    return {
+        each.scenario: f"window plan {each.window_plan:.2%}, replanned {each.replanned:.2%}, "
+        f"oracle {each.oracle:.2%}: {_regained(each.regained)}"
+        for each in leads(rows)
+    }
 
 
 def lead_paragraphs(rows: Iterable[Row]) -> tuple[str, ...]:
@@ -68,14 +71,6 @@ def lead_paragraphs(rows: Iterable[Row]) -> tuple[str, ...]:
     if len(found) > 1:
         return tuple(f"{scenario}: {sentence}." for scenario, sentence in found.items())
     return tuple(f"{capitalised(each)}." for each in found.values())
-
-
-def lead_sentence(lead: Lead) -> str:
-    """Window plan, replanned and oracle, and what replanning regains."""
-    return (
-        f"window plan {lead.window_plan:.2%}, replanned {lead.replanned:.2%}, "
-        f"oracle {lead.oracle:.2%}: {_regained(lead.regained)}"
-    )
 
 
 def _regained(part: float | None) -> str:

@@ -1,11 +1,12 @@
 """What a report page consists of, as plain data, and its colours.
 
-Reports build a `Page`. `html.py` writes it as a page, `png.py` its charts as a picture, and
+Reports build a `Page`. `html_page.py` writes it as a page, `png.py` its charts as a picture, and
 `terminal.py` draws slices in characters; nothing here draws.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -105,6 +106,21 @@ class Axis:
     share: bool = False
     """Values are parts of one and shown in percent."""
 
+    @property
+    def label(self) -> str:
+        """Its title with its unit."""
+        unit = "%" if self.share else self.unit
+        return f"{self.title} ({unit})" if unit else self.title
+
+    def text(self, value: float | None) -> str:
+        """A value in the format of the axis; a dash if there is none."""
+        if value is None or not math.isfinite(value):
+            return "-"
+        if self.share:
+            return f"{value:.1%}"
+        words = f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.4g}"
+        return f"{words} {self.unit}".rstrip()
+
 
 @dataclass(frozen=True)
 class Series:
@@ -144,7 +160,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines over a common x."""
+    """Lines or stacked areas over a common x."""
 
     title: str
     at: tuple[float, ...]
@@ -158,18 +174,8 @@ class Lines:
     y_range: tuple[float, float] | None = None
     linked: bool = False
     """Zooming in time also zooms the other linked charts of the page."""
-
-
-@dataclass(frozen=True)
-class Areas:
-    """Stacked areas; values hold from their x to the next one, the last until `until`."""
-
-    title: str
-    at: tuple[float, ...]
-    until: float
-    series: tuple[Series, ...]
-    x: Axis
-    y: Axis
+    stacked: bool = False
+    """Areas on top of one another instead of lines; `until` is given."""
 
 
 @dataclass(frozen=True)
@@ -198,11 +204,6 @@ class Use(StrEnum):
     UNUSED = "unused"
     CREATED = "being created"
     REMOVED = "being removed"
-
-    @property
-    def rank(self) -> int:
-        """Its place in legends."""
-        return list(Use).index(self)
 
 
 _PAINTS = {
@@ -263,7 +264,10 @@ class Slices:
     def keys(self) -> tuple[tuple[str, Paint], ...]:
         """Names and looks of the slabs, in the order of the legend."""
         found = {each.name: each for each in self.slabs}
-        ordered = sorted(found.values(), key=lambda each: (self.place(each.tenant), each.use.rank))
+        ranks = list(Use)
+        ordered = sorted(
+            found.values(), key=lambda each: (self.place(each.tenant), ranks.index(each.use))
+        )
         return tuple((each.name, self.paint(each)) for each in ordered)
 
     def place(self, tenant: str | None) -> int:
@@ -276,7 +280,7 @@ class Slices:
         return Paint(hue, **_PAINTS.get(slab.use, {}))
 
 
-Chart = Bars | Lines | Areas | HeatMap | Slices
+Chart = Bars | Lines | HeatMap | Slices
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from migrator.report.chart_tables import axis_text, value_text
 from migrator.report.page import (
-    Areas,
     Axis,
     Bars,
     Chart,
     HeatMap,
     Lines,
     Paint,
+    Series,
     Slab,
     Slices,
     band_floors,
@@ -72,11 +71,11 @@ def upright_title(chart: Chart) -> str | None:
         case Slices():
             return "memory slice"
         case HeatMap():
-            return axis_text(chart.z)
+            return chart.z.label
         case Bars(horizontal=True):
             return None
         case _:
-            return axis_text(chart.y)
+            return chart.y.label
 
 
 def figure_of(chart: Chart) -> Figure:
@@ -86,8 +85,6 @@ def figure_of(chart: Chart) -> Figure:
             data, layout = _bars(chart), _bars_layout(chart)
         case Lines():
             data, layout = _lines(chart), _lines_layout(chart)
-        case Areas():
-            data, layout = _areas(chart), _areas_layout(chart)
         case HeatMap():
             data, layout = [_heat(chart)], _heat_layout(chart)
         case Slices():
@@ -117,7 +114,7 @@ def _bars(chart: Bars) -> list[Figure]:
     names = [safe(each) for each in chart.categories]
     along, across = ("y", "x") if chart.horizontal else ("x", "y")
     for series, paint in zip(chart.series, paints(chart.series), strict=True):
-        said = [value_text(each, chart.y) for each in series.values]
+        said = [chart.y.text(each) for each in series.values]
         trace: Figure = {
             "type": "bar",
             "orientation": "h" if chart.horizontal else "v",
@@ -147,6 +144,9 @@ def _error(half_widths: Sequence[float | None]) -> Figure:
 
 
 def _lines(chart: Lines) -> list[Figure]:
+    if chart.stacked:
+        pairs = zip(chart.series, paints(chart.series), strict=True)
+        return [_area(chart, *each) for each in pairs]
     at: list[float | None] = _clean(chart.at)
     steps = chart.until is not None
     # a noisy line would hide the forecast below it
@@ -188,26 +188,23 @@ def _hover(axis: Axis) -> str:
     return "%{y:.1%}" if axis.share else "%{y:,.4~g} " + safe(axis.unit)
 
 
-def _areas(chart: Areas) -> list[Figure]:
-    traces = []
-    for series, paint in zip(chart.series, paints(chart.series), strict=True):
-        values = [each or 0.0 for each in _clean(series.values)]
-        shade = paint.shade
-        trace: Figure = {
-            "type": "scatter",
-            "mode": "lines",
-            "name": safe(series.name),
-            "stackgroup": "one",
-            "x": [*_clean(chart.at), chart.until],
-            "y": [*values, values[-1]],
-            "line": {"shape": "hv", "width": 0.5, "color": shade.fill},
-            "fillcolor": paint.fill,
-            "hovertemplate": _hover(chart.y),
-        }
-        if paint.hatched:
-            trace["fillpattern"] = _HATCH | {"fgcolor": shade.fill, "bgcolor": shade.light}
-        traces.append(trace)
-    return traces
+def _area(chart: Lines, series: Series, paint: Paint) -> Figure:
+    values = [each or 0.0 for each in _clean(series.values)]
+    shade = paint.shade
+    trace: Figure = {
+        "type": "scatter",
+        "mode": "lines",
+        "name": safe(series.name),
+        "stackgroup": "one",
+        "x": [*_clean(chart.at), chart.until],
+        "y": [*values, values[-1]],
+        "line": {"shape": "hv", "width": 0.5, "color": shade.fill},
+        "fillcolor": paint.fill,
+        "hovertemplate": _hover(chart.y),
+    }
+    if paint.hatched:
+        trace["fillpattern"] = _HATCH | {"fgcolor": shade.fill, "bgcolor": shade.light}
+    return trace
 
 
 def _heat(chart: HeatMap) -> Figure:
@@ -217,7 +214,7 @@ def _heat(chart: HeatMap) -> Figure:
         "x": [safe(each) for each in chart.columns],
         "y": [safe(each) for each in chart.rows],
         "z": [_clean(each) for each in chart.values],
-        "customdata": [[value_text(each, chart.z) for each in row] for row in chart.values],
+        "customdata": [[chart.z.text(each) for each in row] for row in chart.values],
         "hovertemplate": "%{y}<br>%{x}: %{customdata}<extra></extra>",
         "colorscale": "Cividis",
         "xgap": 1,
@@ -345,7 +342,7 @@ def _category_axis(axis: Axis) -> Figure:
 
 def _value_axis(axis: Axis, *, titled: bool) -> Figure:
     return {
-        "title": {"text": safe(axis_text(axis))} if titled else {"text": ""},
+        "title": {"text": safe(axis.label)} if titled else {"text": ""},
         "automargin": True,
         "rangemode": "tozero",
         "fixedrange": True,
@@ -379,7 +376,7 @@ def _dashed(axis: str, at: float) -> Figure:
 
 def _xy_layout(x: Axis, y: Axis) -> Figure:
     along = {
-        "title": {"text": safe(axis_text(x))},
+        "title": {"text": safe(x.label)},
         "automargin": True,
         "showgrid": False,
         "zeroline": False,
@@ -406,12 +403,6 @@ def _tickable(at: Sequence[float]) -> bool:
     """Whether a tick at every point leaves room for its number, also on a phone."""
     gaps = [right - left for left, right in pairwise(at)]
     return not gaps or min(gaps) * _MOST_TICKS >= at[-1] - at[0]
-
-
-def _areas_layout(chart: Areas) -> Figure:
-    layout = _xy_layout(chart.x, chart.y)
-    layout["xaxis"] |= {"range": [chart.at[0] if chart.at else 0, chart.until]}
-    return layout
 
 
 def _heat_layout(chart: HeatMap) -> Figure:

@@ -20,9 +20,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 
-from migrator.report.chart_tables import axis_text
 from migrator.report.page import (
-    Areas,
     Bars,
     Chart,
     HeatMap,
@@ -104,7 +102,7 @@ class _Panel:
         match self.chart:
             case Slices():
                 return _SLICE * self.chart.slices + _rug(self.chart) * _SLICE
-            case Lines() | Areas():
+            case Lines():
                 return _LINES
             case _:
                 return _BARS
@@ -179,7 +177,7 @@ def _x_span(chart: Chart) -> object:
             return chart.categories
         case Slices():
             return 0.0, chart.until_s
-        case Lines() | Areas():
+        case Lines():
             return chart.at[:1] and float(chart.at[0]), chart.until
         case _:
             return None
@@ -236,13 +234,13 @@ def _draw(axes: Axes, panel: _Panel, points: float) -> None:
             _draw_lines(axes, chart)
         case Bars():
             _draw_bars(axes, chart)
-        case Areas() | HeatMap():
-            raise NotImplementedError(f"{type(chart).__name__} are drawn on pages only")
+        case HeatMap():
+            raise NotImplementedError("heat maps are drawn on pages only")
     axes.tick_params(labelbottom=panel.has_x_labels, labelsize=_SMALL)
     if panel.labels is not None and panel.has_x_labels:
         panel.labels.put(axes)
     elif panel.has_x_labels:
-        axes.set_xlabel("time (s)" if isinstance(chart, Slices) else axis_text(chart.x))
+        axes.set_xlabel("time (s)" if isinstance(chart, Slices) else chart.x.label)
 
 
 # Slices
@@ -355,7 +353,7 @@ def _draw_lines(axes: Axes, chart: Lines) -> None:
         axes.set_ylim(*chart.y_range)
     axes.locator_params(axis="y", nbins=4)
     _set_grid(axes)
-    axes.set_ylabel(axis_text(chart.y), fontsize=_SMALL)
+    axes.set_ylabel(chart.y.label, fontsize=_SMALL)
 
 
 def _steps(chart: Lines, series: Series) -> tuple[Any, Any]:
@@ -383,7 +381,7 @@ def _draw_bars(axes: Axes, chart: Bars) -> None:
             axes.errorbar(x, values, widths, fmt="none", **look)
     if chart.mark is not None:
         axes.axhline(scale * chart.mark, **_DASHED)
-    axes.set_ylabel(axis_text(chart.y))
+    axes.set_ylabel(chart.y.label)
     axes.set_xlim(-0.5, len(chart.categories) - 0.5)
     axes.set_xticks(range(len(chart.categories)))
     _set_grid(axes)

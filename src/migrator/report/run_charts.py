@@ -8,7 +8,7 @@ from dataclasses import replace
 from migrator.core.outcome import Tally
 from migrator.records.rows import SecondRecord, UnitRecord
 from migrator.records.runs import RecordedRun, RecordedWindow, start_duration_s
-from migrator.report.page import HUES, Areas, Axis, Bars, Lines, Paint, Series, Table
+from migrator.report.page import HUES, Axis, Bars, Lines, Paint, Series, Table
 from migrator.report.terminal import NONE, moment, number, percent
 
 MOST_STARTS = 30
@@ -224,7 +224,7 @@ def arrivals_chart(tenant: str, hue: int, seconds: Sequence[SecondRecord]) -> Li
     )
 
 
-def seconds_chart(tenant: str, seconds: Sequence[SecondRecord]) -> Areas | None:
+def seconds_chart(tenant: str, seconds: Sequence[SecondRecord]) -> Lines | None:
     """What became of one tenant's requests per second; None where it was not recorded."""
     if not any(e.received for e in seconds) or any(e.in_time is None for e in seconds):
         return None
@@ -240,13 +240,14 @@ def seconds_chart(tenant: str, seconds: Sequence[SecondRecord]) -> Areas | None:
         for name, (paint, part) in parts.items()
     )
     always = ("in time", "late", "dropped")
-    return Areas(
+    return Lines(
         f"{tenant}: in time, late and dropped",
         tuple(float(each.second) for each in seconds),
-        _until(seconds),
         tuple(each for each in series if each.name in always or any(each.values)),
         _TIME,
         _PER_S,
+        until=_until(seconds),
+        stacked=True,
     )
 
 

@@ -17,19 +17,24 @@ Json = dict[str, Any]
 _STATUS_EVENTS = 8
 
 
+def pick(source: object, *names: str) -> Json:
+    """The named attributes, ready for `json.dumps`.
+
+    Floats become plain ones: JSON has no NaN and no infinity, and `json` does not know numpy.
+    """
+    found = {name: getattr(source, name) for name in names}
+    return {k: _number(v) if isinstance(v, float) else v for k, v in found.items()}
+
+
 # Simulations
 
 
 def run_json(outcome: RunOutcome) -> Json:
-    """Everything counted in a run, ready for `json.dumps`: NaN and infinity become null."""
+    """Everything counted in a run; NaN and infinity become null."""
     return {
-        "policy": outcome.policy,
-        "scenario": outcome.scenario,
-        "forecaster": outcome.forecaster,
-        "seed": outcome.seed,
+        **pick(outcome, "policy", "scenario", "forecaster", "seed"),
         **_tally(outcome.tally),
-        "reconfigurations": outcome.reconfigurations,
-        "plan_s": _number(outcome.plan_s),
+        **pick(outcome, "reconfigurations", "plan_s"),
         "predicted": _sum(each.predicted for each in outcome.windows),
         "fluid": _sum(each.fluid for each in outcome.windows),
         "tenants": _tenants(outcome),
@@ -46,14 +51,7 @@ def runs_json(runs: Sequence[Json], lead: Lead | None = None) -> object:
 
 def lead_json(lead: Lead) -> Json:
     """Window plan, replanned and oracle, and what replanning changes and regains."""
-    return {
-        "scenario": lead.scenario,
-        "window_plan": _number(lead.window_plan),
-        "replanned": _number(lead.replanned),
-        "oracle": _number(lead.oracle),
-        "change": _number(lead.change),
-        "regained": _number(lead.regained),
-    }
+    return pick(lead, "scenario", "window_plan", "replanned", "oracle", "change", "regained")
 
 
 def _tenants(outcome: RunOutcome) -> list[Json]:
@@ -70,10 +68,7 @@ def _window(window: WindowOutcome) -> Json:
     return {
         "window": window.window,
         **_tally(window.tally),
-        "reconfigurations": window.reconfigurations,
-        "plan_s": _number(window.plan_s),
-        "predicted": _number(window.predicted),
-        "fluid": _number(window.fluid),
+        **pick(window, "reconfigurations", "plan_s", "predicted", "fluid"),
         "tenants": [_tenant(each, part_s) for each in window.tenants],
     }
 
@@ -84,26 +79,16 @@ def _tenant(tenant: TenantOutcome, part_s: float | None) -> Json:
         **_tally(tenant.tally),
         "reconfigurations": tenant.reconfigurations,
         "plan_s": part_s,
-        "accuracy_before": _number(tenant.accuracy_before),
-        "retrained_s": _number(tenant.retrained_s),
-        "accuracy_after": _number(tenant.accuracy_after),
-        "forecast_by": tenant.forecast_by,
+        **pick(tenant, "accuracy_before", "retrained_s", "accuracy_after", "forecast_by"),
     }
 
 
 def _tally(tally: Tally) -> Json:
-    return {
-        "received": tally.received,
-        "goodput": _number(tally.goodput),
-        "goodput_share": _number(tally.goodput_share),
-        "slo_attainment": _number(tally.slo_attainment),
-        "accuracy": _number(tally.accuracy),
-        "late": tally.late,
-        "wrong": _number(tally.wrong),
-        "dropped": tally.dropped,
-        "queued": tally.queued,
-        "while_reconfiguring": tally.while_reconfiguring,
-    }
+    return pick(
+        tally,
+        *("received", "goodput", "goodput_share", "slo_attainment", "accuracy", "late"),
+        *("wrong", "dropped", "queued", "while_reconfiguring"),
+    )
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
@@ -113,9 +98,8 @@ def _sum(values: Iterable[float | None]) -> float | None:
     return _number(math.fsum(whole)) if known and len(whole) == len(known) else None
 
 
-def _number(value: float | None) -> float | None:
-    """A plain float: JSON has no NaN and no infinity, and `json` does not know numpy."""
-    return None if value is None or not math.isfinite(value) else float(value)
+def _number(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
 
 
 # Clusters
@@ -124,11 +108,7 @@ def _number(value: float | None) -> float | None:
 def cluster_plan_json(plan: ClusterPlan) -> Json:
     """A placement; a later placement can start from it."""
     return {
-        "scenario": plan.scenario,
-        "goodput_rps": plan.goodput_rps,
-        "upper_bound_rps": plan.upper_bound_rps,
-        "gap": plan.gap,
-        "place_s": plan.place_s,
+        **pick(plan, "scenario", "goodput_rps", "upper_bound_rps", "gap", "place_s"),
         "one_more_rps": dict(plan.one_more_rps),
         "gpus": [
             {
@@ -136,13 +116,11 @@ def cluster_plan_json(plan: ClusterPlan) -> Json:
                 "board": each.gpu.board.name,
                 "node": each.gpu.node,
                 "tenants": list(each.tenants),
-                "goodput_rps": each.goodput_rps,
-                "load": each.load,
-                "planned": each.planned,
+                **pick(each, "goodput_rps", "load", "planned"),
             }
             for each in plan.gpus
         ],
-        "unplaced": [{"tenant": each.tenant, "why": each.why} for each in plan.unplaced],
+        "unplaced": [pick(each, "tenant", "why") for each in plan.unplaced],
         "moved": list(plan.moved),
         "notes": list(plan.notes),
         "placement": plan.placement,
@@ -151,22 +129,12 @@ def cluster_plan_json(plan: ClusterPlan) -> Json:
 
 def cluster_outcome_json(outcome: ClusterOutcome) -> Json:
     """All GPUs together, and the run of each one."""
-    tally = outcome.tally
     busy = [each for each in outcome.plan.gpus if each.tenants]
+    counts = ("goodput", "goodput_share", "slo_attainment", "accuracy", "late", "dropped")
     return {
-        "scenario": outcome.scenario,
-        "policy": outcome.policy,
-        "forecaster": outcome.forecaster,
-        "seed": outcome.seed,
-        "received": tally.received,
-        "goodput": tally.goodput,
-        "goodput_share": tally.goodput_share,
-        "slo_attainment": tally.slo_attainment,
-        "accuracy": tally.accuracy,
-        "late": tally.late,
-        "dropped": tally.dropped,
-        "reconfigurations": outcome.reconfigurations,
-        "plan_s": outcome.plan_s,
+        **pick(outcome, "scenario", "policy", "forecaster", "seed"),
+        **pick(outcome.tally, "received", *counts),
+        **pick(outcome, "reconfigurations", "plan_s"),
         "plan": cluster_plan_json(outcome.plan),
         "gpus": [
             {"gpu": each.gpu.name, **run_json(run)}
@@ -178,89 +146,53 @@ def cluster_outcome_json(outcome: ClusterOutcome) -> Json:
 # Recorded runs
 
 
-def status_json(stands: Standing) -> Json:
+def status_json(now: Standing) -> Json:
     """What `migrator status --json` prints."""
-    assert stands.run is not None
+    assert now.run is not None
     return {
-        "run": asdict(stands.run),
-        "life": stands.probe.state,
-        "why": stands.probe.why,
-        "answered": stands.probe.reply is not None,
-        "last_s": stands.last_s,
-        "window": stands.window,
-        "slot": stands.slot,
-        "slots": stands.slots,
-        "paused": stands.paused,
+        "run": asdict(now.run),
+        "life": now.probe.state,
+        "why": now.probe.why,
+        "answered": now.probe.reply is not None,
+        **pick(now, "last_s", "window", "slot", "slots", "paused"),
         "tenants": [
             {
                 "name": each.name,
                 "received": each.tally.received,
                 "in_time": each.tally.unjudged,
-                "late": each.tally.late,
-                "dropped": each.tally.dropped,
-                "failed": each.tally.failed,
-                "waiting": each.waiting,
-                "workers": each.workers,
-                "accuracy": each.accuracy,
-                "version": each.version,
-                "retraining": each.retraining,
-                "progress": each.progress,
-                "drained": each.drained,
+                **pick(each.tally, "late", "dropped", "failed"),
+                **pick(each, "waiting", "workers", "accuracy", "version", "retraining"),
+                **pick(each, "progress", "drained"),
             }
-            for each in stands.tenants
+            for each in now.tenants
         ],
-        "units": [
-            {
-                "start": each.start,
-                "gpcs": each.gpcs,
-                "state": each.state,
-                "task": each.task,
-                "since_s": each.since_s,
-            }
-            for each in stands.held
-        ],
-        "events": [asdict(each) for each in stands.events[-_STATUS_EVENTS:]],
+        "units": [pick(each, "start", "gpcs", "state", "task", "since_s") for each in now.held],
+        "events": [asdict(each) for each in now.events[-_STATUS_EVENTS:]],
     }
 
 
-def top_json(stands: Standing) -> Json:
+def top_json(now: Standing) -> Json:
     """What `migrator top --json` prints."""
-
-    def unit(each: Any) -> Json:
-        found = asdict(each)
-        del found["since_s"]
-        return found
-
+    unit = ("start", "gpcs", "tenant", "kind", "state")
     return {
-        "now_s": stands.now_s,
-        "scenario": stands.scenario,
-        "board": stands.board,
-        "driver": stands.driver,
-        "policy": stands.policy,
-        "run": stands.run.run if stands.run is not None else None,
-        "life": stands.probe.state,
-        "why": stands.probe.why,
-        "window": stands.window,
-        "slot": stands.slot,
-        "slots": stands.slots,
-        "paused": stands.paused,
+        **pick(now, "now_s", "scenario", "board", "driver", "policy"),
+        "run": now.run.run if now.run is not None else None,
+        "life": now.probe.state,
+        "why": now.probe.why,
+        **pick(now, "window", "slot", "slots", "paused"),
         "tenants": [
             {
                 "name": each.name,
                 "paced": asdict(each.pace),
-                "goodput_rps": each.goodput_rps,
-                "waiting": each.waiting,
-                "accuracy": each.accuracy,
-                "version": each.version,
+                **pick(each, "goodput_rps", "waiting", "accuracy", "version"),
                 "retraining": None if each.retraining == "none" else each.retraining,
-                "progress": each.progress,
-                "drained": each.drained,
+                **pick(each, "progress", "drained"),
             }
-            for each in stands.tenants
+            for each in now.tenants
         ],
-        "planned": None if stands.planned is None else [unit(each) for each in stands.planned],
-        "held": [unit(each) for each in stands.held],
-        "lines": [asdict(each) for each in stands.distinct_events],
+        "planned": None if now.planned is None else [pick(each, *unit) for each in now.planned],
+        "held": [pick(each, *unit) for each in now.held],
+        "lines": [asdict(each) for each in now.distinct_events],
     }
 
 
@@ -293,28 +225,19 @@ def window_json(run: RecordedRun, window: RecordedWindow) -> Json:
 def _recorded_window(window: RecordedWindow) -> Json:
     row = {name: value for name, value in asdict(window.row).items() if name != "plan"}
     tenants = {name: _recorded_tally(each) for name, each in window.tenants.items()}
+    accuracies = ("accuracy_before", "accuracy_estimated", "accuracy_after")
     for name, known in window.rows.items():
-        tenants[name] |= {
-            "labelled": known.labelled,
-            "accuracy_before": known.accuracy_before,
-            "accuracy_estimated": known.accuracy_estimated,
-            "accuracy_after": known.accuracy_after,
-            "version": known.version,
-        }
+        tenants[name] |= pick(known, "labelled", *accuracies, "version")
     whole = _recorded_tally(window.tally)
     return row | {"ended": window.ended, "tenants": tenants, "whole": whole}
 
 
 def _recorded_tally(tally: Tally) -> Json:
-    judged = not tally.unjudged
-    return {
-        "received": tally.received,
-        "in_time": round(tally.in_time),
-        "late": tally.late,
-        "dropped": tally.dropped,
-        "failed": tally.failed,
-        "goodput": tally.goodput if judged else None,
-        "while_reconfiguring": tally.while_reconfiguring if judged else None,
-        "wrong": tally.wrong if judged else None,
-        "goodput_share": tally.goodput_share if judged and tally.received else None,
-    }
+    """Null for what is not judged yet."""
+    judged = pick(tally, "goodput", "while_reconfiguring", "wrong", "goodput_share")
+    if tally.unjudged:
+        judged = dict.fromkeys(judged)
+    if not tally.received:
+        judged["goodput_share"] = None
+    counts = {"received": tally.received, "in_time": round(tally.in_time)}
+    return counts | pick(tally, "late", "dropped", "failed") | judged

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from migrator.core.catalogue import Board
-from migrator.core.outcome import RunOutcome, Tally, WindowOutcome
+from migrator.core.outcome import RunOutcome, Tally
 from migrator.records.rows import RunRow
 from migrator.records.runs import RecordedRun, RecordedWindow, start_duration_s
 from migrator.records.standing import (
@@ -103,19 +103,12 @@ def _run_sentences(outcome: RunOutcome) -> list[str]:
     return words
 
 
-def _forecast_lines(outcome: RunOutcome) -> list[str]:
+def _forecast_lines(outcome: RunOutcome) -> Iterator[str]:
     """The forecaster chosen for every tenant in the last window, and why."""
-    if not outcome.windows:
-        return []
     when = " in the last window" if len(outcome.windows) > 1 else ""
-    sentences = _forecast_sentences(outcome.windows[-1], outcome.forecaster, when)
-    return [line for each in sentences for line in wrapped(each)]
-
-
-def _forecast_sentences(window: WindowOutcome, forecaster: str, when: str) -> Iterator[str]:
-    for each in window.tenants:
-        if each.forecast_by not in {None, forecaster}:
-            yield f"{each.tenant} forecast{when} by {each.forecast_by}"
+    for each in outcome.windows[-1].tenants if outcome.windows else ():
+        if each.forecast_by not in {None, outcome.forecaster}:
+            yield from wrapped(f"{each.tenant} forecast{when} by {each.forecast_by}")
 
 
 # The state of a live run
@@ -128,52 +121,52 @@ _STATUS_HEADERS = (
 _UNIT_HEADERS = ("task", "state", "at", "size", "since")
 
 
-def status_text(stands: Standing, board: Board) -> str:
+def status_text(now: Standing, board: Board) -> str:
     """Daemon, window, tenants, the slices, the last events."""
-    parts = ["\n".join(_status_head(stands))]
-    if stands.tenants:
-        rows = [_tenant_cells(each) for each in stands.tenants]
+    parts = ["\n".join(_status_head(now))]
+    if now.tenants:
+        rows = [_tenant_cells(each) for each in now.tenants]
         parts.append("\n".join(table_lines(_STATUS_HEADERS, [rows], words=1, shrinks=0)))
-    if stands.held and stands.probe.state is not DaemonState.ENDED:
-        rows = [_unit_cells(each, stands.now_s) for each in stands.held]
-        parts.append(slices_text(current_slabs(stands.held, board), board.memory_slices))
+    if now.held and now.probe.state is not DaemonState.ENDED:
+        rows = [_unit_cells(each, now.now_s) for each in now.held]
+        parts.append(slices_text(current_slabs(now.held, board), board.memory_slices))
         parts.append("\n".join(table_lines(_UNIT_HEADERS, [rows], words=2, shrinks=0)))
-    events = stands.events[-_STATUS_EVENTS:]
+    events = now.events[-_STATUS_EVENTS:]
     if events:
-        lines = [dated_lines(e.at_s, stands.now_s, f"{e.kind}: {e.words}") for e in events]
+        lines = [dated_lines(e.at_s, now.now_s, f"{e.kind}: {e.words}") for e in events]
         parts.append("\n".join(line for each in lines for line in each))
     return "\n\n".join(parts)
 
 
-def _status_head(stands: Standing) -> Iterator[str]:
-    run, now_s = stands.run, stands.now_s
+def _status_head(now: Standing) -> Iterator[str]:
+    run, now_s = now.run, now.now_s
     assert run is not None
-    yield f"{run.scenario}, run {run.run}: {_daemon_words(run, stands)}"
+    yield f"{run.scenario}, run {run.run}: {_daemon_words(run, now)}"
     since = moment(run.began_s, now_s)
     yield f"{run.board}, driver {run.driver}, policy {run.policy}, since {since}"
-    if stands.window is not None:
-        slot = "" if stands.slot is None else f", slot {stands.slot + 1} of {stands.slots}"
-        yield f"window {stands.window}{slot}"
-    if stands.paused:
+    if now.window is not None:
+        slot = "" if now.slot is None else f", slot {now.slot + 1} of {now.slots}"
+        yield f"window {now.window}{slot}"
+    if now.paused:
         yield "paused: plans change nothing; `migrator admin resume` continues"
-    drained = [each.name for each in stands.tenants if each.drained]
+    drained = [each.name for each in now.tenants if each.drained]
     if drained:
         yield f"drained: {', '.join(drained)}; `migrator admin undrain TENANT` takes requests again"
-    if stands.probe.state is DaemonState.KILLED:
-        yield f"the following is as last recorded, at {moment(stands.last_s, now_s)}"
+    if now.probe.state is DaemonState.KILLED:
+        yield f"the following is as last recorded, at {moment(now.last_s, now_s)}"
 
 
-def _daemon_words(run: RunRow, stands: Standing) -> str:
-    probe, url = stands.probe, daemon_url(run)
+def _daemon_words(run: RunRow, now: Standing) -> str:
+    probe, url = now.probe, daemon_url(run)
     match probe.state:
         case DaemonState.RUNNING:
             return f"running as process {run.pid}" + (f" at {url}" if url else "")
-        case DaemonState.SILENT if stands.window is None:
+        case DaemonState.SILENT if now.window is None:
             return f"process {run.pid} is starting; {probe.why}"
         case DaemonState.SILENT:
             return f"process {run.pid} exists, but {probe.why}"
         case DaemonState.ENDED:
-            return f"ended {moment(run.ended_s or stands.last_s, stands.now_s)}"
+            return f"ended {moment(run.ended_s or now.last_s, now.now_s)}"
         case DaemonState.KILLED:
             return (
                 f"process {run.pid} was killed or crashed; `migrator serve` starts again, with the "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from migrator.core.catalogue import Board
 from migrator.core.instance import Kind, Task
@@ -73,7 +74,8 @@ def planned_slices(
         if task is not None and task.kind is Kind.INFERENCE and each["start"] is not None:
             there_s = (each["from"] - since[_place(each), each["from"]]) * slot_s
             if task.tenant in overhead_s:
-                cold_s = min(max(0.0, overhead_s[task.tenant] - there_s), _length_s(slab))
+                cold_s = max(0.0, overhead_s[task.tenant] - there_s)
+                cold_s = min(cold_s, slab.until_s - slab.from_s)
             elif there_s == 0:
                 starts.append((slab.from_s, slab.start + slab.width / 2))
         slabs += _split(slab, cold_s)
@@ -124,18 +126,10 @@ def _split(slab: Slab, cold_s: float) -> list[Slab]:
     warm_from = slab.from_s + cold_s
     parts = []
     if cold_s > 0:
-        parts.append(_changed(slab, Use.COLD, slab.from_s, min(warm_from, slab.until_s)))
+        parts.append(replace(slab, use=Use.COLD, until_s=min(warm_from, slab.until_s)))
     if warm_from < slab.until_s - 1e-9:
-        parts.append(_changed(slab, slab.use, warm_from, slab.until_s))
+        parts.append(replace(slab, from_s=warm_from))
     return parts
-
-
-def _changed(slab: Slab, use: Use, from_s: float, until_s: float) -> Slab:
-    return Slab(slab.tenant, use, slab.size, slab.start, slab.width, from_s, until_s, slab.note)
-
-
-def _length_s(slab: Slab) -> float:
-    return slab.until_s - slab.from_s
 
 
 def _place(block: Block) -> _Place:

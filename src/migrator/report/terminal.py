@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from migrator.report.page import Slab, Slices, Use
@@ -124,6 +123,18 @@ def table_lines(
     return lines
 
 
+def aligned(lines: Sequence[Sequence[str]], words: int) -> str:
+    """Lines in columns as wide as their widest cell; the first `words` columns are text."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if at < words else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
 def grouped(first: str, lines: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """The lines with a column before them that has its word in the first line only."""
     return [(first if at == 0 else "", *line) for at, line in enumerate(lines)]
@@ -164,23 +175,18 @@ def _cells(chart: Slices, at_s: float, letters: dict[str, str]) -> dict[int, str
 # Slices at one moment
 
 
-@dataclass(frozen=True)
-class Segment:
-    """Consecutive characters of a row of slices; without a slab nothing is there."""
-
-    text: str
-    slab: Slab | None = None
-
-
 def slice_numbers(slices: int, columns: int, margin: int) -> str:
     """The line above a row of slices."""
     numbers = "".join(f"{each:^{columns}}" for each in range(slices))
     return f"{'slice':{margin}}{numbers.rstrip()}"
 
 
-def slice_segments(slabs: Iterable[Slab], slices: int, columns: int) -> Iterator[Segment]:
+def slice_segments(
+    slabs: Iterable[Slab], slices: int, columns: int
+) -> Iterator[tuple[str, Slab | None]]:
     """One moment from left to right, `columns` characters per slice: [++tenant 3g++].
 
+    Each part comes with its slab; None: nothing is there.
     What fills a box tells its use also without colours: `/` retrains, `+` is being created or
     warmed, `-` is draining or unused.
     """
@@ -189,10 +195,10 @@ def slice_segments(slabs: Iterable[Slab], slices: int, columns: int) -> Iterator
         start, end = int(each.start), int(each.start + each.width)
         if start < at:
             continue
-        yield Segment("." * ((start - at) * columns))
-        yield Segment(_box(each, (end - start) * columns), each)
+        yield "." * ((start - at) * columns), None
+        yield _box(each, (end - start) * columns), each
         at = end
-    yield Segment("." * ((slices - at) * columns))
+    yield "." * ((slices - at) * columns), None
 
 
 def _box(slab: Slab, room: int) -> str:
@@ -206,8 +212,9 @@ def slices_text(slabs: Sequence[Slab], slices: int, narrowest: int = 6, widest: 
     """The numbers of the slices and what is on them, as wide as the names need."""
     names = {each: each.tenant or each.note for each in slabs}
     needed = [
-        -(-(len(name) + len(each.size) + 3) // int(each.width)) for each, name in names.items()
+        -(-(len(f"{name} {each.size}".strip()) + 2) // int(each.width))
+        for each, name in names.items()
     ]
     columns = min(widest, max([narrowest, *needed]))
-    row = "".join(each.text for each in slice_segments(slabs, slices, columns))
+    row = "".join(text for text, _ in slice_segments(slabs, slices, columns))
     return f"{slice_numbers(slices, columns, 6)}\n      {row}"

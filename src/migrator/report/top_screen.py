@@ -27,61 +27,61 @@ _Colours = Mapping[str, Shade]
 class Screen:
     """The state of a run, fitted to the terminal that shows it."""
 
-    def __init__(self, stands: Standing, board: Board | None, *, whole: bool = False) -> None:
+    def __init__(self, now: Standing, board: Board | None, *, whole: bool = False) -> None:
         """`whole`: all lines, however many the terminal has."""
-        self._stands, self._board, self._whole = stands, board, whole
+        self._now, self._board, self._whole = now, board, whole
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Header, slices, tenants; events in what is left of the height."""
-        stands, width, plain = self._stands, options.max_width, options.ascii_only
-        names = [each.name for each in stands.tenants]
+        now, width, plain = self._now, options.max_width, options.ascii_only
+        names = [each.name for each in now.tenants]
         colours = dict(zip(names, shades(len(names)), strict=True))
-        parts: list[RenderableType] = [*_head(stands, width, plain), Text()]
-        if self._board is not None and stands.probe.state is not DaemonState.ENDED:
-            parts += [*_slices(stands, self._board, colours, width), Text()]
-        parts.append(_tenants(stands.tenants, colours, plain))
+        parts: list[RenderableType] = [*_head(now, width, plain), Text()]
+        if self._board is not None and now.probe.state is not DaemonState.ENDED:
+            parts += [*_slices(now, self._board, colours, width), Text()]
+        parts.append(_tenants(now.tenants, colours, plain))
         used = sum(len(console.render_lines(each, options, pad=False)) for each in parts)
-        events = stands.distinct_events
+        events = now.distinct_events
         room = len(events) if self._whole else max(0, console.size.height - used - 2)
         if room and events:
             parts += [Text(), *(_event(each, width) for each in events[-room:])]
         yield Group(*parts)
 
 
-def _head(stands: Standing, width: int, plain: bool) -> Iterable[Text]:
-    first = Text(f"{stands.scenario}", style="bold", no_wrap=True)
-    first.append(f"  {stands.board}  {stands.driver}  {stands.policy}", style="not bold")
-    if stands.run is not None:
-        first.append(f"  run {stands.run.run}", style="not bold")
-    if stands.paused:
+def _head(now: Standing, width: int, plain: bool) -> Iterable[Text]:
+    first = Text(f"{now.scenario}", style="bold", no_wrap=True)
+    first.append(f"  {now.board}  {now.driver}  {now.policy}", style="not bold")
+    if now.run is not None:
+        first.append(f"  run {now.run.run}", style="not bold")
+    if now.paused:
         first.append("  ")
         first.append(" PAUSED ", style="bold black on yellow")
     first.truncate(width, overflow="ellipsis")
     yield first
-    yield _progress(stands, plain)
-    words = _daemon_words(stands)
+    yield _progress(now, plain)
+    words = _daemon_words(now)
     if words:
         yield Text(words, style="yellow")
 
 
-def _progress(stands: Standing, plain: bool) -> Text:
-    if stands.window is None:
+def _progress(now: Standing, plain: bool) -> Text:
+    if now.window is None:
         return Text("no window yet")
-    text = Text(f"window {stands.window}  ")
-    if stands.slot is not None:
-        text.append(bar((stands.slot + 1) / stands.slots, _BAR, plain), style="cyan")
-        text.append(f"  slot {stands.slot + 1} of {stands.slots}")
+    text = Text(f"window {now.window}  ")
+    if now.slot is not None:
+        text.append(bar((now.slot + 1) / now.slots, _BAR, plain), style="cyan")
+        text.append(f"  slot {now.slot + 1} of {now.slots}")
     return text
 
 
-def _daemon_words(stands: Standing) -> str:
+def _daemon_words(now: Standing) -> str:
     """Empty while the daemon replies."""
-    match stands.probe.state:
+    match now.probe.state:
         case DaemonState.RUNNING:
             return ""
         case DaemonState.SILENT:
-            why = stands.probe.why
-            return f"from records alone: {why}" if stands.run is not None else why
+            why = now.probe.why
+            return f"from records alone: {why}" if now.run is not None else why
         case DaemonState.ENDED:
             return "the daemon has ended; waiting for it to start again"
         case DaemonState.KILLED:
@@ -91,11 +91,11 @@ def _daemon_words(stands: Standing) -> str:
 # Slices and shares
 
 
-def _slices(stands: Standing, board: Board, colours: _Colours, width: int) -> Iterable[Text]:
+def _slices(now: Standing, board: Board, colours: _Colours, width: int) -> Iterable[Text]:
     """The plan for this slot above what is held."""
-    rows = {"held": stands.held}
-    if stands.planned is not None:
-        rows = {"planned": stands.planned} | rows
+    rows = {"held": now.held}
+    if now.planned is not None:
+        rows = {"planned": now.planned} | rows
     units = [each for row in rows.values() for each in row]
     if not units or any(each.start is not None for each in units):
         columns = max(2, min(_WIDEST, (width - _MARGIN) // board.memory_slices))
@@ -109,8 +109,8 @@ def _slices(stands: Standing, board: Board, colours: _Colours, width: int) -> It
 
 def _row(name: str, slabs: Sequence[Slab], slices: int, columns: int, colours: _Colours) -> Text:
     row = Text(f"{name:{_MARGIN}}", no_wrap=True)
-    for each in slice_segments(slabs, slices, columns):
-        row.append(each.text, style=_style(each.slab, colours))
+    for text, slab in slice_segments(slabs, slices, columns):
+        row.append(text, style=_style(slab, colours))
     return row
 
 

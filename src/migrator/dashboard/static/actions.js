@@ -1,4 +1,4 @@
-// Acting on the daemon: every action asks first, says what came of it, and is in the list.
+// Acting on the daemon: every action asks first, shows its outcome, and is in the list.
 
 import { make } from "./words.js";
 import { get, post, token } from "./stream.js";

@@ -25,7 +25,7 @@ const total = (run, tenant, numbers) => {
 
 const share = ([part, whole]) => (whole ? part / whole : null);
 
-/** The table of two runs; windows are told apart by their place, as numbers go on over restarts. */
+/** The table of two runs; windows are matched by their place, since numbers continue over restarts. */
 export const drawBeside = (place, runs) => {
   const windows = Math.min(...runs.map((run) => run.numbers.filter((each) => run.windows.get(each).ended_s !== null).length));
   const numbers = runs.map((run) => run.numbers.slice(0, windows));

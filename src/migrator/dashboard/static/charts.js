@@ -22,7 +22,7 @@ const nice = (value) => {
   return [1, 2, 5, 10].map((each) => each * power).find((each) => each >= value) ?? value;
 };
 
-/** Round moments inside a span, at most so many. */
+/** Round moments inside a span, at most `most` of them. */
 export const ticks = (from, to, most) => {
   const step = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 36000, 86400].find(
     (each) => (to - from) / each <= most,

@@ -46,12 +46,12 @@ export const openDetails = async (about, run, number) => {
     return;
   }
   try {
-    const [plotly, told] = await Promise.all([library(about), get(`${run.path}/windows/${number}/figures`)]);
-    const made = told.charts.map(figure);
+    const [plotly, answer] = await Promise.all([library(about), get(`${run.path}/windows/${number}/figures`)]);
+    const made = answer.charts.map(figure);
     place.replaceChildren(...made.map(([, element]) => element));
     const touch = !matchMedia("(pointer: fine)").matches;
     made.forEach(([plot], at) => {
-      const { data, layout } = told.charts[at].figure;
+      const { data, layout } = answer.charts[at].figure;
       plotly.newPlot(plot, data, { ...layout, dragmode: touch ? false : "zoom" },
         { responsive: true, displaylogo: false, displayModeBar: touch ? false : "hover", modeBarButtons: [["toImage", "resetScale2d"]] });
     });

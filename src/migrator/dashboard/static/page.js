@@ -46,10 +46,10 @@ const runOf = ([source, number]) => {
 
 /** The sources are read anew: a daemon that was started again has another run. */
 const reload = async () => {
-  const [told, about] = await Promise.all([get("/dashboard/sources"), state.about ?? get("/dashboard/about")]);
+  const [answer, about] = await Promise.all([get("/dashboard/sources"), state.about ?? get("/dashboard/about")]);
   state.about = about;
-  state.sources = told.sources;
-  state.palette = told.palette;
+  state.sources = answer.sources;
+  state.palette = answer.palette;
   show(chosen());
 };
 

@@ -25,11 +25,11 @@ export class Pane {
     const begin = async () => {
       const update = await get(this.run.path);
       this.run.clear();
-      this.heard(update);
+      this.receive(update);
       setTimeout(() => this.remember(), 50); // what is new must not wait for it
       return update.marker;
     };
-    this.stop = follow(this.run.path, begin, (update) => this.heard(update), (why, status) => {
+    this.stop = follow(this.run.path, begin, (update) => this.receive(update), (why, status) => {
       this.lost = why || "the server has ended the stream";
       this.hooks.lost(this, status);
       this.facts();
@@ -45,7 +45,7 @@ export class Pane {
     }
   }
 
-  heard(update) {
+  receive(update) {
     this.lost = "";
     this.run.merge(update);
     if (this.run.lastRun > this.run.about.run && this.hooks.newer(this)) return;
@@ -185,7 +185,7 @@ export class Pane {
     const last = this.lastMoment();
     const quiet = this.run.now - last;
     if (last > 0 && quiet > SILENT_S + this.run.about.slot_s) return make("dd", { class: "state bad", text: `nothing written for ${lasting(quiet)}` });
-    if (silent > 15) return make("dd", { class: "state bad", text: `not heard for ${lasting(silent)}` });
+    if (silent > 15) return make("dd", { class: "state bad", text: `no update for ${lasting(silent)}` });
     return make("dd", { class: "state", text: "live" });
   }
 
@@ -206,7 +206,7 @@ export class Pane {
       ...run.tenants.map((name) => make("li", {}, swatch(`background:${run.tones(name).fill}`), name)),
       make("li", {}, swatch(`background:${hatch}`), "hatched: retrains"),
       make("li", {}, swatch(`background:${tones.light};border:1px dashed ${tones.fill}`), "light: being created, warmed or drained"),
-      make("li", {}, swatch("background:var(--faint);border-color:var(--none)"), "grey: nobody's"));
+      make("li", {}, swatch("background:var(--faint);border-color:var(--none)"), "grey: no tenant's"));
     this.outcomesLegend.replaceChildren(
       ...["good", "wrong", "late", "dropped", "lost", "failed"].map((name) => make("li", {}, swatch(`background:var(--${name})`), PARTS[name])),
       make("li", {}, swatch("background:var(--none);opacity:0.6"), "forecast, 10% to 90%; dashed: its mean"));

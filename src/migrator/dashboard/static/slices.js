@@ -103,7 +103,7 @@ const said = (run, bar) => {
   const parts = Object.entries(bar.parts ?? {})
     .filter(([name]) => name !== "total")
     .map(([name, value]) => `${name.replace(/_s$/, "")} ${value.toFixed(2)} s`);
-  return `${bar.tenant ?? "nobody"}, ${size(run, bar)}, ${bar.state}, ${moment(run, bar.from)} to ${moment(run, bar.to)}${parts.length ? `; ${parts.join(", ")}` : ""}`;
+  return `${bar.tenant ?? "no tenant"}, ${size(run, bar)}, ${bar.state}, ${moment(run, bar.from)} to ${moment(run, bar.to)}${parts.length ? `; ${parts.join(", ")}` : ""}`;
 };
 
 export class Slices {
@@ -133,7 +133,7 @@ export class Slices {
       ...this.now(run, x, range, 2 * lane + GAP),
     );
     const present = held.filter((bar) => bar.from <= run.now && bar.to >= run.now - 1);
-    const words = present.map((bar) => `${bar.tenant ?? "nobody"} ${size(run, bar)} ${bar.state}`);
+    const words = present.map((bar) => `${bar.tenant ?? "no tenant"} ${size(run, bar)} ${bar.state}`);
     this.element.setAttribute("aria-label", `Slices, planned above and held below. Held: ${words.join("; ") || "nothing now"}.`);
   }
 

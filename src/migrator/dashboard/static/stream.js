@@ -65,7 +65,7 @@ async function* events(path, signal) {
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** A signal to give a connection up where nobody looks: a browser has six for one server. */
+/** A signal to give a connection up where the page is hidden: a browser has six for one server. */
 const looking = (ending) => {
   const one = new AbortController();
   let timer = null;
@@ -97,10 +97,10 @@ const looked = () =>
   });
 
 /**
- * Follow a run: `heard` gets every update, `lost` why there is none. It connects again by itself;
+ * Follow a run: `receive` gets every update, `lost` why there is none. It connects again by itself;
  * `begin` reads the run anew and returns its marker, after a restart or a long absence.
  */
-export const follow = (path, begin, heard, lost) => {
+export const follow = (path, begin, receive, lost) => {
   const ending = new AbortController();
   const run = async () => {
     let marker = null;
@@ -112,7 +112,7 @@ export const follow = (path, begin, heard, lost) => {
         for await (const data of events(`${path}/news?after=${marker}`, signal)) {
           const update = JSON.parse(data);
           marker = update.marker;
-          heard(update);
+          receive(update);
           wait = 500;
         }
         lost("");

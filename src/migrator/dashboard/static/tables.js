@@ -59,7 +59,7 @@ export const unitRows = (run) => {
     });
 };
 
-/** What the start of a unit took: told with whichever of its states knew it. */
+/** What the start of a unit took: recorded with one of its states. */
 const overhead = (run, unit) => {
   const own = [...run.units.values()].filter((each) => each.unit === unit.unit && Object.keys(each.parts_s).length);
   return own.sort((a, b) => a.from_s - b.from_s).at(-1)?.parts_s ?? null;

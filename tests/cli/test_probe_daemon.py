@@ -19,7 +19,7 @@ from support.live_records import Made, write_run
 from typer.testing import CliRunner
 
 from migrator.cli import app
-from migrator.cli.live_runs import asked, beside_file, found, is_there, records_file
+from migrator.cli.daemon import beside_file, is_there, probe_daemon, records_file
 from migrator.core.errors import InputError
 from migrator.records.rows import RunRow
 from migrator.records.standing import DaemonState
@@ -53,24 +53,18 @@ def answering(status: int, body: bytes) -> Iterator[tuple[str, list[str | None]]
             thread.join()
 
 
-def ended_process() -> int:
-    with subprocess.Popen([sys.executable, "-c", ""]) as process:
-        process.wait()
-    return process.pid
-
-
 def test_a_daemon_that_answers_runs() -> None:
     body = json.dumps({"pid": os.getpid(), "window": 3}).encode()
     with answering(200, body) as (url, seen):
-        known = found(replace(RUN, about={"url": url}), True, "a-token")
+        known = probe_daemon(replace(RUN, about={"url": url}), True, "a-token")
     assert (known.state, known.reply) == (DaemonState.RUNNING, {"pid": os.getpid(), "window": 3})
     assert seen == ["Bearer a-token"]
 
 
-def test_a_daemon_whose_address_nobody_wrote_down_is_known_by_its_process() -> None:
-    assert found(RUN, True, None).state is DaemonState.RUNNING
-    assert found(replace(RUN, pid=ended_process()), True, None).state is DaemonState.KILLED
-    assert found(replace(RUN, ended_s=time.time()), True, None).state is DaemonState.ENDED
+def test_a_daemon_without_a_recorded_address_is_known_by_its_process(ended_pid: int) -> None:
+    assert probe_daemon(RUN, True, None).state is DaemonState.RUNNING
+    assert probe_daemon(replace(RUN, pid=ended_pid), True, None).state is DaemonState.KILLED
+    assert probe_daemon(replace(RUN, ended_s=time.time()), True, None).state is DaemonState.ENDED
 
 
 def test_status_takes_the_token_from_where_the_other_verbs_do(
@@ -80,22 +74,27 @@ def test_status_takes_the_token_from_where_the_other_verbs_do(
     monkeypatch.setenv("MIGRATOR_ADMIN_TOKEN", "for-all")
     with answering(200, body) as (url, seen):
         write_run(tmp_path / "live" / "quick" / "records.db", Made(url=url))
-        told = CliRunner().invoke(app, ["status", "--state", str(tmp_path)])
-    assert "window 7" in told.stdout
+        done = CliRunner().invoke(app, ["status", "--state", str(tmp_path)])
+    assert "window 7" in done.stdout
     assert seen == ["Bearer for-all"]
 
 
 def test_a_clock_that_was_set_forward_does_not_hide_a_daemon_that_answers() -> None:
     body = json.dumps({"pid": os.getpid()}).encode()
     long_ago = replace(RUN, began_s=time.time() - 30 * 24 * 3600)
-    assert found(long_ago, True, None).state is DaemonState.KILLED
+    assert probe_daemon(long_ago, True, None).state is DaemonState.KILLED
     with answering(200, body) as (url, _):
-        assert found(replace(long_ago, about={"url": url}), True, None).state is DaemonState.RUNNING
-    assert found(replace(long_ago, about={"url": url}), True, None).state is DaemonState.KILLED
+        assert (
+            probe_daemon(replace(long_ago, about={"url": url}), True, None).state
+            is DaemonState.RUNNING
+        )
+    assert (
+        probe_daemon(replace(long_ago, about={"url": url}), True, None).state is DaemonState.KILLED
+    )
 
 
-def test_a_run_that_another_followed_was_killed_whoever_has_its_number() -> None:
-    assert found(RUN, False, None).state is DaemonState.KILLED
+def test_a_run_that_another_followed_was_killed_whichever_process_has_its_number() -> None:
+    assert probe_daemon(RUN, False, None).state is DaemonState.KILLED
 
 
 def test_a_process_that_began_after_the_run_has_only_its_number() -> None:
@@ -103,7 +102,7 @@ def test_a_process_that_began_after_the_run_has_only_its_number() -> None:
     assert not is_there(os.getpid(), time.time() - 30 * 24 * 3600)
 
 
-def test_an_ended_child_that_nobody_waited_for_is_gone() -> None:
+def test_an_ended_child_that_was_not_waited_for_is_gone() -> None:
     with subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.read()
@@ -121,26 +120,26 @@ def test_an_ended_child_that_nobody_waited_for_is_gone() -> None:
         (200, b"[1]", "instead of a status"),
     ],
 )
-def test_what_is_no_answer_is_told(status: int, body: bytes, words: str) -> None:
+def test_a_reply_that_is_no_status_is_reported(status: int, body: bytes, words: str) -> None:
     with answering(status, body) as (url, _):
-        known = found(replace(RUN, about={"url": url}), True, None)
+        known = probe_daemon(replace(RUN, about={"url": url}), True, None)
     assert known.state is DaemonState.SILENT
     assert words in known.why
 
 
 def test_another_process_at_the_address_is_not_the_daemon() -> None:
     with answering(200, b'{"pid": 1}') as (url, _):
-        known = found(replace(RUN, about={"url": url}), True, None)
+        known = probe_daemon(replace(RUN, about={"url": url}), True, None)
     assert known.state is DaemonState.SILENT
     assert known.reply is None
     assert "another process" in known.why
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://127.0.0.1:99999999", "nonsense"])
-def test_an_address_where_nobody_is(url: str) -> None:
-    answer, why = asked(url, None)
-    assert answer is None
-    assert url in why
+def test_an_address_that_does_not_answer(url: str) -> None:
+    known = probe_daemon(replace(RUN, about={"url": url}), True, None)
+    assert (known.state, known.reply) == (DaemonState.SILENT, None)
+    assert url in known.why
 
 
 def test_the_scenario_written_last_is_meant(tmp_path: Path) -> None:

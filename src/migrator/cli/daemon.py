@@ -1,0 +1,226 @@
+"""Finds the records of a live run and talks to its daemon; used by the verbs for live runs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from migrator import __version__
+from migrator.core.errors import InputError, MigratorError
+from migrator.io.http_client import NoAnswerError, request
+from migrator.io.state_folder import state_folder
+from migrator.records.rows import RunRow
+from migrator.records.standing import DaemonProbe, DaemonState, daemon_url
+from migrator.records.store import read_runs
+from migrator.workload.tokens import CLIENT_VARIABLES
+
+RECORDS = "records.db"
+_PROBE_S = 2.0
+"""Timeout of a probe, which is repeated or not needed."""
+_ANSWER_S = 5.0
+_LEEWAY_S = 5.0
+"""Tolerance in seconds between a process's start and its first record: clocks count in ticks."""
+
+
+# Records
+
+
+def records_file(state: Path | None, scenario: str | None) -> Path:
+    """The records of a scenario in the state folder, by default the newest."""
+    folder = state_folder(state) / "live"
+    known = {each.parent.name: each for each in folder.glob(f"*/{RECORDS}")}
+    if not known:
+        raise InputError(
+            f"{folder}: nothing was served from this state folder; start `migrator serve "
+            "SCENARIO`, or name another one with --state"
+        )
+    if scenario is None:
+        return max(known.values(), key=_written_s)
+    if scenario not in known:
+        raise InputError(
+            f"--scenario: nothing called {scenario!r} was served from {folder.parent}; use "
+            f"{' or '.join(sorted(known))}"
+        )
+    return known[scenario]
+
+
+def _written_s(path: Path) -> float:
+    """When the file or its write-ahead log was last written."""
+    log = path.with_name(f"{path.name}-wal")
+    return max(each.stat().st_mtime for each in (path, log) if each.exists())
+
+
+def records_in(folder: Path) -> Path:
+    """The records in a folder, which may be a state folder."""
+    inside = folder / RECORDS
+    return inside if inside.exists() else records_file(folder, None)
+
+
+def beside_file(given: str, own: Path) -> tuple[Path, int | None]:
+    """The file and the run that `--beside` names: a run of the same file, another file, or its
+    folder."""
+    path = Path(given)
+    if given.isdecimal():
+        return own, int(given)
+    if path.is_dir():
+        return records_in(path), None
+    if not path.exists():
+        raise InputError(
+            f"--beside: there is no {given}; give the number of a run, a {RECORDS}, or the state "
+            "folder of another run"
+        )
+    return path, None
+
+
+# Daemon
+
+
+def probe_daemon(run: RunRow, newest: bool, token: str | None) -> DaemonProbe:
+    """Whether the daemon of a run is running, and its status reply."""
+    if run.ended_s is not None:
+        return DaemonProbe(DaemonState.ENDED)
+    there, url = is_there(run.pid, run.began_s), daemon_url(run)
+    if not newest or (not there and url is None):
+        return DaemonProbe(DaemonState.KILLED)
+    if url is None:
+        return DaemonProbe(DaemonState.RUNNING)
+    answer, why = _status_reply(url, token)
+    if answer is not None and answer.get("pid") == run.pid:
+        return DaemonProbe(DaemonState.RUNNING, "", answer)
+    if not there:  # a reply counts more: the clock may have been set meanwhile
+        return DaemonProbe(DaemonState.KILLED)
+    return DaemonProbe(DaemonState.SILENT, why or f"another process answers at {url}")
+
+
+def is_there(pid: int, began_s: float) -> bool:
+    """Whether that process still runs; a process that began later has reused its id."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    started_s = _started_s(pid)
+    return started_s is None or started_s <= began_s + _LEEWAY_S
+
+
+def _started_s(pid: int) -> float | None:
+    """When a process began; infinity if it has ended, None if the system does not report it."""
+    try:
+        after_name = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+        uptime_s = float(Path("/proc/uptime").read_text("utf-8").split()[0])
+    except (OSError, ValueError, IndexError):
+        return None
+    if after_name[0] in "ZX":
+        return float("inf")
+    return time.time() - uptime_s + int(after_name[19]) / os.sysconf("SC_CLK_TCK")
+
+
+def _status_reply(url: str, token: str | None) -> tuple[Mapping[str, Any] | None, str]:
+    """The status reply of a daemon, or why there is none."""
+    try:
+        reply = request(url, "GET", "/admin/status", timeout_s=_PROBE_S, token=token or None)
+    except NoAnswerError as error:
+        return None, str(error)
+    if reply.status in (401, 403):
+        return None, f"{url} requires the administration token; put it into MIGRATOR_ADMIN_TOKEN"
+    found = reply.json_object() if reply.status == 200 else None
+    return found, "" if found is not None else f"{url} returned {reply.status} instead of a status"
+
+
+@dataclass(frozen=True)
+class DaemonClient:
+    """Requests to a daemon, with the admin token if there is one."""
+
+    url: str
+    token: str | None = None
+    pid: int | None = None
+    """The expected process id; None for any."""
+
+    def status(self) -> Mapping[str, Any]:
+        """The daemon's status; InputError for a wrong token, MigratorError without an answer."""
+        status, answer = self.request("GET", "/admin/status")
+        if status != 200 or "tenants" not in answer:
+            why = answer.get("error", "this is not a daemon's status")
+            raise MigratorError(f"{self.url} returned {status}: {why}; check the address")
+        if self.pid is not None and answer.get("pid") != self.pid:
+            raise MigratorError(
+                f"another process than {self.pid} answers at {self.url}; pass the right address "
+                "with --url"
+            )
+        return answer
+
+    def request(
+        self, method: str, path: str, body: object = None, wait_s: float = _ANSWER_S
+    ) -> tuple[int, Mapping[str, Any]]:
+        """Send a request. Returns the status code and the JSON object of the response."""
+        headers = {"user-agent": f"migrator-cli/{__version__}"}
+        token = self.token
+        try:
+            reply = request(
+                self.url, method, path, timeout_s=wait_s, token=token, body=body, headers=headers
+            )
+        except NoAnswerError as error:
+            raise MigratorError(f"{error}; see whether it runs with `migrator status`") from error
+        if reply.status == 401 and self.token is None:
+            raise InputError(
+                f"{self.url} requires the admin token; set {CLIENT_VARIABLES[0]} or pass "
+                "--token-file"
+            )
+        if reply.status == 401 or (reply.status == 403 and self.token is not None):
+            raise InputError(
+                f"{self.url} does not accept this admin token; use the one that the scenario "
+                "calls admin"
+            )
+        return reply.status, reply.json_object() or {}
+
+
+def find_daemon(
+    url: str | None, state: Path | None, scenario: str | None, token_file: Path | None
+) -> DaemonClient:
+    """The daemon at the address, or the one whose records were written last."""
+    token = read_token(token_file)
+    if url is not None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InputError(f"--url: {url[:80]!r} is not an address such as http://127.0.0.1:8600")
+        return DaemonClient(url.rstrip("/"), token)
+    run = read_runs(records_file(state, scenario))[-1]
+    probed = probe_daemon(run, True, token).state
+    if probed in (DaemonState.ENDED, DaemonState.KILLED):
+        ended = "has ended" if probed is DaemonState.ENDED else "was killed or crashed"
+        raise MigratorError(
+            f"no daemon runs: run {run.run} of {run.scenario} {ended}; start `migrator serve`, or "
+            "select another one with --url or --state"
+        )
+    recorded = daemon_url(run)
+    if recorded is None:
+        raise MigratorError(f"{run.scenario} is still starting; try again in a few seconds")
+    return DaemonClient(recorded, token, run.pid)
+
+
+def read_token(path: Path | None) -> str | None:
+    """The token from the file, otherwise from the environment."""
+    if path is None:
+        token = next((os.environ[each] for each in CLIENT_VARIABLES if os.environ.get(each)), None)
+    else:
+        try:
+            token = path.read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"--token-file: {path} cannot be read ({error}); name a file with the token"
+            ) from error
+    if token is not None:
+        require_token_characters("token", token)
+    return token or None
+
+
+def require_token_characters(name: str, token: str) -> None:
+    """InputError if a token contains characters that no token has."""
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise InputError(f"{name}: contains characters that no token has; pass it as created")

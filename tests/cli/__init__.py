@@ -1,0 +1,1 @@
+"""Tests of the command line; a package, so that its conftest is its own."""

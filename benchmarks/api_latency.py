@@ -31,10 +31,11 @@ from starlette.routing import Route
 
 from migrator.serve.http.app import application
 from migrator.serve.http.authentication import Tokens, digest
-from migrator.serve.http.protocol import Offered, WindowNow
+from migrator.serve.http.protocol import ModelInterface, WindowNow
 from migrator.serve.http.server import ApiServer
 from migrator.serve.http.state import ApiState, Backend, Feedback
-from migrator.serve.router.router import Router, Served
+from migrator.serve.router.queue import QueueSettings
+from migrator.serve.router.router import Router
 from migrator.serve.workers.messages import Answered
 
 SIDE, CLASSES, TOKEN = 32, 10, "benchmark"
@@ -56,15 +57,15 @@ class Row:
 class InstantWorker:
     """Answers at once."""
 
-    name, pid = "instant", 0
+    name = "instant"
 
     async def infer(self, inputs: NDArray[Any], request_ids: str = "") -> Answered:
         del request_ids
-        return Answered(np.zeros((len(inputs), CLASSES), np.float32), 1, 0.0)
+        return Answered(np.zeros((len(inputs), CLASSES), np.float32), 1)
 
 
 def served_application() -> Starlette:
-    router = Router({"images": Served("images", 0.2, 8)})
+    router = Router({"images": QueueSettings("images", 0.2, 8)})
     router.attach("images", InstantWorker(), lambda _: 0.0)
 
     async def feedback(_: Feedback) -> None:
@@ -72,7 +73,7 @@ def served_application() -> Starlette:
 
     backend = Backend(
         router=router,
-        models={"images": Offered.images("images", SIDE, CLASSES)},
+        models={"images": ModelInterface("images", "UINT8", (3, SIDE, SIDE), CLASSES)},
         feedback=feedback,
         version=lambda _: 1,
         window=lambda: WindowNow(0, 0.0, 200.0),

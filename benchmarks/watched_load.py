@@ -16,10 +16,11 @@ from pathlib import Path
 import numpy as np
 import uvloop
 
-from migrator.load.http import HttpPool, NoAnswerError
+from migrator.io.http_client import NoAnswerError
+from migrator.io.http_pool import HttpPool
 from migrator.load.requests import Questions, schedule
 from migrator.load.run import questions_of
-from migrator.load.server import Server, Taken, feedback, question, said
+from migrator.load.server import ModelInput, Server, encode_label, encode_request, read_answer
 from migrator.workload.live import LiveScenario, read_live
 
 NO_ANSWER = -1
@@ -36,7 +37,7 @@ class WatchedLoad:
         self._pool = HttpPool(url, most=512, timeout_s=10)
         self._labels = HttpPool(url, most=32, timeout_s=10)
         self._server = Server(url, self._pool, {})
-        self._asked: list[tuple[str, Questions, Taken]] = []
+        self._asked: list[tuple[str, Questions, ModelInput]] = []
         self.rows: list[tuple[float, ...]] = []
         self._told_s: dict[int, float] = {}
 
@@ -45,7 +46,7 @@ class WatchedLoad:
         live = self._live
         for each in live.tenants:
             questions = questions_of(each)
-            self._asked.append((each.name, questions, await self._server.taken(each.name)))
+            self._asked.append((each.name, questions, await self._server.model_input(each.name)))
         places = range(len(live.tenants))
         windows = live.scenario.windows
         due = schedule(
@@ -61,13 +62,13 @@ class WatchedLoad:
 
     async def _one(self, tenant: int, row: int, due_s: float, number: int) -> None:
         name, questions, taken = self._asked[tenant]
-        body, headers = question(taken, questions.samples.inputs[row], f"{name}-{number}")
+        body, headers = encode_request(taken, questions.samples.inputs[row], f"{name}-{number}")
         sent_s, answer, status = time.time(), None, NO_ANSWER
         try:
             path = self._server.path(name, "/infer")
             reply = await self._pool.ask("POST", path, body, headers)
             status = reply.status
-            answer = said(reply.body, reply.headers) if status == 200 else None
+            answer = read_answer(reply.body, reply.headers) if status == 200 else None
         except NoAnswerError:
             pass  # the status says so
         version = int(answer.version) if answer else NO_ANSWER
@@ -87,7 +88,7 @@ class WatchedLoad:
         headers = {"content-type": "application/json"}
         path = self._server.path(name, "/feedback")
         with suppress(NoAnswerError):  # the last ones may come after the daemon has left
-            await self._labels.ask("POST", path, feedback(own, label), headers)
+            await self._labels.ask("POST", path, encode_label(own, label), headers)
 
 
 def main() -> None:

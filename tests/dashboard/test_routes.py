@@ -16,8 +16,7 @@ from support.live_records import Made, write_run
 
 from migrator.dashboard import routes
 from migrator.dashboard.routes import Dashboard, Source
-from migrator.serve.http.authentication import Tokens, digest, require_own_page
-from migrator.serve.http.requests import header_of
+from migrator.serve.http.authentication import Tokens, digest, require_admin, require_own_page
 from migrator.serve.http.server import ApiServer
 
 TOKEN = "a-token-for-the-administration"
@@ -36,7 +35,7 @@ async def server(path: Path, admin: str | None = None) -> AsyncIterator[httpx.As
 
     def allow(request: Request) -> None:
         require_own_page(request, tokens)
-        tokens.require_admin(header_of(request, "authorization"))
+        require_admin(request, tokens)
 
     page = Dashboard([Source("small", path)], allow=allow, needs_token=tokens.configured, acts=True)
     app = Starlette(routes=page.routes())

@@ -15,7 +15,7 @@ from migrator.forecast.evaluation import (
 
 
 class _Same:
-    """Says what it is told, and remembers what it was shown."""
+    """Forecasts the given values, and records the histories it got."""
 
     name, summary = "same", "same"
 
@@ -73,10 +73,10 @@ def test_quantiles_of_ten_scenarios() -> None:
     np.testing.assert_allclose(quantiles_of(ahead)[:, 0], [0.5, 4.5, 8.5])
 
 
-def test_every_forecast_is_told_of() -> None:
-    told: list[int] = []
-    measure(_Same([1.0]), np.ones(20), origins_of(8, 20, 5), 5, lambda: told.append(1))
-    assert len(told) == 2
+def test_every_forecast_is_reported() -> None:
+    done: list[int] = []
+    measure(_Same([1.0]), np.ones(20), origins_of(8, 20, 5), 5, lambda: done.append(1))
+    assert len(done) == 2
 
 
 def test_the_interval_leaves_a_tenth_on_either_side() -> None:

@@ -97,8 +97,8 @@ def test_evaluate_as_a_table(trace: Path) -> None:
 
 
 def test_where_too_little_is_before_the_split_it_is_said(trace: Path) -> None:
-    told = ("--forecasters", "last-mean,informer", "--train-seconds", 40, *WINDOW)
-    found = _answer("evaluate", trace, *told)
+    options = ("--forecasters", "last-mean,informer", "--train-seconds", 40, *WINDOW)
+    found = _answer("evaluate", trace, *options)
     simple, informer = found["rows"]
     assert (
         "last-mean forecasts instead (informer: 40 slots of history are too few"
@@ -128,8 +128,8 @@ def test_a_saved_model_is_measured_as_it_is(trace: Path, tmp_path: Path) -> None
 def test_a_model_is_not_held_to_what_it_was_trained_on(trace: Path, tmp_path: Path) -> None:
     out = tmp_path / "model"
     _ran("train", trace, "--out", out, "--seconds", 250, *WINDOW)
-    told = ("--forecasters", "last-mean", "--model", out, *WINDOW)
-    found = _answer("evaluate", trace, *told)
+    options = ("--forecasters", "last-mean", "--model", out, *WINDOW)
+    found = _answer("evaluate", trace, *options)
     assert found["splits"] == [{"trace": "steady", "slots": 300, "from_slot": 250}]
     assert [row["windows"] for row in found["rows"]] == [5, 5]
     assert found["notes"] == [
@@ -158,11 +158,11 @@ def test_where_nothing_came_no_ratio_is_given(tmp_path: Path, suffix: str) -> No
     quiet, figure = tmp_path / "quiet.csv", tmp_path / f"forecasts{suffix}"
     lines = (f"{at},{20 if at < 170 else 0}\n" for at in range(300))
     quiet.write_text("second,count\n" + "".join(lines))
-    told = ("evaluate", quiet, "--forecasters", "last-mean", *WINDOW)
-    (row,) = _answer(*told, "--figure", figure)["rows"]
+    options = ("evaluate", quiet, "--forecasters", "last-mean", *WINDOW)
+    (row,) = _answer(*options, "--figure", figure)["rows"]
     assert (row["mean"], row["wape"], row["pinball"]) == (0, None, None)
     assert figure.stat().st_size > 1000
-    assert _ran(*told).splitlines()[1].split()[3:7] == ["0.00", "0.000", "-", "-"]
+    assert _ran(*options).splitlines()[1].split()[3:7] == ["0.00", "0.000", "-", "-"]
 
 
 def test_without_torch_only_who_names_the_informer_is_refused(
@@ -172,9 +172,9 @@ def test_without_torch_only_who_names_the_informer_is_refused(
     found = _answer("evaluate", trace, *WINDOW)
     assert [row["forecaster"] for row in found["rows"]] == ["last-mean", "ewma", "ridge", "auto"]
     assert found["notes"][0].startswith("Left out: informer needs torch, which is not installed")
-    for told in (("--forecasters", "ewma,informer"), ("--model", "m")):
+    for options in (("--forecasters", "ewma,informer"), ("--model", "m")):
         with pytest.raises(MigratorError, match=r"pip install 'migrator\[forecast\]'"):
-            _ran("evaluate", trace, *told, *WINDOW)
+            _ran("evaluate", trace, *options, *WINDOW)
 
 
 @pytest.mark.parametrize(

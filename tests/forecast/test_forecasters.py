@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
 from migrator.forecast.forecaster import Forecaster
-from migrator.forecast.levels import Ewma, LastMean, LastWindow
+from migrator.forecast.levels import Ewma, LastMean, LastWindow, Seasonal
 from migrator.forecast.registry import forecaster, forecasters
 from migrator.forecast.residuals import SCENARIOS
-from migrator.forecast.seasonal import Seasonal
 
 SIMPLE = (LastWindow(), LastMean(), Ewma(), Seasonal())
 EVERY = pytest.mark.parametrize("each", SIMPLE, ids=lambda each: each.name)

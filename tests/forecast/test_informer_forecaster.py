@@ -133,7 +133,7 @@ def test_it_trains_when_the_history_has_grown_by_half(monkeypatch: pytest.Monkey
     assert lengths == [LEAST, int(1.5 * LEAST)]
 
 
-def test_in_the_background_nobody_waits(caplog: pytest.LogCaptureFixture) -> None:
+def test_in_the_background_no_caller_waits(caplog: pytest.LogCaptureFixture) -> None:
     history = _history(LEAST + 5)
     each = InformerForecaster(QUICK, background=True)
     each.ahead(history[: LEAST - 1], 10, WINDOW)
@@ -149,7 +149,7 @@ def test_a_backtest_of_a_long_history_trains_each_length_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lengths = _spied(monkeypatch)
-    choice = Auto((InformerForecaster(Settings(steps=2)),)).explain(_history(7000), 200)
+    choice = Auto((InformerForecaster(Settings(steps=2)),)).explain(_history(35 * WINDOW), WINDOW)
     assert [name for name, _ in choice.losses] == ["last-mean", "informer"]
     assert lengths == sorted(set(lengths), reverse=True)
     assert len(lengths) == 5

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from migrator.forecast import ridge
 from migrator.forecast.levels import Ewma, LastMean
-from migrator.forecast.residuals import SCENARIOS, Origins, Reaching
+from migrator.forecast.residuals import SCENARIOS, Origins, full_history
 from migrator.forecast.ridge import LEAST_WINDOWS, Ridge
 
 HISTORIES = st.integers(0, 300).flatmap(
@@ -161,5 +161,5 @@ def test_reaching_asks_with_the_whole_history() -> None:
         assert window_slots == 2
         return np.array([[history[:origin].sum()] * slots for origin in origins])
 
-    found = Reaching(sums, whole)(whole[-4:], np.array([1, 4]), 3, 2)
+    found = full_history(sums, whole)(whole[-4:], np.array([1, 4]), 3, 2)
     assert found.tolist() == [[21.0] * 3, [45.0] * 3]

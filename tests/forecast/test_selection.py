@@ -1,13 +1,12 @@
-"""Who forecasts, and why."""
+"""Which forecaster is chosen, and why."""
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from migrator.forecast.forecaster import Counts, Forecaster
-from migrator.forecast.levels import LastMean
+from migrator.forecast.levels import LastMean, Seasonal
 from migrator.forecast.ridge import Ridge
-from migrator.forecast.seasonal import Seasonal
 from migrator.forecast.selection import BACKTEST_WINDOWS, MARGIN, Auto, pinball_score
 
 
@@ -28,25 +27,18 @@ def _scored(losses: dict[str, float]) -> Auto:
     return Auto((Ridge(), Seasonal()), score)
 
 
-def test_where_there_is_a_period_it_is_used() -> None:
-    history = _periodic(3000)
-    choice = Auto().explain(history, 200)
+def test_a_period_is_used_where_there_is_one_and_tenants_are_not_mixed_up() -> None:
+    auto, periodic, noise = Auto(), _periodic(3000), _poisson(30.0, 3000)
+    choice = auto.explain(periodic, 200)
     assert choice.chosen == "seasonal"
     assert str(choice).startswith(
         "seasonal: lowest loss over the last 13 windows (loss: last-mean "
     )
-    np.testing.assert_array_equal(
-        Auto().ahead(history, 200, 200), Seasonal().ahead(history, 200, 200)
-    )
-
-
-def test_of_noise_the_simple_one_is_as_good_as_any() -> None:
-    history = _poisson(30.0, 3000)
-    choice = Auto().explain(history, 200)
-    assert choice.chosen == "last-mean"
-    np.testing.assert_array_equal(
-        Auto().ahead(history, 50, 200), LastMean().ahead(history, 50, 200)
-    )
+    assert auto.explain(noise, 200).chosen == "last-mean"
+    for history, slots, chosen in ((periodic, 200, Seasonal()), (noise, 50, LastMean())):
+        np.testing.assert_array_equal(
+            auto.ahead(history, slots, 200), chosen.ahead(history, slots, 200)
+        )
 
 
 def test_a_small_gain_is_not_enough_and_said() -> None:
@@ -94,16 +86,10 @@ def test_the_choice_is_made_once_per_window() -> None:
     assert asked == [7200, 7200]
 
 
-def test_tenants_are_not_mixed_up() -> None:
-    auto = Auto()
-    first, second = auto.explain(_periodic(3000), 200), auto.explain(_poisson(30.0, 3000), 200)
-    assert (first.chosen, second.chosen) == ("seasonal", "last-mean")
-
-
 def test_windows_in_which_nothing_came_count_as_well() -> None:
-    history = 10 * _periodic(6000)
-    history[3000:3400] = 0
-    assert pinball_score(LastMean(), history[:3200], 200) > 1
+    history = 10 * _periodic(3000)
+    history[1400:1800] = 0
+    assert pinball_score(LastMean(), history[:1600], 200) > 1
     choice = Auto().explain(history, 200)
     assert choice.chosen == "seasonal"
     assert np.isfinite([loss for _, loss in choice.losses]).all()

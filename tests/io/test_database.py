@@ -12,7 +12,7 @@ from support.bit_flips import KINDS, Victim, bits, rows_of
 
 from migrator.core.errors import InputError, MigratorError
 from migrator.io import database
-from migrator.io.database import DamagedError, Layout, is_damage, opened, rebuilt, table
+from migrator.io.database import DamagedError, Layout, is_damage, open_database, rebuilt, table
 
 EVERY = [(kind, log) for kind in KINDS for log in (False, True)]
 IDS = [f"{kind}{'-log' if log else ''}" for kind, log in EVERY]
@@ -60,7 +60,7 @@ def test_a_broken_end_of_the_log_costs_only_what_is_in_it(tmp_path: Path) -> Non
     victim.flip(len(victim.original) - 100, 3)
     assert victim.is_noticed()
     layout = KINDS["labels"].layout
-    connection, aside = opened(victim.path, layout, "OFF")
+    connection, aside = open_database(victim.path, layout, "OFF")
     with closing(connection):
         left = rows_of(connection, layout)["sample"]
     assert aside is not None
@@ -84,7 +84,7 @@ def test_a_commit_whose_mark_is_lost_is_noticed(tmp_path: Path) -> None:
 def test_what_a_rolled_back_transaction_left_in_the_log_is_no_damage(tmp_path: Path) -> None:
     layout = Layout("things", 7, 1, (table("thing", ("name TEXT",)),))
     path = tmp_path / "things.db"
-    connection, _ = opened(path, layout, "OFF")
+    connection, _ = open_database(path, layout, "OFF")
     connection.execute("PRAGMA cache_size=1")
     connection.execute("BEGIN")
     for number in range(200):  # more than the cache holds: it is written before it is committed
@@ -92,7 +92,7 @@ def test_what_a_rolled_back_transaction_left_in_the_log_is_no_damage(tmp_path: P
     connection.execute("ROLLBACK")
     connection.execute("INSERT INTO thing (name) VALUES ('kept')")
     assert (tmp_path / "things.db-wal").stat().st_size > 100_000
-    with closing(database.checked(path, layout)) as reading:
+    with closing(database.open_checked(path, layout)) as reading:
         assert rows_of(reading, layout)["thing"][0][0] == "kept"
     connection.close()
 
@@ -152,13 +152,13 @@ def test_an_upgrade_gives_checksums_to_old_rows(tmp_path: Path) -> None:
     columns = ("id INTEGER PRIMARY KEY", "name TEXT", "size REAL")
     old = Layout("things", 7, 1, ("CREATE TABLE thing (id INTEGER PRIMARY KEY, name, size)",))
     new = Layout("things", 7, 2, (table("thing", columns),), {1: rebuilt("thing", columns)})
-    connection, _ = opened(path, old, "OFF")
+    connection, _ = open_database(path, old, "OFF")
     connection.execute("INSERT INTO thing VALUES (5, 'a', -0.0), (NULL, NULL, 2), (9, 'c', 1e99)")
     connection.close()
     earlier = Layout("things", 7, 0, ())
     with pytest.raises(InputError, match="newer MIGRator"):
-        opened(path, earlier, "OFF")
-    connection, aside = opened(path, new, "OFF")
+        open_database(path, earlier, "OFF")
+    connection, aside = open_database(path, new, "OFF")
     assert aside is None
     assert connection.execute("SELECT id, name, size FROM thing").fetchall() == [
         (5, "a", 0.0),
@@ -167,8 +167,8 @@ def test_an_upgrade_gives_checksums_to_old_rows(tmp_path: Path) -> None:
     ]
     connection.execute("UPDATE thing SET name = 'b' WHERE id = 6")
     connection.close()
-    database.checked(path, new).close()
+    database.open_checked(path, new).close()
     with closing(sqlite3.connect(path)) as damaging:
         damaging.execute("PRAGMA user_version=1")
     with pytest.raises(DamagedError, match="its version is not that of its tables"):
-        database.checked(path, new)
+        database.open_checked(path, new)

@@ -21,7 +21,7 @@ from migrator.io.frames import (
     encode_array,
     encode_frame,
 )
-from migrator.serve.workers.messages import Assignment, Infer, Scores, Swap, Take, ToWorker
+from migrator.serve.workers.messages import Assignment, Infer, Scores, Swap, ToWorker
 
 
 def _fed(data: bytes, cuts: list[int]) -> list[Frame[ToWorker]]:
@@ -88,13 +88,13 @@ def test_a_frame_that_announces_too_much_is_refused(
 
 def test_too_large_a_tensor_is_not_sent() -> None:
     with pytest.raises(FrameError, match="smaller batches"):
-        encode_frame(1, Scores((1,), 1, 0.0), bytes(frames.MAX_PAYLOAD_BYTES + 1))
+        encode_frame(1, Scores((1,), 1), bytes(frames.MAX_PAYLOAD_BYTES + 1))
 
 
 def test_a_channel_reads_what_was_written_and_reports_the_end() -> None:
     ours, theirs = socket.socketpair()
     with theirs:
-        take = Take(Assignment("a", "m", Path("w"), 2, "cpu", {"A": "b"}, 4, {1: 2.5}))
+        take = Assignment("a", "m", Path("w"), 2, "cpu", {"A": "b"}, 4, {1: 2.5})
         swap = Swap(Path("/x"), 3)
         with ours:
             writing: Channel[Scores] = Channel(ours, Scores)

@@ -9,7 +9,6 @@ from migrator.core.catalogue import board
 from migrator.core.errors import InputError
 from migrator.io.strict import (
     Entry,
-    Parts,
     by_size,
     key_path,
     listed,
@@ -30,17 +29,14 @@ class _Bicycle(Entry):
     bell: str = "ring"
 
 
-PARTS: Parts = {(): _Bicycle, ("wheels",): _Wheel}
-
-
 def refusal(data: object, form: str = "JSON") -> str:
     with pytest.raises(InputError) as caught:
-        validated(_Bicycle, data, PARTS, "the bicycle", form)
+        validated(_Bicycle, data, "the bicycle", form)
     return str(caught.value)
 
 
 def test_defaults_fill_what_is_not_given() -> None:
-    assert validated(_Bicycle, {"wheels": []}, PARTS, "the bicycle").bell == "ring"
+    assert validated(_Bicycle, {"wheels": []}, "the bicycle").bell == "ring"
 
 
 def test_the_form_of_the_file_is_named() -> None:

@@ -24,7 +24,7 @@ from migrator.live.operator_actions import REFUSAL
 from migrator.live.recording import Recorder
 from migrator.live.serving import Serving
 from migrator.live.shared_store import SharedStore
-from migrator.serve.exceptions import DrainedError
+from migrator.serve.exceptions import HttpError
 from migrator.serve.workers.pool import Workers
 from migrator.workload.live import read_live
 
@@ -156,7 +156,7 @@ async def test_whom_an_operator_drained_stays_drained_when_it_could_not_go(bench
     await bench.fails_to_go()
     await bench.admission.admit({})
     assert bench.tenants["photos"].drained
-    with pytest.raises(DrainedError, match=REFUSAL.split(",")[0]):
+    with pytest.raises(HttpError, match=REFUSAL.split(",")[0]):
         await bench.router.infer("photos", np.zeros((1, 2), np.uint8))
 
 

@@ -32,7 +32,7 @@ from migrator.gpu.drivers.registry import open_driver
 from migrator.live.actuator import Actuator
 from migrator.live.gpu_thread import GpuThread
 from migrator.live.training import JobKind, TrainingLostError, Trainings
-from migrator.serve.router.queue import Served
+from migrator.serve.router.queue import QueueSettings
 from migrator.serve.router.router import Router
 from migrator.serve.workers.messages import Assignment
 
@@ -83,7 +83,7 @@ async def made(folder: Path, duties: Duties) -> AsyncIterator[tuple[Actuator, li
     folder.mkdir(exist_ok=True)
     await lane.open()
     async with started(folder / "run") as workers:
-        router = Router({"a": Served("a", 1.0, 4)})
+        router = Router({"a": QueueSettings("a", 1.0, 4)})
         hands = Actuator(lane, workers, router, duties, heard.append)
         hands.do(Create(PLACE))
         await until(lambda: heard == [Created(PLACE)])

@@ -29,7 +29,7 @@ from migrator.live.serving import Serving
 from migrator.live.training import Progress, TrainingJob, TrainingResult, Trainings
 from migrator.live.versions import Version
 from migrator.records.rows import ActionRecord
-from migrator.serve.exceptions import DrainedError
+from migrator.serve.exceptions import HttpError
 from migrator.workload.live import read_live
 
 ON = Instance(4, 3, Task("photos", Kind.RETRAINING))
@@ -248,7 +248,7 @@ async def test_a_retraining_of_what_was_rolled_back_is_not_adopted(bench: Bench)
 async def test_drained_it_refuses_and_is_left_out_of_plans(bench: Bench) -> None:
     acted = await bench.act("drain", "photos")
     assert acted.outcome is Outcome.DONE
-    with pytest.raises(DrainedError, match="photos: it is drained"):
+    with pytest.raises(HttpError, match="photos: it is drained"):
         await bench.router.infer("photos", np.zeros((1, 3)))
     assert bench.router.counts["photos"].total.received == 0
     assert [name for name, each in bench.tenants.items() if each.planned] == ["cameras"]

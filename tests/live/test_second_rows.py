@@ -19,7 +19,7 @@ from migrator.live.labels import Labels
 from migrator.live.recording import SecondRows
 from migrator.records.rows import SecondRecord
 from migrator.records.store import Records, read_records
-from migrator.serve.router.queue import Served
+from migrator.serve.router.queue import QueueSettings
 from migrator.serve.router.router import Router
 
 START = 1000
@@ -39,7 +39,7 @@ def rows(tmp_path: Path) -> Iterator[SecondRows]:
     records = Records(
         tmp_path / "records.db", scenario="s", board="b", driver="d", policy="p", seed=0
     )
-    router = Router({name: Served(name, 0.1, 4, 100) for name in tenants})
+    router = Router({name: QueueSettings(name, 0.1, 4, 100) for name in tenants})
     labels = Labels(tmp_path / "labels.db")
     yield SecondRows(records, router, labels, clock, tenants)
     asyncio.run(labels.close())

@@ -1,11 +1,13 @@
-"""`migrator load` against a real server process: what is sent, and what is counted."""
+"""`migrator load` against a real server process: what is sent, what is counted, what fails."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +15,11 @@ from support.live_scenarios import live_scenario
 from support.loads import balanced, labels_due, loaded
 from support.oip_server import Running, oip_server
 
+from migrator.core.errors import InputError
+from migrator.core.load_outcome import LoadOutcome
 from migrator.learn.benchmarks.synthetic import Synthetic
 from migrator.load.requests import times_s
+from migrator.load.run import LoadProgress, LoadSettings, load
 from migrator.simulate.tenant import RunningTenant
 
 
@@ -52,10 +57,12 @@ def test_every_request_is_counted_once_and_judged_by_its_label(
     assert outcome.whole.versions == {"7": 150}
     assert outcome.seconds["b"].sent == (40, 60)
     assert sum(outcome.seconds["a"].goodput) == outcome.tenants["a"].goodput
-    told: dict[str, int] = server.stats()["labels"]
-    assert outcome.whole.labels_stored == len(told) == 150  # no id is another's
+    labels: dict[str, int] = server.stats()["labels"]
+    assert outcome.whole.labels_stored == len(labels) == 150  # no id is another's
     for name, asked in zip("ab", due, strict=True):
-        assert Counter(label for key, label in told.items() if key.startswith(f"{name}-")) == asked
+        assert (
+            Counter(label for key, label in labels.items() if key.startswith(f"{name}-")) == asked
+        )
 
 
 def test_only_the_tenants_asked_for_and_no_labels_unless_wanted(
@@ -73,14 +80,14 @@ def test_faster_than_the_trace(server: Running, tmp_path: Path) -> None:
     assert [each.whole.sent for each in outcome.windows] == [180]
 
 
-def test_every_answer_has_its_place_in_the_books(running: Running, tmp_path: Path) -> None:
+def test_every_status_is_counted(running: Running, tmp_path: Path) -> None:
     running.tell(statuses=[200, 429, 503, 504, 500, 400])
     outcome = loaded(live_scenario(tmp_path, 40), running.url)
     whole = outcome.whole
     assert whole.sent == 120
     assert whole.in_time == whole.dropped == 20
     assert whole.refused == {"queue full": 20, "no instance ready": 20}
-    assert whole.failed == {"500: told to say 500": 20, "400: told to say 400": 20}
+    assert whole.failed == {"500: asked for 500": 20, "400: asked for 400": 20}
     assert whole.labels_stored == 20
     assert balanced(outcome)
 
@@ -104,3 +111,109 @@ def test_the_requests_are_those_of_the_simulator(tmp_path: Path) -> None:
         running = RunningTenant(tenant, scenario.slot_s, scenario.seed, index)
         drawn = [running._requests(begin, begin + 2.0)[0] for begin in (0.0, 2.0)]
         assert np.array_equal(times_s(scenario, index, 2, 1.0), np.concatenate(drawn))
+
+
+@pytest.mark.parametrize("behaviour", [{"binary": True}, {"closes": True}, {"not_ready": 3}])
+def test_servers_that_do_it_otherwise(
+    behaviour: dict[str, Any], running: Running, tmp_path: Path
+) -> None:
+    live = live_scenario(tmp_path, 20)
+    running.tell(label=1, **behaviour)
+    outcome = loaded(live, running.url)
+    assert outcome.whole.goodput == sum(each[1] for each in labels_due(live))
+    assert outcome.whole.in_time == 60
+
+
+def test_an_answer_without_a_label_is_a_failure(running: Running, tmp_path: Path) -> None:
+    running.tell(mute=True)
+    outcome = loaded(live_scenario(tmp_path, 10), running.url)
+    assert outcome.whole.failed == {"an answer without a label": 30}
+
+
+def test_a_server_that_stops_midway_leaves_what_was_measured(tmp_path: Path) -> None:
+    live = live_scenario(tmp_path, 30, 30, 30, 30)
+    with oip_server(label=1, dies_after=100) as dying:
+        outcome = loaded(live, dying.url, patience_s=0.5)
+    assert outcome.ended == "the server answered nothing for 0.5 s"
+    assert 0 < outcome.whole.in_time <= 100
+    assert "connection refused" in outcome.whole.failed
+    assert balanced(outcome)
+
+
+def test_stopped_by_its_user_it_reports_what_was_measured(server: Running, tmp_path: Path) -> None:
+    live = live_scenario(tmp_path, 30, 30, 30, 30)
+    seen: list[LoadProgress] = []
+
+    async def stopped() -> LoadOutcome:
+        stop = asyncio.Event()
+
+        def watch(now: LoadProgress) -> None:
+            seen.append(now)
+            if now.sent > 50:
+                stop.set()
+
+        return await load(live, LoadSettings(server.url, windows=4), watch, stop)
+
+    outcome = asyncio.run(stopped())
+    assert outcome.ended == "interrupted"
+    assert 50 < outcome.whole.sent < 360
+    assert seen[0].sent == 0
+    assert seen[-1].sent <= outcome.whole.sent
+    assert balanced(outcome)
+
+
+@pytest.mark.parametrize("place", ["window", "status"])
+def test_it_begins_with_the_servers_next_window(
+    place: str, running: Running, tmp_path: Path
+) -> None:
+    live = live_scenario(tmp_path, 20)
+    running.tell(label=1, **{place: {"number": 2, "begin_s_ago": 0.1, "window_s": 1.0}})
+    outcome = loaded(live, running.url)
+    (window,) = outcome.windows
+    assert window.window >= 3
+    due = labels_due(live, first=window.window)
+    assert outcome.whole.goodput == sum(each[1] for each in due)
+
+
+def test_or_at_once_in_the_middle_of_it(running: Running, tmp_path: Path) -> None:
+    live = live_scenario(tmp_path, 40, 0, 0, 0, 0, 40, window_s=6)
+    running.tell(label=1, window={"number": 2, "begin_s_ago": 3.5, "window_s": 6.0})
+    outcome = loaded(live, running.url, now=True)
+    assert [each.window for each in outcome.windows] == [2]
+    assert outcome.seconds["a"].sent == (0, 0, 0, 0, 0, 40)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "said"),
+    [
+        ({"token": "another"}, "--token: the server refuses the token of a"),
+        ({"unknown": ["b"]}, "--tenant: the server at http"),
+        ({"shape": [3, 32, 32]}, "correct live.pixels"),
+        (
+            {"window": {"number": 0, "begin_s_ago": 0.0, "window_s": 200.0}},
+            "the server's windows take 200 s and those of small 1 s",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_reported_before_anything_is_sent(
+    behaviour: dict[str, Any], said: str, running: Running, tmp_path: Path
+) -> None:
+    running.tell(**behaviour)
+    with pytest.raises(InputError) as error:
+        loaded(live_scenario(tmp_path, 10), running.url, tokens={"a": "mine", "b": "mine"})
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_with_its_token_a_tenant_is_served(running: Running, tmp_path: Path) -> None:
+    running.tell(token="secret-of-them")
+    tokens = dict.fromkeys("ab", "secret-of-them")
+    assert loaded(live_scenario(tmp_path, 5), running.url, tokens=tokens).whole.in_time == 15
+
+
+def test_no_server_and_an_unknown_tenant(tmp_path: Path) -> None:
+    live = live_scenario(tmp_path, 5)
+    with pytest.raises(InputError, match=r"no answer from http://127\.0\.0\.1:9 .*migrator serve"):
+        loaded(live, "http://127.0.0.1:9")
+    with pytest.raises(InputError, match="--tenant: small has no 'c'; use a, b"):
+        loaded(live, "http://127.0.0.1:9", tenants=("c",))

@@ -1,4 +1,4 @@
-"""The books of a load: sums are sums, percentiles are percentiles, reasons stay few."""
+"""The ledger of a load: sums are sums, percentiles are percentiles, reasons stay few."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ def test_windows_and_tenants_add_up() -> None:
     outcome = load_outcome()
     busy = outcome.tenants["busy"]
     assert (busy.sent, busy.goodput, busy.wrong, busy.dropped) == (100, 50, 20, 10)
-    assert (busy.refused, busy.failed) == ({"queue full": 10}, {"nobody listens": 10})
+    assert (busy.refused, busy.failed) == ({"queue full": 10}, {"connection refused": 10})
     assert busy.versions == {"1": 49, "2": 21}
     assert (busy.goodput_share, busy.slo_attainment) == (0.5, 0.7)
     assert busy.accuracy == pytest.approx(5 / 7)
     assert [each.whole.sent for each in outcome.windows] == [50, 51]
     assert [each.window for each in outcome.windows] == [3, 4]
-    assert outcome.whole.failed == {"nobody listens": 11}
+    assert outcome.whole.failed == {"connection refused": 11}
     assert outcome.whole.balance == busy.balance == 0
     assert outcome.seconds["busy"].sent == (25, 25, 25, 25)
     assert sum(outcome.seconds["busy"].goodput) == 50

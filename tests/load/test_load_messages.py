@@ -11,31 +11,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from migrator.core.errors import InputError
-from migrator.load.http import address_of
+from migrator.io.http_pool import address_of
 from migrator.load.server import (
     HEADER_LENGTH,
-    Said,
-    Taken,
-    feedback,
-    problem,
-    question,
-    said,
-    taken_by,
+    LabelAnswer,
+    ModelInput,
+    encode_label,
+    encode_request,
+    error_in,
+    read_answer,
+    read_metadata,
 )
 
-PIXELS = Taken("pixels", "UINT8", (3, 4, 4))
+PIXELS = ModelInput("pixels", "UINT8", (3, 4, 4))
 
 
 def test_a_question_is_a_json_head_and_the_raw_sample() -> None:
     sample = np.arange(48, dtype=np.uint8).reshape(3, 4, 4)
-    body, headers = question(PIXELS, sample, "r-1")
+    body, headers = encode_request(PIXELS, sample, "r-1")
     length = int(headers[HEADER_LENGTH])
     head = json.loads(body[:length])
     assert head["id"] == "r-1"
     assert head["inputs"][0]["shape"] == [1, 3, 4, 4]
     assert head["inputs"][0]["parameters"]["binary_data_size"] == 48
     assert body[length:] == sample.tobytes()
-    assert json.loads(feedback("r-1", 3)) == {"id": "r-1", "label": 3}
+    assert json.loads(encode_label("r-1", 3)) == {"id": "r-1", "label": 3}
 
 
 def test_the_label_is_read_as_numbers_as_bytes_or_from_scores() -> None:
@@ -45,27 +45,27 @@ def test_the_label_is_read_as_numbers_as_bytes_or_from_scores() -> None:
     def answer(*outputs: dict[str, object]) -> bytes:
         return json.dumps({"model_version": "4", "outputs": outputs}).encode()
 
-    assert said(answer({**label, "data": [2]}), {}) == Said(2, "4")
-    assert said(answer({**scores, "data": [0.1, 0.7, 0.2]}), {}) == Said(1, "4")
+    assert read_answer(answer({**label, "data": [2]}), {}) == LabelAnswer(2, "4")
+    assert read_answer(answer({**scores, "data": [0.1, 0.7, 0.2]}), {}) == LabelAnswer(1, "4")
     head = answer(
         {**scores, "parameters": {"binary_data_size": 12}},
         {**label, "parameters": {"binary_data_size": 8}},
     )
     raw = np.array([0.9, 0.1, 0.2], np.float32).tobytes() + np.array([2], np.int64).tobytes()
-    assert said(head + raw, {HEADER_LENGTH: str(len(head))}) == Said(2, "4")
-    assert said(answer({**label, "data": []}), {}) is None
-    assert said(head + raw[:5], {HEADER_LENGTH: str(len(head))}) is None
+    assert read_answer(head + raw, {HEADER_LENGTH: str(len(head))}) == LabelAnswer(2, "4")
+    assert read_answer(answer({**label, "data": []}), {}) is None
+    assert read_answer(head + raw[:5], {HEADER_LENGTH: str(len(head))}) is None
 
 
 @given(st.binary(max_size=200), st.text(max_size=5))
 def test_whatever_comes_back_is_an_answer_or_none(body: bytes, length: str) -> None:
-    assert said(body, {HEADER_LENGTH: length}) is None
-    assert said(body, {}) is None
-    assert "\n" not in problem(body)
+    assert read_answer(body, {HEADER_LENGTH: length}) is None
+    assert read_answer(body, {}) is None
+    assert "\n" not in error_in(body)
 
 
-def test_a_reason_is_told_in_the_servers_words() -> None:
-    assert problem(b'{"error": "queue:\\n full"}') == "queue: full"
+def test_a_reason_is_in_the_words_of_the_server() -> None:
+    assert error_in(b'{"error": "queue:\\n full"}') == "queue: full"
 
 
 @pytest.mark.parametrize(
@@ -79,17 +79,19 @@ def test_a_reason_is_told_in_the_servers_words() -> None:
 )
 def test_which_samples_a_model_takes(sample: np.ndarray, fits: bool) -> None:
     assert PIXELS.fits(sample) is fits
-    assert Taken("x", "UINT8", (3, -1, -1)).fits(sample) is (
+    assert ModelInput("x", "UINT8", (3, -1, -1)).fits(sample) is (
         sample.ndim == 3 and sample.dtype == np.uint8
     )
 
 
 def test_metadata_of_something_else() -> None:
-    found = taken_by("a", b'{"inputs": [{"name": "x", "datatype": "INT32", "shape": [-1, 128]}]}')
-    assert found == Taken("x", "INT32", (128,))
+    found = read_metadata(
+        "a", b'{"inputs": [{"name": "x", "datatype": "INT32", "shape": [-1, 128]}]}'
+    )
+    assert found == ModelInput("x", "INT32", (128,))
     for body in (b"", b"<html>", b'{"inputs": []}', b"[]"):
         with pytest.raises(InputError, match="Open Inference Protocol"):
-            taken_by("a", body)
+            read_metadata("a", body)
 
 
 def test_addresses() -> None:

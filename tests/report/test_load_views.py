@@ -43,7 +43,7 @@ def test_as_json_it_says_the_same() -> None:
     assert (found["sent"], found["goodput"], found["in_time"]) == (101, 50, 70)
     assert found["tenants"]["busy"]["slo_attainment"] == 0.7
     assert [each["window"] for each in found["windows"]] == [3, 4]
-    assert found["windows"][1]["tenants"]["quiet"]["failed"] == {"nobody listens": 1}
+    assert found["windows"][1]["tenants"]["quiet"]["failed"] == {"connection refused": 1}
     assert found["tenants"]["quiet"]["latencies"] is None
     assert len(found["seconds"]["busy"]["sent"]) == 4
     assert found["ended"] is None

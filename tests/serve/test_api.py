@@ -10,7 +10,7 @@ import httpx
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from support.api_server import CLASSES, LENGTH, SIDE, running_server
+from support.api_server import CLASSES, LENGTH, SIDE, image_body, running_server
 from support.html import ParsedPage
 from support.stand_in_worker import POISON
 
@@ -19,27 +19,16 @@ IMAGE = np.arange(3 * SIDE * SIDE, dtype=np.uint8).reshape(1, 3, SIDE, SIDE)
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with running_server() as (address, _):
-        yield address
-
-
-@pytest.fixture(scope="module")
-def client(url: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=url) as client:
+def client() -> Iterator[httpx.Client]:
+    with running_server() as (url, _), httpx.Client(base_url=url) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
-def server(url: str) -> Iterator[Any]:
-    client = triton.InferenceServerClient(url.removeprefix("http://"))
-    yield client
-    client.close()
-
-
-def image_body(**changes: Any) -> dict[str, Any]:
-    tensor = {"name": "input", "datatype": "UINT8", "shape": list(IMAGE.shape)}
-    return {"inputs": [tensor | {"data": IMAGE.ravel().tolist()} | changes]}
+def server(client: httpx.Client) -> Iterator[Any]:
+    found = triton.InferenceServerClient(client.base_url.netloc.decode())
+    yield found
+    found.close()
 
 
 def images(rows: int, value: int, *, binary: bool = True) -> Any:
@@ -101,12 +90,16 @@ def test_texts_are_tokens_of_the_vocabulary(server: Any) -> None:
 
 
 def test_plain_json_is_enough(client: httpx.Client) -> None:
-    answer = client.post("/v2/models/images/infer", json=image_body()).json()
+    flat = image_body(data=IMAGE.ravel().tolist())
+    answer = client.post("/v2/models/images/infer", json=flat).json()
     assert answer["outputs"][1]["data"] == [0]
     assert answer["id"]
     nested = client.post("/v2/models/images/infer", json=image_body(data=IMAGE.tolist())).json()
     assert nested["outputs"] == answer["outputs"]
     assert nested["id"] != answer["id"]
+    for data in ([1] * 12, [[1] * 6] * 2):
+        tokens = image_body(datatype="INT32", shape=[2, 6], data=data)
+        assert client.post("/v2/models/texts/infer", json=tokens).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -168,9 +161,9 @@ def test_what_is_no_message_is_refused(
     [
         ("GET", "/nope", 404),
         ("GET", "/v2/", 404),
-        ("GET", "/v2/models/nobody", 404),
+        ("GET", "/v2/models/missing", 404),
         ("GET", "/v2/models/images/versions/8", 404),
-        ("POST", "/v2/models/nobody/infer", 404),
+        ("POST", "/v2/models/missing/infer", 404),
         ("POST", "/v2/models/images/versions/8/infer", 404),
         ("GET", "/v2/models/images/infer", 405),
         ("DELETE", "/v2", 405),
@@ -209,14 +202,14 @@ def test_only_outputs_that_are_there_can_be_asked_for(
 
 
 def test_a_model_that_fails_is_the_servers_fault(client: httpx.Client) -> None:
-    body = image_body(data=[POISON] * 3 * SIDE**2)
+    body = image_body(POISON)
     answer = client.post("/v2/models/images/infer", json=body)
     assert answer.status_code == 500
     assert "ValueError" in answer.json()["error"]
 
 
 def test_an_answered_request_can_be_labelled_by_its_id(client: httpx.Client) -> None:
-    body = image_body(data=[4] * 3 * SIDE**2) | {"id": "labelled"}
+    body = image_body(4) | {"id": "labelled"}
     assert client.post("/v2/models/images/infer", json=body).status_code == 200
     sent = {"id": "labelled", "label": 2}
     answer = client.post("/v2/models/images/feedback", json=sent)
@@ -237,7 +230,7 @@ def test_a_label_may_bring_its_inputs(client: httpx.Client) -> None:
     assert answer.status_code == 200
     stored = client.get("/admin/status").json()["stored"][-1]
     assert (stored["id"], stored["predicted"]) == (answer.json()["id"], None)
-    assert stored["inputs"] == IMAGE[0].tolist()
+    assert stored["inputs"] == np.zeros((3, SIDE, SIDE)).tolist()
 
 
 def test_a_row_of_several_can_be_labelled(client: httpx.Client, server: Any) -> None:

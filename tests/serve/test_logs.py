@@ -1,4 +1,4 @@
-"""Log lines: JSON that machines read, text that nobody can break into, floods told in a few."""
+"""Log lines: JSON that machines read, text without control characters, floods in a few lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import datetime
 
 import pytest
 
-from migrator.serve.logs import LineLimiter, OurHandler, configure, omitted_lines
+from migrator.serve.logs import LineLimiter, OurHandler, configure
 
 LOGGER = logging.getLogger("migrator.tests")
 
@@ -69,14 +69,22 @@ def test_it_is_configured_once_however_often(stream: io.StringIO) -> None:
     assert stream.getvalue().count("\n") == 1
 
 
-def test_a_flood_is_told_in_a_few_lines_and_what_was_left_out_is_counted() -> None:
+def test_a_flood_is_logged_in_a_few_lines_and_omitted_lines_are_counted(
+    stream: io.StringIO,
+) -> None:
+    configure("text", "info", stream)
     now_s = [0.0]
     limiter = LineLimiter(most=3, each_s=1.0, clock=lambda: now_s[0])
-    assert [limiter.admit("late") for _ in range(10)] == [0, 0, 0, *[None] * 7]
-    assert limiter.admit("other kind") == 0
+
+    def logged(kind: str, times: int) -> list[str]:
+        before = len(stream.getvalue())
+        for _ in range(times):
+            limiter.log(LOGGER, logging.INFO, kind, kind)
+        return [each.partition("INFO    ")[2] for each in stream.getvalue()[before:].splitlines()]
+
+    assert logged("late", 10) == ["late"] * 3
+    assert logged("other", 1) == ["other"]
     now_s[0] = 0.9
-    assert limiter.admit("late") is None
+    assert logged("late", 1) == []
     now_s[0] = 1.0
-    assert [limiter.admit("late") for _ in range(4)] == [8, 0, 0, None]
-    assert omitted_lines(8) == " (and 8 more like it before)"
-    assert omitted_lines(0) == ""
+    assert logged("late", 4) == ["late (and 8 more like it before)", "late", "late"]

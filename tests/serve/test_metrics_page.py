@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as plain
 from support.watched_run import eventful
 
-from migrator.serve.http.metrics import Histogram, histogram, metrics_page, metrics_parts
+from migrator.serve.http.metrics import ApiMetrics, metrics_page, metrics_parts
+from migrator.serve.router.queue import QueueSettings
+from migrator.serve.router.router import Router
 
 open_metrics: Any = import_module("prometheus_client.openmetrics.parser")  # it has no types
 
@@ -24,8 +27,8 @@ def test_it_is_open_metrics_for_those_who_accept_it(tmp_path: Path) -> None:
     assert kind.startswith("application/openmetrics-text")
     assert text.endswith(b"# EOF\n")
     assert text.count(b"# EOF") == 1
-    told = {each.name for each in open_metrics.text_string_to_metric_families(text.decode())}
-    assert told == {each.name.removesuffix("_info") for each in plain(run.page())}
+    names = {each.name for each in open_metrics.text_string_to_metric_families(text.decode())}
+    assert names == {each.name.removesuffix("_info") for each in plain(run.page())}
 
 
 @pytest.mark.parametrize(
@@ -45,17 +48,14 @@ def test_whatever_is_accepted_there_is_a_page(tmp_path: Path, accept: str) -> No
     assert b'migrator_received_total{tenant="photos"} 0.0\n' in text
 
 
-def test_a_histogram_counts_up_to_its_bounds() -> None:
-    seconds = Histogram((0.1, 1.0))
-    for each in (0.05, 0.1, 0.5, 7.0):
-        seconds.add(each)
-    seconds.add(2.0, times=3)
-    (family,) = histogram("h", "words", [], {(): seconds})
-    samples = family.samples
-    assert {each.labels.get("le", each.name): each.value for each in samples} == {
-        "0.1": 2,
-        "1.0": 3,
-        "+Inf": 7,
-        "h_count": 7,
-        "h_sum": pytest.approx(13.65),
-    }
+def test_the_latency_histogram_is_cumulative() -> None:
+    router = Router({"t": QueueSettings("t", 1.0, 4)})
+    counts = router.counts["t"]
+    for latency_s, rows in ((0.0005, 1), (0.001, 1), (0.4, 2), (70.0, 3)):
+        counts.answer(counts.receive(0.0, rows), rows, latency_s, late=False)
+    families = {each.name: each for each in ApiMetrics(router, Counter()).collect()}
+    samples = families["migrator_latency_seconds"].samples
+    found = {each.labels.get("le", each.name): each.value for each in samples}
+    assert [found[bound] for bound in ("0.001", "0.3", "0.5", "10.0", "+Inf")] == [2, 2, 4, 4, 7]
+    assert found["migrator_latency_seconds_count"] == 7
+    assert found["migrator_latency_seconds_sum"] == pytest.approx(210.8015)

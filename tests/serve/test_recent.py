@@ -12,7 +12,7 @@ import pytest
 
 from migrator.serve.http import state
 from migrator.serve.http.state import RecentRequests
-from migrator.serve.router.counts import KEPT_S, Counted, Counts
+from migrator.serve.router.queue import KEPT_S, Counted, Counts
 
 LABEL = np.zeros(1, np.int64)
 ENTRY = 40 + LABEL.nbytes + state.ENTRY_BYTES

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
-from support.api_server import CLASSES, SIDE, TESTS, api_state
+from support.api_server import CLASSES, TESTS, api_state, image_body
 from support.served_models import RAISE
 from support.serving import assignment, pictures, run, started
 from support.stand_in_worker import POISON, StandInWorker
 
-from migrator.serve.http.access_log import AccessLog
 from migrator.serve.http.app import application
+from migrator.serve.http.state import AccessLog
 from migrator.serve.logs import LineLimiter
-from migrator.serve.router.router import Router, Served
+from migrator.serve.router.queue import QueueSettings
+from migrator.serve.router.router import Router
 from migrator.serve.workers.messages import ModelFaultError
 
 INFER = "/v2/models/images/infer"
@@ -29,9 +29,7 @@ ADMIN, PHOTOS = "admin-secret", "photos-secret"
 
 
 def body(value: int = 0, **more: Any) -> dict[str, Any]:
-    data = np.full((1, 3, SIDE, SIDE), value, np.uint8)
-    tensor = {"name": "input", "datatype": "UINT8", "shape": list(data.shape)}
-    return {"inputs": [tensor | {"data": data.ravel().tolist()}], **more}
+    return image_body(value) | more
 
 
 def asked(
@@ -45,10 +43,10 @@ def asked(
     """A client of the API in the same process, with one stand-in worker behind it."""
 
     async def whole() -> AccessLog:
-        router = Router({name: Served(name, slo_s, 4, 100) for name in ("images", "texts")})
+        router = Router({name: QueueSettings(name, slo_s, 4, 100) for name in ("images", "texts")})
         worker = StandInWorker("w1", lambda _: latency_s, classes=CLASSES)
         router.attach("images", worker, lambda _: 0.0)
-        access_log = AccessLog(_lines=LineLimiter(most, each_s=600.0))
+        access_log = AccessLog(LineLimiter(most, each_s=600.0))
         state = replace(api_state(settings or {}, router), access_log=access_log)
         transport = httpx.ASGITransport(application(state))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
@@ -59,7 +57,7 @@ def asked(
 
 
 @pytest.mark.parametrize(
-    ("header", "own", "told"),
+    ("header", "own", "expected"),
     [
         ("trace-7", "mine", "trace-7"),
         ("trace-7", None, "trace-7"),
@@ -71,7 +69,7 @@ def asked(
     ],
 )
 def test_an_answer_names_the_id_that_went_to_the_worker(
-    header: str | None, own: str | None, told: str | None
+    header: str | None, own: str | None, expected: str | None
 ) -> None:
     async def doing(client: httpx.AsyncClient, worker: StandInWorker) -> None:
         headers = {} if header is None else {"x-request-id": header}
@@ -80,8 +78,8 @@ def test_an_answer_names_the_id_that_went_to_the_worker(
         assert answer.status_code == 200
         named = answer.headers["x-request-id"]
         assert worker.request_ids == [named]
-        if told is not None:
-            assert named == told
+        if expected is not None:
+            assert named == expected
         # labels go by the message's own id: a header may come with several requests
         assert answer.json()["id"] == own if own else answer.json()["id"] != header
 
@@ -109,7 +107,7 @@ def test_made_ids_differ_and_requests_of_a_batch_are_all_named() -> None:
 
 def test_what_is_refused_has_a_line_and_an_id(caplog: pytest.LogCaptureFixture) -> None:
     async def doing(client: httpx.AsyncClient, _: StandInWorker) -> None:
-        for path in ("/v2/models/nobody/infer", "/v2/models/images/versions/4/infer"):
+        for path in ("/v2/models/missing/infer", "/v2/models/images/versions/4/infer"):
             answer = await client.post(path, json=body(), headers={"x-request-id": "t1"})
             assert answer.status_code == 404
             assert answer.headers["x-request-id"] == "t1"
@@ -119,8 +117,8 @@ def test_what_is_refused_has_a_line_and_an_id(caplog: pytest.LogCaptureFixture) 
         access = asked(doing)
     assert access.refused == {("", 404): 1, ("images", 404): 1, ("images", 500): 1}
     lines = [each for each in caplog.records if each.name == "migrator.serve.http.access_log"]
-    told = [(each.__dict__["tenant"], each.__dict__["status"], each.levelname) for each in lines]
-    assert told == [("", 404, "INFO"), ("images", 404, "INFO"), ("images", 500, "ERROR")]
+    found = [(each.__dict__["tenant"], each.__dict__["status"], each.levelname) for each in lines]
+    assert found == [("", 404, "INFO"), ("images", 404, "INFO"), ("images", 500, "ERROR")]
     assert [each.__dict__["request_id"] for each in lines] == ["t1", "t1", "p"]
     (batch,) = [each for each in caplog.records if each.name == "migrator.serve.router.router"]
     assert batch.__dict__["request_ids"] == "p"
@@ -146,7 +144,7 @@ def test_a_flood_of_refusals_is_a_few_lines_and_fully_counted(
 ) -> None:
     async def doing(client: httpx.AsyncClient, _: StandInWorker) -> None:
         for number in range(40):
-            await client.post(f"/v2/models/nobody-{number}/infer", json=body())
+            await client.post(f"/v2/models/missing-{number}/infer", json=body())
 
     with caplog.at_level(logging.INFO, "migrator"):
         access = asked(doing, most=3)
@@ -168,9 +166,9 @@ def test_neither_tokens_nor_bodies_are_logged(caplog: pytest.LogCaptureFixture) 
     with caplog.at_level(logging.DEBUG, "migrator"):
         access = asked(doing, settings=settings, most=1000)
     assert access.refused.total() == len(caplog.records) > 20
-    told = json.dumps([{k: str(v) for k, v in vars(each).items()} for each in caplog.records])
-    assert "secret" not in told
-    assert "private words" not in told
+    logged = json.dumps([{k: str(v) for k, v in vars(each).items()} for each in caplog.records])
+    assert "secret" not in logged
+    assert "private words" not in logged
 
 
 def test_a_workers_own_log_names_the_requests_it_failed_on(
@@ -188,7 +186,7 @@ def test_a_workers_own_log_names_the_requests_it_failed_on(
 
     run(doing())
     said = (tmp_path / "workers.log").read_text(encoding="utf-8")
-    assert "could not answer trace-1 trace-2: ValueError: told to raise" in said
+    assert "could not answer trace-1 trace-2: ValueError: asked to raise" in said
     assert "served_models.py" in said  # where it happened
-    assert said.count("told to raise\n") <= 2 * 6  # five a second, each with its traceback
+    assert said.count("asked to raise\n") <= 2 * 6  # five a second, each with its traceback
     assert "well" not in said

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -14,18 +15,9 @@ from support.stand_in_worker import POISON, StandInWorker
 from support.virtual_time import run_virtually
 
 from migrator.core.errors import InputError
-from migrator.serve.exceptions import (
-    FailedError,
-    LateError,
-    MalformedError,
-    NotFoundError,
-    NoWorkerError,
-    OverloadedError,
-    RefusedError,
-)
-from migrator.serve.router.counts import Counted
-from migrator.serve.router.queue import OVERDUE_S
-from migrator.serve.router.router import Routed, Router, Served
+from migrator.serve.exceptions import HttpError
+from migrator.serve.router.queue import OVERDUE_S, Counted, QueueSettings, Routed
+from migrator.serve.router.router import Router
 
 Images = NDArray[np.uint8]
 
@@ -35,10 +27,17 @@ def row(value: int = 0, rows: int = 1) -> Images:
 
 
 def make_router(
-    slo_s: float = 1.0, batch: int = 4, queue: int = 100, *, thrifty: bool = False
+    *workers: StandInWorker,
+    slo_s: float = 1.0,
+    batch: int = 4,
+    queue: int = 100,
+    slowest_first: bool = False,
 ) -> Router:
-    served = {"t": Served("t", slo_s, batch, queue, thrifty)}
-    return Router(served, clock=asyncio.get_running_loop().time)
+    settings = QueueSettings("t", slo_s, batch, queue, slowest_first)
+    router = Router({"t": settings}, clock=asyncio.get_running_loop().time)
+    for each in workers:
+        router.attach("t", each, each.latency_s)
+    return router
 
 
 def asked(router: Router, inputs: Images, within_s: float | None = None) -> asyncio.Task[Routed]:
@@ -46,11 +45,23 @@ def asked(router: Router, inputs: Images, within_s: float | None = None) -> asyn
     return asyncio.get_running_loop().create_task(router.infer("t", inputs, deadline_s))
 
 
-async def outcome(task: Awaitable[Routed]) -> Routed | RefusedError:
+async def outcome(task: Awaitable[Routed]) -> Routed | HttpError:
     try:
         return await task
-    except RefusedError as refusal:
+    except HttpError as refusal:
         return refusal
+
+
+async def status(task: Awaitable[Routed]) -> int:
+    found = await outcome(task)
+    return found.status if isinstance(found, HttpError) else 200
+
+
+@contextmanager
+def refused(status: int, words: str) -> Iterator[None]:
+    with pytest.raises(HttpError, match=words) as raised:
+        yield
+    assert raised.value.status == status
 
 
 def in_virtual_time(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
@@ -66,9 +77,8 @@ def in_virtual_time(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
 
 @in_virtual_time
 async def test_an_answer_names_its_version_and_its_times() -> None:
-    router = make_router()
     worker = StandInWorker(latency_s=lambda rows: 0.1 * rows, version=4)
-    router.attach("t", worker, worker.latency_s)
+    router = make_router(worker)
     routed = await router.infer("t", row(2))
     assert routed.scores.argmax() == 2
     assert (routed.version, routed.late) == (4, False)
@@ -77,9 +87,8 @@ async def test_an_answer_names_its_version_and_its_times() -> None:
 
 @in_virtual_time
 async def test_what_waits_goes_together_and_each_gets_its_own_rows() -> None:
-    router = make_router(slo_s=10.0)
     worker = StandInWorker(latency_s=lambda _: 0.1)
-    router.attach("t", worker, worker.latency_s)
+    router = make_router(worker, slo_s=10.0)
     values = [(0, 1), (1, 1), (2, 2), (1, 1), (2, 1)]
     answers = await asyncio.gather(*(asked(router, row(*each)) for each in values))
     assert worker.batches == [1, 4, 1]
@@ -89,9 +98,8 @@ async def test_what_waits_goes_together_and_each_gets_its_own_rows() -> None:
 
 @in_virtual_time
 async def test_a_batch_is_only_as_large_as_the_first_deadline_allows() -> None:
-    router = make_router(slo_s=10.0)
     worker = StandInWorker(latency_s=lambda rows: 0.1 * rows)
-    router.attach("t", worker, worker.latency_s)
+    router = make_router(worker, slo_s=10.0)
     waits = [asked(router, row()), asked(router, row(), 0.35), asked(router, row())]
     await asyncio.gather(*waits, asked(router, row()))
     assert worker.batches == [1, 2, 1]
@@ -99,33 +107,28 @@ async def test_a_batch_is_only_as_large_as_the_first_deadline_allows() -> None:
 
 @in_virtual_time
 async def test_with_more_than_a_full_batch_waiting_small_ones_are_not_made() -> None:
-    router = make_router(slo_s=1.0)
     worker = StandInWorker(latency_s=lambda rows: 0.1 * rows)
-    router.attach("t", worker, worker.latency_s)
+    router = make_router(worker, slo_s=1.0)
     urgent = [asked(router, row()), asked(router, row(), 0.25)]
     others = [asked(router, row()) for _ in range(4)]
-    assert isinstance(await outcome(urgent[1]), LateError)
+    assert await status(urgent[1]) == 504
     assert not any(each.late for each in await asyncio.gather(urgent[0], *others))
     assert worker.batches == [1, 4]
 
 
 @in_virtual_time
 async def test_the_fastest_idle_worker_is_asked_first() -> None:
-    router = make_router()
     slow, fast = StandInWorker("slow", lambda _: 0.4), StandInWorker("fast", lambda _: 0.1)
-    for each in (slow, fast):
-        router.attach("t", each, each.latency_s)
+    router = make_router(slow, fast)
     await asyncio.gather(asked(router, row()), asked(router, row()))
     await router.infer("t", row())
     assert (slow.batches, fast.batches) == ([1], [1, 1])
 
 
 @in_virtual_time
-async def test_a_thrifty_router_asks_the_slowest_that_is_in_time() -> None:
-    router = make_router(thrifty=True)
+async def test_the_slowest_worker_in_time_is_used_first_if_so_configured() -> None:
     slow, fast = StandInWorker("slow", lambda _: 0.4), StandInWorker("fast", lambda _: 0.1)
-    for each in (slow, fast):
-        router.attach("t", each, each.latency_s)
+    router = make_router(slow, fast, slowest_first=True)
     await router.infer("t", row())
     await router.infer("t", row(), router.clock() + 0.2)
     assert (slow.batches, fast.batches) == ([1], [1])
@@ -133,11 +136,10 @@ async def test_a_thrifty_router_asks_the_slowest_that_is_in_time() -> None:
 
 @in_virtual_time
 async def test_what_nobody_can_answer_in_time_is_given_up_at_once() -> None:
-    router = make_router()
     worker = StandInWorker(latency_s=lambda _: 0.5)
-    router.attach("t", worker, worker.latency_s)
+    router = make_router(worker)
     began_s = router.clock()
-    with pytest.raises(LateError, match="deadline"):
+    with refused(504, "deadline"):
         await router.infer("t", row(), router.clock() + 0.4)
     assert router.clock() == began_s
     assert worker.batches == []
@@ -152,8 +154,8 @@ async def test_a_worker_that_hangs_does_not_keep_those_that_wait() -> None:
     router.attach("t", worker, worker.latency_s)
     stuck, waits = asked(router, row()), asked(router, row())
     urgent = asked(router, row(), 0.2)
-    assert isinstance(await outcome(urgent), LateError)
-    assert isinstance(await outcome(waits), LateError)
+    assert await status(urgent) == 504
+    assert await status(waits) == 504
     assert router.clock() == pytest.approx(1000.4, abs=0.01)
     await asyncio.sleep(0.2)
     worker.held.set()
@@ -169,9 +171,9 @@ async def test_a_worker_that_hangs_keeps_its_batch_no_longer_than_a_late_answer_
     hung = StandInWorker()
     hung.held.clear()
     router.attach("t", hung, hung.latency_s)
-    assert isinstance(await outcome(first), LateError)
+    assert await status(first) == 504
     assert router.clock() == pytest.approx(1000.0 + 0.5 + OVERDUE_S, abs=0.01)
-    assert isinstance(await outcome(second), LateError)
+    assert await status(second) == 504
     assert router.clock() == pytest.approx(1000.0 + 2.0 + OVERDUE_S, abs=0.01)
     hung.die()
     await asyncio.sleep(0.1)
@@ -184,7 +186,7 @@ async def test_a_full_queue_refuses_at_once() -> None:
     router = make_router(slo_s=100.0, queue=2)
     waits = [asked(router, row()), asked(router, row())]
     await asyncio.sleep(0)
-    with pytest.raises(OverloadedError, match="2 requests wait"):
+    with refused(429, "2 requests wait"):
         await router.infer("t", row())
     worker = StandInWorker()
     router.attach("t", worker, worker.latency_s)
@@ -197,7 +199,7 @@ async def test_without_a_worker_requests_wait_for_one_until_their_deadline() -> 
     router = make_router(slo_s=1.0)
     assert not router.ready("t")
     early, later = asked(router, row()), asked(router, row(), 3.0)
-    assert isinstance(await outcome(early), NoWorkerError)
+    assert await status(early) == 503
     assert router.clock() == pytest.approx(1001.0, abs=0.01)
     worker = StandInWorker()
     router.attach("t", worker, worker.latency_s)
@@ -207,10 +209,8 @@ async def test_without_a_worker_requests_wait_for_one_until_their_deadline() -> 
 
 @in_virtual_time
 async def test_draining_ends_with_the_batch_and_takes_nothing_new() -> None:
-    router = make_router(slo_s=10.0)
     old, new = StandInWorker("old", lambda _: 0.3), StandInWorker("new", lambda _: 0.5)
-    for each in (old, new):
-        router.attach("t", each, each.latency_s)
+    router = make_router(old, new, slo_s=10.0)
     first = asked(router, row())
     await old.begun.wait()
     draining = asyncio.create_task(router.drain(old))
@@ -255,13 +255,11 @@ async def test_a_lost_workers_requests_go_to_another() -> None:
 
 @in_virtual_time
 async def test_a_request_that_two_workers_were_lost_with_fails() -> None:
-    router = make_router(slo_s=10.0)
     workers = [StandInWorker(str(place), lambda _: 0.1) for place in range(3)]
-    for each in workers:
-        router.attach("t", each, each.latency_s)
+    router = make_router(*workers, slo_s=10.0)
     for each in workers[:2]:
         each.die()
-    with pytest.raises(FailedError, match="two workers"):
+    with refused(500, "two workers"):
         await router.infer("t", row())
     assert workers[2].batches == []
     assert router.counts["t"].total == Counted(received=1, failed=1)
@@ -269,11 +267,9 @@ async def test_a_request_that_two_workers_were_lost_with_fails() -> None:
 
 @in_virtual_time
 async def test_detaching_puts_the_batch_back_at_once() -> None:
-    router = make_router(slo_s=10.0)
     hung, other = StandInWorker("hung", lambda _: 0.1), StandInWorker("other", lambda _: 0.2)
     hung.held.clear()
-    for each in (hung, other):
-        router.attach("t", each, each.latency_s)
+    router = make_router(hung, other, slo_s=10.0)
     waits = asked(router, row())
     await hung.begun.wait()
     router.detach(hung)
@@ -284,26 +280,24 @@ async def test_detaching_puts_the_batch_back_at_once() -> None:
 
 @in_virtual_time
 async def test_what_a_lost_worker_held_too_long_is_late() -> None:
-    router = make_router(slo_s=0.5)
     hung, other = StandInWorker("hung", lambda _: 0.1), StandInWorker("other", lambda _: 0.4)
     hung.held.clear()
-    for each in (hung, other):
-        router.attach("t", each, each.latency_s)
+    router = make_router(hung, other, slo_s=0.5)
     waits = asked(router, row())
     await asyncio.sleep(0.3)
     router.detach(hung)
-    assert isinstance(await outcome(waits), LateError)
+    assert await status(waits) == 504
     assert other.batches == []
 
 
 @in_virtual_time
 async def test_one_request_the_model_fails_on_takes_no_other_with_it() -> None:
-    router = make_router(slo_s=10.0)
     worker = StandInWorker(latency_s=lambda _: 0.1)
-    router.attach("t", worker, worker.latency_s)
+    router = make_router(worker, slo_s=10.0)
     waits = [asked(router, row(value)) for value in (0, 1, POISON, 2)]
     answers = [await outcome(each) for each in waits]
-    assert isinstance(answers[2], FailedError)
+    assert isinstance(answers[2], HttpError)
+    assert answers[2].status == 500
     assert [each.scores.argmax() for each in answers if isinstance(each, Routed)] == [0, 1, 2]
     assert worker.batches == [1, 3, 1, 1, 1]
     assert router.counts["t"].total == Counted(received=4, in_time=3, failed=1)
@@ -323,9 +317,8 @@ async def test_a_client_that_leaves_as_its_request_is_given_up_is_counted_once()
 
 @in_virtual_time
 async def test_a_cancelled_request_leaves_nothing_behind() -> None:
-    router = make_router(slo_s=10.0)
     worker = StandInWorker(latency_s=lambda _: 0.1)
-    router.attach("t", worker, worker.latency_s)
+    router = make_router(worker, slo_s=10.0)
     served, waits = asked(router, row()), asked(router, row())
     await worker.begun.wait()
     for each in (served, waits):
@@ -342,9 +335,9 @@ async def test_a_cancelled_request_leaves_nothing_behind() -> None:
 async def test_what_cannot_be_a_request_is_refused_uncounted() -> None:
     router = make_router(batch=2)
     for inputs in (row(rows=0), row(rows=3)):
-        with pytest.raises(MalformedError, match="1 to 2"):
+        with refused(400, "1 to 2"):
             await router.infer("t", inputs)
-    with pytest.raises(NotFoundError, match="one of t"):
+    with refused(404, "one of t"):
         await router.infer("u", row())
     assert router.counts["t"].total == Counted()
 
@@ -358,16 +351,15 @@ async def test_closing_refuses_what_waits_and_what_comes() -> None:
     waits = [asked(router, row()), asked(router, row())]
     await worker.begun.wait()
     router.close()
-    assert all([isinstance(await outcome(each), NoWorkerError) for each in waits])
-    with pytest.raises(NoWorkerError, match="is stopping"):
+    assert all([await status(each) == 503 for each in waits])
+    with refused(503, "is stopping"):
         await router.infer("t", row())
 
 
 @in_virtual_time
 async def test_counts_are_kept_by_the_second_in_which_a_request_came() -> None:
-    router = make_router(slo_s=10.0)
     worker = StandInWorker(latency_s=lambda _: 1.5)
-    router.attach("t", worker, worker.latency_s)
+    router = make_router(worker, slo_s=10.0)
     for _ in range(2):
         await router.infer("t", row())
     seconds = router.counts["t"].seconds(999, 1003)
@@ -384,7 +376,7 @@ async def test_a_hiccup_does_not_shut_a_worker_out_for_good() -> None:
     worker = StandInWorker(latency_s=lambda _: slow.pop() if slow else 0.1)
     router.attach("t", worker, lambda _: 0.1)
     assert (await router.infer("t", row())).late
-    assert isinstance(await outcome(asked(router, row(), 0.2)), LateError)
+    assert await status(asked(router, row(), 0.2)) == 504
     await asyncio.sleep(5.0)
     assert not (await asked(router, row(), 0.2)).late
     slow.append(1.2)
@@ -423,7 +415,7 @@ async def _whatever_happens(steps: list[tuple[int, int, float]]) -> None:
             asking[detail % len(asking)].cancel()
         await asyncio.sleep(pause_s)
     answers = await asyncio.gather(*asking, return_exceptions=True)
-    kinds = (Routed, RefusedError, asyncio.CancelledError)
+    kinds = (Routed, HttpError, asyncio.CancelledError)
     assert all(isinstance(each, kinds) for each in answers)
     total = router.counts["t"].total
     assert (total.open, router.waiting("t")) == (0, 0)
@@ -434,7 +426,7 @@ async def _whatever_happens(steps: list[tuple[int, int, float]]) -> None:
 
 
 async def _goodput(load: float, latency_s: Callable[[int], float], jitter: float) -> float:
-    """Answers in time per second, under so many times the capacity."""
+    """Answers in time per second, under this multiple of the capacity."""
     router, draw = make_router(slo_s=0.2, batch=8), np.random.default_rng(3)
     worker = StandInWorker(
         latency_s=lambda rows: latency_s(rows) * (1 + jitter * draw.exponential())

@@ -14,7 +14,16 @@ from pathlib import Path
 
 import pytest
 from support.served_models import HANG, SLOW
-from support.serving import alive, assignment, children, pictures, run_on_uvloop, started, until
+from support.serving import (
+    alive,
+    assignment,
+    children,
+    in_uvloop,
+    pictures,
+    run_on_uvloop,
+    started,
+    until,
+)
 
 import migrator
 from migrator.core.errors import MigratorError
@@ -39,124 +48,109 @@ class Losses(list[tuple[ServingWorker, str]]):
         workers.lost = lambda worker, why: self.append((worker, why))
 
 
-def test_a_killed_worker_is_noticed_idle_and_serving(tmp_path: Path) -> None:
-    async def life() -> None:
-        async with started(tmp_path / "run") as workers:
-            losses = Losses(workers)
-            idle, serving = await workers.take(assignment()), await workers.take(assignment())
-            batch = asyncio.create_task(serving.infer(pictures(HANG)))
-            await asyncio.sleep(0)
-            os.kill(idle.pid, signal.SIGKILL)
-            await until(lambda: len(losses) == 1)
-            os.kill(serving.pid, signal.SIGSEGV)
-            with pytest.raises(WorkerLostError, match=serving.name):
-                await batch
-            await until(lambda: len(losses) == 2)
-            assert [worker for worker, _ in losses] == [idle, serving]
-            assert "was killed by SIGKILL" in losses[0][1]
-            assert "was killed by SIGSEGV" in losses[1][1]
-            with pytest.raises(WorkerLostError):
-                await idle.infer(pictures())
-            await idle.release()
-
-    run_on_uvloop(life())
+@in_uvloop
+async def test_a_killed_worker_is_noticed_idle_and_serving(tmp_path: Path) -> None:
+    async with started(tmp_path / "run") as workers:
+        losses = Losses(workers)
+        idle, serving = await workers.take(assignment()), await workers.take(assignment())
+        batch = asyncio.create_task(serving.infer(pictures(HANG)))
+        await asyncio.sleep(0)
+        os.kill(idle.pid, signal.SIGKILL)
+        await until(lambda: len(losses) == 1)
+        os.kill(serving.pid, signal.SIGSEGV)
+        with pytest.raises(WorkerLostError, match=serving.name):
+            await batch
+        await until(lambda: len(losses) == 2)
+        assert [worker for worker, _ in losses] == [idle, serving]
+        assert "was killed by SIGKILL" in losses[0][1]
+        assert "was killed by SIGSEGV" in losses[1][1]
+        with pytest.raises(WorkerLostError):
+            await idle.infer(pictures())
+        await idle.release()
 
 
-def test_a_worker_that_hangs_is_killed_and_reported(tmp_path: Path) -> None:
-    async def life() -> None:
-        async with started(tmp_path / "run") as workers:
-            losses = Losses(workers)
-            worker = await workers.take(assignment(limit_s=0.3))
-            with pytest.raises(WorkerLostError, match=r"within 0\.3 s"):
-                await worker.infer(pictures(HANG))
-            await until(lambda: losses)
-            assert losses[0][0] is worker
-            assert "did not answer" in losses[0][1]
-            assert not alive(worker.pid)
-
-    run_on_uvloop(life())
+@in_uvloop
+async def test_a_worker_that_hangs_is_killed_and_reported(tmp_path: Path) -> None:
+    async with started(tmp_path / "run") as workers:
+        losses = Losses(workers)
+        worker = await workers.take(assignment(limit_s=0.3))
+        with pytest.raises(WorkerLostError, match=r"within 0\.3 s"):
+            await worker.infer(pictures(HANG))
+        await until(lambda: losses)
+        assert losses[0][0] is worker
+        assert "did not answer" in losses[0][1]
+        assert not alive(worker.pid)
 
 
-def test_a_stopped_worker_is_killed_while_it_takes_an_instance(tmp_path: Path) -> None:
-    async def life() -> None:
-        async with started(tmp_path / "run", hang_s=1.0) as workers:
-            losses = Losses(workers)
-            await workers.prepare("a", 1)
-            (waiting,) = children(workers.forkserver.pid or 0)
-            os.kill(waiting, signal.SIGSTOP)
-            with pytest.raises(WorkerLostError, match="did not answer"):
-                await workers.take(assignment())
-            assert not alive(waiting)
-            assert not losses
-            worker = await workers.take(assignment())
-            assert (await worker.infer(pictures())).version == 1
-
-    run_on_uvloop(life())
+@in_uvloop
+async def test_a_stopped_worker_is_killed_while_it_takes_an_instance(tmp_path: Path) -> None:
+    async with started(tmp_path / "run", hang_s=1.0) as workers:
+        losses = Losses(workers)
+        await workers.prepare("a", 1)
+        (waiting,) = children(workers.forkserver.pid or 0)
+        os.kill(waiting, signal.SIGSTOP)
+        with pytest.raises(WorkerLostError, match="did not answer"):
+            await workers.take(assignment())
+        assert not alive(waiting)
+        assert not losses
+        worker = await workers.take(assignment())
+        assert (await worker.infer(pictures())).version == 1
 
 
-def test_released_workers_finish_their_batch_and_are_no_losses(tmp_path: Path) -> None:
-    async def life() -> None:
-        async with started(tmp_path / "run") as workers:
-            losses = Losses(workers)
-            worker = await workers.take(assignment())
-            batch = asyncio.create_task(worker.infer(pictures(SLOW)))
-            await asyncio.sleep(0)
-            await worker.release()
-            assert (await batch).version == 1
-            stuck = await workers.take(assignment(limit_s=0.3))
-            os.kill(stuck.pid, signal.SIGSTOP)
-            await stuck.release()
-            assert not alive(stuck.pid)
-            assert not losses
-
-    run_on_uvloop(life())
+@in_uvloop
+async def test_released_workers_finish_their_batch_and_are_no_losses(tmp_path: Path) -> None:
+    async with started(tmp_path / "run") as workers:
+        losses = Losses(workers)
+        worker = await workers.take(assignment())
+        batch = asyncio.create_task(worker.infer(pictures(SLOW)))
+        await asyncio.sleep(0)
+        await worker.release()
+        assert (await batch).version == 1
+        stuck = await workers.take(assignment(limit_s=0.3))
+        os.kill(stuck.pid, signal.SIGSTOP)
+        await stuck.release()
+        assert not alive(stuck.pid)
+        assert not losses
 
 
-def test_workers_outlive_their_forkserver_and_another_one_comes(tmp_path: Path) -> None:
-    async def life() -> None:
-        async with started(tmp_path / "run") as workers:
-            losses = Losses(workers)
-            await workers.prepare("a", 1)
-            worker = await workers.take(assignment())
-            await until(lambda: workers.prepared("a") == 1)
-            before = workers.forkserver.pid
-            os.kill(before or 0, signal.SIGKILL)
-            assert (await worker.infer(pictures())).version == 1
-            await until(lambda: workers.forkserver.pid not in (before, None))
-            await workers.prepare("a", 2)
-            new = [await workers.take(assignment()) for _ in range(2)]
-            for each in (worker, *new):
-                assert (await each.infer(pictures())).version == 1
-            os.kill(worker.pid, signal.SIGKILL)
-            await until(lambda: losses)
-            assert losses[0][0] is worker
-
-    run_on_uvloop(life())
+@in_uvloop
+async def test_workers_outlive_their_forkserver_and_another_one_comes(tmp_path: Path) -> None:
+    async with started(tmp_path / "run") as workers:
+        losses = Losses(workers)
+        await workers.prepare("a", 1)
+        worker = await workers.take(assignment())
+        await until(lambda: workers.prepared("a") == 1)
+        before = workers.forkserver.pid
+        os.kill(before or 0, signal.SIGKILL)
+        assert (await worker.infer(pictures())).version == 1
+        await until(lambda: workers.forkserver.pid not in (before, None))
+        await workers.prepare("a", 2)
+        new = [await workers.take(assignment()) for _ in range(2)]
+        for each in (worker, *new):
+            assert (await each.infer(pictures())).version == 1
+        os.kill(worker.pid, signal.SIGKILL)
+        await until(lambda: losses)
+        assert losses[0][0] is worker
 
 
-def test_a_forkserver_that_does_not_answer_is_replaced(tmp_path: Path) -> None:
-    async def life() -> None:
-        async with started(tmp_path / "run", hang_s=2.0) as workers:
-            before = workers.forkserver.pid or 0
-            os.kill(before, signal.SIGSTOP)
-            with pytest.raises(WorkerLostError, match="did not answer"):
-                await workers.take(assignment())
-            await until(lambda: workers.forkserver.pid not in (before, None))
-            worker = await workers.take(assignment())
-            assert (await worker.infer(pictures())).version == 1
-
-    run_on_uvloop(life())
+@in_uvloop
+async def test_a_forkserver_that_does_not_answer_is_replaced(tmp_path: Path) -> None:
+    async with started(tmp_path / "run", hang_s=2.0) as workers:
+        before = workers.forkserver.pid or 0
+        os.kill(before, signal.SIGSTOP)
+        with pytest.raises(WorkerLostError, match="did not answer"):
+            await workers.take(assignment())
+        await until(lambda: workers.forkserver.pid not in (before, None))
+        worker = await workers.take(assignment())
+        assert (await worker.infer(pictures())).version == 1
 
 
-def test_a_forkserver_that_dies_while_building_is_told(tmp_path: Path) -> None:
-    async def life() -> None:
-        models = {"a": ModelSpec("support.served_models:Deadly", 3)}
-        workers = Workers(tmp_path / "run", models)
-        with pytest.raises(MigratorError, match="died while it built the models"):
-            await workers.start()
-        await workers.close()
-
-    run_on_uvloop(life())
+@in_uvloop
+async def test_a_forkserver_that_dies_while_building_is_reported(tmp_path: Path) -> None:
+    workers = Workers(tmp_path / "run", {"a": ModelSpec("support.served_models:Deadly", 3)})
+    with pytest.raises(MigratorError, match="died while it built the models"):
+        await workers.start()
+    await workers.close()
 
 
 DAEMON = """
@@ -224,48 +218,44 @@ def test_a_forkserver_that_still_imports_ends_with_the_daemon_too(tmp_path: Path
     run_on_uvloop(until(lambda: not alive(forkserver), 10.0))
 
 
-def test_a_forkserver_at_its_limit_of_open_files_says_so_and_goes_on(tmp_path: Path) -> None:
-    async def life() -> None:
-        async with started(tmp_path / "run") as workers:
-            forkserver = workers.forkserver.pid or 0
-            used = {int(each.name) for each in Path(f"/proc/{forkserver}/fd").iterdir()}
-            before = resource.prlimit(forkserver, resource.RLIMIT_NOFILE)
-            least = min(set(range(len(used) + 1)) - used)
-            resource.prlimit(forkserver, resource.RLIMIT_NOFILE, (least, before[1]))
-            with pytest.raises(WorkerLostError, match="too many open files"):
-                await workers.take(assignment())
-            resource.prlimit(forkserver, resource.RLIMIT_NOFILE, before)
-            worker = await workers.take(assignment())
-            assert (await worker.infer(pictures())).version == 1
-            assert workers.forkserver.pid == forkserver
-            assert "Traceback" not in workers.log.read_text(encoding="utf-8")
-
-    run_on_uvloop(life())
+@in_uvloop
+async def test_a_forkserver_at_its_limit_of_open_files_says_so_and_goes_on(tmp_path: Path) -> None:
+    async with started(tmp_path / "run") as workers:
+        forkserver = workers.forkserver.pid or 0
+        used = {int(each.name) for each in Path(f"/proc/{forkserver}/fd").iterdir()}
+        before = resource.prlimit(forkserver, resource.RLIMIT_NOFILE)
+        least = min(set(range(len(used) + 1)) - used)
+        resource.prlimit(forkserver, resource.RLIMIT_NOFILE, (least, before[1]))
+        with pytest.raises(WorkerLostError, match="too many open files"):
+            await workers.take(assignment())
+        resource.prlimit(forkserver, resource.RLIMIT_NOFILE, before)
+        worker = await workers.take(assignment())
+        assert (await worker.infer(pictures())).version == 1
+        assert workers.forkserver.pid == forkserver
+        assert "Traceback" not in workers.log.read_text(encoding="utf-8")
 
 
-def test_a_daemon_at_its_limit_of_open_files_says_so_and_goes_on(tmp_path: Path) -> None:
-    async def life() -> None:
-        async with started(tmp_path / "run") as workers:
-            before = resource.getrlimit(resource.RLIMIT_NOFILE)
-            most = len(list(Path("/proc/self/fd").iterdir())) + 50
-            taken: list[int] = []
-            try:
-                resource.setrlimit(resource.RLIMIT_NOFILE, (most, before[1]))
-                with suppress(OSError):
-                    while True:
-                        taken.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
-                for _ in range(3):  # no socket pair, no socket pair, no handle
-                    with pytest.raises(WorkerLostError, match=r"(?i)too many open files"):
-                        await workers.take(assignment())
-                    os.close(taken.pop())
-            finally:
-                resource.setrlimit(resource.RLIMIT_NOFILE, before)
-                for each in taken:
-                    os.close(each)
-            worker = await workers.take(assignment())
-            assert (await worker.infer(pictures())).version == 1
-
-    run_on_uvloop(life())
+@in_uvloop
+async def test_a_daemon_at_its_limit_of_open_files_says_so_and_goes_on(tmp_path: Path) -> None:
+    async with started(tmp_path / "run") as workers:
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = len(list(Path("/proc/self/fd").iterdir())) + 50
+        taken: list[int] = []
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, before[1]))
+            with suppress(OSError):
+                while True:
+                    taken.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+            for _ in range(3):  # no socket pair, no socket pair, no handle
+                with pytest.raises(WorkerLostError, match=r"(?i)too many open files"):
+                    await workers.take(assignment())
+                os.close(taken.pop())
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+            for each in taken:
+                os.close(each)
+        worker = await workers.take(assignment())
+        assert (await worker.infer(pictures())).version == 1
 
 
 def test_a_forkserver_whose_daemon_is_gone_before_its_first_message_ends_quietly() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from migrator.serve.router.queue import AttachedWorker, QueuedRequest, Served, TenantQueue
+from migrator.serve.router.queue import AttachedWorker, QueuedRequest, QueueSettings, TenantQueue
 from migrator.simulate.serving import IN_TIME, Conditions, Workers, serve
 
 SLO_S, BATCH, SECONDS = 0.15, 4, 60.0
@@ -34,7 +34,7 @@ class Virtual:
     """The live router's line, fed as the router feeds it."""
 
     def __init__(self, tables: list[Table]) -> None:
-        self.line = TenantQueue(Served("tenant", SLO_S, BATCH))
+        self.line = TenantQueue(QueueSettings("tenant", SLO_S, BATCH))
         for each in tables:
             worker: Any = None  # nobody asks it: time is virtual
             self.line.add_worker(worker, each.__getitem__)

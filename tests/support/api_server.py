@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,12 @@ from migrator.cli.serve_verbs import event_loop
 from migrator.core.action import Acted, ActionKind, Outcome
 from migrator.serve.http.app import application
 from migrator.serve.http.authentication import Tokens, digest
-from migrator.serve.http.protocol import Offered, WindowNow
+from migrator.serve.http.protocol import ModelInterface, WindowNow
 from migrator.serve.http.requests import Limits
 from migrator.serve.http.server import ApiServer
 from migrator.serve.http.state import ApiState, Backend, Feedback
-from migrator.serve.router.router import Router, Served
+from migrator.serve.router.queue import QueueSettings
+from migrator.serve.router.router import Router
 from support.stand_in_worker import StandInWorker
 
 SIDE, CLASSES, LENGTH, VOCABULARY = 4, 3, 6, 50
@@ -57,8 +59,8 @@ def api_state(settings: Mapping[str, Any], router: Router) -> ApiState:
     backend = Backend(
         router=router,
         models={
-            "images": Offered.images("images", SIDE, CLASSES),
-            "texts": Offered.tokens("texts", LENGTH, CLASSES, VOCABULARY),
+            "images": ModelInterface("images", "UINT8", (3, SIDE, SIDE), CLASSES),
+            "texts": ModelInterface("texts", "INT32", (LENGTH,), CLASSES, VOCABULARY),
         },
         feedback=feedback,
         version=lambda _: 7,
@@ -89,7 +91,7 @@ def _counted(router: Router) -> dict[str, Any]:
 
 async def _main(settings: Mapping[str, Any]) -> None:
     slo_s, queue = settings.get("slo_s", 5.0), settings.get("queue", 100)
-    router = Router({name: Served(name, slo_s, 4, queue) for name in ("images", "texts")})
+    router = Router({name: QueueSettings(name, slo_s, 4, queue) for name in ("images", "texts")})
     latency_s = settings.get("latency_s", 0.0)
     for tenant in settings.get("ready", ("images", "texts")):
         worker = StandInWorker(tenant, lambda _: latency_s, classes=CLASSES, version=7)
@@ -107,11 +109,26 @@ async def _main(settings: Mapping[str, Any]) -> None:
         await server.stop()
 
 
+def image_body(value: int = 0, **changes: Any) -> dict[str, Any]:
+    """A request with one image of that value; `changes` are of its tensor."""
+    tensor = {"name": "input", "datatype": "UINT8", "shape": [1, 3, SIDE, SIDE]}
+    return {"inputs": [tensor | {"data": [value] * 3 * SIDE**2} | changes]}
+
+
+def connected(url: str) -> closing[socket.socket]:
+    """A connection to the server at that address."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    return closing(socket.create_connection((host, int(port)), timeout=60))
+
+
+def received(connection: socket.socket) -> bytes:
+    """Everything until the server ends the connection."""
+    return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
 @contextmanager
 def running_server(**settings: Any) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A server and its address; it must have written nothing to stderr by its end but what is
-    allowed: tracebacks are not.
-    """
+    """A server and its address; it must not have written a traceback by its end."""
     command = [sys.executable, "-m", "support.api_server", json.dumps(settings)]
     environment = {**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(

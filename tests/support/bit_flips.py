@@ -142,12 +142,12 @@ class Victim:
             self._keep_log()
         self.original = self._flipped.read_bytes()
         self._whole = {each.name: each.read_bytes() for each in self.path.parent.iterdir()}
-        with closing(database.checked(self.path, self.kind.layout)) as connection:
+        with closing(database.open_checked(self.path, self.kind.layout)) as connection:
             self.rows = rows_of(connection, self.kind.layout)
 
     def _keep_log(self) -> None:
         """As a killed process leaves it: several transactions are in the log only."""
-        writing, _ = database.opened(self.path, self.kind.layout, "NORMAL")
+        writing, _ = database.open_database(self.path, self.kind.layout, "NORMAL")
         for number in range(3):
             writing.execute(self.kind.more, (f"more-{number}",))
         log = self.path.with_name(f"{self.path.name}-wal")
@@ -179,7 +179,7 @@ class Victim:
     def is_noticed(self) -> bool:
         """Whether the check finds damage; AssertionError where it passes and rows are wrong."""
         try:
-            connection = database.checked(self.path, self.kind.layout)
+            connection = database.open_checked(self.path, self.kind.layout)
         except DamagedError:
             return True
         with closing(connection):

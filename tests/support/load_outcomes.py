@@ -8,34 +8,23 @@ from migrator.load.ledger import Ledger
 
 def load_outcome(ended: str | None = None) -> LoadOutcome:
     """Two windows of two tenants; `quiet` is never answered."""
-    books = Ledger(["busy", "quiet"], [3, 4], 4)
+    ledger = Ledger(["busy", "quiet"], [3, 4], 4)
     for number in range(100):
         window, second = 3 + number // 50, number // 25
-        books.sent("busy", window, second, 0.001)
-        account = books.account("busy", window)
+        ledger.sent("busy", window, second, 0.001)
+        account = ledger.account("busy", window)
         if number % 10 == 0:
             account.refused["queue full"] += 1
         elif number % 10 == 1:
             account.dropped += 1
         elif number % 10 == 2:
-            account.fail("nobody listens")
+            account.fail("connection refused")
         else:
-            account.latency_s.append(number / 1000)
+            account.latencies.append(number / 1000)
             account.versions["1" if number < 70 else "2"] += 1
             account.labels_stored += 1
-            books.in_time("busy", window, second, right=number % 10 < 8)
-    books.sent("quiet", 4, 3, 0.0)
-    books.account("quiet", 4).fail("nobody listens")
-    return LoadOutcome(
-        scenario="small",
-        url="http://127.0.0.1:8600",
-        seed=0,
-        speed=1.0,
-        window_s=2.0,
-        windows=books.windows(),
-        tenants=books.tallies(),
-        whole=books.whole(),
-        seconds=books.seconds(),
-        lag_p99_s=books.lag_p99_s(),
-        ended=ended,
-    )
+            ledger.in_time("busy", window, second, right=number % 10 < 8)
+    ledger.sent("quiet", 4, 3, 0.0)
+    ledger.account("quiet", 4).fail("connection refused")
+    about = {"scenario": "small", "url": "http://127.0.0.1:8600", "seed": 0}
+    return ledger.outcome(**about, speed=1.0, window_s=2.0, ended=ended)

@@ -30,13 +30,13 @@ HEADER = "inference-header-content-length"
 
 
 class Oip:
-    """Routes and what they remember; `told` is what the test wants."""
+    """Routes and what they remember; `wanted` is the behaviour that the test wants."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
-        self._begin(told)
+    def __init__(self, wanted: dict[str, Any]) -> None:
+        self._begin(wanted)
 
-    def _begin(self, told: dict[str, Any]) -> None:
-        self.told = told
+    def _begin(self, wanted: dict[str, Any]) -> None:
+        self.wanted = wanted
         self.began_s = time.monotonic()
         self.ids: list[str] = []
         self.labels: dict[str, int] = {}
@@ -48,7 +48,7 @@ class Oip:
                 Route("/v2", self.server),
                 Route("/admin/status", self.status),
                 Route("/stats", self.stats),
-                Route("/told", self.anew, methods=["POST"]),
+                Route("/behaviour", self.anew, methods=["POST"]),
                 Route("/v2/models/{name}", self.metadata),
                 Route("/v2/models/{name}/ready", self.ready),
                 Route("/v2/models/{name}/infer", self.infer, methods=["POST"]),
@@ -66,12 +66,16 @@ class Oip:
         now = self._window("status")
         if now is None:
             return JSONResponse({"error": "no such page"}, 404)
-        told = {"window": now["number"], "into_s": now["begin_s_ago"], "window_s": now["window_s"]}
-        return JSONResponse(told)
+        status = {
+            "window": now["number"],
+            "into_s": now["begin_s_ago"],
+            "window_s": now["window_s"],
+        }
+        return JSONResponse(status)
 
     def _window(self, key: str) -> dict[str, Any] | None:
-        """The window that is now, if the test wants it told in that place."""
-        window = self.told.get(key)
+        """The window that is now, if the test wants it reported there."""
+        window = self.wanted.get(key)
         if window is None:
             return None
         ago_s = window["begin_s_ago"] + time.monotonic() - self.began_s
@@ -88,13 +92,13 @@ class Oip:
     async def metadata(self, request: Request) -> Response:
         if (refusal := self._refused(request)) is not None:
             return refusal
-        shape = self.told.get("shape", [3, 16, 16])
+        shape = self.wanted.get("shape", [3, 16, 16])
         tensor = {"name": "pixels", "datatype": "UINT8", "shape": [-1, *shape]}
         return JSONResponse({"name": request.path_params["name"], "inputs": [tensor]})
 
     async def ready(self, _: Request) -> Response:
         self.asked_ready += 1
-        late = self.asked_ready <= self.told.get("not_ready", 0)
+        late = self.asked_ready <= self.wanted.get("not_ready", 0)
         return JSONResponse({"error": "no instance yet"} if late else {}, 503 if late else 200)
 
     async def infer(self, request: Request) -> Response:
@@ -108,7 +112,7 @@ class Oip:
         assert np.frombuffer(raw, np.uint8).reshape(tensor["shape"]).ndim == 4
         self.ids.append(head["id"])
         number = len(self.ids)
-        if number > self.told.get("dies_after", 10**9):
+        if number > self.wanted.get("dies_after", 10**9):
             os._exit(1)
         await self._take_time()
         return self._answered(number, head["id"])
@@ -116,23 +120,23 @@ class Oip:
     async def _take_time(self) -> None:
         self.now += 1
         self.most = max(self.most, self.now)
-        await asyncio.sleep(self.told.get("delay_s", 0))
+        await asyncio.sleep(self.wanted.get("delay_s", 0))
         self.now -= 1
 
     def _answered(self, number: int, request_id: str) -> Response:
-        statuses = self.told.get("statuses", [200])
+        statuses = self.wanted.get("statuses", [200])
         status = statuses[number % len(statuses)]
         if status != 200:
-            return JSONResponse({"error": f"told to say {status}"}, status)
-        label = self.told.get("label", 0)
+            return JSONResponse({"error": f"asked for {status}"}, status)
+        label = self.wanted.get("label", 0)
         output: dict[str, Any] = {"name": "label", "datatype": "INT64", "shape": [1]}
         answer: dict[str, Any] = {
             "id": request_id,
-            "model_version": str(self.told.get("version", 1)),
+            "model_version": str(self.wanted.get("version", 1)),
         }
-        headers = {"connection": "close"} if self.told.get("closes") else {}
-        if not self.told.get("binary"):
-            outputs = [] if self.told.get("mute") else [{**output, "data": [label]}]
+        headers = {"connection": "close"} if self.wanted.get("closes") else {}
+        if not self.wanted.get("binary"):
+            outputs = [] if self.wanted.get("mute") else [{**output, "data": [label]}]
             return JSONResponse({**answer, "outputs": outputs}, headers=headers)
         output["parameters"] = {"binary_data_size": 8}
         head = json.dumps({**answer, "outputs": [output]}).encode()
@@ -140,15 +144,15 @@ class Oip:
         return Response(body, headers={**headers, HEADER: str(len(head))})
 
     async def feedback(self, request: Request) -> Response:
-        told = await request.json()
-        self.labels[told["id"]] = told["label"]
-        return JSONResponse({"id": told["id"], "stored": True})
+        label = await request.json()
+        self.labels[label["id"]] = label["label"]
+        return JSONResponse({"id": label["id"], "stored": True})
 
     def _refused(self, request: Request) -> Response | None:
-        token = self.told.get("token")
+        token = self.wanted.get("token")
         if token is not None and request.headers.get("authorization") != f"Bearer {token}":
             return JSONResponse({"error": "token: missing or unknown"}, 401)
-        if request.path_params["name"] in self.told.get("unknown", []):
+        if request.path_params["name"] in self.wanted.get("unknown", []):
             return JSONResponse({"error": "model: there is none"}, 404)
         return None
 
@@ -159,9 +163,11 @@ class Running:
     def __init__(self, process: subprocess.Popen[str], port: int) -> None:
         self.process, self.url = process, f"http://127.0.0.1:{port}"
 
-    def tell(self, **told: Any) -> None:
+    def tell(self, **wanted: Any) -> None:
         """Another test's wishes; what was remembered is forgotten."""
-        urllib.request.urlopen(f"{self.url}/told", json.dumps(told).encode(), timeout=10).close()
+        urllib.request.urlopen(
+            f"{self.url}/behaviour", json.dumps(wanted).encode(), timeout=10
+        ).close()
 
     def stats(self) -> Any:
         with urllib.request.urlopen(f"{self.url}/stats", timeout=10) as answer:
@@ -169,9 +175,9 @@ class Running:
 
 
 @contextmanager
-def oip_server(**told: Any) -> Iterator[Running]:
+def oip_server(**wanted: Any) -> Iterator[Running]:
     """A server that listens, until the block ends."""
-    command = [sys.executable, "-m", "support.oip_server", json.dumps(told)]
+    command = [sys.executable, "-m", "support.oip_server", json.dumps(wanted)]
     here = Path(__file__).parents[1]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=here) as process:
         assert process.stdout is not None
@@ -181,9 +187,9 @@ def oip_server(**told: Any) -> Iterator[Running]:
             process.kill()
 
 
-async def _serve(told: dict[str, Any]) -> None:
+async def _serve(wanted: dict[str, Any]) -> None:
     server = uvicorn.Server(
-        uvicorn.Config(Oip(told).app(), port=0, log_level="critical", lifespan="off")
+        uvicorn.Config(Oip(wanted).app(), port=0, log_level="critical", lifespan="off")
     )
     serving = asyncio.create_task(server.serve())
     while not server.started:

@@ -32,11 +32,11 @@ class Obedient:
         return np.zeros((batch, 3, 4, 4), np.uint8)
 
     def infer(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
-        told = int(inputs.flat[0])
-        if told == RAISE:
-            raise ValueError("told to raise")
-        if told in (HANG, SLOW):
-            time.sleep(60.0 if told == HANG else 0.5)
+        command = int(inputs.flat[0])
+        if command == RAISE:
+            raise ValueError("asked to raise")
+        if command in (HANG, SLOW):
+            time.sleep(60.0 if command == HANG else 0.5)
         means = inputs.reshape(len(inputs), -1).mean(axis=1)
         scores: NDArray[np.float32] = (self.weight + means[:, None]).astype(np.float32)
         return scores

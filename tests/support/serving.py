@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ LONG_S = 60.0
 
 
 def run(doing: Coroutine[Any, Any, None]) -> None:
-    """A test's whole life in one loop."""
+    """Run a test in a loop of its own, with a limit."""
     asyncio.run(asyncio.wait_for(doing, LONG_S))
 
 
@@ -29,6 +30,16 @@ def run_on_uvloop(doing: Coroutine[Any, Any, None]) -> None:
     """The same on the loop that the daemon runs on."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(asyncio.wait_for(doing, LONG_S))
+
+
+def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Decorator of an asynchronous test."""
+    return wraps(test)(lambda **fixtures: run(test(**fixtures)))
+
+
+def in_uvloop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Decorator of an asynchronous test, on the loop that the daemon runs on."""
+    return wraps(test)(lambda **fixtures: run_on_uvloop(test(**fixtures)))
 
 
 @asynccontextmanager
@@ -80,8 +91,8 @@ def alive(pid: int) -> bool:
 
 def children(pid: int) -> set[int]:
     """The living processes that it forked."""
-    told = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8")
-    return {int(each) for each in told.split() if alive(int(each))}
+    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8")
+    return {int(each) for each in listed.split() if alive(int(each))}
 
 
 def _state(pid: int) -> str:

@@ -18,11 +18,11 @@ from migrator.core.catalogue import boards
 from migrator.core.errors import InputError
 from migrator.core.profiles import Curve, profile
 from migrator.core.scenario import Scenario
-from migrator.io.strict import key_path
+from migrator.io.strict import entry_types, key_path
 from migrator.io.yaml_file import load_yaml
 from migrator.workload.capacity import highest_rps
 from migrator.workload.drifts import drifts
-from migrator.workload.entries import PARTS, scenario_schema
+from migrator.workload.entries import ScenarioEntry, scenario_schema
 from migrator.workload.file import parse_scenario, read_scenario
 from migrator.workload.profile_file import parse_profile
 
@@ -485,7 +485,7 @@ def test_the_documented_profile_is_one() -> None:
 
 def test_every_key_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "scenario-format.md").read_text(encoding="utf-8")
-    for model in PARTS.values():
+    for model in entry_types(ScenarioEntry).values():
         for key in model.model_fields:
             assert f"`{key}`" in page, key
 
@@ -522,7 +522,7 @@ def test_it_is_json_and_names_the_version() -> None:
 def test_every_key_of_every_object_is_described_and_no_other_allowed() -> None:
     found = list(objects(scenario_schema()))
     assert {frozenset(each["properties"]) for each in found} == {
-        frozenset(model.model_fields) for model in PARTS.values()
+        frozenset(model.model_fields) for model in entry_types(ScenarioEntry).values()
     }
     for each in found:
         assert each["additionalProperties"] is False

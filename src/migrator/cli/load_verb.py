@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from migrator.core.load_outcome import LoadOutcome
-    from migrator.load.run import LoadSettings, Standing
+    from migrator.load.run import LoadProgress, LoadSettings
     from migrator.workload.live import LiveScenario
 
 
@@ -163,7 +163,7 @@ def _send(live: LiveScenario, settings: LoadSettings) -> LoadOutcome:
     begun = False
     with _progress_bar() as show, asyncio.Runner(loop_factory=event_loop) as runner:
 
-        def watch(now: Standing) -> None:
+        def watch(now: LoadProgress) -> None:
             nonlocal begun
             begun = True
             show(now)
@@ -205,7 +205,7 @@ def _stop_on_interrupt(stop: asyncio.Event, begun: Callable[[], bool]) -> Iterat
 
 
 @contextmanager
-def _progress_bar() -> Iterator[Callable[[Standing], None]]:
+def _progress_bar() -> Iterator[Callable[[LoadProgress], None]]:
     """A progress bar; none if standard error is not a terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
@@ -217,7 +217,7 @@ def _progress_bar() -> Iterator[Callable[[Standing], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("connecting", total=None, sent="")
 
-        def watch(now: Standing) -> None:
+        def watch(now: LoadProgress) -> None:
             if now.waits_s:
                 words = f"window {now.window} begins in {now.waits_s:.0f} s"
                 bar.update(task, description=words)

@@ -29,7 +29,7 @@ from migrator.dashboard.window import window_figures, window_json
 from migrator.records.rows import RunRow
 from migrator.records.store import read_runs
 from migrator.report.page import HUES, shades
-from migrator.serve.exceptions import RefusedError
+from migrator.serve.exceptions import HttpError
 from migrator.serve.http.authentication import Tokens, require_own_page
 from migrator.serve.http.requests import Limits
 from migrator.serve.http.server import ApiServer, affordable
@@ -143,12 +143,6 @@ def _plotly() -> _PlotlyFile | None:
     return None
 
 
-class EndingError(RefusedError):
-    """The server is shutting down."""
-
-    status = 503
-
-
 class Dashboard:
     """The page of some sources; `allow` raises for requests that may not see their records."""
 
@@ -196,7 +190,7 @@ class Dashboard:
             try:
                 self._allow(request)
                 return await handler(request)
-            except RefusedError as refusal:
+            except HttpError as refusal:
                 return _problem(refusal.status, str(refusal))
             except InputError as error:
                 return _problem(404, str(error))
@@ -262,7 +256,7 @@ class Dashboard:
         source, run, _ = self._named(request)
         key = (self._sources.index(source), run)
         if self._closed:
-            raise EndingError("this server is shutting down; try again in a moment")
+            raise HttpError(503, "this server is shutting down; try again in a moment")
         if key not in self._feeds:
             if len(self._feeds) >= _MOST_FEEDS:
                 self._feeds.clear()

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.forecast.forecaster import Counts
+from migrator.forecast.levels import means_before
 from migrator.forecast.residuals import SCENARIOS, with_mean, without_gaps
 
 Floats = NDArray[np.float64]
@@ -120,12 +121,7 @@ class _Looks(NamedTuple):
 
     def at(self, place: slice) -> _Looks:
         """Those of some origins."""
-        return _Looks(
-            self.level[place],
-            self.scale[place],
-            self.deviations[place],
-            self.stands_out[place],
-        )
+        return _Looks._make(each[place] for each in self)
 
 
 def _origins(length: int, slots: int, window_slots: int) -> NDArray[np.intp]:
@@ -137,17 +133,10 @@ def _origins(length: int, slots: int, window_slots: int) -> NDArray[np.intp]:
 
 def _looks(seen: Counts, origins: NDArray[np.intp], window_slots: int) -> tuple[_Looks, _Looks]:
     """What is seen now, and what was seen at the origins."""
-    total = np.concatenate([[0.0], np.cumsum(seen)])
-    where = np.append(origins, len(seen))
-
-    def mean(span: int) -> Floats:
-        begin = np.maximum(0, where - span)
-        means: Floats = (total[where] - total[begin]) / (where - begin)
-        return means
-
-    level = mean(window_slots)
+    means = means_before(seen, np.append(origins, len(seen)), np.array([window_slots, *SPANS]))
+    level = means[:, 0]
     scale = np.maximum(level, _FLOOR * float(seen.mean()) + 1e-9)
-    deviations = np.stack([mean(span) - level for span in SPANS], axis=1)
+    deviations = means[:, 1:] - level[:, None]
     bound = STANDS_OUT * np.sqrt(scale * _noise(seen, float(seen.mean())) / SPANS[GATE])
     looks = _Looks(level, scale, deviations, np.abs(deviations[:, GATE]) > bound)
     return looks.at(slice(-1, None)), looks.at(slice(0, -1))

@@ -1,10 +1,9 @@
-"""From a point forecast to scenarios: what the forecaster missed before, it may miss again.
+"""From a point forecast to scenarios: the point forecast plus errors that it made before.
 
-Every forecaster hands its points here. They are made again at earlier origins of the history;
-each origin gives one window of errors, kept whole so that bursts stay together (a block
-bootstrap), and a scenario is the point forecast with one such window added. Nothing is drawn:
-origins are spaced evenly, so the same history gives the same scenarios. Gaps in a history are
-replaced here, before any forecaster sees it.
+The point forecast is repeated at earlier origins of the history; each origin gives one window of
+errors, kept whole so that bursts stay together (a block bootstrap). Nothing is drawn: origins are
+spaced evenly, so the same history gives the same scenarios. Gaps in a history are filled before
+any forecaster sees it.
 """
 
 from __future__ import annotations
@@ -77,7 +76,9 @@ def scenarios(
         now = np.array([1], dtype=np.intp)
         return np.tile(np.maximum(points(seen, now, slots, window_slots), 0.0), (count, 1))
     point, errors = point_and_errors(points, seen, slots, window_slots, count)
-    return with_mean(point + _widened(_laid_out(errors, slots, count), count), point)
+    # centring takes 1 / count of the variance away, and the mean itself is as uncertain
+    wider = np.sqrt((count + 1) / (count - 1)) if count > 1 else 1.0
+    return with_mean(point + _laid_out(errors, slots, count) * wider, point)
 
 
 def point_and_errors(
@@ -145,23 +146,30 @@ def _laid_out(errors: NDArray[np.float64], slots: int, count: int) -> NDArray[np
     return laid_out
 
 
-def _widened(errors: NDArray[np.float64], count: int) -> NDArray[np.float64]:
-    """As wide as what is to come: rows are about their own mean, which is uncertain itself.
+def full_history(points: Points, whole: Counts) -> Points:
+    """`points` from everything before an origin, not only the recent windows of `whole`."""
+    filled = without_gaps(whole)
 
-    Centring takes 1 / count of the variance away, and the mean is off by as much.
-    """
-    return errors * np.sqrt((count + 1) / (count - 1)) if count > 1 else errors
+    def of_whole(
+        history: Counts, origins: Origins, slots: int, window_slots: int
+    ) -> NDArray[np.float64]:
+        return points(filled, origins + len(filled) - len(history), slots, window_slots)
+
+    return of_whole
 
 
-class Reaching:
-    """`points` with the whole history at hand: what it is asked of is the end of that history."""
+class PointForecaster:
+    """A forecaster whose scenarios are its point forecast and the errors that it made before."""
 
-    def __init__(self, points: Points, whole: Counts) -> None:
-        self.points, self.whole = points, without_gaps(whole)
+    uses_full_history = False
 
-    def __call__(
+    def ahead(self, history: Counts, slots: int, window_slots: int) -> NDArray[np.float64]:
+        """Scenarios of the next `slots` slots."""
+        points = full_history(self.points, history) if self.uses_full_history else self.points
+        return scenarios(points, history, slots, window_slots)
+
+    def points(
         self, history: Counts, origins: Origins, slots: int, window_slots: int
     ) -> NDArray[np.float64]:
-        """Per origin the next `slots` slots, from everything before that origin."""
-        before = len(self.whole) - len(history)
-        return self.points(self.whole, origins + before, slots, window_slots)
+        """Per origin (row) the next `slots` slots, from `history[:origin]` alone."""
+        raise NotImplementedError

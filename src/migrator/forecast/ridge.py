@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.forecast.forecaster import Counts
-from migrator.forecast.levels import SPANS, last_window_mean, levels
-from migrator.forecast.residuals import Origins, Reaching, scenarios
+from migrator.forecast.levels import SPANS, constant, last_window_mean, levels
+from migrator.forecast.residuals import Origins, PointForecaster
 
 LOOKBACK = 600
 """Slots looked back where the history is long enough."""
@@ -38,23 +38,21 @@ _STEPS = 200
 """Shares have settled to about a thousandth after as many."""
 
 
-class Ridge:
+class Ridge(PointForecaster):
     """Linear, so it needs little history; it learns how fast a burst ends."""
 
     name = "ridge"
     summary = "ridge regression from the last 600 slots, fitted on the history"
-
-    def ahead(self, history: Counts, slots: int, window_slots: int) -> NDArray[np.float64]:
-        """Scenarios of the next `slots` slots."""
-        return scenarios(Reaching(self.points, history), history, slots, window_slots)
+    uses_full_history = True
 
     def points(
         self, history: Counts, origins: Origins, slots: int, window_slots: int
     ) -> NDArray[np.float64]:
         """Per origin what was learned before it says; the level where there is too little."""
         level = last_window_mean(history, origins, window_slots)
-        points = np.repeat(level[:, None], slots, axis=1)
-        first = _lookback(len(history), window_slots)
+        points = constant(level, slots)
+        # at least a window, and never so long that few examples remain
+        first = max(window_slots, min(LOOKBACK, len(history) // LEAST_WINDOWS))
         stop = int(origins.max()) - slots
         able = np.flatnonzero(origins >= first)
         if len(history) < LEAST_WINDOWS * window_slots or stop <= first or len(able) == 0:
@@ -86,11 +84,6 @@ def _mean_so_far(history: Counts, origins: Origins) -> NDArray[np.float64]:
     return mean
 
 
-def _lookback(length: int, window_slots: int) -> int:
-    """At least a window, and never so long that few examples remain."""
-    return max(window_slots, min(LOOKBACK, length // LEAST_WINDOWS))
-
-
 def _edges(lookback: int) -> NDArray[np.intp]:
     """Pools of slots counted back from the origin: single slots first, then longer ones."""
     edges, length = [0], 1.0
@@ -115,7 +108,7 @@ class _Seen(NamedTuple):
 
     def part(self, rows: slice | NDArray[np.bool_]) -> _Seen:
         """Some of the rows."""
-        return _Seen(self.level[rows], self.unit[rows], self.means[rows], self.pooled[rows])
+        return _Seen._make(each[rows] for each in self)
 
 
 def _seen(history: Counts, origins: Origins, lookback: int, window_slots: int) -> _Seen:

@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from migrator.forecast.evaluation import measure, origins_of
 from migrator.forecast.forecaster import Counts, Forecaster
 from migrator.forecast.informer.forecaster import InformerForecaster
-from migrator.forecast.levels import Ewma, LastMean
+from migrator.forecast.levels import Ewma, LastMean, Seasonal
 from migrator.forecast.residuals import without_gaps
 from migrator.forecast.ridge import Ridge
-from migrator.forecast.seasonal import Seasonal
 
 BACKTEST_WINDOWS = 30
 """The backtest covers this many windows: bursts are rare, and they decide."""

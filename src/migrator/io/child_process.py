@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import select
 import signal
 import socket
@@ -29,27 +30,12 @@ from migrator.io.frames import Frame, FrameError, FrameReader, encode_frame
 
 _READ_BYTES = 1 << 12
 """Size of a read in bytes. Answers are small, and each frame takes a new buffer."""
-_VARIABLES = frozenset(
-    {
-        "PATH",
-        "HOME",
-        "LANG",
-        "LD_LIBRARY_PATH",
-        "LD_PRELOAD",
-        "MIGRATOR_DAEMON",
-        "MIGRATOR_DATA",
-        "MIGRATOR_LOG_FORMAT",
-        "TMPDIR",
-        "TZ",
-        "VIRTUAL_ENV",
-    }
+_PASSED_ON = re.compile(
+    r"PATH|HOME|LANG|LD_LIBRARY_PATH|LD_PRELOAD|MIGRATOR_(DAEMON|DATA|LOG_FORMAT)|TMPDIR|TZ|"
+    r"VIRTUAL_ENV|(LC_|PYTHON|OMP_|CUDA_|NVIDIA_).*"
 )
-_PREFIXES = ("LC_", "PYTHON", "OMP_", "CUDA_", "NVIDIA_")
-_SECRETS = ("TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "KEY")
-"""Words in names of variables that are never passed on.
-
-An allowed prefix makes no exception, as in NVIDIA_API_KEY.
-"""
+_SECRET = re.compile("TOKEN|SECRET|PASSWORD|CREDENTIAL|KEY")
+"""Words in names of variables that are never passed on, as in NVIDIA_API_KEY."""
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Variables set to 1, because a process with a thread pool must not fork."""
 
@@ -132,18 +118,15 @@ class ChildProcess(asyncio.BufferedProtocol):
     async def request(
         self, message: Struct, payload: bytes | memoryview = b"", *, limit_s: float
     ) -> Frame[Any]:
-        """Send a request and return the answer.
-
-        Raises ChildLostError if the process exits or exceeds `limit_s`, or the error of
-        `fault_error`.
-        """
+        """Send a request and return the answer; ChildLostError, or that of `fault_error`."""
         if self._lost is not None:
             raise self.lost_error(self._lost)
         number, loop = next(self._numbers) & 0xFFFFFFFF, asyncio.get_running_loop()
         self._write(number, message, payload)
         answer: asyncio.Future[Frame[Any]] = loop.create_future()
         self._waiting[number] = answer
-        timer = loop.call_later(limit_s, self._time_out, limit_s)
+        late = self._describe(f"did not answer within {limit_s:g} s and was killed")
+        timer = loop.call_later(limit_s, self.kill, late)
         try:
             frame = await answer
         finally:
@@ -162,10 +145,7 @@ class ChildProcess(asyncio.BufferedProtocol):
         return self.lost_error(f"{self.name} cannot continue ({fault.reason})")
 
     async def end(self, limit_s: float) -> None:
-        """Let the process finish its request and exit; kill it after `limit_s`.
-
-        Returns after its exit.
-        """
+        """Let the process finish its request and exit; kill it after `limit_s`."""
         if self._lost is None:
             self._write(0, Release())
             self.released = True
@@ -217,9 +197,6 @@ class ChildProcess(asyncio.BufferedProtocol):
         for each in encode_frame(number, message, payload):
             self._transport.write(each)
 
-    def _time_out(self, limit_s: float) -> None:
-        self.kill(self._describe(f"did not answer within {limit_s:g} s and was killed"))
-
     def _lose(self, reason: str) -> None:
         self._lost = self._lost or reason
         for each in self._waiting.values():
@@ -233,11 +210,13 @@ class ChildProcess(asyncio.BufferedProtocol):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     async def _watch(self) -> None:
-        """Wait for the exit of the process itself.
-
-        Its socket may still be open in a process that it forked.
-        """
-        await _readable(self._pidfd)
+        """Wait for its exit; its socket may still be open in a process that it forked."""
+        loop, exited = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._pidfd, exited.set)
+        try:
+            await exited.wait()
+        finally:
+            loop.remove_reader(self._pidfd)
         self._lose(self._describe("ended"))
         self._exited = True
         os.close(self._pidfd)
@@ -251,10 +230,7 @@ class ChildProcess(asyncio.BufferedProtocol):
 
 
 def spawn(command: Sequence[str], log: Path, fds: Sequence[int] = ()) -> subprocess.Popen[bytes]:
-    """Start a Python module as a child that writes to `log` and inherits `fds`.
-
-    The child gets its own session, because Ctrl-C is for the parent, which lets children finish.
-    """
+    """Start a Python module as a child with its own session, which logs to `log`."""
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         return subprocess.Popen(
@@ -271,19 +247,15 @@ def spawn(command: Sequence[str], log: Path, fds: Sequence[int] = ()) -> subproc
 
 
 def child_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The variables that a child needs, without secrets.
-
-    They limit it to one thread and make this package importable.
-    """
-    kept = {name: value for name, value in environment.items() if _passes(name)}
+    """The variables that a child needs, without secrets; limits it to one thread."""
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if _PASSED_ON.fullmatch(name) and not _SECRET.search(name)
+    }
     source = str(Path(migrator.__file__).parent.parent)
     paths = [source, *filter(None, kept.get("PYTHONPATH", "").split(os.pathsep))]
     return {**kept, **dict.fromkeys(_ONE_THREAD, "1"), "PYTHONPATH": os.pathsep.join(paths)}
-
-
-def _passes(name: str) -> bool:
-    wanted = name in _VARIABLES or name.startswith(_PREFIXES)
-    return wanted and not any(each in name for each in _SECRETS)
 
 
 def exit_status(code: int) -> str:
@@ -300,8 +272,17 @@ def one_line(error: BaseException) -> str:
 @contextmanager
 def exit_with_parent(end: socket.socket) -> Iterator[None]:
     """Context in which this process exits as soon as the other end of the socket is closed."""
+    number = end.fileno()
     stop, stopped = os.pipe()
-    thread = Thread(target=_exit_at_hangup, args=(end.fileno(), stop), daemon=True)
+
+    def exit_at_hangup() -> None:
+        poll = select.poll()
+        poll.register(number, select.POLLRDHUP)
+        poll.register(stop, 0)
+        if number in dict(poll.poll()):
+            os._exit(1)
+
+    thread = Thread(target=exit_at_hangup, daemon=True)
     thread.start()
     try:
         yield
@@ -309,27 +290,3 @@ def exit_with_parent(end: socket.socket) -> Iterator[None]:
         os.close(stopped)
         thread.join()  # no other thread may run in a process that forks
         os.close(stop)
-
-
-def _exit_at_hangup(end: int, stop: int) -> None:
-    poll = select.poll()
-    poll.register(end, select.POLLRDHUP)
-    poll.register(stop, 0)
-    if end in dict(poll.poll()):
-        os._exit(1)
-
-
-async def _readable(handle: int) -> None:
-    """Return when the handle is readable, or the process behind it has exited."""
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(handle, _resolve, ready)
-    try:
-        await ready
-    finally:
-        loop.remove_reader(handle)
-
-
-def _resolve(ready: asyncio.Future[None]) -> None:
-    if not ready.done():
-        ready.set_result(None)

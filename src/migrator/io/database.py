@@ -31,27 +31,27 @@ AGAIN_S = 10.0
 _WAL_BYTES = 16 * 2**20
 """Maximum size in bytes of the write-ahead log after its content is in the file."""
 _NOT_NOW = {
-    sqlite3.SQLITE_ABORT,
-    sqlite3.SQLITE_AUTH,
-    sqlite3.SQLITE_BUSY,
-    sqlite3.SQLITE_CANTOPEN,
-    sqlite3.SQLITE_FULL,
-    sqlite3.SQLITE_INTERRUPT,
-    sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_LOCKED,
-    sqlite3.SQLITE_NOLFS,
-    sqlite3.SQLITE_NOMEM,
-    sqlite3.SQLITE_PERM,
-    sqlite3.SQLITE_PROTOCOL,
-    sqlite3.SQLITE_READONLY,
+    getattr(sqlite3, f"SQLITE_{name}")
+    for name in [
+        "ABORT",
+        "AUTH",
+        "BUSY",
+        "CANTOPEN",
+        "FULL",
+        "INTERRUPT",
+        "IOERR",
+        "LOCKED",
+        "NOLFS",
+        "NOMEM",
+        "PERM",
+        "PROTOCOL",
+        "READONLY",
+    ]
 }
 """Error codes that say nothing about the content: the file is temporarily unusable."""
 
 Synchronous = Literal["FULL", "NORMAL", "OFF"]
-"""FULL: commits survive a power failure.
-
-NORMAL: they survive a killed process only. OFF: for tests.
-"""
+"""Commits survive with FULL a power failure, with NORMAL a killed process; OFF is for tests."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def is_damage(error: BaseException) -> bool:
     return code is None or code & 0xFF not in _NOT_NOW
 
 
-def opened(
+def open_database(
     path: Path, layout: Layout, synchronous: Synchronous
 ) -> tuple[sqlite3.Connection, Path | None]:
     """A connection for writing, and the path to which a damaged file was moved.
@@ -131,15 +131,15 @@ def opened(
     Raises InputError, or NotWrittenError if the disk is full. Opening an intact file also needs
     space.
     """
-    with told(path, layout):
+    with explain_errors(path, layout):
         path.parent.mkdir(parents=True, exist_ok=True)
-        return opened_or_replaced(path, layout, synchronous)
+        return open_or_replace(path, layout, synchronous)
 
 
-def opened_or_replaced(
+def open_or_replace(
     path: Path, layout: Layout, synchronous: Synchronous
 ) -> tuple[sqlite3.Connection, Path | None]:
-    """Like `opened`, with unchanged errors. Raises DamagedError if the new file is damaged too."""
+    """Like `open_database`, with the errors unchanged."""
     try:
         return _usable(path, layout, synchronous), None
     except (FileNotFoundError, DamagedError):
@@ -148,13 +148,13 @@ def opened_or_replaced(
         return _usable(path, layout, synchronous), aside
 
 
-def opened_as_is(path: Path, layout: Layout) -> sqlite3.Connection:
+def open_as_is(path: Path, layout: Layout) -> sqlite3.Connection:
     """A connection to the existing content, for the owner while the disk is full.
 
     Empty if there is no file. Needs no space; without any space it does not see the write-ahead
     log.
     """
-    with told(path, layout):
+    with explain_errors(path, layout):
         if not path.exists():
             return empty(layout.statements)
         connection = _connected(path, "mode=ro")
@@ -166,7 +166,7 @@ def opened_as_is(path: Path, layout: Layout) -> sqlite3.Connection:
         return connection
 
 
-def checked(path: Path, layout: Layout) -> sqlite3.Connection:
+def open_checked(path: Path, layout: Layout) -> sqlite3.Connection:
     """A read-only connection to a file that was completely checked.
 
     Raises FileNotFoundError, DamagedError, InputError (a newer file), sqlite3.Error or OSError.
@@ -218,13 +218,16 @@ def joining(
     """A connection besides the owner's. Only the owner may create the file or move it aside."""
     if not path.exists():
         raise InputError(f"{path}: there is no such file; name the folder of a run")
-    with told(path, layout), contextlib.closing(_connected(path, f"mode={mode}")) as connection:
+    with (
+        explain_errors(path, layout),
+        contextlib.closing(_connected(path, f"mode={mode}")) as connection,
+    ):
         _check_kind(path, layout, connection)
         yield connection
 
 
 @contextlib.contextmanager
-def told(path: Path, layout: Layout) -> Iterator[None]:
+def explain_errors(path: Path, layout: Layout) -> Iterator[None]:
     """Raise faults of the file as an error of one sentence."""
     try:
         yield
@@ -233,22 +236,15 @@ def told(path: Path, layout: Layout) -> Iterator[None]:
             raise InputError(
                 f"{path}: this is no file of {layout.holds} ({error}); name that of a run"
             ) from error
-        if _is_no_database(error):
-            what, then = "is damaged or none", "start the daemon again, which keeps it aside"
-        elif is_damage(error):
-            what, then = "is damaged", "start the daemon again, which keeps it aside"
-        else:
-            what, then = "cannot be used", "make room or rights there"
+        what, then = "cannot be used", "make room or rights there"
+        if is_damage(error):
+            none = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB
+            what = "is damaged or none" if none else "is damaged"
+            then = "start the daemon again, which keeps it aside"
         kind = NotWrittenError if _is_full(error) else InputError
         raise kind(
             f"{path}: the file of {layout.holds} {what} ({error}); {then}, or name another folder"
         ) from error
-
-
-def merge_log(path: Path) -> None:
-    """Move the write-ahead log into the file, which is then readable in a read-only folder."""
-    with contextlib.closing(_connected(path, "mode=rw")) as connection:
-        connection.execute("PRAGMA journal_mode=DELETE")
 
 
 @contextlib.contextmanager
@@ -266,10 +262,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _replaced(path: Path, layout: Layout, synchronous: Synchronous) -> Path | None:
-    """Create a new file, unless another process has just done so.
-
-    Return the path of the damaged one.
-    """
+    """Create a new file, unless another process just did; the path of the damaged one."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     aside = None
     try:
@@ -330,7 +323,7 @@ def _make(path: Path, layout: Layout) -> None:
 def _usable(path: Path, layout: Layout, synchronous: Synchronous) -> sqlite3.Connection:
     """A connection for writing, to a checked file of this version."""
     # Read-only first, because closing a writer would remove the log of a damaged file.
-    checked(path, layout).close()
+    open_checked(path, layout).close()
     with _noticing_damage():
         connection = _connected(path, "mode=rw")
         try:
@@ -374,10 +367,7 @@ def _allow_checksums(connection: sqlite3.Connection) -> None:
 
 
 def _row_checksum(*values: object) -> int:
-    """Checksum of a row's values.
-
-    An integer has the same checksum if SQLite stores it as a float.
-    """
+    """Checksum of a row; an integer has the same one if SQLite stores it as a float."""
     found = 0
     for each in values:
         value = int(each) if isinstance(each, float) and each.is_integer() else each
@@ -419,10 +409,7 @@ def _check_header(path: Path) -> None:
 
 
 def _check_kind(path: Path, layout: Layout, connection: sqlite3.Connection) -> bool:
-    """Whether the file has this version and its tables.
-
-    False for an older one that can be upgraded.
-    """
+    """Whether it has this version and its tables; False for an older one to upgrade."""
     if _pragma(connection, "application_id") != layout.application_id:
         raise _ForeignError("it is a database of something else")
     version = _pragma(connection, "user_version")
@@ -466,21 +453,11 @@ def _upgrade(path: Path, layout: Layout, connection: sqlite3.Connection) -> None
 
 
 def _is_full(error: BaseException) -> bool:
-    """Whether the disk is full.
-
-    For the shared memory of a file, SQLite reports this as an I/O error.
-    """
+    """Whether the disk is full, which SQLite also reports as an I/O error."""
     code = getattr(error, "sqlite_errorcode", None)
     if code is not None:
         return code & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-
-
-def _is_no_database(error: BaseException) -> bool:
-    return (
-        isinstance(error, sqlite3.DatabaseError)
-        and getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB
-    )
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> object:

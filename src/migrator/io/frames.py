@@ -26,10 +26,7 @@ MAX_PAYLOAD_BYTES = 1 << 28
 _MAGIC = b"MGR2"
 _PREFIX = struct.Struct("<4sIII")
 _READ_BYTES = 1 << 16
-"""Size of a read in bytes.
-
-A batch of small images and its header fit, so that one read takes a whole frame.
-"""
+"""Size of a read in bytes: a batch of small images and its header fit."""
 _JOIN_BYTES = 1 << 17
 """Size in bytes up to which one copy costs less than a second system call."""
 _DTYPES = {kind.str: kind for kind in (np.dtype(each).newbyteorder("<") for each in "?bBhHilqIefd")}

@@ -18,14 +18,16 @@ _MOST_BYTES = 2**22
 
 
 class NoAnswerError(MigratorError):
-    """The server cannot be reached or did not answer in time."""
+    """The server cannot be reached or did not answer in time; the message says why."""
 
 
 @dataclass(frozen=True)
-class Response:
+class Reply:
     """Response of a server."""
 
     status: int
+    headers: Mapping[str, str]
+    """Header names are in lower case."""
     body: bytes
 
     def json_object(self) -> Mapping[str, Any] | None:
@@ -46,7 +48,7 @@ def request(
     token: str | None = None,
     body: object = None,
     headers: Mapping[str, str] | None = None,
-) -> Response:
+) -> Reply:
     """Send one request with `body` as JSON. Raises NoAnswerError with `url` and the reason."""
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
@@ -61,7 +63,8 @@ def request(
         try:
             connection.request(method, path, content, sent)
             reply = connection.getresponse()
-            return Response(reply.status, reply.read(_MOST_BYTES))
+            received = {name.lower(): value for name, value in reply.getheaders()}
+            return Reply(reply.status, received, reply.read(_MOST_BYTES))
         finally:
             connection.close()
     except (OSError, http.client.HTTPException, ValueError) as error:

@@ -18,12 +18,7 @@ _MAX_DIGITS = 300
 def read_file(
     path: Path, form: str, load: Callable[[str], object], parse: Callable[[object], _Parsed]
 ) -> _Parsed:
-    """Read a file with `load` and convert the result with `parse`.
-
-    Errors start with the file's name.
-
-    `form` is the format's name in messages.
-    """
+    """Read a file of a `form` with `load`, then `parse`; errors start with its name."""
     try:
         return parse(load(_text(path, form)))
     except InputError as error:
@@ -39,10 +34,7 @@ def beside(folder: Path, path: str, location: Location) -> Path:
 
 
 def integer(digits: str) -> int | float:
-    """The number; infinity if it has more digits than Python reads.
-
-    Its key is then named in the error.
-    """
+    """The number; infinity if it has too many digits, so that the error names its key."""
     return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
 
 

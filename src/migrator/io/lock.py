@@ -20,10 +20,7 @@ from migrator.core.errors import InputError
 from migrator.io.processes import PROC, process_name
 
 SIGNATURE_BYTES = 512
-"""Size of a signature in bytes.
-
-Fixed, so that a shorter signature fully replaces the previous one.
-"""
+"""Fixed size in bytes, so that a shorter signature fully replaces the previous one."""
 SIGNED_AFTER_S = 0.02
 """Seconds that a new holder may need to write its signature after it has taken the lock."""
 
@@ -45,19 +42,16 @@ def hold_lock(path: Path) -> Iterator[None]:
 
 
 class FolderLock:
-    """Exclusive use of a folder by one run.
+    """Exclusive use of a folder by one run, until it releases or drops this, or ends."""
 
-    Ends when the run releases the lock, drops this object or ends.
-    """
-
-    def __init__(self, folder: Path, option: str = "--checkpoint") -> None:
+    def __init__(self, folder: Path) -> None:
         """Raise InputError if another run uses the folder or it cannot be created."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise InputError(
-                f"{option}: {folder} cannot be created or written ({error.strerror or error}); "
+                f"--checkpoint: {folder} cannot be created or written ({error.strerror or error}); "
                 "name another folder"
             ) from error
         self.release = weakref.finalize(self, os.close, descriptor)
@@ -66,7 +60,7 @@ class FolderLock:
         except OSError as error:
             self.release()
             raise InputError(
-                f"{option}: another run is using {folder}; wait for it or name another folder"
+                f"--checkpoint: another run is using {folder}; wait for it or name another folder"
             ) from error
 
 
@@ -75,24 +69,15 @@ class LockHeldError(Exception):
 
 
 class SignedLock:
-    """A lock file that names the process that holds it.
-
-    A forked child does not inherit the lock.
-    """
+    """A lock file that names its holder; a forked child does not inherit the lock."""
 
     def __init__(self, path: Path, *, for_all_users: bool = False) -> None:
-        """`for_all_users`: other users can take the lock, too.
-
-        Read permission is sufficient for that.
-        """
+        """`for_all_users`: other users with read permission can take the lock, too."""
         self.path, self._for_all_users = path, for_all_users
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock without waiting.
-
-        Raises LockHeldError if another process holds it, or OSError.
-        """
+        """Take the lock without waiting; LockHeldError if another process has it, OSError."""
         descriptor = self._open()
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -112,10 +97,7 @@ class SignedLock:
             os.pwrite(descriptor, _signature(), 0)
 
     def holder(self) -> str | None:
-        """The process that holds the lock; None if there is none or it is unknown.
-
-        Does not take the lock.
-        """
+        """The process that holds the lock, without taking it; None if it is unknown."""
         try:
             pid = _holder_pid(self.path.stat().st_ino)
             signature = self.path.read_bytes()[:SIGNATURE_BYTES]

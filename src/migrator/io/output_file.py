@@ -15,10 +15,7 @@ _LIBRARIES = {".html": "plotly", ".png": "matplotlib"}
 
 
 def check_path(path: Path, suffixes: Iterable[str], option: str) -> None:
-    """Raise InputError if `path` cannot be written or drawn.
-
-    `option` is the command line option.
-    """
+    """Raise InputError, which names `option`, if `path` cannot be written or drawn."""
     suffixes = tuple(suffixes)
     if path.suffix.lower() not in suffixes:
         name = path.name or str(path)
@@ -35,10 +32,7 @@ def check_path(path: Path, suffixes: Iterable[str], option: str) -> None:
 
 
 def drawing_module(name: str, option: str) -> ModuleType:
-    """A module that draws, imported on first use.
-
-    InputError says how to install its dependencies.
-    """
+    """A module that draws, imported on first use; InputError if it is not installed."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:

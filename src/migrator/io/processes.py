@@ -7,7 +7,6 @@ that have nothing but torch.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -104,16 +103,6 @@ def process_environment(pid: int, proc: Path = PROC) -> dict[str, str]:
         return {}
     found = (each.partition("=") for each in text.split("\0") if "=" in each)
     return {name: value for name, _, value in found}
-
-
-def start_time_s(pid: int) -> float | None:
-    """Start time of a process in Unix time; None if it is unknown."""
-    try:
-        uptime_s = float((PROC / "uptime").read_text("ascii").split()[0])
-    except (OSError, ValueError, IndexError):
-        return None
-    began = _began(pid)
-    return None if began is None else time.time() - uptime_s + began / os.sysconf("SC_CLK_TCK")
 
 
 def _began(pid: int) -> int | None:

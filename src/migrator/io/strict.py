@@ -9,9 +9,10 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import zip_longest
-from typing import Annotated, NoReturn, TypeVar
+from typing import Annotated, NoReturn, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
@@ -34,6 +35,7 @@ Position = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 Number = Annotated[float, Field(ge=0, le=MAX_NUMBER, allow_inf_nan=False)]
 
 _Entry = TypeVar("_Entry", bound="Entry")
+_Parts = Mapping[tuple[str, ...], "type[Entry]"]
 
 
 class Entry(BaseModel):
@@ -42,8 +44,21 @@ class Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-Parts = Mapping[tuple[str, ...], type[Entry]]
-"""Kind of object at each path of a file, without list positions."""
+@cache
+def entry_types(model: type[Entry]) -> dict[tuple[str, ...], type[Entry]]:
+    """The kind of object at each path of a file, without list positions."""
+    found: dict[tuple[str, ...], type[Entry]] = {(): model}
+    for name, field in model.model_fields.items():
+        for each in _entries_in(field.annotation):
+            found |= {(name, *path): kind for path, kind in entry_types(each).items()}
+    return found
+
+
+def _entries_in(annotation: object) -> Iterator[type[Entry]]:
+    if isinstance(annotation, type(Entry)) and issubclass(annotation, Entry):
+        yield annotation
+    for each in get_args(annotation):
+        yield from _entries_in(each)
 
 
 def refuse(location: Location, wrong: str, remedy: str) -> NoReturn:
@@ -51,9 +66,7 @@ def refuse(location: Location, wrong: str, remedy: str) -> NoReturn:
     raise InputError(f"{key_path(location)}: {wrong}; {remedy}")
 
 
-def validated(
-    model: type[_Entry], data: object, parts: Parts, what: str, form: str = "JSON"
-) -> _Entry:
+def validated(model: type[_Entry], data: object, what: str, form: str = "JSON") -> _Entry:
     """`data` as a `model`. Raises InputError with the first error.
 
     `what` names the whole document if no key can be named. `form` is the format of the file.
@@ -63,7 +76,7 @@ def validated(
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        sentences = _sentences(error.errors(include_url=False, include_context=True), parts)
+        sentences = _sentences(error.errors(include_url=False, include_context=True), model)
     more = f" (and {len(sentences) - 1} more)" if len(sentences) > 1 else ""
     raise InputError(sentences[0] + more)
 
@@ -138,8 +151,9 @@ _WRONG: dict[str, tuple[str, str]] = {
 """Pydantic's error type -> what is wrong with the value, and what to provide instead."""
 
 
-def _sentences(errors: list[ErrorDetails], parts: Parts) -> list[str]:
+def _sentences(errors: list[ErrorDetails], model: type[Entry]) -> list[str]:
     """One sentence per error, unknown keys first, because a misspelt key explains a missing one."""
+    parts = entry_types(model)
     unknown = [each for each in errors if each["type"] == "extra_forbidden"]
     missing = [each["loc"] for each in errors if each["type"] == "missing"]
     sentences = []
@@ -149,27 +163,20 @@ def _sentences(errors: list[ErrorDetails], parts: Parts) -> list[str]:
         meant = nearest(str(key), absent)
         if meant is not None:
             missing.remove((*parent, meant))
-        sentences.append(_unknown_key(each["loc"], meant, parts))
+        model = parts[_names(tuple(parent))]
+        meant = meant or nearest(str(key), model.model_fields)
+        remedy = f"did you mean {meant}?" if meant else f"the keys here are {_keys(model)}"
+        sentences.append(f"{key_path(each['loc'])}: unknown key; {remedy}")
     for each in errors:
         if each["type"] == "missing" and each["loc"] in missing:
-            sentences.append(_missing_key(each["loc"], parts))
+            give = _description(each["loc"], parts)
+            sentences.append(f"{key_path(each['loc'])}: the key is missing; give {give}")
         elif each["type"] not in ("missing", "extra_forbidden"):
             sentences.append(_wrong_value(each, parts))
     return sentences
 
 
-def _unknown_key(location: Location, meant: str | None, parts: Parts) -> str:
-    model = parts[_names(location[:-1])]
-    meant = meant or nearest(str(location[-1]), model.model_fields)
-    remedy = f"did you mean {meant}?" if meant else f"the keys here are {_keys(model)}"
-    return f"{key_path(location)}: unknown key; {remedy}"
-
-
-def _missing_key(location: Location, parts: Parts) -> str:
-    return f"{key_path(location)}: the key is missing; give {_description(location, parts)}"
-
-
-def _wrong_value(error: ErrorDetails, parts: Parts) -> str:
+def _wrong_value(error: ErrorDetails, parts: _Parts) -> str:
     location = _without_choices(error["loc"])
     wrong, instead = _WRONG.get(error["type"], (f"is refused ({error['msg']})", "another value"))
     model = parts.get(_names(location))
@@ -178,7 +185,7 @@ def _wrong_value(error: ErrorDetails, parts: Parts) -> str:
     return f"{key_path(location)}: {shown(error['input'])} {wrong.format(**context)}; give {give}"
 
 
-def _description(location: Location, parts: Parts) -> str | None:
+def _description(location: Location, parts: _Parts) -> str | None:
     """Description of the field at `location`; None for an entry inside a field."""
     *parent, key = location or ("",)
     model = parts.get(_names(tuple(parent)))
@@ -229,15 +236,11 @@ def by_size(values: Mapping[str, _Value], location: Location, board: Board) -> d
     known = {str(gpcs): gpcs for gpcs in board.sizes}
     for size in values:
         if size not in known:
-            refuse((*location, size), no_such_size(board, shown(size)), sizes_remedy(board))
+            refuse_size((*location, size), shown(size), board)
     return {known[size]: values[size] for size in sorted(values)}
 
 
-def no_such_size(board: Board, size: object) -> str:
-    """What is wrong with a size that the board does not have."""
-    return f"{board.name} has no instance size {size}"
-
-
-def sizes_remedy(board: Board) -> str:
-    """The remedy: the sizes that the board has."""
-    return f"use {listed(board.sizes)} GPCs"
+def refuse_size(location: Location, size: object, board: Board) -> NoReturn:
+    """Raise an InputError about an instance size that the board does not have."""
+    wrong = f"{board.name} has no instance size {size}"
+    refuse(location, wrong, f"use {listed(board.sizes)} GPCs")

@@ -33,10 +33,7 @@ class WeightsFolder:
         self.folder, self._suffix = folder, suffix
 
     def write(self, number: int, save: Callable[[Path], object], about: Mapping[str, Any]) -> None:
-        """Add the weights that `save` writes, with a description.
-
-        On NotWrittenError nothing is added.
-        """
+        """Add the weights that `save` writes, with a description; or nothing if that fails."""
         self.create()
         weights = self.path(number)
         with write_atomically(weights) as draft:
@@ -67,10 +64,7 @@ class WeightsFolder:
         return about
 
     def readable(self, warn: Callable[[int], object]) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Number and description of all intact weights, newest first.
-
-        `warn` receives the other numbers.
-        """
+        """Number and description of intact weights, newest first; `warn` gets the others."""
         for number in reversed(self.numbers()):
             try:
                 yield number, self.read(number)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import yaml
 
@@ -20,10 +20,7 @@ from migrator.io.strict import Location, refuse, shown
 _Parsed = TypeVar("_Parsed")
 
 MAX_VALUES = 200_000
-"""Maximum number of values in a file with aliases expanded.
-
-A few lines of aliases can expand to billions.
-"""
+"""Most values in a file: a few lines of aliases can expand to billions."""
 
 _TAG = "tag:yaml.org,2002:"
 _WORDS = {
@@ -51,7 +48,11 @@ def load_yaml(text: str) -> object:
         node = yaml.compose(text, Loader=_Loader)
         return None if node is None else _Values().value(node, ())
     except yaml.MarkedYAMLError as error:
-        raise InputError(_malformed(error)) from error
+        mark = error.problem_mark or error.context_mark
+        where = f" at line {mark.line + 1} column {mark.column + 1}" if mark else ""
+        # quotes from the file may contain line breaks
+        words = " ".join(f"{error.context or ''}, {error.problem or ''}".strip(", ").split())
+        raise InputError(f"malformed YAML{where} ({words}); correct it there") from error
     except yaml.reader.ReaderError as error:
         raise InputError(
             f"malformed YAML: character {error.position + 1} may not stand in it; remove it"
@@ -67,14 +68,6 @@ class _Loader(yaml.SafeLoader):
 _Loader.yaml_implicit_resolvers = {}
 for _kind, (_looks, _begins) in _WORDS.items():
     _Loader.add_implicit_resolver(_TAG + _kind, re.compile(f"(?:{_looks.pattern})$"), _begins)
-
-
-def _malformed(error: yaml.MarkedYAMLError) -> str:
-    mark = error.problem_mark or error.context_mark
-    where = f" at line {mark.line + 1} column {mark.column + 1}" if mark else ""
-    told = ", ".join(each for each in (error.context, error.problem) if each)
-    # YAML's quotes from the file may contain line breaks.
-    return f"malformed YAML{where} ({' '.join(told.split())}); correct it there"
 
 
 class _Values:
@@ -96,19 +89,23 @@ class _Values:
         if id(node) in self._open:
             refuse(location, "the alias stands for what contains it", "write the value out")
         self._open.add(id(node))
-        found = self._collection(node, location)
+        found: object
+        if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
+            found = [self.value(each, (*location, at)) for at, each in enumerate(node.value)]
+        elif isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
+            found = self._object(node, location)
+        else:
+            _refuse_tag(node, location)
         self._open.remove(id(node))
         return found
 
-    def _collection(self, node: yaml.Node, location: Location) -> object:
-        if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
-            return [self.value(each, (*location, at)) for at, each in enumerate(node.value)]
-        if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
-            return self._object(node, location)
-        return _refuse_tag(node, location)
-
     def _object(self, node: yaml.MappingNode, location: Location) -> dict[str, object]:
-        nodes = _by_key(node, location)
+        nodes: dict[str, yaml.Node] = {}
+        for key_node, value_node in node.value:
+            key = _key(key_node, location)
+            if key in nodes:
+                refuse((*location, key), "the key appears more than once", "keep one of them")
+            nodes[key] = value_node
         merge = nodes.pop("<<", None)
         merged = {} if merge is None else self._merged(merge, (*location, "<<"))
         return merged | {key: self.value(each, (*location, key)) for key, each in nodes.items()}
@@ -122,16 +119,6 @@ class _Values:
                 refuse(location, f"{shown(value)} is not an object", "merge objects only")
             merged = {**value, **merged}
         return merged
-
-
-def _by_key(node: yaml.MappingNode, location: Location) -> dict[str, yaml.Node]:
-    found: dict[str, yaml.Node] = {}
-    for key_node, value_node in node.value:
-        key = _key(key_node, location)
-        if key in found:
-            refuse((*location, key), "the key appears more than once", "keep one of them")
-        found[key] = value_node
-    return found
 
 
 def _key(node: yaml.Node, location: Location) -> str:
@@ -148,18 +135,16 @@ def _scalar(node: yaml.ScalarNode, location: Location) -> object:
     if kind == "str":
         return text
     if kind not in _WORDS or not _WORDS[kind][0].fullmatch(text):
-        return _refuse_tag(node, location)
+        _refuse_tag(node, location)
     if kind == "null":
         return None
     if kind == "bool":
         return text.lower() == "true"
-    return (
-        integer(text)
-        if kind == "int"
-        else float(text.replace(".inf", "inf").replace(".nan", "nan"))
-    )
+    if kind == "int":
+        return integer(text)
+    return float(text.replace(".inf", "inf").replace(".nan", "nan"))
 
 
-def _refuse_tag(node: yaml.Node, location: Location) -> object:
+def _refuse_tag(node: yaml.Node, location: Location) -> NoReturn:
     kind = node.tag.removeprefix(_TAG)
     refuse(location, f"the tag {shown(kind)} is not allowed here", "leave it out")

@@ -178,7 +178,7 @@ class Actuator:
             self._warming.pop(place, None)
         seconds = time.monotonic() - began
         created_s = self._create_s.pop(place, 0.0)
-        parts = {"create_s": created_s, **worker.taken.parts_s, "warm_s": seconds}
+        parts = {"create_s": created_s, **worker.parts_s, "warm_s": seconds}
         self.serving[place] = worker
         self.overheads[place] = Overhead(tenant, parts)
         self._router.attach(tenant, worker, self._duties.latency_s(tenant, instance))

@@ -22,7 +22,7 @@ from migrator.live.learning import Learning, Rollout
 from migrator.live.operator_actions import REFUSAL
 from migrator.live.recording import Recorder
 from migrator.live.serving import assumed_overhead_s, line_of, model_spec, offered
-from migrator.serve.exceptions import ConflictError
+from migrator.serve.exceptions import HttpError
 from migrator.workload.live import LiveScenario
 
 READY_S = 60.0
@@ -227,9 +227,9 @@ class Admission:
 
     async def _require_ready(self) -> None:
         if not await _wait_until(lambda: self._controller.started, READY_S):
-            raise ConflictError("the daemon is still starting; try again in some seconds")
+            raise HttpError(409, "the daemon is still starting; try again in some seconds")
         if self._context.executor.paused:
-            raise ConflictError("reconfiguration is paused; resume it, then try again")
+            raise HttpError(409, "reconfiguration is paused; resume it, then try again")
 
 
 async def _wait_until(condition: Callable[[], Any], limit_s: float) -> bool:

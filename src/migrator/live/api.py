@@ -18,14 +18,14 @@ from migrator.live.labels import NotKeptError
 from migrator.live.operator_actions import OperatorActions
 from migrator.live.recording import Recorder, extent
 from migrator.live.serving import Serving
-from migrator.serve.exceptions import MalformedError, NotStoredError
+from migrator.serve.exceptions import HttpError
 from migrator.serve.http.app import application
 from migrator.serve.http.authentication import require_admin
 from migrator.serve.http.protocol import WindowNow
 from migrator.serve.http.requests import Limits
 from migrator.serve.http.server import ApiServer, affordable
 from migrator.serve.http.state import ApiState, Backend, Feedback, TenantChanges
-from migrator.serve.router.counts import LATENCY_BOUNDS_S
+from migrator.serve.router.queue import LATENCY_BOUNDS_S
 
 
 class Api:
@@ -88,9 +88,9 @@ class Api:
             outcome = STORED if new else REPEATED
         except NotKeptError as error:
             self._recorder.label_refused(tenant, str(error))
-            raise NotStoredError(f"the label is not stored: {error}") from error
+            raise HttpError(507, f"the label is not stored: {error}") from error
         except InputError as error:
-            raise MalformedError(str(error)) from error
+            raise HttpError(400, str(error)) from error
         finally:
             self._context.instruments.labels.labels(tenant, outcome).inc()
 

@@ -28,7 +28,7 @@ from migrator.live.serving import Serving, assumed_overhead_s, line_of
 from migrator.live.training import Trainings
 from migrator.live.versions import Versions
 from migrator.records.store import Records
-from migrator.serve.http.protocol import Offered
+from migrator.serve.http.protocol import ModelInterface
 from migrator.serve.router.router import Router
 from migrator.serve.workers.messages import ModelSpec
 from migrator.serve.workers.pool import ServingWorker, Workers
@@ -62,7 +62,7 @@ class Context:
     tenants: dict[str, TenantState]
     """The served tenants; changes while the daemon runs."""
     models: dict[str, ModelSpec]
-    offered: dict[str, Offered]
+    offered: dict[str, ModelInterface]
     """Models that the API answers for."""
     overheads_s: dict[str, float]
     """By tenant, seconds until a new instance serves it. The executor and the policy read it."""

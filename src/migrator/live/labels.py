@@ -28,11 +28,11 @@ from migrator.core.errors import InputError, NotWrittenError
 from migrator.io.database import (
     AGAIN_S,
     Layout,
-    opened,
-    opened_as_is,
+    explain_errors,
+    open_as_is,
+    open_database,
     rebuilt,
     table,
-    told,
     transaction,
 )
 
@@ -321,12 +321,12 @@ class Labels:
         """The copy of a damaged file that was found when this one was opened."""
         self._writable, self._again_s = True, 0.0
         try:
-            self._connection, self.damaged = opened(path, LAYOUT, "FULL")
+            self._connection, self.damaged = open_database(path, LAYOUT, "FULL")
         except NotWrittenError as error:
             _log.warning("labels are refused until the disk has room: %s", error)
-            self._connection, self._writable = opened_as_is(path, LAYOUT), False
+            self._connection, self._writable = open_as_is(path, LAYOUT), False
         self._counts = self._counted()
-        with told(path, LAYOUT):
+        with explain_errors(path, LAYOUT):
             self._rows = kept_by_window(self._connection)
         self._added: dict[str, int] = {}
         self._queue: SimpleQueue[_Write | None] = SimpleQueue()
@@ -386,7 +386,7 @@ class Labels:
         self._connection.close()
 
     def _counted(self) -> dict[tuple[str, int], LabelCounts]:
-        with told(self.path, LAYOUT):
+        with explain_errors(self.path, LAYOUT):
             rows = self._connection.execute(
                 "SELECT tenant, window, labelled, judged, wrong FROM tally"
             ).fetchall()
@@ -434,7 +434,7 @@ class Labels:
         if not self._writable:
             self._reopen()
         tenants = {each.row.tenant for each in writes}
-        with told(self.path, LAYOUT), transaction(self._connection):
+        with explain_errors(self.path, LAYOUT), transaction(self._connection):
             trimmed = self._trim(tenants)
             space = {tenant: self._space(tenant) for tenant in tenants}
             came = [self._insert(each, space) for each in writes]
@@ -453,12 +453,12 @@ class Labels:
             raise NotWrittenError(f"{self.path}: labels are refused until the disk has room")
         self._again_s = time.monotonic() + AGAIN_S
         as_is = self._connection
-        self._connection, self.damaged = opened(self.path, LAYOUT, "FULL")
+        self._connection, self.damaged = open_database(self.path, LAYOUT, "FULL")
         if self.damaged is not None:
             _log.error("%s was damaged and is kept as %s", self.path, self.damaged)
         as_is.close()
         self._counts, self._writable = self._counted(), True
-        with told(self.path, LAYOUT):
+        with explain_errors(self.path, LAYOUT):
             self._rows = kept_by_window(self._connection)
 
     def _insert(self, write: _Write, space: dict[str, tuple[int, int]]) -> bool | NotKeptError:

@@ -47,7 +47,7 @@ from migrator.records.rows import (
     WindowRecord,
 )
 from migrator.records.store import Records
-from migrator.serve.router.counts import Counts, Second
+from migrator.serve.router.queue import Counts, Second
 from migrator.serve.router.router import Router
 
 _SETTLED_S = 10

@@ -11,8 +11,8 @@ from migrator.core.errors import InputError
 from migrator.learn.registry import benchmark
 from migrator.live.shared_store import SharedStore
 from migrator.serve.http.authentication import Tokens
-from migrator.serve.http.protocol import Offered
-from migrator.serve.router.queue import Served
+from migrator.serve.http.protocol import ModelInterface
+from migrator.serve.router.queue import QueueSettings
 from migrator.serve.workers.messages import InputKind, ModelSpec
 from migrator.workload.live import LiveScenario, LiveTenant
 
@@ -93,11 +93,11 @@ def model_spec(tenant: LiveTenant) -> ModelSpec:
     return ModelSpec(tenant.model, classes, tenant.pixels, tenant.seed)
 
 
-def line_of(serving: Serving, tenant: LiveTenant) -> Served:
+def line_of(serving: Serving, tenant: LiveTenant) -> QueueSettings:
     """The queue of a tenant's requests."""
-    thrifty = policy_named(serving.live.scenario.policy).routing is Routing.THRIFTY
+    slowest_first = policy_named(serving.live.scenario.policy).routing is Routing.THRIFTY
     service, limit = tenant.service, serving.live.live.queue_limit
-    return Served(tenant.name, service.slo_s, service.batch, limit, thrifty)
+    return QueueSettings(tenant.name, service.slo_s, service.batch, limit, slowest_first)
 
 
 def assumed_overhead_s(tenant: LiveTenant) -> float:
@@ -105,6 +105,6 @@ def assumed_overhead_s(tenant: LiveTenant) -> float:
     return tenant.service.profile.overhead.total_s(mig=True, prepared=True)
 
 
-def offered(name: str, kind: InputKind, classes: int) -> Offered:
+def offered(name: str, kind: InputKind, classes: int) -> ModelInterface:
     """A model as the API describes it."""
-    return Offered(name, kind.datatype, kind.shape, classes, kind.values)
+    return ModelInterface(name, kind.datatype, kind.shape, classes, kind.values)

@@ -1,2 +1,1 @@
-"""Load generator: sends a scenario's requests to a live system at their due times and counts
-outcomes."""
+"""Load generator: sends a scenario's requests to a live system and counts their outcomes."""

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 
-from migrator.core.load_outcome import ClientSeconds, ClientTally, ClientWindow, Latencies
+from migrator.core.load_outcome import (
+    ClientSeconds,
+    ClientTally,
+    ClientWindow,
+    Latencies,
+    LoadOutcome,
+)
 
 REFUSED = {429: "queue full", 503: "no instance ready"}
 GIVEN_UP = 504
@@ -19,7 +26,7 @@ OTHER = "other"
 
 @dataclass
 class Account:
-    """Counts of one tenant in one window."""
+    """Counts of one tenant in one window, as in `ClientTally`."""
 
     sent: int = 0
     goodput: int = 0
@@ -28,7 +35,8 @@ class Account:
     dropped: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
-    latency_s: list[float] = field(default_factory=list)
+    latencies: list[float] = field(default_factory=list)
+    """In seconds."""
     versions: Counter[str] = field(default_factory=Counter)
     labels_stored: int = 0
     labels_lost: int = 0
@@ -38,34 +46,6 @@ class Account:
         known = reason in self.failed or len(self.failed) < MOST_REASONS
         self.failed[reason if known else OTHER] += 1
 
-    def add(self, other: Account) -> None:
-        """Add the counts of another account."""
-        for name in ("sent", "goodput", "wrong", "late", "dropped"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.labels_stored += other.labels_stored
-        self.labels_lost += other.labels_lost
-        self.latency_s += other.latency_s
-        for mine, its in ((self.refused, other.refused), (self.versions, other.versions)):
-            mine.update(its)
-        self.failed.update(other.failed)
-
-    @property
-    def tally(self) -> ClientTally:
-        """The counts as a result."""
-        return ClientTally(
-            sent=self.sent,
-            goodput=self.goodput,
-            wrong=self.wrong,
-            late=self.late,
-            dropped=self.dropped,
-            refused=dict(self.refused),
-            failed=dict(self.failed),
-            latencies=_latencies(self.latency_s),
-            versions=dict(sorted(self.versions.items())),
-            labels_stored=self.labels_stored,
-            labels_lost=self.labels_lost,
-        )
-
 
 class Ledger:
     """All tenants and windows of a load."""
@@ -74,9 +54,11 @@ class Ledger:
         self._tenants, self._windows = tuple(tenants), tuple(windows)
         self._accounts = {(name, window): Account() for name in tenants for window in windows}
         self._seconds = {name: np.zeros((3, seconds), dtype=np.int64) for name in tenants}
-        self.lag_s: list[float] = []
+        self._lag_s: list[float] = []
+        self.count = 0
+        """Requests sent so far."""
         self.right = 0
-        """Goodput so far, for the progress display."""
+        """Goodput so far."""
 
     def account(self, tenant: str, window: int) -> Account:
         """The counts of one tenant in one window."""
@@ -86,7 +68,8 @@ class Ledger:
         """Count a request that was sent."""
         self.account(tenant, window).sent += 1
         self._seconds[tenant][0, second] += 1
-        self.lag_s.append(lag_s)
+        self._lag_s.append(lag_s)
+        self.count += 1
 
     def in_time(self, tenant: str, window: int, second: int, *, right: bool) -> None:
         """Count a request that was answered within the objective."""
@@ -97,48 +80,49 @@ class Ledger:
         self._seconds[tenant][1, second] += 1
         self._seconds[tenant][2, second] += right
 
-    def tallies(self) -> dict[str, ClientTally]:
-        """The counts of every tenant over all windows."""
-        return {
-            name: _sum(self._accounts[name, window] for window in self._windows).tally
-            for name in self._tenants
-        }
-
-    def windows(self) -> tuple[ClientWindow, ...]:
-        """Every window with requests."""
-        found = []
+    def outcome(self, *, ended: str | None, **about: Any) -> LoadOutcome:
+        """The sums over tenants and windows; `about` are the other fields of the outcome."""
+        accounts = self._accounts
+        windows = []
         for window in self._windows:
-            own = {name: self._accounts[name, window] for name in self._tenants}
-            whole = _sum(own.values())
-            if whole.sent:
-                tallies = {name: each.tally for name, each in own.items()}
-                found.append(ClientWindow(window, tallies, whole.tally))
-        return tuple(found)
-
-    def whole(self) -> ClientTally:
-        """The counts of all tenants and windows."""
-        return _sum(self._accounts.values()).tally
-
-    def seconds(self) -> dict[str, ClientSeconds]:
-        """The counts of every tenant by second."""
-        return {
-            name: ClientSeconds(*(tuple(row.tolist()) for row in counts))
-            for name, counts in self._seconds.items()
-        }
-
-    def lag_p99_s(self) -> float:
-        """99th percentile of the delay between due time and sending, in seconds."""
-        return float(np.percentile(self.lag_s, 99)) if self.lag_s else 0.0
+            own = {name: accounts[name, window] for name in self._tenants}
+            if any(each.sent for each in own.values()):
+                tallies = {name: _tally([each]) for name, each in own.items()}
+                windows.append(ClientWindow(window, tallies, _tally(own.values())))
+        return LoadOutcome(
+            windows=tuple(windows),
+            tenants={
+                name: _tally(accounts[name, window] for window in self._windows)
+                for name in self._tenants
+            },
+            whole=_tally(accounts.values()),
+            seconds={
+                name: ClientSeconds(*(tuple(row.tolist()) for row in counts))
+                for name, counts in self._seconds.items()
+            },
+            lag_p99_s=float(np.percentile(self._lag_s, 99)) if self._lag_s else 0.0,
+            ended=ended,
+            **about,
+        )
 
 
-def _sum(accounts: Iterable[Account]) -> Account:
+def _tally(accounts: Iterable[Account]) -> ClientTally:
+    """The sum of the accounts."""
     whole = Account()
-    for each in accounts:
-        whole.add(each)
-    return whole
-
-
-def _latencies(latency_s: list[float]) -> Latencies | None:
-    if not latency_s:
-        return None
-    return Latencies(*(float(each) for each in np.percentile(latency_s, (50, 95, 99))))
+    for account in accounts:
+        for each in fields(account):
+            mine, other = getattr(whole, each.name), getattr(account, each.name)
+            if isinstance(mine, Counter):
+                mine.update(other)
+            else:
+                setattr(whole, each.name, mine + other)
+    counts: dict[str, Any] = {
+        name: dict(value) if isinstance(value, Counter) else value
+        for name, value in vars(whole).items()
+    }
+    counts["versions"] = dict(sorted(whole.versions.items()))
+    counts["latencies"] = None
+    if whole.latencies:
+        points = np.percentile(whole.latencies, (50, 95, 99))
+        counts["latencies"] = Latencies(*(float(each) for each in points))
+    return ClientTally(**counts)

@@ -13,17 +13,31 @@ from uuid import uuid4
 
 from migrator.core.errors import InputError
 from migrator.core.load_outcome import LoadOutcome
+from migrator.io.http_client import NoAnswerError, Reply
+from migrator.io.http_pool import HttpPool
 from migrator.learn.benchmarks.benchmark import Origin
 from migrator.learn.registry import benchmark
-from migrator.load.http import HttpPool, NoAnswerError, Reply
 from migrator.load.ledger import GIVEN_UP, REFUSED, Ledger
 from migrator.load.requests import Questions, Schedule, schedule
-from migrator.load.server import Server, ServerWindow, Taken, feedback, problem, question, said
+from migrator.load.server import (
+    ModelInput,
+    Server,
+    ServerWindow,
+    encode_label,
+    encode_request,
+    error_in,
+    read_answer,
+)
 from migrator.workload.live import LiveScenario, LiveTenant
 
 CONNECTIONS, LABEL_CONNECTIONS = 512, 64
+NOT_WAITED_FOR = "not waited for"
 _AT_ONCE = 0.02
 """Share of a window that may have passed for a run to begin in it without `now`."""
+_LONGEST_SLEEP_S = 0.2
+"""Upper limit of a sleep in seconds, so that a stop is noticed soon."""
+_LAST_ANSWERS_S = 2.0
+"""Seconds to wait for responses after a load is stopped."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +63,7 @@ class LoadSettings:
 
 
 @dataclass(frozen=True)
-class Standing:
+class LoadProgress:
     """Progress of a load."""
 
     waits_s: float
@@ -73,7 +87,57 @@ def questions_of(tenant: LiveTenant) -> Questions:
     return Questions(found, found.load(Origin(seed=tenant.seed)), tenant.seed)
 
 
-def chosen(live: LiveScenario, names: Sequence[str]) -> list[int]:
+async def load(
+    live: LiveScenario,
+    settings: LoadSettings,
+    watch: Callable[[LoadProgress], None] = lambda _: None,
+    stop: asyncio.Event | None = None,
+) -> LoadOutcome:
+    """Send all requests and count the responses. `stop` ends it early with the results so far."""
+    scenario = live.scenario
+    indices = _chosen(live, settings.tenants)
+    tenants = [live.tenants[each] for each in indices]
+    questions = [questions_of(each) for each in tenants]
+    pool = HttpPool(settings.url, most=CONNECTIONS, timeout_s=settings.timeout_s)
+    labels = HttpPool(settings.url, most=LABEL_CONNECTIONS, timeout_s=settings.timeout_s)
+    server = Server(settings.url, pool, settings.tokens)
+    try:
+        inputs = await _check_models(server, tenants, questions)
+        first, begin_s, skipped_s = _begin(await server.window(), live, settings)
+        windows = range(first, first + settings.windows)
+        seconds = int(-(-settings.windows * scenario.window_s // 1))
+        ledger = Ledger([each.name for each in tenants], windows, seconds)
+        targets = [Target(*each) for each in zip(tenants, inputs, questions, strict=True)]
+        sender = Sender(server, labels, settings.labels, targets, ledger, begin_s, first)
+        due = schedule(scenario, indices, questions, first, settings.windows, settings.speed)
+        stop = stop or asyncio.Event()
+        watching = asyncio.create_task(
+            _watch(sender, settings, scenario.window_s, watch, stop, ledger)
+        )
+        try:
+            await sender.send(due.since(skipped_s), stop)
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+    finally:
+        pool.close()
+        labels.close()
+    ended = None
+    if stop.is_set():
+        silent = sender.silent_s() > settings.patience_s
+        silence = f"the server answered nothing for {settings.patience_s:g} s"
+        ended = silence if silent else "interrupted"
+    return ledger.outcome(
+        scenario=scenario.name,
+        url=settings.url,
+        seed=scenario.seed,
+        speed=settings.speed,
+        window_s=scenario.window_s,
+        ended=ended,
+    )
+
+
+def _chosen(live: LiveScenario, names: Sequence[str]) -> list[int]:
     """The indices of the named tenants; InputError for an unknown name."""
     known = [each.name for each in live.tenants]
     unknown = [each for each in names if each not in known]
@@ -84,60 +148,24 @@ def chosen(live: LiveScenario, names: Sequence[str]) -> list[int]:
     return [known.index(each) for each in dict.fromkeys(names)] or list(range(len(known)))
 
 
-async def load(
-    live: LiveScenario,
-    settings: LoadSettings,
-    watch: Callable[[Standing], None] = lambda _: None,
-    stop: asyncio.Event | None = None,
-) -> LoadOutcome:
-    """Send all requests and count the responses. `stop` ends it early with the results so far."""
-    indices = chosen(live, settings.tenants)
-    tenants = [live.tenants[each] for each in indices]
-    asked = [questions_of(each) for each in tenants]
-    pool = HttpPool(settings.url, most=CONNECTIONS, timeout_s=settings.timeout_s)
-    labels = HttpPool(settings.url, most=LABEL_CONNECTIONS, timeout_s=settings.timeout_s)
-    server = Server(settings.url, pool, settings.tokens)
-    try:
-        takes = await _met(server, tenants, asked)
-        first, begin_s, skipped_s = _begin(await server.window(), live, settings)
-        due = schedule(
-            live.scenario, indices, asked, first, settings.windows, settings.speed
-        ).since(skipped_s)
-        ledger = _new_ledger(live, tenants, first, settings)
-        sender = Sender(
-            server,
-            labels if settings.labels else None,
-            settings.labels,
-            [Asked(*each, uuid4().hex[:8]) for each in zip(tenants, takes, asked, strict=True)],
-            ledger,
-            begin_s,
-            first,
-        )
-        ended = await _sent(sender, due, settings, watch, stop or asyncio.Event(), live)
-    finally:
-        pool.close()
-        labels.close()
-    return _outcome(live, settings, ledger, ended)
-
-
-async def _met(
-    server: Server, tenants: Sequence[LiveTenant], asked: Sequence[Questions]
-) -> list[Taken]:
+async def _check_models(
+    server: Server, tenants: Sequence[LiveTenant], questions: Sequence[Questions]
+) -> list[ModelInput]:
     """Wait until the server can answer for every tenant. Returns the input of every model."""
-    takes = []
-    for tenant, questions in zip(tenants, asked, strict=True):
-        taken = await server.taken(tenant.name)
-        sample = questions.samples.inputs[0]
-        if not taken.fits(sample):
+    inputs = []
+    for tenant, asked in zip(tenants, questions, strict=True):
+        found = await server.model_input(tenant.name)
+        sample = asked.samples.inputs[0]
+        if not found.fits(sample):
             raise InputError(
-                f"{tenant.name}: its model takes {taken.datatype} of shape {list(taken.shape)}, "
+                f"{tenant.name}: its model takes {found.datatype} of shape {list(found.shape)}, "
                 f"and samples of {tenant.benchmark} are {sample.dtype.name} of shape "
                 f"{list(sample.shape)}; correct live.pixels or live.benchmark"
             )
-        takes.append(taken)
+        inputs.append(found)
     for tenant in tenants:
-        await server.ready(tenant.name)
-    return takes
+        await server.wait_until_ready(tenant.name)
+    return inputs
 
 
 def _begin(
@@ -160,98 +188,41 @@ def _begin(
     return now.number + missed, now.began_s + missed * window_s, 0.0
 
 
-def _new_ledger(
-    live: LiveScenario, tenants: Sequence[LiveTenant], first: int, settings: LoadSettings
-) -> Ledger:
-    seconds = int(-(-settings.windows * live.scenario.window_s // 1))
-    windows = range(first, first + settings.windows)
-    return Ledger([each.name for each in tenants], windows, seconds)
-
-
-async def _sent(
-    sender: Sender,
-    due: Schedule,
-    settings: LoadSettings,
-    watch: Callable[[Standing], None],
-    stop: asyncio.Event,
-    live: LiveScenario,
-) -> str | None:
-    """Send all requests. Returns why it ended early, or None."""
-    watching = asyncio.create_task(_watched(sender, settings, watch, stop, live))
-    try:
-        whole = await sender.send(due, stop)
-    finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
-    if whole:
-        return None
-    silent = sender.silent_s() > settings.patience_s
-    return f"the server answered nothing for {settings.patience_s:g} s" if silent else "interrupted"
-
-
-async def _watched(
+async def _watch(
     sender: Sender,
     settings: LoadSettings,
-    watch: Callable[[Standing], None],
+    window_s: float,
+    watch: Callable[[LoadProgress], None],
     stop: asyncio.Event,
-    live: LiveScenario,
+    ledger: Ledger,
 ) -> None:
     """Report progress several times per second, and stop if the server does not respond."""
-    loop = asyncio.get_running_loop()
-    whole_s = settings.windows * live.scenario.window_s
+    whole_s = settings.windows * window_s
     while not stop.is_set():
-        passed_s = loop.time() - sender.begin_s
-        into = min(max(passed_s, 0.0), whole_s)
-        number = sender.first + min(int(into / live.scenario.window_s), settings.windows - 1)
-        watch(
-            Standing(max(0.0, -passed_s), into, whole_s, number, sender.count, sender.ledger.right)
-        )
+        passed_s = asyncio.get_running_loop().time() - sender.begin_s
+        into_s = min(max(passed_s, 0.0), whole_s)
+        number = sender.first + min(int(into_s / window_s), settings.windows - 1)
+        waits_s = max(0.0, -passed_s)
+        watch(LoadProgress(waits_s, into_s, whole_s, number, ledger.count, ledger.right))
         if sender.silent_s() > settings.patience_s:
             stop.set()
-        await asyncio.sleep(0.2)
-
-
-def _outcome(
-    live: LiveScenario, settings: LoadSettings, ledger: Ledger, ended: str | None
-) -> LoadOutcome:
-    return LoadOutcome(
-        scenario=live.scenario.name,
-        url=settings.url,
-        seed=live.scenario.seed,
-        speed=settings.speed,
-        window_s=live.scenario.window_s,
-        windows=ledger.windows(),
-        tenants=ledger.tallies(),
-        whole=ledger.whole(),
-        seconds=ledger.seconds(),
-        lag_p99_s=ledger.lag_p99_s(),
-        ended=ended,
-    )
-
-
-_LONGEST_SLEEP_S = 0.2
-"""Upper limit of a sleep in seconds, so that a stop is noticed soon."""
-_LAST_ANSWERS_S = 2.0
-"""Seconds to wait for responses after a load is stopped."""
-NOT_WAITED_FOR = "not waited for"
+        await asyncio.sleep(_LONGEST_SLEEP_S)
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class Target:
     """A tenant with its model's input and its samples."""
 
     tenant: LiveTenant
-    taken: Taken
+    input: ModelInput
     questions: Questions
-    run: str
+    run: str = field(default_factory=lambda: uuid4().hex[:8])
     """Part of every request id, which makes ids of different loads distinct."""
 
 
 @dataclass(frozen=True)
 class _Request:
-    """One request."""
-
-    asked: Asked
+    target: Target
     number: int
     window: int
     due_s: float
@@ -260,22 +231,17 @@ class _Request:
 
     @property
     def name(self) -> str:
-        """The tenant's name."""
-        return self.asked.tenant.name
+        return self.target.tenant.name
 
     @property
     def id(self) -> str:
         """Unique over all loads."""
-        return f"{self.name}-{self.asked.run}-{self.number}"
+        return f"{self.name}-{self.target.run}-{self.number}"
 
     @property
     def label(self) -> int:
         """The true label."""
-        return int(self.asked.questions.samples.labels[self.row])
-
-    def is_labelled(self, part: float) -> bool:
-        """Whether its label is sent. The labelled requests are spread evenly."""
-        return int((self.number + 1) * part) > int(self.number * part)
+        return int(self.target.questions.samples.labels[self.row])
 
 
 class Sender:
@@ -284,17 +250,17 @@ class Sender:
     def __init__(
         self,
         server: Server,
-        labels: HttpPool | None,
+        label_pool: HttpPool,
         labelled: float,
-        asked: list[Asked],
+        targets: Sequence[Target],
         ledger: Ledger,
         begin_s: float,
         first: int,
     ) -> None:
-        self._server, self._labels, self._asked = server, labels, asked
-        self._labelled = labelled
-        self.ledger, self.begin_s, self.first = ledger, begin_s, first
-        self.count = 0
+        """`labelled`: the share of answers whose label is sent; `first`: the first window."""
+        self._server, self._label_pool, self._targets = server, label_pool, targets
+        self._labelled, self._ledger = labelled, ledger
+        self.begin_s, self.first = begin_s, first
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._silent_since_s: float | None = None
@@ -304,16 +270,23 @@ class Sender:
         since_s = self._silent_since_s
         return 0.0 if since_s is None else self._loop.time() - since_s
 
-    async def send(self, due: Schedule, stop: asyncio.Event) -> bool:
-        """Send every request when it is due and wait for the last responses; False if stopped."""
+    async def send(self, due: Schedule, stop: asyncio.Event) -> None:
+        """Send every request when it is due and wait for the last responses."""
         for number in range(len(due)):
-            request = self._request(due, number)
-            if not await self._reached(request.due_s, stop):
-                break
-            self.ledger.sent(
-                request.name, request.window, request.second, self._loop.time() - request.due_s
+            due_s = float(due.due_s[number])
+            request = _Request(
+                target=self._targets[due.tenant[number]],
+                number=number,
+                window=self.first + int(due.window[number]),
+                due_s=self.begin_s + due_s,
+                second=int(due_s),
+                row=int(due.row[number]),
             )
-            self.count += 1
+            await self._sleep_until(request.due_s, stop)
+            if stop.is_set():
+                break
+            lag_s = self._loop.time() - request.due_s
+            self._ledger.sent(request.name, request.window, request.second, lag_s)
             self._start(self._settle(request))
         while self._tasks and not stop.is_set():
             await asyncio.wait(self._tasks, timeout=_LONGEST_SLEEP_S)
@@ -323,27 +296,13 @@ class Sender:
         for each in unfinished:
             each.cancel()
         await asyncio.gather(*unfinished, return_exceptions=True)
-        return not stop.is_set()
 
-    def _request(self, due: Schedule, number: int) -> _Request:
-        due_s = float(due.due_s[number])
-        return _Request(
-            asked=self._asked[due.tenant[number]],
-            number=number,
-            window=self.first + int(due.window[number]),
-            due_s=self.begin_s + due_s,
-            second=int(due_s),
-            row=int(due.row[number]),
-        )
-
-    async def _reached(self, moment_s: float, stop: asyncio.Event) -> bool:
-        """Wait for a time, yielding to other tasks at least once; False if stopped before."""
-        while not stop.is_set():
+    async def _sleep_until(self, moment_s: float, stop: asyncio.Event) -> None:
+        """Wait for a time or the stop, yielding to other tasks at least once."""
+        left_s = _LONGEST_SLEEP_S + 1
+        while left_s > _LONGEST_SLEEP_S and not stop.is_set():
             left_s = moment_s - self._loop.time()
             await asyncio.sleep(min(max(left_s, 0.0), _LONGEST_SLEEP_S))
-            if left_s <= _LONGEST_SLEEP_S:
-                return not stop.is_set()
-        return False
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = self._loop.create_task(work)
@@ -352,9 +311,9 @@ class Sender:
 
     async def _settle(self, request: _Request) -> None:
         """Send a request and count its outcome."""
-        account = self.ledger.account(request.name, request.window)
-        sample = request.asked.questions.samples.inputs[request.row]
-        body, headers = question(request.asked.taken, sample, request.id)
+        account = self._ledger.account(request.name, request.window)
+        sample = request.target.questions.samples.inputs[request.row]
+        body, headers = encode_request(request.target.input, sample, request.id)
         headers |= self._server.headers(request.name)
         try:
             path = self._server.path(request.name, "/infer")
@@ -371,39 +330,40 @@ class Sender:
         self._judge(request, reply)
 
     def _judge(self, request: _Request, reply: Reply) -> None:
-        account = self.ledger.account(request.name, request.window)
+        account = self._ledger.account(request.name, request.window)
         latency_s = self._loop.time() - request.due_s
         if reply.status == GIVEN_UP:
             account.dropped += 1
         elif reply.status in REFUSED:
             account.refused[REFUSED[reply.status]] += 1
         elif reply.status != 200:
-            account.fail(f"{reply.status}: {problem(reply.body) or 'no reason given'}")
-        elif (answer := said(reply.body, reply.headers)) is None:
+            account.fail(f"{reply.status}: {error_in(reply.body) or 'no reason given'}")
+        elif (answer := read_answer(reply.body, reply.headers)) is None:
             account.fail("an answer without a label")
         else:
-            account.latency_s.append(latency_s)
+            account.latencies.append(latency_s)
             account.versions[answer.version] += 1
-            if latency_s > request.asked.tenant.service.slo_s:
+            if latency_s > request.target.tenant.service.slo_s:
                 account.late += 1
             else:
                 right = answer.label == request.label
-                self.ledger.in_time(request.name, request.window, request.second, right=right)
-            if self._labels is not None and request.is_labelled(self._labelled):
-                self._start(self._tell(self._labels, request))
+                self._ledger.in_time(request.name, request.window, request.second, right=right)
+            # spreads the labelled requests evenly
+            share = self._labelled
+            if int((request.number + 1) * share) > int(request.number * share):
+                self._start(self._send_label(request))
 
-    async def _tell(self, pool: HttpPool, request: _Request) -> None:
-        """Send the true label."""
-        account = self.ledger.account(request.name, request.window)
+    async def _send_label(self, request: _Request) -> None:
+        account = self._ledger.account(request.name, request.window)
         headers = {"content-type": "application/json", **self._server.headers(request.name)}
         path = self._server.path(request.name, "/feedback")
+        body = encode_label(request.id, request.label)
+        stored = False
         try:
-            reply = await pool.ask("POST", path, feedback(request.id, request.label), headers)
+            reply = await self._label_pool.ask("POST", path, body, headers)
+            stored = reply.status == 200
         except NoAnswerError:
-            account.labels_lost += 1
-            return
-        except asyncio.CancelledError:
-            account.labels_lost += 1
-            raise
-        account.labels_stored += reply.status == 200
-        account.labels_lost += reply.status != 200
+            pass
+        finally:
+            account.labels_stored += stored
+            account.labels_lost += not stored

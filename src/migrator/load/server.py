@@ -1,5 +1,7 @@
-"""The server that a load is sent to: its windows, its models, and the messages of the Open
-Inference Protocol, version 2, as a client writes and reads them (inputs as raw tensors)."""
+"""The server that a load is sent to: its windows, its models and its messages.
+
+Messages are those of the Open Inference Protocol, version 2, with inputs as raw tensors.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
-from migrator.load.http import HttpPool, NoAnswerError, Reply
+from migrator.io.http_client import NoAnswerError, Reply
+from migrator.io.http_pool import HttpPool
 from migrator.workload.live import ADMIN
 
 READY_S = 60.0
@@ -24,7 +27,36 @@ _SETTLED_S, _SAME_S, _LOOKS = 0.2, 0.1, 20
 """Seconds between two polls, allowed difference of clocks in seconds, number of polls."""
 
 
-_Told = TypeVar("_Told", bound=msgspec.Struct)
+_Message = TypeVar("_Message", bound=msgspec.Struct)
+
+
+HEADER_LENGTH = "inference-header-content-length"
+_DATATYPES = {"UINT8": "uint8", "INT32": "int32", "INT64": "int64", "FP32": "float32"}
+_LABEL, _SCORES = "label", "scores"
+
+
+class _Tensor(msgspec.Struct):
+    name: str
+    datatype: str
+    shape: list[int]
+    data: list[float] | None = None
+    parameters: dict[str, Any] = {}
+
+
+class _Metadata(msgspec.Struct):
+    inputs: list[_Tensor]
+
+
+class _Answer(msgspec.Struct):
+    outputs: list[_Tensor]
+    model_version: str = ""
+
+
+class _Problem(msgspec.Struct):
+    error: str
+
+
+_ANSWERS = msgspec.json.Decoder(_Answer)
 
 
 class _Window(msgspec.Struct):
@@ -92,7 +124,7 @@ class Server:
     async def _window(self) -> ServerWindow | None:
         loop = asyncio.get_running_loop()
         asked_s = loop.time()
-        reply = await self._reached("/v2", {})
+        reply = await self._get("/v2", {})
         if reply.status != 200:
             raise InputError(
                 f"--url: the server at {self.url} answers {reply.status} to /v2; name one that "
@@ -102,21 +134,19 @@ class Server:
         now = found.window if found is not None else None
         if now is None:
             asked_s = loop.time()
-            now = await self._from_status()
+            reply = await self._get("/admin/status", self.headers(ADMIN))
+            status = _decoded(reply.body, _Status) if reply.status == 200 else None
+            if status is not None:
+                now = _Window(status.window, status.into_s, status.window_s)
         if now is None or now.window_s <= 0:
             return None
         middle_s = (asked_s + loop.time()) / 2
         return ServerWindow(now.number, middle_s - now.begin_s_ago, now.window_s)
 
-    async def _from_status(self) -> _Window | None:
-        reply = await self._reached("/admin/status", self.headers(ADMIN))
-        told = _decoded(reply.body, _Status) if reply.status == 200 else None
-        return None if told is None else _Window(told.window, told.into_s, told.window_s)
-
-    async def taken(self, tenant: str) -> Taken:
+    async def model_input(self, tenant: str) -> ModelInput:
         """The input of a tenant's model; InputError if the server does not describe it."""
-        reply = await self._reached(self.path(tenant), self.headers(tenant))
-        words = problem(reply.body)
+        reply = await self._get(self.path(tenant), self.headers(tenant))
+        words = error_in(reply.body)
         if reply.status in (401, 403):
             raise InputError(
                 f"--token: the server refuses the token of {tenant} ({words or reply.status}); "
@@ -132,24 +162,24 @@ class Server:
                 f"--url: the server answers {reply.status} when asked about {tenant} "
                 f"({words or 'it does not say why'}); look into its log"
             )
-        return taken_by(tenant, reply.body)
+        return read_metadata(tenant, reply.body)
 
-    async def ready(self, tenant: str, limit_s: float = READY_S) -> None:
+    async def wait_until_ready(self, tenant: str, limit_s: float = READY_S) -> None:
         """Return when the tenant has an instance; a server without this route counts as ready."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + limit_s
         while True:
-            reply = await self._reached(self.path(tenant, "/ready"), self.headers(tenant))
+            reply = await self._get(self.path(tenant, "/ready"), self.headers(tenant))
             if reply.status in (200, 404):
                 return
             if loop.time() > until_s:
                 raise InputError(
                     f"--url: {tenant} has no instance ready after {limit_s:g} s "
-                    f"({problem(reply.body) or reply.status}); look at the server's state"
+                    f"({error_in(reply.body) or reply.status}); look at the server's state"
                 )
             await asyncio.sleep(_POLL_S)
 
-    async def _reached(self, path: str, headers: Mapping[str, str]) -> Reply:
+    async def _get(self, path: str, headers: Mapping[str, str]) -> Reply:
         try:
             return await self.pool.ask("GET", path, headers=headers)
         except NoAnswerError as error:
@@ -159,44 +189,15 @@ class Server:
             ) from error
 
 
-def _decoded(body: bytes, kind: type[_Told]) -> _Told | None:
+def _decoded(body: bytes, kind: type[_Message]) -> _Message | None:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.MsgspecError:
         return None
 
 
-HEADER_LENGTH = "inference-header-content-length"
-_DATATYPES = {"UINT8": "uint8", "INT32": "int32", "INT64": "int64", "FP32": "float32"}
-_LABEL, _SCORES = "label", "scores"
-
-
-class _Tensor(msgspec.Struct):
-    name: str
-    datatype: str
-    shape: list[int]
-    data: list[float] | None = None
-    parameters: dict[str, Any] = {}
-
-
-class _Metadata(msgspec.Struct):
-    inputs: list[_Tensor]
-
-
-class _Answer(msgspec.Struct):
-    outputs: list[_Tensor]
-    model_version: str = ""
-
-
-class _Problem(msgspec.Struct):
-    error: str
-
-
-_ANSWERS = msgspec.json.Decoder(_Answer)
-
-
 @dataclass(frozen=True)
-class Taken:
+class ModelInput:
     """The input tensor of a model."""
 
     name: str
@@ -215,14 +216,14 @@ class Taken:
 
 
 @dataclass(frozen=True)
-class Said:
+class LabelAnswer:
     """A model's answer to one sample."""
 
     label: int
     version: str
 
 
-def taken_by(tenant: str, body: bytes) -> Taken:
+def read_metadata(tenant: str, body: bytes) -> ModelInput:
     """Parse the input tensor from a model's metadata."""
     try:
         found = msgspec.json.decode(body, type=_Metadata).inputs[0]
@@ -231,10 +232,12 @@ def taken_by(tenant: str, body: bytes) -> Taken:
             f"--url: what the server says of {tenant} is no metadata of a model; name a server "
             "that speaks the Open Inference Protocol, version 2"
         ) from error
-    return Taken(found.name, found.datatype, tuple(found.shape[1:]))
+    return ModelInput(found.name, found.datatype, tuple(found.shape[1:]))
 
 
-def question(taken: Taken, sample: NDArray[Any], request_id: str) -> tuple[bytes, dict[str, str]]:
+def encode_request(
+    model: ModelInput, sample: NDArray[Any], request_id: str
+) -> tuple[bytes, dict[str, str]]:
     """The body and headers of a request for one sample's label."""
     raw = sample.tobytes()
     head = msgspec.json.encode(
@@ -242,8 +245,8 @@ def question(taken: Taken, sample: NDArray[Any], request_id: str) -> tuple[bytes
             "id": request_id,
             "inputs": [
                 {
-                    "name": taken.name,
-                    "datatype": taken.datatype,
+                    "name": model.name,
+                    "datatype": model.datatype,
                     "shape": [1, *sample.shape],
                     "parameters": {"binary_data_size": len(raw)},
                 }
@@ -255,12 +258,12 @@ def question(taken: Taken, sample: NDArray[Any], request_id: str) -> tuple[bytes
     return head + raw, headers
 
 
-def feedback(request_id: str, label: int) -> bytes:
+def encode_label(request_id: str, label: int) -> bytes:
     """The body that reports the true label of a request."""
     return msgspec.json.encode({"id": request_id, "label": label})
 
 
-def said(body: bytes, headers: Mapping[str, str]) -> Said | None:
+def read_answer(body: bytes, headers: Mapping[str, str]) -> LabelAnswer | None:
     """The label in a response; None if there is none."""
     try:
         length = int(headers.get(HEADER_LENGTH, len(body)))
@@ -269,9 +272,9 @@ def said(body: bytes, headers: Mapping[str, str]) -> Said | None:
     except (msgspec.MsgspecError, ValueError, TypeError):
         return None
     if len(values.get(_LABEL, ())):
-        return Said(int(values[_LABEL][0]), answer.model_version)
+        return LabelAnswer(int(values[_LABEL][0]), answer.model_version)
     if len(values.get(_SCORES, ())):
-        return Said(int(np.argmax(values[_SCORES])), answer.model_version)
+        return LabelAnswer(int(np.argmax(values[_SCORES])), answer.model_version)
     return None
 
 
@@ -287,7 +290,7 @@ def _values(outputs: list[_Tensor], raw: bytes) -> dict[str, NDArray[Any]]:
     return found
 
 
-def problem(body: bytes) -> str:
+def error_in(body: bytes) -> str:
     """The error message in a response; empty if there is none."""
     try:
         words = msgspec.json.decode(body, type=_Problem).error

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from migrator.core.plan import Allocation, Plan, Retraining
 from migrator.io.json_file import read_json_file
-from migrator.io.strict import Count, Entry, Number, Parts, Position, validated
+from migrator.io.strict import Count, Entry, Number, Position, validated
 from migrator.plan.problem_file import InstanceEntry, instance_to_json
 
 # A charge longer than a slot can push goodput below zero, so these may be negative.
@@ -48,14 +48,6 @@ class _PlanEntry(Entry):
     status: Any = None
 
 
-_PARTS: Parts = {
-    (): _PlanEntry,
-    ("retrainings",): _RetrainingEntry,
-    ("slots",): _SlotEntry,
-    ("slots", "instances"): InstanceEntry,
-}
-
-
 def read_plan(path: Path) -> Plan:
     """The plan in a file; InputError names the file, the key and the remedy."""
     return read_json_file(path, parse_plan)
@@ -63,7 +55,7 @@ def read_plan(path: Path) -> Plan:
 
 def parse_plan(data: object) -> Plan:
     """The plan in JSON that has been read already; whether it keeps the rules is not asked here."""
-    file = validated(_PlanEntry, data, _PARTS, "the plan")
+    file = validated(_PlanEntry, data, "the plan")
     return Plan(
         goodput=file.goodput,
         upper_bound=file.upper_bound,

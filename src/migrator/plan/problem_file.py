@@ -24,17 +24,15 @@ from migrator.io.strict import (
     Entry,
     Location,
     Number,
-    Parts,
     Position,
     by_size,
     listed,
     nearest,
-    no_such_size,
     refuse,
+    refuse_size,
     require_names,
     require_version,
     shown,
-    sizes_remedy,
     validated,
 )
 
@@ -144,15 +142,6 @@ class _ProblemEntry(Entry):
     )
 
 
-_PARTS: Parts = {
-    (): _ProblemEntry,
-    ("tenants",): _TenantEntry,
-    ("initial",): _InitialEntry,
-    ("initial", "instances"): InstanceEntry,
-    ("initial", "retrainings"): _RunningEntry,
-}
-
-
 def read_problem(path: Path) -> Problem:
     """The problem in a file; InputError names the file, the key and the remedy."""
     return read_json_file(path, parse_problem)
@@ -161,7 +150,7 @@ def read_problem(path: Path) -> Problem:
 def parse_problem(data: object) -> Problem:
     """The problem in JSON that has been read already; InputError names the key and the remedy."""
     require_version(data, VERSION)
-    file = validated(_ProblemEntry, data, _PARTS, "the problem")
+    file = validated(_ProblemEntry, data, "the problem")
     board = catalogue.board(file.gpu)
     require_names([tenant.name for tenant in file.tenants])
     return Problem(
@@ -315,7 +304,7 @@ def _require_placements(instances: tuple[Instance, ...], board: Board) -> None:
 
 def _placement(instance: Instance, location: Location, board: Board) -> Placement:
     if instance.gpcs not in board.sizes:
-        refuse((*location, "gpcs"), no_such_size(board, instance.gpcs), sizes_remedy(board))
+        refuse_size((*location, "gpcs"), instance.gpcs, board)
     placement = find_placement(board, instance.start, instance.gpcs)
     if placement is None:
         starts = [each.start for each in placements(board) if each.gpcs == instance.gpcs]

@@ -16,7 +16,14 @@ from threading import Lock
 from typing import Any, Self
 
 from migrator.core.errors import InputError, NotWrittenError
-from migrator.io.database import AGAIN_S, opened, opened_as_is, reading, told, transaction
+from migrator.io.database import (
+    AGAIN_S,
+    explain_errors,
+    open_as_is,
+    open_database,
+    reading,
+    transaction,
+)
 from migrator.records.rows import (
     LAYOUT,
     TABLES,
@@ -72,11 +79,11 @@ class Records:
         self.run, self._again_s = 0, 0.0
         """Its number in the file; 0 until the disk has room for it."""
         try:
-            self._connection, self.damaged = opened(path, LAYOUT, "NORMAL")
+            self._connection, self.damaged = open_database(path, LAYOUT, "NORMAL")
             self._begin()
         except NotWrittenError as error:
             _log.warning("records are discarded until the disk has room: %s", error)
-            self._connection = opened_as_is(path, LAYOUT)
+            self._connection = open_as_is(path, LAYOUT)
 
     def __enter__(self) -> Self:
         return self
@@ -88,7 +95,7 @@ class Records:
         """Insert the row of the run, once."""
         if self.run:
             return
-        with told(self.path, LAYOUT):
+        with explain_errors(self.path, LAYOUT):
             values = (*self._begun, json.dumps(self._about))
             query = "INSERT INTO run VALUES (NULL, ?, NULL, ?, ?, ?, ?, ?, ?, ?)"
             self.run = int(self._connection.execute(query, values).lastrowid or 0)
@@ -100,7 +107,7 @@ class Records:
                 raise NotWrittenError(f"{self.path}: records wait until the disk has room")
             self._again_s = time.monotonic() + AGAIN_S
             as_is = self._connection
-            self._connection, self.damaged = opened(self.path, LAYOUT, "NORMAL")
+            self._connection, self.damaged = open_database(self.path, LAYOUT, "NORMAL")
             as_is.close()
             self._begin()
 
@@ -121,7 +128,7 @@ class Records:
                 taken, self._queue = self._queue, {}
             try:
                 self._reopen()
-                with told(self.path, LAYOUT), transaction(self._connection):
+                with explain_errors(self.path, LAYOUT), transaction(self._connection):
                     self._write(list(taken.values()))
                     if self._flushes % _THIN_EVERY == 0:
                         self._thin()
@@ -137,13 +144,13 @@ class Records:
         self._about |= more
         if not self.run:  # written together with the run
             return
-        with self._file_lock, told(self.path, LAYOUT):
+        with self._file_lock, explain_errors(self.path, LAYOUT):
             renewed = "UPDATE run SET about = ? WHERE run = ?"
             self._connection.execute(renewed, (json.dumps(self._about), self.run))
 
     def last_window(self) -> int | None:
         """The highest number of a window in any run so far."""
-        with self._file_lock, told(self.path, LAYOUT):
+        with self._file_lock, explain_errors(self.path, LAYOUT):
             found = self._connection.execute("SELECT max(window) FROM window").fetchone()[0]
         return None if found is None else int(found)
 
@@ -151,7 +158,7 @@ class Records:
         """Flush and record the end of the run, unless the disk is full."""
         try:
             self.flush()
-            with self._file_lock, told(self.path, LAYOUT):
+            with self._file_lock, explain_errors(self.path, LAYOUT):
                 ended = "UPDATE run SET ended_s = ? WHERE run = ?"
                 self._connection.execute(
                     ended, (time.time() if ended_s is None else ended_s, self.run)

@@ -36,12 +36,16 @@ class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One JSON object."""
         line: dict[str, object] = {
-            "time": _moment(record),
+            "time": _time(record),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
-        line |= {key: _finite(each) for key, each in vars(record).items() if _is_extra(key)}
+        for key, value in vars(record).items():
+            # libraries such as Ray add private fields to all records
+            if key not in _PLAIN and not key.startswith("_"):
+                infinite = isinstance(value, float) and not math.isfinite(value)
+                line[key] = str(value) if infinite else value  # JSON has no infinite numbers
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False, default=str)
@@ -53,7 +57,7 @@ class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
         message = record.getMessage().translate(_CONTROLS)
-        line = f"{_moment(record)} {record.levelname:<7} {message}"
+        line = f"{_time(record)} {record.levelname:<7} {message}"
         if record.exc_info:
             line += f"\n{self.formatException(record.exc_info)}"
         return line
@@ -68,6 +72,10 @@ def configure(form: str = "text", level: str = "info", stream: IO[str] | None = 
         root.removeHandler(each)
     root.addHandler(handler)
     logging.getLogger("migrator").setLevel(level.upper())
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
 
 
 @dataclass(slots=True)
@@ -86,37 +94,26 @@ class LineLimiter:
         self._most, self._each_s, self._clock = most, each_s, clock
         self._kinds: dict[Hashable, _LineCount] = {}
 
-    def admit(self, kind: Hashable) -> int | None:
-        """The number of lines omitted since the last one of its kind; None: omit this one too.
-
-        Kinds are kept for ever: there must be few.
-        """
+    def log(
+        self,
+        logger: logging.Logger,
+        level: int,
+        kind: Hashable,
+        message: str,
+        *,
+        error: BaseException | None = None,
+        **fields: object,
+    ) -> None:
+        """Log a line, unless there were too many of its kind, of which there must be few."""
         now_s = self._clock()
         known = self._kinds.setdefault(kind, _LineCount(now_s))
         if now_s - known.since_s >= self._each_s:
             known.since_s, known.lines = now_s, 0
         if known.lines >= self._most:
             known.omitted += 1
-            return None
+            return
         omitted, known.omitted = known.omitted, 0
         known.lines += 1
-        return omitted
-
-
-def omitted_lines(omitted: int) -> str:
-    """The end of a line that stands for omitted ones too."""
-    return f" (and {omitted} more like it before)" if omitted else ""
-
-
-def _finite(value: object) -> object:
-    """JSON has no infinite numbers."""
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _is_extra(field: str) -> bool:
-    """Libraries such as Ray add private fields to all records."""
-    return field not in _PLAIN and not field.startswith("_")
-
-
-def _moment(record: logging.LogRecord) -> str:
-    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        more = f" (and {omitted} more like it before)" if omitted else ""
+        fields["left_out"] = omitted
+        logger.log(level, "%s%s", message, more, exc_info=error, extra=fields)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from migrator.core.scenario import HIGHEST_SEED, MOST_WINDOWS
-from migrator.io.strict import MAX_NUMBER, Entry, Parts, require_version, validated
+from migrator.io.strict import MAX_NUMBER, Entry, require_version, validated
 
 VERSION = 1
 
@@ -366,23 +366,10 @@ class ScenarioEntry(_Part):
     )
 
 
-PARTS: Parts = {
-    (): ScenarioEntry,
-    ("tenants",): TenantEntry,
-    ("tenants", "arrivals"): ArrivalsEntry,
-    ("tenants", "retraining"): RetrainingEntry,
-    ("tenants", "retraining", "windows"): WindowEntry,
-    ("tenants", "live"): LiveTenantEntry,
-    ("live",): LiveEntry,
-    ("cluster",): ClusterEntry,
-    ("cluster", "gpus"): GpuEntry,
-}
-
-
 def scenario_entry(data: object) -> ScenarioEntry:
     """The entries of a scenario in parsed YAML."""
     require_version(data, VERSION)
-    return validated(ScenarioEntry, data, PARTS, "the scenario", "YAML")
+    return validated(ScenarioEntry, data, "the scenario", "YAML")
 
 
 def scenario_schema() -> dict[str, Any]:

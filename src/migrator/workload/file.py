@@ -25,11 +25,10 @@ from migrator.io.strict import (
     by_size,
     key_path,
     listed,
-    no_such_size,
     refuse,
+    refuse_size,
     require_names,
     shown,
-    sizes_remedy,
 )
 from migrator.io.yaml_file import read_yaml_file
 from migrator.workload.arrivals import ArrivalSource, arrival_sources, scaled_arrivals
@@ -268,7 +267,7 @@ def _require_import_path(entry: TenantEntry, location: Location) -> None:
 def require_servable(service: Service, location: Location, board: Board) -> None:
     """Reject a tenant that no instance of the board can serve."""
     if service.min_gpcs not in board.sizes:
-        refuse((*location, "min_gpcs"), no_such_size(board, service.min_gpcs), sizes_remedy(board))
+        refuse_size((*location, "min_gpcs"), service.min_gpcs, board)
     latency_s = service.latency_s(1, board.sms)
     if latency_s > service.slo_s:
         refuse(

@@ -18,7 +18,6 @@ from migrator.io.strict import (
     Entry,
     Location,
     Number,
-    Parts,
     listed,
     refuse,
     require_version,
@@ -99,14 +98,6 @@ class _FileEntry(Entry):
     )
 
 
-_FILE_PARTS: Parts = {
-    (): _FileEntry,
-    ("profiles",): _MeasuredEntry,
-    ("profiles", "overhead"): _OverheadEntry,
-}
-_PARTS: Parts = {(): _ProfileEntry, ("overhead",): _OverheadEntry}
-
-
 def read_profile(path: Path, model: str | None = None) -> Profile:
     """The profile in a file, or that of `model` if the file contains several.
 
@@ -135,7 +126,7 @@ def parse_profiles(data: object) -> tuple[Profile, ...]:
     """The profiles in parsed JSON of any version."""
     if not isinstance(data, dict) or data.get("version") != VERSION:
         return (parse_profile(data),)
-    file = validated(_FileEntry, data, _FILE_PARTS, "the profile file")
+    file = validated(_FileEntry, data, "the profile file")
     for index, each in enumerate(file.profiles):
         _require_counts(each, ("profiles", index))
     return tuple(profile_of(each.model_dump()) for each in file.profiles)
@@ -144,7 +135,7 @@ def parse_profiles(data: object) -> tuple[Profile, ...]:
 def parse_profile(data: object) -> Profile:
     """The profile in parsed JSON."""
     require_version(data, OF_ONE)
-    entry = validated(_ProfileEntry, data, _PARTS, "the profile")
+    entry = validated(_ProfileEntry, data, "the profile")
     _require_counts(entry, ())
     return profile_of(entry.model_dump())
 

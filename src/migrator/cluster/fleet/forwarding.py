@@ -18,7 +18,8 @@ import msgspec
 from migrator.cluster.fleet.map_source import MapSource
 from migrator.cluster.fleet.messages import ClusterMap
 from migrator.core.errors import MigratorError
-from migrator.load.http import Connection, HttpPool, NoAnswerError, Reply
+from migrator.io.http_client import NoAnswerError, Reply
+from migrator.io.http_pool import Connection, HttpPool
 
 Headers = Sequence[tuple[bytes, bytes]]
 

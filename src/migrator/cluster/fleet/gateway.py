@@ -23,8 +23,8 @@ from migrator.cluster.fleet.forwarding import ForwardCounts, Forwarder, ForwardR
 from migrator.cluster.fleet.map_source import MapSource
 from migrator.cluster.fleet.overview import overview_page
 from migrator.core.errors import MigratorError
-from migrator.load.http import Reply
-from migrator.serve.exceptions import RefusedError
+from migrator.io.http_client import Reply
+from migrator.serve.exceptions import HttpError
 from migrator.serve.http.authentication import Tokens, require_admin, require_own_page
 from migrator.serve.http.metrics import counter, gauge
 from migrator.serve.http.requests import Limits, raise_on_disconnect
@@ -64,7 +64,7 @@ class Gateway:
                 response = await self._own(Request(scope), body)
         except ClientDisconnect:
             return  # a request that is being forwarded is cancelled too
-        except RefusedError as error:
+        except HttpError as error:
             response = _error(error.status, str(error))
         except MigratorError as error:
             response = _error(503, str(error))

@@ -40,20 +40,39 @@ _KEEPING = threading.Lock()
 _log = logging.getLogger(__name__)
 
 
-class SavedInformer:
+class _Fallback:
+    """Forecasts the last mean where the Informer cannot, with one warning per kind of reason."""
+
+    name: str
+
+    def __init__(self) -> None:
+        self._warned: set[str] = set()
+
+    def _last_mean(
+        self, reason: str, history: Counts, slots: int, window_slots: int
+    ) -> NDArray[np.float64]:
+        kind = "".join(each for each in reason if not each.isdigit())
+        if kind not in self._warned:
+            self._warned.add(kind)
+            _log.warning("%s: %s, so last-mean forecasts instead", self.name, reason)
+        counted = np.isfinite(history) & (history >= 0)
+        return LastMean().ahead(history[counted], slots, window_slots)
+
+
+class SavedInformer(_Fallback):
     """A model from a file. The caller asks `check_slots` whether its slots are the model's."""
 
     summary = "a saved Informer"
 
     def __init__(self, model: TrainedInformer, name: str) -> None:
+        super().__init__()
         self.model, self.name, self.slot_s = model, name, model.slot_s
-        self._said: set[str] = set()
 
     def ahead(self, history: Counts, slots: int, window_slots: int) -> NDArray[np.float64]:
-        """Scenarios of the next `slots` slots; the simple forecaster's where it cannot say."""
+        """Scenarios of the next `slots` slots, or those of last-mean."""
         reason = unfit(history, self.model.shape.lookback)
         if reason:
-            return _instead(self._said, self.name, reason, history, slots, window_slots)
+            return self._last_mean(reason, history, slots, window_slots)
         return self.model.ahead(history, slots, window_slots)
 
     def check_slots(self, slot_s: float, window_slots: int) -> None:
@@ -71,21 +90,21 @@ class SavedInformer:
             )
 
 
-class InformerForecaster:
+class InformerForecaster(_Fallback):
     """Trains itself on the histories it is asked about."""
 
     name = "informer"
     summary = "Informer trained on the history, a minute the first time; informer:FILE: a saved one"
 
     def __init__(self, settings: Settings | None = None, *, background: bool = False) -> None:
+        super().__init__()
         self._settings, self.background = settings, background
         self._models: dict[str, TrainedInformer] = {}
         self._training: set[str] = set()
         self._threads: list[threading.Thread] = []
-        self._said: set[str] = set()
 
     def ahead(self, history: Counts, slots: int, window_slots: int) -> NDArray[np.float64]:
-        """Scenarios of the next `slots` slots; the simple forecaster's where it cannot say."""
+        """Scenarios of the next `slots` slots, or those of last-mean."""
         reason, model = _untrainable(history, window_slots), None
         if not reason and self.background:
             self.refresh(history, window_slots)
@@ -93,11 +112,11 @@ class InformerForecaster:
             reason = "its first training is not finished"
         elif not reason:
             try:
-                model = self._trained(history, window_slots)
+                model = self._train(history, window_slots)
             except InputError as error:
                 reason = f"it could not be trained ({error})"
         if model is None:
-            return _instead(self._said, self.name, reason, history, slots, window_slots)
+            return self._last_mean(reason, history, slots, window_slots)
         return model.ahead(history, slots, window_slots)
 
     def refresh(self, history: Counts, window_slots: int) -> None:
@@ -108,8 +127,17 @@ class InformerForecaster:
         if key in self._models or key in self._training:
             return
         self._training.add(key)
-        own = (history.copy(), window_slots, key)
-        thread = threading.Thread(target=self._train_aside, args=own, daemon=True)
+        own = history.copy()
+
+        def train() -> None:
+            try:
+                self._train(own, window_slots)
+            except _FAILURES as error:  # the next forecast tries again
+                _log.warning("%s: training failed (%s), to be tried again", self.name, error)
+            finally:
+                self._training.discard(key)
+
+        thread = threading.Thread(target=train, daemon=True)
         self._threads = [each for each in self._threads if each.is_alive()] + [thread]
         thread.start()
 
@@ -118,16 +146,7 @@ class InformerForecaster:
         while self._threads:
             self._threads.pop().join()
 
-    def _train_aside(self, history: Counts, window_slots: int, key: str) -> None:
-        """In a thread: a training that fails is said and left to the next forecast."""
-        try:
-            self._trained(history, window_slots)
-        except _FAILURES as error:
-            _log.warning("%s: training failed (%s), to be tried again", self.name, error)
-        finally:
-            self._training.discard(key)
-
-    def _trained(self, history: Counts, window_slots: int) -> TrainedInformer:
+    def _train(self, history: Counts, window_slots: int) -> TrainedInformer:
         """The model of this history's beginning, trained now if it was not before."""
         from migrator.forecast.informer.network import Shape
         from migrator.forecast.informer.training import DEFAULT, train
@@ -138,14 +157,11 @@ class InformerForecaster:
         if model is None:
             shape = Shape.for_window(window_slots)
             model = train(begin, 1.0, shape, self._settings or DEFAULT)
-            self._keep(key, model)
+            with _KEEPING:
+                self._models[key] = model
+                while len(self._models) > KEPT:
+                    del self._models[next(iter(self._models))]
         return model
-
-    def _keep(self, key: str, model: TrainedInformer) -> None:
-        with _KEEPING:
-            self._models[key] = model
-            while len(self._models) > KEPT:
-                del self._models[next(iter(self._models))]
 
     def _newest(self, history: Counts, window_slots: int) -> TrainedInformer | None:
         """The model of the longest beginning of just this history, if any is finished."""
@@ -217,15 +233,3 @@ def _untrainable(history: Counts, window_slots: int) -> str:
     if reason or history[:length].any():
         return reason
     return f"no request came in the first {length} slots, which it would be trained on"
-
-
-def _instead(
-    said: set[str], name: str, reason: str, history: Counts, slots: int, window_slots: int
-) -> NDArray[np.float64]:
-    """The simple forecaster's answer, and once per kind of reason a warning that it is."""
-    kind = "".join(each for each in reason if not each.isdigit())
-    if kind not in said:
-        said.add(kind)
-        _log.warning("%s: %s, so last-mean forecasts instead", name, reason)
-    counted = np.isfinite(history) & (history >= 0)
-    return LastMean().ahead(history[counted], slots, window_slots)

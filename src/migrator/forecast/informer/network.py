@@ -9,7 +9,7 @@ five to a token make training several times cheaper; `patch=1` is what was publi
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -55,10 +55,6 @@ class Shape:
         patch = next(each for each in (5, 4, 2, 1) if window_slots % each == 0)
         start = max(patch, window_slots // 4 // patch * patch)
         return cls(lookback=3 * window_slots, start=start, ahead=window_slots, patch=patch)
-
-    def as_dict(self) -> dict[str, int | float]:
-        """For a file."""
-        return asdict(self)
 
 
 class Embedding(nn.Module):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -20,8 +19,9 @@ from numpy.typing import NDArray
 from migrator.core.errors import InputError
 from migrator.forecast.forecaster import Counts
 from migrator.forecast.informer.network import Informer, Shape
-from migrator.forecast.residuals import Origins, Reaching, scenarios
+from migrator.forecast.residuals import Origins, PointForecaster
 from migrator.forecast.ridge import Ridge, level_and_scale, over_scale
+from migrator.io.atomic import write_atomically
 
 _MOST = 8.0
 """Deviations are clipped at this many levels, so that one burst does not dominate."""
@@ -52,7 +52,7 @@ class Summary:
 
 
 @dataclass(frozen=True, eq=False)
-class TrainedInformer:
+class TrainedInformer(PointForecaster):
     """A network and what is needed to use it: it corrects the ridge regression."""
 
     network: Informer
@@ -66,10 +66,6 @@ class TrainedInformer:
     def shape(self) -> Shape:
         """Of its network."""
         return self.network.shape
-
-    def ahead(self, history: Counts, slots: int, window_slots: int) -> NDArray[np.float64]:
-        """Scenarios of the next `slots` slots."""
-        return scenarios(Reaching(self.points, history), history, slots, window_slots)
 
     def points(
         self, history: Counts, origins: Origins, slots: int, window_slots: int
@@ -117,13 +113,7 @@ class Examples(NamedTuple):
 
     def rows(self, wanted: slice) -> Examples:
         """Some of them."""
-        return Examples(
-            self.past[wanted],
-            self.wanted[wanted],
-            self.scale[wanted],
-            self.base[wanted],
-            self.came[wanted],
-        )
+        return Examples._make(each[wanted] for each in self)
 
 
 def past_of(
@@ -147,7 +137,7 @@ def examples_of(history: Counts, origins: Origins, lookback: int, ahead: int) ->
 def save(model: TrainedInformer, path: Path) -> None:
     """Write the model; a failure leaves no file that looks whole."""
     header = {
-        "shape": model.shape.as_dict(),
+        "shape": asdict(model.shape),
         "slot_s": model.slot_s,
         "trust": model.trust,
         "level": "mean of the last window; deviations over it, at least 0.05 of the mean so far",
@@ -160,21 +150,8 @@ def save(model: TrainedInformer, path: Path) -> None:
     np.savez(packed, allow_pickle=False, **arrays)
     body = json.dumps(header).encode() + b"\n" + packed.getvalue()
     checksum = hashlib.sha256(body).hexdigest().encode()
-    _write(path, b"%s%d\n%s\n%s" % (_KIND, VERSION, checksum, body))
-
-
-def _write(path: Path, content: bytes) -> None:
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
-    try:
-        unfinished.write_bytes(content)
-        unfinished.replace(path)
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot be written ({error.strerror or error}); name another file"
-        ) from error
-    finally:
-        with suppress(OSError):
-            unfinished.unlink()
+    with write_atomically(path) as draft:
+        draft.write_bytes(b"%s%d\n%s\n%s" % (_KIND, VERSION, checksum, body))
 
 
 def load(path: Path) -> TrainedInformer:

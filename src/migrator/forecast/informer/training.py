@@ -106,15 +106,11 @@ def train(
 
 
 def _check(history: Counts, shape: Shape) -> None:
-    if len(history) < least_slots(shape):
-        raise InputError(
-            f"informer: {len(history)} slots of history are too few; give at least "
-            f"{least_slots(shape)}"
-        )
+    slots, least = len(history), least_slots(shape)
+    if slots < least:
+        raise InputError(f"informer: {slots} slots of history are too few; give at least {least}")
     if not np.isfinite(history).all() or (history < 0).any():
-        raise InputError(
-            "informer: the history has slots that are no numbers of requests; fill the gaps first"
-        )
+        raise InputError("informer: a slot has no number of requests; fill the gaps first")
     if not history.any():
         raise InputError("informer: no request in the history; give a part in which some came")
 

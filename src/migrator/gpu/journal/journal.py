@@ -314,7 +314,7 @@ def _open_for_writing(
     Raises GpuError, or InputError if a newer version wrote the file.
     """
     try:
-        return database.opened_or_replaced(path, LAYOUT, synchronous)
+        return database.open_or_replace(path, LAYOUT, synchronous)
     except (sqlite3.Error, OSError) as error:
         raise GpuError(
             f"{path}: the journal cannot be opened ({error}) and nothing was changed; make its "
@@ -330,7 +330,7 @@ def _open_for_writing(
 def _open_for_reading(path: Path) -> sqlite3.Connection:
     """A read-only connection; to an empty journal in memory if there is no file."""
     try:
-        return database.checked(path, LAYOUT)
+        return database.open_checked(path, LAYOUT)
     except FileNotFoundError:
         return database.empty(LAYOUT.statements)
     except DamagedError as error:

@@ -27,7 +27,6 @@ from migrator.io.strict import (
     Count,
     Entry,
     Location,
-    Parts,
     Position,
     listed,
     nearest,
@@ -65,9 +64,6 @@ class _LayoutEntry(Entry):
     )
 
 
-_PARTS: Parts = {(): _LayoutEntry, ("instances",): _InstanceEntry}
-
-
 @dataclass(frozen=True)
 class LayoutFile:
     """The layout in a file, with notes for the user."""
@@ -95,7 +91,7 @@ def parse_layout(data: object, gpu: Gpu, name: str | None = None) -> LayoutFile:
         )
     _refuse_config_map(data)
     require_version(data, VERSION)
-    file = validated(_LayoutEntry, data, _PARTS, "the layout", "YAML")
+    file = validated(_LayoutEntry, data, "the layout", "YAML")
     if file.gpu is not None and file.gpu != gpu.board.name:
         _refuse_board(file.gpu, gpu)
     return LayoutFile(_possible(_layout(file.instances, gpu.board), gpu.board))

@@ -34,7 +34,6 @@ OPERATIONS = (
     Operation(
         "POST",
         tuple(f"{path}/infer" for path in _MODEL),
-        "Scores and labels of one tensor of inputs.",
         infer,
         access="tenant",
         answer=InferAnswer,
@@ -45,7 +44,6 @@ OPERATIONS = (
     Operation(
         "POST",
         ("/v2/models/{name}/feedback",),
-        "The true label of an answered request, or of an input sent along; kept on disk.",
         feedback,
         access="tenant",
         answer=FeedbackAnswer,
@@ -53,28 +51,13 @@ OPERATIONS = (
         headers=(JSON_LENGTH_HEADER,),
         statuses=(507,),
     ),
-    Operation("GET", ("/v2",), "Name and version.", routes.server_metadata, answer=ServerMetadata),
-    Operation("GET", ("/v2/health/live",), "The server runs.", routes.live, answer=Readiness),
-    Operation(
-        "GET",
-        ("/v2/health/ready",),
-        "Every model has an instance ready.",
-        routes.ready,
-        answer=Readiness,
-        statuses=(503,),
-    ),
-    Operation(
-        "GET",
-        _MODEL,
-        "Inputs and outputs of a model.",
-        routes.model_metadata,
-        access="tenant",
-        answer=ModelMetadata,
-    ),
+    Operation("GET", ("/v2",), routes.server_metadata, answer=ServerMetadata),
+    Operation("GET", ("/v2/health/live",), routes.live, answer=Readiness),
+    Operation("GET", ("/v2/health/ready",), routes.ready, answer=Readiness, statuses=(503,)),
+    Operation("GET", _MODEL, routes.model_metadata, access="tenant", answer=ModelMetadata),
     Operation(
         "GET",
         tuple(f"{path}/ready" for path in _MODEL),
-        "The model has an instance ready.",
         routes.model_ready,
         access="tenant",
         answer=Readiness,
@@ -83,43 +66,27 @@ OPERATIONS = (
     Operation(
         "POST",
         ("/v2/repository/index",),
-        "The models that the token permits.",
         routes.model_index,
         access="any",
         answer=list[IndexEntry],
     ),
-    Operation(
-        "GET", ("/metrics",), "Metrics.", routes.metrics, access="admin", media_type="text/plain"
-    ),
-    Operation(
-        "GET",
-        ("/admin/status",),
-        "The daemon's state.",
-        routes.status,
-        access="admin",
-        answer=dict[str, Any],
-    ),
-    Operation(
-        "POST",
-        ("/admin/actions",),
-        "Pause, resume or replan; roll back, drain or undrain one tenant.",
-        routes.act,
-        access="admin",
-        answer=routes.ActionAnswer,
-        body=routes.ActionRequest,
-        binary=False,
-        statuses=(403, 404, 409, 507),
-    ),
-    Operation(
-        "POST",
-        ("/admin/tenants",),
-        "Add or remove a tenant; only where this GPU is part of a cluster.",
-        routes.change_tenants,
-        access="admin",
-        answer=routes.ActionAnswer,
-        body=routes.TenantRequest,
-        binary=False,
-        statuses=(403, 404, 409, 507),
+    Operation("GET", ("/metrics",), routes.metrics, access="admin", media_type="text/plain"),
+    Operation("GET", ("/admin/status",), routes.status, access="admin", answer=dict[str, Any]),
+    *(
+        Operation(
+            "POST",
+            (path,),
+            handler,
+            access="admin",
+            answer=routes.ActionAnswer,
+            body=body,
+            binary=False,
+            statuses=(403, 404, 409, 507),
+        )
+        for path, handler, body in (
+            ("/admin/actions", routes.act, routes.ActionRequest),
+            ("/admin/tenants", routes.change_tenants, routes.TenantRequest),
+        )
     ),
 )
 """The most frequent ones first: Starlette tries routes in order."""

@@ -14,15 +14,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 
 from starlette.requests import Request
 
 from migrator.core.errors import InputError
-from migrator.serve.exceptions import ForbiddenError, MediaTypeError, NoTokenError
-from migrator.serve.http.requests import MEDIA_TYPES, header_of, media_type
+from migrator.serve.exceptions import HttpError
+from migrator.serve.http.requests import header_of
 
 _HOST = re.compile(r"(\[(?P<six>[^\[\]]+)\]|(?P<name>[^:\[\]]+))(:\d+)?")
 _OWN_SITES = ("same-origin", "none")
@@ -49,7 +49,7 @@ class Tokens:
         if admin is not None:
             self._known.append((Holder(admin=True), admin))
         for holder, each in self._known:
-            if len(each) != 64 or set(each) - set("0123456789abcdef"):
+            if not re.fullmatch("[0-9a-f]{64}", each):
                 raise InputError(
                     f"token of {holder.tenant or 'administration'}: not a SHA-256 digest; give 64 "
                     "lower case hexadecimal digits"
@@ -60,34 +60,20 @@ class Tokens:
         """Whether requests need a token."""
         return bool(self._known)
 
-    def holder(self, authorization: str | None) -> Holder:
-        """The holder of the token in an Authorization header; NoTokenError without one."""
+    def holder(self, request: Request) -> Holder:
+        """The holder of the token in the Authorization header; HttpError 401 without one."""
         if not self._known:
             return Holder(admin=True)
-        scheme, _, token = (authorization or "").partition(" ")
+        scheme, _, token = (header_of(request, "authorization") or "").partition(" ")
         sent, found = digest(token.strip()), None
         for holder, known in self._known:
             if hmac.compare_digest(sent, known):
                 found = holder
         if scheme.lower() != "bearer" or found is None:
-            raise NoTokenError(
-                "token: missing or unknown; send the header 'Authorization: Bearer TOKEN'"
+            raise HttpError(
+                401, "token: missing or unknown; send the header 'Authorization: Bearer TOKEN'"
             )
         return found
-
-    def require_tenant(self, authorization: str | None, tenant: str) -> Holder:
-        """The holder; ForbiddenError if it may not use the tenant's model."""
-        holder = self.holder(authorization)
-        if not holder.may_use(tenant):
-            raise ForbiddenError("token: not for this model; use the token of the model's tenant")
-        return holder
-
-    def require_admin(self, authorization: str | None) -> Holder:
-        """The holder; ForbiddenError if it is not the administration."""
-        holder = self.holder(authorization)
-        if not holder.admin:
-            raise ForbiddenError("token: not for administration; use the token for administration")
-        return holder
 
 
 def digest(token: str) -> str:
@@ -95,10 +81,17 @@ def digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
+def require_tenant(request: Request, tokens: Tokens, tenant: str) -> None:
+    """Refuse a request without a token for the tenant's model."""
+    if not tokens.holder(request).may_use(tenant):
+        raise HttpError(403, "token: not for this model; use the token of the model's tenant")
+
+
 def require_admin(request: Request, tokens: Tokens) -> None:
     """Refuse a request without the token for administration, or from a page of another site."""
     require_own_page(request, tokens)
-    tokens.require_admin(header_of(request, "authorization"))
+    if not tokens.holder(request).admin:
+        raise HttpError(403, "token: not for administration; use the token for administration")
 
 
 def require_own_page(request: Request, tokens: Tokens) -> None:
@@ -106,46 +99,23 @@ def require_own_page(request: Request, tokens: Tokens) -> None:
     if tokens.configured:
         return
     host = (header_of(request, "host") or "").strip().lower()
-    if not _is_this_machine(host):
-        raise ForbiddenError(
+    found = _HOST.fullmatch(host)
+    name = found["six"] or found["name"] if found else ""
+    if not is_loopback(name) and name != "localhost.":
+        raise HttpError(
+            403,
             f"host: {host[:80] or 'none'} is not this machine; without tokens use 127.0.0.1 or "
-            "localhost"
+            "localhost",
         )
     origin = header_of(request, "origin")
     site = header_of(request, "sec-fetch-site") or "none"
     foreign = origin is not None and origin.strip().lower().partition("://")[2] != host
     if foreign or site.strip().lower() not in _OWN_SITES:
-        raise ForbiddenError(
+        raise HttpError(
+            403,
             f"origin: a page of {(origin or site)[:80]} may not send this; use the page of this "
-            "server, or set tokens"
+            "server, or set tokens",
         )
-
-
-def require_json(request: Request) -> None:
-    """Refuse a body that is not declared as JSON: it may come from a page of another site."""
-    _require_type(request, MEDIA_TYPES[:1])
-
-
-def require_own_sender(request: Request, tokens: Tokens) -> None:
-    """Like `require_own_page` for bodies with tensor data, which need not be JSON."""
-    require_own_page(request, tokens)
-    if not tokens.configured:
-        _require_type(request, MEDIA_TYPES)
-
-
-def _require_type(request: Request, known: Sequence[str]) -> None:
-    kind = media_type(request)
-    if kind not in known:
-        raise MediaTypeError(
-            f"content-type: {kind[:80] or 'none'} is not accepted; send {' or '.join(known)}"
-        )
-
-
-def _is_this_machine(host: str) -> bool:
-    """Whether a Host header is localhost or a loopback address, with any port."""
-    found = _HOST.fullmatch(host)
-    name = "" if found is None else found["six"] or found["name"]
-    return is_loopback(name) or name == "localhost."
 
 
 def is_loopback(host: str) -> bool:

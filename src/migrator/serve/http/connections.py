@@ -32,22 +32,20 @@ _WRITE_BUFFER_BYTES = 16 * 2**10
 class _Transport:
     """The transport that uvicorn gets; the connection decides how it is closed."""
 
-    def __init__(self, connection: GuardedConnection, real: asyncio.Transport) -> None:
+    def __init__(self, connection: _GuardedConnection, real: asyncio.Transport) -> None:
         self._connection, self._real = connection, real
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
     def close(self) -> None:
-        """End the connection."""
         self._connection.end()
 
     def is_closing(self) -> bool:
-        """Whether it is ending."""
         return self._connection.ending or self._real.is_closing()
 
 
-class GuardedConnection(HttpToolsProtocol):
+class _GuardedConnection(HttpToolsProtocol):
     """uvicorn's HTTP protocol with limits."""
 
     limits = Limits()
@@ -68,7 +66,6 @@ class GuardedConnection(HttpToolsProtocol):
         """Bytes since a message began or a part of a body arrived."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Refuse it where there are too many connections."""
         self._real = cast("asyncio.Transport", transport)
         super().connection_made(cast("asyncio.Transport", _Transport(self, self._real)))
         self._real.set_write_buffer_limits(_WRITE_BUFFER_BYTES)
@@ -101,13 +98,11 @@ class GuardedConnection(HttpToolsProtocol):
             self._refuse(TOO_LARGE, _TOO_LARGE_REASON)
 
     def on_message_begin(self) -> None:
-        """A request begins."""
         super().on_message_begin()
         self._in_body, self._header_bytes, self._other_bytes = False, 0, 0
         self._wait_for_headers()
 
     def on_url(self, url: bytes) -> None:
-        """A part of its target."""
         self._count(len(url))
         super().on_url(url)
 
@@ -118,37 +113,31 @@ class GuardedConnection(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Wait for the body."""
         self._stop_waiting()
         self._in_body, self._header_bytes, self._other_bytes = True, 0, 0
         self._deadline = self.loop.call_later(self.limits.body_s, self._too_slow)
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """A part of the body."""
         self._other_bytes = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is complete."""
         self._stop_waiting()
         self._other_bytes = 0
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """The data is not HTTP."""
         if self._header_bytes > self.limits.header_bytes:
             self._refuse(TOO_LARGE, _TOO_LARGE_REASON)
         else:
             self._refuse("400 Bad Request", f"{msg.rstrip('.')}; send HTTP/1.1")
 
     def pause_writing(self) -> None:
-        """The client reads slower than the server writes."""
         super().pause_writing()
         self._wait_for_reader()
 
     def resume_writing(self) -> None:
-        """The client has read."""
         if not self.ending:
             self._stop_waiting_for_reader()
         super().resume_writing()
@@ -228,7 +217,7 @@ class GuardedConnection(HttpToolsProtocol):
 
     def _make_room(self) -> bool:
         """Abort the connection whose client has not read for longest; False where all read."""
-        every = cast("set[GuardedConnection]", self.connections)
+        every = cast("set[_GuardedConnection]", self.connections)
         unread = [(each._unread.when(), each) for each in every if each._unread]
         until_s, oldest = min(unread, key=itemgetter(0), default=(math.inf, self))
         if until_s - self.limits.write_s > self.loop.time() - min(1.0, self.limits.write_s):
@@ -258,4 +247,4 @@ class GuardedConnection(HttpToolsProtocol):
 
 def guarded_connection(limits: Limits) -> type[asyncio.Protocol]:
     """A class of connections with these limits, for uvicorn's `http` setting."""
-    return type("GuardedConnection", (GuardedConnection,), {"limits": limits})
+    return type("GuardedConnection", (_GuardedConnection,), {"limits": limits})

@@ -10,15 +10,15 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from migrator.serve.exceptions import MalformedError, NotFoundError
-from migrator.serve.http.authentication import require_own_sender
+from migrator.serve.exceptions import HttpError
+from migrator.serve.http.authentication import require_own_page
 from migrator.serve.http.middleware import json_response
 from migrator.serve.http.protocol import (
     FeedbackAnswer,
     FeedbackRequest,
     InferAnswer,
     InferRequest,
-    Offered,
+    ModelInterface,
     encode_answer,
     finite_scores,
     read_input,
@@ -27,11 +27,13 @@ from migrator.serve.http.protocol import (
 )
 from migrator.serve.http.requests import (
     JSON_LENGTH_HEADER,
+    MEDIA_TYPES,
     header_of,
     new_id,
     raise_on_disconnect,
     read_message,
     request_id,
+    require_media_type,
 )
 from migrator.serve.http.state import ApiState, Feedback, state_of
 
@@ -44,23 +46,24 @@ _INFER_DECODER = msgspec.json.Decoder(InferRequest)
 _FEEDBACK_DECODER = msgspec.json.Decoder(FeedbackRequest)
 
 
-def model_of(request: Request) -> Offered:
-    """The model and version in the path; NotFoundError where they do not exist."""
+def model_of(request: Request) -> ModelInterface:
+    """The model and version in the path; HttpError 404 where they do not exist."""
     backend, name = state_of(request).backend, request.path_params["name"]
     if name not in backend.models:
-        raise NotFoundError(
-            f"model: there is no {name[:80]}; use one of {', '.join(backend.models)}"
+        raise HttpError(
+            404, f"model: there is no {name[:80]}; use one of {', '.join(backend.models)}"
         )
     wanted, serving = request.path_params.get("version"), backend.version(name)
     if wanted is not None and wanted != str(serving):
-        raise NotFoundError(
-            f"version: {name} has version {serving} now, not {wanted[:80]}; leave the version out"
+        raise HttpError(
+            404,
+            f"version: {name} has version {serving} now, not {wanted[:80]}; leave the version out",
         )
     return backend.models[name]
 
 
 async def infer(request: Request) -> Response:
-    """Read the inputs, route them, answer with scores and labels."""
+    """Scores and labels of one tensor of inputs."""
     state, model = state_of(request), model_of(request)
     message, binary = await read_message(request, state.limits, _INFER_DECODER)
     parameters = read_parameters(message)
@@ -94,14 +97,17 @@ async def infer(request: Request) -> Response:
 
 
 async def feedback(request: Request) -> Response:
-    """Store a true label; answered when it is on disk."""
+    """The true label of an answered request, or of an input sent along; kept on disk."""
     state, model = state_of(request), model_of(request)
-    require_own_sender(request, state.tokens)
+    require_own_page(request, state.tokens)
+    if not state.tokens.configured:
+        require_media_type(request, *MEDIA_TYPES)
     message, binary = await read_message(request, state.limits, _FEEDBACK_DECODER)
     request_id(request, message.id)
     if message.label >= model.classes:
-        raise MalformedError(
-            f"label: {message.label} is not a class of {model.name}; send 0 to {model.classes - 1}"
+        raise HttpError(
+            400,
+            f"label: {message.label} is not a class of {model.name}; send 0 to {model.classes - 1}",
         )
     if message.inputs:
         given = _label_of_inputs(state, message, binary, model)
@@ -112,24 +118,24 @@ async def feedback(request: Request) -> Response:
 
 
 def _label_of_inputs(
-    state: ApiState, message: FeedbackRequest, binary: memoryview, model: Offered
+    state: ApiState, message: FeedbackRequest, binary: memoryview, model: ModelInterface
 ) -> Feedback:
     inputs = read_input(message.inputs[0], binary, model)
     if len(inputs) != 1:
-        raise MalformedError(f"inputs: {len(inputs)} rows for one label; send one row")
+        raise HttpError(400, f"inputs: {len(inputs)} rows for one label; send one row")
     window, given_id = state.backend.window().number, message.id or uuid4().hex
     return Feedback(model.name, window, inputs[0], message.label, None, given_id)
 
 
-def _label_of_request(state: ApiState, message: FeedbackRequest, model: Offered) -> Feedback:
+def _label_of_request(state: ApiState, message: FeedbackRequest, model: ModelInterface) -> Feedback:
     found = state.recent[model.name].find(message.id)
     if found is None:
-        raise NotFoundError(
-            "id: not among the recently answered requests; send the inputs with the label"
+        raise HttpError(
+            404, "id: not among the recently answered requests; send the inputs with the label"
         )
     row = message.row
     if row >= len(found.inputs):
-        raise MalformedError(f"row: the request has {len(found.inputs)}; send one below that")
+        raise HttpError(400, f"row: the request has {len(found.inputs)}; send one below that")
     return Feedback(
         model.name,
         state.backend.window().number,
@@ -160,4 +166,4 @@ def _seconds(key: str, given: object, unit_s: float) -> float:
     # compared before it is multiplied: an integer may be too large for a float
     if 0 < number <= MAX_TIMEOUT_S / unit_s:
         return number * unit_s
-    raise MalformedError(f"{key}: not a time between 0 and {MAX_TIMEOUT_S:g} s; send a number")
+    raise HttpError(400, f"{key}: not a time between 0 and {MAX_TIMEOUT_S:g} s; send a number")

@@ -1,13 +1,12 @@
-"""Prometheus metrics: families made from plain numbers, the router's families, and the page."""
+"""Prometheus metrics: families made from plain numbers, the API's own families, and the page."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import accumulate
 
 from prometheus_client.core import (
@@ -20,60 +19,33 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from migrator.serve.http.access_log import AccessLog
-from migrator.serve.router.counts import LATENCY_BOUNDS_S
+from migrator.serve.router.queue import LATENCY_BOUNDS_S
 from migrator.serve.router.router import Router
 
 Values = Mapping[tuple[str, ...], float]
 """Values by labels."""
-
-
-@dataclass
-class Histogram:
-    """A histogram that is counted by hand."""
-
-    bounds: Sequence[float]
-    """Upper bounds, without the infinite one."""
-    sum: float = 0.0
-    counts: list[int] = field(default_factory=list)
-    """Not cumulative; the infinite bucket is the last."""
-
-    def __post_init__(self) -> None:
-        self.counts = self.counts or [0] * (len(self.bounds) + 1)
-
-    def add(self, value: float, times: int = 1) -> None:
-        """Count a value `times` times."""
-        self.counts[bisect_left(self.bounds, value)] += times
-        self.sum += value * times
+OUTCOMES = ("in_time", "late", "dropped", "failed")
+STATES = ("idle", "busy", "draining")
+_END = b"# EOF\n"
+"""The last line of a page in OpenMetrics."""
+_HEAD = re.compile(rb"^#.*\n", re.MULTILINE)
+"""The comments before the samples of a family."""
 
 
 def counter(name: str, words: str, labels: Iterable[str], values: Values) -> Metric:
     """A counter family; its samples are called `name`_total."""
-    family = CounterMetricFamily(name, words, labels=list(labels))
-    for each, value in values.items():
-        family.add_metric(each, value)
-    return family
+    return _filled(CounterMetricFamily(name, words, labels=list(labels)), values)
 
 
 def gauge(name: str, words: str, labels: Iterable[str], values: Values) -> Metric:
     """A gauge family."""
-    family = GaugeMetricFamily(name, words, labels=list(labels))
+    return _filled(GaugeMetricFamily(name, words, labels=list(labels)), values)
+
+
+def _filled(family: CounterMetricFamily | GaugeMetricFamily, values: Values) -> Metric:
     for each, value in values.items():
         family.add_metric(each, value)
     return family
-
-
-def histogram(
-    name: str, words: str, labels: Iterable[str], values: Mapping[tuple[str, ...], Histogram]
-) -> Iterator[Metric]:
-    """A histogram family, in one part per label set, since it has many samples."""
-    for each, value in values.items():
-        family = HistogramMetricFamily(name, words, labels=list(labels))
-        bounds = [*map(str, value.bounds), "+Inf"]
-        family.add_metric(each, list(zip(bounds, accumulate(value.counts), strict=True)), value.sum)
-        yield family
-    if not values:
-        yield HistogramMetricFamily(name, words, labels=list(labels))
 
 
 def info(name: str, words: str, rows: Iterable[Mapping[str, str]]) -> Metric:
@@ -84,106 +56,75 @@ def info(name: str, words: str, rows: Iterable[Mapping[str, str]]) -> Metric:
     return family
 
 
-OUTCOMES = ("in_time", "late", "dropped", "failed")
-STATES = ("idle", "busy", "draining")
-_END = b"# EOF\n"
-"""The last line of a page in OpenMetrics."""
-_HEAD = re.compile(rb"^#.*\n", re.MULTILINE)
-"""The comments before the samples of a family."""
+@dataclass(frozen=True)
+class ApiMetrics(Collector):
+    """The router's counters of every tenant, and the refusals of the API."""
 
-
-class RouterMetrics(Collector):
-    """The router's counters of every tenant."""
-
-    def __init__(self, router: Router) -> None:
-        self._router = router
+    router: Router
+    refused: Counter[tuple[str, int]]
 
     def collect(self) -> Iterator[Metric]:
         """Called by prometheus_client."""
-        yield self._received()
-        yield self._requests()
-        yield from self._latency()
-        yield self._objective()
-        yield self._queue()
-        yield self._workers()
-
-    def _received(self) -> Metric:
-        counts = self._router.counts
-        return counter(
+        router, counts = self.router, self.router.counts
+        yield counter(
             "migrator_received",
             "Rows of inputs that clients sent to a tenant; one request may bring several.",
             ["tenant"],
             {(name,): each.total.received for name, each in counts.items()},
         )
-
-    def _requests(self) -> Metric:
-        return counter(
+        yield counter(
             "migrator_requests",
             "Rows of inputs by outcome: in_time and late were answered, dropped ones refused or "
             "given up before their deadline passed, failed ones raised in the model.",
             ["tenant", "outcome"],
             {
                 (name, outcome): getattr(each.total, outcome)
-                for name, each in self._router.counts.items()
+                for name, each in counts.items()
                 for outcome in OUTCOMES
             },
         )
-
-    def _latency(self) -> Iterator[Metric]:
-        return histogram(
-            "migrator_latency_seconds",
-            "From a request's arrival to its answer, for those that were answered.",
-            ["tenant"],
-            {
-                (name,): Histogram(LATENCY_BOUNDS_S, each.latency_sum_s, [*each.latencies])
-                for name, each in self._router.counts.items()
-            },
-        )
-
-    def _objective(self) -> Metric:
-        return gauge(
+        yield from self._latencies()
+        yield gauge(
             "migrator_objective_seconds",
             "The latency objective: an answer after it is late.",
             ["tenant"],
-            {(name,): self._router.served(name).slo_s for name in self._router.counts},
+            {(name,): router.settings(name).slo_s for name in counts},
         )
-
-    def _queue(self) -> Metric:
-        return gauge(
+        yield gauge(
             "migrator_queue_length",
             "Rows of inputs that wait for a worker now.",
             ["tenant"],
-            {(name,): self._router.waiting(name) for name in self._router.counts},
+            {(name,): router.waiting(name) for name in counts},
         )
-
-    def _workers(self) -> Metric:
-        values: dict[tuple[str, ...], float] = {}
-        for tenant in self._router.counts:
-            states = Counter(self._router.workers(tenant).values())
-            values |= {(tenant, state): states[state] for state in STATES}
-        return gauge(
+        workers = {name: Counter(router.workers(name).values()) for name in counts}
+        yield gauge(
             "migrator_workers",
             "Workers that requests are routed to; a draining one gets no new ones.",
             ["tenant", "state"],
-            values,
+            {(name, state): each[state] for name, each in workers.items() for state in STATES},
         )
-
-
-class RefusalMetrics(Collector):
-    """Refusals of the API."""
-
-    def __init__(self, access: AccessLog) -> None:
-        self._access = access
-
-    def collect(self) -> Iterator[Metric]:
-        """Called by prometheus_client."""
         yield counter(
             "migrator_refusals",
             "HTTP requests that were not answered as asked, by status code; the tenant is empty "
             "where none of ours was named.",
             ["tenant", "code"],
-            {(name, str(code)): count for (name, code), count in self._access.refused.items()},
+            {(name, str(code)): count for (name, code), count in self.refused.items()},
         )
+
+    def _latencies(self) -> Iterator[Metric]:
+        """One part per tenant, since each has many samples."""
+        name, words = (
+            "migrator_latency_seconds",
+            "From a request's arrival to its answer, for those that were answered.",
+        )
+        bounds = [*map(str, LATENCY_BOUNDS_S), "+Inf"]
+        for tenant, each in self.router.counts.items():
+            family = HistogramMetricFamily(name, words, labels=["tenant"])
+            buckets = list(zip(bounds, accumulate(each.latencies), strict=True))
+            family.add_metric((tenant,), buckets, each.latency_sum_s)
+            yield family
+        if not self.router.counts:
+            yield HistogramMetricFamily(name, words, labels=["tenant"])
 
 
 @dataclass(frozen=True)
@@ -193,7 +134,6 @@ class _Alone(Collector):
     family: Metric
 
     def collect(self) -> Iterator[Metric]:
-        """Called by prometheus_client."""
         yield self.family
 
 
@@ -208,7 +148,7 @@ def metrics_parts(collectors: Iterable[Collector], accept: str = "") -> tuple[It
 
 
 async def metrics_page(collectors: Iterable[Collector], accept: str = "") -> tuple[bytes, str]:
-    """The whole page and its content type; other requests are served between two families."""
+    """The whole page and its content type; other requests are answered between two families."""
     parts, kind = metrics_parts(collectors, accept)
     page = []
     for each in parts:

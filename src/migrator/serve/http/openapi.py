@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from http import HTTPStatus
@@ -26,11 +26,10 @@ ACCESS_STATUSES = {"open": (), "any": (401,), "tenant": (401, 403, 404), "admin"
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation of the API; `middleware.guard` enforces its access."""
+    """One operation of the API; its summary is the docstring of the handler."""
 
     method: Literal["GET", "POST"]
     paths: tuple[str, ...]
-    summary: str
     handler: Handler
     access: Access = "open"
     answer: Any = None
@@ -52,7 +51,11 @@ class Operation:
 
 def description(operations: Sequence[Operation]) -> dict[str, Any]:
     """The OpenAPI 3.1 document."""
-    schemas, components = _schemas(operations)
+    kinds: list[Any] = [Problem]
+    for each in operations:
+        kinds += [kind for kind in (each.answer, each.body) if kind and kind not in kinds]
+    found, components = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
+    schemas = dict(zip(map(str, kinds), found, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for each in operations:
         for path in each.paths:
@@ -74,60 +77,38 @@ def description(operations: Sequence[Operation]) -> dict[str, Any]:
     }
 
 
-def _schemas(operations: Iterable[Operation]) -> tuple[dict[Any, Any], dict[str, Any]]:
-    kinds: list[Any] = [Problem]
-    for each in operations:
-        kinds += [kind for kind in (each.answer, each.body) if kind and kind not in kinds]
-    found, components = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
-    return dict(zip(map(str, kinds), found, strict=True)), components
-
-
-def _operation(each: Operation, path: str, schemas: dict[Any, Any]) -> dict[str, Any]:
+def _operation(each: Operation, path: str, schemas: dict[str, Any]) -> dict[str, Any]:
+    words = [word for word in re.split(r"\W+", path) if word]
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in re.findall(r"{(\w+)}", path)
+    ] + [
+        {"name": name, "in": "header", "required": False, "schema": {"type": "number"}}
+        for name in each.headers
+    ]
     described: dict[str, Any] = {
-        "summary": each.summary,
-        "operationId": _identifier(each, path),
-        "parameters": [
-            *map(_path_parameter, re.findall(r"{(\w+)}", path)),
-            *map(_header, each.headers),
-        ],
+        "summary": each.handler.__doc__,
+        "operationId": "_".join([each.method.lower(), *words]),
+        "parameters": parameters,
         "responses": {str(status): _answer(each, status, schemas) for status in each.all_statuses},
     }
     if each.body is not None:
-        described["requestBody"] = _body(schemas[str(each.body)], each.binary)
+        content: dict[str, Any] = {"application/json": {"schema": schemas[str(each.body)]}}
+        if each.binary:
+            after = "JSON of the same kind, then the tensor's bytes in row-major order."
+            content["application/octet-stream"] = {"schema": {"description": after}}
+        described["requestBody"] = {"required": True, "content": content}
     if each.access != "open":
         described["security"] = [{"token": []}, {}]
     return described
 
 
-def _identifier(each: Operation, path: str) -> str:
-    words = [word for word in re.split(r"\W+", path) if word]
-    return "_".join([each.method.lower(), *words])
-
-
-def _path_parameter(name: str) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-
-
-def _header(name: str) -> dict[str, Any]:
-    return {"name": name, "in": "header", "required": False, "schema": {"type": "number"}}
-
-
-def _body(schema: dict[str, Any], binary: bool) -> dict[str, Any]:
-    content: dict[str, Any] = {"application/json": {"schema": schema}}
-    if binary:
-        words = "JSON of the same kind, then the tensor's bytes in row-major order."
-        content["application/octet-stream"] = {"schema": {"description": words}}
-    return {"required": True, "content": content}
-
-
-def _answer(each: Operation, status: int, schemas: dict[Any, Any]) -> dict[str, Any]:
-    described: dict[str, Any] = {"description": HTTPStatus(status).phrase}
-    if status != 200:
-        described["content"] = {"application/json": {"schema": schemas[str(Problem)]}}
-    else:
+def _answer(each: Operation, status: int, schemas: dict[str, Any]) -> dict[str, Any]:
+    kind, schema = "application/json", schemas[str(Problem)]
+    if status == 200:
+        kind = each.media_type
         schema = schemas[str(each.answer)] if each.answer else {"type": "string"}
-        described["content"] = {each.media_type: {"schema": schema}}
-    return described
+    return {"description": HTTPStatus(status).phrase, "content": {kind: {"schema": schema}}}
 
 
 STYLE = (
@@ -148,10 +129,14 @@ def docs_page(described: dict[str, Any]) -> str:
         f"<p>{escape(info['description'])}</p>",
         *_operations(described["paths"]),
         "<h1>Messages</h1>",
-        *_messages(described["components"]["schemas"]),
-        "</body></html>",
     ]
-    return "\n".join(parts)
+    for name, schema in described["components"]["schemas"].items():
+        parts += [
+            f'<h2 id="{escape(name)}">{escape(name)}</h2>',
+            f"<p>{escape(schema.get('description', ''))}</p>",
+            f"<pre>{escape(json.dumps(schema.get('properties', {}), indent=1))}</pre>",
+        ]
+    return "\n".join([*parts, "</body></html>"])
 
 
 def _operations(paths: dict[str, Any]) -> Iterator[str]:
@@ -174,11 +159,3 @@ def _message(described: dict[str, Any]) -> str:
     schema = content["schema"]
     name = schema.get("$ref", schema.get("items", {}).get("$ref", "")).rpartition("/")[2]
     return f'<a href="#{escape(name)}">{escape(name)}</a>' if name else escape(kind)
-
-
-def _messages(schemas: dict[str, Any]) -> Iterator[str]:
-    for name, schema in schemas.items():
-        yield f'<h2 id="{escape(name)}">{escape(name)}</h2>'
-        yield f"<p>{escape(schema.get('description', ''))}</p>"
-        properties = json.dumps(schema.get("properties", {}), indent=1)
-        yield f"<pre>{escape(properties)}</pre>"

@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from numpy.typing import NDArray
 
-from migrator.serve.exceptions import MalformedError
+from migrator.serve.exceptions import HttpError
 
 Identifier = Annotated[str, Meta(max_length=128)]
 Size = Annotated[int, Meta(ge=0, le=2**31)]
@@ -158,19 +158,19 @@ def read_parameters(message: InputTensor | WantedOutput | InferRequest) -> Param
     if message.parameters is UNSET:
         return {}
     if len(message.parameters) > PARAMETERS_BYTES:
-        raise MalformedError(f"parameters: more than {PARAMETERS_BYTES} bytes; send fewer")
+        raise HttpError(400, f"parameters: more than {PARAMETERS_BYTES} bytes; send fewer")
     return cast("Parameters", decode(_PARAMETERS, message.parameters, "parameters"))
 
 
 def decode(
     decoder: msgspec.json.Decoder[Any], text: bytes | memoryview | Raw, part: str = "body"
 ) -> Any:
-    """A message; MalformedError says what is wrong with it."""
+    """A message; HttpError 400 says what is wrong with it."""
     try:
         return decoder.decode(text)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise MalformedError(
-            f"{part}: {error}; send what /openapi.json describes".replace("`", "")
+        raise HttpError(
+            400, f"{part}: {error}; send what /openapi.json describes".replace("`", "")
         ) from error
 
 
@@ -185,7 +185,7 @@ _NESTED = re.compile(rb"\s*\[\s*\[")
 
 
 @dataclass(frozen=True)
-class Offered:
+class ModelInterface:
     """A tenant's model as its clients use it."""
 
     name: str
@@ -197,24 +197,13 @@ class Offered:
     values: int = 256
     """Inputs are numbers from 0 to below this."""
 
-    @classmethod
-    def images(cls, name: str, side: int, classes: int) -> Offered:
-        """A model of square images with three colours."""
-        return cls(name, "UINT8", (3, side, side), classes)
-
-    @classmethod
-    def tokens(cls, name: str, length: int, classes: int, vocabulary: int) -> Offered:
-        """A model of texts as token numbers."""
-        return cls(name, "INT32", (length,), classes, vocabulary)
-
     def metadata(self, version: int | None) -> ModelMetadata:
         """The model in the protocol's terms."""
-        shape = [-1, *self.shape]
         return ModelMetadata(
             name=self.name,
             versions=[] if version is None else [str(version)],
             platform="migrator",
-            inputs=[TensorMetadata(name=INPUT, datatype=self.datatype, shape=shape)],
+            inputs=[TensorMetadata(name=INPUT, datatype=self.datatype, shape=[-1, *self.shape])],
             outputs=[
                 TensorMetadata(name=SCORES, datatype="FP32", shape=[-1, self.classes]),
                 TensorMetadata(name=LABEL, datatype="INT64", shape=[-1]),
@@ -222,61 +211,63 @@ class Offered:
         )
 
 
-def read_input(tensor: InputTensor, binary: memoryview, offered: Offered) -> NDArray[Any]:
+def read_input(tensor: InputTensor, binary: memoryview, model: ModelInterface) -> NDArray[Any]:
     """The rows of a request, checked against the model; a copy, so that the body can be freed."""
-    _require_kind(tensor, offered)
-    shape, dtype = tuple(tensor.shape), DTYPES[offered.datatype]
+    if tensor.name != INPUT or tensor.datatype != model.datatype:
+        raise HttpError(
+            400,
+            f"inputs: {model.name} takes one tensor named {INPUT} of {model.datatype}; not "
+            f"{tensor.name[:80]} of {tensor.datatype[:80]}",
+        )
+    if tuple(tensor.shape[1:]) != model.shape or tensor.shape[0] < 1:
+        wanted = ", ".join(map(str, ("rows", *model.shape)))
+        raise HttpError(
+            400,
+            f"inputs: shape {tensor.shape} where {model.name} takes [{wanted}]; send that shape",
+        )
+    shape, dtype = tuple(tensor.shape), DTYPES[model.datatype]
     parameters = read_parameters(tensor)
     if "shared_memory_region" in parameters:
-        raise MalformedError("inputs: shared memory is not supported; send the data in the request")
+        raise HttpError(400, "inputs: shared memory is not supported; send the data in the request")
     if "binary_data_size" in parameters:
         size = math.prod(shape) * dtype.itemsize
         if parameters["binary_data_size"] != size or len(binary) != size:
-            raise MalformedError(
+            raise HttpError(
+                400,
                 f"inputs: {len(binary)} bytes of binary data where shape and datatype need {size}; "
-                "correct binary_data_size or the body"
+                "correct binary_data_size or the body",
             )
         found = np.frombuffer(binary, dtype)
     else:
-        found = _from_json(tensor, binary, offered)
-    _require_values(found, offered)
+        found = _from_json(tensor, binary, model)
+    if model.datatype != "UINT8" and (found.min() < 0 or found.max() >= model.values):
+        raise HttpError(
+            400,
+            f"inputs: a token outside 0 to {model.values - 1}; encode with the model's vocabulary",
+        )
     return found.reshape(shape).copy()
 
 
-def _require_kind(tensor: InputTensor, offered: Offered) -> None:
-    if tensor.name != INPUT or tensor.datatype != offered.datatype:
-        raise MalformedError(
-            f"inputs: {offered.name} takes one tensor named {INPUT} of {offered.datatype}; not "
-            f"{tensor.name[:80]} of {tensor.datatype[:80]}"
-        )
-    if tuple(tensor.shape[1:]) != offered.shape or tensor.shape[0] < 1:
-        wanted = ["rows", *offered.shape]
-        raise MalformedError(
-            f"inputs: shape {tensor.shape} where {offered.name} takes "
-            f"[{', '.join(map(str, wanted))}]; send that shape"
-        )
-
-
-def _from_json(tensor: InputTensor, binary: memoryview, offered: Offered) -> NDArray[Any]:
+def _from_json(tensor: InputTensor, binary: memoryview, model: ModelInterface) -> NDArray[Any]:
     """Numbers in one flat list, or nested as the shape; the first other value ends the decoding."""
     if tensor.data is UNSET or len(binary):
-        raise MalformedError("inputs: no data; send data, or binary_data_size and the bytes")
-    dtype, size = DTYPES[offered.datatype], math.prod(tensor.shape)
-    nested = _NESTED.match(memoryview(tensor.data)) is not None
-    reader = _data_decoder(offered.datatype, offered.shape if nested else ())
+        raise HttpError(400, "inputs: no data; send data, or binary_data_size and the bytes")
+    dtype, size = DTYPES[model.datatype], math.prod(tensor.shape)
+    row = model.shape if _NESTED.match(memoryview(tensor.data)) else ()
     try:
-        values = reader.decode(tensor.data)
+        values = _data_decoder(model.datatype, row).decode(tensor.data)
     except (msgspec.MsgspecError, RecursionError) as error:
         limits = np.iinfo(dtype)
-        raise MalformedError(
+        raise HttpError(
+            400,
             f"inputs: data is not {size} whole numbers from {limits.min} to {limits.max} "
-            f"({str(error).replace('`', '')}); send one per element, flat or nested as the shape"
+            f"({str(error).replace('`', '')}); send one per element, flat or nested as the shape",
         ) from error
-    for _ in offered.shape if nested else ():
+    for _ in row:
         values = list(chain.from_iterable(values))
     if len(values) != size:
-        raise MalformedError(
-            f"inputs: data is {len(values)} and not {size} whole numbers; send one per element"
+        raise HttpError(
+            400, f"inputs: data is {len(values)} and not {size} whole numbers; send one per element"
         )
     # bytes() is six times faster for pixels
     return np.frombuffer(bytes(values), dtype) if dtype == np.uint8 else np.array(values, dtype)
@@ -292,15 +283,6 @@ def _data_decoder(datatype: str, row: tuple[int, ...]) -> msgspec.json.Decoder[l
     return msgspec.json.Decoder(list[kind])
 
 
-def _require_values(found: NDArray[Any], offered: Offered) -> None:
-    if offered.datatype == "UINT8":
-        return
-    if found.min() < 0 or found.max() >= offered.values:
-        raise MalformedError(
-            f"inputs: a token outside 0 to {offered.values - 1}; encode with the model's vocabulary"
-        )
-
-
 def requested_outputs(outputs: list[WantedOutput], every_binary: bool) -> dict[str, bool]:
     """Output names, and whether each is sent as bytes; all outputs where none is named."""
     if not outputs:
@@ -309,8 +291,8 @@ def requested_outputs(outputs: list[WantedOutput], every_binary: bool) -> dict[s
     for each in outputs:
         parameters = read_parameters(each)
         if each.name not in (SCORES, LABEL) or "classification" in parameters:
-            raise MalformedError(
-                f"outputs: {each.name[:80]} is not available; request {SCORES} or {LABEL}"
+            raise HttpError(
+                400, f"outputs: {each.name[:80]} is not available; request {SCORES} or {LABEL}"
             )
         wanted[each.name] = parameters.get("binary_data", every_binary) is True
     return wanted

@@ -14,7 +14,7 @@ from uuid import uuid4
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from migrator.serve.exceptions import MalformedError, MediaTypeError, TooLargeError
+from migrator.serve.exceptions import HttpError
 from migrator.serve.http.protocol import decode
 
 MEDIA_TYPES = ("application/json", "application/octet-stream")
@@ -63,84 +63,68 @@ async def read_message(
 ) -> tuple[Any, memoryview]:
     """The JSON message and the binary tensor data behind it."""
     body = memoryview(await read_body(request, limits))
-    length = _json_length(header_of(request, JSON_LENGTH_HEADER), len(body))
+    given, length = header_of(request, JSON_LENGTH_HEADER), len(body)
+    if given is not None:
+        if not given.isdecimal() or len(given) > _MAX_DIGITS or int(given) > length:
+            raise HttpError(
+                400,
+                f"{JSON_LENGTH_HEADER}: not a number within the body; send the length of the JSON",
+            )
+        length = int(given)
     return decode(decoder, body[:length]), body[length:]
-
-
-def _json_length(given: str | None, size: int) -> int:
-    if given is None:
-        return size
-    if not given.isdecimal() or len(given) > _MAX_DIGITS or int(given) > size:
-        raise MalformedError(
-            f"{JSON_LENGTH_HEADER}: not a number within the body; send the length of the JSON"
-        )
-    return int(given)
 
 
 async def read_body(request: Request, limits: Limits) -> bytes:
     """The whole body, refused as soon as it is too large; `connections` ends slow ones."""
-    _require_media_type(request)
+    require_media_type(request, *MEDIA_TYPES, missing="application/json")
+    encoding = (header_of(request, "content-encoding") or "identity").strip().lower()
+    if encoding != "identity":
+        raise HttpError(
+            415, f"content-encoding: {encoding[:80]} is not accepted; send the body uncompressed"
+        )
     declared = header_of(request, "content-length") or "0"
+    size, parts = 0, list[bytes]()
     if declared.isdecimal() and int(declared[:_MAX_DIGITS]) > limits.body_bytes:
-        raise _too_large(limits)
-    parts: list[bytes] = []
-    size = 0
-    while True:
+        size = limits.body_bytes + 1
+    while size <= limits.body_bytes:
         message = await request.receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         part = message.get("body", b"")
-        size += len(part)
-        if size > limits.body_bytes:
-            raise _too_large(limits)
         parts.append(part)
-        if not message.get("more_body", False):
+        size += len(part)
+        if size <= limits.body_bytes and not message.get("more_body", False):
             return b"".join(parts)
-
-
-def _too_large(limits: Limits) -> TooLargeError:
-    return TooLargeError(
-        f"body: larger than {limits.body_bytes} bytes; send fewer rows, or send them as binary data"
+    raise HttpError(
+        413,
+        f"body: larger than {limits.body_bytes} bytes; send fewer rows, or send them as binary "
+        "data",
     )
 
 
-def _require_media_type(request: Request) -> None:
-    kind = media_type(request) or MEDIA_TYPES[0]
-    if kind not in MEDIA_TYPES:
-        raise MediaTypeError(
-            f"content-type: {kind[:80]} is not accepted; send {' or '.join(MEDIA_TYPES)}"
+def require_media_type(request: Request, *accepted: str, missing: str = "") -> None:
+    """Refuse a body of another content type; `missing` is assumed where none is declared."""
+    kind = (header_of(request, "content-type") or "").partition(";")[0].strip().lower() or missing
+    if kind not in accepted:
+        raise HttpError(
+            415,
+            f"content-type: {kind[:80] or 'none'} is not accepted; send {' or '.join(accepted)}",
         )
-    encoding = (header_of(request, "content-encoding") or "identity").strip().lower()
-    if encoding != "identity":
-        raise MediaTypeError(
-            f"content-encoding: {encoding[:80]} is not accepted; send the body uncompressed"
-        )
-
-
-def media_type(request: Request) -> str:
-    """The content type without parameters; "" without one."""
-    return (header_of(request, "content-type") or "").partition(";")[0].strip().lower()
 
 
 def request_id(request: Request, given: str | None = None) -> str:
-    """The id of a request in logs and in the response: its header, else `given`, else a new one.
-
-    `given`: the id in its message. Later calls return the same.
-    """
+    """The id of a request: from its header, else `given` in its message, else a new one."""
     known: str | None = request.scope.get(_ID_KEY)
     if known is None:
-        known = _usable(header_of(request, REQUEST_ID_HEADER)) or _usable(given) or new_id()
-        request.scope[_ID_KEY] = known
+        offered = (header_of(request, REQUEST_ID_HEADER), given)
+        usable = (each for each in offered if each and _USABLE_ID.fullmatch(each))
+        request.scope[_ID_KEY] = known = next(usable, None) or new_id()
     return known
 
 
 def new_id() -> str:
     """An id that no other request has."""
     return f"{_id_prefix}-{next(_id_numbers)}"
-
-
-def _usable(given: str | None) -> str | None:
-    return given if given and _USABLE_ID.fullmatch(given) else None
 
 
 @contextmanager

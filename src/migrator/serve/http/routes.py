@@ -13,16 +13,7 @@ from starlette.responses import Response
 import migrator
 from migrator.core.action import ActionKind, Outcome
 from migrator.core.errors import InputError, MigratorError, NotWrittenError
-from migrator.serve.exceptions import (
-    ConflictError,
-    DrainedError,
-    ForbiddenError,
-    MalformedError,
-    NotFoundError,
-    NotStoredError,
-    NoWorkerError,
-    RefusedError,
-)
+from migrator.serve.exceptions import HttpError, drained
 from migrator.serve.http.inference import model_of
 from migrator.serve.http.metrics import metrics_page
 from migrator.serve.http.middleware import json_response
@@ -68,7 +59,7 @@ _TENANT_DECODER = msgspec.json.Decoder(TenantRequest)
 
 
 async def server_metadata(request: Request) -> Response:
-    """Name, version and the current window."""
+    """Name and version."""
     return json_response(
         ServerMetadata(
             name="migrator",
@@ -85,11 +76,12 @@ async def live(_: Request) -> Response:
 
 
 async def ready(request: Request) -> Response:
-    """Every model has a ready instance; drained ones need none."""
+    """Every model has an instance ready."""
     backend = state_of(request).backend
     router = backend.router
+    # drained models need none
     if not all(router.ready(each) or router.refuses(each) for each in backend.models):
-        raise NoWorkerError("not every model has an instance ready; try again in some seconds")
+        raise HttpError(503, "not every model has an instance ready; try again in some seconds")
     return json_response(Readiness(ready=True))
 
 
@@ -100,37 +92,37 @@ async def model_metadata(request: Request) -> Response:
 
 
 async def model_ready(request: Request) -> Response:
-    """The model has a ready instance."""
+    """The model has an instance ready."""
     name, router = model_of(request).name, state_of(request).backend.router
     if router.refuses(name):
-        raise DrainedError(f"{name} is drained; try again later")
+        raise drained(f"{name} is drained; try again later")
     if not router.ready(name):
-        raise NoWorkerError(f"{name} has no instance ready; try again in some seconds")
+        raise HttpError(503, f"{name} has no instance ready; try again in some seconds")
     return json_response(Readiness(ready=True, name=name))
 
 
 async def model_index(request: Request) -> Response:
-    """The models that the holder of the token may use."""
+    """The models that the token permits."""
     state = state_of(request)
-    holder = state.tokens.holder(header_of(request, "authorization"))
-    models = [name for name in state.backend.models if holder.may_use(name)]
-    return json_response([_index_entry(state.backend, name) for name in models])
-
-
-def _index_entry(backend: Backend, name: str) -> IndexEntry:
-    version, router = backend.version(name), backend.router
-    usable = router.ready(name) and not router.refuses(name)
-    reason = "it is drained" if router.refuses(name) else "no instance is ready"
-    return IndexEntry(
-        name=name,
-        version="" if version is None else str(version),
-        state="READY" if usable else "UNAVAILABLE",
-        reason="" if usable else reason,
-    )
+    router, holder = state.backend.router, state.tokens.holder(request)
+    entries = []
+    for name in filter(holder.may_use, state.backend.models):
+        version, is_drained = state.backend.version(name), router.refuses(name)
+        usable = router.ready(name) and not is_drained
+        reason = "it is drained" if is_drained else "no instance is ready"
+        entries.append(
+            IndexEntry(
+                name=name,
+                version="" if version is None else str(version),
+                state="READY" if usable else "UNAVAILABLE",
+                reason="" if usable else reason,
+            )
+        )
+    return json_response(entries)
 
 
 async def metrics(request: Request) -> Response:
-    """All metrics as Prometheus or OpenMetrics text."""
+    """Metrics."""
     state = state_of(request)
     text, kind = await metrics_page(state.all_collectors, header_of(request, "accept") or "")
     return Response(text, headers={"content-type": kind})
@@ -142,37 +134,35 @@ async def status(request: Request) -> Response:
 
 
 async def act(request: Request) -> Response:
-    """Carry out an operator's action."""
+    """Pause, resume or replan; roll back, drain or undrain one tenant."""
     state = state_of(request)
     message = decode(_ACTION_DECODER, await read_body(request, state.limits))
-    kind = _action_kind(message.action)
+    try:
+        kind = ActionKind(message.action)
+    except ValueError:
+        raise HttpError(
+            400, f"action: there is no {message.action}; use {', '.join(ActionKind)}"
+        ) from None
     _require_tenant(state.backend, kind, message.tenant)
     if state.backend.act is None:
-        raise NotFoundError("action: this server takes none; send it to `migrator serve`")
+        raise HttpError(404, "action: this server takes none; send it to `migrator serve`")
     acted = await state.backend.act(kind, message.tenant, _origin(request))
     if acted.outcome is Outcome.REFUSED:
-        raise ConflictError(acted.words)
+        raise HttpError(409, acted.words)
     if acted.outcome is Outcome.FAILED:
-        raise NotStoredError(acted.words) if acted.unwritten else RefusedError(acted.words)
+        raise HttpError(507 if acted.unwritten else 500, acted.words)
     return json_response(ActionAnswer(outcome=acted.outcome, words=acted.words))
-
-
-def _action_kind(action: str) -> ActionKind:
-    try:
-        return ActionKind(action)
-    except ValueError:
-        raise MalformedError(f"action: there is no {action}; use {', '.join(ActionKind)}") from None
 
 
 def _require_tenant(backend: Backend, kind: ActionKind, tenant: str | None) -> None:
     known = ", ".join(backend.models)
     if not kind.of_tenant:
         if tenant is not None:
-            raise MalformedError(f"tenant: {kind} concerns all tenants; leave it out")
+            raise HttpError(400, f"tenant: {kind} concerns all tenants; leave it out")
     elif tenant is None:
-        raise MalformedError(f"tenant: {kind} concerns one tenant; name one of {known}")
+        raise HttpError(400, f"tenant: {kind} concerns one tenant; name one of {known}")
     elif tenant not in backend.models:
-        raise NotFoundError(f"tenant: there is no {tenant}; name one of {known}")
+        raise HttpError(404, f"tenant: there is no {tenant}; name one of {known}")
 
 
 def _origin(request: Request) -> str:
@@ -184,25 +174,23 @@ def _origin(request: Request) -> str:
 
 
 async def change_tenants(request: Request) -> Response:
-    """Add or remove a tenant of a GPU in a cluster; answered once that is done."""
+    """Add or remove a tenant; only where this GPU is part of a cluster."""
     state = state_of(request)
     tenants = _require_order_key(request, state.backend)
     message = decode(_TENANT_DECODER, await read_body(request, state.limits))
     if (message.come is None) == (message.go is None):
-        raise MalformedError("set exactly one of `come` or `go`")
+        raise HttpError(400, "set exactly one of `come` or `go`")
     try:
         if message.go is not None:
             words = await tenants.dismiss(message.go)
         else:
             words = await tenants.admit(message.come)
-    except RefusedError:
+    except HttpError:
         raise
-    except NotWrittenError as error:
-        raise NotStoredError(str(error)) from error
-    except InputError as error:
-        raise MalformedError(str(error)) from error
     except MigratorError as error:
-        raise RefusedError(str(error)) from error
+        status = 400 if isinstance(error, InputError) else 500
+        status = 507 if isinstance(error, NotWrittenError) else status
+        raise HttpError(status, str(error)) from error
     return json_response(ActionAnswer(outcome=Outcome.DONE, words=words))
 
 
@@ -210,14 +198,16 @@ def _require_order_key(request: Request, backend: Backend) -> TenantChanges:
     """Only the agent of this GPU, which carries out the head's orders, knows the key."""
     tenants = backend.tenants
     if tenants is None:
-        raise ForbiddenError(
+        raise HttpError(
+            403,
             "tenants: this daemon is not part of a cluster; change them in the scenario and "
-            "restart it"
+            "restart it",
         )
     sent = (header_of(request, ORDER_KEY) or "").encode()
     if not tenants.order_key or not compare_digest(sent, tenants.order_key.encode()):
-        raise ForbiddenError(
+        raise HttpError(
+            403,
             "tenants: only the cluster's head moves them between GPUs; change them in the "
-            "scenario of the cluster"
+            "scenario of the cluster",
         )
     return tenants

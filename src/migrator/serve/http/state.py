@@ -1,11 +1,12 @@
-"""The state of the API's application: what the daemon provides, settings, and recent requests."""
+"""The state of the API's application: what the daemon provides, settings, recent requests, log."""
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+import logging
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,17 +14,21 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 
 from migrator.core.action import Acted, ActionKind
-from migrator.serve.http.access_log import AccessLog
 from migrator.serve.http.authentication import Tokens
-from migrator.serve.http.metrics import RefusalMetrics, RouterMetrics
-from migrator.serve.http.protocol import Offered, WindowNow
-from migrator.serve.http.requests import Limits
+from migrator.serve.http.metrics import ApiMetrics
+from migrator.serve.http.protocol import ModelInterface, WindowNow
+from migrator.serve.http.requests import Limits, request_id
+from migrator.serve.logs import LineLimiter
 from migrator.serve.router.router import Router
 
 MAX_RECENT = 100_000
 """Requests that are kept, whatever their size: small ones have a cost of their own."""
 ENTRY_BYTES = 700
 """Memory of an entry beside the contents of its arrays."""
+MAX_REASON = 300
+"""Characters of a refusal in the log."""
+
+_log = logging.getLogger("migrator.serve.http.access_log")
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +61,7 @@ class Backend:
     """What the daemon provides to the API."""
 
     router: Router
-    models: Mapping[str, Offered]
+    models: Mapping[str, ModelInterface]
     feedback: Callable[[Feedback], Awaitable[None]]
     """Returns when the label is on disk."""
     version: Callable[[str], int | None]
@@ -70,25 +75,18 @@ class Backend:
     """None: this daemon is not part of a cluster."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class RecentRequest:
+class RecentRequest(NamedTuple):
     """An answered request."""
 
     inputs: NDArray[Any]
     predicted: NDArray[np.int64]
-
-    @property
-    def held_bytes(self) -> int:
-        """Memory that it keeps in use."""
-        return self.inputs.nbytes + self.predicted.nbytes + ENTRY_BYTES
 
 
 class RecentRequests:
     """The last answered requests of a tenant by id, within a limit of bytes."""
 
     def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
-        self._bytes = 0
+        self._limit_bytes, self._bytes = limit_bytes, 0
         self._kept: OrderedDict[str, RecentRequest] = OrderedDict()
 
     def __len__(self) -> int:
@@ -97,21 +95,64 @@ class RecentRequests:
     def add(self, request_id: str, inputs: NDArray[Any], predicted: NDArray[np.int64]) -> None:
         """Keep a request, and drop the oldest ones beyond the limit."""
         if request_id in self._kept:
-            self._bytes -= self._kept.pop(request_id).held_bytes
-        self._kept[request_id] = RecentRequest(_owned(inputs), _owned(predicted))
-        self._bytes += self._kept[request_id].held_bytes
+            self._bytes -= _held_bytes(self._kept.pop(request_id))
+        # a view would keep the array that it is a part of: a whole request body, or a batch
+        owned = (each if each.flags.owndata else each.copy() for each in (inputs, predicted))
+        self._kept[request_id] = added = RecentRequest(*owned)
+        self._bytes += _held_bytes(added)
         while self._bytes > self._limit_bytes or len(self._kept) > MAX_RECENT:
-            _, oldest = self._kept.popitem(last=False)
-            self._bytes -= oldest.held_bytes
+            self._bytes -= _held_bytes(self._kept.popitem(last=False)[1])
 
     def find(self, request_id: str) -> RecentRequest | None:
         """The request; None if it is unknown or too old."""
         return self._kept.get(request_id)
 
 
-def _owned(values: NDArray[Any]) -> NDArray[Any]:
-    """A view would keep the array that it is a part of: a whole request body, or a batch."""
-    return values if values.flags.owndata else values.copy()
+def _held_bytes(each: RecentRequest) -> int:
+    return each.inputs.nbytes + each.predicted.nbytes + ENTRY_BYTES
+
+
+class AccessLog:
+    """One log line for every request that was refused, failed or late; none for the others.
+
+    No body and no token is logged. A flood is logged with a few lines per second.
+    """
+
+    def __init__(self, lines: LineLimiter | None = None) -> None:
+        self.refused: Counter[tuple[str, int]] = Counter()
+        """By tenant and HTTP status; the tenant is "" where none or an unknown one was named."""
+        self._lines = lines or LineLimiter()
+
+    def refuse(self, request: Request, tenant: str, status: int, reason: str) -> None:
+        """Record a refusal."""
+        self.refused[tenant, status] += 1
+        id_, of_tenant = request_id(request), f" of {tenant}" if tenant else ""
+        self._lines.log(
+            _log,
+            logging.ERROR if status == 500 else logging.INFO,
+            (tenant, status),
+            f"request {id_}{of_tenant} refused with {status}: {reason[:MAX_REASON]}",
+            request_id=id_,
+            tenant=tenant,
+            status=status,
+            path=request.url.path[:200],
+        )
+
+    def late(self, request: Request, tenant: str, waited_s: float, served_s: float) -> None:
+        """Record an answer after its deadline."""
+        id_ = request_id(request)
+        self._lines.log(
+            _log,
+            logging.INFO,
+            (tenant, "late"),
+            f"request {id_} of {tenant} answered late: it waited {1e3 * waited_s:.0f} ms and took "
+            f"{1e3 * served_s:.0f} ms",
+            request_id=id_,
+            tenant=tenant,
+            status=200,
+            waited_s=round(waited_s, 4),
+            served_s=round(served_s, 4),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,8 +171,7 @@ class ApiState:
     @property
     def all_collectors(self) -> tuple[Collector, ...]:
         """All metrics, in the order of the page."""
-        own = (RouterMetrics(self.backend.router), RefusalMetrics(self.access_log))
-        return (*own, *self.collectors)
+        return (ApiMetrics(self.backend.router, self.access_log.refused), *self.collectors)
 
     def __post_init__(self) -> None:
         limit = self.limits.recent_bytes

@@ -1,4 +1,4 @@
-"""One tenant's queue and workers, and which requests form a batch for which worker.
+"""One tenant's queue, workers and counters, and which requests form a batch for which worker.
 
 The queue is ordered by deadline. A free worker takes requests as long as the first of them stays
 in time. Where more wait than it can take, it begins with the first that leaves time for a full
@@ -8,17 +8,17 @@ batch: small batches of the most urgent would lose more requests than they save.
 from __future__ import annotations
 
 import asyncio
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.serve.router.counts import Counts, Second
 from migrator.serve.workers.messages import WorkerLink
 
 LAG_RISES, LAG_FALLS = 0.5, 1 / 32
@@ -27,17 +27,96 @@ LAG_HALVES_S = 1.0
 OVERDUE_S = 1.0
 """Seconds after its deadline at which a request on a worker is dropped: the worker may hang."""
 
+KEPT_S = 900
+_BOUNDS_MS = (1, 2.5, 5, 10, 25, 50, 100, 200, 300, 500, 1000, 2500, 5000, 10_000)
+LATENCY_BOUNDS_S = tuple(each / 1000 for each in _BOUNDS_MS)
+"""Upper bounds of the latency histogram."""
+
+
+@dataclass(slots=True)
+class Counted:
+    """Requests by outcome."""
+
+    received: int = 0
+    in_time: int = 0
+    late: int = 0
+    """Answered after the deadline."""
+    dropped: int = 0
+    """Refused, or its client left."""
+    failed: int = 0
+
+    @property
+    def open(self) -> int:
+        """Requests without an outcome yet."""
+        return self.received - self.in_time - self.late - self.dropped - self.failed
+
+
+@dataclass(slots=True)
+class Second(Counted):
+    """The requests that arrived in one second of the router's clock."""
+
+    second: int = 0
+
+
+class Counts:
+    """Outcomes of a tenant's requests, in total and by the second in which they arrived.
+
+    A request counts once per row of its inputs, as that is the work it causes.
+    """
+
+    def __init__(self) -> None:
+        self.total = Counted()
+        self.latencies = [0] * (len(LATENCY_BOUNDS_S) + 1)
+        self.latency_sum_s = 0.0
+        self._seconds: deque[Second] = deque(maxlen=KEPT_S)
+
+    def receive(self, now_s: float, rows: int) -> Second:
+        """Count an arrival; its outcome is counted on the second that is returned."""
+        second = int(now_s)
+        if not self._seconds or self._seconds[-1].second < second:
+            self._seconds.append(Second(second=second))
+        current = self._seconds[-1]
+        current.received += rows
+        self.total.received += rows
+        return current
+
+    def answer(self, came: Second, rows: int, latency_s: float, *, late: bool) -> None:
+        """Count an answer."""
+        if late:
+            came.late += rows
+            self.total.late += rows
+        else:
+            came.in_time += rows
+            self.total.in_time += rows
+        self.latencies[bisect_left(LATENCY_BOUNDS_S, latency_s)] += rows
+        self.latency_sum_s += latency_s * rows
+
+    def drop(self, came: Second, rows: int) -> None:
+        """Count one that was refused."""
+        came.dropped += rows
+        self.total.dropped += rows
+
+    def fail(self, came: Second, rows: int) -> None:
+        """Count one that a worker or the model failed on."""
+        came.failed += rows
+        self.total.failed += rows
+
+    def seconds(self, first: int, last: int) -> list[Second]:
+        """Copies of every second from `first` to before `last`, also of those without requests."""
+        known = {each.second: each for each in self._seconds if first <= each.second < last}
+        return [replace(known.get(each, Second(second=each))) for each in range(first, last)]
+
 
 @dataclass(frozen=True)
-class Served:
-    """How a tenant is served."""
+class QueueSettings:
+    """How a tenant's requests are queued and batched."""
 
     name: str
     slo_s: float
     batch: int
-    queue: int = 512
-    """Limit of rows of inputs that wait."""
-    thrifty: bool = False
+    limit: int = 512
+    """Rows of inputs that may wait."""
+    slowest_first: bool = False
     """Use the slowest free worker that is in time (ELSA), not the fastest."""
 
 
@@ -118,8 +197,8 @@ class AttachedWorker:
 class TenantQueue:
     """A tenant's queue and its workers, in the order in which they get batches."""
 
-    def __init__(self, served: Served) -> None:
-        self.served = served
+    def __init__(self, settings: QueueSettings) -> None:
+        self.settings = settings
         self.counts = Counts()
         self.workers: list[AttachedWorker] = []
         self.rows = 0
@@ -137,12 +216,12 @@ class TenantQueue:
 
     def add_worker(self, worker: WorkerLink, latency_s: Callable[[int], float]) -> None:
         """Use this worker from now on."""
-        batch, slo_s = self.served.batch, self.served.slo_s
+        batch, slo_s = self.settings.batch, self.settings.slo_s
         table = (0.0, *(latency_s(rows) for rows in range(1, batch + 1)))
         full = next((rows for rows in range(batch, 1, -1) if 2 * table[rows] <= slo_s), 1)
         max_lag_s = max(0.0, slo_s - table[1]) / 2
         self.workers.append(AttachedWorker(worker, table, full, max_lag_s))
-        self.workers.sort(key=lambda each: each.latency_s[1], reverse=self.served.thrifty)
+        self.workers.sort(key=lambda each: each.latency_s[1], reverse=self.settings.slowest_first)
         self.update_capacity()
 
     def remove_worker(self, worker: AttachedWorker) -> None:
@@ -166,7 +245,7 @@ class TenantQueue:
         if not self._waiting or self._waiting[-1].deadline_s <= request.deadline_s:
             self._waiting.append(request)
         else:
-            insort(self._waiting, request, key=_deadline)
+            insort(self._waiting, request, key=attrgetter("deadline_s"))
         self.rows += request.rows
 
     def withdraw(self, request: QueuedRequest) -> None:
@@ -185,9 +264,7 @@ class TenantQueue:
             return
         soonest_s = min((each.expected_s(1, now_s) for each in self.taking), default=0.0)
         while self._waiting and self._waiting[0].deadline_s < now_s + soonest_s:
-            request = self._waiting.popleft()
-            self.rows -= request.rows
-            yield request
+            yield self._pop_first()
 
     def pop_surplus(self, now_s: float) -> Iterator[QueuedRequest]:
         """Remove the most urgent while more wait than can be served before the last deadline.
@@ -199,9 +276,12 @@ class TenantQueue:
             left_s = self._waiting[-1].deadline_s - now_s - self._full_s
             if self.rows <= left_s * self._rate_rps:
                 return
-            request = self._waiting.popleft()
-            self.rows -= request.rows
-            yield request
+            yield self._pop_first()
+
+    def _pop_first(self) -> QueuedRequest:
+        request = self._waiting.popleft()
+        self.rows -= request.rows
+        return request
 
     def batch_for(self, worker: AttachedWorker, now_s: float) -> list[QueuedRequest]:
         """Remove a batch for a free worker; empty where it could answer none in time."""
@@ -210,9 +290,8 @@ class TenantQueue:
             return []
         count = self._fitting(worker, start, now_s)
         self._waiting.rotate(-start)
-        taken = [self._waiting.popleft() for _ in range(count)]
+        taken = [self._pop_first() for _ in range(count)]
         self._waiting.rotate(start)
-        self.rows -= sum(each.rows for each in taken)
         return taken
 
     def _start(self, worker: AttachedWorker, now_s: float) -> int | None:
@@ -237,7 +316,7 @@ class TenantQueue:
                 left_s = each.deadline_s - now_s
             elif (
                 each.alone
-                or rows + each.rows > self.served.batch
+                or rows + each.rows > self.settings.batch
                 or worker.expected_s(rows + each.rows, now_s) > left_s
             ):
                 break
@@ -245,7 +324,3 @@ class TenantQueue:
             if each.alone:
                 break
         return count
-
-
-def _deadline(request: QueuedRequest) -> float:
-    return request.deadline_s

@@ -17,22 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.core.errors import InputError, MigratorError
-from migrator.serve.exceptions import (
-    DrainedError,
-    FailedError,
-    LateError,
-    MalformedError,
-    NotFoundError,
-    NoWorkerError,
-    OverloadedError,
-    RefusedError,
+from migrator.serve.exceptions import HttpError, drained
+from migrator.serve.logs import LineLimiter
+from migrator.serve.router.queue import (
+    AttachedWorker,
+    Counts,
+    QueuedRequest,
+    QueueSettings,
+    Routed,
+    TenantQueue,
 )
-from migrator.serve.logs import LineLimiter, omitted_lines
-from migrator.serve.router.counts import Counts
-from migrator.serve.router.queue import AttachedWorker, QueuedRequest, Routed, Served, TenantQueue
 from migrator.serve.workers.messages import Answered, WorkerLink, WorkerLostError
-
-__all__ = ["Routed", "Router", "Served"]
 
 MIN_DELAY_S = 0.001
 """The shortest time until a queue is checked again for hopeless requests."""
@@ -44,28 +39,25 @@ class Router:
     """Queues, workers and counters of all tenants; for one event loop, never blocks it."""
 
     def __init__(
-        self, tenants: Mapping[str, Served], *, clock: Callable[[], float] = time.monotonic
+        self, tenants: Mapping[str, QueueSettings], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.clock = clock
         self._closed = False
         self._log_lines = LineLimiter(clock=clock)
-        self._queues = {name: TenantQueue(served) for name, served in tenants.items()}
-        self.counts: dict[str, Counts] = {
-            name: queue.counts for name, queue in self._queues.items()
-        }
+        self._queues: dict[str, TenantQueue] = {}
+        self.counts: dict[str, Counts] = {}
+        for each in tenants.values():
+            self.add(each)
 
-    def add(self, served: Served) -> None:
+    def add(self, settings: QueueSettings) -> None:
         """Add a tenant; one that was here before gets its old queue."""
-        known = self._queues.get(served.name)
-        if known is None:
-            self._queues[served.name] = queue = TenantQueue(served)
-            self.counts[served.name] = queue.counts
-        else:
-            known.refusal = None
+        queue = self._queues.setdefault(settings.name, TenantQueue(settings))
+        self.counts[settings.name] = queue.counts
+        queue.refusal = None
 
-    def served(self, tenant: str) -> Served:
-        """How the tenant is served."""
-        return self._queue(tenant).served
+    def settings(self, tenant: str) -> QueueSettings:
+        """How the tenant's requests are queued."""
+        return self._queue(tenant).settings
 
     def waiting(self, tenant: str) -> int:
         """Rows of inputs that wait for a worker."""
@@ -114,11 +106,7 @@ class Router:
 
     def attach(self, tenant: str, worker: WorkerLink, latency_s: Callable[[int], float]) -> None:
         """Send batches to it from now on; `latency_s`: rows of a batch to the seconds it takes."""
-        if any(
-            worker.name == each.worker.name
-            for queue in self._queues.values()
-            for each in queue.workers
-        ):
+        if self._find(worker) is not None:
             raise InputError(f"worker {worker.name} is attached already; detach it first")
         queue = self._queue(tenant)
         queue.add_worker(worker, latency_s)
@@ -126,9 +114,10 @@ class Router:
 
     async def drain(self, worker: WorkerLink) -> None:
         """Send it nothing new; returns when its batch is answered, and detaches it."""
-        queue, attached = self._find(worker)
-        if queue is None or attached is None:
+        found = self._find(worker)
+        if found is None:
             return
+        queue, attached = found
         attached.drained = attached.drained or asyncio.Event()
         queue.update_capacity()
         if attached.batch:
@@ -137,9 +126,10 @@ class Router:
 
     def detach(self, worker: WorkerLink) -> None:
         """Stop using a worker; its batch goes back into the queue where the deadline allows."""
-        queue, attached = self._find(worker)
-        if queue is None or attached is None:
+        found = self._find(worker)
+        if found is None:
             return
+        queue, attached = found
         if attached.task is not None and attached.batch:
             attached.task.cancel()
         self._remove(queue, attached)
@@ -151,7 +141,7 @@ class Router:
             for attached in list(queue.workers):
                 self.detach(attached.worker)
             for request in queue.pop_hopeless(math.inf):
-                self._refuse(queue, request)
+                _refuse(queue, request)
             if queue.timer is not None:
                 queue.timer.cancel()
 
@@ -166,49 +156,52 @@ class Router:
 
     def _queue(self, tenant: str) -> TenantQueue:
         if tenant not in self._queues:
-            raise NotFoundError(
-                f"model: there is no {tenant}; use one of {', '.join(self._queues)}"
+            raise HttpError(
+                404, f"model: there is no {tenant}; use one of {', '.join(self._queues)}"
             )
         return self._queues[tenant]
 
-    def _find(self, worker: WorkerLink) -> tuple[TenantQueue | None, AttachedWorker | None]:
+    def _find(self, worker: WorkerLink) -> tuple[TenantQueue, AttachedWorker] | None:
         for queue in self._queues.values():
             for attached in queue.workers:
                 if attached.worker.name == worker.name:
                     return queue, attached
-        return None, None
+        return None
 
     def _admit(
         self, queue: TenantQueue, inputs: NDArray[Any], deadline_s: float | None
     ) -> QueuedRequest:
         """Count a request, and refuse it where it must not wait."""
-        now_s, rows, served = self.clock(), len(inputs), queue.served
-        if not 1 <= rows <= served.batch:
-            raise MalformedError(
-                f"inputs: {rows} rows where {served.name} takes 1 to {served.batch} at a time; "
-                "split them into several requests"
+        now_s, rows, settings = self.clock(), len(inputs), queue.settings
+        if not 1 <= rows <= settings.batch:
+            raise HttpError(
+                400,
+                f"inputs: {rows} rows where {settings.name} takes 1 to {settings.batch} at a time; "
+                "split them into several requests",
             )
         if self._closed:
-            raise NoWorkerError(f"{served.name}: the server is stopping; try again in some seconds")
-        if queue.refusal is not None:
-            raise DrainedError(f"{served.name}: {queue.refusal}")
-        second = queue.counts.receive(now_s, rows)
-        if queue.rows + rows > served.queue:
-            queue.counts.drop(second, rows)
-            raise OverloadedError(
-                f"{served.name}: {queue.rows} requests wait already; send fewer, or later"
+            raise HttpError(
+                503, f"{settings.name}: the server is stopping; try again in some seconds"
             )
-        deadline_s = now_s + served.slo_s if deadline_s is None else deadline_s
+        if queue.refusal is not None:
+            raise drained(f"{settings.name}: {queue.refusal}")
+        second = queue.counts.receive(now_s, rows)
+        if queue.rows + rows > settings.limit:
+            queue.counts.drop(second, rows)
+            raise HttpError(
+                429, f"{settings.name}: {queue.rows} requests wait already; send fewer, or later"
+            )
+        deadline_s = now_s + settings.slo_s if deadline_s is None else deadline_s
         answer = asyncio.get_running_loop().create_future()
         return QueuedRequest(inputs, rows, now_s, deadline_s, second, answer)
 
     def _feed(self, queue: TenantQueue) -> None:
-        """Send batches to all free workers, the fastest first (thrifty: the slowest first)."""
+        """Send batches to all free workers, in their order."""
         if not len(queue):
             return
         now_s = self.clock()
         for request in queue.pop_hopeless(now_s):
-            self._refuse(queue, request)
+            _refuse(queue, request)
         for attached in queue.taking:
             if not len(queue):
                 return
@@ -218,7 +211,7 @@ class Router:
                     self._run(queue, attached, now_s)
                 )
         for request in queue.pop_surplus(now_s):
-            self._refuse(queue, request)
+            _refuse(queue, request)
 
     def _set_timer(self, queue: TenantQueue) -> None:
         """Set the timer at which the first request becomes hopeless: no worker may become free."""
@@ -241,8 +234,14 @@ class Router:
         batch = attached.batch
         self._check_overdue(queue, attached, batch)
         try:
-            answered = await attached.worker.infer(_stack(batch), _request_ids(batch))
-            _require_rows(answered, sum(each.rows for each in batch))
+            rows = [each.inputs for each in batch]
+            inputs = rows[0] if len(rows) == 1 else np.concatenate(rows)
+            answered = await attached.worker.infer(inputs, _request_ids(batch))
+            if len(answered.scores) != len(inputs):
+                raise InputError(
+                    f"the model gave {len(answered.scores)} rows of scores for {len(inputs)} "
+                    "inputs; correct it"
+                )
         except WorkerLostError:
             self._remove(queue, attached)
             return
@@ -267,7 +266,7 @@ class Router:
         now_s = self.clock()
         for each in batch:
             if each.overdue_s <= now_s and not each.answer.done():
-                self._refuse(queue, each)
+                _refuse(queue, each)
         left = [each.overdue_s for each in batch if not each.answer.done()]
         if left:
             delay_s = max(MIN_DELAY_S, min(left) - now_s)
@@ -293,31 +292,26 @@ class Router:
     def _retry(self, queue: TenantQueue, attached: AttachedWorker, error: Exception) -> None:
         """Retry each request of a batch by itself, as one of them may have caused the failure."""
         reason = str(error) if isinstance(error, MigratorError) else type(error).__name__
-        self._log_failure(queue, attached, reason)
+        tenant, worker = queue.settings.name, attached.worker.name
+        ids = _request_ids(attached.batch)
+        self._log_lines.log(
+            _log,
+            logging.WARNING,
+            tenant,
+            f"{tenant}: a batch failed on {worker}: {reason}; it held {ids}",
+            tenant=tenant,
+            worker=worker,
+            request_ids=ids,
+        )
         single = len(attached.batch) == 1
-        kind = MalformedError if isinstance(error, InputError) else FailedError
         for each in attached.batch:
             if each.answer.done():
                 continue
             if single:
-                self._fail(queue, each, kind(_not_answered(queue, reason)))
+                _fail(queue, each, 400 if isinstance(error, InputError) else 500, reason)
             else:
                 each.alone = True
                 queue.put(each)
-
-    def _log_failure(self, queue: TenantQueue, attached: AttachedWorker, reason: str) -> None:
-        tenant, worker, ids = queue.served.name, attached.worker.name, _request_ids(attached.batch)
-        omitted = self._log_lines.admit(tenant)
-        if omitted is not None:
-            _log.warning(
-                "%s: a batch failed on %s: %s; it held %s%s",
-                tenant,
-                worker,
-                reason,
-                ids,
-                omitted_lines(omitted),
-                extra={"tenant": tenant, "worker": worker, "request_ids": ids},
-            )
 
     def _put_back(self, queue: TenantQueue, attached: AttachedWorker) -> None:
         """Requeue what a lost worker had, once."""
@@ -327,35 +321,36 @@ class Router:
             if each.answer.done():
                 continue
             if each.lost > 1:
-                lost = _not_answered(queue, "two workers were lost with it")
-                self._fail(queue, each, FailedError(lost))
+                _fail(queue, each, 500, "two workers were lost with it")
             else:
                 queue.put(each)
         if attached.drained is not None:
             attached.drained.set()
 
-    def _fail(self, queue: TenantQueue, request: QueuedRequest, refusal: RefusedError) -> None:
-        queue.counts.fail(request.second, request.rows)
-        request.answer.set_exception(refusal)
 
-    def _refuse(self, queue: TenantQueue, request: QueuedRequest) -> None:
-        if request.answer.done():
-            return  # its client has just left, which `infer` counts
-        queue.counts.drop(request.second, request.rows)
-        request.answer.set_exception(_too_late(queue))
-
-
-def _too_late(queue: TenantQueue) -> RefusedError:
-    name = queue.served.name
-    if not queue.taking:
-        return NoWorkerError(f"{name}: no instance was ready in time; try again in some seconds")
-    return LateError(
-        f"{name}: cannot be answered before its deadline; send fewer requests, or allow more time"
+def _fail(queue: TenantQueue, request: QueuedRequest, status: int, reason: str) -> None:
+    queue.counts.fail(request.second, request.rows)
+    name = queue.settings.name
+    request.answer.set_exception(
+        HttpError(status, f"{name}: not answered: {reason}; check the inputs and try again")
     )
 
 
-def _not_answered(queue: TenantQueue, reason: str) -> str:
-    return f"{queue.served.name}: not answered: {reason}; check the inputs and try again"
+def _refuse(queue: TenantQueue, request: QueuedRequest) -> None:
+    """Refuse a request that cannot be answered in time."""
+    if request.answer.done():
+        return  # its client has just left, which `infer` counts
+    queue.counts.drop(request.second, request.rows)
+    name = queue.settings.name
+    if not queue.taking:
+        late = HttpError(503, f"{name}: no instance was ready in time; try again in some seconds")
+    else:
+        late = HttpError(
+            504,
+            f"{name}: cannot be answered before its deadline; send fewer requests, or allow more "
+            "time",
+        )
+    request.answer.set_exception(late)
 
 
 def _state(attached: AttachedWorker) -> str:
@@ -364,19 +359,6 @@ def _state(attached: AttachedWorker) -> str:
     return "busy" if attached.batch else "idle"
 
 
-def _stack(batch: list[QueuedRequest]) -> NDArray[Any]:
-    if len(batch) == 1:
-        return batch[0].inputs
-    return np.concatenate([each.inputs for each in batch])
-
-
 def _request_ids(batch: list[QueuedRequest]) -> str:
     """For the worker's log."""
     return " ".join([each.request_id for each in batch])
-
-
-def _require_rows(answered: Answered, rows: int) -> None:
-    if len(answered.scores) != rows:
-        raise InputError(
-            f"the model gave {len(answered.scores)} rows of scores for {rows} inputs; correct it"
-        )

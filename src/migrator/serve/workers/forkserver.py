@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from migrator.core.errors import InputError, MigratorError
@@ -52,20 +51,21 @@ class WorkerProcess(ChildProcess):
 
 
 class _ForkserverProcess(ChildProcess):
+    """The connection to the forkserver, and the socket on which it gets the workers' sockets."""
+
     lost_error = WorkerLostError
+
+    def __init__(self, popen: subprocess.Popen[bytes], handles: socket.socket) -> None:
+        super().__init__("the forkserver", popen.pid, FromForkserver, reap=self._exit_status)
+        self._popen, self.handles = popen, handles
+
+    async def _exit_status(self, _: int) -> str:
+        return exit_status(self._popen.wait())
 
     def fault_error(self, fault: Fault) -> Exception:
         if fault.kind is FaultKind.INPUT:
             return InputError(fault.reason)
         return _not_forked(fault.reason)
-
-
-@dataclass(frozen=True)
-class _Running:
-    """The process, and the socket on which it gets the workers' ends of their connections."""
-
-    process: _ForkserverProcess
-    handles: socket.socket
 
     def send_handle(self, end: socket.socket) -> None:
         try:
@@ -88,7 +88,7 @@ class Forkserver:
         """`log`: where it and all workers write; `answer_s`: limit for forking a worker."""
         self._log, self._models, self._answer_s = log, dict(models), answer_s
         self._ahead = ahead
-        self._running: _Running | None = None
+        self._running: _ForkserverProcess | None = None
         self.inputs: Mapping[str, InputKind] = {}
         """One row of every tenant's inputs, once started."""
         self._up = asyncio.Event()
@@ -97,7 +97,7 @@ class Forkserver:
     @property
     def pid(self) -> int | None:
         """Its process; None while there is none."""
-        return self._running.process.pid if self._running else None
+        return self._running.pid if self._running else None
 
     async def start(self) -> None:
         """Start it and build all models; InputError for a model that cannot be built."""
@@ -111,7 +111,7 @@ class Forkserver:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
         if self._running is not None:
-            await self._running.process.end(_END_S)
+            await self._running.end(_END_S)
             self._running.handles.close()
         self._running = None
         self._up.clear()
@@ -126,67 +126,60 @@ class Forkserver:
             raise _not_forked(error.strerror) from error
         try:
             with theirs:
-                pid = await self._fork(tenant, name, theirs)
+                running = await self._wait_until_up(self._answer_s)
+                running.send_handle(theirs)
+                frame = await running.request(Fork(tenant, name), limit_s=self._answer_s)
                 worker = WorkerProcess(
                     f"worker {name}",
-                    pid,
+                    frame.message.pid,
                     FromWorker,
-                    reap=self.reap,
+                    reap=self._reap,
                     on_exit=lambda how: on_exit(worker, how),
                 )
         except BaseException as error:
             ours.close()  # a worker without its connection exits
-            if isinstance(error, OSError) and not isinstance(error, TimeoutError):
+            if isinstance(error, OSError):
                 raise _not_forked(error.strerror) from error
             raise
         await worker.connect(ours)
         return worker
 
-    async def _fork(self, tenant: str, name: str, end: socket.socket) -> int:
-        try:
-            async with asyncio.timeout(self._answer_s):
-                running = await self._wait_until_up()
-        except TimeoutError as error:
-            raise WorkerLostError(self._not_running()) from error
-        running.send_handle(end)
-        frame = await running.process.request(Fork(tenant, name), limit_s=self._answer_s)
-        pid: int = frame.message.pid
-        return pid
-
     async def add(self, tenant: str, model: ModelSpec) -> None:
         """Build another tenant's model; InputError where it cannot be built."""
-        async with asyncio.timeout(BUILD_S):
-            running = await self._wait_until_up()
-        frame = await running.process.request(Build({tenant: model}), limit_s=BUILD_S)
+        running = await self._wait_until_up(BUILD_S)
+        frame = await running.request(Build({tenant: model}), limit_s=BUILD_S)
         self._models[tenant] = model
         self.inputs = {**self.inputs, **frame.message.inputs}
 
-    async def reap(self, pid: int) -> str:
+    async def _reap(self, pid: int) -> str:
         """How a worker ended, in words, as far as it is known."""
         with suppress(TimeoutError, MigratorError):
             async with asyncio.timeout(_REAP_S):
                 if self._running is not None:
-                    frame = await self._running.process.request(Reap(pid), limit_s=self._answer_s)
+                    frame = await self._running.request(Reap(pid), limit_s=self._answer_s)
                     status: str = frame.message.status
                     return status
         return "ended"
 
-    async def _wait_until_up(self) -> _Running:
-        await self._up.wait()
+    async def _wait_until_up(self, limit_s: float) -> _ForkserverProcess:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._up.wait(), limit_s)
         if self._running is None:
-            raise WorkerLostError(self._not_running())
+            raise WorkerLostError(
+                f"the forkserver is not running and is being restarted; see {self._log}"
+            )
         return self._running
 
-    async def _keep(self, running: _Running) -> None:
+    async def _keep(self, running: _ForkserverProcess) -> None:
         while True:
-            await running.process.wait()
+            await running.wait()
             self._up.clear()
             self._running = None
             running.handles.close()
             running = self._running = await self._restart()
             self._up.set()
 
-    async def _restart(self) -> _Running:
+    async def _restart(self) -> _ForkserverProcess:
         for attempt in range(sys.maxsize):
             wait_s = _RESTART_S[min(attempt, len(_RESTART_S) - 1)]
             _log.warning("the forkserver died and is restarted in %g s", wait_s)
@@ -197,22 +190,28 @@ class Forkserver:
                 _log.warning("the forkserver could not be restarted: %s", error)
         raise AssertionError
 
-    async def _start(self) -> _Running:
+    async def _start(self) -> _ForkserverProcess:
         running = await self._spawn()
         try:
             async with asyncio.timeout(BUILD_S):
-                frame = await running.process.request(
-                    Build(self._models, self._ahead), limit_s=2 * BUILD_S
-                )
+                frame = await running.request(Build(self._models, self._ahead), limit_s=2 * BUILD_S)
         except BaseException as error:
-            running.process.kill("the models could not be built")
-            await running.process.wait()
+            running.kill("the models could not be built")
+            await running.wait()
             running.handles.close()
-            raise self._not_built(error) from error
+            if isinstance(error, TimeoutError):
+                raise InputError(
+                    f"models: not imported and built within {BUILD_S:g} s; see {self._log}"
+                ) from error
+            if isinstance(error, WorkerLostError):
+                raise MigratorError(
+                    f"the forkserver died while it built the models; see {self._log}"
+                ) from error
+            raise
         self.inputs = frame.message.inputs
         return running
 
-    async def _spawn(self) -> _Running:
+    async def _spawn(self) -> _ForkserverProcess:
         ours, theirs = socket.socketpair()
         handles, their_handles = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         handles.setblocking(False)
@@ -220,32 +219,13 @@ class Forkserver:
         try:
             with theirs, their_handles:
                 command = ["migrator.serve.workers.forkserver_main", *map(str, fds)]
-                popen = spawn(command, self._log, fds)
-            process = _ForkserverProcess(
-                "the forkserver", popen.pid, FromForkserver, reap=lambda _: _reap(popen)
-            )
+                process = _ForkserverProcess(spawn(command, self._log, fds), handles)
             await process.connect(ours)
         except BaseException:
             ours.close()
             handles.close()
             raise
-        return _Running(process, handles)
-
-    def _not_built(self, error: BaseException) -> BaseException:
-        if isinstance(error, TimeoutError):
-            return InputError(
-                f"models: not imported and built within {BUILD_S:g} s; see {self._log}"
-            )
-        if isinstance(error, WorkerLostError):
-            return MigratorError(f"the forkserver died while it built the models; see {self._log}")
-        return error
-
-    def _not_running(self) -> str:
-        return f"the forkserver is not running and is being restarted; see {self._log}"
-
-
-async def _reap(popen: subprocess.Popen[bytes]) -> str:
-    return exit_status(popen.wait())
+        return process
 
 
 def _not_forked(reason: str | None) -> WorkerLostError:

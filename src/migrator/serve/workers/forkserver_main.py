@@ -12,7 +12,6 @@ import gc
 import os
 import socket
 import sys
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -68,19 +67,19 @@ class ForkserverLoop:
     def run(self) -> None:
         """Return at the end of the stream or when released."""
         for frame in iter(self._channel.receive, None):
-            if isinstance(frame.message, Release):
-                return
-            self._channel.send(frame.number, self._answer(frame.message))
-
-    def _answer(self, request: Build | Fork | Reap) -> FromForkserver:
-        if isinstance(request, Build):
-            return self._build(request)
-        if isinstance(request, Fork):
-            return self._fork(request)
-        return Reaped(_status(request.pid))
+            answer: FromForkserver
+            match frame.message:
+                case Release():
+                    return
+                case Build() as request:
+                    answer = self._build(request)
+                case Fork() as request:
+                    answer = self._fork(request)
+                case Reap(pid):
+                    answer = Reaped(_status(pid))
+            self._channel.send(frame.number, answer)
 
     def _build(self, request: Build) -> FromForkserver:
-        began = time.perf_counter()
         try:
             # the thread that watches the parent is gone before the next fork
             with exit_with_parent(self._channel.socket):
@@ -93,8 +92,7 @@ class ForkserverLoop:
         _warn_of_threads()
         gc.collect()
         gc.freeze()  # a collection in a worker would write to every page it inherited
-        inputs = {tenant: input_kind(each) for tenant, each in built.items()}
-        return Built(time.perf_counter() - began, inputs)
+        return Built({tenant: input_kind(each) for tenant, each in built.items()})
 
     def _fork(self, request: Fork) -> FromForkserver:
         _, handles, _, _ = socket.recv_fds(self._handles, 1, 1)

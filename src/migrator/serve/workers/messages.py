@@ -48,8 +48,7 @@ class InputKind:
     """Inputs are numbers from 0 to below this."""
 
 
-@dataclass(frozen=True)
-class Assignment:
+class Assignment(Struct, tag=True, frozen=True):
     """The instance and the model version that a worker serves until it exits."""
 
     tenant: str
@@ -69,17 +68,11 @@ class Assignment:
     """A batch that takes longer counts as hung; None: the pool's limit."""
 
 
-@dataclass(frozen=True)
-class Taken:
-    """How long a worker took from its assignment to its first answers."""
+class Ready(Struct, tag=True, frozen=True):
+    """The worker has taken its instance and serves."""
 
-    parts_s: Mapping[str, float]
+    parts_s: dict[str, float]
     """load_s (weights read), context_s, copy_s, first_s (warm-up), and their total."""
-
-    @property
-    def total_s(self) -> float:
-        """The sum of all parts."""
-        return self.parts_s["total"]
 
 
 @dataclass(frozen=True)
@@ -88,8 +81,6 @@ class Answered:
 
     scores: NDArray[np.float32]
     version: int
-    seconds: float
-    """From the arrival of the batch at the worker to its answer."""
 
 
 class WorkerLink(Protocol):
@@ -100,29 +91,9 @@ class WorkerLink(Protocol):
         """Unique within one run of the daemon."""
         ...
 
-    @property
-    def pid(self) -> int:
-        """Its process."""
-        ...
-
     async def infer(self, inputs: NDArray[Any], request_ids: str = "") -> Answered:
-        """One batch; WorkerLostError, ModelFaultError, InputError.
-
-        `request_ids`: for the worker's log.
-        """
+        """One batch; `request_ids` are for the log of the worker."""
         ...
-
-
-class Take(Struct, tag=True, frozen=True):
-    """Take an instance."""
-
-    assignment: Assignment
-
-
-class Took(Struct, tag=True, frozen=True):
-    """The worker serves."""
-
-    parts_s: dict[str, float]
 
 
 class Infer(Struct, tag=True, frozen=True):
@@ -139,7 +110,6 @@ class Scores(Struct, tag=True, frozen=True):
 
     shape: tuple[int, ...]
     version: int
-    seconds: float
 
 
 class Swap(Struct, tag=True, frozen=True):
@@ -166,7 +136,6 @@ class Build(Struct, tag=True, frozen=True):
 class Built(Struct, tag=True, frozen=True):
     """The models are ready to be forked."""
 
-    seconds: float
     inputs: dict[str, InputKind]
     """By tenant."""
 
@@ -196,7 +165,7 @@ class Reaped(Struct, tag=True, frozen=True):
     status: str
 
 
-ToWorker = Take | Infer | Swap | Release
-FromWorker = Took | Scores | Swapped | Fault
+ToWorker = Assignment | Infer | Swap | Release
+FromWorker = Ready | Scores | Swapped | Fault
 ToForkserver = Build | Fork | Reap | Release
 FromForkserver = Built | Forked | Reaped | Fault

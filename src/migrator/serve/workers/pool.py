@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from migrator.core.errors import InputError, MigratorError
@@ -23,8 +24,6 @@ from migrator.serve.workers.messages import (
     InputKind,
     ModelSpec,
     Swap,
-    Take,
-    Taken,
     WorkerLostError,
 )
 
@@ -40,11 +39,16 @@ class ServingWorker:
     """A worker that has taken an instance."""
 
     def __init__(
-        self, process: WorkerProcess, assignment: Assignment, taken: Taken, hang_s: float
+        self,
+        process: WorkerProcess,
+        assignment: Assignment,
+        parts_s: Mapping[str, float],
+        hang_s: float,
     ) -> None:
-        self._process, self._hang_s = process, hang_s
-        self.assignment, self.taken = assignment, taken
-        """The assignment names the version that serves now."""
+        """`parts_s`: how long it took to become ready, as in `messages.Ready`."""
+        self._process, self._hang_s, self.parts_s = process, hang_s, parts_s
+        self.assignment = assignment
+        """It names the version that serves now."""
         self._swapping = asyncio.Lock()
 
     @property
@@ -68,13 +72,10 @@ class ServingWorker:
         answer = frame.message
         # a copy: scores are small, the buffer they came in is not
         scores: NDArray[np.float32] = decode_array(answer.shape, "<f4", frame.payload).copy()
-        return Answered(scores, answer.version, answer.seconds)
+        return Answered(scores, answer.version)
 
     async def swap(self, weights: Path, version: int) -> float:
-        """Serve these weights from the next batch on; returns the seconds it took.
-
-        InputError: they cannot be used, and the old ones serve on.
-        """
+        """Serve these weights from the next batch on; the seconds. InputError: unusable."""
         async with self._swapping:
             path = weights.absolute()
             frame = await self._process.request(Swap(path, version), limit_s=self._hang_s)
@@ -85,6 +86,16 @@ class ServingWorker:
     async def release(self) -> None:
         """Let it finish its batch and exit; returns when the process is gone."""
         await self._process.end((self.assignment.limit_s or self._hang_s) + _GRACE_S)
+
+
+@dataclass(eq=False)
+class _TenantWorkers:
+    """A tenant's model and its prepared workers."""
+
+    model: ModelSpec
+    wanted: int = 0
+    waiting: list[WorkerProcess] = field(default_factory=list)
+    filling: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Workers:
@@ -102,15 +113,13 @@ class Workers:
 
         `ahead`: models of tenants that may be added later, imported at the start.
         """
-        self._folder, self._models, self._hang_s = folder, dict(models), hang_s
+        self._folder, self._hang_s = folder, hang_s
+        self._tenants = {name: _TenantWorkers(each) for name, each in models.items()}
         self.log = folder / "workers.log"
         self.forkserver = Forkserver(self.log, models, answer_s=hang_s, ahead=ahead)
         self.lost: Callable[[ServingWorker, str], None] | None = None
         """Called when a worker that had taken an instance dies."""
         self._names = count(1)
-        self._wanted = dict.fromkeys(models, 0)
-        self._waiting: dict[str, list[WorkerProcess]] = {each: [] for each in models}
-        self._filling = {each: asyncio.Lock() for each in models}
         self._serving: dict[WorkerProcess, ServingWorker] = {}
         self._processes: set[WorkerProcess] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -145,42 +154,38 @@ class Workers:
         await self.forkserver.close()
 
     async def add(self, tenant: str, model: ModelSpec) -> None:
-        """Add a tenant; InputError where its model cannot be built.
-
-        Nothing to do for one that was here before with the same model.
-        """
-        if self._models.get(tenant) == model:
-            return
-        if tenant in self._models:
+        """Add a tenant; InputError where its model cannot be built or is another one now."""
+        if tenant not in self._tenants:
+            await self.forkserver.add(tenant, model)
+            self._tenants[tenant] = _TenantWorkers(model)
+        elif self._tenants[tenant].model != model:
             raise InputError(
                 f"tenant {tenant}: it was served with another model before; restart the daemon"
             )
-        await self.forkserver.add(tenant, model)
-        self._wanted[tenant], self._waiting[tenant] = 0, []
-        self._filling[tenant] = asyncio.Lock()
-        self._models[tenant] = model
 
     async def prepare(self, tenant: str, count: int) -> None:
         """Keep `count` workers waiting for that tenant from now on; returns when they are there."""
-        self._wanted[self._known(tenant)] = count
+        self._known(tenant).wanted = count
         await self._fill(tenant)
 
     def prepared(self, tenant: str) -> int:
         """The number of workers that wait now."""
-        return len(self._waiting[self._known(tenant)])
+        return len(self._known(tenant).waiting)
 
     async def take(self, assignment: Assignment) -> ServingWorker:
-        """A warm worker on that instance: one that waits, or a new one.
-
-        WorkerLostError; InputError for weights that do not fit.
-        """
-        tenant = self._known(assignment.tenant)
-        if assignment.model != self._models[tenant].model:
+        """A warm worker on that instance; InputError for weights that do not fit."""
+        tenant, known = assignment.tenant, self._known(assignment.tenant)
+        if assignment.model != known.model.model:
             raise InputError(
-                f"tenant {tenant}: its workers have {self._models[tenant].model}, not "
-                f"{assignment.model}; restart the daemon with the other model"
+                f"tenant {tenant}: its workers have {known.model.model}, not {assignment.model}; "
+                "restart the daemon with the other model"
             )
-        process = self._pop_waiting(tenant) or await self._fork(tenant)
+        waiting = known.waiting
+        process = next((each for each in waiting if each.alive), None)
+        if process is not None:
+            waiting.remove(process)
+        else:
+            process = await self._fork(tenant)
         try:
             return await self._take(process, assignment)
         except BaseException as error:
@@ -193,26 +198,18 @@ class Workers:
     async def _take(self, process: WorkerProcess, assignment: Assignment) -> ServingWorker:
         if assignment.weights is not None:
             assignment = replace(assignment, weights=assignment.weights.absolute())
-        frame = await process.request(Take(assignment), limit_s=self._hang_s)
+        frame = await process.request(assignment, limit_s=self._hang_s)
         if not process.alive:
             raise WorkerLostError(f"{process.name} exited right after becoming ready")
-        worker = ServingWorker(process, assignment, Taken(frame.message.parts_s), self._hang_s)
+        worker = ServingWorker(process, assignment, frame.message.parts_s, self._hang_s)
         self._serving[process] = worker
         return worker
 
-    def _known(self, tenant: str) -> str:
-        if tenant not in self._models:
-            raise InputError(
-                f"tenant {tenant} has no model here; name one of {', '.join(sorted(self._models))}"
-            )
-        return tenant
-
-    def _pop_waiting(self, tenant: str) -> WorkerProcess | None:
-        waiting = self._waiting[tenant]
-        alive = next((each for each in waiting if each.alive), None)
-        if alive is not None:
-            waiting.remove(alive)
-        return alive
+    def _known(self, tenant: str) -> _TenantWorkers:
+        if tenant not in self._tenants:
+            names = ", ".join(sorted(self._tenants))
+            raise InputError(f"tenant {tenant} has no model here; name one of {names}")
+        return self._tenants[tenant]
 
     async def _fork(self, tenant: str) -> WorkerProcess:
         process = await self.forkserver.fork(tenant, f"w{next(self._names)}", self._report_exit)
@@ -223,12 +220,13 @@ class Workers:
 
     async def _fill(self, tenant: str) -> None:
         """Fork missing workers, end surplus ones."""
-        async with self._filling[tenant]:
-            waiting = self._waiting[tenant]
-            while len(waiting) < self._wanted[tenant]:
-                waiting.append(await self._fork(tenant))
-            beyond, waiting[:] = waiting[self._wanted[tenant] :], waiting[: self._wanted[tenant]]
-            await asyncio.gather(*(each.end(self._hang_s) for each in beyond))
+        known = self._tenants[tenant]
+        async with known.filling:
+            while len(known.waiting) < known.wanted:
+                known.waiting.append(await self._fork(tenant))
+            surplus = known.waiting[known.wanted :]
+            del known.waiting[known.wanted :]
+            await asyncio.gather(*(each.end(self._hang_s) for each in surplus))
 
     def _report_exit(self, process: WorkerProcess, reason: str) -> None:
         self._processes.discard(process)
@@ -237,9 +235,9 @@ class Workers:
             return
         if worker is not None and self.lost is not None:
             self.lost(worker, reason)
-        for tenant, waiting in self._waiting.items():
-            if process in waiting:
-                waiting.remove(process)
+        for tenant, known in self._tenants.items():
+            if process in known.waiting:
+                known.waiting.remove(process)
                 _log.warning("a prepared worker of %s is lost: %s", tenant, reason)
                 self._refill(tenant, _RETRY_S)
 

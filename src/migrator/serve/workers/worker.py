@@ -26,16 +26,15 @@ from migrator.gpu.drivers.virtual_board import register_use
 from migrator.io.child_process import Fault, FaultKind, Release, exit_with_parent, one_line
 from migrator.io.frames import Channel, decode_array, encode_array
 from migrator.learn.model import Model
-from migrator.serve.logs import LineLimiter, omitted_lines
+from migrator.serve.logs import LineLimiter
 from migrator.serve.workers.messages import (
     Assignment,
     FromWorker,
     Infer,
+    Ready,
     Scores,
     Swap,
     Swapped,
-    Take,
-    Took,
     ToWorker,
 )
 
@@ -82,7 +81,7 @@ class Worker:
                 # beside the serving: the daemon requests one at a time
                 Thread(target=self._swap, args=(frame.number, frame.message), daemon=True).start()
                 continue
-            if isinstance(frame.message, Take):
+            if isinstance(frame.message, Assignment):
                 answer, payload = self._take(frame.message), _EMPTY
             else:
                 answer, payload = self._infer(frame.message, frame.payload)
@@ -90,26 +89,23 @@ class Worker:
             if isinstance(answer, Fault) and answer.kind is FaultKind.PROCESS:
                 return
 
-    def _take(self, request: Take) -> FromWorker:
+    def _take(self, assignment: Assignment) -> FromWorker:
         try:
-            return Took(self._take_instance(request.assignment))
+            os.environ.update(assignment.environment)
+            self._stack.enter_context(register_use(os.environ, f"migrator {self._name}"))
+            model = self._built
+            parts_s = {
+                "load_s": _seconds(lambda: load_weights(model, assignment.weights)),
+                "context_s": _seconds(lambda: _open_device(assignment.device)),
+                "copy_s": _seconds(lambda: model.to(assignment.device)),
+                "first_s": _seconds(lambda: warm_up(model, assignment.batch, begin=True)),
+            }
         except InputError as error:
             return Fault(FaultKind.INPUT, str(error))
         except Exception as error:
             return Fault(FaultKind.PROCESS, one_line(error))
-
-    def _take_instance(self, assignment: Assignment) -> dict[str, float]:
-        os.environ.update(assignment.environment)
-        self._stack.enter_context(register_use(os.environ, f"migrator {self._name}"))
-        model = self._built
-        parts_s = {
-            "load_s": _seconds(lambda: load_weights(model, assignment.weights)),
-            "context_s": _seconds(lambda: _open_device(assignment.device)),
-            "copy_s": _seconds(lambda: model.to(assignment.device)),
-            "first_s": _seconds(lambda: _prepare_to_serve(model, assignment.batch)),
-        }
         self._served, self._assignment = ServedModel(model, assignment.version), assignment
-        return {**parts_s, "total": sum(parts_s.values())}
+        return Ready({**parts_s, "total": sum(parts_s.values())})
 
     def _infer(self, request: Infer, payload: memoryview) -> tuple[FromWorker, memoryview]:
         began = time.perf_counter()
@@ -130,22 +126,21 @@ class Worker:
         if assignment.latency_ms is not None:
             least_s = emulated_s(assignment.latency_ms, len(inputs))
             time.sleep(max(0.0, least_s - (time.perf_counter() - began)))
-        return Scores(shape, served.version, time.perf_counter() - began), scores
+        return Scores(shape, served.version), scores
 
     def _report_failure(self, request: Infer, kind: FaultKind, error: Exception) -> Fault:
         """The answer to a batch that failed; the traceback goes into the worker's own log."""
         reason = str(error) if kind is FaultKind.INPUT else one_line(error)
-        omitted = self._log_lines.admit(kind)
-        if omitted is not None:
-            _log.warning(
-                "worker %s could not answer %s: %s%s",
-                self._name,
-                request.request_ids or "a batch",
-                reason,
-                omitted_lines(omitted),
-                exc_info=None if kind is FaultKind.INPUT else error,
-                extra={"worker": self._name, "request_ids": request.request_ids, "fault": kind},
-            )
+        self._log_lines.log(
+            _log,
+            logging.WARNING,
+            kind,
+            f"worker {self._name} could not answer {request.request_ids or 'a batch'}: {reason}",
+            error=None if kind is FaultKind.INPUT else error,
+            worker=self._name,
+            request_ids=request.request_ids,
+            fault=kind,
+        )
         return Fault(kind, reason)
 
     def _swap(self, number: int, request: Swap) -> None:
@@ -167,7 +162,10 @@ class Worker:
         fresh.to(self._assignment.device)
         warm_up(fresh, self._assignment.batch)
         with self._answering:
-            self._served = ServedModel(_take_over(self._served.model, fresh), version)
+            old = self._served.model
+            # the old one may take the new weights over, and keep what it optimised
+            kept = hasattr(old, "take_over") and old.take_over(fresh)
+            self._served = ServedModel(old if kept else fresh, version)
 
     def _send(self, number: int, message: FromWorker, payload: memoryview) -> None:
         with self._sending, suppress(ConnectionError):  # the reader sees the end of the stream
@@ -188,8 +186,13 @@ def load_weights(model: Model, weights: Path | None) -> None:
         ) from error
 
 
-def warm_up(model: Model, batch: int) -> None:
-    """Run the smallest and the largest batch once; InputError if the scores are unusable."""
+def warm_up(model: Model, batch: int, *, begin: bool = False) -> None:
+    """Run the smallest and the largest batch once; InputError if the scores are unusable.
+
+    `begin`: first let the model optimise itself for serving where it can (`begin_serving`).
+    """
+    if begin and hasattr(model, "begin_serving"):
+        model.begin_serving(batch)
     for size in sorted({1, batch}):
         scores = np.asarray(model.infer(model.example(size)))
         if scores.ndim != 2 or len(scores) != size or np.isnan(scores).any():
@@ -198,20 +201,6 @@ def warm_up(model: Model, batch: int) -> None:
                 f"{' that contains NaN' if np.isnan(scores).any() else ''}; correct its weights or "
                 "its class"
             )
-
-
-def _prepare_to_serve(model: Model, batch: int) -> None:
-    """Let the model optimise for serving where it can (`begin_serving`), and warm it up."""
-    begin = getattr(model, "begin_serving", None)
-    if begin is not None:
-        begin(batch)
-    warm_up(model, batch)
-
-
-def _take_over(old: Model, new: Model) -> Model:
-    """The model that answers from now on: the old one with the new weights, or the new one."""
-    take_over = getattr(old, "take_over", None)
-    return old if take_over is not None and take_over(new) else new
 
 
 def emulated_s(latency_ms: Mapping[int, float], batch: int) -> float:

@@ -1,4 +1,4 @@
-"""POST /admin/actions over real HTTP: what is asked for, by whom, and from which page."""
+"""Access to the API: tokens, addresses to listen on, foreign pages, and operators' actions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
 from support.api_server import running_server
+
+from migrator.core.errors import InputError
+from migrator.serve.exceptions import HttpError
+from migrator.serve.http.authentication import Tokens, digest, require_safe
+from migrator.serve.http.server import ApiServer
 
 PATH = "/admin/actions"
 PAUSE = {"action": "pause", "tenant": None}
@@ -16,8 +23,8 @@ PAUSE = {"action": "pause", "tenant": None}
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[httpx.Client]:
-    with running_server() as (url, _), httpx.Client(base_url=url) as it:
-        yield it
+    with running_server() as (url, _), httpx.Client(base_url=url) as client:
+        yield client
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +32,9 @@ def guarded() -> Iterator[httpx.Client]:
     tokens = {"images": "secret-i", "texts": "secret-t"}
     with (
         running_server(tokens=tokens, admin="secret-a") as (url, _),
-        httpx.Client(base_url=url) as it,
+        httpx.Client(base_url=url) as client,
     ):
-        yield it
+        yield client
 
 
 def acted(client: httpx.Client, **headers: str) -> list[Any]:
@@ -41,7 +48,7 @@ def sent(client: httpx.Client, body: object, headers: Mapping[str, str] | None =
     return answer.status_code
 
 
-def test_an_action_is_done_and_told_in_words(client: httpx.Client) -> None:
+def test_an_action_is_done_and_reported(client: httpx.Client) -> None:
     answer = client.post(PATH, json=PAUSE)
     assert answer.json() == {"outcome": "done", "words": "pause in words"}
     assert client.post(PATH, json={"action": "drain", "tenant": "images"}).status_code == 200
@@ -53,7 +60,7 @@ def test_an_action_is_done_and_told_in_words(client: httpx.Client) -> None:
     ]
 
 
-def test_who_asked_is_told_by_its_headers(client: httpx.Client) -> None:
+def test_the_headers_name_the_origin_of_an_action(client: httpx.Client) -> None:
     own = str(client.base_url).rstrip("/")
     page = {"origin": own, "sec-fetch-site": "same-origin"}
     assert sent(client, PAUSE, page) == 200
@@ -67,7 +74,7 @@ def test_who_asked_is_told_by_its_headers(client: httpx.Client) -> None:
         ({"action": "explode"}, 400, "pause, resume, replan, roll-back, drain, undrain"),
         ({"action": "pause", "tenant": "images"}, 400, "leave it out"),
         ({"action": "drain"}, 400, "images, texts"),
-        ({"action": "drain", "tenant": "nobody"}, 404, "images, texts"),
+        ({"action": "drain", "tenant": "missing"}, 404, "images, texts"),
         ({"action": "drain", "tenant": 3}, 400, "openapi"),
         ({"action": "pause", "when": "now"}, 400, "when"),
         ({}, 400, "action"),
@@ -170,7 +177,7 @@ def test_the_token_for_administration_is_needed_and_enough(guarded: httpx.Client
 
 
 def test_who_may_not_act_learns_nothing_of_tenants(guarded: httpx.Client) -> None:
-    asked = {"action": "drain", "tenant": "nobody"}
+    asked = {"action": "drain", "tenant": "missing"}
     assert sent(guarded, asked, {"authorization": "Bearer secret-i"}) == 403
     assert sent(guarded, asked) == 401
 
@@ -179,3 +186,74 @@ def test_it_is_described(client: httpx.Client) -> None:
     operation = client.get("/openapi.json").json()["paths"][PATH]["post"]
     assert {"200", "400", "401", "403", "404", "409", "415"} <= set(operation["responses"])
     assert list(operation["requestBody"]["content"]) == ["application/json"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "statuses"),
+    [
+        # none, a wrong token, the tenant, the other tenant, administration
+        ("GET", "/v2", (200, 200, 200, 200, 200)),
+        ("GET", "/v2/health/live", (200, 200, 200, 200, 200)),
+        ("GET", "/v2/health/ready", (200, 200, 200, 200, 200)),
+        ("GET", "/docs", (200, 200, 200, 200, 200)),
+        ("GET", "/v2/models/images", (401, 401, 200, 403, 200)),
+        ("GET", "/v2/models/images/ready", (401, 401, 200, 403, 200)),
+        ("POST", "/v2/models/images/infer", (401, 401, 400, 403, 400)),
+        ("POST", "/v2/models/images/versions/7/infer", (401, 401, 400, 403, 400)),
+        ("POST", "/v2/models/images/feedback", (401, 401, 400, 403, 400)),
+        ("GET", "/v2/models/missing", (401, 401, 403, 403, 404)),
+        ("POST", "/v2/repository/index", (401, 401, 200, 200, 200)),
+        ("GET", "/metrics", (401, 401, 403, 403, 200)),
+        ("GET", "/admin/status", (401, 401, 403, 403, 200)),
+    ],
+)
+def test_a_token_opens_what_it_is_for(
+    guarded: httpx.Client, method: str, path: str, statuses: tuple[int, ...]
+) -> None:
+    tokens = (None, "guess", "secret-i", "secret-t", "secret-a")
+    for token, status in zip(tokens, statuses, strict=True):
+        headers = {} if token is None else {"authorization": f"Bearer {token}"}
+        answer = guarded.request(method, path, headers=headers)
+        assert answer.status_code == status, token
+        assert (status == 401) == (answer.headers.get("www-authenticate") == "Bearer")
+
+
+def test_a_tenant_sees_only_its_own_model(guarded: httpx.Client) -> None:
+    for token, names in (("secret-t", ["texts"]), ("secret-a", ["images", "texts"])):
+        headers = {"authorization": f"bearer {token}"}
+        listed = guarded.post("/v2/repository/index", headers=headers).json()
+        assert [each["name"] for each in listed] == names
+
+
+@pytest.mark.parametrize(
+    "sent", [None, "", "Bearer", "Bearer ", "secret", "Basic secret", "Bearer Ü"]
+)
+def test_only_a_bearer_token_is_one(sent: str | None) -> None:
+    headers = [] if sent is None else [(b"authorization", sent.encode("latin-1"))]
+    request = Request({"type": "http", "headers": headers})
+    with pytest.raises(HttpError, match="Authorization: Bearer"):
+        Tokens({"t": digest("secret")}).holder(request)
+
+
+def test_a_token_in_the_clear_is_refused() -> None:
+    with pytest.raises(InputError, match="token of t: not a SHA-256"):
+        Tokens({"t": "secret"})
+    with pytest.raises(InputError, match="token of administration"):
+        Tokens(admin="A" * 64)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.1.2.3"])
+def test_without_tokens_only_this_machine_is_listened_to(host: str) -> None:
+    require_safe(host, Tokens())
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "example.org", ""])
+def test_listening_to_others_needs_tokens(host: str) -> None:
+    with pytest.raises(InputError, match="set tokens"):
+        ApiServer(Starlette(), tokens=Tokens(), host=host, port=0)
+    require_safe(host, Tokens(admin=digest("a")))
+
+
+def test_a_port_that_is_taken_is_named(guarded: httpx.Client) -> None:
+    with pytest.raises(InputError, match="use another port"):
+        ApiServer(Starlette(), tokens=Tokens(), port=guarded.base_url.port or 0)

@@ -1,7 +1,6 @@
-"""The HTTP client of the load generator: many connections, one request at a time on each.
+"""The asynchronous HTTP client: many connections to one server, one request at a time on each.
 
-It is our own client because sending must not block: connections are opened on demand and kept, and
-a request costs a few tens of microseconds.
+Connections are opened on demand and kept, and a request costs a few tens of microseconds.
 """
 
 from __future__ import annotations
@@ -17,23 +16,10 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from migrator.core.errors import InputError, MigratorError
+from migrator.core.errors import InputError
+from migrator.io.http_client import NoAnswerError, Reply
 
 _PORTS = {"http": 80, "https": 443}
-
-
-@dataclass(frozen=True)
-class Reply:
-    """A server's response."""
-
-    status: int
-    headers: Mapping[str, str]
-    """Header names are in lower case."""
-    body: bytes
-
-
-class NoAnswerError(MigratorError):
-    """A request got no answer; the message is a short reason."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +141,9 @@ class HttpPool:
         except TimeoutError:
             raise NoAnswerError("no answer in time") from None
         except OSError as error:
-            raise NoAnswerError("nobody listens" if _refused(error) else "no connection") from error
+            # for a name with several addresses the error has no number
+            refused = isinstance(error, ConnectionRefusedError) or "refused" in str(error).lower()
+            raise NoAnswerError("connection refused" if refused else "no connection") from error
 
     def close(self) -> None:
         """Close idle connections. No request may follow."""
@@ -163,11 +151,13 @@ class HttpPool:
             self._idle.pop().close()
 
     async def _asked(self, request: bytes) -> Reply:
-        connection = self._idle_one()
-        if connection is not None:
-            # a server may close an idle connection just as it is reused: retry once
-            with suppress(NoAnswerError):
-                return await self._over(connection, request)
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.open:
+                # a server may close an idle connection just as it is reused: retry once
+                with suppress(NoAnswerError):
+                    return await self._over(connection, request)
+                break
         return await self._over(await self._opened(), request)
 
     async def _over(self, connection: Connection, request: bytes) -> Reply:
@@ -179,13 +169,6 @@ class HttpPool:
         if connection.open:
             self._idle.append(connection)
         return reply
-
-    def _idle_one(self) -> Connection | None:
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.open:
-                return connection
-        return None
 
     async def _opened(self) -> Connection:
         loop = asyncio.get_running_loop()
@@ -202,9 +185,3 @@ class HttpPool:
             *(f"{name}: {value}" for name, value in headers.items()),
         ]
         return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
-
-
-def _refused(error: OSError) -> bool:
-    """Whether the connection was refused. For a name with several addresses the error has no
-    number."""
-    return isinstance(error, ConnectionRefusedError) or "refused" in str(error).lower()

@@ -1,14 +1,27 @@
-"""What each forecaster says at its origins, computed by hand."""
+"""Forecasters without a model: their points at each origin, levels, and periods."""
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from migrator.forecast.levels import Ewma, LastMean, LastWindow
+from migrator.forecast.levels import (
+    NO_PERIOD,
+    SPANS,
+    Ewma,
+    LastMean,
+    LastWindow,
+    Seasonal,
+    find_period,
+    last_window_mean,
+    levels,
+    means_before,
+)
 from migrator.forecast.residuals import Points
-from migrator.forecast.seasonal import Seasonal, find_period
 
 HISTORY = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+TO_EIGHT = np.arange(1.0, 9.0)
+SLOTS = np.arange(3000)
+RNG = np.random.default_rng(11)
 ALL = [LastWindow().points, LastMean().points, Ewma().points, Seasonal().points]
 
 
@@ -114,3 +127,60 @@ def test_a_backtest_sees_only_what_is_before_its_origin(points: Points, kind: st
 def _counts(kind: str) -> NDArray[np.float64]:
     noise = np.random.default_rng(3).poisson(4, 600).astype(float)
     return noise + 30 * (np.arange(600) % 20 < 3) if kind == "pulses" else noise
+
+
+def test_means_of_what_there_is() -> None:
+    found = means_before(TO_EIGHT, np.array([8, 3]), np.array([1, 2, 6]))
+    assert found.tolist() == [[8, 7.5, 5.5], [3, 2.5, 2]]
+
+
+def test_one_level_for_each_span() -> None:
+    found = levels(TO_EIGHT, np.array([8]), 4)
+    # half a slot is one slot; five windows are all there is
+    assert found.tolist() == [[8, 8, 7.5, 6.5, 4.5, 4.5]]
+    assert (
+        found[:, SPANS.index(1)].tolist() == last_window_mean(TO_EIGHT, np.array([8]), 4).tolist()
+    )
+
+
+def test_no_level_is_below_nothing() -> None:
+    history = np.concatenate((np.full(1000, 1e15 / 3), np.zeros(50)))
+    assert (levels(history, np.arange(1010, 1051), 8) >= 0).all()
+
+
+@pytest.mark.parametrize("period", [2, 7, 30, 150, 288, 600, 999])
+def test_pulses_are_found_exactly(period: int) -> None:
+    counts = RNG.poisson(2 + 30 * (SLOTS % period < max(1, period // 50))).astype(float)
+    found = find_period(counts)
+    assert found.slots == period
+    assert 0.2 < found.correlation <= 1
+
+
+@pytest.mark.parametrize("period", [7, 30, 150, 288, 600])
+def test_waves_are_found_nearly(period: int) -> None:
+    counts = RNG.poisson(20 + 10 * np.sin(2 * np.pi * SLOTS / period)).astype(float)
+    assert find_period(counts).slots == pytest.approx(period, rel=0.05)
+
+
+def test_three_cycles_must_have_been_seen() -> None:
+    counts = np.where(SLOTS % 300 < 10, 30.0, 1.0)
+    seen = [find_period(counts[:slots]).slots for slots in (500, 899, 901, 2000)]
+    assert seen == [0, 0, 300, 300]
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        np.zeros(3000),
+        np.full(3000, 5.3),
+        SLOTS.astype(float),
+        np.where(SLOTS < 1700, 3.0, 40.0),
+        20 + 10 * np.sin(2 * np.pi * SLOTS / 1200),
+        RNG.poisson(5, 3000).astype(float),
+        RNG.poisson(np.where(SLOTS < 2500, 3.0, 40.0)).astype(float),
+    ],
+    ids=["none", "constant", "trend", "shift", "too long", "noise", "noisy shift"],
+)
+def test_no_period_where_there_is_none(counts: NDArray[np.float64]) -> None:
+    for slots in (1, 2, 3, 50, 400, 1500, 3000):
+        assert find_period(counts[:slots]) == NO_PERIOD

@@ -45,7 +45,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from migrator.learn.registry import benchmark
-from migrator.live.labels import PER_CLASS_KEPT, WINDOWS_KEPT
+from migrator.live.labels import LabelLimits
 from migrator.live.versions import Versions
 from migrator.records.rows import RunRecords
 from migrator.records.store import read_records, read_runs
@@ -509,8 +509,8 @@ def _missing(home: Path, runs: list[RunRecords], seen: Seen, tenant: str) -> lis
             # at a window's edge the label may have come in the one before
             at = max(0, bisect.bisect_right(begins, each.at_s) - 1)
             window = windows[at][1]
-            old = window <= windows[-1][1] - WINDOWS_KEPT
-            if not (window < before and old and after[each.label] >= PER_CLASS_KEPT):
+            old = window <= windows[-1][1] - LabelLimits.windows
+            if not (window < before and old and after[each.label] >= LabelLimits.per_class):
                 missing.append(each)
     return missing
 

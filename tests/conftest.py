@@ -4,10 +4,13 @@ A run that fails by chance tells the next committer nothing about their change. 
 new examples: `HYPOTHESIS_PROFILE=explore make test`.
 """
 
+import asyncio
+import inspect
 import os
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("repeatable", derandomize=True)
@@ -17,3 +20,13 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 sys.path.insert(0, str(Path(__file__).parent))
 # at the end: benchmarks are scripts that find each other by plain names
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an `async def` test in an event loop of its own; leave all others to pytest."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**arguments), 120.0))
+    return True

@@ -145,9 +145,10 @@ class Clock:
 
 
 def write(schedule: CheckpointSchedule, clock: Clock, seconds: float) -> None:
-    began_s = schedule.now_s()
-    clock.now_s += seconds
-    schedule.record_write(began_s)
+    def spend() -> None:
+        clock.now_s += seconds
+
+    schedule.time(spend)
 
 
 def test_small_ones_are_written_every_time() -> None:

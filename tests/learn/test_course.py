@@ -14,9 +14,8 @@ from support.tiny_model import Tiny
 
 from migrator.core.errors import InputError
 from migrator.learn.benchmarks.benchmark import Material, Origin
-from migrator.learn.checkpoint import Checkpoints
+from migrator.learn.checkpoint import Checkpoints, CourseFolder
 from migrator.learn.course import Course, CourseResult, CourseSettings, WindowRow
-from migrator.learn.course_folder import CourseFolder
 from migrator.learn.registry import benchmark
 from migrator.learn.retraining import RetrainingSettings
 

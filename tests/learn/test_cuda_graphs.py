@@ -83,7 +83,7 @@ def test_what_cannot_be_captured_is_not_tried_again() -> None:
 
 
 def test_a_model_and_its_captured_steps_go_without_a_collection() -> None:
-    """A cycle would hold a GPU's memory until somebody collects garbage."""
+    """A cycle would hold a GPU's memory until the next garbage collection."""
     model = Tiny.build(4, 0)
     model._new_optimiser()
     model._captured = CapturedSteps()  # as on a GPU

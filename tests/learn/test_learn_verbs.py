@@ -57,8 +57,8 @@ def test_a_course_is_printed_written_and_resumed(tmp_path: Path) -> None:
     assert written["rows"][0] == first["rows"][0]
     row = written["rows"][1]
     assert row["error"] == pytest.approx(row["accuracy_estimated"] - row["accuracy_post"])
-    told = {"epochs": 2, "batch": 64, "replay": 200, "samples": 40, "pixels": None}
-    assert {key: written[key] for key in told} == told
+    expected = {"epochs": 2, "batch": 64, "replay": 200, "samples": 40, "pixels": None}
+    assert {key: written[key] for key in expected} == expected
     assert (written["shuffle"], written["torch"]) == (False, torch.__version__)
     assert written["device"] in ("cpu", "cuda")
     assert len(written["date"]) == len("2026-01-31")

@@ -95,7 +95,7 @@ def test_a_copy_is_one_of_its_own_and_begins_its_training_anew() -> None:
 
 def test_weights_with_another_head_leave_the_head_random(tmp_path: Path) -> None:
     larger = SmallCnn.build(9, 3, 16)
-    # as somebody else would have written it: without our note
+    # as another program would have written it: without our note
     save_file(dict(larger.network.state_dict()), tmp_path / "theirs.safetensors")
     each = model()
     assert each.weights == "random, seed 0"

@@ -25,9 +25,9 @@ def act(daemon: Served, action: str, tenant: str | None = None) -> tuple[int, di
 
 
 def done(daemon: Served, action: str, tenant: str | None = None) -> str:
-    status, told = act(daemon, action, tenant)
-    assert (status, told.get("outcome")) == (200, "done"), told
-    return str(told["words"])
+    status, answer = act(daemon, action, tenant)
+    assert (status, answer.get("outcome")) == (200, "done"), answer
+    return str(answer["words"])
 
 
 def gpcs(now: dict[str, Any], tenant: str) -> float:
@@ -138,9 +138,9 @@ def test_replanned_at_once(daemon: Served, folder: Path) -> None:
     daemon.wait_for(asked, "the policy was asked")
 
 
-def test_what_has_no_sense_is_refused_and_recorded(daemon: Served, folder: Path) -> None:
+def test_an_impossible_action_is_refused_and_recorded(daemon: Served, folder: Path) -> None:
     assert act(daemon, "roll-back", "photos")[0] == 409
-    assert act(daemon, "roll-back", "nobody")[0] == 404
+    assert act(daemon, "roll-back", "unknown")[0] == 404
     path = folder / "state" / "live" / "small" / "records.db"
     daemon.wait_for(
         lambda _: any(each.kind == "roll-back" for each in read_records(path).actions),
@@ -152,7 +152,7 @@ def test_what_has_no_sense_is_refused_and_recorded(daemon: Served, folder: Path)
     assert [each.tenant for each in actions if each.kind == "pause"] == [None, None]
 
 
-def test_rolled_back_the_version_before_serves_also_after_a_restart(
+def test_a_rolled_back_version_serves_also_after_a_restart(
     daemon: Served, scenario: Path, folder: Path
 ) -> None:
     teach(daemon, 40)

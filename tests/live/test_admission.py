@@ -1,9 +1,9 @@
-"""A tenant that was to go, and could not, is served again when it is taken back."""
+"""A tenant whose removal failed is served again when it is added again."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +41,7 @@ class Prepared(Workers):
     async def prepare(self, tenant: str, count: int) -> None:
         self.wanted[tenant] = count
         if self.failing:
-            raise MigratorError("the nursery is gone")
+            raise MigratorError("the forkserver is gone")
 
 
 class NoInstructions(Actuation):
@@ -67,7 +67,7 @@ class Claims(Rollout):
 
 
 class Bench:
-    """The services of a daemon around its admission; made in an event loop."""
+    """The services of a daemon around its admission."""
 
     def __init__(self, folder: Path) -> None:
         live = read_live(scenario_file(folder, "photos"))
@@ -91,7 +91,7 @@ class Bench:
 
     async def fails_to_go(self) -> None:
         self.workers.failing = True
-        with pytest.raises(MigratorError, match="nursery"):
+        with pytest.raises(MigratorError, match="forkserver"):
             await self.admission.dismiss("photos")
         assert self.router.refuses("photos")
         self.workers.failing = False
@@ -102,21 +102,11 @@ class Bench:
         self.controller.planning.close()
 
 
-def scene(doing: Callable[[Bench], Coroutine[None, None, None]]) -> Callable[[Path], None]:
-    """The test in an event loop of its own."""
-
-    async def run(folder: Path) -> None:
-        bench = Bench(folder)
-        try:
-            await doing(bench)
-        finally:
-            await bench.close()
-
-    def test(tmp_path: Path) -> None:
-        asyncio.run(run(tmp_path))
-
-    test.__name__ = doing.__name__
-    return test
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    asyncio.run(made.close())
 
 
 @pytest.fixture(autouse=True)
@@ -124,8 +114,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "READY_S", 0.1)
 
 
-@scene
-async def test_a_tenant_that_could_not_go_is_served_again_when_it_is_taken_back(
+async def test_a_tenant_whose_removal_failed_is_served_again(
     bench: Bench,
 ) -> None:
     await bench.fails_to_go()
@@ -137,8 +126,7 @@ async def test_a_tenant_that_could_not_go_is_served_again_when_it_is_taken_back(
     assert bench.controller.planning.ask((), {}) == "photos was added"
 
 
-@scene
-async def test_a_release_that_is_ended_while_it_waits_can_be_taken_back(bench: Bench) -> None:
+async def test_a_cancelled_removal_can_be_taken_back(bench: Bench) -> None:
     bench.router.counts["photos"].total.received += 1
     going = asyncio.create_task(bench.admission.dismiss("photos"))
     await asyncio.sleep(0.05)
@@ -149,8 +137,7 @@ async def test_a_release_that_is_ended_while_it_waits_can_be_taken_back(bench: B
     assert not bench.router.refuses("photos")
 
 
-@scene
-async def test_whom_an_operator_drained_stays_drained_when_it_could_not_go(bench: Bench) -> None:
+async def test_a_drained_tenant_stays_drained_when_its_removal_fails(bench: Bench) -> None:
     bench.tenants["photos"].drained = True
     await bench.fails_to_go()
     await bench.fails_to_go()
@@ -160,8 +147,7 @@ async def test_whom_an_operator_drained_stays_drained_when_it_could_not_go(bench
         await bench.router.infer("photos", np.zeros((1, 2), np.uint8))
 
 
-@scene
-async def test_who_is_drained_by_an_operator_is_so_still_when_it_is_taken_again(
+async def test_a_drained_tenant_stays_drained_when_it_is_added_again(
     bench: Bench,
 ) -> None:
     bench.tenants["photos"].drained = True
@@ -171,8 +157,7 @@ async def test_who_is_drained_by_an_operator_is_so_still_when_it_is_taken_again(
     assert bench.tenants["photos"].drained
 
 
-@scene
-async def test_who_has_no_instance_when_it_is_taken_back_goes_after_all(bench: Bench) -> None:
+async def test_a_tenant_without_an_instance_is_removed_after_all(bench: Bench) -> None:
     await bench.fails_to_go()
     bench.router.detach(bench.worker)
     with pytest.raises(MigratorError, match="had no instance"):
@@ -181,7 +166,6 @@ async def test_who_has_no_instance_when_it_is_taken_back_goes_after_all(bench: B
     assert await bench.admission.dismiss("photos") == "photos was not here"
 
 
-@scene
 async def test_labels_of_others_that_could_not_be_kept_here_are_brought_later(
     bench: Bench,
 ) -> None:

@@ -8,24 +8,7 @@ from pathlib import Path
 import pytest
 from support.watched_run import PHOTOS, Run, decision, watched_run
 
-from migrator.control.events import (
-    Create,
-    Created,
-    CreateFailed,
-    Destroy,
-    Destroyed,
-    DestroyFailed,
-    Drain,
-    Drained,
-    Ready,
-    Replan,
-    Stopped,
-    StopWorker,
-    Train,
-    TrainingEnded,
-    Warm,
-    WorkerLost,
-)
+from migrator.control import events
 from migrator.control.executor import Executor
 from migrator.core.instance import Instance, Kind, Task
 from migrator.core.share import Share
@@ -39,19 +22,19 @@ def run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Run:
     return watched_run(tmp_path)
 
 
-def test_a_life_of_an_instance_is_counted_and_timed(run: Run) -> None:
+def test_every_step_of_an_instance_is_counted_and_timed(run: Run) -> None:
     decisions = run.recorder.decisions
-    for said, heard in (
-        (Create(AT), Created(AT)),
-        (Warm(AT, "photos"), Ready(Instance(0, 4, PHOTOS), 1.0)),
-        (Drain(AT, "photos"), Drained(AT)),
-        (StopWorker(AT), Stopped(AT)),
-        (Train(AT, "photos"), TrainingEnded(AT, "photos", True)),
-        (Destroy(AT), Destroyed(AT)),
+    for instruction, event in (
+        (events.Create(AT), events.Created(AT)),
+        (events.Warm(AT, "photos"), events.Ready(Instance(0, 4, PHOTOS), 1.0)),
+        (events.Drain(AT, "photos"), events.Drained(AT)),
+        (events.StopWorker(AT), events.Stopped(AT)),
+        (events.Train(AT, "photos"), events.TrainingEnded(AT, "photos", True)),
+        (events.Destroy(AT), events.Destroyed(AT)),
     ):
-        decisions.told(said)
+        decisions.instructed(instruction)
         run.now_s[0] += 2.0
-        decisions.heard(heard)
+        decisions.ended(event)
     done = ("create", "warm", "drain", "stop", "train", "destroy")
     assert run.counted("migrator_reconfigurations_total") == {(each, "done"): 1 for each in done}
     for part in ("create", "warm", "drain", "stop", "destroy"):
@@ -64,21 +47,21 @@ def test_what_fails_is_counted_as_failed_and_is_the_reason_for_the_next(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     decisions = run.recorder.decisions
-    decisions.told(Create(AT))
-    decisions.heard(CreateFailed(AT, "no room"))
-    decisions.told(Create(AT))
-    decisions.heard(Created(AT))
-    decisions.told(Warm(AT, "photos"))
-    decisions.heard(WorkerLost(AT, "it died"))
-    decisions.told(Warm(AT, "photos"))
-    decisions.heard(Ready(AT, 1.0))
-    decisions.heard(WorkerLost(AT, "it died while it served"))
-    decisions.told(Warm(AT, "photos"))
-    decisions.told(StopWorker(AT))
-    decisions.told(Destroy(AT))
-    decisions.heard(DestroyFailed(AT, "in use"))
-    decisions.told(Train(AT, "photos"))
-    decisions.heard(TrainingEnded(AT, "photos", False, "lost"))
+    decisions.instructed(events.Create(AT))
+    decisions.ended(events.CreateFailed(AT, "no room"))
+    decisions.instructed(events.Create(AT))
+    decisions.ended(events.Created(AT))
+    decisions.instructed(events.Warm(AT, "photos"))
+    decisions.ended(events.WorkerLost(AT, "it died"))
+    decisions.instructed(events.Warm(AT, "photos"))
+    decisions.ended(events.Ready(AT, 1.0))
+    decisions.ended(events.WorkerLost(AT, "it died while it served"))
+    decisions.instructed(events.Warm(AT, "photos"))
+    decisions.instructed(events.StopWorker(AT))
+    decisions.instructed(events.Destroy(AT))
+    decisions.ended(events.DestroyFailed(AT, "in use"))
+    decisions.instructed(events.Train(AT, "photos"))
+    decisions.ended(events.TrainingEnded(AT, "photos", False, "lost"))
     assert run.counted("migrator_reconfigurations_total") == {
         ("create", "failed"): 1,
         ("create", "done"): 1,
@@ -99,11 +82,13 @@ def test_what_fails_is_counted_as_failed_and_is_the_reason_for_the_next(
     ]
 
 
-def test_lines_say_what_when_for_whom_and_why(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_lines_have_instruction_time_tenant_and_reason(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
     run.now_s[0] += 3.0
-    run.recorder.decisions.asked("the window begins")
+    run.recorder.decisions.plan_requested("the window begins")
     run.recorder.plan_followed(decision(run, [(1.0, 2.0)]), 0.75)
-    run.recorder.decisions.told(Warm(AT, "photos"))
+    run.recorder.decisions.instructed(events.Warm(AT, "photos"))
     plan, warm = caplog.records
     assert plan.getMessage() == (
         "plan for 2 slots by migrator after 0.75 s, expects goodput 8 with a gap of 25.00%; "
@@ -120,32 +105,34 @@ def test_lines_say_what_when_for_whom_and_why(run: Run, caplog: pytest.LogCaptur
 def test_reasons_to_plan_are_counted_by_kind(run: Run) -> None:
     decisions = run.recorder.decisions
     for reason in ("the window begins", "it is time", "asked for by an operator", "a is drained"):
-        decisions.asked(reason)
-    decisions.told(Replan("4g@0 is late by 7 s", "late"))
-    decisions.asked("4g@0 is late by 7 s")
-    decisions.asked("whatever somebody thinks of next")
+        decisions.plan_requested(reason)
+    decisions.instructed(events.Replan("4g@0 is late by 7 s", "late"))
+    decisions.plan_requested("4g@0 is late by 7 s")
+    decisions.plan_requested("a reason of an unknown kind")
     kinds = ("window", "regular", "operator", "drained", "late", "other")
     assert run.counted("migrator_plans_asked_total") == {(each,): 1 for each in kinds}
 
 
 def test_the_executor_names_the_kind_of_its_reasons(run: Run) -> None:
-    executor = Executor(run.context.resources.gpu.board)
+    executor = Executor(run.context.gpu.board)
     wanted = Instance(0, 4, Task("photos", Kind.INFERENCE))
     executor.follow(0.0, [(wanted,)], 1.0)
     (replan,) = [
-        each for each in executor.on(1.0, CreateFailed(AT, "no")) if isinstance(each, Replan)
+        each
+        for each in executor.on(1.0, events.CreateFailed(AT, "no"))
+        if isinstance(each, events.Replan)
     ]
     assert replan.about == "create"
-    late = [each for each in executor.tick(60.0) if isinstance(each, Replan)]
+    late = [each for each in executor.tick(60.0) if isinstance(each, events.Replan)]
     assert {each.about for each in late} == {"late"}
 
 
-def test_shares_are_told_like_instances(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_shares_are_recorded_like_instances(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     share = Share(0, 25.0, PHOTOS)
-    run.recorder.decisions.told(Create(share))
-    run.recorder.decisions.heard(Created(share))
-    run.recorder.decisions.told(Warm(share, "photos"))
-    run.recorder.decisions.heard(Ready(share, 0.5))
+    run.recorder.decisions.instructed(events.Create(share))
+    run.recorder.decisions.ended(events.Created(share))
+    run.recorder.decisions.instructed(events.Warm(share, "photos"))
+    run.recorder.decisions.ended(events.Ready(share, 0.5))
     assert run.counted("migrator_reconfigurations_total") == {
         ("create", "done"): 1,
         ("warm", "done"): 1,

@@ -82,7 +82,7 @@ class Storm(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Until nobody answers any more."""
+        """Until the daemon does not answer."""
         with suppress(httpx.HTTPError), httpx.Client(timeout=20) as client:
             for number, (picture, label) in enumerate(cycle(zip(*samples(1, 60), strict=True))):
                 message = _labelled(f"{self._name}-{number}", picture, int(label))
@@ -149,10 +149,10 @@ def test_killed_at_any_moment_it_goes_on_from_what_it_had_promised(tmp_path: Pat
         assert labels_of(lives.state) >= lives.acknowledged, moment.__name__
     with served(lives.path, lives.state, **PACE) as daemon:
         lives.check(daemon)
-        everybody = family(daemon.process.pid)
+        processes = family(daemon.process.pid)
         assert daemon.stop() == 0, daemon.said()
     assert not instances(lives.state)
-    until(lambda: all_gone(everybody | lives.left), "nobody is left")
+    until(lambda: all_gone(processes | lives.left), "no process is left")
 
 
 def test_the_models_are_built_while_instances_of_a_killed_daemon_are_removed(
@@ -175,8 +175,8 @@ def test_the_models_are_built_while_instances_of_a_killed_daemon_are_removed(
 
 async def _leave_instances(state: Path) -> None:
     """As a daemon that was killed."""
-    lane = GpuThread("emulated", 0, state, "A100-40GB")
-    await lane.open()
+    thread = GpuThread("emulated", 0, state, "A100-40GB")
+    await thread.open()
     for start in range(7):
-        await lane.create(Instance(start, 1))
-    await lane._run(lane._open.close)
+        await thread.create(Instance(start, 1))
+    await thread._run(thread._open.close)

@@ -6,7 +6,6 @@ import asyncio
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,36 +18,31 @@ from migrator.core.errors import InputError
 from migrator.io.processes import Process, is_running
 from migrator.live import labels as kept
 from migrator.live import orphans
-from migrator.live.training import RetrainerProcess
+from migrator.live.training import Trainings
 
 TESTS = Path(__file__).parent.parent
 PICTURE = np.zeros((3, 2, 2), np.uint8)
 
 
-def test_labels_go_on_after_a_fault_that_nobody_thought_of(
+async def test_labels_are_stored_again_after_an_unexpected_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(*_: object) -> bool:
         raise RuntimeError("out of luck")
 
-    async def scene() -> None:
-        labels = kept.Labels(tmp_path / "labels.db")
-        with monkeypatch.context() as patched:
-            patched.setattr(kept, "inserted", failing)
-            with pytest.raises(kept.NotKeptError, match="RuntimeError: out of luck"):
-                await labels.add("a", 0, PICTURE, 1, None, "one")
-        assert await labels.add("a", 0, PICTURE, 1, None, "one")
-        await labels.close()
-
-    asyncio.run(asyncio.wait_for(scene(), 20))
+    labels = kept.Labels(tmp_path / "labels.db")
+    with monkeypatch.context() as patched:
+        patched.setattr(kept, "insert", failing)
+        with pytest.raises(kept.NotKeptError, match="RuntimeError: out of luck"):
+            await labels.add("a", 0, PICTURE, 1, None, "one")
+    assert await labels.add("a", 0, PICTURE, 1, None, "one")
+    await labels.close()
 
 
-def test_without_room_for_its_log_no_retrainer_is_started_and_it_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+def test_without_a_place_for_its_log_no_retrainer_is_started(tmp_path: Path) -> None:
+    trainings = Trainings(tmp_path / "missing" / "log")
     with pytest.raises(InputError, match="no process for a training can be started"):
-        asyncio.run(RetrainerProcess.started(os.environ))
+        asyncio.run(trainings.prepare(1))
 
 
 def test_the_forkserver_comes_back_once_it_can_be_started_again(
@@ -90,11 +84,11 @@ def test_only_what_a_dead_daemon_of_the_folder_left_is_ended(tmp_path: Path) -> 
     with (
         _sleeping(f"{me.pid} {me.began} {tmp_path}") as of_the_living,
         _sleeping(f"{gone} {tmp_path / 'other'}") as of_another_folder,
-        _sleeping("nonsense") as of_nobody,
+        _sleeping("nonsense") as of_no_daemon,
         _sleeping(f"{gone} {tmp_path}") as left,
     ):
         killed = orphans.kill(tmp_path)
         assert [each.pid for each in killed] == [left]
         orphans.wait_until_gone(killed)
         assert not is_running(left)
-        assert all(map(is_running, (of_the_living, of_another_folder, of_nobody)))
+        assert all(map(is_running, (of_the_living, of_another_folder, of_no_daemon)))

@@ -1,4 +1,4 @@
-"""Plans that fail, cannot be followed, come too late or never: what is held serves on, told why."""
+"""Plans that fail, are invalid, late or missing: instances serve on, and an event says why."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Path
     with served(path, state, **{MOOD: str(folder / "mood")}) as daemon:
         said(state, "the window begins")
         yield daemon, folder
-        everybody = family(daemon.process.pid)
+        processes = family(daemon.process.pid)
         daemon.process.kill()
     # the policy's process too, which thinks for ever
-    until(lambda: all_gone(everybody), "everybody ends with the daemon")
+    until(lambda: all_gone(processes), "all processes end with the daemon")
 
 
 @pytest.mark.parametrize("mood", MOODS)

@@ -49,25 +49,25 @@ def hour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hour]:
     folder = tmp_path_factory.mktemp("hour")
     model, state = "support.slow_model:Slow", folder / "state"
     path = scenario_file(folder, "photos", window_s=4, model=model)
-    others = [_somebody_elses(state)]
+    others = [_foreign_instance(state)]
     with served(path, state) as daemon:
         yield Hour(daemon, state, others, _half(daemon))
         assert daemon.stop() == 0, daemon.said()
-    assert set(instances(state)) == set(others), "nobody touched what is not theirs"
+    assert set(instances(state)) == set(others), "instances of others are untouched"
 
 
-def _somebody_elses(state: Path) -> GpuInstance:
+def _foreign_instance(state: Path) -> GpuInstance:
     """Made with our own tools by another owner, before the daemon begins."""
     state.mkdir()
     with open_driver("emulated", 0, state=state, board="A100-40GB") as driver:
-        other = Partitioner(driver, Journal(state / "journal.db"), "somebody else")
+        other = Partitioner(driver, Journal(state / "journal.db"), "another owner")
         other.apply(Layout((Place(2, "1g.5gb"),)))
         (made,) = driver.instances()
     return made
 
 
 def _taken(state: Path) -> GpuInstance:
-    """As with nvidia-smi: nobody asks for our lock, and a retraining would have gone there."""
+    """As with nvidia-smi: without our lock, and a retraining would have gone there."""
     with open_driver("emulated", 0, state=state) as driver:
         for start in range(7):
             with suppress(RefusedError):
@@ -136,7 +136,7 @@ def test_a_retraining_killed_in_the_middle_goes_on_from_its_checkpoint(hour: Hou
     serves(hour.daemon, before + 1)
 
 
-def test_a_worker_that_hangs_is_killed_and_nobody_waits_for_it(hour: Hour) -> None:
+def test_a_worker_that_hangs_is_killed_and_replaced(hour: Hour) -> None:
     hung = set(settled(hour.daemon)["pids"].values())
     for pid in hung:
         os.kill(pid, signal.SIGSTOP)
@@ -183,8 +183,8 @@ def _sockets(pid: int) -> int:
 
 def test_clients_that_leave_or_send_half_a_request_leave_nothing_behind(hour: Hour) -> None:
     for each in hour.lingering:
-        told = each.recv(4096)
-        assert told.startswith(b"HTTP/1.1 408 "), told
+        answer = each.recv(4096)
+        assert answer.startswith(b"HTTP/1.1 408 "), answer
         each.close()
     settled(hour.daemon)
     pid, request = hour.daemon.process.pid, _request()
@@ -193,6 +193,6 @@ def test_clients_that_leave_or_send_half_a_request_leave_nothing_behind(hour: Ho
         for _ in range(20):
             with _connected(hour.daemon) as leaving:
                 leaving.sendall(request[:cut])
-    hour.daemon.wait_for(lambda now: now["tenants"]["photos"]["waiting"] == 0, "nobody waits")
+    hour.daemon.wait_for(lambda now: now["tenants"]["photos"]["waiting"] == 0, "no request waits")
     until(lambda: _sockets(pid) <= before, "every connection is given back")
     serves(hour.daemon, hour.version)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from migrator.live import labels as labels_module
-from migrator.live.labels import Labels, NotKeptError
+from migrator.live.labels import LabelLimits, Labels, NotKeptError
 
 TENANTS = ("a", "b")
 PICTURE_BYTES = 12
@@ -49,11 +49,7 @@ class Run:
     def open(self) -> Labels:
         return Labels(
             self.path,
-            windows_kept=1,
-            per_class_kept=2,
-            bytes_kept=PICTURE_BYTES * 6,
-            unlearned_rows=40,
-            unlearned_bytes=PICTURE_BYTES * 35,
+            LabelLimits(1, 2, PICTURE_BYTES * 6, 40, PICTURE_BYTES * 35),
             learned_before=self.learned_before,
         )
 
@@ -129,7 +125,7 @@ async def scene(run: Run, steps: list[tuple[str, str, int]]) -> None:
     await labels.close()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(STEPS, min_size=5, max_size=25))
 def test_no_acknowledged_label_is_missing_before_it_is_learned(
     steps: list[tuple[str, str, int]],
@@ -143,52 +139,46 @@ def test_no_acknowledged_label_is_missing_before_it_is_learned(
         labels_module._TRIM_EVERY = before
 
 
-def test_unlearned_windows_outlive_any_number_of_newer_labels(
+async def test_unlearned_windows_outlive_any_number_of_newer_labels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(labels_module, "_TRIM_EVERY", 10)
     path, since = tmp_path / "labels.db", {"a": 0}
-
-    async def life() -> None:
-        labels = Labels(path, windows_kept=1, per_class_kept=3, learned_before=since.get)
-        for window in range(8):
-            for number in range(30):
-                await labels.add("a", window, picture(number), 0, 0, f"{window}-{number}")
-        assert labels.kept("a", 0, 8) == 240
-        since["a"] = 6  # those of six windows are learned by now
-        await asyncio.gather(
-            *(labels.add("a", 8, picture(0), 0, 0, f"8-{number}") for number in range(20))
-        )
-        assert labels.kept("a", 6, 9) == 80
-        assert labels.kept("a", 0, 6) == 3
-        await labels.close()
-
-    asyncio.run(life())
+    labels = Labels(path, LabelLimits(1, 3), learned_before=since.get)
+    for window in range(8):
+        for number in range(30):
+            await labels.add("a", window, picture(number), 0, 0, f"{window}-{number}")
+    assert labels.kept("a", 0, 8) == 240
+    since["a"] = 6  # those of six windows are learned by now
+    await asyncio.gather(
+        *(labels.add("a", 8, picture(0), 0, 0, f"8-{number}") for number in range(20))
+    )
+    assert labels.kept("a", 6, 9) == 80
+    assert labels.kept("a", 0, 6) == 3
+    await labels.close()
 
 
-def test_without_space_a_label_is_refused_until_a_retraining_has_learned(tmp_path: Path) -> None:
+async def test_without_space_a_label_is_refused_until_a_retraining_has_learned(
+    tmp_path: Path,
+) -> None:
     path, since = tmp_path / "labels.db", {"a": 0, "b": 0}
-
-    async def life() -> None:
-        labels = Labels(path, unlearned_rows=5, learned_before=since.get)
-        for number in range(5):
-            assert await labels.add("a", 0, picture(number), 0, 0, f"r{number}")
-        with pytest.raises(NotKeptError, match="a has reached the limit of labels"):
-            await labels.add("a", 0, picture(9), 0, 0, "one too many")
-        assert not await labels.add("a", 0, picture(1), 0, 0, "r1")  # kept already
-        # the limit is per tenant
-        together = await asyncio.gather(
-            labels.add("a", 0, picture(9), 0, 0, "again"),
-            labels.add("b", 0, picture(9), 0, 0, "other"),
-            return_exceptions=True,
-        )
-        assert isinstance(together[0], NotKeptError)
-        assert together[1] is True
-        since["a"] = 1
-        assert await labels.add("a", 1, picture(9), 0, 0, "one too many")
-        await labels.close()
-
-    asyncio.run(life())
+    labels = Labels(path, LabelLimits(unlearned_rows=5), learned_before=since.get)
+    for number in range(5):
+        assert await labels.add("a", 0, picture(number), 0, 0, f"r{number}")
+    with pytest.raises(NotKeptError, match="a has reached the limit of labels"):
+        await labels.add("a", 0, picture(9), 0, 0, "one too many")
+    assert not await labels.add("a", 0, picture(1), 0, 0, "r1")  # kept already
+    # the limit is per tenant
+    together = await asyncio.gather(
+        labels.add("a", 0, picture(9), 0, 0, "again"),
+        labels.add("b", 0, picture(9), 0, 0, "other"),
+        return_exceptions=True,
+    )
+    assert isinstance(together[0], NotKeptError)
+    assert together[1] is True
+    since["a"] = 1
+    assert await labels.add("a", 1, picture(9), 0, 0, "one too many")
+    await labels.close()
     assert requests_in(path) == {
         *(("a", f"r{number}") for number in range(5)),
         ("a", "one too many"),

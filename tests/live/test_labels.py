@@ -22,7 +22,7 @@ from migrator.core.errors import InputError
 from migrator.io.database import transaction
 from migrator.learn.samples import WindowData
 from migrator.live import labels as labels_module
-from migrator.live.labels import LabelCounts, Labels, lot_of
+from migrator.live.labels import LabelCounts, LabelLimits, Labels, lot_of
 from migrator.live.training_data import HELD_OUT_PER_CLASS, window_data
 
 
@@ -42,7 +42,7 @@ async def add_some(
 
 
 def filled(path: Path, *windows: tuple[range, int], **kept: Any) -> None:
-    """So many labels of so many classes, window by window."""
+    """Labels by window, each given as numbers of samples and a number of classes."""
 
     async def scene() -> None:
         labels = Labels(path, **kept)
@@ -121,13 +121,10 @@ def test_labels_that_come_together_share_a_commit(
     ],
     ids=lambda array: array.dtype.str,
 )
-def test_arrays_come_back_as_they_were(tmp_path: Path, inputs: NDArray[Any]) -> None:
-    async def scene() -> None:
-        labels = Labels(tmp_path / "labels.db")
-        await labels.add("a", 0, inputs, 1, None, "r1")
-        await labels.close()
-
-    asyncio.run(scene())
+async def test_arrays_come_back_as_they_were(tmp_path: Path, inputs: NDArray[Any]) -> None:
+    labels = Labels(tmp_path / "labels.db")
+    await labels.add("a", 0, inputs, 1, None, "r1")
+    await labels.close()
     data = window_data(tmp_path / "labels.db", "a", 0, held_out=0.0)
     np.testing.assert_array_equal(data.new.inputs, inputs[None])
     assert data.new.inputs.dtype == inputs.dtype.newbyteorder("=")
@@ -147,32 +144,26 @@ def test_arrays_come_back_as_they_were(tmp_path: Path, inputs: NDArray[Any]) -> 
         (sample(1), 0, "\ud800"),
     ],
 )
-def test_what_cannot_be_kept_is_refused_and_the_rest_goes_on(
+async def test_what_cannot_be_kept_is_refused_and_the_rest_goes_on(
     tmp_path: Path, inputs: NDArray[Any], label: int, request_id: str
 ) -> None:
-    async def scene() -> None:
-        labels = Labels(tmp_path / "labels.db")
-        with pytest.raises(InputError, match="label of a"):
-            await labels.add("a", 0, inputs, label, None, request_id)
-        assert await labels.add("a", 0, sample(1), 0, None, "fine")
-        await labels.close()
-
-    asyncio.run(scene())
+    labels = Labels(tmp_path / "labels.db")
+    with pytest.raises(InputError, match="label of a"):
+        await labels.add("a", 0, inputs, label, None, request_id)
+    assert await labels.add("a", 0, sample(1), 0, None, "fine")
+    await labels.close()
 
 
-def test_the_same_inputs_are_always_on_one_side(tmp_path: Path) -> None:
-    async def scene() -> None:
-        labels = Labels(tmp_path / "labels.db")
-        for window in range(2):
-            await asyncio.gather(
-                *(
-                    labels.add("a", window, sample(each % 30), 0, 0, f"{window}-{each}")
-                    for each in range(300)
-                )
+async def test_the_same_inputs_are_always_on_one_side(tmp_path: Path) -> None:
+    labels = Labels(tmp_path / "labels.db")
+    for window in range(2):
+        await asyncio.gather(
+            *(
+                labels.add("a", window, sample(each % 30), 0, 0, f"{window}-{each}")
+                for each in range(300)
             )
-        await labels.close()
-
-    asyncio.run(scene())
+        )
+    await labels.close()
     trained, judged = inputs_of(window_data(tmp_path / "labels.db", "a", 1, held_out=0.4))
     assert trained
     assert judged
@@ -221,21 +212,18 @@ def test_a_window_brings_new_classes_and_replays_old_ones(tmp_path: Path) -> Non
 
 def test_old_classes_do_not_outvote_the_window(tmp_path: Path) -> None:
     path = tmp_path / "labels.db"
-    filled(path, (range(3000), 1), (range(3000, 3600), 2), per_class_kept=2000)
+    filled(path, (range(3000), 1), (range(3000, 3600), 2), limits=LabelLimits(per_class=2000))
     held_out = window_data(path, "a", 1).held_out
     counts = np.bincount(held_out.labels)
     assert counts.max() <= HELD_OUT_PER_CLASS
     assert counts[0] <= counts[1]
 
 
-def test_the_odd_sample_of_another_shape_is_left_out(tmp_path: Path) -> None:
-    async def scene() -> None:
-        labels = Labels(tmp_path / "labels.db")
-        await add_some(labels, range(20))
-        await labels.add("a", 0, np.zeros((3, 9, 9), np.uint8), 0, None, "odd")
-        await labels.close()
-
-    asyncio.run(scene())
+async def test_the_odd_sample_of_another_shape_is_left_out(tmp_path: Path) -> None:
+    labels = Labels(tmp_path / "labels.db")
+    await add_some(labels, range(20))
+    await labels.add("a", 0, np.zeros((3, 9, 9), np.uint8), 0, None, "odd")
+    await labels.close()
     data = window_data(tmp_path / "labels.db", "a", 0, held_out=0.0)
     assert data.new.inputs.shape == (20, 3, 2, 2)
 
@@ -247,7 +235,7 @@ def test_learned_windows_shrink_and_rare_classes_stay(
     path = tmp_path / "labels.db"
     windows = [(range(each * 100, each * 100 + 100), 2) for each in range(6)]
     windows[0] = (range(100), 3)  # its third class never comes again
-    filled(path, *windows, windows_kept=2, per_class_kept=15, learned_before=lambda _: 5)
+    filled(path, *windows, limits=LabelLimits(2, 15), learned_before=lambda _: 5)
     everything = window_data(path, "a", 9, since=-1, held_out=0.0)
     counts = np.bincount(everything.new.labels)
     assert counts[2] == 15
@@ -263,13 +251,13 @@ def test_learned_bytes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(labels_module, "_TRIM_EVERY", 20)
     path = tmp_path / "labels.db"
     windows = ((range(1000), 2), (range(1000, 1040), 2), (range(1040, 1080), 2))
-    filled(path, *windows, bytes_kept=12 * 100, learned_before=lambda _: 1)
+    filled(path, *windows, limits=LabelLimits(learned_bytes=1200), learned_before=lambda _: 1)
     kept = window_data(path, "a", 0, held_out=0.0).new
     assert 80 <= len(kept) <= 100
     assert len(window_data(path, "a", 2, since=1, held_out=0.0).new) == 80
 
 
-def test_at_most_so_many_are_trained_on_the_newest_of_every_class(tmp_path: Path) -> None:
+def test_a_limited_training_uses_the_newest_samples_of_every_class(tmp_path: Path) -> None:
     path = tmp_path / "labels.db"
     filled(path, (range(40), 2), (range(40, 160), 3), (range(160, 164), 4))
     every = window_data(path, "a", 2, since=1, replay=30, held_out=0.0)
@@ -312,7 +300,7 @@ asyncio.run(main())
 """
 
 
-def test_a_killed_daemon_loses_no_acknowledged_label(tmp_path: Path) -> None:
+async def test_a_killed_daemon_loses_no_acknowledged_label(tmp_path: Path) -> None:
     path = tmp_path / "labels.db"
     command = [sys.executable, "-c", _ADDING, str(path)]
     acknowledged: list[str] = []
@@ -324,16 +312,12 @@ def test_a_killed_daemon_loses_no_acknowledged_label(tmp_path: Path) -> None:
                 daemon.kill()
     assert len(acknowledged) >= 211
     assert not [each for each in acknowledged if not each.startswith("r")]
-
-    async def again() -> None:
-        labels = Labels(path)
-        assert labels.damaged is None
-        for each in acknowledged:
-            assert not await labels.add("a", 0, sample(0), 0, None, each)
-        assert labels.counts("a", 0).labelled >= len(acknowledged)
-        await labels.close()
-
-    asyncio.run(again())
+    labels = Labels(path)
+    assert labels.damaged is None
+    for each in acknowledged:
+        assert not await labels.add("a", 0, sample(0), 0, None, each)
+    assert labels.counts("a", 0).labelled >= len(acknowledged)
+    await labels.close()
 
 
 def test_a_full_disk_refuses_labels_and_keeps_the_acknowledged_ones(tmp_path: Path) -> None:
@@ -423,7 +407,7 @@ def test_a_newer_file_is_left_alone(tmp_path: Path) -> None:
         window_data(path, "a", 0)
 
 
-def test_no_labels_and_no_file_are_one_sentence(tmp_path: Path) -> None:
+def test_missing_labels_and_files_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "labels.db"
     with pytest.raises(InputError, match="no such file"):
         window_data(path, "a", 0)

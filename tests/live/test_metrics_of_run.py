@@ -39,7 +39,9 @@ def asked(daemon: Served, right: list[bool]) -> int:
         if number < LABELLED:
             right.append(said["label"][0] == label)
             assert daemon.feedback("photos", f"q{number}", int(label)).status_code == 200
-    assert daemon.feedback("photos", "q0", int(labels[0])).status_code == 200  # told already
+    assert (
+        daemon.feedback("photos", "q0", int(labels[0])).status_code == 200
+    )  # it is stored already
     tensor = {"name": "input", "datatype": "UINT8", "shape": [1, *pictures[0].shape]}
     body = {"inputs": [tensor | {"data": pictures[0].reshape(-1).tolist()}]}
     for number in range(TOO_LATE):
@@ -62,12 +64,12 @@ def test_counters_agree_with_what_was_sent_and_the_log_tells_why(tmp_path: Path)
             "the first plan is followed",
         )
         in_time = asked(daemon, right)
-        text, told = metrics(daemon)
+        text, found = metrics(daemon)
         units = daemon.status()["units"]
         assert daemon.stop() == 0, daemon.said()
 
     def value(name: str, **labels: str) -> float:
-        return told[name, frozenset(labels.items())]
+        return found[name, frozenset(labels.items())]
 
     assert value("migrator_received_total", tenant="photos") == SENT + TOO_LATE
     assert value("migrator_requests_total", tenant="photos", outcome="in_time") == in_time
@@ -81,7 +83,7 @@ def test_counters_agree_with_what_was_sent_and_the_log_tells_why(tmp_path: Path)
     assert value("migrator_model_version", tenant="photos") == 1
     assert value("migrator_plans_total", outcome="taken") >= 1
     assert value("migrator_queue_length", tenant="photos") == 0
-    ready = [labels for name, labels in told if name == "migrator_instance_info"]
+    ready = [labels for name, labels in found if name == "migrator_instance_info"]
     assert len(ready) == len(units)
     assert all(dict(each)["GPU_I_ID"] for each in ready)
     steps = ("create", "warm")
@@ -89,7 +91,7 @@ def test_counters_agree_with_what_was_sent_and_the_log_tells_why(tmp_path: Path)
         value("migrator_reconfigurations_total", kind=each, outcome="done") >= len(units)
         for each in steps
     )
-    names = {name for name, _ in told}
+    names = {name for name, _ in found}
     absent = sample_names(eventful(tmp_path)) - names
     assert all("forecast" in each or "gap" in each or "expected" in each for each in absent)
     _check_log(lines(daemon), len(units))
@@ -97,11 +99,11 @@ def test_counters_agree_with_what_was_sent_and_the_log_tells_why(tmp_path: Path)
         promtool("check", "metrics", given=text)
 
 
-def _check_log(told: list[dict[str, Any]], units: int) -> None:
-    assert all({"time", "level", "logger", "message"} <= each.keys() for each in told)
-    refused = [each for each in told if each.get("status") == 504]
+def _check_log(found: list[dict[str, Any]], units: int) -> None:
+    assert all({"time", "level", "logger", "message"} <= each.keys() for each in found)
+    refused = [each for each in found if each.get("status") == 504]
     assert [each["request_id"] for each in refused] == [f"hopeless-{n}" for n in range(TOO_LATE)]
-    decided = [each for each in told if "decision" in each]
+    decided = [each for each in found if "decision" in each]
     assert all("window" in each and "slot" in each for each in decided)
     warmed = [each for each in decided if each["decision"] == "warm"]
     assert len(warmed) >= units

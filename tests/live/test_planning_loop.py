@@ -35,7 +35,7 @@ class Policy:
     """The planning of a daemon that does not run."""
 
     context: Context
-    thinking: PlanningLoop
+    planning: PlanningLoop
 
     @property
     def tenants(self) -> dict[str, TenantState]:
@@ -58,15 +58,15 @@ def policy(tmp_path: Path) -> Iterator[Policy]:
         curve = Curve(((14.0, seconds), (98.0, seconds / 5)))
         made.tenants[name].retraining = Retraining(1, curve, 1.0, 0.9)
     yield made
-    made.thinking.close()
+    made.planning.close()
 
 
 def decided(policy: Policy, units: list[Unit]) -> Decision:
     """What the policy says to what is there now."""
-    assert policy.thinking.ask(units, {}) is not None
+    assert policy.planning.ask(units, {}) is not None
     until_s = time.monotonic() + ANSWERED_S
     while time.monotonic() < until_s:
-        if (found := policy.thinking.answer()) is not None:
+        if (found := policy.planning.answer()) is not None:
             return found[0]
         time.sleep(0.02)
     raise AssertionError("the policy did not answer")
@@ -83,7 +83,7 @@ def retrained(decision: Decision) -> dict[str, Instance]:
 
 def serving(policy: Policy, decision: Decision) -> list[Unit]:
     """The units that serve as decided."""
-    board = policy.thinking.board
+    board = policy.planning.board
     return [
         Unit(Site.of(board, each), State.READY, 100.0, each.task)
         for each in decision.slots[0]
@@ -92,16 +92,16 @@ def serving(policy: Policy, decision: Decision) -> list[Unit]:
 
 
 def test_the_next_retraining_gets_what_an_ended_one_left(policy: Policy) -> None:
-    policy.thinking.begin_window()
+    policy.planning.begin_window()
     first = decided(policy, [])
     assert list(retrained(first)) == ["photos"], "one after the other, the shorter first"
-    # it ran and has ended; nobody uses its instance any more
+    # it ran and has ended; its instance is free
     job = policy.tenants["photos"].retraining
     assert job is not None
     job.phase = Phase.DONE
     policy.clock.now_s = lambda: 108.0
-    policy.thinking.completed()
-    policy.thinking.at_once("so that the test need not wait")
+    policy.planning.completed()
+    policy.planning.at_once("so that the test need not wait")
     second = decided(policy, serving(policy, first))
     place = retrained(first)["photos"]
     assert retrained(second) == {
@@ -110,15 +110,15 @@ def test_the_next_retraining_gets_what_an_ended_one_left(policy: Policy) -> None
 
 
 def test_what_others_use_by_now_is_not_its_own_any_more(policy: Policy) -> None:
-    policy.thinking.begin_window()
+    policy.planning.begin_window()
     first = decided(policy, [])
     place = retrained(first)["photos"]
     job = policy.tenants["photos"].retraining
     assert job is not None
     job.phase = Phase.DONE
     policy.clock.now_s = lambda: 108.0
-    policy.thinking.at_once("so that the test need not wait")
-    site = Site.of(policy.thinking.board, place)
+    policy.planning.at_once("so that the test need not wait")
+    site = Site.of(policy.planning.board, place)
     taken = Unit(site, State.READY, 100.0, Task("cameras", Kind.INFERENCE))
     second = decided(policy, [*serving(policy, first), taken])
     assert not retrained(second)

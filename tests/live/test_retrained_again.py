@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +29,13 @@ from migrator.live.labels import Labels, lot_of
 from migrator.live.learning import Learning, Rollout
 from migrator.live.recording import Recorder
 from migrator.live.serving import Serving
-from migrator.live.training import TrainingJob, TrainingLostError, TrainingResult, Trainings
+from migrator.live.training import (
+    Progress,
+    TrainingJob,
+    TrainingLostError,
+    TrainingResult,
+    Trainings,
+)
 from migrator.live.versions import Version
 from migrator.policies.planning import problem_of
 from migrator.policies.policy import Observation
@@ -48,7 +53,7 @@ def tenant(tmp_path: Path) -> TenantState:
 
 
 def plans_retraining(tenant: TenantState, late: int = 0) -> bool:
-    """Whether a planner that answers so many slots late finds a size that ends in the window."""
+    """Whether a planner that answers `late` slots late finds a size that ends in the window."""
     view = replace(tenant.view(), ahead=np.full((1, WINDOW_S - late), 5.0))
     seen = Observation(BOARD, 1.0, WINDOW_S, late, (view,), ())
     return problem_of(seen, Charge.SURVIVORS).tenants[0].retraining_slots is not None
@@ -142,12 +147,10 @@ class _Ending(Trainings):
     """Ends with an error instead of training."""
 
     def __init__(self, error: BaseException) -> None:
-        super().__init__()
+        super().__init__(Path("unused"))
         self.error, self.jobs = error, list[TrainingJob]()
 
-    async def retrain(
-        self, job: TrainingJob, progress: Callable[[float], None] = lambda _: None
-    ) -> TrainingResult:
+    async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
         del progress
         self.jobs.append(job)
         raise self.error
@@ -192,40 +195,37 @@ def test_a_job_that_cannot_even_be_begun_does_not_stay_running(
     tmp_path: Path, tenant: TenantState
 ) -> None:
     job = tenant.retraining = Retraining(3, tenant.live.training_s(100), 1.0, 0.9)
-    made = learning(tmp_path, tenant, Trainings())
+    made = learning(tmp_path, tenant, Trainings(tmp_path / "log"))
     with pytest.raises(MigratorError):
         asyncio.run(made.train("photos", Instance(0, 5), {}))  # no size of this board
     assert job.phase is Phase.WAITING
 
 
-def test_a_retraining_without_samples_ends_and_waits_for_more_labels(
-    tmp_path: Path, tenant: TenantState
+async def test_a_retraining_without_samples_ends_and_waits_for_more_labels(
+    tmp_path: Path, tenant: TenantState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the real process: all labels are of inputs that are held out."""
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
     held_out = [each for each in range(2000) if lot_of(picture(each).tobytes()) < HELD_OUT][:30]
-
-    async def life() -> None:
-        labels = Labels(tmp_path / "labels.db", learned_before=lambda _: tenant.since)
-        for number in held_out:
-            await labels.add("photos", 0, picture(number), 1, 0, f"r{number}")
-        room = TrainingRoom.of(BOARD, [tenant], WINDOW_S)
-        tenant.begin(1, labels.kept("photos", 0, 1), 0.1, room)
-        assert tenant.retraining is not None
-        trainings = Trainings({**os.environ, "PYTHONPATH": str(TESTS)})
-        try:
-            why = await learning(tmp_path, tenant, trainings).train("photos", Instance(0, 7), {})
-        finally:
-            await trainings.close()
-        assert "no samples" in why
-        assert tenant.retraining.phase is Phase.DONE
-        tenant.begin(2, 30, 0.1, room)
-        assert tenant.retraining is None, "the same labels would end alike"
-        tenant.begin(3, 31, 0.1, room)
-        assert tenant.retraining is not None
-        assert labels.kept("photos", 0, 1) == 30
-        await labels.close()
-
-    asyncio.run(asyncio.wait_for(life(), 60))
+    labels = Labels(tmp_path / "labels.db", learned_before=lambda _: tenant.since)
+    for number in held_out:
+        await labels.add("photos", 0, picture(number), 1, 0, f"r{number}")
+    room = TrainingRoom.of(BOARD, [tenant], WINDOW_S)
+    tenant.begin(1, labels.kept("photos", 0, 1), 0.1, room)
+    assert tenant.retraining is not None
+    trainings = Trainings(tmp_path / "log")
+    try:
+        why = await learning(tmp_path, tenant, trainings).train("photos", Instance(0, 7), {})
+    finally:
+        await trainings.close()
+    assert "no samples" in why
+    assert tenant.retraining.phase is Phase.DONE
+    tenant.begin(2, 30, 0.1, room)
+    assert tenant.retraining is None, "the same labels would end alike"
+    tenant.begin(3, 31, 0.1, room)
+    assert tenant.retraining is not None
+    assert labels.kept("photos", 0, 1) == 30
+    await labels.close()
 
 
 def picture(number: int) -> NDArray[np.uint8]:
@@ -250,7 +250,7 @@ def act(daemon: Served, action: str) -> None:
     assert answer.status_code == 200, answer.text
 
 
-def test_a_real_daemon_retrains_after_five_paused_windows_and_after_it_lost_its_records(
+def test_a_real_daemon_retrains_after_paused_windows_and_after_it_lost_its_records(
     tmp_path: Path,
 ) -> None:
     """Sixty labels are learned within a window; three hundred would take two."""
@@ -259,8 +259,8 @@ def test_a_real_daemon_retrains_after_five_paused_windows_and_after_it_lost_its_
     with served(path, state) as daemon:
         settled(daemon)
         act(daemon, "pause")
-        for each in range(5):
-            teach(daemon, each, 60)
+        for each in range(3):
+            teach(daemon, each, 100)
             next_window(daemon)
         assert daemon.status()["tenants"]["photos"]["version"] == 1
         act(daemon, "resume")

@@ -1,8 +1,9 @@
-"""A version reaches the workers and the store: whatever fails, whoever shared another meanwhile."""
+"""A version reaches the workers and the store, whatever fails or is shared meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -72,9 +73,9 @@ class Home:
         self.context = idle_context(serving)
         self.run = self.context.tenants["photos"]
         self.versions = self.context.versions_of("photos")
-        self.told, self.worker = EventList(self.context), Worker(self.shared)
+        self.recorder, self.worker = EventList(self.context), Worker(self.shared)
         self.context.serving_workers[Instance(0, 4)] = self.worker
-        self.rollout = Rollout(self.context, self.told)
+        self.rollout = Rollout(self.context, self.recorder)
 
     def trains(self, content: bytes) -> Version:
         """A new version, which serves here from now on."""
@@ -96,7 +97,7 @@ class Home:
     def shared(self) -> int:
         """The version that serves by the store."""
         found = self.store.read("versions/photos/serving.json")
-        return -1 if found is None else int(found.split(b'"number": ')[1].split(b",")[0])
+        return -1 if found is None else int(json.loads(found)["number"])
 
     @property
     def number(self) -> int:
@@ -121,10 +122,10 @@ def test_what_the_old_home_learned_during_a_move_serves_at_the_new_one(
     new.share(claim=True)
     assert (new.number, new.shared()) == (2, 2)
     assert new.worker.swapped == [(2, 2)]
-    assert new.told.begun == [2]
+    assert new.recorder.begun == [2]
     new.trains(b"three")
     new.share()
-    assert (new.number, new.shared(), new.told.events[1:]) == (3, 3, [])
+    assert (new.number, new.shared(), new.recorder.events[1:]) == (3, 3, [])
 
 
 def test_who_had_no_version_yet_goes_on_from_what_others_learned(homes: tuple[Home, Home]) -> None:
@@ -167,13 +168,13 @@ def test_a_claim_that_failed_is_made_again_with_the_next_version(
     with monkeypatch.context() as away:
         away.setattr(SharedFiles, "write", _away)
         new.share(claim=True)
-    assert [each for each in new.told.events if "the store is away" in each]
+    assert [each for each in new.recorder.events if "the store is away" in each]
     new.trains(b"two")
     new.share()
     assert new.shared() == 2
     old.trains(b"other")
     old.share()
-    assert "served by g2" in old.told.events[-1]
+    assert "served by g2" in old.recorder.events[-1]
     assert new.shared() == 2
 
 
@@ -195,10 +196,10 @@ def test_a_claim_that_another_overtook_is_not_made_again(
     with monkeypatch.context() as overtaken:
         overtaken.setattr(SharedFiles, "put", meanwhile)
         new.share(claim=True)
-    assert "served by g3-1" in new.told.events[-1]
+    assert "served by g3-1" in new.recorder.events[-1]
     new.trains(b"two")
     new.share()
-    assert "served by g3-1" in new.told.events[-1]
+    assert "served by g3-1" in new.recorder.events[-1]
     assert new.shared() == -1
     del old
 
@@ -227,7 +228,7 @@ def test_one_version_of_a_tenant_is_shared_at_a_time_and_the_last_is_the_one_tha
 
     monkeypatch.setattr(here.store.versions, "keep", slowly)
     asyncio.run(both())
-    assert (met, here.shared(), here.told.events) == ([False, False], 2, [])
+    assert (met, here.shared(), here.recorder.events) == ([False, False], 2, [])
 
 
 def test_a_tenant_that_went_meanwhile_is_not_shared(homes: tuple[Home, Home]) -> None:

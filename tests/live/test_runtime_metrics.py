@@ -73,11 +73,11 @@ def test_a_plan_without_certificate_has_no_gap(run: Run) -> None:
 def test_instances_have_the_labels_of_dcgm_exporter(run: Run) -> None:
     assert run.value("migrator_instances", state="ready", GPU_I_PROFILE="4g.20gb") == 1
     assert run.value("migrator_instances", state="ready", GPU_I_PROFILE="1g.5gb") == 0
-    (told,) = [each.labels for each in run.samples() if each.name == "migrator_instance_info"]
-    assert told == {
+    (labels,) = [each.labels for each in run.samples() if each.name == "migrator_instance_info"]
+    assert labels == {
         "unit": "4g@0",
         "gpu": "0",
-        "UUID": run.context.resources.gpu.uuid,
+        "UUID": run.context.gpu.uuid,
         "GPU_I_ID": "1",
         "GPU_I_PROFILE": "4g.20gb",
         "share": "",
@@ -95,11 +95,11 @@ def test_shares_have_no_profile_and_are_told_apart(tmp_path: Path) -> None:
         run.context.executor.on(run.now_s[0], Created(each))
         run.context.executor.on(run.now_s[0], Ready(each, 0.1))
     assert run.value("migrator_instances", state="ready", GPU_I_PROFILE="") == 2
-    told = [each.labels for each in run.samples() if each.name == "migrator_instance_info"]
-    assert {(each["share"], each["GPU_I_PROFILE"], each["GPU_I_ID"]) for each in told} == {
+    labels = [each.labels for each in run.samples() if each.name == "migrator_instance_info"]
+    assert {(each["share"], each["GPU_I_PROFILE"], each["GPU_I_ID"]) for each in labels} == {
         ("25%", "", "")
     }
-    assert len({each["unit"] for each in told}) == 2
+    assert len({each["unit"] for each in labels}) == 2
 
 
 def test_how_many_series_there_are_does_not_depend_on_what_happens(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_how_many_series_there_are_does_not_depend_on_what_happens(tmp_path: Pat
     came(run, "photos", 1)
     quiet = len(run.samples())
     for number in range(50):
-        run.recorder.decisions.asked(f"reason {number}")
+        run.recorder.decisions.plan_requested(f"reason {number}")
         came(run, "photos", 3)
         wanted = Instance(0, 4, Task("photos", Kind.INFERENCE))
         run.context.executor.follow(run.now_s[0] + number, [(wanted,)], 1.0)

@@ -16,7 +16,7 @@ from migrator.control.tenant_state import FEWEST_LABELS, tenant_state_of
 from migrator.control.window_clock import WindowClock
 from migrator.core.problem import Charge, Problem, Tenant
 from migrator.live.labels import Labels
-from migrator.live.recording import SecondRows
+from migrator.live.outcomes import Forecasts, Goodput, SecondRows
 from migrator.records.rows import SecondRecord
 from migrator.records.store import Records, read_records
 from migrator.serve.router.queue import QueueSettings
@@ -32,8 +32,8 @@ def rows(tmp_path: Path) -> Iterator[SecondRows]:
     clock = WindowClock(20.0, 1.0, now_s=lambda: START + 5.0)
     clock.started_s = clock.began_s = float(START)
     tenants = {
-        told.name: tenant_state_of(served, told, 1.0, 0.5)
-        for served, told in zip(live.scenario.tenants, live.tenants, strict=True)
+        own.name: tenant_state_of(served, own, 1.0, 0.5)
+        for served, own in zip(live.scenario.tenants, live.tenants, strict=True)
     }
     tenants["a"].accuracy = 0.8
     records = Records(
@@ -41,7 +41,8 @@ def rows(tmp_path: Path) -> Iterator[SecondRows]:
     )
     router = Router({name: QueueSettings(name, 0.1, 4, 100) for name in tenants})
     labels = Labels(tmp_path / "labels.db")
-    yield SecondRows(records, router, labels, clock, tenants)
+    goodput = Goodput(router.counts, tenants, clock, labels)
+    yield SecondRows(records, router, clock, goodput, Forecasts(clock))
     asyncio.run(labels.close())
     records.close()
 
@@ -70,7 +71,6 @@ def test_a_second_is_written_again_once_its_requests_are_answered(rows: SecondRo
 
 
 def test_what_was_lost_while_an_instance_was_cold_is_counted_once(rows: SecondRows) -> None:
-    rows.begin_window()
     counts = rows.router.counts["a"]
     came = counts.receive(START + 0.5, 4)
     counts.drop(came, 2)
@@ -85,20 +85,17 @@ def test_what_was_lost_while_an_instance_was_cold_is_counted_once(rows: SecondRo
     assert rows.reconfiguring["a"] == 4
 
 
-def test_nobody_waits_for_ever(rows: SecondRows) -> None:
+def test_answers_are_not_waited_for_forever(rows: SecondRows) -> None:
     rows.router.counts["a"].receive(START + 0.5, 1)
     put(rows, 0)
     rows.settle(START + 11)
     assert not rows._unsettled
 
 
-def test_labels_of_this_window_say_how_many_are_wrong(rows: SecondRows) -> None:
-    async def told() -> None:
-        for number in range(FEWEST_LABELS):
-            picture = np.zeros((3, 16, 16), np.uint8)
-            await rows.labels.add("a", 0, picture, 1, number % 2, f"r{number}")
-
-    asyncio.run(told())
+async def test_labels_of_this_window_say_how_many_are_wrong(rows: SecondRows) -> None:
+    for number in range(FEWEST_LABELS):
+        picture = np.zeros((3, 16, 16), np.uint8)
+        await rows.goodput._labels.add("a", 0, picture, 1, number % 2, f"r{number}")
     counts = rows.router.counts["a"]
     counts.answer(counts.receive(START + 0.5, 10), 10, 0.01, late=False)
     put(rows, 0)
@@ -108,7 +105,7 @@ def test_labels_of_this_window_say_how_many_are_wrong(rows: SecondRows) -> None:
 def test_what_the_plan_expected_stands_beside_what_came(rows: SecondRows) -> None:
     expected = tuple(tuple([float(scenario)] * 20) for scenario in range(11))
     tenant = Tenant("a", expected, {1: 5.0}, 0.5, 0.5, None, 0.5, 1)
-    rows.expect(Problem(H200, 1.0, 20, Charge.SURVIVORS, (tenant,)))
+    rows.forecasts.expect(Problem(H200, 1.0, 20, Charge.SURVIVORS, (tenant,)))
     put(rows, 3)
     row = written(rows)[0]
     assert row == replace(row, forecast_mean=5.0, forecast_low=1.0, forecast_high=9.0)

@@ -1,4 +1,4 @@
-"""Files for everybody: whole, whoever writes them and however many do at once."""
+"""Shared files are complete, however many processes write them at once."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from importlib import import_module
@@ -39,20 +40,28 @@ def store_at() -> Iterator[Store]:
         yield made
 
 
+def rows_in(store: SharedStore, tenant: str = "photos") -> list[SampleRow]:
+    """All labels of a tenant, as another machine reads them."""
+    with closing(SharedStore(store.url, "reader")) as reader:
+        return list(reader.labels.fresh(tenant).rows)
+
+
 def requests(store: SharedStore, tenant: str = "photos") -> list[str]:
-    return [each.request for each in store.labels.all(tenant)]
+    return [each.request for each in rows_in(store, tenant)]
 
 
-def test_labels_come_back_as_they_were_whoever_wrote_them(tmp_path: Path, store_at: Store) -> None:
+def test_labels_of_all_daemons_are_read_as_they_were_written(
+    tmp_path: Path, store_at: Store
+) -> None:
     first, second = store_at(str(tmp_path), "g1"), store_at(str(tmp_path), "g2")
     first.labels.keep([row("a"), row("b", "mail")])
     second.labels.keep([row("c")])
     first.labels.keep([row("d")])
-    found = list(store_at(str(tmp_path), "g3").labels.all("photos"))
+    found = rows_in(first)
     assert found[0] == row("a")
     assert sorted(each.request for each in found) == ["a", "c", "d"]
     assert requests(first, "mail") == ["b"]
-    assert requests(first, "nobody") == []
+    assert requests(first, "unknown") == []
 
 
 def test_what_a_crash_cut_off_costs_only_itself(tmp_path: Path, store_at: Store) -> None:
@@ -129,6 +138,16 @@ def test_weights_that_served_are_what_a_tenant_begins_with_elsewhere(
     assert there.add(weights, None).number == 5
 
 
+Machines = tuple[SharedStore, SharedStore, Versions, Versions]
+
+
+@pytest.fixture
+def machines(tmp_path: Path, store_at: Store) -> Machines:
+    """One store and the versions on the disks of two machines."""
+    old, new = (store_at(str(tmp_path / "store"), each) for each in ("g1", "g2"))
+    return old, new, Versions(tmp_path / "here", "photos"), Versions(tmp_path / "there", "photos")
+
+
 def added(versions: Versions, content: bytes) -> Version:
     weights = versions.folder.parent / "given"
     weights.parent.mkdir(parents=True, exist_ok=True)
@@ -142,9 +161,9 @@ def weights_in(folder: Path, number: int) -> Path:
 
 
 def test_damaged_weights_are_passed_over_and_refused_by_name_where_nothing_is_left(
-    tmp_path: Path, store_at: Store
+    tmp_path: Path, machines: Machines
 ) -> None:
-    store, here = store_at(str(tmp_path / "store"), "g1"), Versions(tmp_path / "here", "photos")
+    store, _, here, _ = machines
     for content in (b"one", b"two"):
         store.versions.keep(added(here, content), here, claim=True)
     weights_in(tmp_path / "store", 2).write_bytes(b"damaged")
@@ -157,10 +176,9 @@ def test_damaged_weights_are_passed_over_and_refused_by_name_where_nothing_is_le
 
 
 def test_a_tenant_goes_back_wherever_it_lives_and_stays_back_wherever_it_goes(
-    tmp_path: Path, store_at: Store
+    tmp_path: Path, machines: Machines
 ) -> None:
-    store = store_at(str(tmp_path / "store"), "g1")
-    here, there = Versions(tmp_path / "here", "photos"), Versions(tmp_path / "there", "photos")
+    store, _, here, there = machines
     for content in (b"one", b"two"):
         store.versions.keep(added(here, content), here, claim=True)
     store.versions.bring(there)
@@ -176,10 +194,8 @@ def test_a_tenant_goes_back_wherever_it_lives_and_stays_back_wherever_it_goes(
     assert added(fresh, b"three").number == 3  # a number that was withdrawn is not given again
 
 
-def test_what_was_withdrawn_while_the_store_was_away_stays_so(
-    tmp_path: Path, store_at: Store
-) -> None:
-    store, here = store_at(str(tmp_path / "store"), "g1"), Versions(tmp_path / "here", "photos")
+def test_what_was_withdrawn_while_the_store_was_away_stays_so(machines: Machines) -> None:
+    store, _, here, _ = machines
     for content in (b"one", b"two"):
         store.versions.keep(added(here, content), here, claim=True)
     here.roll_back(2)
@@ -188,8 +204,8 @@ def test_what_was_withdrawn_while_the_store_was_away_stays_so(
     assert found.number == 1
 
 
-def test_versions_that_the_store_never_saw_are_kept(tmp_path: Path, store_at: Store) -> None:
-    store, here = store_at(str(tmp_path / "store"), "g1"), Versions(tmp_path / "here", "photos")
+def test_versions_that_the_store_never_saw_are_kept(machines: Machines) -> None:
+    store, _, here, _ = machines
     store.versions.keep(added(here, b"one"), here, claim=True)
     added(here, b"two")
     found = store.versions.bring(here)
@@ -197,11 +213,10 @@ def test_versions_that_the_store_never_saw_are_kept(tmp_path: Path, store_at: St
     assert found.number == 2
 
 
-def test_a_daemon_that_was_given_up_does_not_overrule_who_serves_by_now(
-    tmp_path: Path, store_at: Store
+def test_a_daemon_that_was_given_up_does_not_overrule_the_one_that_serves(
+    machines: Machines,
 ) -> None:
-    old, new = store_at(str(tmp_path / "store"), "g1"), store_at(str(tmp_path / "store"), "g2")
-    here, there = Versions(tmp_path / "here", "photos"), Versions(tmp_path / "there", "photos")
+    old, new, here, there = machines
     old.versions.keep(added(here, b"one"), here, claim=True)
     new.versions.bring(there)
     new.versions.keep(there.good()[0], there, claim=True)
@@ -249,7 +264,7 @@ def brought(store: SharedStore) -> list[str]:
     return [each.request for each in fresh.rows]
 
 
-def test_labels_of_others_are_told_again_until_they_are_brought(
+def test_labels_of_others_are_returned_again_until_they_are_brought(
     tmp_path: Path, store_at: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stores = [store_at(str(tmp_path), each) for each in ("g1", "g2", "g3")]
@@ -262,7 +277,7 @@ def test_labels_of_others_are_told_again_until_they_are_brought(
         away.setattr(SharedFiles, "read_many", _fails)
         with pytest.raises(OSError, match="No space"):
             ours.labels.fresh("photos")
-    ours.labels.fresh("photos")  # whoever asked could not keep them
+    ours.labels.fresh("photos")  # the caller could not store them
     assert brought(ours) == ["b", "c"]
 
 
@@ -314,35 +329,90 @@ def test_a_label_is_acknowledged_only_once_it_is_shared(tmp_path: Path, store_at
     assert requests(store) == ["a"]
 
 
-def test_a_label_that_cannot_be_shared_is_not_kept_and_may_be_sent_again(tmp_path: Path) -> None:
+async def test_a_label_that_cannot_be_shared_is_not_kept_and_may_be_sent_again(
+    tmp_path: Path,
+) -> None:
     fails = [True]
 
     def share(_: object) -> None:
         if fails.pop():
             raise OSError(28, "No space left on device")
 
-    async def add() -> None:
-        labels = Labels(tmp_path / "labels.db", share=share)
-        picture = np.arange(6, dtype=np.uint8)
-        with pytest.raises(NotKeptError, match="No space left"):
-            await labels.add("photos", 2, picture, 3, 4, "a")
-        assert labels.counts("photos", 2) == LabelCounts()
-        fails.append(False)
-        assert await labels.add("photos", 2, picture, 3, 4, "a")
-        await labels.close()
-
-    asyncio.run(add())
+    labels = Labels(tmp_path / "labels.db", share=share)
+    picture = np.arange(6, dtype=np.uint8)
+    with pytest.raises(NotKeptError, match="No space left"):
+        await labels.add("photos", 2, picture, 3, 4, "a")
+    assert labels.counts("photos", 2) == LabelCounts()
+    fails.append(False)
+    assert await labels.add("photos", 2, picture, 3, 4, "a")
+    await labels.close()
 
 
-def test_labels_that_are_brought_are_counted_once_and_not_shared_again(tmp_path: Path) -> None:
+async def test_labels_that_are_brought_are_counted_once_and_not_shared_again(
+    tmp_path: Path,
+) -> None:
     shared: list[object] = []
-
-    async def bring() -> None:
-        labels = Labels(tmp_path / "labels.db", share=shared.append)
-        assert await labels.bring([row("a"), row("b"), row("a")]) == 2
-        assert await labels.bring([row("b")]) == 0
-        assert labels.counts("photos", 2) == LabelCounts(2, 2, 2)
-        await labels.close()
-
-    asyncio.run(bring())
+    labels = Labels(tmp_path / "labels.db", share=shared.append)
+    assert await labels.bring([row("a"), row("b"), row("a")]) == 2
+    assert await labels.bring([row("b")]) == 0
+    assert labels.counts("photos", 2) == LabelCounts(2, 2, 2)
+    await labels.close()
     assert shared == []
+
+
+def serving(store: SharedStore) -> tuple[int, int]:
+    """The version that serves by the store, and the highest number that was given."""
+    entry = json.loads(store.read("versions/photos/serving.json") or b"{}")
+    return entry["number"], entry["highest"]
+
+
+def test_who_claims_with_an_older_version_gets_the_newer_one_and_overwrites_nothing(
+    machines: Machines,
+) -> None:
+    old, new, here, there = machines
+    first = added(here, b"one")
+    assert old.versions.keep(first, here, claim=True) is None
+    brought = new.versions.bring(there)
+    assert brought is not None
+    assert old.versions.keep(added(here, b"two"), here, claim=False) is None
+    newer = new.versions.keep(brought, there, claim=True)
+    assert newer is not None
+    assert (newer.number, newer.weights.read_bytes(), serving(new)) == (2, b"two", (2, 2))
+    assert new.versions.keep(newer, there, claim=True) is None
+    assert serving(new) == (2, 2)
+    assert added(there, b"three").number == 3
+
+
+def test_who_claims_what_was_gone_back_from_elsewhere_goes_back_too(machines: Machines) -> None:
+    old, new, here, there = machines
+    for content in (b"one", b"two"):
+        old.versions.keep(added(here, content), here, claim=True)
+    new.versions.bring(there)
+    new.versions.keep(there.roll_back(2), there, claim=True)
+    found = old.versions.keep(here.good()[0], here, claim=True)
+    assert found is not None
+    assert (found.number, serving(old)) == (1, (1, 2))
+
+
+def test_a_claim_takes_the_same_number_with_other_weights_from_the_store(
+    machines: Machines,
+) -> None:
+    old, new, here, there = machines
+    new.versions.keep(added(there, b"shared"), there, claim=True)
+    found = old.versions.keep(added(here, b"never shared"), here, claim=True)
+    assert found is not None
+    assert (found.number, found.weights.read_bytes()) == (1, b"shared")
+
+
+def test_a_number_is_not_given_again_where_its_weights_are_lost(
+    tmp_path: Path, machines: Machines
+) -> None:
+    old, new, here, there = machines
+    for content in (b"one", b"two", b"three"):
+        old.versions.keep(added(here, content), here, claim=True)
+    for number in (1, 2, 3):
+        weights_in(tmp_path / "store", number).unlink()
+    first = added(there, b"another one")
+    assert new.versions.keep(first, there, claim=True) is None
+    assert serving(new) == (1, 3)
+    assert added(there, b"four").number == 4

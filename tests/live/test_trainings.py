@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import resource
 import signal
@@ -15,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from support.live_learning import ENVIRONMENT, SETTINGS, made_job
 
@@ -31,12 +31,17 @@ from migrator.live.training import (
     TrainingLostError,
     TrainingResult,
     Trainings,
-    job_json,
 )
 
 LIMIT_S = 60.0
 SLOW_S = 6000.0
 """A pace at which nothing ends by itself in a test."""
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +68,7 @@ def running_environment(pid: int) -> bytes:
     return Path(f"/proc/{pid}/environ").read_bytes()
 
 
-def test_a_retraining_holds_its_instance_tells_its_progress_and_knows_no_secret(
+def test_a_retraining_holds_its_instance_reports_progress_and_gets_no_secret(
     job: TrainingJob, tmp_path: Path
 ) -> None:
     driver = EmulatedDriver(tmp_path / "board", pace=0)
@@ -77,10 +82,10 @@ def test_a_retraining_holds_its_instance_tells_its_progress_and_knows_no_secret(
         holders = tuple(str(each) for each in driver.instances()[0].holders)
         seen.append((running_environment(trainings.pids[0]), holders))
 
-    trainings = Trainings(ENVIRONMENT)
+    trainings = Trainings(job.folder.parent / "log")
 
     async def scene() -> TrainingResult:
-        came = await trainings.retrain(here, follow)
+        came = await trainings.train(here, follow)
         assert trainings.running == ()
         assert trainings.pids == ()
         return came
@@ -104,21 +109,21 @@ def test_a_killed_retraining_goes_on_and_ends_with_the_same_model(
     job = replace(job, settings=replace(SETTINGS, epochs=8))
 
     async def scene() -> TrainingResult:
-        trainings = Trainings(ENVIRONMENT)
+        trainings = Trainings(job.folder.parent / "log")
         await trainings.prepare(2)
         # so slow that seven epochs are still to come when the first is seen
-        lost = asyncio.create_task(trainings.retrain(replace(job, pace_s=30.0)))
+        lost = asyncio.create_task(trainings.train(replace(job, pace_s=30.0)))
         await until(lambda: bool(epochs_of(job)) or lost.done())
         os.kill(trainings.pids[0], signal.SIGKILL)
         with pytest.raises(TrainingLostError, match="goes on from its last epoch"):
             await lost
-        came = await trainings.retrain(job)
+        came = await trainings.train(job)
         await trainings.close()
         return came
 
     came = asyncio.run(scene())
     straight = replace(job, folder=tmp_path)
-    whole = Work(JobKind.RETRAIN, straight, time.monotonic(), lambda _part: None).done()
+    whole = Work(straight, time.monotonic(), lambda _part: None).run()
     assert isinstance(whole, TrainingResult)
     assert 1 <= came.epochs_resumed < 8
     assert whole.epochs_resumed == 0
@@ -128,38 +133,35 @@ def test_a_killed_retraining_goes_on_and_ends_with_the_same_model(
     assert came.weights.read_bytes() == whole.weights.read_bytes()
 
 
-def test_a_full_disk_is_told_and_leaves_nothing_half_written(job: TrainingJob) -> None:
+async def test_a_full_disk_is_reported_and_leaves_nothing_half_written(job: TrainingJob) -> None:
     assert job.labels is not None
     labels = Labels(job.labels)  # as beside a daemon: what reading needs is there already
-
-    async def scene() -> None:
-        trainings = Trainings(ENVIRONMENT)
-        await trainings.prepare(1)
-        (pid,) = trainings.pids
-        # less than a checkpoint, more than the small files before it
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (20_000, 20_000))
-        with pytest.raises(TrainingFailedError, match="cannot be written"):
-            await trainings.retrain(job)
-        await trainings.close()
-        await labels.close()
-
-    asyncio.run(scene())
+    trainings = Trainings(job.folder.parent / "log")
+    await trainings.prepare(1)
+    (pid,) = trainings.pids
+    # less than a checkpoint, more than the small files before it
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (20_000, 20_000))
+    with pytest.raises(TrainingFailedError, match="cannot be written"):
+        await trainings.train(job)
+    await trainings.close()
+    await labels.close()
     assert not (job.folder / RETRAINED).exists()
     assert not epochs_of(job)
     assert not list(job.folder.rglob("*.unfinished"))
 
 
 _DAEMON = """
-import asyncio, json, sys
+import asyncio, sys
 from pathlib import Path
-from migrator.live.training import job_from
-from migrator.live.training import Trainings
+import msgspec
+from migrator.live.training import TrainingJob, Trainings
 
 async def main():
-    trainings = Trainings()
+    path = Path(sys.argv[1])
+    job = msgspec.json.decode(path.read_bytes(), type=TrainingJob, dec_hook=lambda t, v: t(v))
+    trainings = Trainings(path.with_name("log"))
     await trainings.prepare(2)
-    _, job = job_from(json.loads(Path(sys.argv[1]).read_text()))
-    asked = asyncio.create_task(trainings.retrain(job, lambda part: print("busy", flush=True)))
+    asked = asyncio.create_task(trainings.train(job, lambda part: print("busy", flush=True)))
     await asyncio.sleep(0)
     while len(trainings.pids) < 2 or not trainings.running:
         await asyncio.sleep(0.01)
@@ -175,10 +177,9 @@ def test_the_processes_of_a_killed_daemon_end_by_themselves(
 ) -> None:
     path = tmp_path / "job.json"
     slow = replace(job, pace_s=SLOW_S)
-    path.write_text(json.dumps(job_json(JobKind.RETRAIN, slow)), encoding="utf-8")
+    path.write_bytes(msgspec.json.encode(slow, enc_hook=str))
     with subprocess.Popen(
         [sys.executable, "-c", _DAEMON, str(path)],
-        env=ENVIRONMENT,
         stdout=subprocess.PIPE,
         text=True,
     ) as daemon:
@@ -198,59 +199,42 @@ def test_the_processes_of_a_killed_daemon_end_by_themselves(
                 os.kill(each, signal.SIGKILL)
 
 
-def test_one_past_its_limit_cancelled_or_there_at_the_end_is_ended(
+async def test_one_past_its_limit_cancelled_or_there_at_the_end_is_ended(
     job: TrainingJob, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        trainings = Trainings(ENVIRONMENT)
-        with pytest.raises(TrainingLostError, match=r"longer than 0\.05 s"):
-            await trainings.retrain(replace(job, limit_s=0.05))
-        jobs = [replace(job, tenant=tenant, folder=tmp_path / tenant) for tenant in ("one", "two")]
-        asked = [asyncio.create_task(trainings.retrain(each)) for each in jobs]
-        await until(lambda: len(trainings.pids) == 2)
-        with pytest.raises(InputError, match="uses this folder already"):
-            await trainings.retrain(jobs[0])
-        pids = trainings.pids
-        trainings.cancel("one")
-        with pytest.raises(TrainingLostError, match="ended on request"):
-            await asked[0]
-        assert trainings.running == (("two", JobKind.RETRAIN),)
-        await trainings.prepare(1)
-        pids = (*pids, *trainings.pids)
-        await trainings.close()
-        with pytest.raises(TrainingLostError, match="the daemon stops"):
-            await asked[1]
-        with pytest.raises(TrainingLostError, match="while the daemon stops"):
-            await trainings.retrain(job)
-        assert not any(map(is_running, pids))
-
-    asyncio.run(scene())
+    trainings = Trainings(job.folder.parent / "log")
+    with pytest.raises(TrainingLostError, match=r"did not answer within 0\.05 s"):
+        await trainings.train(replace(job, limit_s=0.05))
+    jobs = [replace(job, tenant=tenant, folder=tmp_path / tenant) for tenant in ("one", "two")]
+    asked = [asyncio.create_task(trainings.train(each)) for each in jobs]
+    await until(lambda: len(trainings.pids) == 2)
+    with pytest.raises(InputError, match="uses this folder already"):
+        await trainings.train(jobs[0])
+    pids = trainings.pids
+    trainings.cancel("one")
+    with pytest.raises(TrainingLostError, match="ended on request"):
+        await asked[0]
+    assert trainings.running == (("two", JobKind.RETRAIN),)
+    await trainings.prepare(1)
+    pids = (*pids, *trainings.pids)
+    await trainings.close()
+    with pytest.raises(TrainingLostError, match="the daemon stops"):
+        await asked[1]
+    with pytest.raises(TrainingLostError, match="while the daemon stops"):
+        await trainings.train(job)
+    assert not any(map(is_running, pids))
 
 
-def test_whoever_stops_waiting_ends_the_process(job: TrainingJob) -> None:
-    async def scene() -> None:
-        trainings = Trainings(ENVIRONMENT)
-        asked = asyncio.create_task(trainings.retrain(job))
-        await until(lambda: bool(trainings.pids))
-        (pid,) = trainings.pids
-        asked.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asked
-        assert not is_running(pid)
-        assert trainings.running == ()
-
-    asyncio.run(scene())
-
-
-def test_a_folder_that_cannot_be_written_is_told(job: TrainingJob, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("", encoding="utf-8")
-
-    async def scene() -> None:
-        trainings = Trainings(ENVIRONMENT)
-        with pytest.raises(TrainingFailedError, match="cannot be written"):
-            await trainings.retrain(replace(job, folder=tmp_path / "file" / "training"))
-
-    asyncio.run(scene())
+async def test_a_cancelled_caller_ends_the_process(job: TrainingJob) -> None:
+    trainings = Trainings(job.folder.parent / "log")
+    asked = asyncio.create_task(trainings.train(job))
+    await until(lambda: bool(trainings.pids))
+    (pid,) = trainings.pids
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    assert not is_running(pid)
+    assert trainings.running == ()
 
 
 def test_the_daemons_side_never_loads_torch() -> None:

@@ -14,13 +14,8 @@ from migrator.live.versions import Versions
 
 
 @pytest.fixture
-def warnings() -> list[str]:
-    return []
-
-
-@pytest.fixture
-def versions(tmp_path: Path, warnings: list[str]) -> Versions:
-    return Versions(tmp_path / "versions", "vision", warn=warnings.append)
+def versions(tmp_path: Path) -> Versions:
+    return Versions(tmp_path / "versions", "vision")
 
 
 def weights(tmp_path: Path, number: int) -> Path:
@@ -48,7 +43,7 @@ def test_the_newest_serves_and_the_last_few_stay(versions: Versions, tmp_path: P
 
 @pytest.mark.parametrize("damage", ["weights", "json", "checksum", "missing"])
 def test_a_damaged_version_is_passed_over_and_its_number_never_given_again(
-    versions: Versions, tmp_path: Path, warnings: list[str], damage: str
+    versions: Versions, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
     filled(versions, tmp_path, 3)
     broken = versions.folder / "000003.safetensors"
@@ -64,8 +59,8 @@ def test_a_damaged_version_is_passed_over_and_its_number_never_given_again(
     found = versions.newest_good()
     assert found is not None
     assert found.number == 2
-    assert len(warnings) == 1
-    assert "damaged" in warnings[0]
+    assert len(caplog.messages) == 1
+    assert "damaged" in caplog.text
     assert versions.add(weights(tmp_path, 4), None).number == 4
 
 
@@ -143,7 +138,7 @@ def test_a_full_disk_leaves_the_last_good_version(
 
 
 def test_a_writer_killed_at_any_moment_leaves_a_good_version(
-    versions: Versions, tmp_path: Path, warnings: list[str]
+    versions: Versions, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = tmp_path / "large"
     source.write_bytes(b"w" * 3_000_000)
@@ -160,13 +155,13 @@ def test_a_writer_killed_at_any_moment_leaves_a_good_version(
         found = versions.newest_good()
         assert found is not None
         assert found.number >= last
-    assert not warnings
+    assert not caplog.messages
     assert versions.add(weights(tmp_path, 1), 0.5).number > last
     assert not list(versions.folder.glob(".*"))
 
 
 def test_two_versions_that_come_at_once_get_two_numbers(tmp_path: Path) -> None:
-    versions, weights = Versions(tmp_path / "here", "photos", kept=40), tmp_path / "given"
+    versions, weights = Versions(tmp_path / "here", "photos"), tmp_path / "given"
     weights.write_bytes(b"weights")
     given: list[int] = []
 

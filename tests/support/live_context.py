@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 from unittest.mock import create_autospec
 
 from migrator.core.placement import Place
 from migrator.gpu.drivers.registry import open_driver
-from migrator.live.context import Context, Resources, new_tenants
+from migrator.live.context import Context, new_tenants
 from migrator.live.labels import LabelCounts
 from migrator.live.serving import Serving
 from migrator.live.training import Trainings
@@ -27,19 +27,21 @@ class LabelTable:
     def counts(self, tenant: str, window: int) -> LabelCounts:
         return self.set.get((tenant, window), LabelCounts())
 
+    def accuracy(self, tenant: str, window: int, fewest: int = 1) -> float | None:
+        return self.counts(tenant, window).accuracy(fewest)
+
 
 def idle_context(serving: Serving, **replaced: Any) -> Context:
     """A context without processes: GPU 0 of the emulated driver, workers and records are mocks."""
     serving.folder.mkdir(parents=True, exist_ok=True)
     with open_driver("emulated", 0, state=serving.state, board="A100-40GB") as driver:
         gpu = driver.gpu()
-    resources = {
+    resources: dict[str, Any] = {
         "gpu": gpu,
         "gpu_thread": SimpleNamespace(numbers={Place(0, "4g.20gb"): 1}),
         "labels": LabelTable(serving.folder / "labels.db"),
         "records": create_autospec(Records, instance=True),
         "workers": create_autospec(Workers, instance=True),
-        "trainings": Trainings(),
+        "trainings": Trainings(serving.folder / "trainings.log"),
     }
-    made = cast(Resources, SimpleNamespace(**(resources | replaced)))
-    return Context.create(serving, made, new_tenants(serving))
+    return Context(serving, **(resources | replaced), tenants=new_tenants(serving))

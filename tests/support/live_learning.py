@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from migrator.learn.registry import benchmark
 from migrator.learn.retraining import RetrainingSettings, retrain
 from migrator.learn.samples import Samples, WindowData
 from migrator.live import labels as kept
-from migrator.live.training import TrainingJob
+from migrator.live.training import JobKind, TrainingJob
 from migrator.live.training_data import remember
 from migrator.serve.workers.messages import ModelSpec
 from support.tiny_model import Tiny
@@ -21,8 +20,8 @@ from support.tiny_model import Tiny
 TESTS = Path(__file__).parent.parent
 MODEL = ModelSpec("support.tiny_model:Tiny", 10)
 SETTINGS = RetrainingSettings(epochs=4, batch=32)
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(TESTS), "MIGRATOR_TOKEN": "secret"}
-"""Of a daemon: retrainers find the tests' model, and must not see the token."""
+ENVIRONMENT = {"PYTHONPATH": str(TESTS), "MIGRATOR_TOKEN": "secret"}
+"""Variables of a daemon: retrainers find the tests' model, and must not see the token."""
 
 SPOILED = replace(MODEL, model="support.live_learning:Spoiled")
 
@@ -62,6 +61,7 @@ def made_job(folder: Path, tenant: str = "vision") -> TrainingJob:
     model.save(folder / "serving.safetensors")
     asyncio.run(_labelled(folder / "labels.db", tenant, first))
     return TrainingJob(
+        JobKind.RETRAIN,
         tenant,
         MODEL,
         folder / "training",

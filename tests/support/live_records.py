@@ -38,7 +38,7 @@ PARTS_S = {
 RETRAINED_S = 12.0
 """Into window 1: version 2 takes over."""
 _OPEN: list[Records] = []
-"""Runs that go on, or were killed: nobody closes their files."""
+"""Runs that go on, or were killed: their files stay open."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Small live scenarios: two tenants with so many requests in every second, short windows."""
+"""Small live scenarios: two tenants with given requests in every second, short windows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def live_file(
     slo_ms: float = 5000.0,
     live: dict[str, Any] | None = None,
 ) -> Path:
-    """A scenario file with a window for every so many counts; tenant b has twice as much."""
+    """A scenario file whose tenants receive these counts by second; tenant b has twice as many."""
     (folder / "profiles.json").write_bytes(PROFILES.read_bytes())
     for name, factor in (("a", 1), ("b", 2)):
         rows = "".join(f"{second},{factor * count}\n" for second, count in enumerate(counts))

@@ -72,7 +72,7 @@ def watched_run(folder: Path, *tenants: str, policy: str = "migrator") -> Run:
     """The tenants of the small live scenario, window 0, slot 0 at second 100."""
     path = scenario_file(folder, *(tenants or ("photos", "cameras")), window_s=10, policy=policy)
     context = idle_context(Serving(read_live(path), folder))
-    context.resources.workers.prepared.return_value = 2  # type: ignore[attr-defined]
+    context.workers.prepared.return_value = 2  # type: ignore[attr-defined]
     now_s = [100.0]
     context.clock.now_s = lambda: now_s[0]
     context.clock.start()
@@ -81,7 +81,7 @@ def watched_run(folder: Path, *tenants: str, policy: str = "migrator") -> Run:
     state = replace(
         api_state({}, context.router), collectors=collectors(context, controller, recorder)
     )
-    labels = cast(LabelTable, context.resources.labels).set
+    labels = cast(LabelTable, context.labels).set
     return Run(context, controller, recorder, state, labels, now_s)
 
 
@@ -90,22 +90,22 @@ def eventful(folder: Path) -> Run:
     run = watched_run(folder)
     context, recorder, now_s = run.context, run.recorder, run.now_s
     holding: Holding = Instance(0, 4, PHOTOS)
-    recorder.decisions.asked("the window begins")
+    recorder.decisions.plan_requested("the window begins")
     recorder.plan_followed(decision(run, [(3.0,) * 10, (5.0,) * 10]), 0.5)
-    recorder.decisions.asked("because a test wants it")
+    recorder.decisions.plan_requested("because a test wants it")
     for each in context.executor.follow(now_s[0], [(holding,)], 1.0):
-        recorder.decisions.told(each)
+        recorder.decisions.instructed(each)
     now_s[0] += 0.25
     for event in (Created(Instance(0, 4)), Ready(Instance(0, 4), 0.5)):
-        recorder.decisions.heard(event)
+        recorder.decisions.ended(event)
         for each in context.executor.on(now_s[0], event):
-            recorder.decisions.told(each)
+            recorder.decisions.instructed(each)
         now_s[0] += 0.25
     parts_s = {"create_s": 0.25, "warm_s": 0.5, "load_s": 0.1, "context_s": 0, "first_s": 0.2}
     recorder.decisions.measured("photos", parts_s, 0.5)
     now_s[0] = 101.0
-    recorder.forecast_error.slot({"photos": 6.0, "cameras": 0.0})
-    recorder.forecast_error.end_window()
+    recorder.forecasts.compare({"photos": 6.0, "cameras": 0.0})
+    recorder.forecasts.end_window()
     run.state.access_log.refused["photos", 504] += 1
     run.labels["photos", 0] = LabelCounts(30, 20, 5)
     return run
@@ -113,7 +113,7 @@ def eventful(folder: Path) -> Run:
 
 def decision(run: Run, received: list[tuple[float, ...]]) -> Decision:
     """A plan that expects these scenarios of `photos` until the window's end."""
-    board, slots = run.context.resources.gpu.board, len(received[0])
+    board, slots = run.context.gpu.board, len(received[0])
     tenant = Tenant("photos", tuple(received), {4: 10.0}, 0.5, 0.5, None, 0.5, 1)
     problem = Problem(board, 1.0, slots, Charge.SURVIVORS, (tenant,))
     plan = Plan(8.0, 10.0, "exact", 0.1, (), ())
@@ -139,7 +139,7 @@ def sample_names(run: Run) -> set[str]:
 
 
 def came(run: Run, tenant: str, in_time: int) -> None:
-    """So many requests were answered in time."""
+    """Count requests that were answered in time."""
     counts = run.context.router.counts[tenant]
     second = counts.receive(run.now_s[0], in_time)
     counts.answer(second, in_time, 0.01, late=False)

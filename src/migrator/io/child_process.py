@@ -165,6 +165,9 @@ class ChildProcess(asyncio.BufferedProtocol):
         self._lose(reason)
         self._send_kill()
 
+    def on_notice(self, message: Any) -> None:
+        """Called with a message that answers no request, such as progress."""
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by asyncio."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transport has no base class
@@ -182,6 +185,8 @@ class ChildProcess(asyncio.BufferedProtocol):
             self.kill(f"{self.name} was killed: {error}")
             return
         for each in frames:
+            if not each.number:
+                self.on_notice(each.message)
             answer = self._waiting.get(each.number)
             if answer is not None and not answer.done():
                 answer.set_result(each)

@@ -26,13 +26,17 @@ class AnswerFile:
             self._plain = path.is_file() or not path.exists()
             # not for pipes: the target of /dev/stdout cannot be opened by its own name
             self._real = path.resolve() if self._plain else path
-        except (OSError, RuntimeError) as error:  # links that lead in a circle
-            raise _unwritable(path) from error
-        # a regular file is replaced, so its folder must be writable
-        target = self._real.parent if self._plain else self._real
-        denied = self._real.is_dir() or not os.access(target, os.W_OK)
-        if denied or (self._plain and _is_full(target)):
-            raise _unwritable(path)
+            if self._plain:  # it is replaced by a new file in the same folder
+                trial = self._real.parent / f".migrator.{os.getpid()}.unfinished"
+                trial.write_bytes(b"{}")
+                trial.unlink()
+            elif path.is_dir() or not os.access(path, os.W_OK):
+                raise PermissionError(path)
+        except (OSError, RuntimeError) as error:  # RuntimeError: links that lead in a circle
+            raise InputError(
+                f"--out: {path} cannot be written; name a file in an existing directory that you "
+                "may write"
+            ) from error
 
     def write(self, answer: Mapping[str, Any]) -> None:
         """Write the answer as JSON; InputError if that fails now."""
@@ -48,20 +52,3 @@ class AnswerFile:
             raise InputError(
                 f"--out: {self.path} cannot be written ({error.strerror or error}); name a file"
             ) from error
-
-
-def _is_full(folder: Path) -> bool:
-    """Whether no new file can be created there, whatever the permissions say."""
-    trial = folder / f".migrator.{os.getpid()}.unfinished"
-    try:
-        trial.write_bytes(b"{}")
-        trial.unlink()
-    except OSError:
-        return True
-    return False
-
-
-def _unwritable(path: Path) -> InputError:
-    return InputError(
-        f"--out: {path} cannot be written; name a file in an existing directory that you may write"
-    )

@@ -8,14 +8,18 @@ the training.
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from migrator.core.errors import InputError
+from migrator.io.atomic import clear_unfinished, write_atomically
+from migrator.io.lock import FolderLock
 from migrator.io.weights_folder import WeightsFolder
 from migrator.learn.model import Model
 
@@ -26,6 +30,8 @@ FREE_S = 0.2
 """Checkpoints that take no longer than this are written after every epoch."""
 _BYTES_PER_S = 300e6
 """Assumed write speed until the first checkpoint has been timed."""
+
+_SETTINGS, _COURSE, _WINDOW = "settings.json", "course", "window-"
 
 Warn = Callable[[str], None]
 
@@ -59,7 +65,9 @@ class Checkpoints:
 
     def newest_good(self) -> Checkpoint | None:
         """The newest one that is whole; a warning for every damaged one passed over."""
-        return next(self._good(), None)
+        for number, entry in self._weights.readable(self._pass_over):
+            return Checkpoint(number, self._weights.path(number), entry["about"])
+        return None
 
     def has_any(self) -> bool:
         """Whether there is one, good or not."""
@@ -68,10 +76,6 @@ class Checkpoints:
     def clear(self) -> None:
         """Remove the folder: what it led to has been kept elsewhere."""
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _good(self) -> Iterator[Checkpoint]:
-        for number, entry in self._weights.readable(self._pass_over):
-            yield Checkpoint(number, self._weights.path(number), entry["about"])
 
     def _pass_over(self, number: int) -> None:
         """Warn once, however often checkpoints are looked for."""
@@ -98,11 +102,88 @@ class CheckpointSchedule:
         elapsed_s = self._clock() - self._last_s
         return self._cost_s <= FREE_S or elapsed_s * TIME_SHARE >= self._cost_s
 
-    def record_write(self, began_s: float) -> None:
-        """Note that a checkpoint, begun at `began_s`, has just been written."""
+    def time(self, write: Callable[[], None]) -> None:
+        """Write a checkpoint and note how long it took."""
+        began_s = self._clock()
+        write()
         self._last_s = self._clock()
         self._cost_s = self._last_s - began_s
 
-    def now_s(self) -> float:
-        """The current time of the schedule's clock."""
-        return self._clock()
+
+class CourseFolder:
+    """The folder that a course is resumed from; locked while the course runs.
+
+    `course/` holds the serving model after every scenario, `window-N/` the epochs of the scenario
+    in progress, `settings.json` the settings, data and weights of the course.
+    """
+
+    def __init__(self, folder: Path, warn: Warn) -> None:
+        self.folder, self.warn = folder, warn
+        self.course = Checkpoints(folder / _COURSE, warn)
+        self._claim: FolderLock | None = None
+
+    def begin(self, identity: Mapping[str, Any], *, resume: bool) -> Checkpoint | None:
+        """Lock the folder. With `resume`, the last good checkpoint of this very course.
+
+        None at the beginning of a course. InputError if the folder belongs to another one.
+        """
+        if resume and not (self.folder / _SETTINGS).exists():
+            raise InputError(f"--resume: {self.folder} holds no run; leave --resume out")
+        self._claim = self._claim or FolderLock(self.folder)
+        clear_unfinished(self.folder)
+        settings = json.dumps(identity, sort_keys=True, indent=1)
+        if not resume:
+            self._require_empty()
+            with write_atomically(self.folder / _SETTINGS) as unfinished:
+                unfinished.write_text(settings, encoding="utf-8")
+            return None
+        self._require_same(settings)
+        found = self.course.newest_good()
+        if found is None and self.course.has_any():
+            raise InputError(
+                f"{self.folder}: all its checkpoints are damaged; delete it and start again"
+            )
+        return found
+
+    def epochs(self, scenario: int) -> Checkpoints:
+        """The checkpoints of one scenario's retraining."""
+        return Checkpoints(self.folder / f"{_WINDOW}{scenario}", self.warn)
+
+    def finish(self, scenario: int, model: Model, about: dict[str, Any]) -> None:
+        """Save the model that serves after a scenario; delete the scenario's epochs."""
+        self.course.write(scenario, model, about, training=False)
+        self.epochs(scenario).clear()
+
+    def close(self) -> None:
+        """Unlock the folder."""
+        if self._claim is not None:
+            self._claim.release()
+            self._claim = None
+
+    def _require_empty(self) -> None:
+        """A new course must not resume from another course's checkpoints."""
+        if (self.folder / _SETTINGS).exists():
+            raise InputError(
+                f"--checkpoint: {self.folder} holds a run already; add --resume or name another "
+                "folder"
+            )
+        left = [*self.folder.glob(_COURSE), *self.folder.glob(f"{_WINDOW}*")]
+        if left:
+            raise InputError(
+                f"--checkpoint: {self.folder} holds {left[0].name} of an unknown run; remove that "
+                "or name another folder"
+            )
+
+    def _require_same(self, settings: str) -> None:
+        path = self.folder / _SETTINGS
+        try:
+            saved = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(
+                f"--resume: {path} cannot be read or is damaged; delete the folder and start again"
+            ) from error
+        if saved != settings:
+            raise InputError(
+                f"--resume: {self.folder} is of a run with other settings, data or weights, listed "
+                f"in {_SETTINGS}; use those or name another folder"
+            )

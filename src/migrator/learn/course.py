@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -31,13 +31,12 @@ from migrator.learn.benchmarks.benchmark import (
     require_every_class,
     window_data,
 )
-from migrator.learn.checkpoint import Checkpoints, Warn
-from migrator.learn.course_folder import CourseFolder
-from migrator.learn.estimation import AccuracyEstimate, Past, estimate
+from migrator.learn.checkpoint import Checkpoints, CourseFolder, Warn
+from migrator.learn.estimation import Past, estimate
 from migrator.learn.model import Model
 from migrator.learn.model_check import build_model, naming_method, require_works
 from migrator.learn.registry import benchmark, model_class
-from migrator.learn.retraining import Retrained, RetrainingSettings, accuracy, retrain
+from migrator.learn.retraining import RetrainingSettings, accuracy, retrain
 
 MEMORY = 200
 """Default number of samples replayed of every earlier class."""
@@ -85,7 +84,10 @@ class Course:
         self.settings, self.folder = settings, folder
         self.benchmark = matching_benchmark(settings.benchmark, settings.model)
         require_every_class(self.benchmark, material)
-        self.material = _select(settings, self.benchmark, material)
+        seed = settings.retraining.seed
+        if settings.shuffle:
+            material = reorder_classes(self.benchmark, material, seed)
+        self.material = limit_samples(material, settings.per_class, seed)
         self.model: Model = _initial_model(settings, self.benchmark.classes, self.material, device)
         self.weights = str(getattr(self.model, "weights", "the class does not say"))
         self.past: list[Past] = []
@@ -125,8 +127,24 @@ class Course:
         with progress(_steps_left(settings, samples, epochs), what) as step:
             self.model, done = retrain(self.model, data, before, settings, epochs, step)
         if scenario:
-            classes = (scenario + 1) * self.benchmark.classes_each
-            self.rows.append(window_row(scenario, classes, samples, expected, done))
+            new_after = done.accuracy_new_after if done.adopted else done.accuracy_new_before
+            row = WindowRow(
+                scenario,
+                (scenario + 1) * self.benchmark.classes_each,
+                samples,
+                done.accuracy_before,
+                expected.accuracy,
+                done.accuracy_served,
+                done.accuracy_new_before,
+                new_after,
+                done.adopted,
+                done.seconds,
+                expected.seconds,
+                done.curve,
+                expected.curve,
+                done.stopped,
+            )
+            self.rows.append(row)
         else:
             self.pretraining_stopped = done.stopped
         self.past.append(expected.past(done.accuracy_served))
@@ -139,7 +157,7 @@ class Course:
             with naming_method(self.settings.model, "load()"):
                 self.model.load(found.weights)
             self.past = [Past(**each) for each in found.about["past"]]
-            self.rows = [window_row_from(each) for each in found.about["rows"]]
+            self.rows = [WindowRow(**each) for each in found.about["rows"]]
             self.pretraining_stopped = str(found.about["pretraining_stopped"])
             # the first step loads libraries, which must not count as a window's retraining time
             few = self.material.train.rows(np.arange(2))
@@ -187,13 +205,6 @@ def _initial_model(
     if ":" in name:
         require_works(name, model, material.train, classes)
     return model
-
-
-def _select(settings: CourseSettings, known: Benchmark, material: Material) -> Material:
-    """The material with the requested order of classes and number of samples."""
-    seed = settings.retraining.seed
-    ordered = reorder_classes(known, material, seed) if settings.shuffle else material
-    return limit_samples(ordered, settings.per_class, seed)
 
 
 def _steps_left(settings: RetrainingSettings, samples: int, epochs: Checkpoints | None) -> int:
@@ -278,6 +289,11 @@ class WindowRow:
     stopped: str = ""
     """Why the retraining ended before its last epoch."""
 
+    def __post_init__(self) -> None:
+        # lists if they are read from JSON
+        object.__setattr__(self, "curve", tuple(self.curve))
+        object.__setattr__(self, "estimation_curve", tuple(self.estimation_curve))
+
     @property
     def error(self) -> float:
         """Estimated minus actual accuracy."""
@@ -320,34 +336,6 @@ class CourseResult:
         """Time spent estimating over time spent retraining; None without windows."""
         spent = sum(each.retraining_s for each in self.rows)
         return sum(each.estimation_s for each in self.rows) / spent if spent else None
-
-
-def window_row(
-    window: int, classes: int, samples: int, expected: AccuracyEstimate, done: Retrained
-) -> WindowRow:
-    """The row of a finished window."""
-    return WindowRow(
-        window,
-        classes,
-        samples,
-        done.accuracy_before,
-        expected.accuracy,
-        done.accuracy_served,
-        done.accuracy_new_before,
-        done.accuracy_new_after if done.adopted else done.accuracy_new_before,
-        done.adopted,
-        done.seconds,
-        expected.seconds,
-        done.curve,
-        expected.curve,
-        done.stopped,
-    )
-
-
-def window_row_from(entry: Mapping[str, Any]) -> WindowRow:
-    """A row read from JSON."""
-    curves: dict[str, Any] = {k: tuple(entry[k]) for k in ("curve", "estimation_curve")}
-    return WindowRow(**{**entry, **curves})
 
 
 def material_identity(material: Material) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from migrator.learn.model import Model
 from migrator.learn.retraining import DivergedError, RetrainingSettings, accuracy, train_epoch
-from migrator.learn.samples import Stream, WindowData, random_stream
+from migrator.learn.samples import Stream, WindowData, concatenate, random_stream
 
 EPOCHS = 4
 _SHARE_PER_EPOCH = 1 / 70
@@ -130,7 +130,7 @@ def limit_of(curve: Sequence[float]) -> float:
 def _trial_curve(model: Model, data: WindowData, settings: RetrainingSettings) -> tuple[float, ...]:
     part = min(_LARGEST_SHARE, _SHARE_PER_EPOCH * settings.epochs)
     draw = random_stream(settings.seed, Stream.ESTIMATION)
-    sample = data.new.share(part, draw).join(data.replay.share(part, draw))
+    sample = concatenate((data.new.share(part, draw), data.replay.share(part, draw)))
     trained = settings.epochs * (len(data.new) + len(data.replay))
     judged_samples = int(np.clip(_JUDGED_PART * trained, *_JUDGED))
     classes = len(np.unique(data.held_out.labels))

@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,79 +79,54 @@ def retrain(
     if not len(data.new) or not len(data.held_out):
         raise NoSamplesError("retraining: the window has no samples; give it some of every class")
     new_before = accuracy(model, data.held_out_new)
-    candidate = copy.deepcopy(model)
-    run = _Run(candidate, data, settings, checkpoints)
-    try:
-        run.run_epochs(step_done)
-    except DivergedError as error:
-        curve, seconds = tuple(run.curve), run.seconds
+    candidate, curve, seconds = copy.deepcopy(model), list[float](), 0.0
+    found = checkpoints.newest_good() if checkpoints is not None else None
+    if found is not None:
+        candidate.load(found.weights)
+        curve, seconds = [*map(float, found.about["curve"])], float(found.about["seconds"])
+    schedule = CheckpointSchedule(getattr(candidate, "kept_bytes", 0))
+    stopped = ""
+    for epoch in range(len(curve), settings.epochs):
+        began = time.perf_counter()
+        try:
+            curve.append(_epoch(candidate, data, epoch, settings, step_done))
+        except DivergedError as error:
+            stopped = str(error)
+        finally:
+            seconds += time.perf_counter() - began
+        if stopped:
+            break
+        if checkpoints is not None and schedule.due:
+            about = {"curve": curve, "seconds": seconds}
+            schedule.time(partial(checkpoints.write, epoch, candidate, about))
+    if stopped:
         return model, Retrained(
-            before, 0.0, new_before, 0.0, curve, seconds, adopted=False, stopped=str(error)
+            before, 0.0, new_before, 0.0, tuple(curve), seconds, adopted=False, stopped=stopped
         )
-    adopted = run.curve[-1] >= before
     if hasattr(candidate, "end_training"):
         candidate.end_training()  # frees GPU memory that only training needs
-    done = Retrained(
-        before,
-        run.curve[-1],
-        new_before,
-        accuracy(candidate, data.held_out_new),
-        tuple(run.curve),
-        run.seconds,
-        adopted,
-    )
+    adopted, new_after = curve[-1] >= before, accuracy(candidate, data.held_out_new)
+    done = Retrained(before, curve[-1], new_before, new_after, tuple(curve), seconds, adopted)
     return (candidate if adopted else model), done
 
 
-class _Run:
-    """The epochs of a retraining, continuing after the last checkpoint."""
-
-    def __init__(
-        self,
-        candidate: Model,
-        data: WindowData,
-        settings: RetrainingSettings,
-        checkpoints: Checkpoints | None,
-    ) -> None:
-        self.candidate, self.data, self.settings = candidate, data, settings
-        self.checkpoints = checkpoints
-        self.curve, self.seconds = _restore(candidate, checkpoints)
-        self._schedule = CheckpointSchedule(getattr(candidate, "kept_bytes", 0))
-
-    def run_epochs(self, step_done: Callable[[], None]) -> None:
-        """Train and evaluate the remaining epochs; write checkpoints when they are due."""
-        training = self.data.training
-        for epoch in range(len(self.curve), self.settings.epochs):
-            began = time.perf_counter()
-            try:
-                self._epoch(training, epoch, step_done)
-            finally:
-                self.seconds += time.perf_counter() - began
-            if self.checkpoints is not None and self._schedule.due:
-                began_s = self._schedule.now_s()
-                about = {"curve": self.curve, "seconds": self.seconds}
-                self.checkpoints.write(epoch, self.candidate, about)
-                self._schedule.record_write(began_s)
-
-    def _epoch(self, training: Samples, epoch: int, step_done: Callable[[], None]) -> None:
-        epochs, batch, seed = self.settings.epochs, self.settings.batch, self.settings.seed
-        train_epoch(self.candidate, training, epoch, epochs, batch, seed, step_done)
-        found = judge(self.candidate, self.data.held_out)
-        if found.unanswered == found.samples:
-            raise DivergedError(
-                f"after epoch {epoch + 1} all scores are NaN, so the previous model stays in "
-                "service; lower its learning_rate"
-            )
-        self.curve.append(found.accuracy)
-
-
-def _restore(candidate: Model, checkpoints: Checkpoints | None) -> tuple[list[float], float]:
-    """Load the newest checkpoint into the candidate; its accuracy curve and seconds so far."""
-    found = checkpoints.newest_good() if checkpoints is not None else None
-    if found is None:
-        return [], 0.0
-    candidate.load(found.weights)
-    return [float(each) for each in found.about["curve"]], float(found.about["seconds"])
+def _epoch(
+    candidate: Model,
+    data: WindowData,
+    epoch: int,
+    settings: RetrainingSettings,
+    step_done: Callable[[], None],
+) -> float:
+    """Train one epoch; the accuracy afterwards."""
+    epochs, batch, seed = settings.epochs, settings.batch, settings.seed
+    train_epoch(candidate, data.training, epoch, epochs, batch, seed, step_done)
+    found = judge(candidate, data.held_out)
+    if found.unanswered == found.samples:
+        raise DivergedError(
+            f"after epoch {epoch + 1} all scores are NaN, so the previous model stays in service; "
+            "lower its learning_rate"
+        )
+    return found.accuracy
 
 
 INFER_BATCH = 256

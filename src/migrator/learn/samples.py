@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -32,29 +33,29 @@ class Samples:
         """The samples selected by row numbers or a mask."""
         return Samples(self.inputs[chosen], self.labels[chosen], self.arrives[chosen])
 
-    def join(self, other: Samples) -> Samples:
-        """These samples followed by the other ones."""
-        return Samples(
-            np.concatenate((self.inputs, other.inputs)),
-            np.concatenate((self.labels, other.labels)),
-            np.concatenate((self.arrives, other.arrives)),
-        )
-
     def at_most(self, per_class: int, draw: np.random.Generator) -> Samples:
         """At most `per_class` samples of every class, drawn at random."""
-        kept = [
-            draw.permutation(np.flatnonzero(self.labels == label))[:per_class]
-            for label in np.unique(self.labels)
-        ]
-        return self.rows(np.sort(np.concatenate(kept)) if kept else np.empty(0, np.intp))
+        return self._draw(lambda _count: per_class, draw)
 
     def share(self, part: float, draw: np.random.Generator) -> Samples:
         """A fraction of every class, at least one sample of each, drawn at random."""
-        kept = []
+        return self._draw(lambda count: max(1, round(part * count)), draw)
+
+    def _draw(self, kept_of: Callable[[int], int], draw: np.random.Generator) -> Samples:
+        kept = [np.empty(0, np.intp)]
         for label in np.unique(self.labels):
             rows = draw.permutation(np.flatnonzero(self.labels == label))
-            kept.append(rows[: max(1, round(part * len(rows)))])
-        return self.rows(np.sort(np.concatenate(kept)) if kept else np.empty(0, np.intp))
+            kept.append(rows[: kept_of(len(rows))])
+        return self.rows(np.sort(np.concatenate(kept)))
+
+
+def concatenate(parts: Sequence[Samples]) -> Samples:
+    """The samples of all parts, in their order."""
+    return Samples(
+        np.concatenate([each.inputs for each in parts]),
+        np.concatenate([each.labels for each in parts]),
+        np.concatenate([each.arrives for each in parts]),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +73,7 @@ class WindowData:
     @property
     def training(self) -> Samples:
         """All training samples."""
-        return self.new.join(self.replay)
+        return concatenate((self.new, self.replay))
 
     @property
     def held_out_new(self) -> Samples:

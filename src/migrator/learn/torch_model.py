@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from migrator.core.errors import InputError
 from migrator.learn.cuda_graphs import CapturedAnswers, CapturedSteps, convert_to_bf16
 from migrator.learn.model import Inputs, Labels, Modality, Scores
+from migrator.learn.text import TOKENS, VOCABULARY
 from migrator.learn.weights import Moments, Saved, SavedState, damaged, read_weights, write_weights
 
 _CUDA: Any = torch.cuda
@@ -397,6 +398,27 @@ class ImageModel(TorchModel):
             )
         seen = (images - self._mean) / self._spread
         return seen.contiguous(memory_format=self.memory_format)
+
+
+class TextModel(TorchModel):
+    """A text classifier that reads token numbers (`learn/text.py`)."""
+
+    modality = Modality.TEXT
+
+    @classmethod
+    @abstractmethod
+    def network_of(cls, classes: int) -> nn.Module:
+        """A newly initialised network."""
+
+    @classmethod
+    def build(cls, classes: int, seed: int) -> Self:
+        """A new model with random weights from the seed."""
+        with seeded_weights(seed):
+            return cls(cls.network_of(classes), classes, seed)
+
+    def example(self, batch: int) -> Inputs:
+        """Random words."""
+        return np.random.default_rng(0).integers(2, VOCABULARY, (batch, TOKENS), dtype=np.int32)
 
 
 def _require_images(inputs: Tensor) -> None:

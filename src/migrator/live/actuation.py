@@ -1,25 +1,38 @@
-"""Carries out the executor's instructions, and reports their outcomes to the executor, the planner
-and the records."""
+"""Carries out the controller's instructions on the GPU and its workers, and reports the outcomes to
+the controller and the records.
+
+Every instruction runs in a task of its own, so that it waits only for its own instance. Changes of
+the GPU itself run one at a time (`gpu_thread`).
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+import logging
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
+from migrator.control import events
 from migrator.control.controller import Controller
-from migrator.control.events import CreateFailed, Event, Instruction, Ready, Replan, TrainingEnded
-from migrator.live.actuator import Actuator, TenantStateWork
+from migrator.control.events import Event, Instruction
+from migrator.control.retraining_plans import Estimate
+from migrator.core.errors import MigratorError
+from migrator.core.placement import Place, board_without
+from migrator.core.share import Holding, Share, bare, sms_of
 from migrator.live.context import Context
-from migrator.live.estimates import Estimates
-from migrator.live.foreign_instances import ForeignInstances
 from migrator.live.learning import Learning
-from migrator.live.overheads import Overheads
 from migrator.live.recording import Recorder
+from migrator.serve.workers.messages import Assignment
+from migrator.serve.workers.pool import ServingWorker
 
 LOOK_S = 0.05
 LEAVE_S = 15.0
 """Seconds for draining and destroying all instances at the end."""
+_PATIENCE, _LEAST_PATIENCE_S = 20.0, 5.0
+"""A batch that takes this many times its latency, and at least these seconds, counts as hung."""
+
+_log = logging.getLogger(__name__)
 
 
 class Actuation:
@@ -28,83 +41,256 @@ class Actuation:
     def __init__(
         self, context: Context, controller: Controller, learning: Learning, recorder: Recorder
     ) -> None:
-        self._context, self._controller, self._recorder = context, controller, recorder
-        self._clock, self._executor = context.clock, context.executor
-        serving, resources, tenants = context.serving, context.resources, context.tenants
-        work = TenantStateWork(
-            tenants,
-            context.models,
-            learning,
-            serving.live.scenario.board,
-            serving.device,
-            emulated=serving.emulated,
-        )
-        self._actuator = Actuator(
-            resources.gpu_thread, resources.workers, context.router, work, self._on_event
-        )
-        self._actuator.serving = context.serving_workers
-        self.estimates = Estimates(
-            tenants,
-            context.clock,
-            resources.labels,
-            learning,
-            None if serving.emulated else self._actuator,
-            lambda: controller.planning.board,
-        )
-        self._overheads = Overheads(controller, self._actuator, recorder, recorder.decisions)
-        self._foreign = ForeignInstances(context, controller, recorder)
+        self._context, self._controller = context, controller
+        self._learning, self._recorder = learning, recorder
+        self._gpu_thread, self._workers = context.gpu_thread, context.workers
+        self._router, self._serving = context.router, context.serving_workers
+        self._create_s: dict[Holding, float] = {}
+        """How long instances without a worker took to create."""
+        self._warming: dict[Holding, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._foreign: tuple[Place, ...] = ()
+        context.workers.lost = self._on_worker_lost
 
     def do(self, instructions: Iterable[Instruction]) -> None:
         """Begin all instructions; their outcomes arrive as events."""
         for each in instructions:
-            if isinstance(each, Replan):
-                self._recorder.event("replan", each.reason)
-            self._recorder.decisions.told(each)
-            self._actuator.do(each)
+            self._recorder.decisions.instructed(each)
+            match each:
+                case events.Create(instance):
+                    self.in_background(self._create(instance))
+                case events.Destroy(instance):
+                    self.in_background(self._destroy(instance))
+                case events.Warm(instance, tenant):
+                    task = self.in_background(self._warm(instance, tenant))
+                    self._warming[bare(instance)] = task
+                case events.Drain(instance, _):
+                    self.in_background(self._drain(instance))
+                case events.StopWorker(instance):
+                    self.in_background(self._stop(instance))
+                case events.Train(instance, tenant):
+                    self.in_background(self._train(instance, tenant))
+                case events.Replan(reason):
+                    self._recorder.event("replan", reason)  # the planning loop does it
 
     def tick(self) -> None:
         """Let the executor act on the passed time."""
         self.do(self._controller.tick())
 
-    def in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine as a background task."""
+    def estimate(self, wanted: Estimate) -> None:
+        """Begin an estimate of a retraining."""
+        self.in_background(self._estimate(wanted))
+
+    def in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a coroutine as a task until it ends or the daemon stops."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._on_task_done)
+        return task
 
     async def update_foreign_instances(self) -> None:
-        """Look for instances that MIGRator did not create, and plan around them."""
-        self.do(await self._foreign.update())
+        """Plan around instances on the GPU that MIGRator did not create.
+
+        The planner gets the board without them. Before the first plan the rest is divided again.
+        """
+        try:
+            found = await self._gpu_thread.foreign_instances()
+            board = board_without(self._context.board, found)
+        except MigratorError as error:
+            _log.warning("foreign instances on the GPU cannot be listed: %s", error)
+            return
+        if found == self._foreign:
+            return
+        self._foreign, self._controller.planning.board = found, board
+        words = f"foreign instances on the GPU: {', '.join(map(str, found)) or 'none'}"
+        self._recorder.event("board", words)
+        if self._controller.started:
+            self._controller.planning.changed(words)
+        else:
+            self.do(self._controller.split_evenly())
 
     async def release_all(self) -> None:
-        """Drain and destroy everything; a running training can continue from its checkpoints
-        later."""
-        await self._context.resources.trainings.close()
-        self._recorder.decisions.leaving()
-        self.do(self._executor.leave(self._clock.now_s()))
-        until_s = self._clock.now_s() + LEAVE_S
-        while self._executor.units and self._clock.now_s() < until_s:
+        """Drain and destroy everything. A running training can continue from its checkpoints."""
+        executor, clock = self._context.executor, self._context.clock
+        await self._context.trainings.close()
+        self._recorder.decisions.stopping()
+        self.do(executor.leave(clock.now_s()))
+        until_s = clock.now_s() + LEAVE_S
+        while executor.units and clock.now_s() < until_s:
             await asyncio.sleep(LOOK_S)
             self.tick()
-        self._recorder.units(self._executor.units)
+        self._recorder.update_units()
 
     async def close(self) -> None:
         """Cancel everything that is running."""
-        await self._actuator.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _on_event(self, event: Event) -> None:
-        self._recorder.decisions.heard(event)
-        if isinstance(event, Ready):
-            self._overheads.measure(event)
-        elif isinstance(event, TrainingEnded):
+    def on_event(self, event: Event) -> None:
+        """Record the outcome of an instruction, and do what the controller makes of it."""
+        self._recorder.decisions.ended(event)
+        why = getattr(event, "why", "")
+        if isinstance(event, events.TrainingEnded):
             if not event.ok:
-                words = f"{event.tenant}: {event.why}"
+                words = f"{event.tenant}: {why}"
                 self._recorder.event("retraining", words, tenant=event.tenant)
-        elif why := getattr(event, "why", ""):
-            if isinstance(event, CreateFailed):
+        elif why:
+            if isinstance(event, events.CreateFailed):
                 self.in_background(self.update_foreign_instances())
             instance = str(event.instance)
             self._recorder.event(type(event).__name__, f"{instance}: {why}", instance=instance)
         self.do(self._controller.on(event))
-        self._recorder.units(self._executor.units)
+        self._recorder.update_units()
+
+    def assignment(
+        self, tenant: str, instance: Holding, environment: Mapping[str, str]
+    ) -> Assignment:
+        """The assignment of a worker on the instance: the newest version of the tenant's model."""
+        state, serving = self._context.tenants[tenant], self._context.serving
+        latency_s, version = self._latency_s(tenant, instance), state.version
+        batch = state.live.service.batch
+        times = {each: 1e3 * latency_s(each) for each in range(1, batch + 1)}
+        return Assignment(
+            tenant=tenant,
+            model=self._context.models[tenant].model,
+            weights=version.weights if version else None,
+            version=version.number if version else 0,
+            device=serving.device,
+            environment=environment,
+            batch=batch,
+            latency_ms=times if serving.emulated else None,
+            limit_s=max(_LEAST_PATIENCE_S, _PATIENCE * latency_s(batch)),
+        )
+
+    def _latency_s(self, tenant: str, instance: Holding) -> Callable[[int], float]:
+        """A function from the batch size to the seconds of a batch on the instance."""
+        service = self._context.tenants[tenant].live.service
+        sms = sms_of(self._context.board, instance)
+        # a share that takes turns with others has the SMs for a part of the time
+        duty = instance.duty if isinstance(instance, Share) else 1.0
+        return lambda batch: service.latency_s(batch, sms) / duty
+
+    async def _create(self, instance: Holding) -> None:
+        began_s = time.monotonic()
+        try:
+            await self._gpu_thread.create(instance)
+        except Exception as error:
+            self.on_event(events.CreateFailed(instance, _reason(error)))
+            return
+        self._create_s[bare(instance)] = time.monotonic() - began_s
+        self.on_event(events.Created(instance))
+
+    async def _destroy(self, instance: Holding) -> None:
+        try:
+            environment = self._gpu_thread.known_environment(instance)
+            if environment is not None:
+                await self._learning.end_estimates(environment)
+            await self._gpu_thread.destroy(instance)
+        except Exception as error:
+            self.on_event(events.DestroyFailed(instance, _reason(error)))
+            return
+        self.on_event(events.Destroyed(instance))
+
+    async def _warm(self, instance: Holding, tenant: str) -> None:
+        place, began_s = bare(instance), time.monotonic()
+        try:
+            environment = await self._gpu_thread.environment(instance)
+            worker = await self._workers.take(self.assignment(tenant, instance, environment))
+            await self._load_newest(worker, self.assignment(tenant, instance, environment))
+        except Exception as error:
+            self.on_event(events.WorkerLost(instance, _reason(error)))
+            return
+        finally:
+            self._warming.pop(place, None)
+        seconds = time.monotonic() - began_s
+        created_s = self._create_s.pop(place, 0.0)
+        self._serving[place] = worker
+        self._router.attach(tenant, worker, self._latency_s(tenant, instance))
+        parts_s = {"create_s": created_s, **worker.parts_s, "warm_s": seconds}
+        self._measure_overhead(tenant, instance, parts_s)
+        self.on_event(events.Ready(instance, seconds))
+
+    def _measure_overhead(
+        self, tenant: str, instance: Holding, parts_s: Mapping[str, float]
+    ) -> None:
+        """Report to the controller how long an instance took until it served."""
+        took_s = parts_s["create_s"] + parts_s["warm_s"]
+        late_s = self._controller.measured(tenant, instance, took_s)
+        self._recorder.overhead(bare(instance), parts_s)
+        self._recorder.decisions.measured(tenant, parts_s, late_s)
+
+    async def _load_newest(self, worker: ServingWorker, newest: Assignment) -> None:
+        """Load a model that was adopted while the worker was warming, before it serves."""
+        if newest.version == worker.assignment.version or newest.weights is None:
+            return
+        try:
+            await worker.swap(newest.weights, newest.version)
+        except BaseException:
+            await worker.release()  # no other code knows that it holds the instance
+            raise
+
+    async def _drain(self, instance: Holding) -> None:
+        worker = self._serving.get(bare(instance))
+        if worker is not None:
+            await self._router.drain(worker)
+        self.on_event(events.Drained(instance))
+
+    async def _stop(self, instance: Holding) -> None:
+        place = bare(instance)
+        warming = self._warming.pop(place, None)
+        if warming is not None:
+            warming.cancel()
+            await asyncio.gather(warming, return_exceptions=True)
+        worker = self._serving.pop(place, None)
+        if worker is not None:
+            self._router.detach(worker)
+            await worker.release()
+        self.on_event(events.Stopped(instance))
+
+    async def _train(self, instance: Holding, tenant: str) -> None:
+        try:
+            environment = await self._gpu_thread.environment(instance)
+            why = await self._learning.train(tenant, instance, environment)
+        except Exception as error:
+            self.on_event(events.TrainingEnded(instance, tenant, False, _reason(error)))
+            return
+        self.on_event(events.TrainingEnded(instance, tenant, True, why))
+
+    async def _estimate(self, wanted: Estimate) -> None:
+        worker = None if wanted.instance is None else self._serving.get(wanted.instance)
+        environment = None if worker is None else worker.assignment.environment
+        try:
+            async with asyncio.timeout(wanted.limit_s):
+                await self._learning.estimate(
+                    wanted.tenant, wanted.window, environment, wanted.most_samples
+                )
+        except TimeoutError:
+            _log.warning(
+                "%s: the estimate took too long and was stopped before the window's end; the one "
+                "before stands until its labels are learned",
+                wanted.tenant,
+            )
+
+    def _on_worker_lost(self, worker: ServingWorker, how: str) -> None:
+        for place, each in list(self._serving.items()):
+            if each is worker:
+                del self._serving[place]
+                self._router.detach(worker)
+                self.on_event(events.WorkerLost(place, how))
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, MigratorError):
+            _log.warning("%s", error)
+        elif error is not None:
+            _log.error("unexpected error in a task of the daemon", exc_info=error)
+
+
+def _reason(error: Exception) -> str:
+    """The error as text. Every error is reported, because the executor waits for an outcome."""
+    if isinstance(error, MigratorError):
+        return str(error)
+    _log.error("unexpected error in an instruction", exc_info=error)
+    return f"{type(error).__name__}: {error}"

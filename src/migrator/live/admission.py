@@ -10,14 +10,12 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable
-from typing import Any
 
 from migrator.control.controller import Controller
 from migrator.control.tenant_state import tenant_state_of
 from migrator.core.errors import MigratorError
 from migrator.live.actuation import Actuation
-from migrator.live.context import LOOK_S, PREPARED, Context
+from migrator.live.context import PREPARED, Context, wait_until
 from migrator.live.learning import Learning, Rollout
 from migrator.live.operator_actions import REFUSAL
 from migrator.live.recording import Recorder
@@ -50,7 +48,7 @@ class Admission:
         self._context, self._controller, self._actuation = context, controller, actuation
         self._learning, self._rollout, self._recorder = learning, rollout, recorder
         self._tenants, self._router = context.tenants, context.router
-        self._workers, self._shared = context.resources.workers, context.serving.shared
+        self._workers, self._shared = context.workers, context.serving.shared
         self._split_at: int | None = None
         """Number of plans that had been followed when the board was last split evenly."""
         self._leaving: dict[str, bool] = {}
@@ -86,7 +84,7 @@ class Admission:
                 words = f"{name} was added and served after {time.monotonic() - began_s:.1f} s"
                 self._recorder.event("tenant", words, tenant=name)
         # removed tenants stay in the records as well
-        self._context.resources.records.add_about(tenants=list(self._router.counts))
+        self._context.records.add_about(tenants=list(self._router.counts))
         return words
 
     async def dismiss(self, name: str) -> str:
@@ -97,7 +95,7 @@ class Admission:
             await self._require_ready()
             self._leaving.setdefault(name, self._tenants[name].drained)
             self._router.refuse(name, MOVED)
-            await _wait_until(lambda: not self._router.counts[name].total.open, EMPTY_S)
+            await wait_until(lambda: not self._router.counts[name].total.open, EMPTY_S)
             await self._remove(name)
             words = f"{name} was removed"
             self._recorder.event("tenant", words, tenant=name)
@@ -161,7 +159,7 @@ class Admission:
             self._actuation.do(self._controller.split_evenly())
             self._split_at = followed
         self._controller.planning.changed(f"{name} was added")
-        if not await _wait_until(lambda: self._router.ready(name), READY_S):
+        if not await wait_until(lambda: self._router.ready(name), READY_S):
             await self._remove(name)
             raise MigratorError(
                 f"{name} had no instance within {READY_S:g} s and was removed; see "
@@ -177,7 +175,7 @@ class Admission:
     async def _bring_labels(self, name: str) -> None:
         if self._shared is not None:
             fresh = await asyncio.to_thread(self._shared.labels.fresh, name)
-            await self._context.resources.labels.bring(fresh.rows)
+            await self._context.labels.bring(fresh.rows)
             # last: labels that were not stored are fetched again
             self._shared.labels.mark_brought(fresh)
 
@@ -200,12 +198,12 @@ class Admission:
         self._router.refuse(name, MOVED)
         # with a retraining it would be planned until that ends
         tenant.drained, tenant.retraining = True, None
-        context.resources.trainings.cancel(name)
+        context.trainings.cancel(name)
         if any(each.planned for each in self._tenants.values()):
             self._controller.planning.changed(f"{name} was removed")
         else:
             self._actuation.do(context.executor.leave(context.clock.now_s()))
-        await _wait_until(lambda: not self._has_instance(name), EMPTY_S)
+        await wait_until(lambda: not self._has_instance(name), EMPTY_S)
         await self._workers.prepare(name, 0)
         del self._tenants[name]
         context.offered.pop(name, None)
@@ -226,16 +224,7 @@ class Admission:
         return any(each.task and each.task.tenant == name for each in units)
 
     async def _require_ready(self) -> None:
-        if not await _wait_until(lambda: self._controller.started, READY_S):
+        if not await wait_until(lambda: self._controller.started, READY_S):
             raise HttpError(409, "the daemon is still starting; try again in some seconds")
         if self._context.executor.paused:
             raise HttpError(409, "reconfiguration is paused; resume it, then try again")
-
-
-async def _wait_until(condition: Callable[[], Any], limit_s: float) -> bool:
-    until_s = time.monotonic() + limit_s
-    while not condition():
-        if time.monotonic() > until_s:
-            return False
-        await asyncio.sleep(LOOK_S)
-    return True

@@ -77,7 +77,7 @@ class Api:
         """Store a label. Returns when it is on disk; raises if it is not stored."""
         tenant, outcome = feedback.tenant, FAILED
         try:
-            new = await self._context.resources.labels.add(
+            new = await self._context.labels.add(
                 tenant,
                 feedback.window,
                 feedback.inputs,
@@ -97,8 +97,7 @@ class Api:
     def status(self) -> Mapping[str, Any]:
         """The state of the daemon as one JSON object."""
         context = self._context
-        clock, scenario = context.clock, context.serving.live.scenario
-        units = context.executor.units
+        clock, scenario = context.clock, context.scenario
         return {
             "pid": os.getpid(),
             "scenario": scenario.name,
@@ -123,7 +122,7 @@ class Api:
                     "state": each.state,
                     "task": str(each.task) if each.task else None,
                 }
-                for each in units
+                for each in context.executor.units
             ],
         }
 
@@ -139,7 +138,7 @@ class Api:
             "failed": total.failed,
             "waiting": router.waiting(name),
             "workers": router.workers(name),
-            "prepared": self._context.resources.workers.prepared(name),
+            "prepared": self._context.workers.prepared(name),
             "latency": {"bounds_s": LATENCY_BOUNDS_S, "counts": counts.latencies},
             "drained": tenant.drained,
             "refused": router.refuses(name),

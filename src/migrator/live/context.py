@@ -6,11 +6,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from migrator.control.executor import Executor
 from migrator.control.tenant_state import TenantState, tenant_state_of
@@ -30,10 +28,9 @@ from migrator.live.versions import Versions
 from migrator.records.store import Records
 from migrator.serve.http.protocol import ModelInterface
 from migrator.serve.router.router import Router
-from migrator.serve.workers.messages import ModelSpec
 from migrator.serve.workers.pool import ServingWorker, Workers
 
-LOOK_S = 0.02
+_LOOK_S = 0.02
 """Seconds between two checks of a condition that is waited for."""
 PREPARED = 2
 """Workers per tenant that are kept ready for new instances."""
@@ -41,61 +38,39 @@ PREPARED = 2
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Resources:
-    """The GPU, the files and the processes of one daemon."""
-
-    gpu: Gpu
-    gpu_thread: GpuThread
-    labels: Labels
-    records: Records
-    workers: Workers
-    trainings: Trainings
-
-
-@dataclass(frozen=True)
 class Context:
-    """The state of one daemon; used in its event loop only."""
+    """The state of one daemon before its first window; used in its event loop only."""
 
-    serving: Serving
-    resources: Resources
-    tenants: dict[str, TenantState]
-    """The served tenants; changes while the daemon runs."""
-    models: dict[str, ModelSpec]
-    offered: dict[str, ModelInterface]
-    """Models that the API answers for."""
-    overheads_s: dict[str, float]
-    """By tenant, seconds until a new instance serves it. The executor and the policy read it."""
-    clock: WindowClock
-    router: Router
-    executor: Executor
-    instruments: Instruments = field(default_factory=Instruments)
-    serving_workers: dict[Holding, ServingWorker] = field(default_factory=dict)
-    """By instance."""
-    versions: dict[str, Versions] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for name in self.tenants:
+    def __init__(
+        self,
+        serving: Serving,
+        gpu: Gpu,
+        gpu_thread: GpuThread,
+        labels: Labels,
+        records: Records,
+        workers: Workers,
+        trainings: Trainings,
+        tenants: dict[str, TenantState],
+    ) -> None:
+        """`tenants`: the served tenants; changes while the daemon runs."""
+        scenario, live = serving.live.scenario, serving.live.tenants
+        self.serving, self.scenario, self.board = serving, scenario, scenario.board
+        self.gpu, self.gpu_thread, self.labels, self.records = gpu, gpu_thread, labels, records
+        self.workers, self.trainings, self.tenants = workers, trainings, tenants
+        self.models = serving.models
+        self.offered: dict[str, ModelInterface] = {}
+        """Models that the API answers for."""
+        self.overheads_s = {each.name: assumed_overhead_s(each) for each in live}
+        """By tenant, seconds until a new instance serves it. The executor and the policy read
+        it."""
+        self.clock = WindowClock(scenario.window_s, scenario.slot_s)
+        self.router = Router({each.name: line_of(serving, each) for each in live})
+        self.executor = Executor(scenario.board, overheads_s=self.overheads_s)
+        self.serving_workers: dict[Holding, ServingWorker] = {}
+        self._versions: dict[str, Versions] = {}
+        self.instruments = Instruments()
+        for name in tenants:
             self.instruments.add_tenant(name)
-
-    @classmethod
-    def create(
-        cls, serving: Serving, resources: Resources, tenants: dict[str, TenantState]
-    ) -> Context:
-        """The state before the first window."""
-        scenario = serving.live.scenario
-        overheads_s = {each.name: assumed_overhead_s(each) for each in serving.live.tenants}
-        return cls(
-            serving=serving,
-            resources=resources,
-            tenants=tenants,
-            models=serving.models,
-            offered={},
-            overheads_s=overheads_s,
-            clock=WindowClock(scenario.window_s, scenario.slot_s),
-            router=Router({each.name: line_of(serving, each) for each in serving.live.tenants}),
-            executor=Executor(scenario.board, overheads_s=overheads_s),
-        )
 
     def workers_of(self, tenant: str) -> list[ServingWorker]:
         """The workers that serve a tenant."""
@@ -103,17 +78,26 @@ class Context:
 
     def versions_of(self, tenant: str) -> Versions:
         """The model versions of a tenant."""
-        return self.versions.setdefault(tenant, Versions(self.serving.folder / "models", tenant))
+        return self._versions.setdefault(tenant, Versions(self.serving.folder / "models", tenant))
 
     def first_window(self) -> int:
         """The number of the next window.
 
         No number is used twice, and the daemons of a cluster count together.
         """
-        recorded, labelled = self.resources.records.last_window(), self.resources.labels.last_window
-        since_s = self.serving.windows_since_s
+        recorded, since_s = self.records.last_window(), self.serving.windows_since_s
         common = 0 if since_s is None else int((time.time() - since_s) / self.clock.window_s)
-        return max(common, labelled + 1, 0 if recorded is None else recorded + 1)
+        return max(common, self.labels.last_window + 1, 0 if recorded is None else recorded + 1)
+
+
+async def wait_until(condition: Callable[[], object], limit_s: float) -> bool:
+    """Wait until the condition holds, at most `limit_s`. Returns whether it does."""
+    until_s = time.monotonic() + limit_s
+    while not condition():
+        if time.monotonic() > until_s:
+            return False
+        await asyncio.sleep(_LOOK_S)
+    return True
 
 
 @asynccontextmanager
@@ -141,10 +125,9 @@ async def open_context(serving: Serving) -> AsyncIterator[Context]:
         records = await asyncio.to_thread(_open_records, serving)
         stack.callback(records.close)
         stack.push_async_callback(workers.close)  # its last events go into the records
-        trainings = Trainings()
+        trainings = Trainings(serving.folder / "trainings.log")
         stack.push_async_callback(trainings.close)
-        resources = Resources(gpu, thread, labels, records, workers, trainings)
-        yield Context.create(serving, resources, tenants)
+        yield Context(serving, gpu, thread, labels, records, workers, trainings, tenants)
 
 
 def new_tenants(serving: Serving) -> dict[str, TenantState]:
@@ -174,23 +157,16 @@ async def _open_gpu(
 
 def _open_labels(serving: Serving, tenants: Mapping[str, TenantState]) -> Labels:
     def learned_before(name: str) -> int | None:
-        tenant = tenants.get(name)
-        return None if tenant is None else tenant.learned_before
+        return tenants[name].learned_before if name in tenants else None
 
     share = None
     if serving.shared is not None:
         share = partial(serving.shared.labels.keep, learned_before=learned_before)
-    path = serving.folder / "labels.db"
-    return Labels(path, learned_before=learned_before, share=share)
+    return Labels(serving.folder / "labels.db", learned_before=learned_before, share=share)
 
 
 def _open_records(serving: Serving) -> Records:
     scenario = serving.live.scenario
-    about: dict[str, Any] = {
-        "window_s": scenario.window_s,
-        "slot_s": scenario.slot_s,
-        "tenants": [each.name for each in serving.live.tenants],
-    }
     return Records(
         serving.records,
         scenario=scenario.name,
@@ -198,5 +174,9 @@ def _open_records(serving: Serving) -> Records:
         driver=serving.driver,
         policy=scenario.policy,
         seed=scenario.seed,
-        about=about,
+        about={
+            "window_s": scenario.window_s,
+            "slot_s": scenario.slot_s,
+            "tenants": [each.name for each in serving.live.tenants],
+        },
     )

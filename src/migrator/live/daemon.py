@@ -18,6 +18,7 @@ from migrator.control.controller import Controller
 from migrator.control.forecasting_policy import ForecastingPolicy
 from migrator.control.observation import policy_named
 from migrator.control.policy_process import PATIENCE_S, PolicyProcess
+from migrator.control.retraining_plans import RetrainingPlans
 from migrator.control.tenant_state import TenantState
 from migrator.core.errors import MigratorError
 from migrator.forecast.registry import forecaster
@@ -58,7 +59,7 @@ class Daemon:
             await server.start()
             stack.push_async_callback(server.stop)
             run.api.url = server.url
-            context.resources.records.add_about(url=server.url)
+            context.records.add_about(url=server.url)
             await run.create_first_instances()
             self._report(f"serving at {server.url}")
             await run.serve(stop)
@@ -71,16 +72,22 @@ class _Run:
     """The services of a daemon, and the loop over slots and windows."""
 
     def __init__(self, context: Context, report: Callable[[str], None]) -> None:
-        resources = context.resources
         self._context, self._report = context, report
         self._clock, self._tenants, self._router = context.clock, context.tenants, context.router
         self._clock.first = context.first_window()
         self.recorder = recorder = Recorder(context)
         recorder.damaged_files(
-            resources.gpu_thread.damaged, resources.labels.damaged, resources.records.damaged
+            context.gpu_thread.damaged, context.labels.damaged, context.records.damaged
         )
         self.controller = controller = new_controller(
-            context, recorder, lambda tenant: self.actuation.estimates.begin(tenant, None)
+            context, recorder, lambda tenant: self.retrainings.begin(tenant, None)
+        )
+        self.retrainings = RetrainingPlans(
+            context.tenants,
+            context.clock,
+            context.labels,
+            controller,
+            on_instances=not context.serving.emulated,
         )
         rollout = Rollout(context, recorder)
         self.learning = learning = Learning(context, rollout, recorder)
@@ -93,7 +100,7 @@ class _Run:
 
     async def prepare_models(self) -> None:
         """Build and load the models, or train the first versions."""
-        context, admission, workers = self._context, self.admission, self._context.resources.workers
+        context, admission, workers = self._context, self.admission, self._context.workers
         self._report("importing and building the models")
         self._clock.start()
         self.controller.planning.rehearse()
@@ -109,10 +116,10 @@ class _Run:
 
     async def create_first_instances(self) -> None:
         """Divide the board evenly. Returns once every tenant is served."""
-        resources = self._context.resources
-        await asyncio.gather(*(resources.workers.prepare(e, PREPARED) for e in self._tenants))
+        workers = self._context.workers
+        await asyncio.gather(*(workers.prepare(each, PREPARED) for each in self._tenants))
         self._report("creating the first instances")
-        await resources.gpu_thread.cleared()
+        await self._context.gpu_thread.cleared()
         self._clock.start()
         await self.actuation.update_foreign_instances()
         self.actuation.do(self.controller.split_evenly())
@@ -121,7 +128,7 @@ class _Run:
         except TimeoutError as error:
             raise MigratorError(
                 f"not every tenant had an instance within {START_S:g} s; see "
-                f"{resources.workers.log} and `migrator gpu show`"
+                f"{workers.log} and `migrator gpu show`"
             ) from error
         for name, tenant in self._tenants.items():
             if tenant.version is not None:
@@ -159,36 +166,29 @@ class _Run:
         """Wait for the end of a slot, and follow answers of the policy as they arrive."""
         until_s = self._clock.now_s() + self._clock.until_next_slot_s()
         while (left_s := until_s - self._clock.now_s()) > 0 and not stopping.done():
-            self._plan()
+            self.actuation.do(self.controller.plan())
             await asyncio.wait([stopping], timeout=min(LOOK_S, left_s))
-        for name, received in self.recorder.end_slot(self._context.executor.units).items():
+        for name, received in self.recorder.end_slot().items():
             self._tenants[name].saw(received)
         if self._clock.over:
-            self._end_window()
+            self.retrainings.end_window()
+            self.recorder.end_window()
             self._clock.advance()
             if not self._is_last_window_over():
                 self._begin_window()
-        for estimate in self.actuation.estimates.due():
-            self.actuation.in_background(estimate)
+        for estimate in self.retrainings.due():
+            self.actuation.estimate(estimate)
         self.actuation.tick()
         await self.recorder.flush()
 
-    def _plan(self) -> None:
-        self.actuation.do(self.controller.plan())
-
     def _begin_window(self) -> None:
         actuation = self.actuation
-        actuation.estimates.begin_window()
+        self.retrainings.begin_window()
         # prepare the processes for the retrainings of this window
-        trainings = self._context.resources.trainings
-        actuation.in_background(trainings.prepare(len(self._tenants)))
+        actuation.in_background(self._context.trainings.prepare(len(self._tenants)))
         self.recorder.begin_window()
         actuation.in_background(actuation.update_foreign_instances())
         actuation.do(self.controller.begin_window())
-
-    def _end_window(self) -> None:
-        self.actuation.estimates.end_window(paused=self._context.executor.paused)
-        self.recorder.end_window()
 
     def _is_last_window_over(self) -> bool:
         windows = self._context.serving.windows
@@ -199,7 +199,7 @@ def new_controller(
     context: Context, recorder: Recorder, plan_retraining: Callable[[TenantState], None]
 ) -> Controller:
     """The controller of a daemon; its policy decides in a separate process."""
-    scenario = context.serving.live.scenario
+    scenario = context.scenario
     policy = ForecastingPolicy(policy_named(scenario.policy), forecaster(scenario.forecaster))
     return Controller(
         policy,

@@ -5,26 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from migrator.control.events import (
-    Create,
-    Created,
-    CreateFailed,
-    Destroy,
-    Destroyed,
-    DestroyFailed,
-    Drain,
-    Drained,
-    Event,
-    Instruction,
-    Ready,
-    Replan,
-    Stopped,
-    StopWorker,
-    Train,
-    TrainingEnded,
-    Warm,
-    WorkerLost,
-)
+from migrator.control import events
+from migrator.control.events import Event, Instruction
 from migrator.control.observation import Decision
 from migrator.control.window_clock import WindowClock
 from migrator.core.share import Holding, bare
@@ -33,22 +15,22 @@ from migrator.live.instruments import DONE, FAILED, HIDDEN, STOPPED, VISIBLE, In
 _log = logging.getLogger(__name__)
 
 _STEPS: Mapping[type[Instruction], str] = {
-    Create: "create",
-    Warm: "warm",
-    Drain: "drain",
-    StopWorker: "stop",
-    Destroy: "destroy",
-    Train: "train",
+    events.Create: "create",
+    events.Warm: "warm",
+    events.Drain: "drain",
+    events.StopWorker: "stop",
+    events.Destroy: "destroy",
+    events.Train: "train",
 }
 _ENDS: Mapping[type[Event], tuple[str, str]] = {
-    Created: ("create", DONE),
-    CreateFailed: ("create", FAILED),
-    Ready: ("warm", DONE),
-    WorkerLost: ("warm", FAILED),
-    Drained: ("drain", DONE),
-    Stopped: ("stop", DONE),
-    Destroyed: ("destroy", DONE),
-    DestroyFailed: ("destroy", FAILED),
+    events.Created: ("create", DONE),
+    events.CreateFailed: ("create", FAILED),
+    events.Ready: ("warm", DONE),
+    events.WorkerLost: ("warm", FAILED),
+    events.Drained: ("drain", DONE),
+    events.Stopped: ("stop", DONE),
+    events.Destroyed: ("destroy", DONE),
+    events.DestroyFailed: ("destroy", FAILED),
 }
 _KINDS = {
     "the window begins": "window",
@@ -62,8 +44,6 @@ REASONS = (
     *("drained", "other"),
 )
 """Kinds of reasons to plan; those in the middle come from the executor."""
-_FIRST = "the board is split evenly until the first plan"
-_LAST = "the daemon stops and frees what it made"
 
 
 class Decisions:
@@ -72,29 +52,34 @@ class Decisions:
     def __init__(self, instruments: Instruments, clock: WindowClock, planned_by: str) -> None:
         """`planned_by`: the policy's name."""
         self._instruments, self._clock, self._planned_by = instruments, clock, planned_by
-        self._because, self._asked_because = _FIRST, ""
+        self._because = "the board is split evenly until the first plan"
+        self._requested_because = ""
         self._kinds: dict[str, str] = {}
+        """Kinds of the executor's reasons since the last request for a plan."""
         self._begun_s: dict[tuple[str, Holding], float] = {}
         self._tenants: dict[Holding, str] = {}
-        self._troubles: dict[Holding, str] = {}
+        self._failures: dict[Holding, str] = {}
         for each in REASONS:
             instruments.asked.labels(each)
 
-    def asked(self, reason: str) -> None:
+    def plan_requested(self, reason: str) -> None:
         """Count a request for a plan."""
-        self._asked_because = reason
-        self._instruments.asked.labels(self._kind(reason)).inc()
+        self._requested_because = reason
+        kind = _KINDS.get(reason) or self._kinds.get(reason, "")
+        if kind not in REASONS:
+            kind = "drained" if "drained" in reason else "other"
+        self._instruments.asked.labels(kind).inc()
         self._kinds.clear()
 
-    def taken(self, decision: Decision, seconds: float) -> None:
+    def plan_followed(self, decision: Decision, seconds: float) -> None:
         """Record that a plan takes effect."""
-        plan = decision.plan
+        plan, reason = decision.plan, self._requested_because
         self._instruments.plan_s.observe(seconds)
         self._because = (
             f"the plan taken in slot {self._clock.slot} of window {self._clock.number}, asked for "
-            f"because {self._asked_because}"
+            f"because {reason}"
         )
-        fields: dict[str, object] = {"seconds": round(seconds, 3), "because": self._asked_because}
+        fields: dict[str, object] = {"seconds": round(seconds, 3), "because": reason}
         words = ""
         if plan is not None:
             words = f", expects goodput {plan.goodput:.0f} with a gap of {plan.gap:.2%}"
@@ -105,17 +90,17 @@ class Decisions:
             self._planned_by,
             seconds,
             words,
-            self._asked_because,
-            extra=self._told("plan-taken") | fields,
+            reason,
+            extra=self._fields("plan-taken") | fields,
         )
 
-    def leaving(self) -> None:
+    def stopping(self) -> None:
         """Record that everything is being freed."""
-        self._because = _LAST
+        self._because = "the daemon stops and frees what it made"
 
-    def told(self, instruction: Instruction) -> None:
-        """Record an instruction given to the actuator."""
-        if isinstance(instruction, Replan):
+    def instructed(self, instruction: Instruction) -> None:
+        """Record an instruction that is carried out."""
+        if isinstance(instruction, events.Replan):
             self._kinds[instruction.reason] = instruction.about
             return  # it is logged where the policy is asked
         step, holding = _STEPS[type(instruction)], bare(instruction.instance)
@@ -123,9 +108,10 @@ class Decisions:
         if step == "stop" and self._begun_s.pop(("warm", holding), None) is not None:
             self._instruments.steps.labels("warm", STOPPED).inc()
         tenant = getattr(instruction, "tenant", None) or self._tenants.get(holding, "")
-        if isinstance(instruction, Warm):
+        if isinstance(instruction, events.Warm):
             self._tenants[holding] = tenant
-        because = self._troubles.pop(holding, "") or self._because
+        because = self._failures.pop(holding, "") or self._because
+        fields = {"instance": str(holding), "tenant": tenant, "because": because}
         _log.log(
             logging.DEBUG if step == "stop" else logging.INFO,  # it only follows from a drain
             "%s %s%s: %s",
@@ -133,25 +119,29 @@ class Decisions:
             holding,
             f" for {tenant}" if tenant else "",
             because,
-            extra=self._told(step)
-            | {"instance": str(holding), "tenant": tenant, "because": because},
+            extra=self._fields(step) | fields,
         )
 
-    def heard(self, event: Event) -> None:
+    def ended(self, event: Event) -> None:
         """Record the outcome of an instruction."""
-        holding, why = bare(event.instance), getattr(event, "why", "")
-        if isinstance(event, WorkerLost) and holding in self._tenants:
+        holding = bare(event.instance)
+        if isinstance(event, events.TrainingEnded):
+            self._training_ended(event, holding)
+            return
+        if isinstance(event, events.WorkerLost) and holding in self._tenants:
             self._instruments.losses.labels(self._tenants[holding]).inc()
-        if isinstance(event, TrainingEnded):
-            self._trained(event, holding)
-        elif (end := _ENDS.get(type(event))) is not None:
-            self._ended(*end, holding)
-        if why and not isinstance(event, TrainingEnded):
-            self._troubles[holding] = f"after {type(event).__name__}: {why}"
-        if isinstance(event, Destroyed | Stopped):
+        step, outcome = _ENDS[type(event)]
+        began_s = self._begun_s.pop((step, holding), None)
+        if began_s is not None:  # None: a serving worker was lost, or an instance removed
+            self._instruments.steps.labels(step, outcome).inc()
+            if outcome == DONE:
+                self._instruments.parts.labels(step).observe(self._clock.now_s() - began_s)
+        if why := getattr(event, "why", ""):
+            self._failures[holding] = f"after {type(event).__name__}: {why}"
+        if isinstance(event, events.Destroyed | events.Stopped):
             self._tenants.pop(holding, None)
-        if isinstance(event, Destroyed):
-            self._troubles.pop(holding, None)
+        if isinstance(event, events.Destroyed):
+            self._failures.pop(holding, None)
 
     def measured(self, tenant: str, parts_s: Mapping[str, float], late_s: float) -> None:
         """Record the parts of the time a new worker took, and how long the plan waited for it."""
@@ -168,7 +158,7 @@ class Decisions:
         if seconds is not None:
             self._instruments.parts.labels("swap").observe(seconds)
 
-    def _trained(self, event: TrainingEnded, holding: Holding) -> None:
+    def _training_ended(self, event: events.TrainingEnded, holding: Holding) -> None:
         began_s = self._begun_s.pop(("train", holding), None)
         self._instruments.steps.labels("train", DONE if event.ok else FAILED).inc()
         if not event.ok:
@@ -176,21 +166,7 @@ class Decisions:
         elif began_s is not None:
             self._instruments.training_s.observe(self._clock.now_s() - began_s)
 
-    def _ended(self, step: str, outcome: str, holding: Holding) -> None:
-        began_s = self._begun_s.pop((step, holding), None)
-        if began_s is None:
-            return  # it was not requested: a serving worker was lost, or an instance removed
-        self._instruments.steps.labels(step, outcome).inc()
-        if outcome == DONE:
-            self._instruments.parts.labels(step).observe(self._clock.now_s() - began_s)
-
-    def _kind(self, reason: str) -> str:
-        kind = _KINDS.get(reason) or self._kinds.get(reason, "")
-        if kind in REASONS:
-            return kind
-        return "drained" if "drained" in reason else "other"
-
-    def _told(self, decision: str) -> dict[str, object]:
+    def _fields(self, decision: str) -> dict[str, object]:
         return {
             "decision": decision,
             "window": self._clock.number,

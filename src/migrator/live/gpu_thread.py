@@ -13,7 +13,6 @@ from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from migrator.core.catalogue import Board
 from migrator.core.errors import GpuError, InputError, MigratorError
 from migrator.core.instance import Instance
 from migrator.core.placement import Place
@@ -22,7 +21,6 @@ from migrator.gpu.drivers.base import Gpu, GpuDriver, GpuInstance
 from migrator.gpu.drivers.mps import MpsDriver
 from migrator.gpu.drivers.registry import open_driver
 from migrator.gpu.journal.journal import Journal
-from migrator.gpu.journal.recovery import RecoveryReport
 from migrator.gpu.partition.partitioner import Partitioner
 from migrator.io.processes import Process
 from migrator.live.orphans import wait_until_gone
@@ -40,10 +38,9 @@ class GpuThread:
         self._wanted = (driver, index, state, board)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="gpu")
         self._open = ExitStack()
-        self._partitioner: Partitioner | None = None
-        self._driver: GpuDriver | None = None
-        self._clearing: asyncio.Future[None] | None = None
-        self.recovered = RecoveryReport()
+        self._driver: GpuDriver
+        self._partitioner: Partitioner
+        self._clearing: asyncio.Future[None]
         self.damaged: Path | None = None
         """Where a damaged or older journal was moved."""
         self.numbers: dict[Place, int] = {}
@@ -59,12 +56,11 @@ class GpuThread:
         """
         gpu = await self._run(self._open_driver)
         # later changes of the GPU wait in the queue of the same thread
-        self._clearing = self._submit(lambda: self._clear(orphans))
+        self._clearing = self._run(lambda: self._clear(orphans))
         return gpu
 
     async def cleared(self) -> None:
         """Wait until unused instances of earlier daemons are removed; GpuError if that failed."""
-        assert self._clearing is not None, "open first"
         await asyncio.shield(self._clearing)
 
     async def create(self, holding: Holding) -> None:
@@ -75,14 +71,13 @@ class GpuThread:
         """Destroy an instance; after a GpuError it still exists."""
         if isinstance(holding, Instance):
             self._environments.pop(self._place(holding), None)
-            await self._run(lambda: self._partition().destroy(self._place(holding)))
+            await self._run(lambda: self._partitioner.destroy(self._place(holding)))
 
     async def foreign_instances(self) -> tuple[Place, ...]:
         """Places of the instances that MIGRator did not create."""
 
         def find() -> tuple[Place, ...]:
-            assert self._driver is not None
-            ours = {each.place for each in self._partition().ours()}
+            ours = {each.place for each in self._partitioner.ours()}
             there = {each.place for each in self._driver.instances()}
             return tuple(sorted(there - ours))
 
@@ -91,14 +86,9 @@ class GpuThread:
     async def environment(self, holding: Holding) -> Mapping[str, str]:
         """The environment variables of a process on an instance."""
         instance = holding if isinstance(holding, Instance) else self._whole()
-
-        def ask() -> Mapping[str, str]:
-            assert self._driver is not None
-            return self._driver.environment(self._found(instance))
-
         found = self._environments.get(self._place(instance))
         if found is None:
-            found = await self._run(ask)
+            found = await self._run(lambda: self._driver.environment(self._found(instance)))
         if isinstance(holding, Instance) or not isinstance(self._driver, MpsDriver):
             return found
         return self._driver.narrowed(found, holding.percent)
@@ -123,13 +113,11 @@ class GpuThread:
 
     async def close(self) -> None:
         """Destroy our unused instances and unlock the GPU."""
-        if self._clearing is not None:
-            await asyncio.gather(self._clearing, return_exceptions=True)
-        if self._partitioner is not None:
-            try:
-                await self._run(self._partitioner.clear)
-            except MigratorError as error:
-                _log.warning("the GPU could not be cleared: %s", error)
+        await asyncio.gather(self._clearing, return_exceptions=True)
+        try:
+            await self._run(self._partitioner.clear)
+        except MigratorError as error:
+            _log.warning("the GPU could not be cleared: %s", error)
         await self._run(self._open.close)
         self._thread.shutdown()
 
@@ -144,61 +132,47 @@ class GpuThread:
             self.damaged = journal.damaged
             self._partitioner = Partitioner(self._driver, journal, OWNER)
             self._open.enter_context(self._partitioner.locked())
+            gpu = self._driver.gpu()
+            if not gpu.divides:
+                raise InputError(
+                    f"GPU {index}: MIG mode is off; switch it on with `nvidia-smi -i {index} "
+                    "-mig 1`, or share the GPU with --driver mps"
+                )
         except BaseException:
             self._open.close()
             raise
-        gpu = self._driver.gpu()
-        if not gpu.divides:
-            self._open.close()
-            raise InputError(
-                f"GPU {index}: MIG mode is off; switch it on with `nvidia-smi -i {index} -mig 1`, "
-                "or share the GPU with --driver mps"
-            )
         return gpu
 
     def _clear(self, orphans: Sequence[Process]) -> None:
         wait_until_gone(orphans)
-        self.recovered = self._partition().recover()
-        self._partition().clear()
+        self._partitioner.recover()
+        self._partitioner.clear()
 
     def _create(self, holding: Holding) -> None:
         """Create an instance. Shares are parts of one as large as the board, created with the
         first."""
-        if isinstance(holding, Instance):
-            self._create_at(self._place(holding))
-        elif not any(each.place == self._place(self._whole()) for each in self._partition().ours()):
-            self._create_at(self._place(self._whole()))
-
-    def _create_at(self, place: Place) -> None:
-        assert self._driver is not None
-        made = self._partition().create(place)
+        place = self._place(holding if isinstance(holding, Instance) else self._whole())
+        ours = () if isinstance(holding, Instance) else self._partitioner.ours()
+        if any(each.place == place for each in ours):
+            return
+        made = self._partitioner.create(place)
         self.numbers[place] = made.number
         self._environments[place] = self._driver.environment(made)
 
     def _whole(self) -> Instance:
-        return Instance(0, max(self._board().plain_profiles))
-
-    def _partition(self) -> Partitioner:
-        assert self._partitioner is not None, "open first"
-        return self._partitioner
-
-    def _board(self) -> Board:
-        assert self._driver is not None
-        return self._driver.gpu().board
+        return Instance(0, max(self._driver.gpu().board.plain_profiles))
 
     def _place(self, instance: Instance) -> Place:
-        return Place(instance.start, self._board().plain_profiles[instance.gpcs].name)
+        profiles = self._driver.gpu().board.plain_profiles
+        return Place(instance.start, profiles[instance.gpcs].name)
 
     def _found(self, instance: Instance) -> GpuInstance:
         place = self._place(instance)
-        for each in self._partition().ours():
+        for each in self._partitioner.ours():
             if each.place == place:
                 return each
         raise GpuError(f"{place} is gone; it will be created again")
 
-    async def _run(self, call: Callable[[], _T]) -> _T:
-        return await self._submit(call)
-
-    def _submit(self, call: Callable[[], _T]) -> asyncio.Future[_T]:
+    def _run(self, call: Callable[[], _T]) -> asyncio.Future[_T]:
         """Append a call to the thread's queue."""
         return asyncio.get_running_loop().run_in_executor(self._thread, call)

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 
 from migrator.core.action import ActionKind, Outcome
@@ -13,19 +15,8 @@ _PART_BOUNDS_S = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _PLAN_BOUNDS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0)
 _TRAINING_BOUNDS_S = (1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 100.0, 150.0, 200.0, 400.0, 800.0)
 
-_STEPS = ("create", "warm", "drain", "stop", "destroy", "train", "swap")
-_PARTS = (
-    "create",
-    "load",
-    "context",
-    "copy",
-    "first",
-    "warm",
-    "drain",
-    "stop",
-    "destroy",
-    "swap",
-)
+_STEPS = ("create", "warm", "drain", "stop", "destroy", "swap")
+_WARM_PARTS = ("load", "context", "copy", "first")
 _FILES = ("journal.db", "labels.db", "records.db")
 DONE, FAILED, STOPPED = "done", "failed", "stopped"
 HIDDEN, VISIBLE = "hidden", "visible"
@@ -48,76 +39,49 @@ class Instruments:
             full = f"migrator_{name}"
             return Histogram(full, words, labels, buckets=bounds, registry=registry)
 
-        self.retrainings = counter(
-            "retrainings",
+        words = (
             "Retrainings by outcome: adopted ones serve, refused ones were not better, failed ones "
-            "are tried again.",
-            "tenant",
-            "outcome",
+            "are tried again."
         )
-        self.labels = counter(
-            "labels",
+        self.retrainings = counter("retrainings", words, "tenant", "outcome")
+        words = (
             "Labels that clients sent: stored ones are on disk, repeated ones were known, failed "
-            "ones could not be written.",
-            "tenant",
-            "outcome",
+            "ones could not be written."
         )
-        self.losses = counter(
-            "worker_losses",
-            "Workers that died, hung and were killed, or could not start; each is replaced.",
-            "tenant",
-        )
-        self.overhead_s = counter(
-            "overhead_spent_seconds",
+        self.labels = counter("labels", words, "tenant", "outcome")
+        words = "Workers that died, hung and were killed, or could not start; each is replaced."
+        self.losses = counter("worker_losses", words, "tenant")
+        words = (
             "Seconds until new instances served: hidden ones passed before the plan needed the "
-            "instance, visible ones after.",
-            "tenant",
-            "seen",
+            "instance, visible ones after."
         )
-        self.asked = counter(
-            "plans_asked",
+        self.overhead_s = counter("overhead_spent_seconds", words, "tenant", "seen")
+        words = (
             "Plans that were requested, by reason: window and regular are routine, all others "
-            "follow a deviation from the plan.",
-            "reason",
+            "follow a deviation from the plan."
         )
-        self.plan_s = histogram(
-            "planner_seconds",
-            "From the request of a plan to the plan.",
-            _PLAN_BOUNDS_S,
-        )
-        self.steps = counter(
-            "reconfigurations",
+        self.asked = counter("plans_asked", words, "reason")
+        words = "From the request of a plan to the plan."
+        self.plan_s = histogram("planner_seconds", words, _PLAN_BOUNDS_S)
+        words = (
             "Steps of reconfigurations by outcome; a warm step that a later plan made needless "
-            "was stopped.",
-            "kind",
-            "outcome",
+            "was stopped."
         )
-        self.parts = histogram(
-            "reconfiguration_seconds",
+        self.steps = counter("reconfigurations", words, "kind", "outcome")
+        words = (
             "Durations of the parts of a reconfiguration; warm consists of load (read the "
-            "weights), context (open CUDA), copy (to the GPU) and first (answers).",
-            _PART_BOUNDS_S,
-            "part",
+            "weights), context (open CUDA), copy (to the GPU) and first (answers)."
         )
-        self.training_s = histogram(
-            "retraining_seconds", "Durations of completed retrainings.", _TRAINING_BOUNDS_S
-        )
-        self.unwritten = counter(
-            "record_failures",
-            "Times that records could not be written; the service goes on, reports have a gap.",
-        )
-        self.damaged = counter(
-            "damaged_files",
-            "Files that could not be read when the daemon started: kept aside and created anew.",
-            "file",
-        )
-        self.actions = counter(
-            "actions",
-            "Actions of operators on the running system, by outcome: done, refused or failed.",
-            "kind",
-            "outcome",
-        )
-        self._set_to_zero()
+        self.parts = histogram("reconfiguration_seconds", words, _PART_BOUNDS_S, "part")
+        words = "Durations of completed retrainings."
+        self.training_s = histogram("retraining_seconds", words, _TRAINING_BOUNDS_S)
+        words = "Times that records could not be written; the service goes on, reports have a gap."
+        self.unwritten = counter("record_failures", words)
+        words = "Files that could not be read when the daemon started: kept aside and created anew."
+        self.damaged = counter("damaged_files", words, "file")
+        words = "Actions of operators on the running system, by outcome: done, refused or failed."
+        self.actions = counter("actions", words, "kind", "outcome")
+        self._create_series()
 
     def add_tenant(self, name: str) -> None:
         """Create the series of a tenant."""
@@ -129,15 +93,12 @@ class Instruments:
             self.overhead_s.labels(name, seen)
         self.losses.labels(name)
 
-    def _set_to_zero(self) -> None:
-        for step in _STEPS:
-            self.steps.labels(step, DONE)
-            self.steps.labels(step, FAILED)
-        self.steps.labels("warm", STOPPED)
-        for part in _PARTS:
+    def _create_series(self) -> None:
+        for step, outcome in (*product((*_STEPS, "train"), (DONE, FAILED)), ("warm", STOPPED)):
+            self.steps.labels(step, outcome)
+        for part in (*_STEPS, *_WARM_PARTS):
             self.parts.labels(part)
         for file in _FILES:
             self.damaged.labels(file)
-        for kind in ActionKind:
-            for outcome in Outcome:
-                self.actions.labels(kind, outcome)
+        for kind, result in product(ActionKind, Outcome):
+            self.actions.labels(kind, result)

@@ -1,6 +1,6 @@
 """Labels sent by clients, in a SQLite file: durable before they are acknowledged.
 
-A thread commits all labels that arrived since its last commit at once, so that requests and other
+A thread commits all labels that arrived during its last commit at once, so that requests and other
 labels do not wait for separate disk writes. Labels that no retraining has learned are never
 deleted: beyond a limit new ones are refused. Learned labels are trimmed to a few windows and a
 number per class. Arrays are stored as bytes with their type and shape; nothing is unpickled.
@@ -15,12 +15,12 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from threading import Thread
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -83,6 +83,15 @@ _KINDS = "biuf"
 """Numeric kinds of numpy arrays."""
 _LONGEST_ID = 200
 _CLASSES = 2**31
+_MOST_AT_ONCE = 512
+_TRIM_EVERY = 4096
+"""Samples added for a tenant between two trims."""
+
+_log = logging.getLogger(__name__)
+
+
+class NotKeptError(InputError):
+    """The label was not stored: the disk is full, or too many labels are not learned yet."""
 
 
 @dataclass(frozen=True)
@@ -95,15 +104,13 @@ class LabelCounts:
     wrong: int = 0
     """Judged labels whose answer was wrong."""
 
-    @property
-    def accuracy(self) -> float | None:
-        """The share of judged answers that were correct; None if none is judged."""
-        return 1 - self.wrong / self.judged if self.judged else None
+    def accuracy(self, fewest: int = 1) -> float | None:
+        """The share of judged answers that were correct; None if less than `fewest` are judged."""
+        return 1 - self.wrong / self.judged if self.judged >= fewest else None
 
 
-@dataclass(frozen=True)
-class SampleRow:
-    """One labelled sample as stored."""
+class SampleRow(msgspec.Struct, frozen=True):
+    """One labelled sample, in the order of the table's columns."""
 
     tenant: str
     request: str
@@ -134,7 +141,8 @@ def sample_row(
             f"label of {tenant}: its inputs are not numbers ({inputs.dtype}, {inputs.size} "
             "elements); send the array of the request"
         )
-    if not 0 <= label < _CLASSES or not _is_id(request_id):
+    is_id = 0 < len(request_id) <= _LONGEST_ID and request_id.isprintable()
+    if not 0 <= label < _CLASSES or not is_id:
         raise InputError(
             f"label of {tenant}: give a class from 0 on and the request's id, 1 to {_LONGEST_ID} "
             "printable characters"
@@ -154,10 +162,6 @@ def sample_row(
     )
 
 
-def _is_id(text: str) -> bool:
-    return 0 < len(text) <= _LONGEST_ID and text.isprintable()
-
-
 def lot_of(inputs: bytes) -> float:
     """A number from 0 to 1 derived from the inputs alone. Samples below the held-out share are
     never trained on.
@@ -169,22 +173,12 @@ def lot_of(inputs: bytes) -> float:
     return int.from_bytes(digest, "little") / 2**32
 
 
-def inserted(connection: sqlite3.Connection, row: SampleRow) -> bool:
+def insert(connection: sqlite3.Connection, row: SampleRow) -> bool:
     """Insert a sample and count it; False if the request already has a label."""
+    names = row.__struct_fields__
     cursor = connection.execute(
-        "INSERT OR IGNORE INTO sample (tenant, request, window, label, predicted, lot, dtype, "
-        "shape, inputs) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            row.tenant,
-            row.request,
-            row.window,
-            row.label,
-            row.predicted,
-            row.lot,
-            row.dtype,
-            row.shape,
-            row.inputs,
-        ),
+        f"INSERT OR IGNORE INTO sample ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})",
+        msgspec.structs.astuple(row),
     )
     if not cursor.rowcount:
         return False
@@ -198,29 +192,28 @@ def inserted(connection: sqlite3.Connection, row: SampleRow) -> bool:
     return True
 
 
-def arrays(rows: Iterable[tuple[str, str, bytes]]) -> NDArray[Any]:
-    """Stack the inputs of rows with the same type and shape; ValueError if one is incomplete."""
-    found = [
-        np.frombuffer(inputs, np.dtype(dtype)).reshape(json.loads(shape))
-        for dtype, shape, inputs in rows
-    ]
-    return np.stack(found)
-
-
 def is_kept(connection: sqlite3.Connection, row: SampleRow) -> bool:
     """Whether a sample of the same request is stored."""
     query = "SELECT 1 FROM sample WHERE tenant = ? AND request = ?"
     return connection.execute(query, (row.tenant, row.request)).fetchone() is not None
 
 
+@dataclass(frozen=True)
+class LabelLimits:
+    """How many labels of a tenant are kept."""
+
+    windows: int = 3
+    """Number of windows whose learned samples are all kept, up to the byte limit."""
+    per_class: int = 400
+    """Learned samples kept per class from before those windows."""
+    learned_bytes: int = 2**30
+    unlearned_rows: int = 500_000
+    """Labels that no retraining has learned. Beyond the limit new ones are refused."""
+    unlearned_bytes: int = 2**30
+
+
 def trim(
-    connection: sqlite3.Connection,
-    tenant: str,
-    *,
-    learned_before: int,
-    windows: int,
-    per_class: int,
-    most_bytes: int,
+    connection: sqlite3.Connection, tenant: str, learned_before: int, limits: LabelLimits
 ) -> None:
     """Delete samples of windows before `learned_before`; later windows are kept entirely.
 
@@ -239,47 +232,28 @@ def trim(
         "WHERE (window <= :old AND number > :per_class) OR bytes > :bytes)",
         values
         | {
-            "old": (last.fetchone()[0] or 0) - windows,
-            "per_class": per_class,
-            "bytes": most_bytes // max(1, classes),
+            "old": (last.fetchone()[0] or 0) - limits.windows,
+            "per_class": limits.per_class,
+            "bytes": limits.learned_bytes // max(1, classes),
         },
     )
 
 
-def kept_by_window(
-    connection: sqlite3.Connection, tenant: str | None = None
-) -> dict[str, dict[int, tuple[int, int]]]:
-    """Stored rows and bytes of inputs by tenant and window; `tenant` None: of all tenants."""
+Kept = dict[str, dict[int, tuple[int, int]]]
+"""Stored rows and bytes of inputs by tenant and window."""
+
+
+def kept_by_window(connection: sqlite3.Connection, tenant: str | None = None) -> Kept:
+    """What is stored of a tenant; None: of all tenants."""
     found = connection.execute(
         "SELECT tenant, window, count(*), sum(length(inputs)) FROM sample "
         "WHERE tenant = coalesce(?, tenant) GROUP BY tenant, window",
         (tenant,),
     )
-    kept: dict[str, dict[int, tuple[int, int]]] = {} if tenant is None else {tenant: {}}
+    kept: Kept = {} if tenant is None else {tenant: {}}
     for name, window, rows, size in found:
         kept.setdefault(name, {})[window] = (rows, size)
     return kept
-
-
-WINDOWS_KEPT = 3
-"""Number of windows whose learned samples are all kept, up to the byte limit."""
-PER_CLASS_KEPT = 400
-"""Learned samples kept per class from before those windows."""
-BYTES_KEPT = 2**30
-"""Limit for the learned inputs of a tenant, in bytes."""
-UNLEARNED_BYTES, UNLEARNED_ROWS = 2**30, 500_000
-"""Limits for a tenant's inputs and labels that no retraining has learned. Beyond them new labels
-are refused."""
-_MOST_AT_ONCE = 512
-_TRIM_EVERY = 4096
-"""Samples added for a tenant between two trims."""
-
-
-_log = logging.getLogger(__name__)
-
-
-class NotKeptError(InputError):
-    """The label was not stored: the disk is full, or too many labels are not learned yet."""
 
 
 @dataclass(frozen=True)
@@ -293,30 +267,20 @@ class _Write:
 
 
 class Labels:
-    """The labels of all tenants in the file `path`; used from one event loop."""
+    """The labels of all tenants in the file `path`; used from one event loop at a time."""
 
     def __init__(
         self,
         path: Path,
+        limits: LabelLimits | None = None,
         *,
-        windows_kept: int = WINDOWS_KEPT,
-        per_class_kept: int = PER_CLASS_KEPT,
-        bytes_kept: int = BYTES_KEPT,
-        unlearned_bytes: int = UNLEARNED_BYTES,
-        unlearned_rows: int = UNLEARNED_ROWS,
         learned_before: LearnedBefore = nothing_known,
         share: Callable[[Sequence[SampleRow]], None] | None = None,
     ) -> None:
         """`share` writes new rows to the shared store before they are acknowledged; if it raises,
         they are refused. `share` and `learned_before` are called in the writer thread."""
-        self.path, self._share = path, share
+        self.path, self._share, self._limits = path, share, limits or LabelLimits()
         self._learned_before = learned_before
-        self._unlearned_limits = (unlearned_rows, unlearned_bytes)
-        self._kept = {
-            "windows": windows_kept,
-            "per_class": per_class_kept,
-            "most_bytes": bytes_kept,
-        }
         self.damaged: Path | None = None
         """The copy of a damaged file that was found when this one was opened."""
         self._writable, self._again_s = True, 0.0
@@ -325,14 +289,12 @@ class Labels:
         except NotWrittenError as error:
             _log.warning("labels are refused until the disk has room: %s", error)
             self._connection, self._writable = open_as_is(path, LAYOUT), False
-        self._counts = self._counted()
-        with explain_errors(path, LAYOUT):
-            self._rows = kept_by_window(self._connection)
+        self._read_counts()
         self._added: dict[str, int] = {}
-        self._queue: SimpleQueue[_Write | None] = SimpleQueue()
+        self._pending: list[_Write] = []
+        self._writing: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, "labels")
         self._closed = False
-        self._thread = Thread(target=self._write_all, name="labels", daemon=True)
-        self._thread.start()
 
     async def add(
         self,
@@ -349,28 +311,26 @@ class Labels:
         invalid sample and NotKeptError if labels cannot be stored at present.
         """
         row = sample_row(tenant, window, inputs, label, predicted, request_id)
-        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         if self._closed:
             raise NotKeptError(f"{self.path}: labels are closed; start the daemon again")
-        self._queue.put(_Write(row, done))
         # the label is stored even if the client disconnects
-        return await asyncio.shield(done)
+        return await asyncio.shield(self._put(row))
 
     async def bring(self, rows: Iterable[SampleRow]) -> int:
         """Store labels of other daemons. Returns the number of new ones."""
-        loop = asyncio.get_running_loop()
-        writes = [_Write(row, loop.create_future(), shared=True) for row in rows]
-        for each in writes:
-            self._queue.put(each)
-        return sum(await asyncio.gather(*(each.done for each in writes)))
+        return sum(await asyncio.gather(*(self._put(row, shared=True) for row in rows)))
 
     def counts(self, tenant: str, window: int) -> LabelCounts:
         """Counts of a tenant's labels in a window so far."""
         return self._counts.get((tenant, window), LabelCounts())
 
+    def accuracy(self, tenant: str, window: int, fewest: int = 1) -> float | None:
+        """Accuracy by the labels of a window; None if there are less than `fewest`."""
+        return self.counts(tenant, window).accuracy(fewest)
+
     def kept(self, tenant: str, first: int, before: int) -> int:
         """Number of stored labels of the windows from `first` to `before` - 1."""
-        windows = tuple(self._rows.get(tenant, {}).items())  # the writer thread adds to it
+        windows = tuple(self._kept.get(tenant, {}).items())  # the writer thread adds to it
         return sum(rows for window, (rows, _) in windows if first <= window < before)
 
     @property
@@ -379,30 +339,39 @@ class Labels:
         return max((window for _, window in tuple(self._counts)), default=-1)
 
     async def close(self) -> None:
-        """Write the queued labels and stop the writer."""
+        """Write the pending labels and close the file."""
         self._closed = True
-        self._queue.put(None)
-        await asyncio.to_thread(self._thread.join)
+        if self._writing is not None:
+            await self._writing
+        self._thread.shutdown()
         self._connection.close()
 
-    def _counted(self) -> dict[tuple[str, int], LabelCounts]:
-        with explain_errors(self.path, LAYOUT):
-            rows = self._connection.execute(
-                "SELECT tenant, window, labelled, judged, wrong FROM tally"
-            ).fetchall()
-        return {(tenant, window): LabelCounts(*counts) for tenant, window, *counts in rows}
+    def _put(self, row: SampleRow, *, shared: bool = False) -> asyncio.Future[bool]:
+        """Append a row to those that the next transaction writes."""
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._pending.append(_Write(row, done, shared))
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write_pending())
+        return done
 
-    def _write_all(self) -> None:
-        while (first := self._queue.get()) is not None:
-            writes, last = self._taken(first)
-            _tell(writes, self._outcome(writes))
-            if last:
-                return
+    async def _write_pending(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._pending:
+            writes, self._pending = self._pending[:_MOST_AT_ONCE], self._pending[_MOST_AT_ONCE:]
+            results = await loop.run_in_executor(self._thread, self._results, writes)
+            for write, result in zip(writes, results, strict=True):
+                if write.done.done():
+                    continue
+                if isinstance(result, NotKeptError):
+                    write.done.set_exception(result)
+                else:
+                    write.done.set_result(result)
+        self._writing = None
 
-    def _outcome(self, writes: Sequence[_Write]) -> list[bool | NotKeptError]:
-        """Whether each was new, or the error; never raises."""
+    def _results(self, writes: Sequence[_Write]) -> list[bool | NotKeptError]:
+        """Write all. Returns whether each was new, or the error; never raises."""
         try:
-            return self._written(writes)
+            return self._write(writes)
         except InputError as error:
             return [NotKeptError(str(error))] * len(writes)
         except Exception as error:
@@ -413,21 +382,8 @@ class Labels:
             )
             return [why] * len(writes)
 
-    def _taken(self, first: _Write) -> tuple[list[_Write], bool]:
-        """All queued writes, and whether they are the last."""
-        writes = [first]
-        while len(writes) < _MOST_AT_ONCE:
-            try:
-                write = self._queue.get_nowait()
-            except Empty:
-                return writes, False
-            if write is None:
-                return writes, True
-            writes.append(write)
-        return writes, False
-
-    def _written(self, writes: Sequence[_Write]) -> list[bool | NotKeptError]:
-        """Commit all writes at once. Returns which were new.
+    def _write(self, writes: Sequence[_Write]) -> list[bool | NotKeptError]:
+        """Write all in one transaction. Returns which were new.
 
         Trimming comes first, so that rows added in this transaction are kept.
         """
@@ -437,15 +393,16 @@ class Labels:
         with explain_errors(self.path, LAYOUT), transaction(self._connection):
             trimmed = self._trim(tenants)
             space = {tenant: self._space(tenant) for tenant in tenants}
-            came = [self._insert(each, space) for each in writes]
-            new = [e for e, added in zip(writes, came, strict=True) if added is True]
+            results = [self._insert(each, space) for each in writes]
+            new = [e for e, added in zip(writes, results, strict=True) if added is True]
             own = [each.row for each in new if not each.shared]
             if self._share is not None and own:
                 self._share(own)
-        self._rows |= trimmed
+        self._kept |= trimmed
         self._added |= dict.fromkeys(trimmed, 0)
-        self._count([each.row for each in new])
-        return came
+        for each in new:
+            self._count(each.row)
+        return results
 
     def _reopen(self) -> None:
         """Try again to write a file that could not be written when it was opened."""
@@ -457,9 +414,16 @@ class Labels:
         if self.damaged is not None:
             _log.error("%s was damaged and is kept as %s", self.path, self.damaged)
         as_is.close()
-        self._counts, self._writable = self._counted(), True
+        self._read_counts()
+        self._writable = True
+
+    def _read_counts(self) -> None:
         with explain_errors(self.path, LAYOUT):
-            self._rows = kept_by_window(self._connection)
+            rows = self._connection.execute(
+                "SELECT tenant, window, labelled, judged, wrong FROM tally"
+            ).fetchall()
+            self._kept = kept_by_window(self._connection)
+        self._counts = {(tenant, window): LabelCounts(*each) for tenant, window, *each in rows}
 
     def _insert(self, write: _Write, space: dict[str, tuple[int, int]]) -> bool | NotKeptError:
         """Insert a row. A label that another daemon has acknowledged is never refused."""
@@ -470,59 +434,40 @@ class Labels:
                 f"{row.tenant} has reached the limit of labels that no retraining has learned; "
                 "send it again after the next retraining, see `migrator status`"
             )
-        new = inserted(self._connection, row)
+        new = insert(self._connection, row)
         if new:
             space[row.tenant] = rows - 1, left - size
         return new
 
-    def _trim(self, tenants: Iterable[str]) -> dict[str, dict[int, tuple[int, int]]]:
+    def _trim(self, tenants: Iterable[str]) -> Kept:
         """Trim tenants with enough added samples. Returns what is left of them."""
-        left: dict[str, dict[int, tuple[int, int]]] = {}
+        left: Kept = {}
         for tenant in tenants:
             learned_before = self._learned_before(tenant)
             if learned_before is None or self._added.get(tenant, _TRIM_EVERY) < _TRIM_EVERY:
                 continue
-            trim(self._connection, tenant, learned_before=learned_before, **self._kept)
+            trim(self._connection, tenant, learned_before, self._limits)
             left |= kept_by_window(self._connection, tenant)
         return left
 
     def _space(self, tenant: str) -> tuple[int, int]:
         """Rows and bytes that may still be added to the labels that are not learned."""
-        rows, size = self._unlearned_limits
+        rows, size = self._limits.unlearned_rows, self._limits.unlearned_bytes
         learned_before = self._learned_before(tenant)
         if learned_before is not None:
-            for window, (some, length) in self._rows.get(tenant, {}).items():
+            for window, (some, length) in self._kept.get(tenant, {}).items():
                 if window >= learned_before:
                     rows, size = rows - some, size - length
         return rows, size
 
-    def _count(self, rows: Sequence[SampleRow]) -> None:
-        for row in rows:
-            self._added[row.tenant] = self._added.get(row.tenant, _TRIM_EVERY) + 1
-            windows = self._rows.setdefault(row.tenant, {})
-            some, size = windows.get(row.window, (0, 0))
-            windows[row.window] = (some + 1, size + len(row.inputs))
-            before = self.counts(row.tenant, row.window)
-            judged = row.predicted is not None
-            self._counts[row.tenant, row.window] = LabelCounts(
-                before.labelled + 1,
-                before.judged + judged,
-                before.wrong + (judged and row.predicted != row.label),
-            )
-
-
-def _tell(writes: Sequence[_Write], came: Sequence[bool | NotKeptError]) -> None:
-    """Resolve the futures in their event loop."""
-
-    def answer() -> None:
-        for write, outcome in zip(writes, came, strict=True):
-            if write.done.done():
-                continue
-            if isinstance(outcome, NotKeptError):
-                write.done.set_exception(outcome)
-            else:
-                write.done.set_result(outcome)
-
-    loop = writes[0].done.get_loop()
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(answer)
+    def _count(self, row: SampleRow) -> None:
+        self._added[row.tenant] = self._added.get(row.tenant, _TRIM_EVERY) + 1
+        windows = self._kept.setdefault(row.tenant, {})
+        some, size = windows.get(row.window, (0, 0))
+        windows[row.window] = (some + 1, size + len(row.inputs))
+        before, judged = self.counts(row.tenant, row.window), row.predicted is not None
+        self._counts[row.tenant, row.window] = LabelCounts(
+            before.labelled + 1,
+            before.judged + judged,
+            before.wrong + (judged and row.predicted != row.label),
+        )

@@ -11,11 +11,13 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 
-from migrator.control.tenant_state import FEWEST_LABELS, Phase, TenantState
+import msgspec
+
+from migrator.control.tenant_state import Phase, TenantState
 from migrator.core.errors import InputError, MigratorError
 from migrator.core.instance import Instance, Kind, Task
 from migrator.core.share import Holding, sms_of
@@ -134,8 +136,8 @@ class Learning:
 
     def __init__(self, context: Context, rollout: Rollout, recorder: Recorder) -> None:
         self._context, self._rollout, self._recorder = context, rollout, recorder
-        self._tenants, self._trainings = context.tenants, context.resources.trainings
-        self._board = context.serving.live.scenario.board
+        self._tenants, self._trainings = context.tenants, context.trainings
+        self._board = context.board
         self._estimates: dict[str, AccuracyEstimate] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         """One lock per tenant, so that versions change one after the other."""
@@ -151,7 +153,9 @@ class Learning:
         found = {tenant.name: each for tenant, each in zip(tenants, first, strict=True)}
         missing = [e for e in tenants if found[e.name] is None and e.live.benchmark]
         if missing:
-            async with self._whole_gpu() as environment:
+            # emulated GPUs do not compute
+            emulated, whole = self._context.serving.emulated, self._context.gpu_thread.whole
+            async with nullcontext() if emulated else whole() as environment:
                 made = await asyncio.gather(*(self._pretrain(e, environment) for e in missing))
             found |= {each.tenant: each for each in made}
         for tenant in tenants:
@@ -187,19 +191,18 @@ class Learning:
         self,
         name: str,
         window: int,
-        environment: Mapping[str, str] | None = None,
-        most_samples: int | None = None,
+        environment: Mapping[str, str] | None,
+        most_samples: int,
     ) -> None:
         """Estimate the accuracy after a retraining on this window's labels, for the next plan.
 
-        `environment`: of the instance to use; None: the host. `most_samples`: maximum number of
-        training samples; None for all.
+        `environment`: of the instance to use; None: the host.
         """
         tenant = self._tenants[name]
         if (name, JobKind.ESTIMATE) in self._trainings.running:
             return  # the earlier one is used
         try:
-            job = self._job(tenant, window, "estimate", environment)
+            job = self._job(JobKind.ESTIMATE, tenant, window, environment)
             job = replace(job, limit_s=ESTIMATE_LIMIT_S, most_samples=most_samples)
             result = await self._trainings.estimate(job)
         except MigratorError as error:
@@ -235,11 +238,11 @@ class Learning:
             planned_s = job.seconds.at(sms_of(self._board, instance))
             pace_s = planned_s if self._context.serving.emulated else None
             training = replace(
-                self._job(tenant, job.window - 1, "retrain", environment, pace_s),
+                self._job(JobKind.RETRAIN, tenant, job.window - 1, environment, pace_s),
                 limit_s=max(LEAST_LIMIT_S, SLOWEST * planned_s * job.slower),
                 most_samples=job.most_samples,
             )
-            result = await self._trainings.retrain(training, set_progress)
+            result = await self._trainings.train(training, set_progress)
             tenant.took(planned_s, time.monotonic() - began_s)
             async with self._locks[name]:
                 why = await self._adopt(tenant, job.window, result, began_from)
@@ -270,7 +273,8 @@ class Learning:
         """Keep the model if it was adopted. Returns why it was or not."""
         if began_from is not None and tenant.version != began_from:
             why = f"it began from version {began_from.number}, which was rolled back meanwhile"
-            self._recorder.retrained(tenant.name, replace(result, adopted=False, why=why), None)
+            refused = msgspec.structs.replace(result, adopted=False, why=why)
+            self._recorder.retrained(tenant.name, refused, None)
             return why
         estimate = self._estimates.pop(tenant.name, None)
         if estimate is not None:
@@ -319,20 +323,11 @@ class Learning:
             )
         return None
 
-    @asynccontextmanager
-    async def _whole_gpu(self) -> AsyncIterator[Mapping[str, str] | None]:
-        """The environment of pre-trainings; None: on the host, as emulated GPUs do not compute."""
-        if self._context.serving.emulated:
-            yield None
-        else:
-            async with self._context.resources.gpu_thread.whole() as environment:
-                yield environment
-
     async def _pretrain(
         self, tenant: TenantState, environment: Mapping[str, str] | None
     ) -> Version:
         versions = self._context.versions_of(tenant.name)
-        job = self._job(tenant, 0, "pretrain", environment)
+        job = self._job(JobKind.PRETRAIN, tenant, 0, environment)
         result = await self._pretrain_with_retries(job)
         if result.weights is None:
             raise InputError(f"{tenant.name}: pre-training gave no model ({result.why})")
@@ -346,26 +341,27 @@ class Learning:
     async def _pretrain_with_retries(self, job: TrainingJob) -> TrainingResult:
         for _ in range(PRETRAIN_TRIES - 1):
             try:
-                return await self._trainings.pretrain(job)
+                return await self._trainings.train(job)
             except TrainingLostError as error:
                 _log.warning("%s", error)
-        return await self._trainings.pretrain(job)
+        return await self._trainings.train(job)
 
     def _job(
         self,
+        kind: JobKind,
         tenant: TenantState,
         window: int,
-        folder: str,
-        environment: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None,
         pace_s: float | None = None,
     ) -> TrainingJob:
         live, serving = tenant.live, self._context.serving
         return TrainingJob(
+            kind=kind,
             tenant=tenant.name,
             model=self._context.models[tenant.name],
-            folder=serving.folder / "trainings" / tenant.name / folder,
+            folder=serving.folder / "trainings" / tenant.name / kind,
             weights=tenant.version.weights if tenant.version else None,
-            labels=self._context.resources.labels.path,
+            labels=self._context.labels.path,
             window=window,
             since=min(tenant.since, window),
             settings=RetrainingSettings(epochs=live.epochs, seed=live.seed),
@@ -377,8 +373,3 @@ class Learning:
             pace_s=pace_s,
             benchmark=live.benchmark,
         )
-
-
-def enough(labelled: int) -> bool:
-    """Whether there are enough labels for an estimate."""
-    return labelled >= FEWEST_LABELS

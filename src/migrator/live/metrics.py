@@ -8,7 +8,7 @@ from __future__ import annotations
 import platform
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client import ProcessCollector
 from prometheus_client.core import Metric
@@ -16,16 +16,14 @@ from prometheus_client.registry import Collector
 
 import migrator
 from migrator.control.controller import Controller
-from migrator.control.tenant_state import Phase, TenantState
+from migrator.control.tenant_state import Phase, Retraining, TenantState
 from migrator.control.units import State, Unit
 from migrator.core.instance import Instance
 from migrator.core.placement import Place
 from migrator.core.share import Share
 from migrator.live.context import Context
 from migrator.live.recording import Recorder
-from migrator.serve.http.metrics import Values, counter, gauge, info
-
-_TENANT = ("tenant",)
+from migrator.serve.http.metrics import counter, gauge, info
 
 
 def collectors(
@@ -47,43 +45,37 @@ class RunMetrics(Collector):
     def __init__(self, context: Context) -> None:
         self._context = context
         self._profiles = {
-            gpcs: each.name for gpcs, each in context.resources.gpu.board.plain_profiles.items()
+            gpcs: each.name for gpcs, each in context.gpu.board.plain_profiles.items()
         }
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metric families."""
-        yield from (self._build(), self._run())
-        yield from self._time()
-        yield from (self._instances(), self._instance(), self._disk())
-
-    def _build(self) -> Metric:
+        clock, scenario = self._context.clock, self._context.scenario
         versions = {"version": migrator.__version__, "python": platform.python_version()}
-        return info("migrator_build", "Versions of MIGRator and Python.", [versions])
-
-    def _run(self) -> Metric:
-        serving = self._context.serving
-        scenario = serving.live.scenario
+        yield info("migrator_build", "Versions of MIGRator and Python.", [versions])
         about = {
             "scenario": scenario.name,
             "policy": scenario.policy,
             "forecaster": scenario.forecaster,
-            "driver": serving.driver,
+            "driver": self._context.serving.driver,
             "board": scenario.board.name,
         }
         words = "What is served: scenario, policy, forecaster, driver and board."
-        return info("migrator_run", words, [about])
-
-    def _time(self) -> Iterator[Metric]:
-        clock = self._context.clock
+        yield info("migrator_run", words, [about])
         yield _single("migrator_window", "Number of the current window.", clock.number)
         yield _single("migrator_slot", "Current slot of the window, from 0.", clock.slot)
         yield _single("migrator_slots", "Slots of a window.", clock.slots)
         yield _single("migrator_window_seconds", "Length of a window.", clock.window_s)
-        yield _single(
-            "migrator_paused",
-            "1 while an operator has paused reconfiguration, else 0.",
-            self._context.executor.paused,
+        words = "1 while an operator has paused reconfiguration, else 0."
+        yield _single("migrator_paused", words, self._context.executor.paused)
+        yield self._instances()
+        yield info(
+            "migrator_instance",
+            "Every instance and share that exists; gpu, UUID (of the GPU), GPU_I_ID and "
+            "GPU_I_PROFILE are those of dcgm-exporter.",
+            map(self._labels, self._context.executor.units),
         )
+        yield self._disk()
 
     def _instances(self) -> Metric:
         units = self._context.executor.units
@@ -98,23 +90,19 @@ class RunMetrics(Collector):
             {(state, each): found[state, each] for state in State for each in profiles},
         )
 
-    def _instance(self) -> Metric:
-        return info(
-            "migrator_instance",
-            "Every instance and share that exists; gpu, UUID (of the GPU), GPU_I_ID and "
-            "GPU_I_PROFILE are those of dcgm-exporter.",
-            map(self._labels, self._context.executor.units),
-        )
-
     def _labels(self, unit: Unit) -> Mapping[str, str]:
-        gpu, holding = self._context.resources.gpu, unit.instance
-        share = f"{holding.percent:g}%" if isinstance(holding, Share) else ""
-        name = f"{unit.site}#{holding.number}" if isinstance(holding, Share) else str(unit.site)
+        gpu, holding = self._context.gpu, unit.instance
+        name, share, number = str(unit.site), "", ""
+        if isinstance(holding, Share):
+            name, share = f"{unit.site}#{holding.number}", f"{holding.percent:g}%"
+        else:
+            place = Place(holding.start, self._profiles[holding.gpcs])
+            number = str(self._context.gpu_thread.numbers.get(place, ""))
         return {
             "unit": name,
             "gpu": str(gpu.index),
             "UUID": gpu.uuid,
-            "GPU_I_ID": self._number(unit),
+            "GPU_I_ID": number,
             "GPU_I_PROFILE": self._profile(unit),
             "share": share,
             "state": unit.state,
@@ -126,13 +114,6 @@ class RunMetrics(Collector):
         holding = unit.instance
         return self._profiles[holding.gpcs] if isinstance(holding, Instance) else ""
 
-    def _number(self, unit: Unit) -> str:
-        holding = unit.instance
-        if not isinstance(holding, Instance):
-            return ""
-        place = Place(holding.start, self._profiles[holding.gpcs])
-        return str(self._context.resources.gpu_thread.numbers.get(place, ""))
-
     def _disk(self) -> Metric:
         values: dict[tuple[str, ...], float] = {}
         try:
@@ -140,12 +121,8 @@ class RunMetrics(Collector):
             values = {("free",): usage.free, ("total",): usage.total}
         except OSError:
             pass  # the folder is gone; there is an alert on the missing value
-        return gauge(
-            "migrator_state_disk_bytes",
-            "The file system that models, labels and records are written to.",
-            ["kind"],
-            values,
-        )
+        words = "The file system that models, labels and records are written to."
+        return gauge("migrator_state_disk_bytes", words, ["kind"], values)
 
 
 class TenantMetrics(Collector):
@@ -153,21 +130,68 @@ class TenantMetrics(Collector):
 
     def __init__(self, context: Context, recorder: Recorder) -> None:
         self._context, self._tenants = context, context.tenants
-        self._goodput, self._errors = recorder.goodput, recorder.forecast_error
+        self._goodput, self._forecasts = recorder.goodput, recorder.forecasts
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metric families."""
-        yield self._counter(
+        yield _per_tenant(
+            counter,
             "migrator_goodput",
             "Requests answered in time and correctly: those in time, times the share that this "
             "window's labels confirm (with few labels: times the model's accuracy).",
             {name: self._goodput.so_far(name) for name in self._tenants},
         )
         yield self._accuracy()
-        yield from self._models()
-        yield from self._retrainings()
-        yield from self._serving()
-        yield from self._forecasts()
+        yield self._gauge(
+            "migrator_model_version",
+            "The version that serves; each adopted retraining is one more.",
+            _version,
+        )
+        yield info(
+            "migrator_model",
+            "The model of every tenant.",
+            [
+                {"tenant": name, "model": each.live.model, "version": str(_version(each))}
+                for name, each in self._tenants.items()
+            ],
+        )
+        yield self._gauge(
+            "migrator_retraining_progress_ratio",
+            "Progress of this window's retraining, from 0 to 1; 0 if there is none.",
+            lambda tenant: tenant.retraining.progress if tenant.retraining else 0.0,
+        )
+        yield self._gauge(
+            "migrator_retraining_running",
+            "1 while a retraining runs, else 0.",
+            lambda tenant: _phase(tenant.retraining) is Phase.RUNNING,
+        )
+        yield self._gauge(
+            "migrator_workers_prepared",
+            "Worker processes with a built model that wait for an instance.",
+            lambda tenant: self._context.workers.prepared(tenant.name),
+        )
+        yield self._gauge(
+            "migrator_drained",
+            "1 while an operator has drained the tenant, which then takes no requests, else 0.",
+            lambda tenant: tenant.drained,
+        )
+        yield self._gauge(
+            "migrator_overhead_seconds",
+            "Seconds until a new instance serves the tenant, as measured lately; plans use it.",
+            lambda tenant: tenant.overhead_s,
+        )
+        forecasts = self._forecasts
+        words = (
+            "Absolute errors of forecasts in requests, summed over slots; only for policies that "
+            "plan with a forecast."
+        )
+        yield _per_tenant(counter, "migrator_forecast_absolute_error", words, forecasts.absolute)
+        words = "Slots that were compared with a forecast."
+        yield _per_tenant(counter, "migrator_forecast_slots", words, forecasts.slots)
+        words = "Requests received in those slots."
+        yield _per_tenant(counter, "migrator_forecast_received", words, forecasts.received)
+        words = "Absolute forecast errors of the last window, divided by its requests."
+        yield _per_tenant(gauge, "migrator_forecast_error_ratio", words, forecasts.last)
 
     def _accuracy(self) -> Metric:
         values: dict[tuple[str, ...], float] = {}
@@ -186,78 +210,9 @@ class TenantMetrics(Collector):
             values,
         )
 
-    def _models(self) -> Iterator[Metric]:
-        numbers = {e.name: e.version.number if e.version else 0 for e in self._tenants.values()}
-        yield self._gauge(
-            "migrator_model_version",
-            "The version that serves; each adopted retraining is one more.",
-            numbers,
-        )
-        yield info(
-            "migrator_model",
-            "The model of every tenant.",
-            [
-                {"tenant": name, "model": each.live.model, "version": str(numbers[name])}
-                for name, each in self._tenants.items()
-            ],
-        )
-
-    def _retrainings(self) -> Iterator[Metric]:
-        jobs = {name: each.retraining for name, each in self._tenants.items()}
-        yield self._gauge(
-            "migrator_retraining_progress_ratio",
-            "Progress of this window's retraining, from 0 to 1; 0 if there is none.",
-            {name: job.progress if job else 0.0 for name, job in jobs.items()},
-        )
-        yield self._gauge(
-            "migrator_retraining_running",
-            "1 while a retraining runs, else 0.",
-            {name: job is not None and job.phase is Phase.RUNNING for name, job in jobs.items()},
-        )
-
-    def _serving(self) -> Iterator[Metric]:
-        prepared = self._context.resources.workers.prepared
-        yield self._gauge(
-            "migrator_workers_prepared",
-            "Worker processes with a built model that wait for an instance.",
-            {name: prepared(name) for name in self._tenants},
-        )
-        yield self._gauge(
-            "migrator_drained",
-            "1 while an operator has drained the tenant, which then takes no requests, else 0.",
-            {name: each.drained for name, each in self._tenants.items()},
-        )
-        yield self._gauge(
-            "migrator_overhead_seconds",
-            "Seconds until a new instance serves the tenant, as measured lately; plans use it.",
-            {name: each.overhead_s for name, each in self._tenants.items()},
-        )
-
-    def _forecasts(self) -> Iterator[Metric]:
-        errors = self._errors
-        yield self._counter(
-            "migrator_forecast_absolute_error",
-            "Absolute errors of forecasts in requests, summed over slots; only for policies that "
-            "plan with a forecast.",
-            errors.absolute,
-        )
-        yield self._counter(
-            "migrator_forecast_slots", "Slots that were compared with a forecast.", errors.slots
-        )
-        yield self._counter(
-            "migrator_forecast_received", "Requests received in those slots.", errors.received
-        )
-        yield self._gauge(
-            "migrator_forecast_error_ratio",
-            "Absolute forecast errors of the last window, divided by its requests.",
-            errors.last,
-        )
-
-    def _gauge(self, name: str, words: str, values: Mapping[str, float]) -> Metric:
-        return gauge(name, words, _TENANT, {(each,): value for each, value in values.items()})
-
-    def _counter(self, name: str, words: str, values: Mapping[str, float]) -> Metric:
-        return counter(name, words, _TENANT, {(each,): value for each, value in values.items()})
+    def _gauge(self, name: str, words: str, value: Callable[[TenantState], float]) -> Metric:
+        values = {tenant: value(each) for tenant, each in self._tenants.items()}
+        return _per_tenant(gauge, name, words, values)
 
 
 class PlanMetrics(Collector):
@@ -268,20 +223,19 @@ class PlanMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metric families."""
-        unused = self._controller.planning.unused
+        unused, recorder = self._controller.planning.unused, self._recorder
         yield counter(
             "migrator_plans",
             "Plans by outcome: taken, dropped (too late for their window), lost (the policy "
             "failed, died or took too long).",
             ["outcome"],
             {
-                ("taken",): self._recorder.plans_followed,
+                ("taken",): recorder.plans_followed,
                 ("dropped",): unused.get("dropped", 0),
                 ("lost",): unused.get("lost", 0),
             },
         )
-        last = self._recorder.last_plan
-        plan = last.plan if last else None
+        plan, since_s = recorder.last_plan, recorder.last_plan_s
         yield _single(
             "migrator_planner_gap_ratio",
             "How far the best plan can be above the last one, as proven; absent if the policy "
@@ -296,18 +250,29 @@ class PlanMetrics(Collector):
         yield _single(
             "migrator_plan_age_seconds",
             "Seconds since the last plan was taken.",
-            self._clock.now_s() - last.since_s if last else None,
+            None if since_s is None else self._clock.now_s() - since_s,
         )
 
 
 def _single(name: str, words: str, value: float | None) -> Metric:
     """A gauge without labels; None: it has no value at present."""
-    values: Values = {} if value is None else {(): value}
-    return gauge(name, words, [], values)
+    return gauge(name, words, [], {} if value is None else {(): value})
+
+
+def _per_tenant(
+    family: Callable[..., Metric], name: str, words: str, values: Mapping[str, float]
+) -> Metric:
+    return family(name, words, ["tenant"], {(each,): value for each, value in values.items()})
+
+
+def _version(tenant: TenantState) -> int:
+    return tenant.version.number if tenant.version else 0
+
+
+def _phase(job: Retraining | None) -> Phase:
+    return job.phase if job else Phase.NONE
 
 
 def _expected(tenant: TenantState) -> float | None:
     job = tenant.retraining
-    if job is not None and job.phase is not Phase.DONE:
-        return job.expected
-    return tenant.estimate
+    return tenant.estimate if job is None or job.phase is Phase.DONE else job.expected

@@ -6,19 +6,20 @@ Each is done immediately and recorded with its outcome.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Collection
 from pathlib import Path
+from typing import Literal
+
+import msgspec
 
 from migrator.control.controller import Controller
 from migrator.core.action import Acted, ActionKind, Outcome
 from migrator.core.errors import InputError, MigratorError, NotWrittenError
 from migrator.io.atomic import write_atomically
 from migrator.live.actuation import Actuation
-from migrator.live.context import LOOK_S, Context
+from migrator.live.context import Context, wait_until
 from migrator.live.learning import Learning
 from migrator.live.recording import Recorder
 from migrator.records.rows import ActionRecord
@@ -35,6 +36,11 @@ class ActionRefusedError(MigratorError):
     """The action is not possible in the current state; nothing was changed."""
 
 
+class _DrainedFile(msgspec.Struct):
+    version: Literal[1] = 1
+    drained: tuple[str, ...] = ()
+
+
 class DrainedTenants:
     """The names of drained tenants in the file `path`, so that they stay drained after a restart.
 
@@ -43,7 +49,16 @@ class DrainedTenants:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._names = self._read()
+        try:
+            content = msgspec.json.decode(path.read_bytes(), type=_DrainedFile)
+        except FileNotFoundError:
+            content = _DrainedFile()
+        except (OSError, msgspec.MsgspecError) as error:
+            raise InputError(
+                f"{path}: cannot read the drained tenants ({error}); delete the file to undrain "
+                "all of them"
+            ) from error
+        self._names = frozenset(content.drained)
 
     def __contains__(self, tenant: str) -> bool:
         return tenant in self._names
@@ -51,28 +66,10 @@ class DrainedTenants:
     def set(self, tenant: str, *, drained: bool) -> None:
         """Record whether a tenant is drained; after an InputError nothing has changed."""
         names = self._names | {tenant} if drained else self._names - {tenant}
+        content = _DrainedFile(drained=tuple(sorted(names)))
         with write_atomically(self._path) as unfinished:
-            unfinished.write_text(_file_text(names), encoding="utf-8")
+            unfinished.write_bytes(msgspec.json.encode(content) + b"\n")
         self._names = names
-
-    def _read(self) -> frozenset[str]:
-        try:
-            content = json.loads(self._path.read_text(encoding="utf-8"))
-            names = frozenset(content["drained"])
-            if content["version"] != 1 or not all(isinstance(each, str) for each in names):
-                raise ValueError("unknown version")
-        except FileNotFoundError:
-            return frozenset()
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(
-                f"{self._path}: cannot read the drained tenants ({error}); delete the file to "
-                "undrain all of them"
-            ) from error
-        return names
-
-
-def _file_text(names: Collection[str]) -> str:
-    return json.dumps({"version": 1, "drained": sorted(names)}) + "\n"
 
 
 class OperatorActions:
@@ -124,14 +121,14 @@ class OperatorActions:
                 return self._resume()
             case ActionKind.REPLAN:
                 return self._replan()
+            case ActionKind.ROLL_BACK:
+                do = self._roll_back
+            case ActionKind.DRAIN:
+                do = self._drain
+            case ActionKind.UNDRAIN:
+                do = self._undrain
         async with self._locks[tenant]:
-            match kind:
-                case ActionKind.ROLL_BACK:
-                    return await self._roll_back(tenant)
-                case ActionKind.DRAIN:
-                    return await self._drain(tenant)
-                case ActionKind.UNDRAIN:
-                    return await self._undrain(tenant)
+            return await do(tenant)
 
     def _pause(self) -> str:
         if self._executor.paused:
@@ -175,21 +172,15 @@ class OperatorActions:
             return f"{name} was drained already"
         await asyncio.to_thread(self._drained.set, name, drained=True)
         self._router.refuse(name, REFUSAL)
-        left = await self._wait_until_answered(name)
+        total = self._router.counts[name].total
+        await wait_until(lambda: not total.open, self._empty_s)
         tenant.drained = True
         self._planning.changed(f"{name} is drained")
-        rest = f", {left} requests are still unanswered" if left else ""
+        rest = f", {total.open} requests are still unanswered" if total.open else ""
         return (
             f"{name} takes no more requests{rest}; the next plan gives its instances to other "
             f"tenants{self._unless_paused()}"
         )
-
-    async def _wait_until_answered(self, name: str) -> int:
-        """Wait for the answers to earlier requests. Returns the number of missing ones."""
-        total, until_s = self._router.counts[name].total, time.monotonic() + self._empty_s
-        while total.open and time.monotonic() < until_s:
-            await asyncio.sleep(LOOK_S)
-        return total.open
 
     async def _undrain(self, name: str) -> str:
         tenant = self._tenants[name]

@@ -1,31 +1,34 @@
-"""The process that retrains one model on one instance: `python -m migrator.live.retrainer [JOB]`.
+"""The process that retrains one model on one instance: `python -m migrator.live.retrainer FD`.
 
-`training` starts it and writes its job to the standard input. Until then it waits with torch
-imported and without using CUDA. It prints JSON lines: progress, then the result or an error. It
-exits when its parent has exited. If it is killed, the same job continues after its last epoch.
+`training` starts it with one end of a socket pair and sends its job. Until then it waits with torch
+imported and without using CUDA. It exits when its parent has exited. If it is killed, the same job
+continues after its last epoch.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import os
 import signal
+import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from threading import Thread
-from typing import IO, Any
+from typing import Any
+
+import msgspec
 
 from migrator.core.errors import InputError
 from migrator.gpu.drivers.virtual_board import register_use
 from migrator.io.atomic import write_atomically
-from migrator.learn.benchmarks.benchmark import Origin, limit_samples
+from migrator.io.child_process import exit_with_parent, one_line
+from migrator.io.frames import Channel
+from migrator.learn.benchmarks.benchmark import Origin
 from migrator.learn.benchmarks.benchmark import window_data as scenario_data
 from migrator.learn.checkpoint import Checkpoints
 from migrator.learn.estimation import estimate
@@ -34,15 +37,27 @@ from migrator.learn.registry import benchmark, build, require_torch
 from migrator.learn.retraining import Retrained, accuracy, retrain
 from migrator.learn.samples import NoSamplesError, WindowData
 from migrator.live.training import (
+    Advanced,
+    Begin,
     EstimateResult,
+    Failed,
     JobKind,
+    Progress,
     TrainingJob,
     TrainingResult,
-    job_from,
-    job_json,
-    result_json,
 )
 from migrator.live.training_data import remember, window_data
+
+RETRAINED, EPOCHS, IDENTITY = "retrained.safetensors", "epochs", "job.sha256"
+"""In a job's folder: its result, its checkpoints, and the identity of the job."""
+_BUILDING = max(1, min(8, (os.cpu_count() or 1) // 2))
+"""Threads to build and read a model for a GPU: with one thread its first weights take seconds."""
+_REPORT_S = 0.2
+"""Seconds between two progress reports."""
+_POLITE = 3
+"""Niceness: serving has priority where it shares cores with trainings."""
+
+_log = logging.getLogger(__name__)
 
 
 class Pace:
@@ -83,38 +98,23 @@ class Pace:
             self._sleep(left_s)
 
 
-RETRAINED, EPOCHS, IDENTITY = "retrained.safetensors", "epochs", "job.sha256"
-"""In a job's folder: its result, its checkpoints, and the identity of the job."""
-_ELSEWHERE = ("device", "pace_s", "past", "data", "labels", "folder")
-"""Fields of a job that may differ when it continues from checkpoints."""
-
-_BUILDING = max(1, min(8, (os.cpu_count() or 1) // 2))
-"""Threads to build and read a model for a GPU: with one thread its first weights take seconds."""
-
-_log = logging.getLogger(__name__)
-Told = Callable[[float], None]
-"""Called with the completed share after every step."""
-
-
 @dataclass(frozen=True)
 class Work:
     """One job."""
 
-    kind: JobKind
     job: TrainingJob
     began_s: float
     """When its process was started, by the monotonic clock."""
-    told: Told
+    report: Progress
 
-    def done(self) -> TrainingResult | EstimateResult:
+    def run(self) -> TrainingResult | EstimateResult:
         """Do the job; InputError if it cannot be done."""
-        if self.kind is JobKind.ESTIMATE:
-            return self._estimated()
-        data = self._scenario() if self.kind is JobKind.PRETRAIN else self._window()
-        return self._retrained(data)
+        if self.job.kind is JobKind.ESTIMATE:
+            return self._estimate()
+        return self._retrain()
 
-    def _retrained(self, data: WindowData) -> TrainingResult:
-        job, model = self.job, self._model()
+    def _retrain(self) -> TrainingResult:
+        job, model, data = self.job, self._model(), self._data()
         samples = len(data.new) + len(data.replay)
         checkpoints = self._checkpoints()
         found = checkpoints.newest_good()
@@ -126,29 +126,29 @@ class Work:
 
         def step() -> None:
             pace.step()
-            self.told(pace.part)
+            self.report(pace.part)
 
-        self.told(pace.part)
-        candidate, came = retrain(model, data, before, job.settings, checkpoints, step)
-        if self.kind is JobKind.PRETRAIN and job.labels is not None:
+        self.report(pace.part)
+        candidate, result = retrain(model, data, before, job.settings, checkpoints, step)
+        if job.kind is JobKind.PRETRAIN and job.labels is not None:
             remember(job.labels, job.tenant, data, job.replay, job.settings.seed)
         return TrainingResult(
-            adopted=came.adopted,
-            why=_reason(came),
-            weights=self._saved(candidate) if came.adopted else None,
-            accuracy_before=came.accuracy_before,
-            accuracy_after=came.accuracy_after,
-            accuracy_new_before=came.accuracy_new_before,
-            accuracy_new_after=came.accuracy_new_after,
+            adopted=result.adopted,
+            why=_reason(result),
+            weights=self._save(candidate) if result.adopted else None,
+            accuracy_before=result.accuracy_before,
+            accuracy_after=result.accuracy_after,
+            accuracy_new_before=result.accuracy_new_before,
+            accuracy_new_after=result.accuracy_new_after,
             new_classes=tuple(sorted(data.new_classes)),
             samples=samples,
-            curve=came.curve,
+            curve=result.curve,
             epochs_resumed=resumed,
             seconds=time.monotonic() - self.began_s,
         )
 
-    def _estimated(self) -> EstimateResult:
-        job, data, model = self.job, self._window(), self._model()
+    def _estimate(self) -> EstimateResult:
+        job, data, model = self.job, self._data(), self._model()
         if not len(data.new) or not len(data.held_out):
             raise NoSamplesError(
                 f"{job.tenant}: window {job.window} has no samples to estimate with; send labels "
@@ -156,19 +156,30 @@ class Work:
             )
         pace = Pace(job.pace_s, 1, self.began_s)
         before = accuracy(model, data.held_out)
-        said = estimate(model, data, before, job.settings, job.past)
+        expected = estimate(model, data, before, job.settings, job.past)
         pace.step()
-        self.told(1.0)
+        self.report(1.0)
         samples = len(data.new) + len(data.replay)
         classes = tuple(sorted(data.new_classes))
         seconds = time.monotonic() - self.began_s
-        return EstimateResult(said, classes, samples, len(data.replay), seconds)
+        return EstimateResult(expected, classes, samples, len(data.replay), seconds)
+
+    def _data(self) -> WindowData:
+        data = self._scenario() if self.job.kind is JobKind.PRETRAIN else self._window()
+        every = (data.training, data.held_out)
+        highest = max((int(each.labels.max()) for each in every if len(each)), default=0)
+        if highest >= self.job.model.classes:
+            raise InputError(
+                f"{self.job.tenant}: a sample is of class {highest}, and the model has "
+                f"{self.job.model.classes} classes; give it more, or send labels below that"
+            )
+        return data
 
     def _window(self) -> WindowData:
         job = self.job
         if job.labels is None:
             raise InputError(f"{job.tenant}: the job names no file of labels; give one")
-        data = window_data(
+        return window_data(
             job.labels,
             job.tenant,
             job.window,
@@ -178,29 +189,14 @@ class Work:
             seed=job.settings.seed,
             most=job.most_samples,
         )
-        return self._fitting(data)
 
     def _scenario(self) -> WindowData:
         """The first scenario of a benchmark."""
-        job = self.job
+        job, seed = self.job, self.job.settings.seed
         if job.benchmark is None:
             raise InputError(f"{job.tenant}: the job names no benchmark to pre-train on; give one")
         known = benchmark(job.benchmark)
-        origin = Origin(job.data, job.settings.seed)
-        material = limit_samples(known.load(origin), job.per_class, job.settings.seed)
-        return self._fitting(scenario_data(known, material, 0, job.replay, job.settings.seed))
-
-    def _fitting(self, data: WindowData) -> WindowData:
-        highest = max(
-            (int(each.labels.max()) for each in (data.training, data.held_out) if len(each)),
-            default=0,
-        )
-        if highest >= self.job.model.classes:
-            raise InputError(
-                f"{self.job.tenant}: a sample is of class {highest}, and the model has "
-                f"{self.job.model.classes} classes; give it more, or send labels below that"
-            )
-        return data
+        return scenario_data(known, known.load(Origin(seed=seed)), 0, job.replay, seed)
 
     def _model(self) -> Model:
         spec = self.job.model
@@ -214,127 +210,106 @@ class Work:
 
     def _checkpoints(self) -> Checkpoints:
         """The checkpoints of this job; those of another job are removed."""
-        checkpoints = Checkpoints(self.job.folder / EPOCHS, _log.warning)
-        note, mine = self.job.folder / IDENTITY, _identity(self.kind, self.job)
+        folder = self.job.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        checkpoints = Checkpoints(folder / EPOCHS, _log.warning)
+        note, mine = folder / IDENTITY, _identity(self.job)
         if not note.exists() or note.read_text(encoding="utf-8") != mine:
             checkpoints.clear()
-            (self.job.folder / RETRAINED).unlink(missing_ok=True)
+            (folder / RETRAINED).unlink(missing_ok=True)
             with write_atomically(note) as unfinished:
                 unfinished.write_text(mine, encoding="utf-8")
         return checkpoints
 
-    def _saved(self, model: Model) -> Path:
+    def _save(self, model: Model) -> Path:
         path = self.job.folder / RETRAINED
         with write_atomically(path) as unfinished:
             model.save(unfinished)
         return path
 
 
-def _identity(kind: JobKind, job: TrainingJob) -> str:
-    told = {k: v for k, v in job_json(kind, job).items() if k not in _ELSEWHERE}
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+def _identity(job: TrainingJob) -> str:
+    """A digest of everything that determines the result."""
+    elsewhere = replace(
+        job,
+        folder=Path(),
+        labels=None,
+        past=(),
+        environment={},
+        device="",
+        pace_s=None,
+        limit_s=0.0,
+    )
+    return hashlib.sha256(msgspec.json.encode(elsewhere, enc_hook=str)).hexdigest()
 
 
-def _reason(came: Retrained) -> str:
-    after, before = f"{came.accuracy_after:.3f}", f"{came.accuracy_before:.3f}"
-    if came.adopted:
-        return f"accuracy {after} on held-out samples against {before} now: adopted"
-    if came.stopped:
-        return came.stopped
-    return f"accuracy {after} on held-out samples against {before} now: refused"
+def _reason(result: Retrained) -> str:
+    if result.stopped:
+        return result.stopped
+    return (
+        f"accuracy {result.accuracy_after:.3f} on held-out samples against "
+        f"{result.accuracy_before:.3f} now: {'adopted' if result.adopted else 'refused'}"
+    )
 
 
-_TELL_S = 0.2
-"""Seconds between two progress reports."""
-_LOOK_S = 0.5
-"""Seconds between two checks of the parent process."""
-_POLITE = 3
-"""Niceness: serving has priority where it shares cores with trainings."""
-
-Say = Callable[[Mapping[str, Any]], None]
-
-
-def answer(job_file: Path, began_s: float, say: Say) -> None:
-    """Do the job and report progress, the result or any error."""
+def answer(begin: Begin, report: Progress) -> TrainingResult | EstimateResult | Failed:
+    """Do the job. Returns the result or any error."""
+    job = begin.job
+    os.environ.update(job.environment)
+    with suppress(OSError):  # so that `ps` shows what each process does
+        Path("/proc/self/comm").write_text(f"{job.kind} {job.tenant}"[:15], encoding="utf-8")
     try:
-        kind, job = job_from(json.loads(job_file.read_text(encoding="utf-8")))
-        with suppress(OSError):  # so that `ps` shows what each process does
-            Path("/proc/self/comm").write_text(f"{kind} {job.tenant}"[:15], encoding="utf-8")
-        with register_use(os.environ, f"migrator {kind} {job.tenant}"):
-            done = Work(kind, job, began_s, _seldom(say)).done()
-            say({"result": result_json(done)})
+        with register_use(os.environ, f"migrator {job.kind} {job.tenant}"):
+            return Work(job, begin.began_s, _seldom(report)).run()
     except NoSamplesError as error:
-        say({"failed": str(error), "again": False, "empty": True})
+        return Failed(str(error), empty=True)
     except InputError as error:
-        say({"failed": str(error), "again": False})
+        return Failed(str(error))
     except (OSError, ValueError) as error:
-        said = f"{job_file.name} cannot be done ({type(error).__name__}: {error})"
-        say({"failed": f"{said}; see to its files and data", "again": False})
-    except Exception as error:
-        # an error of the GPU or of CUDA: a retry may succeed
-        said = str(error).partition("\n")[0][:300]
-        say({"failed": f"{type(error).__name__}: {said}; start it again", "again": True})
+        said = f"{job.folder} cannot be written or the job cannot be done"
+        return Failed(f"{said} ({type(error).__name__}: {error}); see to its files and data")
+    except Exception as error:  # of the GPU or of CUDA: a retry may succeed
+        return Failed(f"{one_line(error)}; start it again", again=True)
 
 
-def _seldom(say: Say) -> Callable[[float], None]:
+def _seldom(report: Progress) -> Progress:
     """Report progress, at most a few times per second."""
     last_s = 0.0
 
-    def told(part: float) -> None:
+    def reported(part: float) -> None:
         nonlocal last_s
         now_s = time.monotonic()
-        if now_s - last_s >= _TELL_S or part >= 1:
+        if now_s - last_s >= _REPORT_S or part >= 1:
             last_s = now_s
-            say({"progress": round(part, 4)})
+            report(round(part, 4))
 
-    return told
-
-
-def _sayer(stream: IO[str]) -> Say:
-    def say(message: Mapping[str, Any]) -> None:
-        try:
-            stream.write(json.dumps(message) + "\n")
-            stream.flush()
-        except BrokenPipeError:
-            os._exit(1)  # the parent is gone
-
-    return say
-
-
-def _end_with(parent: int) -> None:
-    """Exit once the parent process has exited, in the middle of a job too."""
-
-    def look() -> None:
-        while os.getppid() == parent:
-            time.sleep(_LOOK_S)
-        os._exit(1)
-
-    Thread(target=look, name="parent", daemon=True).start()
+    return reported
 
 
 def main() -> None:
-    """Do JOB, or the job on the standard input. Output of libraries goes to the standard error."""
+    """Do the job that arrives at the socket with the number in the first argument."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
-    _end_with(os.getppid())
-    say = _sayer(os.fdopen(os.dup(1), "w", encoding="utf-8"))
-    os.dup2(2, 1)
+    end = socket.socket(fileno=int(sys.argv[1]))
+    channel = Channel[Begin](end, Begin)
     os.nice(_POLITE)
-    try:
-        _load_torch()
-    except InputError as error:
-        say({"failed": str(error), "again": False})
-        return
-    if len(sys.argv) > 1:
-        answer(Path(sys.argv[1]), time.monotonic(), say)
-        return
-    told = _asked()
-    os.environ.update(told["environment"])
-    answer(Path(told["job"]), told["began_s"], say)
+    with exit_with_parent(end), suppress(BrokenPipeError):
+        failure = _load_torch()
+        frame = channel.receive()
+        if frame is None:
+            return
+
+        def report(part: float) -> None:
+            channel.send(0, Advanced(part))
+
+        channel.send(frame.number, failure or answer(frame.message, report))
 
 
-def _load_torch() -> None:
+def _load_torch() -> Failed | None:
     """Import what a training needs, without using CUDA."""
-    require_torch()
+    try:
+        require_torch()
+    except InputError as error:
+        return Failed(str(error))
     torch: Any = import_module("torch")
     # one thread: an instance is emulated by one core, however many there are
     torch.set_num_threads(1)
@@ -342,17 +317,7 @@ def _load_torch() -> None:
         # the first optimiser of a process loads a compiler, which takes as long as torch itself;
         # where that could look for GPUs it waits until the instance is known
         torch.optim.AdamW([torch.zeros(1, requires_grad=True)])
-
-
-def _asked() -> dict[str, Any]:
-    """Read the job from the standard input; exits if there is none."""
-    line = sys.stdin.readline()
-    if not line:
-        sys.exit(1)
-    asked: dict[str, Any] = json.loads(line)
-    if asked["parent"] != os.getppid():
-        sys.exit(1)  # the parent ended before this process had started
-    return asked
+    return None
 
 
 if __name__ == "__main__":

@@ -155,7 +155,7 @@ class SharedFiles:
         except FileNotFoundError:
             return {}
         begin = len(self._root) + 1
-        return {each[begin:]: int(told["size"]) for each, told in found.items()}
+        return {each[begin:]: int(entry["size"]) for each, entry in found.items()}
 
     def remove(self, name: str) -> None:
         """Remove a file; it may not exist."""

@@ -1,22 +1,13 @@
-"""The shared store of a cluster: labels and model versions of every tenant, which outlive a
-machine.
+"""The shared store of a cluster: labels and model versions that a tenant starts with anywhere.
 
-A tenant starts with them on any machine.
-
-Labels: one file per daemon start and tenant. On a disk it is appended to and flushed; in an object
-store every commit is an object of its own. Labels are written before they are acknowledged. The
-next daemon that serves the tenant reads the files of all daemons.
-
-Versions: one small file per tenant contains the serving version, the earlier versions, and the
-highest number used. It is replaced atomically. Weights are named after their content, so that two
-machines that both believe they serve the tenant never overwrite each other's weights.
+Labels are in one file per daemon start and tenant, in an object store in one object per commit. A
+small file per tenant lists its versions and is replaced atomically. Weights are named after their
+content, so that two machines that both serve a tenant never overwrite each other's weights.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 import logging
 import os
 import struct
@@ -31,9 +22,11 @@ from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 import msgspec
+from msgspec import Struct
 
 from migrator.core.errors import InputError, MigratorError
 from migrator.io.atomic import sync_to_disk
+from migrator.io.weights_folder import sha256_of
 from migrator.live.labels import LearnedBefore, SampleRow, nothing_known
 from migrator.live.shared_files import SharedFiles
 from migrator.live.versions import Version, Versions
@@ -58,6 +51,36 @@ class NotOwnerError(MigratorError):
     """Another daemon serves the tenant; its versions count."""
 
 
+class _Windows(Struct):
+    """When window 0 began, and the length of a window."""
+
+    began_s: float
+    window_s: float
+
+
+class _SharedVersion(Struct):
+    """A version in the store."""
+
+    number: int
+    weights: str
+    """The file's name."""
+    sha256: str
+    accuracy: float | None
+    about: dict[str, Any]
+
+
+class _ServingVersion(_SharedVersion):
+    """The version that a tenant starts with."""
+
+    earlier: list[_SharedVersion] | None = None
+    """Versions to go back to; None: unknown."""
+    highest: int = 0
+    """The highest number ever used."""
+
+    def __post_init__(self) -> None:
+        self.highest = max(self.highest, self.number)
+
+
 class SharedStore:
     """The store at one address (a folder or an fsspec URL); thread-safe within a process."""
 
@@ -74,14 +97,12 @@ class SharedStore:
         restarted.
         """
         content = self._files.read(_WINDOWS)
-        known = None if content is None else json.loads(content)
-        if known is not None and known["window_s"] == window_s:
-            return float(known["began_s"])
-        if known is not None:
-            passed = int((began_s - known["began_s"]) / known["window_s"]) + 1
-            began_s -= passed * window_s
-        entry = {"began_s": began_s, "window_s": window_s}
-        self._files.write(_WINDOWS, json.dumps(entry).encode())
+        if content is not None:
+            known = msgspec.json.decode(content, type=_Windows)
+            if known.window_s == window_s:
+                return known.began_s
+            began_s -= (int((began_s - known.began_s) / known.window_s) + 1) * window_s
+        self._files.write(_WINDOWS, msgspec.json.encode(_Windows(began_s, window_s)))
         return began_s
 
     def write(self, name: str, content: bytes) -> None:
@@ -129,16 +150,11 @@ class SharedLabels:
             records = b"".join(_record(each) for each in rows if each.tenant == tenant)
             self._append(tenant, records, learned_before)
 
-    def all(self, tenant: str) -> Iterator[SampleRow]:
-        """Every label of the tenant, oldest first.
+    def fresh(self, tenant: str) -> FreshLabels:
+        """Labels of other daemons, oldest first; the same ones again until `mark_brought`.
 
         A label truncated by a crash is left out: it was not acknowledged.
         """
-        for _, content in self._files.read_many(self._names(tenant)):
-            yield from _parse(content)[0]
-
-    def fresh(self, tenant: str) -> FreshLabels:
-        """Labels of other daemons; the same ones again until `mark_brought`."""
         rows: list[SampleRow] = []
         ends: dict[str, int] = {}
         for name, content in self._unread(tenant):
@@ -203,9 +219,6 @@ class SharedLabels:
     def _next_name(self, tenant: str) -> str:
         self._begun[tenant] += 1
         return f"labels/{tenant}/{self._files.writer}-{self._begun[tenant]:08d}{_ROWS}"
-
-    def _names(self, tenant: str) -> list[str]:
-        return _oldest_first(self._files.sizes(f"labels/{tenant}"))
 
     def _drop_old(self, tenant: str, learned_before: LearnedBefore) -> None:
         """Remove files beyond the limit whose labels are all learned; holds one at a time in
@@ -272,15 +285,22 @@ class SharedVersions:
         # weights take a while: meanwhile another daemon may have claimed the tenant or shared
         self._require_owner(folder, version.tenant, claim=False)
         known = self._entry(version.tenant)
-        if known is not None and _is_news(known, serving, versions.highest, claim=claim):
+        # a daemon that claims a tenant has not seen newer versions or rollbacks
+        same = known is not None and (known.number, known.sha256) == (
+            serving.number,
+            serving.sha256,
+        )
+        if known is not None and (known.highest > versions.highest or (claim and not same)):
             found = self.bring(versions)
             if found is not None and found != version:
                 return found
         earlier = [each for each in versions.good() if each.number < version.number]
         before = [self._put(folder, each) for each in earlier[: VERSIONS_KEPT - 1]]
-        entry = {**serving, "earlier": before, "highest": versions.highest}
-        self._files.write(f"{folder}/{_SERVING}", json.dumps(entry).encode())
-        self._drop_old(folder, version.number, {e["weights"] for e in (serving, *before)})
+        entry = _ServingVersion(
+            **msgspec.structs.asdict(serving), earlier=before, highest=versions.highest
+        )
+        self._files.write(f"{folder}/{_SERVING}", msgspec.json.encode(entry))
+        self._drop_old(folder, version.number, {e.weights for e in (serving, *before)})
         self._files.clear_unfinished(folder)
         return None
 
@@ -292,25 +312,20 @@ class SharedVersions:
         entry = self._entry(versions.tenant)
         if entry is None:
             return None
-        listed = [entry, *entry.get("earlier", ())]
-        brought = [each for each in listed if self._get(versions, each)]
+        brought = [e for e in (entry, *(entry.earlier or ())) if self._get(versions, e)]
         if not brought and versions.newest_good() is None:
             folder = self._files.path(f"versions/{versions.tenant}")
             raise InputError(
                 f"{folder}: the weights are damaged; remove {_SERVING} there to begin without them"
             )
-        kept = {each["number"] for each in brought} if "earlier" in entry else ()
-        highest = _highest(entry)
+        kept = {each.number for each in brought} if entry.earlier is not None else ()
         # an entry without earlier versions withdraws none; no number is used again in any case
-        versions.withdraw_up_to(highest, kept or range(highest + 1))
+        versions.withdraw_up_to(entry.highest, kept or range(entry.highest + 1))
         return versions.newest_good()
 
-    def _entry(self, tenant: str) -> dict[str, Any] | None:
+    def _entry(self, tenant: str) -> _ServingVersion | None:
         content = self._files.read(f"versions/{tenant}/{_SERVING}")
-        if content is None:
-            return None
-        entry: dict[str, Any] = json.loads(content)
-        return entry
+        return None if content is None else msgspec.json.decode(content, type=_ServingVersion)
 
     def _require_owner(self, folder: str, tenant: str, *, claim: bool) -> None:
         us = self._files.writer.encode()
@@ -321,28 +336,21 @@ class SharedVersions:
             raise NotOwnerError(f"{tenant} is now served by {owner.decode()}, whose versions count")
         self._files.write(f"{folder}/{_OWNER}", us)
 
-    def _put(self, folder: str, version: Version) -> dict[str, Any]:
-        checksum = _sha256(version.weights)
+    def _put(self, folder: str, version: Version) -> _SharedVersion:
+        checksum = sha256_of(version.weights)
         name = f"{version.number:06d}-{checksum[:16]}{_WEIGHTS}"
         if f"{folder}/{name}" not in self._files.sizes(folder):
             self._files.put(f"{folder}/{name}", version.weights)
-        return {
-            "number": version.number,
-            "weights": name,
-            "sha256": checksum,
-            "accuracy": version.accuracy,
-            "about": dict(version.about),
-        }
+        return _SharedVersion(version.number, name, checksum, version.accuracy, dict(version.about))
 
-    def _get(self, versions: Versions, entry: Mapping[str, Any]) -> bool:
+    def _get(self, versions: Versions, entry: _SharedVersion) -> bool:
         """Copy a version to this machine; False if it is damaged or withdrawn."""
-        number, checksum = entry["number"], entry["sha256"]
-        if versions.withdrawn(number):
+        if versions.withdrawn(entry.number):
             return False  # rolled back here while the store was unavailable
-        known = versions.whole(number)
-        if known is not None and _sha256(known.weights) == checksum:
+        known = versions.whole(entry.number)
+        if known is not None and sha256_of(known.weights) == entry.sha256:
             return True
-        source = f"versions/{versions.tenant}/{entry['weights']}"
+        source = f"versions/{versions.tenant}/{entry.weights}"
         with TemporaryDirectory() as folder:
             weights = Path(folder) / "weights"
             try:
@@ -350,10 +358,10 @@ class SharedVersions:
             except FileNotFoundError:
                 _log.warning("%s is missing; the version before it is used", source)
                 return False
-            if _sha256(weights) != checksum:
+            if sha256_of(weights) != entry.sha256:
                 _log.warning("%s is damaged; the version before it is used", source)
                 return False
-            versions.restore(number, weights, entry["accuracy"], entry["about"])
+            versions.restore(entry.number, weights, entry.accuracy, entry.about)
         return True
 
     def _drop_old(self, folder: str, newest: int, kept: set[str]) -> None:
@@ -362,24 +370,3 @@ class SharedVersions:
             number = name.partition(".")[0].partition("-")[0]
             if name not in kept and number.isdecimal() and int(number) <= newest - VERSIONS_KEPT:
                 self._files.remove(path)
-
-
-def _is_news(
-    known: Mapping[str, Any], serving: Mapping[str, Any], highest: int, *, claim: bool
-) -> bool:
-    """Whether the store has a version that this daemon has not seen.
-
-    A daemon that claims a tenant has not seen newer versions or rollbacks.
-    """
-    same = (known["number"], known["sha256"]) == (serving["number"], serving["sha256"])
-    return _highest(known) > highest or (claim and not same)
-
-
-def _highest(entry: Mapping[str, Any]) -> int:
-    """The highest number ever used."""
-    return int(max(entry["number"], entry.get("highest", 0)))
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

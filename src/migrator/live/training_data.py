@@ -6,33 +6,35 @@ the first retraining has samples of old classes to replay.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from migrator.core.errors import InputError
 from migrator.io.database import joining, reading, transaction
 from migrator.learn.samples import NoSamplesError, Samples, WindowData
-from migrator.live.labels import (
-    HELD_OUT,
-    LAYOUT,
-    PRETRAINED,
-    TRAINED,
-    arrays,
-    inserted,
-    sample_row,
-)
+from migrator.live.labels import HELD_OUT, LAYOUT, PRETRAINED, TRAINED, insert, sample_row
 
 HELD_OUT_PER_CLASS, _FEW = 100, 20
 """Upper and lower bound of the limit of held-out samples per class. The newest are used, because
 the data drifts; their number is limited, because judging takes time."""
 
-_Row = tuple[int, int, int, float, str, str]
-"""Id, window, label, lot, type and shape."""
+
+class _Row(NamedTuple):
+    """A sample without its inputs."""
+
+    id: int
+    window: int
+    label: int
+    lot: float
+    dtype: str
+    shape: str
 
 
 def window_data(
@@ -54,32 +56,33 @@ def window_data(
     """
     first = window if since is None else since
     with reading(path, LAYOUT) as connection:
-        rows = _alike(
+        rows = _of_usual_form(
             connection.execute(
                 "SELECT id, window, label, lot, dtype, shape FROM sample "
                 "WHERE tenant = ? AND window <= ? ORDER BY window DESC, id DESC",
                 (tenant, window),
-            ).fetchall()
+            )
         )
         if not rows:
             raise NoSamplesError(
                 f"{path}: {tenant} has no labels up to window {window}; send labels for its answers"
             )
-        trained = [each for each in rows if each[3] >= held_out]
-        judged = _judged([each for each in rows if each[3] < held_out], first)
-        new = [each for each in trained if each[1] >= first]
-        earlier = _shuffled([each for each in trained if each[1] < first], seed)
-        replayed = _at_most(replay, earlier)
+        trained = [each for each in rows if each.lot >= held_out]
+        judged = _judged([each for each in rows if each.lot < held_out], first)
+        new = [each for each in trained if each.window >= first]
+        earlier = [each for each in trained if each.window < first]
+        order = np.random.default_rng((seed, 3)).permutation(len(earlier))
+        replayed = _at_most(replay, [earlier[each] for each in order])
         if most is not None and most < len(new) + len(replayed):
             chosen = _balanced(most, [*new, *replayed])
             new = [each for each in new if each in chosen]
             replayed = [each for each in replayed if each in chosen]
-        known = {label for _, came, label, *_ in rows if came < first}
+        known = {each.label for each in rows if each.window < first}
         return WindowData(
             new=_samples(connection, path, new, rows[0]),
             replay=_samples(connection, path, replayed, rows[0]),
             held_out=_samples(connection, path, judged, rows[0]),
-            new_classes=frozenset(each[2] for each in rows) - known,
+            new_classes=frozenset(each.label for each in rows) - known,
         )
 
 
@@ -94,64 +97,59 @@ def remember(path: Path, tenant: str, data: WindowData, per_class: int, seed: in
             for kept, lot, name in ((trained, TRAINED, "trained"), (judged, HELD_OUT, "held-out")):
                 for number, label in enumerate(kept.labels):
                     request = f"pretrained-{seed}-{name}-{number}"
-                    row = sample_row(
-                        tenant, PRETRAINED, kept.inputs[number], int(label), None, request
-                    )
-                    inserted(connection, replace(row, lot=lot))
+                    inputs = kept.inputs[number]
+                    row = sample_row(tenant, PRETRAINED, inputs, int(label), None, request)
+                    insert(connection, msgspec.structs.replace(row, lot=lot))
 
 
-def _alike(rows: Sequence[_Row]) -> list[_Row]:
+def _of_usual_form(found: Iterable[Sequence[object]]) -> list[_Row]:
     """Rows of the most common type and shape, because a batch must be uniform."""
-    forms = Counter(each[4:] for each in rows)
-    if not forms:
-        return []
-    usual = forms.most_common(1)[0][0]
-    return [each for each in rows if each[4:] == usual]
+    rows = [_Row._make(each) for each in found]
+    forms = Counter((each.dtype, each.shape) for each in rows)
+    usual = max(forms, key=forms.__getitem__, default=None)
+    return [each for each in rows if (each.dtype, each.shape) == usual]
 
 
 def _judged(held: Sequence[_Row], first: int) -> list[_Row]:
     """Limit every class to the count of the window's most frequent class; otherwise old classes
     would outweigh it."""
-    came = Counter(each[2] for each in held if each[1] >= first)
-    most = max(came.values(), default=HELD_OUT_PER_CLASS)
+    new = Counter(each.label for each in held if each.window >= first)
+    most = max(new.values(), default=HELD_OUT_PER_CLASS)
     return _at_most(min(HELD_OUT_PER_CLASS, max(_FEW, most)), held)
 
 
-def _shuffled(rows: list[_Row], seed: int) -> list[_Row]:
-    order = np.random.default_rng((seed, 3)).permutation(len(rows))
-    return [rows[each] for each in order]
+def _turns(rows: Sequence[_Row]) -> list[int]:
+    """For every row the number of earlier rows of its class."""
+    taken: Counter[int] = Counter()
+    turns = []
+    for row in rows:
+        turns.append(taken[row.label])
+        taken[row.label] += 1
+    return turns
 
 
 def _at_most(per_class: int, rows: Sequence[_Row]) -> list[_Row]:
     """The first `per_class` rows of every class."""
-    taken: Counter[int] = Counter()
-    kept = []
-    for row in rows:
-        taken[row[2]] += 1
-        if taken[row[2]] <= per_class:
-            kept.append(row)
-    return kept
+    return [row for row, turn in zip(rows, _turns(rows), strict=True) if turn < per_class]
 
 
 def _balanced(most: int, rows: Sequence[_Row]) -> set[_Row]:
     """`most` of the rows, taken from the classes in turn, each class in the order of the rows."""
-    taken: Counter[int] = Counter()
-    turns = []
-    for row in rows:
-        turns.append(taken[row[2]])
-        taken[row[2]] += 1
-    order = sorted(range(len(rows)), key=turns.__getitem__)
+    order = sorted(range(len(rows)), key=_turns(rows).__getitem__)
     return {rows[each] for each in order[:most]}
 
 
 def _samples(
     connection: sqlite3.Connection, path: Path, rows: Sequence[_Row], like: _Row
 ) -> Samples:
-    ordered = sorted(rows)
-    query = "SELECT dtype, shape, inputs FROM sample WHERE id = ?"
+    """The samples of these rows, which have the type and shape of `like`."""
+    ordered, query = sorted(rows), "SELECT inputs FROM sample WHERE id = ?"
     try:
-        found = [connection.execute(query, (each[0],)).fetchone() for each in ordered]
-        inputs = arrays(found) if found else arrays(_one(connection, like))[:0]
+        dtype, shape = np.dtype(like.dtype), json.loads(like.shape)
+        inputs = np.empty((len(ordered), *shape), dtype)
+        for at, each in enumerate(ordered):
+            (content,) = connection.execute(query, (each.id,)).fetchone()
+            inputs[at] = np.frombuffer(content, dtype).reshape(shape)
     except (ValueError, TypeError) as error:
         raise InputError(
             f"{path}: a sample is not as it was written ({error}); move the file away and let "
@@ -159,11 +157,6 @@ def _samples(
         ) from error
     return Samples(
         inputs,
-        np.array([each[2] for each in ordered], np.int64),
-        np.array([each[1] for each in ordered], np.int64),
+        np.array([each.label for each in ordered], np.int64),
+        np.array([each.window for each in ordered], np.int64),
     )
-
-
-def _one(connection: sqlite3.Connection, like: _Row) -> list[tuple[str, str, bytes]]:
-    query = "SELECT dtype, shape, inputs FROM sample WHERE id = ?"
-    return connection.execute(query, (like[0],)).fetchall()

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -46,17 +46,9 @@ class Version:
 class Versions:
     """The versions of one tenant in `folder`/TENANT. The only writers are threads of the daemon."""
 
-    def __init__(
-        self,
-        folder: Path,
-        tenant: str,
-        *,
-        kept: int = KEPT,
-        warn: Callable[[str], None] = _log.warning,
-    ) -> None:
+    def __init__(self, folder: Path, tenant: str) -> None:
         self.tenant, self.folder = tenant, folder / tenant
         self._weights = WeightsFolder(self.folder, ".safetensors")
-        self._kept, self._warn = max(2, kept), warn
         self._changing = Lock()
         """Versions are added and fetched by different threads, and each needs its own number."""
 
@@ -69,21 +61,14 @@ class Versions:
         return tuple(self._good())
 
     def add(
-        self,
-        weights: Path,
-        accuracy: float | None,
-        about: Mapping[str, Any] | None = None,
-        *,
-        least: int = 1,
+        self, weights: Path, accuracy: float | None, about: Mapping[str, Any] | None = None
     ) -> Version:
-        """Add a copy of the weights as the newest version; after an InputError nothing was added.
-
-        `least`: the smallest allowed number, if the tenant was served elsewhere before.
-        """
+        """Add a copy of the weights as the newest version; after an InputError nothing was
+        added."""
         if not weights.is_file():
             raise InputError(f"{weights}: there are no weights of {self.tenant}; retrain again")
         with self._changing:
-            added = self._added(max(self.highest + 1, least), weights, accuracy, about or {})
+            added = self._write(self.highest + 1, weights, accuracy, about or {})
             self._drop_old()
         return added
 
@@ -92,7 +77,7 @@ class Versions:
     ) -> Version:
         """Add a version from another machine under the number it has there."""
         with self._changing:
-            return self._added(number, weights, accuracy, about)
+            return self._write(number, weights, accuracy, about)
 
     def whole(self, number: int) -> Version | None:
         """That version, if it exists here and is undamaged; otherwise None."""
@@ -122,14 +107,6 @@ class Versions:
                 self._weights.path(highest, _WITHDRAWN).touch()
             sync_to_disk(self.folder)
 
-    def _added(
-        self, number: int, weights: Path, accuracy: float | None, about: Mapping[str, Any]
-    ) -> Version:
-        clear_unfinished(self.folder)
-        fields = {"accuracy": accuracy, "added_s": time.time(), "about": dict(about)}
-        self._weights.write(number, partial(shutil.copyfile, weights), fields)
-        return self._version(number, self._weights.read(number))
-
     def earlier(self, number: int) -> tuple[int, ...]:
         """Versions before that one, newest first, without a check for damage."""
         return tuple(sorted((n for n in self._weights.numbers() if n < number), reverse=True))
@@ -154,14 +131,23 @@ class Versions:
             sync_to_disk(self.folder)
         return before
 
+    def _write(
+        self, number: int, weights: Path, accuracy: float | None, about: Mapping[str, Any]
+    ) -> Version:
+        clear_unfinished(self.folder)
+        fields = {"accuracy": accuracy, "added_s": time.time(), "about": dict(about)}
+        self._weights.write(number, partial(shutil.copyfile, weights), fields)
+        return self._version(number, self._weights.read(number))
+
     def _good(self) -> Iterator[Version]:
         for number, entry in self._weights.readable(self._pass_over):
             yield self._version(number, entry)
 
     def _pass_over(self, number: int) -> None:
-        self._warn(
-            f"{self._weights.path(number, DESCRIPTION)}: this version of {self.tenant}'s model is "
-            "damaged; the one before it is taken"
+        _log.warning(
+            "%s: this version of %s's model is damaged; the one before it is taken",
+            self._weights.path(number, DESCRIPTION),
+            self.tenant,
         )
 
     def _version(self, number: int, entry: Mapping[str, Any]) -> Version:
@@ -181,7 +167,7 @@ class Versions:
     def _drop_old(self) -> None:
         """Remove all versions older than the last good ones, including damaged and withdrawn
         ones."""
-        kept = [each.number for each in self.good()[: self._kept]]
+        kept = [each.number for each in self.good()[:KEPT]]
         for number in self._weights.numbers(""):
             if number < min(kept, default=0):
                 self._weights.remove(number)

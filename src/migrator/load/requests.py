@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from migrator.core.scenario import Scenario
 from migrator.learn.benchmarks.benchmark import Benchmark, Material
-from migrator.learn.samples import Samples
+from migrator.learn.samples import Samples, concatenate
 from migrator.workload.traces.requests import TenantArrivals
 
 _DEALT, _ASKED = 10, 11
@@ -30,7 +30,7 @@ class Questions:
 
     def __init__(self, benchmark: Benchmark, material: Material, seed: int) -> None:
         self._benchmark, self._seed = benchmark, seed
-        self._every = material.train.join(material.held_out)
+        self._every = concatenate((material.train, material.held_out))
         self._learned = np.arange(len(self._every)) < len(material.train)
         """Which samples models may have been trained on."""
 

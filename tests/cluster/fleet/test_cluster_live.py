@@ -226,7 +226,7 @@ def test_a_gateway_that_dies_is_replaced_by_any_other(world: World) -> None:
 def test_labels_outlive_the_daemon_that_took_them(world: World) -> None:
     assert infer(world.url, "mail", "to be labelled").status_code == 200
     assert feedback(world.url, "mail", "to be labelled", 3).json()["stored"] is True
-    rows = list(SharedStore(world.run.shared, "test").labels.all("mail"))
+    rows = list(SharedStore(world.run.shared, "test").labels.fresh("mail").rows)
     assert ("to be labelled", 3) in [(each.request, each.label) for each in rows]
 
 
@@ -382,7 +382,7 @@ def test_a_cluster_started_again_is_found_by_gateways_and_ended_without_its_head
     world.head = find_head(world.nodes.ray, "small")
     assert world.map().epoch > epoch
     until(lambda: infer(world.url, "mail").status_code == 200, world.words)
-    rows = list(SharedStore(world.run.shared, "test").labels.all("mail"))
+    rows = list(SharedStore(world.run.shared, "test").labels.fresh("mail").rows)
     assert ("to be labelled", 3) in [(each.request, each.label) for each in rows]
     pids = [world.daemon(gpu) for gpu in GPUS]
     world.nodes.ray.kill(world.head)

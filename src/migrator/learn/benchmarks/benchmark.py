@@ -8,9 +8,9 @@ from __future__ import annotations
 import io
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
-from migrator.learn.model import Modality
-from migrator.learn.samples import Samples, Stream, WindowData, random_stream
+from migrator.learn.model import Inputs, Modality
+from migrator.learn.samples import Samples, Stream, WindowData, concatenate, random_stream
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,14 +99,12 @@ def limit_samples(material: Material, per_class: int | None, seed: int) -> Mater
     if per_class is None:
         return material
     draw = random_stream(seed, Stream.SAMPLES_LIMITED)
+    train = material.train
     parts = [
-        material.train.rows(material.train.arrives == each).at_most(per_class, draw)
-        for each in np.unique(material.train.arrives)
+        train.rows(train.arrives == each).at_most(per_class, draw)
+        for each in np.unique(train.arrives)
     ]
-    train = parts[0]
-    for each in parts[1:]:
-        train = train.join(each)
-    return Material(train, material.held_out, material.source)
+    return replace(material, train=concatenate(parts))
 
 
 def reorder_classes(benchmark: Benchmark, material: Material, seed: int) -> Material:
@@ -146,26 +144,33 @@ VARIABLE = "MIGRATOR_DATA"
 """Environment variable with the folder that holds the files, itself or in a subfolder `sets`."""
 
 
-def find_data(names: Iterable[str], data: Path | None) -> Path | None:
-    """The first of these files or folders that exists."""
-    named = os.environ.get(VARIABLE)
-    folder = data or (Path(named) if named else None)
-    if folder is None:
-        return None
-    places = [place / name for name in names for place in (folder, folder / "sets")]
-    return next((each for each in places if each.exists()), None)
+@dataclass(frozen=True)
+class FileBenchmark(Benchmark):
+    """A benchmark whose samples are read from a file or folder."""
 
+    files: tuple[str, ...] = ()
+    """Names that its data may have; the first that exists is read."""
+    download: str = ""
+    """Where to get it, in words."""
 
-def missing_data(benchmark: str, what: str, data: Path | None) -> InputError:
-    """The error that says what to download and where to put it."""
-    if data is not None:
-        where = f"under {data}"
-    else:
-        where = f"where {VARIABLE} points" if os.environ.get(VARIABLE) else "known"
-    return InputError(
-        f"{benchmark}: its data is not {where}; get {what}, put it into a folder and name that "
-        f"with --data or {VARIABLE} (docs/learning.md), or use nc-synthetic"
-    )
+    @abstractmethod
+    def read(self, path: Path) -> Material:
+        """Read one of its files or folders."""
+
+    def load(self, origin: Origin) -> Material:
+        """Find the data and read it; the seed is not used."""
+        named = os.environ.get(VARIABLE)
+        folder = origin.data or (Path(named) if named else None)
+        places = (folder, folder / "sets") if folder else ()
+        for path in [place / name for name in self.files for place in places]:
+            if path.exists():
+                return self.read(path)
+        where = f"where {VARIABLE} points" if named else "known"
+        where = f"under {origin.data}" if origin.data is not None else where
+        raise InputError(
+            f"{self.name}: its data is not {where}; get {self.download}, put it into a folder and "
+            f"name that with --data or {VARIABLE} (docs/learning.md), or use nc-synthetic"
+        )
 
 
 @contextmanager
@@ -208,7 +213,7 @@ def decode_images(blobs: Sequence[bytes | Path], pixels: int) -> Images:
     return out
 
 
-def load_packed(path: Path, pixels: int, classes_each: int, classes: int) -> Material:
+def load_packed(path: Path, pixels: int, benchmark: Benchmark) -> Material:
     """An .npz with `blob`, `offsets`, `label` and `is_test`; picture i is blob[offsets[i]:...]."""
     with reading_data(path, "set of packed pictures"):
         # opened here: numpy leaves the file of a damaged archive open
@@ -219,18 +224,18 @@ def load_packed(path: Path, pixels: int, classes_each: int, classes: int) -> Mat
         pictures = decode_images([blob[a:b].tobytes() for a, b in bounds], pixels)
         if not len(labels) == len(held) == len(pictures):
             raise damaged_file(path, "set of packed pictures with a label each")
-        if not set(np.unique(labels)) <= set(range(classes)):
-            raise damaged_file(path, f"set of {classes} classes")
-    return split_held_out(pictures, labels, held, classes_each, path.name)
+        if not set(np.unique(labels)) <= set(range(benchmark.classes)):
+            raise damaged_file(path, f"set of {benchmark.classes} classes")
+    return split_held_out(pictures, labels, held, benchmark, path.name)
 
 
 def split_held_out(
-    images: Images,
+    inputs: Inputs,
     labels: NDArray[np.int64],
     held: NDArray[np.bool_],
-    classes_each: int,
+    benchmark: Benchmark,
     source: str,
 ) -> Material:
     """Training and held-out samples, each arriving in the scenario of its class."""
-    every = Samples(images, labels, labels // classes_each)
+    every = Samples(inputs, labels, labels // benchmark.classes_each)
     return Material(every.rows(~held), every.rows(held), source)

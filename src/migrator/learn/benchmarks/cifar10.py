@@ -12,23 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.learn.benchmarks.benchmark import (
-    Benchmark,
+    FileBenchmark,
     Images,
     Material,
-    Origin,
-    find_data,
     load_packed,
-    missing_data,
     reading_data,
     split_held_out,
 )
 from migrator.learn.model import Modality
 
-_NAMES = (
-    "cifar-10-batches-py",
-    "cifar-10-python.tar.gz",
-    "cifar10_subset_12k_webp.npz",
-)
 _BATCHES = (*(f"data_batch_{each}" for each in range(1, 6)), "test_batch")
 _PIXELS = 32
 
@@ -53,26 +45,19 @@ class _PlainUnpickler(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-class Cifar10(Benchmark):
+class Cifar10(FileBenchmark):
     """The public python batches, as an archive or unpacked, or packed pictures."""
 
-    def load(self, origin: Origin) -> Material:
-        """Load the samples; the seed is not used."""
-        path = find_data(_NAMES, origin.data)
-        if path is None:
-            raise missing_data(
-                self.name,
-                "cifar-10-python.tar.gz from www.cs.toronto.edu/~kriz/cifar.html",
-                origin.data,
-            )
+    def read(self, path: Path) -> Material:
+        """Read the batches or the packed pictures."""
         if path.suffix == ".npz":
-            return load_packed(path, _PIXELS, self.classes_each, self.classes)
+            return load_packed(path, _PIXELS, self)
         with reading_data(path, "set of CIFAR-10 python batches"):
             parts = [(name, *self._pictures(each)) for name, each in _batches(path)]
             images = np.concatenate([each for _, each, _ in parts])
             labels = np.concatenate([each for _, _, each in parts])
             held = np.concatenate([np.full(len(each), n == "test_batch") for n, _, each in parts])
-        return split_held_out(images, labels, held, self.classes_each, path.name)
+        return split_held_out(images, labels, held, self, path.name)
 
     def _pictures(self, batch: dict[str, Any]) -> tuple[Images, NDArray[np.int64]]:
         """Pictures and labels of a batch; ValueError if it is not a batch."""
@@ -112,5 +97,7 @@ BENCHMARKS = (
         classes_each=2,
         modality=Modality.IMAGES,
         summary="CIFAR-10, 2 of its 10 classes at a time",
+        files=("cifar-10-batches-py", "cifar-10-python.tar.gz", "cifar10_subset_12k_webp.npz"),
+        download="cifar-10-python.tar.gz from www.cs.toronto.edu/~kriz/cifar.html",
     ),
 )

@@ -6,26 +6,22 @@ pictures of 64 pixels instead of 128.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from migrator.learn.benchmarks.benchmark import (
-    Benchmark,
+    FileBenchmark,
     Material,
-    Origin,
     damaged_file,
     decode_images,
-    find_data,
     load_packed,
-    missing_data,
     reading_data,
     split_held_out,
 )
 from migrator.learn.model import Modality
 
-_ORIGINAL = "core50_128x128"
-_STAND_IN = "tinyimagenet_50class_10k_jpeg.npz"
 _PIXELS = 64
 _HELD_OUT = frozenset({"s3", "s7", "s10"})
 """Sessions that the data set's authors hold out."""
@@ -33,23 +29,15 @@ _EVERY = 20
 """Every 20th frame of a film is used: neighbours look alike."""
 
 
-class Core50(Benchmark):
+class Core50(FileBenchmark):
     """The public folders s1 to s11 with o1 to o50 each, or the packed stand-in."""
 
-    def load(self, origin: Origin) -> Material:
-        """Load the samples; the seed is not used."""
-        path = find_data((_ORIGINAL, _STAND_IN), origin.data)
-        if path is None:
-            raise missing_data(
-                self.name,
-                "core50_128x128.zip from vlomonaco.github.io/core50, unpacked",
-                origin.data,
-            )
+    def read(self, path: Path) -> Material:
+        """Read the original or the stand-in."""
         if path.suffix != ".npz":
             return self._original(path)
-        material = load_packed(path, _PIXELS, self.classes_each, self.classes)
         source = f"{path.name} (Tiny ImageNet, in place of CORe50)"
-        return Material(material.train, material.held_out, source)
+        return replace(load_packed(path, _PIXELS, self), source=source)
 
     def _original(self, folder: Path) -> Material:
         pictures, labels, held = [], [], []
@@ -65,9 +53,7 @@ class Core50(Benchmark):
             raise damaged_file(folder, f"copy of CORe50 with {self.classes} objects in s1 to s11")
         with reading_data(folder, "folder of CORe50 pictures"):
             images = decode_images(pictures, _PIXELS)
-        return split_held_out(
-            images, np.array(labels, np.int64), np.array(held), self.classes_each, folder.name
-        )
+        return split_held_out(images, np.array(labels, np.int64), np.array(held), self, folder.name)
 
 
 BENCHMARKS = (
@@ -77,5 +63,7 @@ BENCHMARKS = (
         classes_each=5,
         modality=Modality.IMAGES,
         summary="CORe50 (or 50 classes of Tiny ImageNet in its place), 5 at a time",
+        files=("core50_128x128", "tinyimagenet_50class_10k_jpeg.npz"),
+        download="core50_128x128.zip from vlomonaco.github.io/core50, unpacked",
     ),
 )

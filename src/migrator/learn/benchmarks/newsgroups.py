@@ -11,39 +11,26 @@ from pathlib import Path
 import numpy as np
 
 from migrator.learn.benchmarks.benchmark import (
-    Benchmark,
+    FileBenchmark,
     Material,
-    Origin,
     damaged_file,
-    find_data,
-    missing_data,
     reading_data,
+    split_held_out,
 )
 from migrator.learn.model import Modality
-from migrator.learn.samples import Samples
 from migrator.learn.text import all_tokens, body_of
 
-_NAMES = (
-    "20news-bydate.tar.gz",
-    "20news-bydate",
-    "20news_bydate_full.jsonl.xz",
-)
 _TRAIN, _TEST = "20news-bydate-train", "20news-bydate-test"
 
 Message = tuple[bool, str, str]
 """Held out or not, its group, its text."""
 
 
-class Newsgroups(Benchmark):
+class Newsgroups(FileBenchmark):
     """The public archive sorted by date, unpacked or not, or packed lines."""
 
-    def load(self, origin: Origin) -> Material:
-        """Load the samples; the seed is not used."""
-        path = find_data(_NAMES, origin.data)
-        if path is None:
-            raise missing_data(
-                self.name, "20news-bydate.tar.gz from qwone.com/~jason/20Newsgroups", origin.data
-            )
+    def read(self, path: Path) -> Material:
+        """Read the messages."""
         with reading_data(path, "copy of 20 Newsgroups (bydate)"):
             messages = list(_messages(path))
         groups = sorted({group for _, group, _ in messages})
@@ -52,8 +39,7 @@ class Newsgroups(Benchmark):
         labels = np.array([groups.index(group) for _, group, _ in messages], np.int64)
         held = np.array([each for each, _, _ in messages])
         tokens = all_tokens(body_of(text) for _, _, text in messages)
-        every = Samples(tokens, labels, labels // self.classes_each)
-        return Material(every.rows(~held), every.rows(held), path.name)
+        return split_held_out(tokens, labels, held, self, path.name)
 
 
 def _messages(path: Path) -> Iterator[Message]:
@@ -92,5 +78,7 @@ BENCHMARKS = (
         classes_each=2,
         modality=Modality.TEXT,
         summary="20 Newsgroups by date, 2 groups at a time, without headers and quotes",
+        files=("20news-bydate.tar.gz", "20news-bydate", "20news_bydate_full.jsonl.xz"),
+        download="20news-bydate.tar.gz from qwone.com/~jason/20Newsgroups",
     ),
 )

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from migrator.learn.benchmarks.benchmark import Benchmark, Material, Origin
 from migrator.learn.model import Modality
-from migrator.learn.samples import Samples, Stream, random_stream
+from migrator.learn.samples import Samples, Stream, concatenate, random_stream
 
 _PIXELS, _GRAIN = 16, 4
 _TURN = 0.35
@@ -32,7 +32,7 @@ class Synthetic(Benchmark):
                 count = _NEW if self.scenario_of(label) == scenario else _AGAIN
                 train.append(_noisy(looks[label], count, label, scenario, draw))
                 held.append(_noisy(looks[label], _HELD_OUT, label, scenario, draw))
-        return Material(_concatenate(train), _concatenate(held), f"made from seed {origin.seed}")
+        return Material(concatenate(train), concatenate(held), f"made from seed {origin.seed}")
 
 
 def _noisy(
@@ -45,14 +45,6 @@ def _noisy(
         pixels.clip(0, 255).astype(np.uint8),
         np.full(count, label, np.int64),
         np.full(count, scenario, np.int64),
-    )
-
-
-def _concatenate(parts: list[Samples]) -> Samples:
-    return Samples(
-        np.concatenate([each.inputs for each in parts]),
-        np.concatenate([each.labels for each in parts]),
-        np.concatenate([each.arrives for each in parts]),
     )
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Self
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from migrator.learn.model import Inputs, Modality
-from migrator.learn.text import PADDING, TOKENS, VOCABULARY
-from migrator.learn.torch_model import ImageModel, TorchModel, seeded_weights
+from migrator.learn.text import PADDING, VOCABULARY
+from migrator.learn.torch_model import ImageModel, TextModel
 
 
 class SmallCnn(ImageModel):
@@ -58,28 +55,22 @@ class _Bag(nn.Module):
         return output
 
 
-class SmallText(TorchModel):
+class SmallText(TextModel):
     """A bag of words."""
 
     name = "small-text"
     summary = "a bag of hashed words, 2 M weights; trains on a CPU"
-    modality = Modality.TEXT
     learning_rate = 3e-3
 
     @classmethod
-    def build(cls, classes: int, seed: int) -> Self:
-        """A new model with random weights from the seed."""
-        with seeded_weights(seed):
-            return cls(_Bag(classes), classes, seed)
+    def network_of(cls, classes: int) -> nn.Module:
+        """A bag of words."""
+        return _Bag(classes)
 
     def logits(self, inputs: Tensor) -> Tensor:
         """Scores of token numbers."""
         output: Tensor = self.network(inputs.to(torch.int64))
         return output
-
-    def example(self, batch: int) -> Inputs:
-        """Random words."""
-        return np.random.default_rng(0).integers(2, VOCABULARY, (batch, TOKENS), dtype=np.int32)
 
 
 MODELS = (SmallCnn, SmallText)

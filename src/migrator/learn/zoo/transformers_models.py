@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from migrator.core.errors import InputError
-from migrator.learn.model import Inputs, Modality
-from migrator.learn.text import PADDING, TOKENS, VOCABULARY
-from migrator.learn.torch_model import ImageModel, TorchModel, seeded_weights
-
-
-class TransformersImages(ImageModel):
-    """An image network of transformers."""
-
-    def image_logits(self, images: Tensor) -> Tensor:
-        """Scores of normalised images."""
-        output: Tensor = self.network(pixel_values=images).logits
-        return output
+from migrator.learn.text import PADDING, VOCABULARY
+from migrator.learn.torch_model import ImageModel, TextModel, seeded_weights
 
 
 def network_from(configuration: str, network: str, **settings: object) -> nn.Module:
@@ -39,21 +29,36 @@ def network_from(configuration: str, network: str, **settings: object) -> nn.Mod
     return built
 
 
+class TransformersImages(ImageModel):
+    """An image network of transformers."""
+
+    family: ClassVar[str]
+    """Prefix of its classes in transformers."""
+    settings: ClassVar[Mapping[str, object]] = {}
+
+    @classmethod
+    def network_of(cls, classes: int) -> nn.Module:
+        """The published network, whatever the size of the images."""
+        return network_from(
+            f"{cls.family}Config",
+            f"{cls.family}ForImageClassification",
+            num_labels=classes,
+            **cls.settings,
+        )
+
+    def image_logits(self, images: Tensor) -> Tensor:
+        """Scores of normalised images."""
+        output: Tensor = self.network(pixel_values=images).logits
+        return output
+
+
 class MobileNetV2(TransformersImages):
     """Inverted residuals, for small devices."""
 
     name = "mobilenet-v2"
     summary = "MobileNetV2, 3.5 M weights, images of 224 pixels (32 and more when training)"
     learning_rate = 1e-3
-
-    @classmethod
-    def network_of(cls, classes: int) -> nn.Module:
-        """The published width; images of other sizes need no other network."""
-        return network_from(
-            "MobileNetV2Config",
-            "MobileNetV2ForImageClassification",
-            num_labels=classes,
-        )
+    family = "MobileNetV2"
 
 
 class ResNet50(TransformersImages):
@@ -62,11 +67,7 @@ class ResNet50(TransformersImages):
     name = "resnet-50"
     summary = "ResNet-50, 26 M weights, images of 224 pixels (32 and more when training)"
     learning_rate = 1e-3
-
-    @classmethod
-    def network_of(cls, classes: int) -> nn.Module:
-        """Fifty layers, whatever the size of the images."""
-        return network_from("ResNetConfig", "ResNetForImageClassification", num_labels=classes)
+    family = "ResNet"
 
 
 class ConvNextB(TransformersImages):
@@ -75,17 +76,8 @@ class ConvNextB(TransformersImages):
     name = "convnext-b"
     summary = "ConvNeXt-B, 88 M weights, images of 224 pixels (32 and more when training)"
     learning_rate = 3e-4
-
-    @classmethod
-    def network_of(cls, classes: int) -> nn.Module:
-        """The base size, whatever the size of the images."""
-        return network_from(
-            "ConvNextConfig",
-            "ConvNextForImageClassification",
-            num_labels=classes,
-            depths=[3, 3, 27, 3],
-            hidden_sizes=[128, 256, 512, 1024],
-        )
+    family = "ConvNext"
+    settings: ClassVar = {"depths": [3, 3, 27, 3], "hidden_sizes": [128, 256, 512, 1024]}
 
 
 _PATCH = 16
@@ -153,26 +145,23 @@ def _without_mask(network: Any) -> None:
         network.config._attn_implementation = _UNMASKED
 
 
-class BertBase(TorchModel):
+class BertBase(TextModel):
     """Twelve layers of attention over words."""
 
     name = "bert-base"
     summary = "BERT-base, 109 M weights, 128 hashed words"
-    modality = Modality.TEXT
     learning_rate = 1e-4
 
     @classmethod
-    def build(cls, classes: int, seed: int) -> Self:
-        """A new model with random weights from the seed."""
-        with seeded_weights(seed):
-            network = network_from(
-                "BertConfig",
-                "BertForSequenceClassification",
-                num_labels=classes,
-                vocab_size=VOCABULARY,
-                pad_token_id=PADDING,
-            )
-        return cls(network, classes, seed)
+    def network_of(cls, classes: int) -> nn.Module:
+        """The published size, with the vocabulary of hashed words."""
+        return network_from(
+            "BertConfig",
+            "BertForSequenceClassification",
+            num_labels=classes,
+            vocab_size=VOCABULARY,
+            pad_token_id=PADDING,
+        )
 
     def logits(self, inputs: Tensor) -> Tensor:
         """Scores of token numbers."""
@@ -180,10 +169,6 @@ class BertBase(TorchModel):
         there = (tokens != PADDING).to(torch.int64)
         output: Tensor = self.network(input_ids=tokens, attention_mask=there).logits
         return output
-
-    def example(self, batch: int) -> Inputs:
-        """Random words."""
-        return np.random.default_rng(0).integers(2, VOCABULARY, (batch, TOKENS), dtype=np.int32)
 
 
 MODELS = (MobileNetV2, ResNet50, ConvNextB, VitB16, BertBase)

@@ -1,0 +1,191 @@
+"""Requests of every tenant: expected by the plan, received, answered in time and correctly."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from migrator.control.tenant_state import FEWEST_LABELS, TenantState
+from migrator.control.window_clock import WindowClock
+from migrator.core.problem import Problem
+from migrator.live.labels import Labels
+from migrator.records.rows import SecondRecord
+from migrator.records.store import Records
+from migrator.serve.router.queue import Counts, Second
+from migrator.serve.router.router import Router
+
+_SETTLED_S = 10
+"""Seconds after which a request's answer is not waited for."""
+_TenantSecond = tuple[str, int]
+"""A tenant and a second of the router's clock."""
+
+
+class Forecasts:
+    """The requests that the last plan expected, and its errors. Not every policy forecasts."""
+
+    def __init__(self, clock: WindowClock) -> None:
+        self._clock = clock
+        self._expected: dict[str, NDArray[np.float64]] = {}
+        """Requests by scenario and slot."""
+        self._from_s = 0.0
+        self._window: dict[str, tuple[float, float]] = {}
+        self.absolute: defaultdict[str, float] = defaultdict(float)
+        """Sum of absolute errors of the scenarios' mean over all slots, in requests."""
+        self.slots: defaultdict[str, int] = defaultdict(int)
+        self.received: defaultdict[str, float] = defaultdict(float)
+        """Requests received in those slots."""
+        self.last: dict[str, float] = {}
+        """Absolute errors divided by requests in the last window; absent if there were no
+        requests."""
+
+    def expect(self, problem: Problem) -> None:
+        """Use the forecast of a plan, from its first slot to the window's end."""
+        clock, left_s = self._clock, problem.slots * self._clock.slot_s
+        self._expected = {each.name: np.asarray(each.received, float) for each in problem.tenants}
+        self._from_s = clock.began_s + clock.window_s - left_s
+
+    def band(self, tenant: str, second: int) -> tuple[float | None, float | None, float | None]:
+        """Mean, low and high of the forecast for a second of the clock."""
+        values = self._slot(tenant, int((second - self._from_s) / self._clock.slot_s))
+        if values is None:
+            return None, None, None
+        low, high = np.quantile(values / self._clock.slot_s, (0.1, 0.9))
+        return float(values.mean() / self._clock.slot_s), float(low), float(high)
+
+    def compare(self, received: Mapping[str, float]) -> None:
+        """Compare the requests of a slot that has just ended with the forecast."""
+        at = round((self._clock.now_s() - self._from_s) / self._clock.slot_s) - 1
+        for tenant, count in received.items():
+            values = self._slot(tenant, at)
+            if values is None:
+                continue
+            error = abs(float(values.mean()) - count)
+            self.absolute[tenant] += error
+            self.received[tenant] += count
+            self.slots[tenant] += 1
+            errors, counts = self._window.get(tenant, (0.0, 0.0))
+            self._window[tenant] = (errors + error, counts + count)
+
+    def end_window(self) -> None:
+        """End the window."""
+        self.last = {each: errors / n for each, (errors, n) in self._window.items() if n}
+        self._window = {}
+
+    def _slot(self, tenant: str, slot: int) -> NDArray[np.float64] | None:
+        values = self._expected.get(tenant)
+        return None if values is None or not 0 <= slot < values.shape[1] else values[:, slot]
+
+
+class Goodput:
+    """Goodput of all tenants since the daemon started, as a counter that never decreases.
+
+    It is the requests answered in time, times the share of correct answers. A window that is over
+    counts as in the records: by its labels, however few.
+    """
+
+    def __init__(
+        self,
+        counts: Mapping[str, Counts],
+        tenants: Mapping[str, TenantState],
+        clock: WindowClock,
+        labels: Labels,
+    ) -> None:
+        self._counts, self._tenants, self._clock, self._labels = counts, tenants, clock, labels
+        # tenants come and go while the daemon runs
+        self._accuracy: dict[str, float] = {}
+        self._before: defaultdict[str, float] = defaultdict(float)
+        self._in_time: defaultdict[str, int] = defaultdict(int)
+        self._highest: defaultdict[str, float] = defaultdict(float)
+
+    def measured(self, tenant: str) -> float | None:
+        """Accuracy by the labels of this window; None if no label has an answer to compare with."""
+        return self._labels.accuracy(tenant, self._clock.number)
+
+    def correct(self, tenant: str, fewest: int = FEWEST_LABELS) -> float:
+        """The share of correct answers: by this window's labels if there are `fewest`, else the
+        model's accuracy, of a removed tenant the last known one."""
+        measured = self._labels.accuracy(tenant, self._clock.number, fewest)
+        if measured is not None:
+            return measured
+        if tenant in self._tenants:
+            self._accuracy[tenant] = self._tenants[tenant].accuracy
+        return self._accuracy[tenant]
+
+    def end_window(self) -> None:
+        """Close the window. Call this before the clock advances."""
+        for tenant in self._tenants:
+            self._before[tenant] = self._now(tenant, fewest=1)
+            self._in_time[tenant] = self._counts[tenant].total.in_time
+
+    def so_far(self, tenant: str) -> float:
+        """The goodput so far. It stays constant while labels show less than was reported before."""
+        self._highest[tenant] = max(self._highest[tenant], self._now(tenant))
+        return self._highest[tenant]
+
+    def _now(self, tenant: str, fewest: int = FEWEST_LABELS) -> float:
+        in_window = self._counts[tenant].total.in_time - self._in_time[tenant]
+        return self._before[tenant] + in_window * self.correct(tenant, fewest)
+
+
+@dataclass
+class SecondRows:
+    """Writes a row for every second of every tenant: requests, outcomes, forecast.
+
+    A second is written when it is over, and again when its last requests are answered.
+    """
+
+    records: Records
+    router: Router
+    clock: WindowClock
+    goodput: Goodput
+    forecasts: Forecasts
+    reconfiguring: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """Requests of this window lost while an instance of their tenant was not warm, by tenant."""
+    _unsettled: dict[_TenantSecond, SecondRecord] = field(default_factory=dict)
+    """Seconds that were written before all their requests were answered."""
+    _cold: set[_TenantSecond] = field(default_factory=set)
+    """Unsettled seconds in which an instance of the tenant was not warm."""
+
+    def put(self, name: str, each: Second, *, warming: bool) -> None:
+        """Write a second that is over."""
+        if warming:
+            self._cold.add((name, each.second))
+        mean, low, high = self.forecasts.band(name, each.second)
+        second = each.second - int(self.clock.started_s)
+        row = SecondRecord(name, second, forecast_mean=mean, forecast_low=low, forecast_high=high)
+        self._write(name, each, row)
+
+    def settle(self, before: int) -> None:
+        """Write earlier seconds again if requests were missing."""
+        for (name, second), row in list(self._unsettled.items()):
+            if second >= before:
+                continue
+            del self._unsettled[name, second]
+            (each,) = self.router.counts[name].seconds(second, second + 1)
+            self._write(name, each, row)
+            if second < before - _SETTLED_S:
+                self._unsettled.pop((name, second), None)
+                self._cold.discard((name, second))
+
+    def _write(self, name: str, each: Second, row: SecondRecord) -> None:
+        lost = each.late + each.dropped if (name, each.second) in self._cold else 0
+        self.reconfiguring[name] += lost - row.reconfiguring
+        written = replace(
+            row,
+            received=each.received,
+            in_time=each.in_time,
+            late=each.late,
+            dropped=each.dropped,
+            failed=each.failed,
+            wrong=round(each.in_time * (1 - self.goodput.correct(name)), 3),
+            reconfiguring=lost,
+        )
+        self.records.put(written)
+        if each.open > 0:
+            self._unsettled[name, each.second] = written
+        else:
+            self._cold.discard((name, each.second))

@@ -1,0 +1,119 @@
+"""Retrainings of a window: which are estimated when and where, and what happens without one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.live_daemon import scenario_file
+
+from migrator.control.retraining_plans import Estimate, RetrainingPlans
+from migrator.control.tenant_state import Phase, TenantState, TrainingRoom, tenant_state_of
+from migrator.control.units import Site, State, Unit
+from migrator.control.window_clock import WindowClock
+from migrator.core.catalogue import board
+from migrator.core.instance import Instance, Kind, Task
+from migrator.workload.live import read_live
+
+WINDOW_S = 100.0
+LABELLED = 50
+BOARD = board("A100-40GB")
+ROOM = TrainingRoom(98, 80)
+PLACE = Instance(0, 4)
+
+
+@pytest.fixture
+def tenant(tmp_path: Path) -> TenantState:
+    live = read_live(scenario_file(tmp_path, "photos"))
+    return tenant_state_of(live.scenario.tenants[0], live.tenants[0], 1.0, 0.0)
+
+
+def estimates(tenant: TenantState, *, on_instances: bool, labelled: int = LABELLED) -> Estimate:
+    """The estimate after 80 s of a window; there is none at its beginning, and no second one."""
+    now_s = [0.0]
+    clock = WindowClock(WINDOW_S, 1.0, now_s=lambda: now_s[0])
+    serves = Unit(Site.of(BOARD, PLACE), State.READY, 0.0, Task("photos", Kind.INFERENCE))
+    controller: Any = SimpleNamespace(
+        executor=SimpleNamespace(units=(serves,)), planning=SimpleNamespace(board=BOARD)
+    )
+    labels: Any = SimpleNamespace(kept=lambda *_: labelled)
+    plans = RetrainingPlans(
+        {"photos": tenant}, clock, labels, controller, on_instances=on_instances
+    )
+    assert not list(plans.due())
+    now_s[0] = 80.0
+    (found,) = plans.due()
+    assert not list(plans.due())
+    return found
+
+
+def test_an_estimate_on_an_instance_ends_before_the_window_does(tenant: TenantState) -> None:
+    found = estimates(tenant, on_instances=True)
+    assert (found.tenant, found.window, found.instance) == ("photos", 0, PLACE)
+    assert found.limit_s is not None
+    assert 15 < found.limit_s < 20
+
+
+def test_an_estimate_on_the_host_may_outlast_the_window(tenant: TenantState) -> None:
+    found = estimates(tenant, on_instances=False)
+    assert (found.instance, found.limit_s) == (None, None)
+
+
+def test_few_labels_and_a_drained_tenant_are_not_estimated(tenant: TenantState) -> None:
+    with pytest.raises(ValueError, match="not enough values"):
+        estimates(tenant, on_instances=True, labelled=19)
+    tenant.drained = True
+    with pytest.raises(ValueError, match="not enough values"):
+        estimates(tenant, on_instances=True)
+
+
+def test_an_estimate_stands_until_its_labels_are_learned(tenant: TenantState) -> None:
+    tenant.estimate, tenant.estimated_for = 0.95, 5
+    tenant.begin(5, LABELLED, 0.6, ROOM)
+    assert tenant.retraining is not None
+    assert tenant.retraining.expected == 0.95
+    # the estimate for the next window was stopped, and the retraining did not take place
+    tenant.begin(6, LABELLED, 0.6, ROOM)
+    assert tenant.retraining.phase is Phase.WAITING
+    assert tenant.retraining.expected == 0.95
+    tenant.since = 6
+    tenant.begin(7, LABELLED, 0.6, ROOM)
+    assert tenant.retraining.expected == pytest.approx(0.72), "the usual gain"
+    assert tenant.estimate is None
+
+
+def test_the_window_in_which_a_late_retraining_ends_gets_its_own(tenant: TenantState) -> None:
+    tenant.begin(3, LABELLED, None, ROOM)
+    late = tenant.retraining
+    assert late is not None
+    late.phase = Phase.RUNNING
+    tenant.begin(4, LABELLED, None, ROOM)
+    assert tenant.retraining is late
+    assert not tenant.outlasted(4)
+    late.phase = Phase.DONE
+    assert not tenant.outlasted(3)
+    assert tenant.outlasted(4)
+    tenant.begin(4, LABELLED, None, ROOM)
+    assert tenant.retraining is not None
+    assert (tenant.retraining.window, tenant.retraining.phase) == (4, Phase.WAITING)
+    assert not tenant.outlasted(4)
+
+
+def test_without_new_labels_there_is_no_retraining(tenant: TenantState) -> None:
+    tenant.begin(3, LABELLED, None, ROOM)
+    assert tenant.retraining is not None
+    tenant.retraining.phase = Phase.DONE
+    tenant.begin(4, 0, None, ROOM)
+    assert tenant.retraining is None
+    assert not tenant.outlasted(5)
+
+
+def test_an_estimate_is_for_the_window_it_was_made_for(tenant: TenantState) -> None:
+    tenant.estimate, tenant.estimated_for = 0.95, 5
+    tenant.begin(4, LABELLED, 0.6, ROOM)
+    assert tenant.retraining is not None
+    assert tenant.retraining.expected < 0.95
+    tenant.begin(5, LABELLED, 0.6, ROOM)
+    assert tenant.retraining.expected == 0.95

@@ -1,0 +1,189 @@
+"""Instructions that fail with unexpected errors: every one of them is answered by an event."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from support.faults import users
+from support.live_context import idle_context
+from support.live_daemon import scenario_file
+from support.live_learning import ENVIRONMENT, made_job
+from support.serving import assignment, run_on_uvloop, started, until
+
+from migrator.control import events
+from migrator.control.retraining_plans import Estimate
+from migrator.core.instance import Instance
+from migrator.core.share import Holding
+from migrator.gpu.drivers.registry import open_driver
+from migrator.live.actuation import Actuation
+from migrator.live.context import Context
+from migrator.live.gpu_thread import GpuThread
+from migrator.live.learning import Learning
+from migrator.live.recording import Recorder
+from migrator.live.serving import Serving
+from migrator.live.training import JobKind, TrainingLostError, Trainings
+from migrator.serve.workers.messages import Assignment
+from migrator.workload.live import read_live
+
+PLACE = Instance(0, 1)
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**ENVIRONMENT, "MIGRATOR_EMULATED_PACE": "0"}.items():
+        monkeypatch.setenv(name, value)
+
+
+class FailingLearning:
+    """Cannot train, and its estimates never end."""
+
+    def __init__(self, trainings: Trainings) -> None:
+        self.end_estimates = trainings.end_estimates
+        self.estimated_on: list[Mapping[str, str] | None] = []
+        self.cancelled = asyncio.Event()
+
+    async def estimate(
+        self, _tenant: str, _window: int, environment: Mapping[str, str] | None, _most: int
+    ) -> None:
+        self.estimated_on.append(environment)
+        try:
+            await asyncio.sleep(600)
+        finally:
+            self.cancelled.set()
+
+    async def train(self, tenant: str, instance: Holding, environment: Mapping[str, str]) -> str:
+        raise ZeroDivisionError(f"{tenant} on {instance} with {len(environment)} variables")
+
+
+class Faulty(Actuation):
+    """A new version is adopted while a worker warms, and its weights cannot be read.
+
+    Without weights there is no assignment at all.
+    """
+
+    def __init__(self, context: Context, weights: Path | None) -> None:
+        controller: Any = None
+        self.learning = FailingLearning(context.trainings)
+        super().__init__(context, controller, cast(Learning, self.learning), Recorder(context))
+        self.outcomes: list[events.Event] = []
+        self._weights, self._asked = weights, 0
+
+    def on_event(self, event: events.Event) -> None:
+        self.outcomes.append(event)
+
+    def assignment(
+        self, tenant: str, instance: Holding, environment: Mapping[str, str]
+    ) -> Assignment:
+        if self._weights is None:
+            raise KeyError(f"{tenant} on {instance}")
+        self._asked += 1
+        if self._asked % 2:
+            return assignment(environment=environment)
+        return assignment(environment=environment, version=2, weights=self._weights)
+
+
+@asynccontextmanager
+async def actuation_on(folder: Path, weights: Path | None = None) -> AsyncIterator[Faulty]:
+    """An emulated GPU with one instance."""
+    state = folder / "state"
+    state.mkdir(exist_ok=True)
+    thread = GpuThread("emulated", 0, state, "A100-40GB")
+    await thread.open()
+    serving = Serving(read_live(scenario_file(folder, "a")), folder)
+    async with started(state / "run") as workers:
+        actuation = Faulty(idle_context(serving, gpu_thread=thread, workers=workers), weights)
+        actuation.do([events.Create(PLACE)])
+        await until(lambda: actuation.outcomes == [events.Created(PLACE)])
+        yield actuation
+        await actuation.close()
+    await thread.close()
+
+
+def test_a_worker_that_cannot_take_the_newest_model_gives_its_instance_back(
+    tmp_path: Path,
+) -> None:
+    weights = tmp_path / "weights"
+    weights.write_text("nothing of the kind", encoding="utf-8")
+
+    async def scene() -> None:
+        async with actuation_on(tmp_path, weights) as actuation:
+            outcomes = actuation.outcomes
+            actuation.do([events.Warm(PLACE, "a")])
+            await until(lambda: len(outcomes) == 2)
+            lost = outcomes[-1]
+            assert isinstance(lost, events.WorkerLost)
+            assert "cannot be loaded" in lost.why
+            actuation.do([events.Destroy(PLACE)])
+            await until(lambda: len(outcomes) == 3)
+            assert outcomes[-1] == events.Destroyed(PLACE), "no process holds it"
+
+    run_on_uvloop(scene())
+
+
+def test_every_exception_is_reported_as_the_outcome_of_its_instruction(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with actuation_on(tmp_path) as actuation:
+            actuation.do([events.Warm(PLACE, "a"), events.Train(PLACE, "a"), events.Create(PLACE)])
+            await until(lambda: len(actuation.outcomes) == 4)
+            reasons = {type(each): getattr(each, "why", "") for each in actuation.outcomes}
+            assert "KeyError" in reasons[events.WorkerLost]
+            assert "ZeroDivisionError" in reasons[events.TrainingEnded]
+            assert "is there already" in reasons[events.CreateFailed]
+
+    run_on_uvloop(scene())
+
+
+def test_an_estimate_is_ended_before_its_instance_is_destroyed_and_a_retraining_is_not(
+    tmp_path: Path,
+) -> None:
+    # at this pace neither ends by itself
+    job = replace(made_job(tmp_path / "learning"), pace_s=6000.0)
+    state, other = tmp_path / "state", Instance(1, 1)
+
+    async def scene() -> None:
+        async with actuation_on(tmp_path) as actuation:
+            outcomes, trainings = actuation.outcomes, actuation._context.trainings
+            actuation.do([events.Create(other)])
+            await until(lambda: outcomes[1:] == [events.Created(other)])
+            with open_driver("emulated", 0, state=state) as driver:
+                first, second = (driver.environment(each) for each in driver.instances())
+            estimated = replace(
+                job, kind=JobKind.ESTIMATE, folder=tmp_path / "estimate", environment=first
+            )
+            estimate = asyncio.create_task(trainings.estimate(estimated))
+            retraining = asyncio.create_task(trainings.train(replace(job, environment=second)))
+            await until(lambda: len(users(state)) == 2, 60.0)
+            actuation.do([events.Destroy(PLACE), events.Destroy(other)])
+            await until(lambda: len(outcomes) == 4, 60.0)
+            assert events.Destroyed(PLACE) in outcomes
+            (kept,) = (each for each in outcomes if isinstance(each, events.DestroyFailed))
+            assert kept.instance == other
+            with pytest.raises(TrainingLostError, match="instance is destroyed"):
+                await estimate
+            assert trainings.running == (("vision", JobKind.RETRAIN),)
+            await trainings.close()
+            await asyncio.gather(retraining, return_exceptions=True)
+
+    run_on_uvloop(scene())
+
+
+async def test_an_estimate_on_an_instance_is_stopped_at_its_limit(tmp_path: Path) -> None:
+    context = idle_context(Serving(read_live(scenario_file(tmp_path, "a")), tmp_path))
+    environment = {"CUDA_VISIBLE_DEVICES": "MIG-1"}
+    worker: Any = SimpleNamespace(assignment=assignment(environment=environment))
+    context.serving_workers[PLACE] = worker
+    actuation = Faulty(context, None)
+    actuation.estimate(Estimate("a", 0, 100, PLACE, 0.05))
+    await actuation.learning.cancelled.wait()
+    assert actuation.learning.estimated_on == [environment]
+    actuation.estimate(Estimate("a", 0, 100))  # on the host, without a limit
+    await asyncio.sleep(0.1)
+    assert actuation.learning.estimated_on == [environment, None]
+    await actuation.close()

@@ -144,7 +144,7 @@ def test_many_windows_side_by_side_are_lines() -> None:
 
 
 def test_the_lead_is_stated_where_all_three_were_run() -> None:
-    late = {"migrator": 80, "migrator-replanned": 60, "oracle": 40}
+    late = {"migrator-once": 80, "migrator-replanned": 60, "oracle": 40}
     words = (
         report(*(run(policy, late=each) for policy, each in late.items())).sections[0].paragraphs
     )

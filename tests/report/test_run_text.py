@@ -160,7 +160,7 @@ def test_a_long_reason_is_broken_into_lines(reason: str) -> None:
 
 
 def side_by_side(window_plan: int, replanned: int, oracle: int) -> str:
-    late = {"migrator": window_plan, "migrator-replanned": replanned, "oracle": oracle}
+    late = {"migrator-once": window_plan, "migrator-replanned": replanned, "oracle": oracle}
     return comparison_table(summarise(run(policy, late=each) for policy, each in late.items()))
 
 
@@ -177,7 +177,7 @@ def test_every_scenario_has_its_lead_and_all_together_too() -> None:
     rows = summarise(
         run(policy, name, late=late)
         for name in ("a", "b")
-        for policy, late in (("migrator", 80), ("migrator-replanned", 60), ("oracle", 40))
+        for policy, late in (("migrator-once", 80), ("migrator-replanned", 60), ("oracle", 40))
     )
     assert comparison_table(rows).count("regains 50% of the oracle's lead") == 3
     without = tuple(row for row in rows if row.policy != "oracle")

@@ -14,12 +14,12 @@ from migrator.core.outcome import Tally
 
 ALL_SCENARIOS = "all scenarios"
 """Scenario name of the rows with a policy's mean over all scenarios."""
-NOT_PEERS = frozenset({"oracle"})
+NOT_PEERS = frozenset({"oracle", "oracle-required"})
 """Policies that are not counted as peers: a policy that sees the future is a bound."""
-WINDOW_PLAN, REPLANNED, ORACLE = SIDE_BY_SIDE = ("migrator", "migrator-replanned", "oracle")
+WINDOW_PLAN, REPLANNED, ORACLE = SIDE_BY_SIDE = ("migrator-once", "migrator-replanned", "oracle")
 """The same planner once per window, replanned within it, and with the true arrivals."""
-_KIN = frozenset({WINDOW_PLAN, REPLANNED})
-"""Variants of one policy: neither is a peer of the other."""
+_KIN = frozenset({"migrator", "migrator-required", WINDOW_PLAN, REPLANNED})
+"""Variants of one policy: none is a peer of another."""
 LEAST_LEAD = 0.0005
 """Share of the received requests below which the oracle's lead is too small to count."""
 

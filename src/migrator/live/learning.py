@@ -243,7 +243,9 @@ class Learning:
                 most_samples=job.most_samples,
             )
             result = await self._trainings.train(training, set_progress)
-            tenant.took(planned_s, time.monotonic() - began_s)
+            took_s = time.monotonic() - began_s
+            self._recorder.training_took(name, instance, took_s, planned_s * job.slower)
+            tenant.took(planned_s, took_s)
             async with self._locks[name]:
                 why = await self._adopt(tenant, job.window, result, began_from)
             job.phase = Phase.DONE

@@ -162,6 +162,16 @@ class Recorder:
         words = f"{tenant}: {result.why}"
         self.event("model", words, tenant=tenant, version=number, adopted=result.adopted)
 
+    def training_took(
+        self, tenant: str, instance: Holding, seconds: float, planned_s: float
+    ) -> None:
+        """Record how long a retraining took, beside its expected duration."""
+        words = (
+            f"{tenant}: retraining on {instance} took {seconds:.1f} s, planned {planned_s:.1f} s"
+        )
+        fields = {"seconds": round(seconds, 3), "planned_s": round(planned_s, 3)}
+        self.event("retraining", words, tenant=tenant, **fields)
+
     def begin_version(
         self, tenant: str, version: Version, words: str = "the model it begins with"
     ) -> None:

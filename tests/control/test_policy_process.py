@@ -126,7 +126,7 @@ class Odd(Slow):
 )
 def test_an_answer_that_is_no_decision_is_told(answer: object, why: str) -> None:
     told: list[str] = []
-    with PolicyProcess(Odd(answer), told=told.append) as aside:
+    with PolicyProcess(Odd(answer), report=told.append) as aside:
         aside.ask(0, NOW)
         wait(lambda: not aside.busy)
         assert aside.answer(0, 0) is None

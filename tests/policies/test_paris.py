@@ -86,7 +86,7 @@ def test_a_running_retraining_stays() -> None:
 
 
 def test_requests_are_routed_by_elsa() -> None:
-    assert {each.routing for each in POLICIES} == {Routing.THRIFTY}
+    assert {each.routing for each in POLICIES} == {Routing.SLOWEST_FIRST}
 
 
 def test_the_static_one_keeps_its_partition_while_it_has_a_place_for_everybody() -> None:

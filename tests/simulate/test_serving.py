@@ -39,7 +39,7 @@ def conditions(**changed: Any) -> Conditions:
         end_s=FOREVER,
         slo_s=1e9,
         batch=1,
-        thrifty=False,
+        slowest_first=False,
         slot_s=1.0,
         slowdown=np.ones(1),
         switch_s=np.zeros(1),
@@ -148,13 +148,13 @@ def test_neighbours_make_requests_late_until_the_router_has_seen_it() -> None:
 
 def test_the_thrifty_router_takes_the_slowest_that_is_in_time() -> None:
     slow_and_fast = [(1.0, 0.0, FOREVER), (0.1, 0.0, FOREVER)]
-    soonest, thrifty = workers(*slow_and_fast), workers(*slow_and_fast)
+    soonest, slowest_first = workers(*slow_and_fast), workers(*slow_and_fast)
     served([0.0], soonest, conditions(slo_s=2.0))
-    served([0.0], thrifty, conditions(slo_s=2.0, thrifty=True))
+    served([0.0], slowest_first, conditions(slo_s=2.0, slowest_first=True))
     assert soonest.free_s[1] == 0.1
-    assert thrifty.free_s[0] == 1.0
-    served([0.5], thrifty, conditions(slo_s=1.2, thrifty=True))
-    assert thrifty.free_s[1] == pytest.approx(0.6)
+    assert slowest_first.free_s[0] == 1.0
+    served([0.5], slowest_first, conditions(slo_s=1.2, slowest_first=True))
+    assert slowest_first.free_s[1] == pytest.approx(0.6)
 
 
 def test_accuracy_is_that_of_the_version_a_request_begins_on() -> None:
@@ -183,7 +183,7 @@ def test_losses_while_an_instance_is_cold_are_told_apart() -> None:
     slo_s=st.floats(0.05, 4),
     batch=st.integers(1, 4),
     slower=st.floats(1, 3),
-    thrifty=st.booleans(),
+    slowest_first=st.booleans(),
 )
 def test_every_request_is_counted_once(
     arrivals: list[float],
@@ -191,12 +191,16 @@ def test_every_request_is_counted_once(
     slo_s: float,
     batch: int,
     slower: float,
-    thrifty: bool,
+    slowest_first: bool,
 ) -> None:
     these = workers(*[(s, ready, ready + life) for s, ready, life in sorted(crew)], batch=batch)
     these = these._replace(latency_s=these.latency_s.reshape(len(crew), batch + 1))
     now = conditions(
-        end_s=10.0, slo_s=slo_s, batch=batch, slowdown=np.array([slower]), thrifty=thrifty
+        end_s=10.0,
+        slo_s=slo_s,
+        batch=batch,
+        slowdown=np.array([slower]),
+        slowest_first=slowest_first,
     )
     counted, head = serve(np.array(arrivals), np.zeros(len(arrivals)), False, these, now)
     assert counted[IN_TIME] + counted[LATE] + counted[DROPPED] == head
@@ -217,5 +221,5 @@ def test_what_waited_for_longer_than_a_slot_is_served_by_who_is_there() -> None:
 
 def test_the_thrifty_router_does_not_pile_up_among_equals() -> None:
     these = workers((1.0, 0.0, FOREVER), (1.0, 0.0, FOREVER))
-    served([0.0, 0.0], these, conditions(slo_s=5.0, thrifty=True))
+    served([0.0, 0.0], these, conditions(slo_s=5.0, slowest_first=True))
     assert these.free_s.tolist() == [1.0, 1.0]

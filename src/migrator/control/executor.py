@@ -308,7 +308,7 @@ class Executor:
             self._late_since[site] = since
             late_s = now_s - since[1]
             if late_s > self._patience_s(task):
-                reason = f"{site} for {task or 'nobody'} is late by {late_s:.1f} s"
+                reason = f"{site} for {task or 'no task'} is late by {late_s:.1f} s"
                 self._replan(f"late at {site}", reason, now_s)
 
     def _patience_s(self, task: Task | None) -> float:

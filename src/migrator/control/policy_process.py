@@ -57,12 +57,14 @@ class PolicyProcess:
         self,
         name: str | Policy,
         patience_s: float = PATIENCE_S,
-        told: Callable[[str], None] = _log.warning,
+        report: Callable[[str], None] = _log.warning,
     ) -> None:
-        """`name`: name of a policy, or a policy that can be pickled. `told`: called with the reason
-        if there is no answer."""
+        """`name`: name of a policy, or a policy that can be pickled.
+
+        `report`: called with the reason if there is no answer.
+        """
         self._policy = policy(name) if isinstance(name, str) else name
-        self._patience_s, self._told = patience_s, told
+        self._patience_s, self._report = patience_s, report
         self._thinker: _Thinker | None = None
         self._asked: _Question | None = None
         self._sending: Thread | None = None
@@ -116,11 +118,11 @@ class PolicyProcess:
             return None
         if not isinstance(said, Decision):
             self.unused["lost"] += 1
-            self._told(f"{self._policy.name} could not decide: {said}")
+            self._report(f"{self._policy.name} could not decide: {said}")
             return None
         if asked.window != window:
             self.unused["dropped"] += 1
-            self._told(
+            self._report(
                 f"a decision of {self._policy.name} came after its window was over and is dropped"
             )
             return None
@@ -153,7 +155,7 @@ class PolicyProcess:
 
     def _give_up(self, why: str) -> None:
         self.unused["lost"] += 1
-        self._told(f"{self._policy.name} {why} and is started again")
+        self._report(f"{self._policy.name} {why} and is started again")
         self.close()
 
 

@@ -95,7 +95,7 @@ def model_spec(tenant: LiveTenant) -> ModelSpec:
 
 def line_of(serving: Serving, tenant: LiveTenant) -> QueueSettings:
     """The queue of a tenant's requests."""
-    slowest_first = policy_named(serving.live.scenario.policy).routing is Routing.THRIFTY
+    slowest_first = policy_named(serving.live.scenario.policy).routing is Routing.SLOWEST_FIRST
     service, limit = tenant.service, serving.live.live.queue_limit
     return QueueSettings(tenant.name, service.slo_s, service.batch, limit, slowest_first)
 

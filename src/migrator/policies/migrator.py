@@ -136,7 +136,7 @@ class Replanned(Migrator):
         return replace(last, slots=tuple(each.instances for each in found))
 
     def _pays(self, observation: Observation) -> bool:
-        """Whether the recent past has told more about the next seconds than the last window."""
+        """Whether the recent past has said more about the next seconds than the last window."""
         return any(
             self._nowcast.skill(view.history, self._horizon(observation), observation.slots)
             > _SKILL

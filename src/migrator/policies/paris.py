@@ -4,7 +4,7 @@ that suffices.
 PARIS finds, per instance size, the batch at which utilisation levels off (the knee). It serves each
 batch on the smallest size whose knee is not below it, and divides the GPCs in proportion to the
 arrival rate over the rate that such an instance answers. ELSA sends a request to the slowest
-instance that still answers in time, which is the `thrifty` routing.
+instance that still answers in time, which is the `slowest-first` routing.
 
 Our adaptations:
 - Utilisation is throughput over the highest throughput of the same size, from the profile's
@@ -56,7 +56,7 @@ class Paris:
 
     sharing = Sharing.MIG
     sight = Sight.NOTHING
-    routing = Routing.THRIFTY
+    routing = Routing.SLOWEST_FIRST
     every_s: float | None = None
 
     def __init__(self, name: str, summary: str, *, reconfiguring: bool) -> None:

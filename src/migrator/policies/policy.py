@@ -47,7 +47,7 @@ class Routing(StrEnum):
 
     EARLIEST = "earliest"
     """The instance that answers soonest."""
-    THRIFTY = "thrifty"
+    SLOWEST_FIRST = "slowest-first"
     """The slowest instance that still answers in time; among equals the soonest (ELSA)."""
 
 

@@ -271,7 +271,7 @@ class _Simulation:
                 begin_s,
                 end_s,
                 slower[each.name],
-                thrifty=self.policy.routing is Routing.THRIFTY,
+                slowest_first=self.policy.routing is Routing.SLOWEST_FIRST,
                 drawn=self.drawn,
             )
             assert abs(tally.balance) < 1e-6 * max(1, tally.received), tally

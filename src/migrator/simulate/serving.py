@@ -43,7 +43,7 @@ class Conditions(NamedTuple):
     end_s: float
     slo_s: float
     batch: int
-    thrifty: bool
+    slowest_first: bool
     slot_s: float
     slowdown: Floats
     """Per slot, the factor by which batches that start in it take longer."""
@@ -81,8 +81,8 @@ def serve(
             finish = begin + pace * latency_s[each, 1]
             if finish > deadline or begin >= until_s[each]:
                 continue
-            # thrifty: the slowest of those that are free first; the slowest come first
-            if chosen < 0 or (begin < start if now.thrifty else finish < soonest):
+            # slowest first: the slowest of those that are free first; the slowest come first
+            if chosen < 0 or (begin < start if now.slowest_first else finish < soonest):
                 chosen, start, soonest = each, begin, finish
         if (chosen < 0 and deadline > now.end_s) or (chosen >= 0 and start >= now.end_s):
             break  # the next window answers it

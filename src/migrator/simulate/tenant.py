@@ -56,7 +56,7 @@ class RunningTenant:
         end_s: float,
         slowdown: NDArray[np.float64],
         *,
-        thrifty: bool,
+        slowest_first: bool,
         drawn: bool,
     ) -> Tally:
         """Serve the requests of a window, waiting ones first, and count their outcomes."""
@@ -72,7 +72,7 @@ class RunningTenant:
             end_s,
             self.service.slo_s,
             self.service.batch,
-            thrifty,
+            slowest_first,
             self.slot_s,
             slowdown,
             np.array([when for when, _ in self.model.switches]),

@@ -21,6 +21,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 # at the end: benchmarks are scripts that find each other by plain names
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
 
+pytest_plugins = ["support.nvidia_programs"]  # the fixtures `state` and `programs`
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent.parent / "src"))
 
 from migrator.core import catalogue
 from migrator.core.catalogue import Board
-from migrator.profiling.__main__ import told
+from migrator.profiling.__main__ import print_measurement
 from migrator.profiling.drivers import DRIVERS, driver
 from migrator.profiling.measurements import (
     TRAINING_BATCH,
@@ -37,8 +37,8 @@ from migrator.profiling.measurements import (
     Study,
     Task,
 )
-from migrator.profiling.measuring import Measuring
 from migrator.profiling.results import Results
+from migrator.profiling.run import Measuring
 
 FEEDING, FEEDERS = "resnet-50", 4
 
@@ -88,12 +88,14 @@ def main() -> None:
     given = parser.parse_args()
     board = catalogue.board(given.board) if given.board else None
     found = driver(given.driver, 0, board)
-    results = Results(given.out, {"driver": found.name, **found.about()})
+    results = Results(given.out, {"driver": found.name, **found.about})
     todo = list(studies(found.board, given.trained, given.models))
     missing = [each for each in todo if not results.has(each.key)]
     if missing:
-        with found.opened():
-            Measuring(found, results, told, time.monotonic() + given.budget_s).measure(missing)
+        with found.open():
+            Measuring(found, results, print_measurement, time.monotonic() + given.budget_s).measure(
+                missing
+            )
     print("\n".join(summary(todo, results)))
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,6 @@ from support.nvidia_programs import NvidiaPrograms
 
 from migrator.gpu.drivers import nvidia_smi
 from migrator.gpu.drivers.mps import MpsDriver
-from migrator.gpu.drivers.mps_daemon import MpsDaemon
 from migrator.gpu.drivers.virtual_board import VirtualBoard
 from migrator.gpu.fake_nvml import FakeNvml
 from migrator.io.processes import boot_id
@@ -24,25 +20,9 @@ OK, BAD_INPUT, REFUSED = 0, 2, 3
 
 
 @pytest.fixture(autouse=True)
-def state(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A short path, as sockets need it; whatever daemon a test leaves there is ended."""
-    folder = Path(tempfile.mkdtemp(prefix="mps"))
-    monkeypatch.setenv("MIGRATOR_STATE", str(folder))
+def _no_fake(monkeypatch: pytest.MonkeyPatch, state: Path) -> None:
+    del state  # in a state folder of its own
     monkeypatch.delenv("MIGRATOR_FAKE_NVML", raising=False)
-    yield folder
-    for pid_file in list(folder.rglob("*.pid")):
-        MpsDaemon(pid_file.parents[1], {}, end_s=0.0).quit()
-    shutil.rmtree(folder)
-
-
-@pytest.fixture
-def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvidiaPrograms:
-    found = NvidiaPrograms(tmp_path / "programs")
-    found.on_path(monkeypatch)
-    found.smi()
-    found.mps()
-    monkeypatch.setattr(nvidia_smi, "device_sms", lambda _visible: 132)
-    return found
 
 
 def mps(*words: str | Path) -> Answer:

@@ -1,6 +1,5 @@
-"""The fake NVML itself: beneath the real binding, as strict as the real one, safe when killed."""
+"""The fake NVML itself: strict as the real one, with the rules of every board, crash-safe."""
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -19,7 +18,7 @@ from migrator.core.errors import InputError
 from migrator.core.placement import Place, placement_sets
 from migrator.gpu.fake_nvml import FakeNvml, FaultKind, installed
 from migrator.gpu.fake_nvml import boards as rules
-from migrator.gpu.fake_nvml.faults import EFFECTS
+from migrator.gpu.fake_nvml.__main__ import main
 from migrator.gpu.fake_nvml.state import FakeGpu
 
 PLACEMENT = pynvml.c_nvmlGpuInstancePlacement_t
@@ -39,10 +38,10 @@ def _created(device: Any, profile: int = HALF, start: int = 4, size: int = 4) ->
 
 
 def test_the_binding_is_left_as_it_was(tmp_path: Path) -> None:
-    before = pynvml.nvmlLib, dict(pynvml._nvmlGetFunctionPointer_cache)
+    before = dict(vars(pynvml))
     with pytest.raises(pynvml.NVMLError_InvalidArgument), installed(tmp_path):
         _created(_device(), profile=77)
-    assert (pynvml.nvmlLib, pynvml._nvmlGetFunctionPointer_cache) == before
+    assert dict(vars(pynvml)) == before
 
 
 def test_nothing_answers_before_it_is_opened(tmp_path: Path) -> None:
@@ -53,14 +52,7 @@ def test_nothing_answers_before_it_is_opened(tmp_path: Path) -> None:
             pynvml.nvmlShutdown()
 
 
-def test_what_it_does_not_have_is_missing(tmp_path: Path) -> None:
-    with installed(tmp_path):
-        device = _device()
-        with pytest.raises(pynvml.NVMLError_FunctionNotFound):
-            pynvml.nvmlDeviceGetTemperature(device, 0)
-
-
-def test_a_struct_by_value_is_refused_loudly(tmp_path: Path) -> None:
+def test_a_struct_by_value_is_an_error(tmp_path: Path) -> None:
     with installed(tmp_path) as fake:
         device = _device()
         with pytest.raises(TypeError, match=r"a pointer is due.*the real library would crash"):
@@ -68,7 +60,7 @@ def test_a_struct_by_value_is_refused_loudly(tmp_path: Path) -> None:
         assert fake.instances() == ()
 
 
-def test_an_array_too_short_is_refused_loudly(tmp_path: Path) -> None:
+def test_an_array_too_short_is_an_error(tmp_path: Path) -> None:
     with installed(tmp_path):
         device = _device()
         for start in (0, 1):
@@ -84,19 +76,7 @@ def test_a_handle_is_no_number(tmp_path: Path) -> None:
         with pytest.raises(TypeError, match="a handle of NVML is due"):
             pynvml.nvmlGpuInstanceGetInfo(7)
         with pytest.raises(pynvml.NVMLError_InvalidArgument):
-            pynvml.nvmlGpuInstanceGetInfo(pynvml.c_nvmlGpuInstance_t())
-
-
-def test_the_version_inside_a_struct_counts(tmp_path: Path) -> None:
-    with installed(tmp_path):
-        device = _device()
-        info = pynvml.c_nvmlGpuInstanceProfileInfo_v2_t()
-        info.version = 0x03000098
-        call = pynvml.nvmlLib.nvmlDeviceGetGpuInstanceProfileInfoV
-        assert call(device, 0, byref(info)) == pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH
-        info.version = pynvml.nvmlGpuInstanceProfileInfo_v2
-        assert call(device, 0, byref(info)) == pynvml.NVML_SUCCESS
-        assert info.name == "MIG 1g.5gb"
+            pynvml.nvmlGpuInstanceGetInfo(_device())
 
 
 def test_profiles_end_with_an_invalid_argument(tmp_path: Path) -> None:
@@ -157,14 +137,6 @@ def test_a_handle_dies_with_its_instance(tmp_path: Path) -> None:
             pynvml.nvmlGpuInstanceGetInfo(first)
 
 
-def test_uuids_return_with_their_place(tmp_path: Path) -> None:
-    with mig_driver(tmp_path) as (_, driver):
-        first = driver.create(Place(4, "3g.20gb"))
-        driver.destroy(first)
-        assert driver.create(Place(4, "3g.20gb")) == first
-        assert driver.create(Place(0, "3g.20gb")).uuid != first.uuid
-
-
 @pytest.mark.parametrize("name", boards())
 def test_the_sets_of_instances_are_those_of_the_board(name: str) -> None:
     board = boards()[name]
@@ -205,7 +177,7 @@ def test_faults_are_counted(tmp_path: Path) -> None:
         _created(device)
 
 
-def test_faults_until_mended(tmp_path: Path) -> None:
+def test_faults_until_removed(tmp_path: Path) -> None:
     with installed(tmp_path) as fake:
         device = _device()
         fake.fault(FaultKind.NO_PERMISSION, None)
@@ -230,16 +202,6 @@ def test_slow_and_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert slept == [1.5, 1.5]
 
 
-def test_every_fault_has_words() -> None:
-    assert set(EFFECTS) == set(FaultKind)
-    assert all(each.about for each in EFFECTS.values())
-
-
-def test_an_unknown_fault(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"there is no 'meteor'; there are in-use, "):
-        FakeNvml(tmp_path).fault("meteor")
-
-
 @pytest.mark.parametrize(
     ("gpus", "words"),
     [(["A30-24GB"], "has A100-40GB, not A30-24GB; delete the folder"), (["Z9"], "has A100-40GB")],
@@ -248,11 +210,6 @@ def test_another_board_in_the_same_folder(tmp_path: Path, gpus: list[str], words
     FakeNvml(tmp_path)
     with pytest.raises(InputError, match=words):
         FakeNvml(tmp_path, gpus)
-
-
-def test_an_unfind_board(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="unknown board 'A10'"):
-        FakeNvml(tmp_path, ["A10"])
 
 
 def test_a_folder_that_vanished(tmp_path: Path) -> None:
@@ -279,10 +236,7 @@ def test_a_first_line_that_was_not_ended_is_begun_anew(tmp_path: Path) -> None:
     assert FakeNvml(tmp_path).store.now().gpus[0].board == "A30-24GB"
 
 
-def test_the_file_stays_small_and_long_lines_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("migrator.gpu.fake_nvml.state.TAIL", 100)
+def test_the_file_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("migrator.gpu.fake_nvml.state.FULL", 5000)
     fake = FakeNvml(tmp_path)
     for _ in range(30):
@@ -367,10 +321,60 @@ def _busy(folder: Path) -> int:
             driver.destroy(driver.create(Place(4, "3g.20gb")))
 
 
-def test_texts_need_room(tmp_path: Path) -> None:
-    with installed(tmp_path):
-        device = _device()
-        short = ctypes.create_string_buffer(4)
-        code = pynvml.nvmlLib.nvmlDeviceGetName(device, short, c_uint(4))
-        assert code == pynvml.NVML_ERROR_INSUFFICIENT_SIZE
-        assert short.raw == b"\0" * 4
+def _said(folder: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main([str(folder), *words]) == 0
+    return capsys.readouterr().out
+
+
+def test_every_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = _said(tmp_path, capsys, "board", "A100-40GB", "H200-141GB", "--mig-off")
+    assert "GPU 1: H200-141GB, MIG off" in said
+    assert "GPU 0: A100-40GB, MIG on" in _said(tmp_path, capsys, "mig", "on")
+    said = _said(tmp_path, capsys, "foreign", "4", "3g.20gb")
+    assert "3g.20gb at 4 (GPU instance 2)\n" in said
+    said = _said(tmp_path, capsys, "foreign", "0", "1g.5gb", "--half")
+    assert "1g.5gb at 0 (GPU instance 7, no compute instance)" in said
+    assert "held by unknown (process 4000000)" in _said(
+        tmp_path, capsys, "hold", "4", "--pid", "4000000"
+    )
+    assert "held" not in _said(tmp_path, capsys, "release", "--pid", "4000000")
+    said = _said(tmp_path, capsys, "fault", "transient-destroy", "--count", "2", "--after", "1")
+    assert "fault transient-destroy: 2 times, after 1 calls" in said
+    assert "until `mend`" in _said(tmp_path, capsys, "fault", "no-permission", "--always")
+    assert "fault" not in _said(tmp_path, capsys, "mend")
+    _said(tmp_path, capsys, "remove", "0")
+    fake = FakeNvml(tmp_path)
+    assert [each.place for each in fake.instances()] == [Place(4, "3g.20gb")]
+    boot = fake.boot_id()
+    assert "3g.20gb" not in _said(tmp_path, capsys, "reboot")
+    assert fake.boot_id() != boot
+    assert _said(tmp_path, capsys, "show").startswith(f"boot {fake.boot_id()}")
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["foreign", "3", "3g.20gb"], "no room for 3g.20gb at 3"),
+        (["foreign", "0", "3g.71gb"], "has no MIG profile"),
+        (["foreign", "0", "3g.20gb", "--gpu", "7"], "no GPU 7; the fake machine has 1"),
+        (["hold", "3", "--pid", "1"], "no instance starts at 3"),
+        (["remove", "3"], "no instance starts at 3"),
+        (["board", "A30-24GB"], "delete the folder to begin anew"),
+        (["board", "A10"], "has A100-40GB, not A10; delete the folder"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], error: str
+) -> None:
+    FakeNvml(tmp_path)
+    assert main([str(tmp_path), *words]) == 2
+    said = capsys.readouterr().err
+    assert error in said
+    assert said.count("\n") == 1
+
+
+def test_the_help_names_every_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["folder", "fault", "--help"])
+    said = capsys.readouterr().out
+    assert all(kind in said for kind in FaultKind)

@@ -16,20 +16,19 @@ from support.nvidia_programs import NvidiaPrograms
 
 from migrator.core.catalogue import Board, board
 from migrator.core.placement import Place
-from migrator.gpu.drivers import nvidia_smi
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "gpu"
 H200 = board("H200-141GB")
 
 WORKER = """
 import json, os, sys
-told = json.loads(sys.stdin.readline() or sys.exit())
-os.environ.update(told["environment"])
+task = json.loads(sys.stdin.readline() or sys.exit())
+os.environ.update(task["environment"])
 sms = int(132 * float(os.environ["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"]) / 100 + 1e-9)
 print(json.dumps({"pid": os.getpid(), "sms": sms}), flush=True)
 sys.stdin.readline()
 limited = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" in os.environ
-allocated = [each < 16 for each in told["allocate_gib"]] if limited else []
+allocated = [each < 16 for each in task["allocate_gib"]] if limited else []
 result = {"tflops": 6.0 * sms * FACTOR, "clock_mhz": 1980.0, "allocated": allocated}
 print(json.dumps(result), flush=True)
 """
@@ -48,15 +47,9 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("drivers_judged")
 
 
-@pytest.fixture
-def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvidiaPrograms:
-    found = NvidiaPrograms(tmp_path / "programs")
-    found.on_path(monkeypatch)
-    found.smi()
-    found.mps()
-    monkeypatch.setattr(nvidia_smi, "device_sms", lambda _visible: 132)
+@pytest.fixture(autouse=True)
+def _fake_nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MIGRATOR_FAKE_NVML", f"{tmp_path / 'fake'}:H200-141GB")
-    return found
 
 
 def worker(folder: Path, factor: str = "1") -> Path:
@@ -96,7 +89,7 @@ def test_what_is_measured_follows_from_the_board(judged: ModuleType) -> None:
     assert judged.pair(board("A30-24GB")) == [Place(0, "2g.12gb"), Place(2, "2g.12gb")]
 
 
-def test_limits_hold_or_it_is_told_where_not(judged: ModuleType) -> None:
+def test_violated_limits_are_listed(judged: ModuleType) -> None:
     def product(profile: str, sms: int, tflops: float, mhz: float | None = None) -> object:
         return judged.Product(profile, sms, "", sms, tflops, mhz)
 
@@ -142,7 +135,7 @@ def test_all_of_it_leaves_nothing(
     assert result["mig"]["differences"] == []
     assert result["left_behind"] == []
     assert json.loads(json.dumps(result))["mps"]["table"] == result["mps"]["table"]
-    assert sum(each == "quit -t 5" for each in programs.told()) == 8
+    assert sum(each == "quit -t 5" for each in programs.log()) == 8
 
 
 @pytest.mark.usefixtures("programs")
@@ -179,12 +172,12 @@ def test_a_signal_ends_it_without_a_trace(programs: NvidiaPrograms, tmp_path: Pa
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
-        while not any(each.startswith("get_server_list") for each in programs.told()):
+        while not any(each.startswith("get_server_list") for each in programs.log()):
             assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         process.communicate()
     assert process.returncode == 1
-    assert "quit -t 5" in programs.told()
+    assert "quit -t 5" in programs.log()
     result = json.loads(out.read_text())
     assert result["faults"] == ["stopped by SIGTERM before everything was measured"]
     assert result["left_behind"] == []

@@ -14,9 +14,8 @@ from migrator.core.placement import Place
 from migrator.gpu.drivers.base import Gpu, GpuInstance
 from migrator.gpu.journal import journal as journal_file
 from migrator.gpu.journal import journal as journal_module
-from migrator.gpu.journal.entries import EntryState, live_creates
-from migrator.gpu.journal.journal import Journal
-from migrator.gpu.partition.steps import Op
+from migrator.gpu.journal.journal import EntryState, Journal, live_creates
+from migrator.gpu.partition.layout import Op
 
 PLACE = Place(4, "3g.20gb")
 INSTANCE = GpuInstance(PLACE, 2, "MIG-a")
@@ -31,8 +30,8 @@ def opened(path: Path) -> Journal:
 
 
 def created(journal: Journal, place: Place = PLACE, of: Gpu | None = None) -> None:
-    deed = journal.begin(of or gpu(), "migrator", Op.CREATE, place)
-    journal.end(deed, EntryState.DONE, GpuInstance(place, 2, "MIG-a"))
+    entry = journal.begin(of or gpu(), "migrator", Op.CREATE, place)
+    journal.end(entry, EntryState.DONE, GpuInstance(place, 2, "MIG-a"))
 
 
 @pytest.fixture
@@ -42,12 +41,12 @@ def path(tmp_path: Path) -> Path:
 
 def test_an_intent_is_there_for_the_next_process_before_its_result(path: Path) -> None:
     with opened(path) as journal:
-        deed = journal.begin(gpu(), "migrator", Op.CREATE, PLACE)
+        entry = journal.begin(gpu(), "migrator", Op.CREATE, PLACE)
         with opened(path) as another:
-            assert another.entries(gpu()) == (deed,)
-            assert deed.state is EntryState.BEGUN
-            assert (deed.owner, deed.place, deed.pid) == ("migrator", PLACE, os.getpid())
-        ended = journal.end(deed, EntryState.DONE, INSTANCE)
+            assert another.entries(gpu()) == (entry,)
+            assert entry.state is EntryState.BEGUN
+            assert (entry.owner, entry.place, entry.pid) == ("migrator", PLACE, os.getpid())
+        ended = journal.end(entry, EntryState.DONE, INSTANCE)
     with opened(path) as another:
         assert another.entries(gpu()) == (ended,)
         assert (ended.number, ended.uuid) == (2, "MIG-a")
@@ -60,7 +59,7 @@ def test_it_writes_ahead_and_syncs_by_default(path: Path) -> None:
         assert journal._connection.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
-def test_a_life_ends_with_its_destroy_and_the_next_has_another_generation(path: Path) -> None:
+def test_an_instance_ends_with_its_destroy_and_the_next_has_another_generation(path: Path) -> None:
     with opened(path) as journal:
         created(journal)
         (first,) = live_creates(journal.entries(gpu()))
@@ -235,10 +234,10 @@ def test_several_processes_at_once_make_one_new_file(
         subprocess.Popen([sys.executable, "-c", OPEN, str(path)], stdout=subprocess.PIPE, text=True)
         for _ in range(6)
     ]
-    told = [process.communicate()[0].strip() for process in processes]
+    printed = [process.communicate()[0].strip() for process in processes]
     assert [process.returncode for process in processes] == [0] * 6
     aside = [str(each) for each in path.parent.glob("*.damaged-*")]
-    assert [each for each in told if each] == aside
+    assert [each for each in printed if each] == aside
     assert len(aside) == bool(damage)
 
 
@@ -253,7 +252,7 @@ def test_a_newer_journal_is_refused_and_left_as_it_is(path: Path) -> None:
     assert [each.name for each in path.parent.glob("*damaged*")] == []
 
 
-def test_an_older_journal_is_kept_aside_and_told(path: Path) -> None:
+def test_an_older_journal_is_set_aside_and_reported(path: Path) -> None:
     opened(path).close()
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 1")
@@ -292,7 +291,7 @@ def test_a_journal_of_version_2_is_upgraded(path: Path) -> None:
         assert [each.id for each in journal.entries(gpu())] == [7, 8]
 
 
-def test_drivers_do_not_know_of_each_others_deeds_on_one_gpu(path: Path) -> None:
+def test_entries_of_other_drivers_on_one_gpu_are_separate(path: Path) -> None:
     with opened(path) as journal:
         created(journal, of=gpu(driver="mps"))
         journal.begin_change(gpu(driver="mps"), "migrator", (), (PLACE,))
@@ -314,7 +313,7 @@ def test_looking_makes_and_changes_no_file(path: Path) -> None:
     assert list(path.parent.iterdir()) == []
     with opened(path) as writing:
         created(writing)
-        with Journal(path, read_only=True) as journal:  # while somebody writes
+        with Journal(path, read_only=True) as journal:  # while another process writes
             assert [each.place for each in journal.entries(gpu())] == [PLACE]
     before = {each.name: each.read_bytes() for each in path.parent.iterdir()}
     with Journal(path, read_only=True) as journal:
@@ -341,7 +340,7 @@ def test_where_no_file_can_be_there_is_no_journal(tmp_path: Path) -> None:
         opened(tmp_path / "file" / "journal.db")
 
 
-def test_a_full_disk_is_told_before_anything_is_done(path: Path) -> None:
+def test_a_full_disk_is_reported_before_anything_is_done(path: Path) -> None:
     with opened(path) as journal:
         created(journal)
         (pages,) = journal._connection.execute("PRAGMA page_count").fetchone()

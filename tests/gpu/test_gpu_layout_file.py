@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migrator.core.catalogue import board, boards
@@ -153,7 +153,7 @@ def test_the_empty_gpu_goes_out_and_comes_back() -> None:
         ({"steps": []}, "steps: unknown key"),
     ],
 )
-def test_what_is_wrong_is_told_by_its_key(data: object, words: str) -> None:
+def test_errors_name_the_key(data: object, words: str) -> None:
     assert words in refusal(data)
 
 
@@ -161,6 +161,7 @@ def test_a_name_for_a_file_without_names() -> None:
     assert "leave the name out" in refusal(entry(), name="balanced")
 
 
+@settings(deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -179,7 +180,7 @@ def test_a_name_for_a_file_without_names() -> None:
         max_leaves=12,
     )
 )
-def test_whatever_stands_there_is_understood_or_refused_in_one_sentence(data: object) -> None:
+def test_any_content_is_accepted_or_refused_in_one_sentence(data: object) -> None:
     for each in (data, {"version": 1, "instances": data}, {"version": "v1", "mig-configs": data}):
         sentence = ""
         try:
@@ -277,7 +278,7 @@ def test_filters_choose_by_pci_device() -> None:
     assert "no entry is for GPU 0, A30-24GB" in refusal(data, gpu_of("A30-24GB"))
 
 
-def test_mig_off_is_taken_as_no_instances_and_told() -> None:
+def test_mig_off_means_no_instances_with_a_note() -> None:
     data = {"version": "v1", "mig-configs": {"off": [{"devices": "all", "mig-enabled": False}]}}
     wanted = parse_layout(data, gpu_of())
     assert wanted.layout == Layout()

@@ -34,7 +34,7 @@ def ended(process: subprocess.Popen[str]) -> None:
     process.communicate()
 
 
-NOBODY = 65534
+OTHER_USER = 65534
 
 
 @contextmanager
@@ -75,7 +75,7 @@ def outcome_as(user: int) -> str:
         return file.read()
 
 
-def test_one_process_has_it_and_the_other_is_told_who_until_it_is_killed(tmp_path: Path) -> None:
+def test_one_process_holds_it_and_is_named_until_it_is_killed(tmp_path: Path) -> None:
     process = held_elsewhere(tmp_path)
     lock = GpuLock(tmp_path, "GPU-0")
     try:
@@ -150,7 +150,7 @@ def test_a_signature_that_makes_no_sense_does_not_matter(tmp_path: Path, written
     assert first.holder() is None
 
 
-def test_where_the_kernel_does_not_say_who_has_it_the_signature_does(
+def test_without_the_kernels_list_the_signature_names_the_holder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = GpuLock(tmp_path, "GPU-0")
@@ -164,7 +164,7 @@ def test_where_the_kernel_does_not_say_who_has_it_the_signature_does(
     first.release()
 
 
-def test_who_has_it_is_told_without_taking_it(tmp_path: Path) -> None:
+def test_the_holder_is_named_without_taking_it(tmp_path: Path) -> None:
     lock = GpuLock(tmp_path, "GPU-0")
     assert lock.holder() is None
     assert not lock.path.exists()
@@ -191,7 +191,7 @@ def test_a_holder_that_has_not_signed_yet_is_waited_for(
 
 @pytest.fixture
 def shared_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine with a GPU and a folder for everybody's locks."""
+    """A machine with a GPU and a folder for the locks of all users."""
     place, device = tmp_path / "run-lock", tmp_path / "nvidiactl"
     place.mkdir()
     device.touch()
@@ -210,7 +210,7 @@ def test_a_real_gpu_has_one_lock_for_all_state_folders(shared_place: Path, tmp_p
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
-def test_only_its_owner_can_write_the_lock_and_everybody_can_take_it(
+def test_only_its_owner_can_write_the_lock_and_all_users_can_take_it(
     shared_place: Path, tmp_path: Path, mask: int
 ) -> None:
     before = os.umask(mask)
@@ -232,8 +232,10 @@ def test_only_its_owner_can_write_the_lock_and_everybody_can_take_it(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-@pytest.mark.parametrize(("first", "second"), [(0, NOBODY), (NOBODY, 0), (NOBODY, NOBODY + 1)])
-def test_users_share_the_lock_of_a_gpu_and_are_told_who_has_it(
+@pytest.mark.parametrize(
+    ("first", "second"), [(0, OTHER_USER), (OTHER_USER, 0), (OTHER_USER, OTHER_USER + 1)]
+)
+def test_users_share_the_lock_of_a_gpu_and_see_its_holder(
     shared_place: Path, monkeypatch: pytest.MonkeyPatch, first: int, second: int
 ) -> None:
     shared_place.chmod(0o1777)
@@ -268,7 +270,7 @@ def test_where_the_common_folder_cannot_be_written_the_state_folder_has_it(
     assert GpuLock(tmp_path, "GPU-0").path == tmp_path / "gpu-GPU-0.lock"
 
 
-def test_a_folder_that_is_none_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(GpuError, match="the lock cannot be made"):
         GpuLock(tmp_path / "file", "GPU-0").acquire()

@@ -26,7 +26,7 @@ from migrator.gpu.fake_nvml import boards as rules
 from migrator.gpu.fake_nvml.state import Process
 from migrator.io.processes import boot_id
 
-NOBODY = 4_000_000
+NO_PROCESS = 4_000_000
 """A process that cannot be: above the kernel's largest number."""
 
 
@@ -84,7 +84,7 @@ def test_the_boot_is_the_machines_own_by_default(tmp_path: Path) -> None:
         assert driver.gpu().boot_id == boot_id()
 
 
-def test_neighbours_keep_their_lives(driver: mig.MigDriver) -> None:
+def test_neighbours_stay(driver: mig.MigDriver) -> None:
     left, right = driver.create(Place(0, "3g.20gb")), driver.create(Place(4, "2g.10gb"))
     driver.destroy(left)
     driver.create(Place(2, "1g.10gb"))
@@ -115,13 +115,15 @@ def test_an_instance_in_use_is_refused_and_stays_whole(
     fake: FakeNvml, driver: mig.MigDriver
 ) -> None:
     made = driver.create(Place(4, "3g.20gb"))
-    fake.hold(4, NOBODY)
+    fake.hold(4, NO_PROCESS)
     fake.hold(4, 1)
-    with pytest.raises(InUseError, match=rf"process 1\), unknown \(process {NOBODY}\); end them"):
+    with pytest.raises(
+        InUseError, match=rf"process 1\), unknown \(process {NO_PROCESS}\); end them"
+    ):
         driver.destroy(made)
     held = driver.instances()[0]
-    assert [each.pid for each in held.holders] == [1, NOBODY]
-    assert held.holders[1] == Holder(NOBODY, "unknown")
+    assert [each.pid for each in held.holders] == [1, NO_PROCESS]
+    assert held.holders[1] == Holder(NO_PROCESS, "unknown")
     assert held.uuid == made.uuid
     fake.release()
     driver.destroy(held)
@@ -131,20 +133,20 @@ def test_an_instance_in_use_is_refused_and_stays_whole(
 def test_a_process_that_comes_in_between_is_named(tmp_path: Path) -> None:
     def held_first(name: str) -> None:
         if name == "nvmlComputeInstanceDestroy":
-            FakeNvml(tmp_path).hold(4, NOBODY)
+            FakeNvml(tmp_path).hold(4, NO_PROCESS)
 
     with installed(tmp_path, before=held_first), mig.open_mig(0) as driver:
         made = driver.create(Place(4, "3g.20gb"))
-        with pytest.raises(InUseError, match=f"process {NOBODY}"):
+        with pytest.raises(InUseError, match=f"process {NO_PROCESS}"):
             driver.destroy(made)
         assert driver.instances()[0].uuid == made.uuid
 
 
 def test_holders_on_an_old_driver(fake: FakeNvml, driver: mig.MigDriver) -> None:
     driver.create(Place(4, "3g.20gb"))
-    fake.hold(4, NOBODY)
+    fake.hold(4, NO_PROCESS)
     fake.fault(FaultKind.NO_VERSION_2, None)
-    assert driver.instances()[0].holders == (Holder(NOBODY, "unknown"),)
+    assert driver.instances()[0].holders == (Holder(NO_PROCESS, "unknown"),)
 
 
 @pytest.mark.parametrize("kind", [FaultKind.IN_USE, FaultKind.TRANSIENT_DESTROY])
@@ -210,9 +212,9 @@ def test_a_gpu_instance_that_is_refused_for_whatever_reason_was_not_made(
         raise pynvml.NVMLError(code)
 
     monkeypatch.setattr(pynvml, "nvmlDeviceCreateGpuInstanceWithPlacement", refused)
-    with pytest.raises(GpuError) as told:
+    with pytest.raises(GpuError) as raised:
         driver.create(Place(4, "3g.20gb"))
-    assert type(told.value) is kind
+    assert type(raised.value) is kind
 
 
 def test_no_orphan_where_the_compute_instance_is_refused(
@@ -228,16 +230,16 @@ def test_no_orphan_where_the_compute_instance_is_refused(
     assert fake.faults() == ()
 
 
-def test_an_orphan_that_stays_is_told(fake: FakeNvml, driver: mig.MigDriver) -> None:
+def test_an_orphan_that_stays_is_reported(fake: FakeNvml, driver: mig.MigDriver) -> None:
     fake.fault(FaultKind.COMPUTE_REFUSED)
     fake.fault(FaultKind.TRANSIENT_DESTROY, None)
     with pytest.raises(
         HalfMadeError, match=r"removed either; `nvidia-smi mig -i 0 -dgi -gi \d+`"
-    ) as told:
+    ) as raised:
         driver.create(Place(4, "3g.20gb"))
     (half,) = driver.instances()
     assert half.uuid is None
-    assert told.value.number == half.number
+    assert raised.value.number == half.number
 
 
 def test_what_cannot_be_read_is_not_what_is_refused(
@@ -249,7 +251,7 @@ def test_what_cannot_be_read_is_not_what_is_refused(
     driver.gpu()
     with monkeypatch.context() as patched:
         patched.setattr("migrator.gpu.drivers.nvml.Nvml.processes", unreadable)
-        with pytest.raises(RefusedError, match=r"made 3g\.20gb at 4 but could not tell of it \(no"):
+        with pytest.raises(RefusedError, match=r"made 3g\.20gb at 4 but could not read it \(no"):
             driver.create(Place(4, "3g.20gb"))
     assert fake.instances() == ()
 
@@ -269,7 +271,7 @@ NVML_CALLS_OF_A_LOOK = (
 def test_what_goes_while_it_is_read_is_left_out_and_spoils_nothing(
     tmp_path: Path, call: str, after: int
 ) -> None:
-    """Somebody else destroys an instance between two calls of one listing."""
+    """Another program destroys an instance between two calls of one listing."""
     calls: list[str] = []
     looking = False
 
@@ -314,7 +316,7 @@ def test_half_of_what_goes_is_still_listed(tmp_path: Path) -> None:
         assert (half.place, half.uuid) == (Place(4, "3g.20gb"), None)
 
 
-def test_a_destroy_that_somebody_else_does_first(tmp_path: Path) -> None:
+def test_a_destroy_that_another_program_does_first(tmp_path: Path) -> None:
     done: list[str] = []
 
     def before(name: str) -> None:
@@ -354,9 +356,9 @@ def test_once_its_compute_instance_is_gone_what_refuses_does_so_for_a_moment(
             raise pynvml.NVMLError(code)
 
         patched.setattr(pynvml, "nvmlGpuInstanceDestroy", refused)
-        with pytest.raises(kind) as told:
+        with pytest.raises(kind) as raised:
             driver.destroy(made)
-        assert type(told.value) is kind
+        assert type(raised.value) is kind
     driver.destroy(made)
     assert fake.instances() == ()
 
@@ -408,12 +410,12 @@ def test_mig_mode_off(tmp_path: Path) -> None:
 
 def test_mig_mode_is_switched_on_when_asked(tmp_path: Path) -> None:
     with mig_driver(tmp_path, mig_on=False) as (fake, driver):
-        fake.hold(None, NOBODY)
+        fake.hold(None, NO_PROCESS)
         fake.fault(FaultKind.GPU_LOST, after=2)
         with pytest.raises(InUseError, match="a process that NVML does not list uses the GPU"):
             driver.enable_mig()
-        assert driver.holders() == (Holder(NOBODY, "unknown"),)
-        with pytest.raises(InUseError, match=f"stays off because .*process {NOBODY}"):
+        assert driver.holders() == (Holder(NO_PROCESS, "unknown"),)
+        with pytest.raises(InUseError, match=f"stays off because .*process {NO_PROCESS}"):
             driver.enable_mig()
         assert driver.mig_mode() == (False, True)
         fake.release()
@@ -494,17 +496,17 @@ def test_two_gpus_are_apart(tmp_path: Path) -> None:
 
 
 def test_instances_of_several_compute_instances(fake: FakeNvml, driver: mig.MigDriver) -> None:
-    """As somebody may make them by hand: one instance to us, held by whoever is on any part."""
+    """As created by hand: one instance to us, held by the processes on any part."""
     made = fake.foreign(4, "3g.20gb", whole=False)
     with fake.store.changing() as state:
         gpu = state.gpus[0]
         for _ in range(3):
             rules.add_compute(gpu, gpu.instances[0], 1)
         last = gpu.instances[0].compute[-1].serial
-        gpu.processes.append(Process(NOBODY, last))
+        gpu.processes.append(Process(NO_PROCESS, last))
     listed = driver.instances()
     assert [each.place for each in listed] == [made.place]
-    assert [each.pid for each in listed[0].holders] == [NOBODY]
+    assert [each.pid for each in listed[0].holders] == [NO_PROCESS]
     with pytest.raises(InUseError):
         driver.destroy(listed[0])
     assert len(fake.store.now().gpus[0].instances[0].compute) == 3

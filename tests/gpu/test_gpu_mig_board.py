@@ -91,7 +91,7 @@ def test_a_new_board_needs_no_catalogue(tmp_path: Path, monkeypatch: pytest.Monk
     assert (read.name, read.profiles) == ("NVIDIA H200-141GB", known.profiles)
 
 
-def test_boards_with_equal_profiles_are_told_apart_by_name(tmp_path: Path) -> None:
+def test_boards_with_equal_profiles_are_distinguished_by_name(tmp_path: Path) -> None:
     assert _read(tmp_path / "1", "H20-96GB").name == "H20-96GB"
     assert _read(tmp_path / "2", "H100-96GB-GH200").name == "H100-96GB-GH200"
 
@@ -111,9 +111,9 @@ def test_the_board_is_read_once(tmp_path: Path) -> None:
 
 def test_names_on_a_new_board_count_its_own_slices() -> None:
     """Twelve memory slices of 97 GiB; eighths would call the smallest 1g.13gb."""
-    told = [GpuInstanceProfile(0, 19, 1, 10, 14, 8_000, None)]
-    told += [GpuInstanceProfile(1, 14, 2, 5, 28, 16_200, None)]
-    names = [_name(each, None, 97 * 1024, 12) for each in told]
+    profiles = [GpuInstanceProfile(0, 19, 1, 10, 14, 8_000, None)]
+    profiles += [GpuInstanceProfile(1, 14, 2, 5, 28, 16_200, None)]
+    names = [_name(each, None, 97 * 1024, 12) for each in profiles]
     assert names == ["1g.8gb", "2g.16gb"]
 
 

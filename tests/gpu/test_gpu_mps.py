@@ -5,48 +5,36 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from support.nvidia_programs import NvidiaPrograms
 
+from migrator.core.catalogue import board, boards
 from migrator.core.errors import GpuError, InputError
 from migrator.core.placement import Place
 from migrator.gpu.drivers import nvidia_smi
 from migrator.gpu.drivers.base import GpuDriver, InUseError, RefusedError
-from migrator.gpu.drivers.mps import MpsDriver, daemon_folder, find_shareable
+from migrator.gpu.drivers.mps import (
+    MpsDriver,
+    board_like,
+    daemon_folder,
+    find_shareable,
+    memory_limit,
+    percentage,
+    safe_sms,
+    share_sms,
+)
 from migrator.gpu.drivers.mps_daemon import MpsDaemon
 from migrator.gpu.drivers.virtual_board import register_use
 from migrator.io.processes import is_running
 
 THREE, FOUR = Place(4, "3g.71gb"), Place(0, "4g.71gb")
-
-
-@pytest.fixture
-def state() -> Iterator[Path]:
-    """A short path, as sockets need it; whatever daemon a test leaves there is ended."""
-    folder = Path(tempfile.mkdtemp(prefix="mps"))
-    yield folder
-    for pid_file in folder.rglob("*.pid"):
-        MpsDaemon(pid_file.parents[1], {}, end_s=0.0).quit()
-    shutil.rmtree(folder)
-
-
-@pytest.fixture
-def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvidiaPrograms:
-    found = NvidiaPrograms(tmp_path / "programs")
-    found.on_path(monkeypatch)
-    found.smi()
-    found.mps()
-    monkeypatch.setattr(nvidia_smi, "device_sms", lambda _visible: 132)
-    return found
 
 
 def running(driver: MpsDriver) -> int:
@@ -71,7 +59,7 @@ def test_the_daemon_comes_with_the_first_share_and_goes_with_the_last(
     driver.destroy(four)
     assert driver.daemon.running() is None
     assert not is_running(pid)
-    assert [each.partition(" ")[0] for each in programs.told() if "list" not in each] == [
+    assert [each.partition(" ")[0] for each in programs.log() if "list" not in each] == [
         "start",
         "quit",
     ]
@@ -108,7 +96,7 @@ def test_one_of_several_gpus_is_named_by_its_uuid(programs: NvidiaPrograms, stat
     zero.destroy(shares[0])
     assert one.daemon.running() is not None
     one.destroy(shares[1])
-    assert "start GPU-1234abcd-0000" in programs.told()
+    assert "start GPU-1234abcd-0000" in programs.log()
 
 
 @pytest.mark.usefixtures("programs")
@@ -125,7 +113,7 @@ def test_the_sms_of_the_gpu_itself_count(
 
     monkeypatch.setattr(nvidia_smi, "device_sms", counted)
     driver = MpsDriver.open(0, state)
-    assert not asked, "nobody waits for CUDA to list shares"
+    assert not asked, "listing shares does not wait for CUDA"
     whole = driver.create(Place(0, "7g.40gb"))
     assert driver.environment(whole)["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "90.8"
     driver.environment(whole)
@@ -136,8 +124,7 @@ def test_the_sms_of_the_gpu_itself_count(
 def test_a_gpu_without_mig_is_divided_into_sevenths(programs: NvidiaPrograms, state: Path) -> None:
     programs.smi("NVIDIA GeForce RTX 4090", 24564)
     driver = MpsDriver.open(0, state)
-    board = driver.gpu().board
-    assert [each.name for each in board.profiles] == [
+    assert [each.name for each in driver.gpu().board.profiles] == [
         "1g.3gb",
         "2g.6gb",
         "3g.12gb",
@@ -182,7 +169,7 @@ def test_a_later_process_finds_the_daemon_again(programs: NvidiaPrograms, state:
     for each in (three, four):
         driver.destroy(each)
     assert not is_running(pid)
-    assert sum(each.startswith("start") for each in programs.told()) == 1
+    assert sum(each.startswith("start") for each in programs.log()) == 1
 
 
 RESTLESS = """
@@ -201,7 +188,7 @@ while True:
 
 
 @pytest.mark.usefixtures("programs")
-def test_whoever_is_killed_anywhere_leaves_what_the_next_one_can_remove(state: Path) -> None:
+def test_a_killed_process_leaves_shares_that_the_next_one_can_remove(state: Path) -> None:
     draw = random.Random(7)
     for _ in range(6):
         with subprocess.Popen(
@@ -236,7 +223,7 @@ def test_a_daemon_that_was_killed_is_not_taken_for_running_and_started_anew(
     driver.environment(share)
     assert running(driver) != pid
     driver.destroy(share)
-    assert [each for each in programs.told() if "list" not in each] == [
+    assert [each for each in programs.log() if "list" not in each] == [
         "start ",
         "start ",
         "quit -t 5",
@@ -244,7 +231,7 @@ def test_a_daemon_that_was_killed_is_not_taken_for_running_and_started_anew(
 
 
 @pytest.mark.usefixtures("programs")
-def test_a_number_that_is_somebody_elses_by_now_is_no_daemon(state: Path) -> None:
+def test_a_reused_process_id_is_no_daemon(state: Path) -> None:
     daemon = MpsDaemon(state, {})
     daemon.pipes.mkdir()
     (daemon.pipes / "nvidia-cuda-mps-control.pid").write_text(f"{os.getpid()}\n")
@@ -254,7 +241,7 @@ def test_a_number_that_is_somebody_elses_by_now_is_no_daemon(state: Path) -> Non
 
 
 @pytest.mark.usefixtures("programs")
-def test_nobody_elses_daemon_is_touched(state: Path) -> None:
+def test_daemons_of_other_programs_are_not_touched(state: Path) -> None:
     other = MpsDaemon(state / "other", {})
     other.start()
     driver = MpsDriver.open(0, state)
@@ -291,7 +278,7 @@ def test_a_daemon_that_does_not_come_leaves_no_share(programs: NvidiaPrograms, s
 
 @pytest.mark.usefixtures("programs")
 def test_a_half_made_share_is_removed_with_its_daemon(state: Path) -> None:
-    """Who was killed after the daemon had come and before the share was ready."""
+    """Its process was killed after the daemon had started and before the share was ready."""
     driver = MpsDriver.open(0, state)
     driver.create(THREE)
     file = next(state.rglob("shares.json"))
@@ -336,7 +323,7 @@ def test_another_boot_begins_without_shares_and_daemon(state: Path) -> None:
 
 
 @pytest.mark.usefixtures("programs")
-def test_who_registered_holds_a_share(state: Path) -> None:
+def test_a_registered_process_holds_a_share(state: Path) -> None:
     driver = MpsDriver.open(0, state)
     share = driver.create(THREE)
     with (
@@ -394,9 +381,7 @@ def test_what_cannot_be_shared_out_is_refused(
         MpsDriver.open(0, state)
 
 
-def test_missing_programs_are_told(
-    tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_programs(tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     programs = NvidiaPrograms(tmp_path / "programs")
     monkeypatch.setenv("PATH", f"{tmp_path / 'programs'}:/bin")
     with pytest.raises(InputError, match=r"no nvidia-smi.*--driver emulated"):
@@ -407,7 +392,7 @@ def test_missing_programs_are_told(
 
 
 @pytest.mark.usefixtures("programs")
-def test_a_folder_too_deep_for_sockets_is_told(state: Path) -> None:
+def test_a_folder_too_deep_for_sockets(state: Path) -> None:
     with pytest.raises(InputError, match="too long for the sockets of MPS"):
         MpsDriver.open(0, state / ("deep" * 20))
 
@@ -427,8 +412,8 @@ def test_a_folder_too_deep_for_sockets_is_told(state: Path) -> None:
 def test_boards_are_known_by_what_their_gpu_calls_itself(
     name: str, mib: int, known: str | None
 ) -> None:
-    board = nvidia_smi.find_board(name, mib)
-    assert (board and board.name) == known
+    found = nvidia_smi.find_board(name, mib)
+    assert (found and found.name) == known
 
 
 def test_sms_are_counted_in_a_process_that_sees_no_daemon(
@@ -450,7 +435,7 @@ def test_sms_are_counted_in_a_process_that_sees_no_daemon(
     assert "ACTIVE_THREAD" not in text
 
 
-def test_clocks_and_memory_are_read_and_what_is_not_told_is_none(
+def test_clocks_and_memory_are_read_and_missing_values_are_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     smi = tmp_path / "nvidia-smi"
@@ -473,7 +458,7 @@ def test_clocks_and_memory_are_read_and_what_is_not_told_is_none(
         nvidia_smi.readings(1)
 
 
-def test_who_has_no_emulated_gpus_says_what_else_one_can_do(
+def test_callers_can_pass_another_suggestion(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     programs = NvidiaPrograms(tmp_path / "programs")
@@ -489,3 +474,62 @@ def test_owners_have_daemons_of_their_own(state: Path) -> None:
     gpu = nvidia_smi.find_gpu(0)
     assert MpsDriver.open(0, state).daemon.pipes.parent == daemon_folder(state, "mps", gpu)
     assert daemon_folder(state, "profile", gpu) == state / "profile-0234abcd"
+
+
+def test_percentages_are_rounded_up_so_that_mps_gives_all_sms() -> None:
+    assert [percentage(sms, 132) for sms in (16, 32, 60, 64, 132)] == [
+        "12.2",
+        "24.3",
+        "45.5",
+        "48.5",
+        "100",
+    ]
+    for device in (56, 98, 108, 132, 148):
+        for sms in range(1, device + 1):
+            assert int(float(percentage(sms, device)) * device / 100 + 1e-9) == sms
+    assert percentage(99, 98) == "100"
+
+
+def test_unpublished_sms_are_a_part_of_the_gpus() -> None:
+    kind = board("H20-96GB")
+    assert [share_sms(kind, each, 78) for each in kind.plain_profiles.values()] == [
+        11,
+        22,
+        33,
+        44,
+        78,
+    ]
+    assert share_sms(board("H200-141GB"), board("H200-141GB").profile("1g.35gb"), 132) == 26
+
+
+def test_a_memory_limit_is_the_instances_memory() -> None:
+    kind = board("A100-40GB")
+    assert memory_limit(kind, kind.profile("1g.5gb"), 40960) == "0=4864M"
+    kind = board("H20-96GB")
+    assert memory_limit(kind, kind.profile("3g.48gb"), 98304) == "0=49152M"
+
+
+def test_any_gpu_is_divided_like_an_a100_and_never_into_more_than_it_has() -> None:
+    for sms in (8, 46, 128):
+        for mib in (4096, 24564, 98304):
+            kind = board_like("NVIDIA Any", mib, sms)
+            assert kind.name == "NVIDIA Any"
+            assert kind.sizes == (1, 2, 3, 4, 7)
+            assert sum(kind.sms_of(size) for size in (3, 4)) <= sms
+            assert 7 * kind.sms_of(1) <= sms
+            assert kind.sms_of(7) == sms
+            assert len({each.name for each in kind.profiles}) == 5
+            starts = [each.starts for each in kind.plain_profiles.values()]
+            assert starts == [each.starts for each in boards()["A100-80GB"].plain_profiles.values()]
+
+
+def test_since_hopper_shares_are_powers_of_two_or_the_whole_gpu() -> None:
+    wished = (1, 13, 16, 26, 33, 45, 60, 64, 90, 100, 132)
+    given = (2, 16, 16, 32, 32, 32, 64, 64, 64, 132, 132)
+    assert tuple(safe_sms("NVIDIA H200", each, 132) for each in wished) == given
+    assert safe_sms("NVIDIA GH200 480GB", 60, 132) == safe_sms("NVIDIA B200", 60, 148) == 64
+
+
+def test_before_hopper_shares_are_as_wished() -> None:
+    assert [safe_sms("NVIDIA A100-SXM4-40GB", each, 108) for each in (14, 42, 98)] == [14, 42, 98]
+    assert safe_sms("NVIDIA L40S", 0.2, 142) == 1

@@ -85,11 +85,11 @@ def test_nvml_is_shut_down_after_an_error(tmp_path: Path) -> None:
 )
 def test_refusals(code: int, kind: type[GpuError], words: str, tmp_path: Path) -> None:
     with installed(tmp_path), nvml.open_nvml():
-        told = refusal(pynvml, pynvml.NVMLError(code), "create the GPU instance")
-    assert type(told) is kind
-    assert str(told).startswith("NVML could not create the GPU instance (")
-    assert words in str(told)
-    assert ". " not in str(told)
+        error = refusal(pynvml, pynvml.NVMLError(code), "create the GPU instance")
+    assert type(error) is kind
+    assert str(error).startswith("NVML could not create the GPU instance (")
+    assert words in str(error)
+    assert ". " not in str(error)
 
 
 @pytest.mark.parametrize(
@@ -101,9 +101,9 @@ def test_refusals(code: int, kind: type[GpuError], words: str, tmp_path: Path) -
     ],
 )
 def test_absences(code: int, words: str) -> None:
-    told = absence(pynvml, pynvml.NVMLError(code))
-    assert words in str(told)
-    assert str(told).endswith("use `--driver emulated`, which needs no GPU")
+    error = absence(pynvml, pynvml.NVMLError(code))
+    assert words in str(error)
+    assert str(error).endswith("use `--driver emulated`, which needs no GPU")
 
 
 def test_a_machine_without_gpus(tmp_path: Path) -> None:

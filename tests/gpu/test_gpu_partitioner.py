@@ -21,11 +21,9 @@ from migrator.gpu.drivers.base import (
 from migrator.gpu.drivers.emulated import EmulatedDriver
 from migrator.gpu.drivers.virtual_board import register_use
 from migrator.gpu.fake_nvml import FaultKind
-from migrator.gpu.journal.entries import EntryState
-from migrator.gpu.journal.journal import Journal
-from migrator.gpu.partition.layout import Layout
+from migrator.gpu.journal.journal import EntryState, Journal
+from migrator.gpu.partition.layout import BlockedError, Layout, Op
 from migrator.gpu.partition.partitioner import Partitioner
-from migrator.gpu.partition.steps import BlockedError, Op
 
 LEFT, RIGHT, WHOLE = Place(0, "4g.20gb"), Place(4, "3g.20gb"), Place(0, "7g.40gb")
 ONE, SIX = Place(1, "1g.5gb"), Place(6, "1g.5gb")
@@ -64,7 +62,7 @@ class Scripted(EmulatedDriver):
 
 
 class Failing:
-    """Raises at some calls, so many times."""
+    """Raises at some calls, a number of times."""
 
     def __init__(self, call: str, error: BaseException, times: int = 1) -> None:
         self.call, self.error, self.times = call, error, times
@@ -99,9 +97,9 @@ def partitioner(driver: Scripted, journal: Journal, pauses_s: list[float]) -> Pa
 def settled(partitioner: Partitioner) -> bool:
     """Nothing is begun and not ended."""
     gpu = partitioner.driver.gpu()
-    deeds = partitioner.journal.entries(gpu)
+    entries = partitioner.journal.entries(gpu)
     return not partitioner.journal.unfinished(gpu) and all(
-        each.state is EntryState.DONE for each in deeds
+        each.state is EntryState.DONE for each in entries
     )
 
 
@@ -162,7 +160,7 @@ def test_a_destroy_that_fails_for_a_moment_is_tried_again(
     assert len(set(pauses_s)) == 3
 
 
-def test_and_not_for_ever(
+def test_a_destroy_is_retried_a_limited_number_of_times(
     partitioner: Partitioner, driver: Scripted, pauses_s: list[float]
 ) -> None:
     partitioner.apply(Layout((WHOLE,)))
@@ -176,7 +174,7 @@ def test_and_not_for_ever(
 def test_where_back_is_barred_the_change_goes_forward(
     partitioner: Partitioner, driver: Scripted
 ) -> None:
-    """Somebody uses what was just made, so what was before cannot come back."""
+    """A process uses what was just made, so what was before cannot come back."""
     partitioner.apply(Layout((WHOLE,)))
     users: list[AbstractContextManager[None]] = []
 
@@ -270,10 +268,10 @@ def test_half_an_instance_that_a_failed_create_left_is_removed(
 @pytest.mark.parametrize(
     "error", [RefusedError("no room"), NotPermittedError("no"), InputError("off")]
 )
-def test_where_the_board_would_not_begin_what_is_there_is_somebody_elses(
+def test_after_a_refused_create_an_instance_at_the_place_is_foreign(
     partitioner: Partitioner, driver: Scripted, error: MigratorError, whole: bool
 ) -> None:
-    """Somebody else's `nvidia-smi mig -cgi` comes first, at the very place."""
+    """Another program's `nvidia-smi mig -cgi` comes first, at the same place."""
 
     def before(call: str) -> None:
         if call == f"create {ONE}":
@@ -293,7 +291,7 @@ def test_where_the_board_would_not_begin_what_is_there_is_somebody_elses(
 def test_of_two_halves_only_the_one_that_was_left_is_removed(
     partitioner: Partitioner, driver: Scripted
 ) -> None:
-    """Ours goes by itself while somebody else makes another at its place."""
+    """Ours disappears while another program creates one at its place."""
 
     def before(call: str) -> None:
         if call == f"create {ONE}":
@@ -326,7 +324,7 @@ def test_where_the_board_gives_no_clear_answer_half_an_instance_is_ours_and_a_wh
         assert settled(partitioner)
 
 
-def test_half_an_instance_that_cannot_be_removed_is_told_and_removed_later(
+def test_half_an_instance_that_cannot_be_removed_is_reported_and_removed_later(
     partitioner: Partitioner, driver: Scripted
 ) -> None:
     def before(call: str) -> None:
@@ -367,8 +365,8 @@ def test_another_owners_are_not_ours_until_we_come_as_them(
         other.apply(Layout((WHOLE,)))
     assert other.clear() == ()
     assert driver.places() == [RIGHT]
-    heir = Partitioner(driver, journal, "migrator")
-    heir.clear()
+    later = Partitioner(driver, journal, "migrator")
+    later.clear()
     assert not driver.instances()
 
 
@@ -391,7 +389,7 @@ def test_an_equal_instance_of_another_owner_is_not_taken_for_ours_that_is_gone(
     assert driver.places() == [ONE]
 
 
-def test_what_nobody_knows_is_foreign_and_never_touched(
+def test_unknown_instances_are_foreign_and_never_touched(
     partitioner: Partitioner, driver: Scripted
 ) -> None:
     made, half = driver.foreign(RIGHT), driver.foreign(ONE, whole=False)
@@ -418,7 +416,7 @@ def test_what_a_killed_create_left_is_finished_or_undone(
     assert not partitioner.recover().acted
 
 
-def test_what_a_killed_destroy_left_is_finished_unless_somebody_uses_it(
+def test_what_a_killed_destroy_left_is_finished_unless_it_is_in_use(
     partitioner: Partitioner, driver: Scripted, journal: Journal
 ) -> None:
     partitioner.apply(Layout((LEFT, RIGHT)))
@@ -432,7 +430,7 @@ def test_what_a_killed_destroy_left_is_finished_unless_somebody_uses_it(
     assert settled(partitioner)
 
 
-def test_a_destroy_that_fails_through_two_recoveries_ends_no_later_life(
+def test_a_destroy_that_fails_through_two_recoveries_ends_no_later_instance(
     tmp_path: Path, journal: Journal
 ) -> None:
     """What comes to the place later has the same number and UUID."""
@@ -455,7 +453,7 @@ def test_a_destroy_that_fails_through_two_recoveries_ends_no_later_life(
         assert tuple(each.place for each in fake.instances()) == there
 
 
-def test_a_begun_destroy_of_an_earlier_life_is_ended_and_touches_nothing(
+def test_a_begun_destroy_of_an_earlier_instance_is_ended_and_touches_nothing(
     partitioner: Partitioner, driver: Scripted, journal: Journal
 ) -> None:
     partitioner.create(ONE)

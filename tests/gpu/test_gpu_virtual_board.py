@@ -115,7 +115,7 @@ def test_a_destroy_means_the_instance_that_was_listed(tmp_path: Path) -> None:
     assert on.instances() == (other,)
 
 
-def test_half_made_instances_take_their_place_and_nobody_runs_there(tmp_path: Path) -> None:
+def test_half_made_instances_take_their_place_and_cannot_be_used(tmp_path: Path) -> None:
     on = virtual(tmp_path)
     half = on.create_gpu_instance(Place(4, "3g.20gb"))
     assert half.uuid is None
@@ -146,7 +146,7 @@ def test_another_boot_finds_the_same_board_empty(tmp_path: Path) -> None:
     assert virtual(tmp_path).instances() == ()
 
 
-def test_a_file_of_another_board_or_none_is_told(tmp_path: Path) -> None:
+def test_a_file_of_another_board_or_a_damaged_one(tmp_path: Path) -> None:
     virtual(tmp_path).create_gpu_instance(Place(0, "1g.5gb"))
     with pytest.raises(InputError, match=r"is of a A100-40GB, not of a A30-24GB; .* start anew"):
         virtual(tmp_path, board("A30-24GB"))
@@ -156,7 +156,7 @@ def test_a_file_of_another_board_or_none_is_told(tmp_path: Path) -> None:
             virtual(tmp_path)
 
 
-def test_a_folder_that_is_a_file_is_told(tmp_path: Path) -> None:
+def test_a_state_folder_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="name another state folder in MIGRATOR_STATE"):
         virtual(tmp_path / "file").create_gpu_instance(Place(0, "1g.5gb"))
@@ -189,7 +189,7 @@ def worker(environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def heard(process: subprocess.Popen[str]) -> str:
+def read_line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
@@ -198,7 +198,7 @@ def test_an_instance_that_a_process_holds_stays(tmp_path: Path) -> None:
     on = virtual(tmp_path)
     instance, other = made(on, 0, "4g.20gb"), made(on, 4, "3g.20gb")
     with worker(on.environment(instance)) as process:
-        assert heard(process) == "here"
+        assert read_line(process) == "here"
         (seen, free) = on.instances()
         assert [(each.pid, each.name) for each in seen.holders] == [(process.pid, "worker")]
         assert free == other
@@ -213,7 +213,7 @@ def test_a_holder_that_was_killed_no_longer_counts(tmp_path: Path) -> None:
     on = virtual(tmp_path)
     instance = made(on, 0, "4g.20gb")
     with worker(on.environment(instance)) as process:
-        assert heard(process) == "here"
+        assert read_line(process) == "here"
         os.kill(process.pid, signal.SIGKILL)
         while on.instances() != (instance,):  # a zombie from here on: it is waited for later
             time.sleep(0.001)
@@ -232,7 +232,7 @@ def test_another_process_with_the_number_of_a_dead_one_holds_nothing(tmp_path: P
         assert on.instances() == (instance,)
 
 
-def test_who_runs_on_no_virtual_board_registers_nowhere_and_the_gone_are_refused(
+def test_registering_needs_a_virtual_board_and_an_existing_instance(
     tmp_path: Path,
 ) -> None:
     with register_use({}):
@@ -285,11 +285,11 @@ def consistent(on: VirtualBoard) -> None:
         assert conflict(A100, [other.place for other in there[:count]], each.place) is None
 
 
-def test_whoever_is_killed_leaves_a_board_that_keeps_the_rules(tmp_path: Path) -> None:
+def test_killed_processes_leave_a_board_that_keeps_the_rules(tmp_path: Path) -> None:
     on, draw = virtual(tmp_path), random.Random(6)
     for seed in range(8):
         with restless(tmp_path / "gpu.json", seed, 10**9) as process:
-            heard(process)
+            read_line(process)
             time.sleep(draw.uniform(0, 0.02))
             process.kill()
         consistent(on)

@@ -1,18 +1,12 @@
-"""A board as small as can be, stand-ins for NVIDIA's programs, a state folder that goes again."""
+"""A board as small as can be, and the environment of workers."""
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.nvidia_programs import NvidiaPrograms
 
 from migrator.core.catalogue import Board, MigProfile
-from migrator.gpu.drivers import nvidia_smi
-from migrator.gpu.drivers.mps_daemon import MpsDaemon
 
 TESTS = Path(__file__).parents[1]
 
@@ -24,28 +18,7 @@ def board() -> Board:
 
 
 @pytest.fixture(autouse=True)
-def _find_support(monkeypatch: pytest.MonkeyPatch) -> None:
+def _environment(monkeypatch: pytest.MonkeyPatch, state: Path) -> None:
+    del state  # in a state folder of its own
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-
-
-@pytest.fixture(autouse=True)
-def state(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A short path, as sockets need it; whatever daemon a test leaves there is ended."""
-    folder = Path(tempfile.mkdtemp(prefix="profile"))
-    monkeypatch.setenv("MIGRATOR_STATE", str(folder))
-    yield folder
-    for pid_file in folder.rglob("*.pid"):
-        MpsDaemon(pid_file.parents[1], {}, end_s=0.0).quit()
-    shutil.rmtree(folder)
-
-
-@pytest.fixture
-def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvidiaPrograms:
-    """An nvidia-smi that tells of an H200, and an MPS control program."""
-    found = NvidiaPrograms(tmp_path / "programs")
-    found.on_path(monkeypatch)
-    found.smi()
-    found.mps()
-    monkeypatch.setattr(nvidia_smi, "device_sms", lambda _visible: 132)
-    return found

@@ -1,4 +1,4 @@
-"""A driver at work until somebody kills it: `python -m profiling.killed mig 14`."""
+"""A driver at work until it is killed: `python -m profiling.killed mig 14`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from migrator.profiling.drivers import driver
 
 if __name__ == "__main__":
     found = driver(sys.argv[1], 0, None)
-    with found.opened(), found.share(int(sys.argv[2])):
+    with found.open(), found.share(int(sys.argv[2])):
         print("at work", flush=True)
         time.sleep(60)

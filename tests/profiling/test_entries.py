@@ -95,7 +95,7 @@ def test_instances_that_were_created_tell_how_long_it_takes() -> None:
     assert "create_s published" in published["provenance"]
 
 
-def test_answers_that_are_not_finite_are_told() -> None:
+def test_answers_that_are_not_finite_are_noted() -> None:
     made = found(latency(1, 16, 2.0, finite=True), latency(1, 60, 1.0, finite=False))
     assert "answers not finite on 60 SMs" in made["provenance"]
 

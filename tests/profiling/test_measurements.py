@@ -18,7 +18,7 @@ from migrator.profiling.measurements import (
     measurements,
     on_instances,
 )
-from migrator.profiling.measuring import next_group
+from migrator.profiling.run import next_group
 
 H200 = board("H200-141GB")
 MODELS = ["resnet-50", "bert-base"]

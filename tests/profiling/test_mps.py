@@ -16,9 +16,9 @@ from migrator.gpu.drivers import nvidia_smi
 from migrator.gpu.drivers.mps import MpsDriver, daemon_folder
 from migrator.gpu.drivers.mps_daemon import MpsDaemon
 from migrator.io.processes import is_running
+from migrator.profiling.drivers import Mps
 from migrator.profiling.drivers import driver as driver_called
 from migrator.profiling.measurements import measurements
-from migrator.profiling.mps import Mps
 from migrator.profiling.results import Results
 from migrator.profiling.run import profile
 
@@ -26,20 +26,18 @@ H200 = board("H200-141GB")
 
 
 def daemon_of(state: Path) -> MpsDaemon:
-    """The profiler's, as somebody who comes later finds it."""
+    """The profiler's, as a later process finds it."""
     return MpsDaemon(daemon_folder(state, "profile", nvidia_smi.find_gpu(0)), {})
 
 
 def starts_and_ends(programs: NvidiaPrograms) -> list[str]:
-    return [each.partition(" ")[0] for each in programs.told()]
+    return [each.partition(" ")[0] for each in programs.log()]
 
 
-def test_the_daemon_has_folders_of_its_own_and_is_told_to_quit(
-    programs: NvidiaPrograms, state: Path
-) -> None:
-    driver = Mps.found(0)
+def test_the_daemon_has_folders_of_its_own_and_quits(programs: NvidiaPrograms, state: Path) -> None:
+    driver = Mps.find(0)
     assert driver.board.name == "H200-141GB"
-    with driver.opened():
+    with driver.open():
         number = daemon_of(state).running()
         assert number is not None
         with driver.share(32) as share, driver.share(132) as beside:
@@ -52,31 +50,22 @@ def test_the_daemon_has_folders_of_its_own_and_is_told_to_quit(
     assert starts_and_ends(programs) == ["start", "quit"]
     assert not is_running(number)
     assert not daemon_of(state).pipes.exists()
-    assert driver.reconfigured == []
+    assert driver.reconfigurations == []
 
 
 def test_one_of_several_gpus_is_named_by_its_uuid(programs: NvidiaPrograms) -> None:
     programs.smi(count=2)
-    driver = Mps.found(1)
+    driver = Mps.find(1)
     visible = {"CUDA_VISIBLE_DEVICES": "GPU-1234abcd-0000"}
-    with driver.opened(), driver.share(16) as share:
+    with driver.open(), driver.share(16) as share:
         assert share.environment.items() >= visible.items()
         assert driver.whole().environment == visible
-    assert programs.told()[0] == "start GPU-1234abcd-0000"
-
-
-def test_a_daemon_that_does_not_go_is_ended(programs: NvidiaPrograms, state: Path) -> None:
-    programs.mps(obeys=False)
-    driver = Mps(nvidia_smi.find_gpu(0), H200, end_s=0.3)
-    with driver.opened():
-        number = daemon_of(state).running()
-        assert number is not None
-    assert not is_running(number)
+    assert programs.log()[0] == "start GPU-1234abcd-0000"
 
 
 @pytest.mark.usefixtures("programs")
 def test_the_daemon_goes_whatever_happens(state: Path) -> None:
-    with pytest.raises(ZeroDivisionError), Mps.found(0).opened():
+    with pytest.raises(ZeroDivisionError), Mps.find(0).open():
         raise ZeroDivisionError
     assert daemon_of(state).running() is None
 
@@ -94,7 +83,7 @@ def test_what_a_killed_run_left_is_ended_by_the_next(programs: NvidiaPrograms, s
     run.stdout.close()
     left = daemon_of(state).running()
     assert left is not None
-    with Mps.found(0).opened():
+    with Mps.find(0).open():
         assert not is_running(left)
         assert daemon_of(state).running() not in (None, left)
         assert others.daemon.running() is not None
@@ -103,11 +92,11 @@ def test_what_a_killed_run_left_is_ended_by_the_next(programs: NvidiaPrograms, s
     others.destroy(share)
 
 
-def test_nobody_measures_or_changes_the_gpu_at_the_same_time(
+def test_one_process_measures_or_changes_the_gpu_at_a_time(
     programs: NvidiaPrograms, state: Path
 ) -> None:
-    with Mps.found(0).opened():
-        with pytest.raises(GpuError, match="is being changed by process"), Mps.found(0).opened():
+    with Mps.find(0).open():
+        with pytest.raises(GpuError, match="is being changed by process"), Mps.find(0).open():
             pass
         assert daemon_of(state).running() is not None
     assert starts_and_ends(programs) == ["start", "quit"]
@@ -120,7 +109,7 @@ def test_a_worker_that_crashes_leaves_no_daemon(
     todo = measurements(H200, ["small-cnn"], [1])[:1]
     out = tmp_path / "profiles.json"
     with pytest.raises(MigratorError, match="a worker process ended"):
-        profile(todo, Mps.found(0), Results(tmp_path / "rows", {}), out)
+        profile(todo, Mps.find(0), Results(tmp_path / "rows", {}), out)
     assert starts_and_ends(programs) == ["start", "quit"]
     assert daemon_of(state).running() is None
     assert not out.exists()
@@ -128,16 +117,16 @@ def test_a_worker_that_crashes_leaves_no_daemon(
 
 def test_gpus_that_cannot_be_shared_out_are_refused(programs: NvidiaPrograms) -> None:
     with pytest.raises(InputError, match="there is no GPU 3; this machine has 0"):
-        Mps.found(3)
+        Mps.find(3)
     with pytest.raises(InputError, match="scenario is of a A30-24GB, GPU 0 is a H200-141GB"):
         driver_called("mps", 0, board("A30-24GB"))
     assert driver_called("mps", 0, H200).board == H200
     programs.smi(mig="Enabled")
     with pytest.raises(InputError, match=r"GPU 0 is in MIG mode.* use --driver mig"):
-        Mps.found(0)
+        Mps.find(0)
     programs.smi("NVIDIA GeForce RTX 4090", 24564)
     with pytest.raises(InputError, match="RTX 4090 with 24 GiB is no board"):
-        Mps.found(0)
+        Mps.find(0)
 
 
 def test_without_the_control_program_the_packaged_profiles_are_offered(
@@ -146,13 +135,4 @@ def test_without_the_control_program_the_packaged_profiles_are_offered(
     monkeypatch.setenv("PATH", f"{tmp_path / 'programs'}:/bin")
     NvidiaPrograms(tmp_path / "programs").smi()
     with pytest.raises(InputError, match=r"mps-control is not installed.*`migrator profiles`"):
-        Mps.found(0)
-
-
-@pytest.mark.usefixtures("programs")
-def test_a_state_folder_too_deep_for_sockets_is_told(
-    state: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MIGRATOR_STATE", str(state / ("deep" * 20)))
-    with pytest.raises(InputError, match="shorter state folder"), Mps.found(0).opened():
-        pass
+        Mps.find(0)

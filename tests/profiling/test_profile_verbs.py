@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +64,9 @@ def profile_entry(model: str, latency_ms: float) -> dict[str, Any]:
 
 
 def test_a_dry_run_lists_everything_without_a_gpu(scenario: str) -> None:
-    told = run("profile", scenario, "--dry-run", "--batches", "1,2", "--interference")
-    assert told.exit_code == 0, told.output
-    lines = told.stdout.splitlines()
+    done = run("profile", scenario, "--dry-run", "--batches", "1,2", "--interference")
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
     assert f"latency       inference of {TINY}, batch 2, on 28 SMs" in lines
     assert any(line.startswith("interference  4 times inference of resnet-50") for line in lines)
     found = json.loads(run("profile", scenario, "--dry-run", "--json").stdout)
@@ -75,13 +74,11 @@ def test_a_dry_run_lists_everything_without_a_gpu(scenario: str) -> None:
     assert {each["study"] for each in found["measurements"]} == {"latency", "training", "start"}
 
 
-def test_a_model_without_a_profile_is_measured_and_its_capability_told(
+def test_a_model_without_a_profile_is_measured_and_its_capability_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = listed._latency
-    monkeypatch.setattr(listed, "_latency", lambda *given: islice(first(*given), 1))
-    for slow in ("_training", "_starts"):
-        monkeypatch.setattr(listed, slow, lambda *_: [])
+    every = listed.measurements
+    monkeypatch.setattr(listed, "measurements", lambda *given, **how: every(*given, **how)[:1])
     tenant = {
         **{"name": "own", "model": TINY, "slo_ms": 50, "batch": 4},
         "arrivals": {"generator": "poisson", "mean_rps": 10},
@@ -89,9 +86,9 @@ def test_a_model_without_a_profile_is_measured_and_its_capability_told(
     path, out = tmp_path / "one.yaml", tmp_path / "found.json"
     path.write_text(yaml.safe_dump({"version": 1, "gpu": "A30-24GB", "tenants": [tenant]}))
     words = ("profile", str(path), "--driver", "cpu", "--pace", "0.02", "--out", str(out))
-    told = run(*words, "--batches", "1")
-    assert told.exit_code == 0, told.output
-    assert "capability within the objective" in told.stdout
+    done = run(*words, "--batches", "1")
+    assert done.exit_code == 0, done.output
+    assert "capability within the objective" in done.stdout
     assert run("profiles", str(out)).stdout.startswith(TINY)
     # and the scenario can be read with it
     tenant["profile"] = "found.json"
@@ -109,7 +106,7 @@ def test_without_a_gpu_the_packaged_profiles_are_offered(
     assert len(json.loads(run("profiles", "--json").stdout)) == 6
 
 
-def test_bad_input_is_told_in_one_sentence(
+def test_bad_input_is_refused_in_one_sentence(
     scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     FakeNvml(tmp_path / "fake", ["A30-24GB"], mig=False)
@@ -135,9 +132,9 @@ def test_two_files_are_compared(tmp_path: Path) -> None:
     for path, model, value in ((one, "a", 2.0), (two, "a", 2.2), (alien, "b", 2.0)):
         text = {"version": 2, "profiles": [profile_entry(model, value)]}
         path.write_text(json.dumps(text), encoding="utf-8")
-    told = run("profile", "--compare", str(one), str(two))
-    assert told.exit_code == 0, told.output
-    assert "4.76% (median),  9.52% (most: a x1 on 14 SMs)" in told.stdout
+    done = run("profile", "--compare", str(one), str(two))
+    assert done.exit_code == 0, done.output
+    assert "4.76% (median),  9.52% (most: a x1 on 14 SMs)" in done.stdout
     found = json.loads(run("profile", "--compare", str(one), str(two), "--json").stdout)
     assert {each["quantity"]: each["largest"] for each in found}["load_s"] == 0
     assert "no model on the same board" in refused("profile", "--compare", str(one), str(alien))

@@ -1,4 +1,4 @@
-"""Shares as MIG instances, over a fake NVML beneath the real binding; the CPU computes."""
+"""Shares as MIG instances of a fake NVML; the CPU computes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from migrator.gpu.drivers.base import RefusedError
 from migrator.gpu.drivers.mig import FAKE_NVML, open_mig
 from migrator.gpu.fake_nvml import FakeNvml, FaultKind
 from migrator.gpu.journal.journal import Journal, journal_path
+from migrator.gpu.partition.layout import BlockedError
 from migrator.gpu.partition.partitioner import Partitioner
-from migrator.gpu.partition.steps import BlockedError
 from migrator.profiling import workers
+from migrator.profiling.drivers import Mig
 from migrator.profiling.drivers import driver as driver_called
 from migrator.profiling.measurements import Study, measurements
-from migrator.profiling.mig import Mig
 from migrator.profiling.results import Results
 from migrator.profiling.run import profile
 from migrator.profiling.workers import Pool
@@ -51,12 +51,12 @@ def layout(fake: FakeNvml) -> list[str]:
 
 def test_a_share_is_an_instance_of_its_size(machine: Machine, state: Path) -> None:
     fake = machine("A100-40GB")
-    driver = Mig.found(0)
+    driver = Mig.find(0)
     assert (driver.board, driver.device, driver.coexist) == (board("A100-40GB"), "cpu", False)
-    assert driver.about()["gpu"] == "NVIDIA A100-40GB"
+    assert driver.about["gpu"] == "NVIDIA A100-40GB"
     assert driver.readings() == {}
     assert "fake GPU" in driver.words
-    with driver.opened():
+    with driver.open():
         with driver.share(42) as share:
             (made,) = fake.instances()
             assert str(made.place) == "3g.20gb at 0"
@@ -68,10 +68,10 @@ def test_a_share_is_an_instance_of_its_size(machine: Machine, state: Path) -> No
             ):
                 assert Partitioner(board_driver, journal).owners() == {made.place: "profile"}
         assert fake.instances() == ()
-    (took,) = driver.reconfigured
-    assert took.sms == 42
-    assert took.create_s > 0
-    assert took.destroy_s > 0
+    (took,) = driver.reconfigurations
+    assert took["sms"] == 42
+    assert took["create_s"] > 0
+    assert took["destroy_s"] > 0
 
 
 def test_one_size_after_another_is_measured_and_its_creation_too(
@@ -104,7 +104,7 @@ def test_one_size_after_another_is_measured_and_its_creation_too(
     assert "create_s measured" in entry["provenance"]
     assert "instances of a fake GPU" in entry["provenance"]
     # what was measured counts in a run that has nothing left to do
-    again = profile(todo, Mig.found(0), Results(results.path, {}), tmp_path / "again.json")
+    again = profile(todo, Mig.find(0), Results(results.path, {}), tmp_path / "again.json")
     assert (again.measured, again.profiles) == (0, done.profiles)
     assert json.loads(out.read_text())["measured"]["driver_version"].endswith("fake")
 
@@ -112,8 +112,8 @@ def test_one_size_after_another_is_measured_and_its_creation_too(
 def test_what_is_in_the_way_is_named_and_left_alone(machine: Machine) -> None:
     fake = machine("A100-40GB")
     fake.foreign(4, "3g.20gb")
-    driver = Mig.found(0)
-    with driver.opened():
+    driver = Mig.find(0)
+    with driver.open():
         way_out = r"not ours: remove it with `nvidia-smi mig -i 0 -dci -gi \d"
         with (
             pytest.raises(BlockedError, match=rf"no room for 7g.40gb.*3g.20gb at 4 .*{way_out}"),
@@ -137,7 +137,7 @@ def test_the_largest_comes_first_so_that_a_full_gpu_is_found_at_once(
     fake.foreign(0, "1g.6gb")
     results = Results(tmp_path / "rows.jsonl", {})
     with pytest.raises(GpuError, match=r"no room for 4g.24gb.*1g.6gb at 0 is in the way"):
-        profile(measurements(A30, [LOOKING], [1]), Mig.found(0), results, tmp_path / "x.json")
+        profile(measurements(A30, [LOOKING], [1]), Mig.find(0), results, tmp_path / "x.json")
     assert not results.rows
     assert layout(fake) == ["1g.6gb at 0"]
 
@@ -146,8 +146,8 @@ def test_whatever_happens_the_instance_goes(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = machine()
-    driver = Mig.found(0)
-    with pytest.raises(ZeroDivisionError), driver.opened(), driver.share(14):
+    driver = Mig.find(0)
+    with pytest.raises(ZeroDivisionError), driver.open(), driver.share(14):
         raise ZeroDivisionError
     assert layout(fake) == []
 
@@ -157,7 +157,7 @@ def test_whatever_happens_the_instance_goes(
 
     monkeypatch.setattr(workers, "WorkerProcess", no_process)
     todo = [each for each in measurements(A30, [LOOKING], [1]) if each.jobs[0][0] == 28]
-    with driver.opened():
+    with driver.open():
         # kept: where only the garbage collector clears up, the error holds on to the share
         with pytest.raises(BlockingIOError) as kept:
             Pool(driver).workers(todo[:1])
@@ -165,19 +165,19 @@ def test_whatever_happens_the_instance_goes(
         assert kept.tb is not None
 
 
-def test_a_board_that_refuses_is_told_and_leaves_nothing(machine: Machine) -> None:
+def test_a_board_that_refuses_leaves_nothing(machine: Machine) -> None:
     fake = machine()
-    driver = Mig.found(0)
+    driver = Mig.find(0)
     fake.fault(FaultKind.COMPUTE_REFUSED, 1)
-    with driver.opened(), pytest.raises(RefusedError), driver.share(14):
+    with driver.open(), pytest.raises(RefusedError), driver.share(14):
         pass
     assert layout(fake) == []
 
 
 def test_a_process_that_takes_a_moment_to_end_is_waited_for(machine: Machine) -> None:
     fake = machine()
-    driver = Mig.found(0)
-    with driver.opened():
+    driver = Mig.find(0)
+    with driver.open():
         with driver.share(56):
             fake.hold(0, os.getpid())
             ending = threading.Timer(0.1, fake.release)
@@ -188,14 +188,14 @@ def test_a_process_that_takes_a_moment_to_end_is_waited_for(machine: Machine) ->
 
 def test_one_that_stays_is_never_killed_and_the_next_run_clears_up(machine: Machine) -> None:
     fake = machine()
-    impatient = Mig.found(0)
+    impatient = Mig.find(0)
     impatient._end_s = 0.1
     said = rf"4g.24gb at 0 .*in use by .*process {os.getpid()}"
-    with pytest.raises(GpuError, match=said), impatient.opened(), impatient.share(56):
+    with pytest.raises(GpuError, match=said), impatient.open(), impatient.share(56):
         fake.hold(0, os.getpid())
     assert layout(fake) == ["4g.24gb at 0"]
     fake.release()
-    with Mig.found(0).opened():
+    with Mig.find(0).open():
         assert layout(fake) == []
 
 
@@ -208,20 +208,20 @@ def test_what_a_killed_run_left_is_removed_by_the_next(machine: Machine) -> None
     assert run.stdout is not None
     assert run.stdout.readline() == b"at work\n"
     at_work = f"is being changed by process {run.pid}"
-    with pytest.raises(GpuError, match=at_work), Mig.found(0).opened():
+    with pytest.raises(GpuError, match=at_work), Mig.find(0).open():
         pass
     run.kill()
     run.wait()
     run.stdout.close()
     assert layout(fake) == ["1g.6gb at 0", "2g.12gb at 2"]
-    with Mig.found(0).opened():
+    with Mig.find(0).open():
         assert layout(fake) == ["1g.6gb at 0"]
 
 
 def test_mig_mode_is_not_switched(machine: Machine) -> None:
     fake = machine(mig=False)
     with pytest.raises(InputError, match=r"MIG mode of GPU 0 is off; .*nvidia-smi -i 0 -mig 1`"):
-        Mig.found(0)
+        Mig.find(0)
     assert not fake.store.now().gpus[0].mig
 
 
@@ -230,16 +230,18 @@ def test_what_cannot_be_measured_is_refused(machine: Machine) -> None:
     with pytest.raises(InputError, match="scenario is of a A100-40GB, GPU 0 is a A30-24GB"):
         driver_called("mig", 0, board("A100-40GB"))
     with pytest.raises(InputError, match="there is no GPU 2"):
-        Mig.found(2)
-    driver = Mig.found(0)
-    with driver.opened(), pytest.raises(InputError, match=r"no instance of 60 SMs; .* 14, 28, 56"):
+        Mig.find(2)
+    driver = Mig.find(0)
+    with driver.open(), pytest.raises(InputError, match=r"no instance of 60 SMs; .* 14, 28, 56"):
         driver.share(60).__enter__()
     with pytest.raises(InputError, match="nothing runs without instances"):
         driver.whole()
     fake.fault(FaultKind.NO_LIBRARY, None)
-    with pytest.raises(InputError, match=r"no NVIDIA driver library.*`migrator profiles`") as told:
-        Mig.found(0)
-    assert "emulated" not in str(told.value)
+    with pytest.raises(
+        InputError, match=r"no NVIDIA driver library.*`migrator profiles`"
+    ) as raised:
+        Mig.find(0)
+    assert "emulated" not in str(raised.value)
 
 
 def test_the_profiler_starts_where_only_torch_and_numpy_are() -> None:

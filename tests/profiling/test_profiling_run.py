@@ -11,16 +11,20 @@ import pytest
 
 from migrator.core.catalogue import Board
 from migrator.core.errors import InputError, MigratorError
-from migrator.profiling import measuring
+from migrator.profiling import run as profiling_run
+from migrator.profiling.drivers import Cpu, Driver
 from migrator.profiling.measurements import Measurement, Study, measurements
 from migrator.profiling.results import Results
 from migrator.profiling.run import Profiled, profile
-from migrator.profiling.shares import Cpu
 from migrator.workload.profile_file import read_profile, read_profiles
 
 TINY, PLAIN = "support.tiny_model:Tiny", "support.profiled_models:Plain"
 GREEDY, FATAL = "support.profiled_models:Greedy", "support.profiled_models:Fatal"
 QUICK = 0.05
+
+
+def cpu(board: Board) -> Driver:
+    return Cpu.find(0, board)
 
 
 def planned(board: Board, models: list[str], **options: Any) -> list[Measurement]:
@@ -54,7 +58,7 @@ def done(folder: Path, board: Board) -> Profiled:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
         results = Results(folder / "rows.jsonl", {})
-        return profile(everything(board), Cpu(board), results, folder / "found.json")
+        return profile(everything(board), cpu(board), results, folder / "found.json")
 
 
 def by_model(done: Profiled) -> dict[str, dict[str, Any]]:
@@ -128,7 +132,7 @@ def test_a_second_run_measures_nothing_and_writes_the_same(
     done: Profiled, folder: Path, board: Board
 ) -> None:
     todo = everything(board)
-    again = profile(todo, Cpu(board), Results(folder / "rows.jsonl", {}), folder / "again.json")
+    again = profile(todo, cpu(board), Results(folder / "rows.jsonl", {}), folder / "again.json")
     assert (again.measured, again.left, again.taken_over) == (0, 0, len(todo))
     assert again.profiles == done.profiles
 
@@ -145,14 +149,14 @@ def test_after_a_crash_the_next_run_goes_on(
         if each.study is Study.LATENCY
     ]
     rows, out = tmp_path / "rows.jsonl", tmp_path / "found.json"
-    first = profile(todo, Cpu(board), Results(rows, {"gpu": "a"}), out)
+    first = profile(todo, cpu(board), Results(rows, {"gpu": "a"}), out)
     assert (first.measured, first.left) == (1, 1)
     assert "lost, a worker process ended (exit code 3): the sky is falling" in first.faults[0]
     assert [each["model"] for each in first.profiles] == [TINY]
     falling.unlink()
     with rows.open("a") as file:
         file.write('{"key": "cut o')
-    second = profile(todo, Cpu(board), Results(rows, {"gpu": "a"}), out)
+    second = profile(todo, cpu(board), Results(rows, {"gpu": "a"}), out)
     assert (second.measured, second.taken_over, second.left) == (1, 1, 0)
     assert [each["model"] for each in second.profiles] == [TINY, FATAL]
     assert not second.faults
@@ -165,7 +169,7 @@ def test_several_losses_in_a_row_end_the_run_and_its_workers(
     tmp_path: Path, board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MIGRATOR_TEST_FATAL", os.fspath(tmp_path))
-    monkeypatch.setattr(measuring, "_MOST_LOST", 2)
+    monkeypatch.setattr(profiling_run, "MOST_LOST", 2)
     todo = [
         each
         for each in measurements(board, [FATAL], [1, 4, 8], pace=QUICK)
@@ -173,7 +177,7 @@ def test_several_losses_in_a_row_end_the_run_and_its_workers(
     ]
     results = Results(tmp_path / "rows.jsonl", {})
     with pytest.raises(MigratorError, match=r"2 workers were lost in a row, .* run the same"):
-        profile(todo, Cpu(board), results, tmp_path / "found.json")
+        profile(todo, cpu(board), results, tmp_path / "found.json")
     assert not (tmp_path / "found.json").exists()
     assert not any(results.has(each.key) for each in todo)
 
@@ -184,12 +188,12 @@ def test_a_model_that_does_not_exist_ends_the_run_before_it_begins(
     todo = planned(board, [TINY, "support.tiny_model:Huge"])
     results = Results(tmp_path / "rows.jsonl", {})
     with pytest.raises(InputError, match=r"support.tiny_model has no Huge"):
-        profile(todo, Cpu(board), results, tmp_path / "found.json")
+        profile(todo, cpu(board), results, tmp_path / "found.json")
     assert list(results.rows) == ["about"]
 
 
 def test_without_time_nothing_is_started(tmp_path: Path, board: Board) -> None:
     results = Results(tmp_path / "rows.jsonl", {})
     with pytest.raises(MigratorError, match="no time to measure anything; raise --budget-s"):
-        profile(planned(board, [TINY]), Cpu(board), results, tmp_path / "x.json", budget_s=0.01)
+        profile(planned(board, [TINY]), cpu(board), results, tmp_path / "x.json", budget_s=0.01)
     assert list(results.rows) == ["about end"]

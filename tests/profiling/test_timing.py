@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.profiling import timing
-from migrator.profiling.timing import Pace, percentiles, timed
+from migrator.profiling import worker
+from migrator.profiling.measurements import Pace
+from migrator.profiling.worker import percentiles, time_steps
 
 
 class Clock:
@@ -29,18 +30,18 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr(timing, "time", found)
+    monkeypatch.setattr(worker, "time", found)
     return found
 
 
 def test_only_whole_steps_of_the_interval_count(clock: Clock) -> None:
-    times = timed(lambda: clock.take(0.25), 101.0, Pace(0.5, 1.0, 0.5))
+    times = time_steps(lambda: clock.take(0.25), 101.0, Pace(0.5, 1.0, 0.5))
     assert times == [0.25] * 4
     assert clock.steps == 8  # two to warm up, four measured, two after
 
 
-def test_a_step_longer_than_the_interval_is_still_told(clock: Clock) -> None:
-    assert timed(lambda: clock.take(7.0), 100.0, Pace(0.1, 0.5)) == [7.0]
+def test_a_step_longer_than_the_interval_still_counts(clock: Clock) -> None:
+    assert time_steps(lambda: clock.take(7.0), 100.0, Pace(0.1, 0.5)) == [7.0]
 
 
 def test_percentiles_are_of_the_steps() -> None:

@@ -50,7 +50,7 @@ class Campaign:
         self.draw = random.Random(seed)
         self.diary = Diary(folder / "diary")
         self.foreign: dict[int, Place] = {}
-        self.told: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
         self.boots = [Boot()]
         self._begun: dict[str, Any] | None = None
 
@@ -64,7 +64,7 @@ class Campaign:
         _, status = os.waitpid(child, 0)
         killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
         assert killed or status == 0, "a life broke a promise, see above"
-        self.told["kills"] += killed
+        self.counts["kills"] += killed
         return killed
 
     def _be(self, lived: Callable[[Life], object], points: int | None, interrupts: bool) -> None:
@@ -121,10 +121,10 @@ class Campaign:
             elif kind in ("begin", "end"):
                 last = each
                 self._count(each)
-                self.told["failed"] += bool(each.get("failed"))
-                self.told["stubborn"] += bool(each.get("stubborn"))
+                self.counts["failed"] += bool(each.get("failed"))
+                self.counts["stubborn"] += bool(each.get("stubborn"))
             elif kind == "trap":
-                self.told[f"at {each['at']}"] += 1
+                self.counts[f"at {each['at']}"] += 1
         return last, operations
 
     def _rebooted(self) -> None:
@@ -146,7 +146,7 @@ class Campaign:
             life = self.opened(stack, Trap())
             open_places = life.open_places()
         kind = self.draw.choice(["reboot", "foreign", "remove"])
-        self.told[f"meanwhile {kind}"] += 1
+        self.counts[f"meanwhile {kind}"] += 1
         if kind == "reboot":
             self.world.reboot()
             self._rebooted()
@@ -179,15 +179,15 @@ class Campaign:
             self._check_journal(life, bool(unsettled))
             if last and not disturbed:
                 self._check_layout(life.holdings(), last)
-        self.told["recoveries"] += 1
-        self.told["unsettled"] += bool(unsettled)
+        self.counts["recoveries"] += 1
+        self.counts["unsettled"] += bool(unsettled)
 
     def _check_board(self, life: Life, held: set[int]) -> None:
-        """No orphan of ours; nothing of anybody else touched; the rest is ours in the journal."""
+        """No orphan of ours; no foreign instance touched; the rest is ours in the journal."""
         seen = {each.identity: each for each in self.world.seen()}
         assert held <= seen.keys(), "an instance in use is gone"
         for identity, place in self.foreign.items():
-            assert seen[identity].place == place, "somebody else's instance was touched"
+            assert seen[identity].place == place, "a foreign instance was touched"
         ours = [each for identity, each in seen.items() if identity not in self.foreign]
         assert all(each.whole for each in ours), f"half-made: {ours}"
         journal = [place for places in life.holdings().values() for place in places]
@@ -208,7 +208,7 @@ class Campaign:
         possible = [_holdings(last[name]) for name in names]
         assert now in possible, (now, possible)
         if last["event"] == "begin" and possible[0] != possible[1]:
-            self.told["forward" if now == possible[1] else "back"] += 1
+            self.counts["forward" if now == possible[1] else "back"] += 1
 
 
 def _holdings(raw: dict[str, list[list[Any]]]) -> Holdings:
@@ -233,7 +233,7 @@ LONG_BOOT = 10
 
 
 def course(life: Life) -> None:
-    """Every kind of operation, with somebody else's instance and one in use on the board."""
+    """Every kind of operation, with a foreign instance and one in use on the board."""
     world, partitioner = life.world, life.partitioner(OWNERS[0])
     with life.trap.off():
         assert world.foreign(Place(6, "1g.5gb"), whole=True)
@@ -258,18 +258,18 @@ def _places(*places: tuple[int, str]) -> frozenset[Place]:
 
 def every_point(world: Callable[[Path, str], World], folder: Path, twice: bool) -> Counter[str]:
     """The course killed at every point; `twice`: and each recovery killed at every point too."""
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for first in count(1):
         begun = folder / f"{first}"
         begun.mkdir()
         campaign = Campaign(world(begun, COURSE_BOARD), begun, 0)
         if not campaign.life(course, first):
             campaign.check(campaign.digested()[0], disturbed=False)
-            return told
+            return counts
         last, _ = campaign.digested()
         if not twice:
             campaign.check(last, disturbed=False)
-        told += campaign.told
+        counts += campaign.counts
         if not twice:
             continue
         for second in count(1):
@@ -279,21 +279,21 @@ def every_point(world: Callable[[Path, str], World], folder: Path, twice: bool) 
             killed = again.life(_recover_all, second)
             again.digested()
             again.check(last, disturbed=False)
-            told += again.told
+            counts += again.counts
             if not killed:
                 break
     raise AssertionError
 
 
 def random_campaign(campaign: Campaign, operations: int) -> None:
-    """Lives until there were so many operations."""
-    while campaign.told["operations"] < operations:
-        campaign.told["operations"] += campaign.random_life(16)
-        campaign.told["lives"] += 1
+    """Run lives until this many operations were done."""
+    while campaign.counts["operations"] < operations:
+        campaign.counts["operations"] += campaign.random_life(16)
+        campaign.counts["lives"] += 1
     long = [each for each in campaign.boots[1:] if each.succeeded >= LONG_BOOT]
-    campaign.told["reboots"] = len(campaign.boots) - 1
-    campaign.told["long boots"] = len(long)
-    campaign.told["fewest creates"] = min((each.created for each in long), default=0)
+    campaign.counts["reboots"] = len(campaign.boots) - 1
+    campaign.counts["long boots"] = len(long)
+    campaign.counts["fewest creates"] = min((each.created for each in long), default=0)
 
 
 def main() -> None:
@@ -308,12 +308,12 @@ def main() -> None:
     kind: Callable[[Path, str], World] = WORLDS[chosen.world]
     gc.freeze()  # a collection in a child would copy every page of its parent
     if chosen.every_point:
-        told = every_point(kind, chosen.folder, chosen.every_point == "twice")
+        counts = every_point(kind, chosen.folder, chosen.every_point == "twice")
     else:
         campaign = Campaign(kind(chosen.folder, chosen.board), chosen.folder, chosen.seed)
         random_campaign(campaign, chosen.operations)
-        told = campaign.told
-    print(json.dumps(dict(sorted(told.items()))))
+        counts = campaign.counts
+    print(json.dumps(dict(sorted(counts.items()))))
 
 
 if __name__ == "__main__":

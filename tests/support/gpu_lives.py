@@ -1,6 +1,6 @@
 """One process's life on a cruel machine: random operations until it is killed, or had enough.
 
-What it is about to do, and what came of it, is in its diary, which its parent reads afterwards.
+What it is about to do, and the result, is in its diary, which its parent reads afterwards.
 """
 
 from __future__ import annotations
@@ -18,11 +18,9 @@ from typing import Any
 from migrator.core.errors import MigratorError
 from migrator.core.placement import Place, all_places
 from migrator.gpu.drivers.base import GpuDriver
-from migrator.gpu.journal.entries import live_creates, match_creates
-from migrator.gpu.journal.journal import Journal
-from migrator.gpu.partition.layout import Layout
+from migrator.gpu.journal.journal import Journal, live_creates, match_creates
+from migrator.gpu.partition.layout import Layout, Op, plan_steps
 from migrator.gpu.partition.partitioner import PAUSES_S, Partitioner
-from migrator.gpu.partition.steps import Op, plan_steps
 from support.gpu_worlds import World
 
 OWNERS = ("migrator", "other")
@@ -55,7 +53,7 @@ class Trap:
 
     @contextmanager
     def off(self) -> Iterator[None]:
-        """While somebody else acts."""
+        """While another program acts."""
         left, self.left = self.left, None
         yield
         self.left = left
@@ -101,7 +99,7 @@ def _plain(value: object) -> object:
 
 @dataclass
 class Life:
-    """A process that works on the machine, with everybody else's doings in between."""
+    """A process that works on the machine, with actions of other programs in between."""
 
     world: World
     driver: GpuDriver
@@ -109,7 +107,7 @@ class Life:
     diary: Diary
     draw: random.Random
     foreign: dict[int, Place]
-    """Instances that are somebody else's, by identity."""
+    """Foreign instances by identity."""
     trap: Trap
 
     def __post_init__(self) -> None:
@@ -132,7 +130,7 @@ class Life:
         }
 
     def lived(self, operations: int) -> None:
-        """So many random operations."""
+        """This many random operations."""
         for _ in range(operations):
             if self.draw.random() < 0.4:
                 with self.trap.off():
@@ -141,7 +139,7 @@ class Life:
                 self._ours()
 
     def open_places(self) -> list[Place]:
-        """Where somebody else can make an instance that can be told from one of ours.
+        """Where another program can create an instance that can be distinguished from ours.
 
         What the journal has at a place, and another makes there anew, cannot.
         """
@@ -149,7 +147,7 @@ class Life:
         return [each for each in all_places(self.world.board) if each not in ours]
 
     def _others(self) -> None:
-        """Somebody else does something, or the machine does."""
+        """Another program or the machine does something."""
         seen = self.world.seen()
         kind = self.draw.choices(
             ["make", "unmake", "take", "hold", "release", "reboot"], [3, 6, 3, 3, 6, 0.3]
@@ -230,7 +228,7 @@ class Life:
         *,
         faulty: bool = False,
     ) -> None:
-        """Does it, with what was meant and what came of it in the diary."""
+        """Does it, with the intent and the result in the diary."""
         owner = partitioner.owner
         before = self.holdings()
         fixed = {

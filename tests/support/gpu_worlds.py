@@ -29,7 +29,7 @@ from migrator.gpu.drivers.base import (
 from migrator.gpu.drivers.emulated import EmulatedDriver
 from migrator.gpu.drivers.virtual_board import BoardFile, BoardState
 from migrator.gpu.fake_nvml import FakeNvml, FaultKind, installed
-from migrator.gpu.fake_nvml.calls import CALLS
+from migrator.gpu.fake_nvml.faults import CHANGING
 from migrator.io.processes import Process
 
 Point = Callable[[str], None]
@@ -64,11 +64,11 @@ class World(Protocol):
         ...
 
     def foreign(self, place: Place, whole: bool) -> bool:
-        """Somebody else makes an instance; False where there is no room."""
+        """Another program creates an instance; False where there is no room."""
         ...
 
     def remove(self, place: Place) -> None:
-        """Somebody else removes an instance, whoever made it."""
+        """Another program removes an instance of any owner."""
         ...
 
     def hold(self, place: Place) -> None:
@@ -109,7 +109,7 @@ class MigWorld:
         """The `mig` driver."""
 
         def before(name: str) -> None:
-            if CALLS[name].changes:
+            if name in CHANGING:
                 point(name)
 
         with (
@@ -159,7 +159,7 @@ class MigWorld:
         self._fake.mig(True)
 
     def fault(self, draw: random.Random) -> None:
-        """One that strikes creates or destroys, some more often than anybody retries."""
+        """One that strikes creates or destroys, some more often than any retry."""
         kind = draw.choice(
             [
                 FaultKind.IN_USE,

@@ -7,10 +7,16 @@ number there. What a test wants it to tell it writes into that folder: `clients`
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from migrator.gpu.drivers import nvidia_smi
+from migrator.gpu.drivers.mps_daemon import MpsDaemon
 
 _SMI = """#!/bin/bash
 {exit}
@@ -87,7 +93,7 @@ start() if "-d" in sys.argv else ask()
 
 
 class NvidiaPrograms:
-    """Where they are, and what the daemons were told."""
+    """Where they are, and the commands that the daemons received."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._log = folder, folder / "mps.log"
@@ -105,7 +111,7 @@ class NvidiaPrograms:
         count: int = 1,
         fails: bool = False,
     ) -> None:
-        """An nvidia-smi that tells of so many equal GPUs."""
+        """An nvidia-smi that reports this many equal GPUs."""
         rows = "; ".join(
             f'echo "{index}, {name}, GPU-{index}234abcd-0000, 580.1, {mib}, {mig}"'
             for index in range(count)
@@ -114,11 +120,11 @@ class NvidiaPrograms:
         self._program("nvidia-smi", _SMI.format(rows=rows, exit=ends))
 
     def mps(self, *, obeys: bool = True, fails: bool = False) -> None:
-        """A control program whose daemon goes when told, or stays, or never comes."""
+        """A control program whose daemon quits on request, or stays, or never starts."""
         text = _MPS.format(python=sys.executable, log=self._log, obeys=obeys, fails=fails)
         self._program("nvidia-cuda-mps-control", text)
 
-    def told(self) -> list[str]:
+    def log(self) -> list[str]:
         """Every start, and every command that a daemon got."""
         return self._log.read_text().splitlines() if self._log.exists() else []
 
@@ -126,3 +132,25 @@ class NvidiaPrograms:
         path = self._folder / name
         path.write_text(text, encoding="utf-8")
         path.chmod(0o755)
+
+
+@pytest.fixture
+def state(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A state folder with a path short enough for sockets. Ends the MPS daemons left in it."""
+    folder = Path(tempfile.mkdtemp(prefix="mps"))
+    monkeypatch.setenv("MIGRATOR_STATE", str(folder))
+    yield folder
+    for pid_file in list(folder.rglob("*.pid")):
+        MpsDaemon(pid_file.parents[1], {}, end_s=0.0).quit()
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvidiaPrograms:
+    """An nvidia-smi that reports an H200, and an MPS control program."""
+    found = NvidiaPrograms(tmp_path / "programs")
+    found.on_path(monkeypatch)
+    found.smi()
+    found.mps()
+    monkeypatch.setattr(nvidia_smi, "device_sms", lambda _visible: 132)
+    return found

@@ -28,9 +28,8 @@ from migrator.gpu.drivers.base import DriverKind
 if TYPE_CHECKING:
     from migrator.core.catalogue import Board
     from migrator.gpu.drivers.base import GpuDriver, GpuInstance
-    from migrator.gpu.partition.layout import Layout
+    from migrator.gpu.partition.layout import Layout, Step
     from migrator.gpu.partition.partitioner import Partitioner
-    from migrator.gpu.partition.steps import Step
 
 _LOOK_EVERY_S = 0.25
 _INTERRUPTED = "an earlier run was interrupted; this one continues from there"
@@ -127,7 +126,7 @@ def clear(
 
     Example:  migrator gpu clear --dry-run
     """
-    from migrator.gpu.partition.steps import Op, Step
+    from migrator.gpu.partition.layout import Op, Step
 
     chosen = target(driver, index, state, board)
     with chosen.partitioner(owner, read_only=dry_run) as partitioner:
@@ -162,7 +161,7 @@ def _require_mode(driver: GpuDriver, enable_mig: bool) -> None:
 
 def _apply_when_free(partitioner: Partitioner, wanted: Layout, wait_s: float) -> tuple[Step, ...]:
     """Apply the layout, once processes on our instances that are in the way have ended."""
-    from migrator.gpu.partition.steps import BlockedError
+    from migrator.gpu.partition.layout import BlockedError
 
     until_s, reported = time.monotonic() + wait_s, False
     while True:
@@ -194,7 +193,7 @@ def _pause(until_s: float) -> None:
 
 
 def _why_left(partitioner: Partitioner, instance: GpuInstance) -> str:
-    from migrator.gpu.partition.steps import clear_command
+    from migrator.gpu.partition.layout import clear_command
 
     whose = partitioner.owners().get(instance.place)
     if whose is None:

@@ -369,8 +369,7 @@ def _read_journal(
     chosen: Target, gpu: Gpu, instances: tuple[GpuInstance, ...]
 ) -> tuple[dict[Place, str], list[str]]:
     """Owners of the instances, and unfinished changes, according to the journal."""
-    from migrator.gpu.journal.entries import live_creates, match_creates
-    from migrator.gpu.journal.journal import Journal
+    from migrator.gpu.journal.journal import Journal, live_creates, match_creates
 
     try:
         with Journal(chosen.journal, read_only=True) as journal:

@@ -100,12 +100,12 @@ def profile_models(
         raise InputError(f"--out: {path} cannot be written; name a file in a directory that exists")
     found = known(driver, gpu, board)
     require_torch()
-    head = {"driver": found.name, "board": found.board.name, **found.about()}
+    head = {"driver": found.name, "board": found.board.name, **found.about}
     results = Results(beside(path), head, fresh=fresh)
     longest_s = float("inf") if budget_s is None else budget_s
     with progress(len(todo), "measuring") as step:
         done = profile(
-            todo, found, results, path, budget_s=longest_s, told=lambda _measurement, _row: step()
+            todo, found, results, path, budget_s=longest_s, report=lambda _measurement, _row: step()
         )
     _report(done, board, served, path, as_json)
 

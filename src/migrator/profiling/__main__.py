@@ -15,7 +15,7 @@ from migrator.core import catalogue
 from migrator.core.errors import GpuError, InputError, MigratorError
 from migrator.core.profiles import Profile, profile_of
 from migrator.profiling.comparison import compare
-from migrator.profiling.drivers import DRIVERS, driver
+from migrator.profiling.drivers import DRIVERS, Json, driver
 from migrator.profiling.measurements import (
     Measurement,
     estimate_s,
@@ -24,10 +24,9 @@ from migrator.profiling.measurements import (
 )
 from migrator.profiling.results import Results, beside
 from migrator.profiling.run import profile
-from migrator.profiling.workers import Json
 
 
-def told(measurement: Measurement, row: Json) -> None:
+def print_measurement(measurement: Measurement, row: Json) -> None:
     """Print one line per measurement."""
     if "jobs" not in row:
         print(row.get("fault") or row["lost"], flush=True)
@@ -62,17 +61,17 @@ def _main(options: argparse.Namespace) -> int:
         return 0
     board = catalogue.board(options.board) if options.board else None
     if options.dry_run:
-        board = board or driver(options.driver, options.gpu, None).board
-        todo = _todo(options, board)
+        todo = _todo(options, board or driver(options.driver, options.gpu, None).board)
         print("\n".join(f"{each.study:<13}{each.words}" for each in todo))
         print(f"{len(todo)} measurements, about {estimate_s(todo):.0f} s")
         return 0
     found = driver(options.driver, options.gpu, board)
     todo = _todo(options, found.board)
-    head = {"driver": found.name, "board": found.board.name, **found.about()}
+    head = {"driver": found.name, "board": found.board.name, **found.about}
     options.out.parent.mkdir(parents=True, exist_ok=True)
     results = Results(beside(options.out), head, fresh=options.fresh)
-    done = profile(todo, found, results, options.out, budget_s=options.budget_s, told=told)
+    budget_s, report = options.budget_s, print_measurement
+    done = profile(todo, found, results, options.out, budget_s=budget_s, report=report)
     print(f"{options.out}: {len(done.profiles)} profiles; measured {done.measured}, ", end="")
     print(f"taken over {done.taken_over}, left {done.left}, faults {len(done.faults)}")
     return 0
@@ -98,16 +97,16 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
     add("models", nargs="*", metavar="MODEL", help="names of the zoo or package.module:Class")
     add("--gpu", type=int, default=0, help="the GPU's number")
     add("--driver", choices=tuple(DRIVERS), default="mps", help="what divides the GPU")
-    add("--board", help="the board expected; needed for --driver cpu")
+    add("--board", help="the expected board; required for --driver cpu")
     add("--batches", type=_counts, default=(1, 4, 16), help="such as 1,4,16")
-    add("--interference", action="store_true", help="also how models slow one another down")
-    add("--rounds", type=int, default=1, help="latencies in so many processes; their median")
+    add("--interference", action="store_true", help="also measure how models slow one another down")
+    add("--rounds", type=int, default=1, help="median of the latencies in this many processes")
     add("--pace", type=float, default=1.0, help="factor on the time spent on each")
-    add("--budget-s", type=float, default=float("inf"), help="begin nothing that ends after it")
+    add("--budget-s", type=float, default=float("inf"), help="start nothing that ends later")
     add("--out", type=Path, default=Path("profiles.json"), help="the profile file")
-    add("--fresh", action="store_true", help="forget what an earlier run measured")
+    add("--fresh", action="store_true", help="discard the measurements of an earlier run")
     add("--dry-run", action="store_true", help="list what would be measured")
-    add("--compare", nargs=2, type=Path, metavar=("A", "B"), help="hold two files together")
+    add("--compare", nargs=2, type=Path, metavar=("A", "B"), help="compare two profile files")
     found = parser.parse_args(words)
     if not found.models and not found.compare:
         parser.error("name the models to measure")

@@ -1,56 +1,322 @@
-"""The profiler's drivers by name: mechanisms that divide a GPU among worker processes."""
+"""Drivers that divide a GPU into shares, on which worker processes measure.
+
+`mps` and `mig` use `migrator.gpu`; `cpu` needs no GPU and is for trials only. MIG mode is never
+switched. What a driver creates is removed at the end, or by the next run after a kill.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
 
-from migrator.core.catalogue import Board
+from migrator.core.catalogue import Board, MigProfile
 from migrator.core.errors import InputError
+from migrator.core.placement import Place
 from migrator.core.registry import pick
-from migrator.profiling.mig import Mig
-from migrator.profiling.mps import Mps
-from migrator.profiling.shares import Cpu, Driver
+from migrator.gpu.drivers import nvidia_smi, registry
+from migrator.gpu.drivers.base import DriverKind, Gpu, GpuInstance, InUseError
+from migrator.gpu.drivers.mig import FAKE_NVML
+from migrator.gpu.drivers.mps import PERCENTAGE, daemon_folder, find_shareable, percentage
+from migrator.gpu.drivers.mps_daemon import MpsDaemon
+from migrator.gpu.drivers.nvidia_smi import SmiGpu
+from migrator.gpu.drivers.nvml import INSTEAD
+from migrator.gpu.journal.journal import Journal, journal_path
+from migrator.gpu.lock import GpuLock
+from migrator.gpu.partition.layout import BlockedError, Layout
+from migrator.gpu.partition.partitioner import Partitioner
+from migrator.io.state_folder import state_folder
+
+Json = dict[str, Any]
+
+OWNER = "profile"
+"""Owner of the daemons and instances that the profiler creates, by which a later run finds them."""
+OTHERWISE = (
+    "use the packaged profiles, which tenants have unless they name their own (`migrator profiles` "
+    "lists them)"
+)
+"""Suggestion if the GPU cannot be measured."""
+_PAUSE_S = 0.05
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A driver by name."""
+class GpuShare:
+    """A part of a GPU, with the environment of a process that runs on it."""
 
-    name: str
-    coexist: bool
-    """Whether its shares can coexist, which decides what can be measured."""
-    found: Callable[[int, Board | None], Driver]
-    """Open the driver, given the GPU's index and, if it is known already, its board."""
-
-
-def _cpu(_gpu: int, board: Board | None) -> Driver:
-    if board is None:
-        raise InputError("--driver: cpu has no sizes of its own; name a board")
-    return Cpu(board)
+    sms: int
+    memory_gib: float | None
+    """Memory of an instance of this size; None if it is not published."""
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def _mps(gpu: int, _board: Board | None) -> Driver:
-    return Mps.found(gpu)
+class Driver(ABC):
+    """Divides a GPU into shares."""
+
+    name: ClassVar[str]
+    coexist: ClassVar[bool] = True
+    """Whether shares of all sizes can be open at once, and the GPU can be used without shares."""
+    device = "cuda"
+    """torch's device: "cuda" or "cpu"."""
+    words: str
+    """Description of the division, for the provenance."""
+
+    def __init__(self, board: Board, index: int, gpu_name: str, driver_version: str | None) -> None:
+        self.board, self._index = board, index
+        self.about: Json = {"gpu": gpu_name, "driver_version": driver_version}
+        """The hardware and its driver, the same in every run."""
+        self.reconfigurations: list[Json] = []
+        """Seconds to create and destroy each instance since the list was last emptied."""
+
+    @classmethod
+    @abstractmethod
+    def find(cls, index: int, board: Board | None = None) -> Self:
+        """The driver of a GPU. Raises InputError if it cannot divide it."""
+
+    @abstractmethod
+    def open(self) -> AbstractContextManager[None]:
+        """Prepare for the first share, and always clean up."""
+
+    @abstractmethod
+    def share(self, sms: int) -> AbstractContextManager[GpuShare]:
+        """A share with this number of SMs."""
+
+    @abstractmethod
+    def whole(self) -> GpuShare:
+        """The undivided GPU, for work without shares."""
+
+    def readings(self) -> Json:
+        """Current clocks, temperature and power; empty without nvidia-smi."""
+        if self.device == "cuda":
+            with suppress(InputError):
+                return {**nvidia_smi.readings(self._index)}
+        return {}
+
+    def memory_gib(self, sms: int) -> float | None:
+        """The smallest memory of an instance with this number of SMs."""
+        profiles = [each for each in self.board.plain_profiles.values() if each.sms == sms]
+        return min((each.memory_gib for each in profiles if each.memory_gib), default=None)
 
 
-def _mig(gpu: int, _board: Board | None) -> Driver:
-    return Mig.found(gpu)
+class Cpu(Driver):
+    """No GPU: each share is a process with one thread."""
+
+    name = "cpu"
+    device = "cpu"
+    words = "one CPU thread in place of every share"
+
+    @classmethod
+    def find(cls, index: int, board: Board | None = None) -> Self:
+        """The CPU, which stands for any board."""
+        if board is None:
+            raise InputError("--driver: cpu has no sizes of its own; name a board")
+        return cls(board, index, "CPU", None)
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Do nothing."""
+        yield
+
+    @contextmanager
+    def share(self, sms: int) -> Iterator[GpuShare]:
+        """An ordinary process. The number of SMs has no effect."""
+        yield GpuShare(sms, self.memory_gib(sms))
+
+    def whole(self) -> GpuShare:
+        """The whole CPU, without a memory limit."""
+        return GpuShare(self.board.sms, None)
 
 
-DRIVERS = {
-    each.name: each
-    for each in (
-        Kind(Mps.name, Mps.coexist, _mps),
-        Kind(Mig.name, Mig.coexist, _mig),
-        Kind(Cpu.name, Cpu.coexist, _cpu),
-    )
-}
+class Mps(Driver):
+    """Shares as MPS percentages. Their sum may exceed the GPU, because they are measured in turn.
+
+    The daemon's folder is the same in every run, so that a run stops the daemon of a killed one.
+    """
+
+    name = "mps"
+    words = "MPS shares of the SMs that MIG instances have"
+
+    def __init__(self, gpu: SmiGpu, board: Board, *, end_s: float = 10.0) -> None:
+        """`end_s` is the daemon's time to exit in seconds."""
+        super().__init__(board, gpu.index, gpu.name, gpu.driver_version)
+        self._gpu, self._end_s, self._sms = gpu, end_s, board.sms
+        self._client: dict[str, str] = {}
+
+    @classmethod
+    def find(cls, index: int, board: Board | None = None) -> Self:
+        """The GPU with this index, if its board has MIG instance sizes."""
+        gpu = find_shareable(index, otherwise=OTHERWISE)
+        board = nvidia_smi.find_board(gpu.name, gpu.memory_mib)
+        if board is None:
+            raise InputError(
+                f"--gpu: {gpu.name} with {gpu.memory_mib / 1024:.0f} GiB is no board that is known "
+                "to have MIG instances (`migrator boards` lists them); use another GPU"
+            )
+        return cls(gpu, board)
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Run a daemon in folders of its own, and prevent other changes to the GPU."""
+        state = state_folder()
+        folder = daemon_folder(state, OWNER, self._gpu)
+        daemon = MpsDaemon(folder, self._gpu.visible, self._end_s)
+        lock = GpuLock(state, self._gpu.uuid)
+        with ExitStack() as stack:
+            lock.acquire()
+            stack.callback(lock.release)
+            stack.callback(daemon.quit)
+            daemon.quit()  # the daemon of a killed run may still run
+            self._sms = nvidia_smi.device_sms(self._gpu.visible) or self.board.sms
+            daemon.start()
+            self._client = daemon.environment
+            yield
+
+    @contextmanager
+    def share(self, sms: int) -> Iterator[GpuShare]:
+        """A share by percentage. Processes need nothing else, and there is nothing to remove."""
+        part = {PERCENTAGE: percentage(sms, self._sms)}
+        yield GpuShare(sms, self.memory_gib(sms), {**self._client, **part})
+
+    def whole(self) -> GpuShare:
+        """The whole GPU without MPS, which needs the daemon's folder in the environment."""
+        return GpuShare(self._sms, None, self._gpu.visible)
+
+
+class Mig(Driver):
+    """Shares as MIG instances, recorded in the journal. With a fake NVML the CPU computes."""
+
+    name = "mig"
+    coexist = False
+
+    def __init__(self, gpu: Gpu, *, end_s: float = 10.0) -> None:
+        """`end_s` is the time in seconds for processes to leave an instance."""
+        super().__init__(gpu.board, gpu.index, gpu.name, gpu.driver_version)
+        fake = bool(os.environ.get(FAKE_NVML))
+        self.device = "cpu" if fake else "cuda"
+        simulated = "instances of a fake GPU, one CPU thread in place of each"
+        self.words = simulated if fake else "MIG instances"
+        self._end_s = end_s
+        self._partitioner: Partitioner | None = None
+
+    @classmethod
+    def find(cls, index: int, board: Board | None = None) -> Self:
+        """The GPU with this index, if MIG mode is on."""
+        del board
+        try:
+            with registry.open_driver(DriverKind.MIG, index, state=state_folder()) as driver:
+                gpu = driver.gpu()
+        except InputError as error:
+            # An emulated GPU cannot be measured, so it is not suggested.
+            raise InputError(str(error).replace(INSTEAD, OTHERWISE)) from error
+        if not gpu.divides:
+            raise InputError(
+                f"--driver: MIG mode of GPU {index} is off; switch it on with `sudo nvidia-smi "
+                f"-i {index} -mig 1`, or measure shares of the same sizes with --driver mps"
+            )
+        return cls(gpu)
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Prevent other changes to the GPU, and first remove the instances of a killed run."""
+        state = state_folder()
+        with (
+            registry.open_driver(self.name, self._index, state=state) as driver,
+            Journal(journal_path(state)) as journal,
+        ):
+            partitioner = Partitioner(driver, journal, OWNER)
+            with partitioner.locked():
+                self._clear(partitioner)
+                self._partitioner = partitioner
+                try:
+                    yield
+                finally:
+                    self._partitioner = None
+                    self._clear(partitioner)
+
+    @contextmanager
+    def share(self, sms: int) -> Iterator[GpuShare]:
+        """An instance of this size at any start. Raises GpuError that names the blocker."""
+        assert self._partitioner is not None, "the driver is not open"
+        partitioner = self._partitioner
+        place = self._free_place(partitioner, self._profile(sms))
+        began_s = time.monotonic()
+        made = partitioner.create(place)
+        create_s = time.monotonic() - began_s
+        try:
+            environment = partitioner.driver.environment(made)
+            yield GpuShare(sms, self.memory_gib(sms), environment)
+        finally:
+            destroy_s = self._destroy(partitioner, made)
+            if destroy_s is not None:
+                took = {"sms": sms, "create_s": create_s, "destroy_s": destroy_s}
+                self.reconfigurations.append(took)
+
+    def whole(self) -> GpuShare:
+        """Raise InputError, because in MIG mode all work runs on instances."""
+        raise InputError("--driver: in MIG mode nothing runs without instances; use --driver mps")
+
+    def _profile(self, sms: int) -> MigProfile:
+        for each in self.board.plain_profiles.values():
+            if each.sms == sms:
+                return each
+        known = ", ".join(str(each.sms) for each in self.board.plain_profiles.values())
+        raise InputError(
+            f"gpu: {self.board.name} has no instance of {sms} SMs; this GPU has sizes of {known}"
+        )
+
+    def _free_place(self, partitioner: Partitioner, profile: MigProfile) -> Place:
+        """A place for such an instance beside all existing ones."""
+        there = {each.place for each in partitioner.driver.instances()}
+        ours = tuple(each.place for each in partitioner.ours())
+        reasons: list[str] = []
+        for place in (Place(start, profile.name) for start in profile.starts):
+            if place in there:
+                reasons.append(f"{place} is there already (`migrator gpu show` names its owner)")
+                continue
+            try:
+                partitioner.plan(Layout((*ours, place)))
+            except BlockedError as error:
+                reasons.append(str(error))
+            else:
+                return place
+        raise BlockedError(
+            f"GPU {self._index} has no room for {profile.name}, which is to be measured: "
+            f"{min(reasons, key=len)}"
+        )
+
+    def _clear(self, partitioner: Partitioner) -> None:
+        """Destroy all instances of the profiler on the GPU."""
+        partitioner.recover()
+        for each in partitioner.ours():
+            self._destroy(partitioner, each)
+
+    def _destroy(self, partitioner: Partitioner, made: GpuInstance) -> float | None:
+        """Destroy an instance once it is unused, and return the seconds it took.
+
+        None if another program had removed it.
+        """
+        until_s = time.monotonic() + self._end_s
+        while made.place in {each.place for each in partitioner.ours()}:
+            began_s = time.monotonic()
+            try:
+                partitioner.destroy(made.place)
+                return time.monotonic() - began_s
+            except (BlockedError, InUseError):
+                if time.monotonic() > until_s:
+                    raise
+                time.sleep(_PAUSE_S)  # an ended process stays listed for a moment
+        return None
+
+
+DRIVERS: dict[str, type[Driver]] = {each.name: each for each in (Mps, Mig, Cpu)}
 
 
 def driver(name: str, gpu: int, board: Board | None) -> Driver:
     """The driver called `name` on this GPU. Raises InputError if it cannot be used here."""
-    found = pick("--driver", name, DRIVERS).found(gpu, board)
+    found = pick("--driver", name, DRIVERS).find(gpu, board)
     if board is not None and board.name != found.board.name:
         raise InputError(
             f"gpu: the scenario is of a {board.name}, GPU {gpu} is a {found.board.name}; write "

@@ -79,8 +79,9 @@ def entry(
         "interference": _interference(found, latency_ms),
         "contention": _contention(found),
     }
-    figures, words = _filled(model, measured)
-    overhead, parts = _overhead(found, model, words)
+    known = next((each for (name, _), each in profiles().items() if name == model), None)
+    figures, words = _filled(known, measured)
+    overhead, parts = _overhead(found, known, words)
     created, created_parts = _created(reconfigurations, words)
     return {
         "model": model,
@@ -90,7 +91,10 @@ def entry(
         "latency_p99_ms": _text_keys(found.by_batch("p99_ms")),
         **figures,
         "training_ms": {str(sms): each for sms, each in found.by_sms(Task.TRAINING).items()},
-        "memory_mib": _memory(found),
+        "memory_mib": {
+            str(batch): max(by_sms.values())
+            for batch, by_sms in found.by_batch("memory_mib", 1).items()
+        },
         "overhead": created | overhead,
         "overhead_parts_s": created_parts | parts,
         "left_out": [row["fault"] for row in mine if "fault" in row],
@@ -140,25 +144,23 @@ def _contention(found: Found) -> float | None:
     return round(max(0.0, fmean(parts)), 3) if parts else None
 
 
-def _packaged(model: str) -> Profile | None:
-    return next((each for (name, _), each in profiles().items() if name == model), None)
-
-
-def _filled(model: str, measured: dict[str, float | None]) -> tuple[Json, list[str]]:
+def _filled(known: Profile | None, measured: dict[str, float | None]) -> tuple[Json, list[str]]:
     """The figures, completed from other sources, and text that names these sources."""
-    known = _packaged(model)
     figures: Json = {}
     words = []
     for name, each in measured.items():
-        if each is not None:
-            figures[name] = each
-            continue
-        figures[name] = getattr(known, name) if known else ASSUMED[name]
-        words.append(f"{name} {'of the packaged profile' if known else 'assumed'}")
+        figures[name] = each
+        if each is None:
+            figures[name] = getattr(known, name) if known else ASSUMED[name]
+            words.append(f"{name} {_source(known)}")
     return figures, words
 
 
-def _overhead(found: Found, model: str, words: list[str]) -> tuple[Json, Json]:
+def _source(known: Profile | None) -> str:
+    return "of the packaged profile" if known else "assumed"
+
+
+def _overhead(found: Found, known: Profile | None, words: list[str]) -> tuple[Json, Json]:
     """Process and GPU overheads from cold starts, as the median over sizes."""
     starts = list(found.alone(Task.START, Study.START))
     parts = {
@@ -170,12 +172,10 @@ def _overhead(found: Found, model: str, words: list[str]) -> tuple[Json, Json]:
         start_s = round(sum(parts[name] for name in _STARTING), 3)
         load_s = round(sum(parts[name] for name in _LOADING), 3)
         return {"start_s": start_s, "load_s": load_s}, parts
-    known = _packaged(model)
-    words.append(f"start_s and load_s {'of the packaged profile' if known else 'assumed'}")
-    taken = {
-        name: getattr(known.overhead, name) if known else ASSUMED_S[name] for name in ASSUMED_S
-    }
-    return taken, {}
+    words.append(f"start_s and load_s {_source(known)}")
+    if known is None:
+        return dict(ASSUMED_S), {}
+    return {"start_s": known.overhead.start_s, "load_s": known.overhead.load_s}, {}
 
 
 def _created(reconfigurations: Sequence[Json], words: list[str]) -> tuple[Json, Json]:
@@ -190,14 +190,6 @@ def _created(reconfigurations: Sequence[Json], words: list[str]) -> tuple[Json, 
     )
     create_s = round(destroyed_s + created_s, 4)
     return {"create_s": create_s}, {"destroyed_s": destroyed_s, "created_s": created_s}
-
-
-def _memory(found: Found) -> dict[str, float]:
-    """Batch -> maximum memory for serving it, in MiB."""
-    most = {
-        batch: max(by_sms.values()) for batch, by_sms in found.by_batch("memory_mib", 1).items()
-    }
-    return {str(batch): each for batch, each in most.items()}
 
 
 def _served(found: Found) -> str:

@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import product
 
 from migrator.core.catalogue import Board
 from migrator.core.errors import InputError
 from migrator.core.profiles import INTERFERING_PART
-from migrator.profiling.timing import Pace
 
 TRAINING_BATCH = 32
 _MOST_BESIDE = 3
@@ -52,6 +52,25 @@ class Partition(StrEnum):
 
 
 @dataclass(frozen=True)
+class Pace:
+    """Seconds that a step is repeated before, during and after its measurement."""
+
+    warm_s: float
+    measured_s: float
+    after_s: float = 0.0
+    """Continues so that neighbours are not measured alone."""
+
+    def scaled(self, factor: float) -> Pace:
+        """The durations multiplied by a factor."""
+        return Pace(self.warm_s * factor, self.measured_s * factor, self.after_s * factor)
+
+    @property
+    def total_s(self) -> float:
+        """Sum of the three durations in seconds."""
+        return self.warm_s + self.measured_s + self.after_s
+
+
+@dataclass(frozen=True)
 class Job:
     """Work of one process."""
 
@@ -74,6 +93,11 @@ class Measurement:
     """Factor on the duration of the repetition."""
 
     @property
+    def model(self) -> str:
+        """The measured model. Other models in the measurement are neighbours."""
+        return self.jobs[0][1].model
+
+    @property
     def key(self) -> str:
         """Identifier of the measurement, the same in every run."""
         jobs = " + ".join(f"{job.task} {job.model} x{job.batch} @{sms}" for sms, job in self.jobs)
@@ -94,10 +118,10 @@ class Measurement:
     @property
     def pace(self) -> Pace:
         """Duration of the repetition. Training steps take long and get more time."""
+        pace = Pace(0.3, 1.0, 0.15) if len(self.jobs) > 1 else Pace(0.2, 0.6)
         if any(job.task is not Task.INFERENCE for _, job in self.jobs):
-            return Pace(0.3, 1.2, 0.2).times(self.stretch)
-        together = len(self.jobs) > 1
-        return (Pace(0.3, 1.0, 0.15) if together else Pace(0.2, 0.6)).times(self.stretch)
+            pace = Pace(0.3, 1.2, 0.2)
+        return pace.scaled(self.stretch)
 
     @property
     def estimate_s(self) -> float:
@@ -120,10 +144,15 @@ def measurements(
 
     `pace` is a factor on the duration of each repetition.
     """
-    sizes = {gpcs: board.sms_of(gpcs) for gpcs in board.sizes}
-    found = list(_latency(sizes, models, batches, 0))
-    found += _training(sizes, models)
-    found += _starts(sizes, models)
+    sizes = [board.sms_of(gpcs) for gpcs in board.sizes]
+    found = _latency(sizes, models, batches, 0)
+    found += [
+        _alone(Study.TRAINING, sms, Job(Task.TRAINING, model, TRAINING_BATCH))
+        for model in models
+        for sms in sizes
+    ]
+    # On the smallest size only, because a start depends little on the size.
+    found += [_alone(Study.START, min(sizes), Job(Task.START, each, 1)) for each in models]
     for each in range(1, rounds):
         found += _latency(sizes, models, batches, each)
     if interference:
@@ -157,49 +186,35 @@ def estimate_s(todo: Sequence[Measurement]) -> float:
     return starting_s + sum(each.estimate_s for each in todo)
 
 
+def _alone(study: Study, sms: int, job: Job, number: int = 0) -> Measurement:
+    return Measurement(study, ((sms, job),), round=number)
+
+
 def _latency(
-    sizes: dict[int, int], models: Sequence[str], batches: Sequence[int], number: int
-) -> Iterator[Measurement]:
-    for model in models:
-        for batch in sorted(batches):
-            for sms in sizes.values():
-                job = Job(Task.INFERENCE, model, batch)
-                yield Measurement(Study.LATENCY, ((sms, job),), round=number)
-
-
-def _training(sizes: dict[int, int], models: Sequence[str]) -> Iterator[Measurement]:
-    for model in models:
-        for sms in sizes.values():
-            job = Job(Task.TRAINING, model, TRAINING_BATCH)
-            yield Measurement(Study.TRAINING, ((sms, job),))
-
-
-def _starts(sizes: dict[int, int], models: Sequence[str]) -> Iterator[Measurement]:
-    """Cold starts on the smallest size only, because a start depends little on the size."""
-    for model in models:
-        yield Measurement(Study.START, ((min(sizes.values()), Job(Task.START, model, 1)),))
+    sizes: Sequence[int], models: Sequence[str], batches: Sequence[int], number: int
+) -> list[Measurement]:
+    return [
+        _alone(Study.LATENCY, sms, Job(Task.INFERENCE, model, batch), number)
+        for model in models
+        for batch in sorted(batches)
+        for sms in sizes
+    ]
 
 
 def _interference(
     board: Board, models: Sequence[str], batches: Sequence[int]
 ) -> Iterator[Measurement]:
-    for model in models:
-        yield from _siblings(board, model, batches)
+    for model, batch, gpcs in product(models, batches, board.sizes):
+        # As many processes of one size as instances can exist.
+        number = board.compute_slices // gpcs
+        if number > 1:
+            share = (board.sms_of(gpcs), Job(Task.INFERENCE, model, batch))
+            yield Measurement(Study.INTERFERENCE, (share,) * number)
     known = [each for each in _NEIGHBOURS if each in models]
     for trained in known or models[:1]:
         yield from _beside_training(board, trained, models, batches)
     for model in models:
         yield from _unpartitioned(board, (known or models)[-1], model, batches)
-
-
-def _siblings(board: Board, model: str, batches: Sequence[int]) -> Iterator[Measurement]:
-    """As many processes of one size as instances can exist."""
-    for batch in batches:
-        for gpcs in board.sizes:
-            number = board.compute_slices // gpcs
-            if number > 1:
-                share = (board.sms_of(gpcs), Job(Task.INFERENCE, model, batch))
-                yield Measurement(Study.INTERFERENCE, (share,) * number)
 
 
 def _beside_training(

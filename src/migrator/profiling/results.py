@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from migrator.core.errors import InputError
-from migrator.profiling.shares import Reconfiguration
 
 Json = dict[str, Any]
 
@@ -42,9 +40,9 @@ class Results:
         self.rows[row["key"]] = row
         self._write("a", row)
 
-    def add_reconfiguration(self, took: Reconfiguration) -> None:
+    def add_reconfiguration(self, took: Json) -> None:
         """Save how long an instance took to create and destroy, in a row of its own."""
-        self.add({"key": f"{_RECONFIGURATION} {len(self.rows)}", **asdict(took)})
+        self.add({"key": f"{_RECONFIGURATION} {len(self.rows)}", **took})
 
     def reconfigurations(self) -> list[Json]:
         """All measured reconfigurations, of this run and earlier ones."""

@@ -1,6 +1,9 @@
 """The profiler: runs measurements within a time budget and writes a profile file.
 
-An interrupted run can resume. Workers, daemons and instances are always removed.
+Measurements are prepared in groups, run in sequence and saved immediately, so that an interrupted
+run can resume. One that does not fit an instance or fails is saved as a sentence. If a worker is
+lost, its measurement is skipped and the next run tries it again. Three losses in a row end the run.
+Workers, daemons and instances are always removed.
 """
 
 from __future__ import annotations
@@ -10,9 +13,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -21,12 +25,18 @@ from types import FrameType
 
 from migrator.core.errors import InputError, MigratorError
 from migrator.io.atomic import write_atomically
+from migrator.profiling.drivers import Driver, Json
 from migrator.profiling.entries import VERSION, entry
-from migrator.profiling.measurements import Measurement, on_instances
-from migrator.profiling.measuring import Measuring, Told, model_of
+from migrator.profiling.measurements import Measurement, Study, on_instances
 from migrator.profiling.results import Results
-from migrator.profiling.shares import Driver
-from migrator.profiling.workers import Json
+from migrator.profiling.workers import Pool, WorkerLostError, WorkerProcess, worker_keys
+
+MOST_LOST = 3
+_LEAD_S = 0.02
+"""Seconds between the request to start together and the start."""
+
+Report = Callable[[Measurement, Json], object]
+"""Called with each measurement and its row of results."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +68,7 @@ def profile(
     out: Path,
     *,
     budget_s: float = float("inf"),
-    told: Told | None = None,
+    report: Report = lambda _measurement, _row: None,
 ) -> Profiled:
     """Measure what the results lack, within the time budget, and write the profiles."""
     until_s = time.monotonic() + budget_s
@@ -67,15 +77,17 @@ def profile(
     missing = [each for each in todo if not results.has(each.key)]
     measured = 0
     if missing:
-        with _ended_by_signals(), driver.opened():
-            measured = Measuring(driver, results, told or _silent, until_s).measure(missing)
+        with _ended_by_signals(), driver.open():
+            measured = Measuring(driver, results, report, until_s).measure(missing)
     rows = [results.rows[each.key] for each in todo if each.key in results.rows]
     faults = tuple(
         dict.fromkeys(row.get("fault") or row["lost"] for row in rows if "jobs" not in row)
     )
     about = provenance(driver, results)
-    models = list(dict.fromkeys(map(model_of, todo)))
-    entries = _entries(models, driver, rows, about, results.reconfigurations())
+    where = f"{_hardware(about)}; {driver.words}"
+    models = dict.fromkeys(each.model for each in todo)
+    found = [entry(each, driver.board, rows, where, results.reconfigurations()) for each in models]
+    entries = [each for each in found if each is not None]
     if not entries:
         raise MigratorError(
             faults[0] if faults else "there was no time to measure anything; raise --budget-s"
@@ -85,6 +97,184 @@ def profile(
     return Profiled(tuple(entries), measured, len(todo) - len(missing), left, faults)
 
 
+class Measuring:
+    """One pass over measurements, until `until_s` of the monotonic clock."""
+
+    def __init__(self, driver: Driver, results: Results, report: Report, until_s: float) -> None:
+        self._driver, self._results, self._report = driver, results, report
+        self._until_s = until_s
+        self._pool = Pool(driver)
+        self._alone: set[str] = set()
+        """Keys of measurements to retry while no other process uses the GPU."""
+        self._lost = 0
+        self._measured = 0
+
+    def measure(self, todo: Sequence[Measurement]) -> int:
+        """Run the measurements and return how many were measured."""
+        waiting = deque(todo)
+        models = list(dict.fromkeys(each.model for each in todo))
+        try:
+            while waiting and self._has_time(waiting[0].estimate_s):
+                group = next_group(waiting, self._alone, coexist=self._driver.coexist)
+                if group[0].study is not Study.START and not self._pool.hello:
+                    self._check_models(self._pool.workers(group)[0][0], models)
+                waiting.extendleft(reversed(self._run_group(group)))
+                self._save_reconfigurations()
+            self._results.add({"key": "about end", "read": self._driver.readings()})
+        finally:
+            self._pool.close()
+            self._save_reconfigurations()
+        return self._measured
+
+    def _check_models(self, worker: WorkerProcess, models: list[str]) -> None:
+        """Save the software versions and check the models.
+
+        An unusable model ends the run before the first measurement.
+        """
+        about = {name: self._pool.hello[name] for name in ("torch", "cuda")}
+        self._results.add({"key": "about", **about, "read": self._driver.readings()})
+        worker.ask("check", models)
+        answer = worker.answer()
+        if "fault" in answer:
+            raise InputError(answer["said"])
+
+    def _run_group(self, group: list[Measurement]) -> list[Measurement]:
+        """Run the measurements of a group; return those to retry."""
+        left = list(group)
+        try:
+            if group[0].key in self._alone:
+                self._pool.forget()
+            if group[0].study is Study.START:
+                self._save(left[0], [self._start(left[0])])
+                return []
+            workers = self._pool.workers(group)
+            for each, at in zip(group, workers, strict=True):
+                for (_, job), worker in zip(each.jobs, at, strict=True):
+                    worker.ask("prepare", job)
+            ready = [_answers(each, at) for each, at in zip(group, workers, strict=True)]
+            for each, at, prepared in zip(group, workers, ready, strict=True):
+                if not self._has_time(each.pace.total_s):
+                    return []
+                done = self._run(each, at, prepared)
+                left.remove(each)
+                left += [] if done else [each]
+        except WorkerLostError as error:
+            culprit = error.measurement or left[0]
+            left.remove(culprit)
+            self._save_loss(culprit, error)
+        return left
+
+    def _run(self, each: Measurement, at: list[WorkerProcess], prepared: list[Json]) -> bool:
+        """Run a measurement and save its result; return False if it is to be retried alone."""
+        answers = prepared
+        if not any("fault" in answer for answer in prepared):
+            start_s = time.monotonic() + _LEAD_S
+            for worker in at:
+                worker.ask("run", start_s, each.pace)
+            answers = _answers(each, at)
+        full = any(answer.get("fault") == "memory" for answer in answers)
+        if full and each.key not in self._alone:
+            # Possibly only because the other processes, which are kept for speed, hold the memory.
+            self._alone.add(each.key)
+            return False
+        pairs = zip(prepared, answers, strict=True)
+        self._save(each, [{**before, **after} for before, after in pairs])
+        return True
+
+    def _start(self, measurement: Measurement) -> Json:
+        """Measure a cold start in a new process."""
+        if not self._driver.coexist:
+            self._pool.close()
+        with ExitStack() as stack:
+            worker = self._pool.start(worker_keys(measurement)[0], stack)
+            worker.ready()
+            worker.ask("start", measurement.jobs[0][1])
+            return worker.answer()
+
+    def _save(self, measurement: Measurement, answers: list[Json]) -> None:
+        row = _head(measurement)
+        faults = [each for each in answers if "fault" in each]
+        if faults:
+            row["fault"] = self._sentence(measurement, faults[0])
+        else:
+            jobs = zip(measurement.jobs, answers, strict=True)
+            row["jobs"] = [{"sms": sms, **asdict(job), **answer} for (sms, job), answer in jobs]
+            self._measured += 1
+        self._lost = 0
+        self._results.add(row)
+        self._report(measurement, row)
+
+    def _sentence(self, measurement: Measurement, fault: Json) -> str:
+        """A sentence that says what is left out, and why."""
+        if fault["fault"] == "input":
+            return f"{measurement.model}: {fault['said']}"
+        what = f"{_describe(measurement)} left out"
+        if fault["fault"] == "memory":
+            room = self._driver.memory_gib(measurement.jobs[0][0])
+            within = f"the {room:g} GiB" if room else "the memory"
+            return f"{what}, it does not fit {within} of that instance"
+        return f"{what}, it failed ({fault['said']})"
+
+    def _save_loss(self, measurement: Measurement, error: WorkerLostError) -> None:
+        self._pool.close()
+        row = {**_head(measurement), "lost": f"{_describe(measurement)} lost, {error}"}
+        self._results.add(row)
+        self._report(measurement, row)
+        self._lost += 1
+        if self._lost >= MOST_LOST:
+            raise MigratorError(
+                f"{MOST_LOST} workers were lost in a row, the last one in {row['lost']}; run the "
+                f"same command again to go on from {self._results.path}"
+            )
+
+    def _save_reconfigurations(self) -> None:
+        while self._driver.reconfigurations:
+            self._results.add_reconfiguration(self._driver.reconfigurations.pop(0))
+
+    def _has_time(self, seconds: float) -> bool:
+        return time.monotonic() + seconds <= self._until_s
+
+
+def next_group(
+    waiting: deque[Measurement], alone: set[str], *, coexist: bool = True
+) -> list[Measurement]:
+    """Remove the first measurement and those after it that can be prepared at the same time."""
+    first = waiting.popleft()
+    group, used = [first], set(worker_keys(first))
+    if not coexist or first.study is Study.START or first.key in alone or len(first.jobs) > 1:
+        return group
+    while waiting and waiting[0].study is first.study and waiting[0].key not in alone:
+        needed = set(worker_keys(waiting[0]))
+        if needed & used:
+            break
+        used |= needed
+        group.append(waiting.popleft())
+    return group
+
+
+def _answers(measurement: Measurement, at: list[WorkerProcess]) -> list[Json]:
+    try:
+        return [worker.answer() for worker in at]
+    except WorkerLostError as error:
+        error.measurement = measurement
+        raise
+
+
+def _head(measurement: Measurement) -> Json:
+    return {
+        "key": measurement.key,
+        "study": measurement.study,
+        "partition": measurement.partition,
+        "round": measurement.round,
+        "model": measurement.model,
+    }
+
+
+def _describe(measurement: Measurement) -> str:
+    sms, job = measurement.jobs[0]
+    return f"{job.model}: {job.task} of {job.batch} on {sms} SMs"
+
+
 def provenance(driver: Driver, results: Results) -> Json:
     """Place, software, date and conditions of the measurements.
 
@@ -92,7 +282,7 @@ def provenance(driver: Driver, results: Results) -> Json:
     """
     about = results.rows.get("about", {})
     return {
-        **driver.about(),
+        **driver.about,
         "shares": driver.words,
         "torch": about.get("torch"),
         "cuda": about.get("cuda"),
@@ -104,18 +294,17 @@ def provenance(driver: Driver, results: Results) -> Json:
     }
 
 
-def _entries(
-    models: list[str],
-    driver: Driver,
-    rows: list[Json],
-    about: Json,
-    reconfigurations: list[Json],
-) -> list[Json]:
+def _hardware(about: Json) -> str:
     named = (("driver", "driver_version"), ("torch", "torch"), ("CUDA", "cuda"))
     versions = [f"{word} {about[key]}" for word, key in named if about[key] is not None]
-    where = f"{', '.join([about['gpu'], *versions, about['date']])}; {driver.words}"
-    found = [entry(model, driver.board, rows, where, reconfigurations) for model in models]
-    return [each for each in found if each is not None]
+    return ", ".join([about["gpu"], *versions, about["date"]])
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def _write(out: Path, about: Json, entries: list[Json]) -> None:
@@ -127,17 +316,6 @@ def _write(out: Path, about: Json, entries: list[Json]) -> None:
     )
     with write_atomically(out) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def _silent(_measurement: Measurement, _row: Json) -> None:
-    """Ignore a measurement, for callers that show no progress."""
 
 
 @contextmanager

@@ -21,7 +21,6 @@ from migrator.learn.cuda_graphs import convert_to_bf16
 from migrator.learn.registry import build
 from migrator.learn.torch_model import ImageModel, TorchModel
 from migrator.profiling.measurements import Job
-from migrator.profiling.timing import Step
 
 CLASSES = 10
 _LEARNING_RATE = 1e-4
@@ -35,6 +34,7 @@ _WARMING = 3
 """Number of runs on a side stream before a capture."""
 
 Forward = Callable[[Tensor], Tensor]
+Step = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Prepared:
     finite: bool
 
 
-def synchronised(device: str) -> None:
+def synchronize(device: str) -> None:
     """Wait until the GPU has completed its work."""
     if device == "cuda":
         torch.cuda.synchronize()
@@ -66,14 +66,14 @@ class Serving:
             convert_to_bf16(self.model.network)
         built = time.monotonic()
         self.model.to(device)
-        synchronised(device)
+        synchronize(device)
         self.parts_s = {"build_s": built - began, "copy_s": time.monotonic() - built}
 
     def first_s(self) -> float:
         """Seconds of the first answer, in which kernels are selected and loaded."""
         began = time.monotonic()
         self._work(1)()
-        synchronised(self.device)
+        synchronize(self.device)
         return time.monotonic() - began
 
     def prepared(self, batch: int) -> Prepared:
@@ -83,7 +83,7 @@ class Serving:
         graph, note = _graph(work, self.device, isinstance(self.model, TorchModel))
         repeated = work if graph is None else graph.replay
         repeated()
-        synchronised(self.device)
+        synchronize(self.device)
         said = answer[0]
         finite = torch.isfinite(said) if isinstance(said, Tensor) else np.isfinite(said)
 

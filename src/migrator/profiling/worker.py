@@ -1,40 +1,45 @@
-"""One process on one share: `python -m migrator.profiling.worker`. Requests and answers are JSON.
+"""One process on one share: `python -m migrator.profiling.worker FD`, which answers requests.
 
-Each request and each answer is one line. The end of the input ends the process. The process starts
-after its share exists, and imports torch itself, so that the start is measured as well.
+The process starts after its share exists, and imports torch itself, so that the start is measured
+as well. It ends when the connection FD to its parent closes.
 """
 
 from __future__ import annotations
 
-import json
+import math
 import os
 import resource
 import signal
+import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import IO, TYPE_CHECKING, Any
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
 
 from migrator.core.errors import InputError
 from migrator.gpu.drivers.nvidia_smi import process_mib
 from migrator.learn.registry import model_class
-from migrator.profiling.measurements import Job, Task
-from migrator.profiling.timing import Pace, Step, percentiles, timed
+from migrator.profiling.measurements import Job, Pace, Task
 
 if TYPE_CHECKING:
     from migrator.profiling.steps import Prepared, Serving
 
 Json = dict[str, Any]
+Step = Callable[[], None]
 
 CONTEXT_GIB = 0.5
 """GiB of an instance that a CUDA context occupies before torch allocates memory."""
 
 
 class Worker:
-    """The work of one process. It keeps one model and one step for a similar next request."""
+    """The work of one process. It keeps one model and one step for a similar next request.
 
-    def __init__(self, device: str, memory_gib: float | None) -> None:
+    `check`, `prepare`, `forget`, `run` and `start` are the requests.
+    """
+
+    def __init__(self, device: str, memory_gib: float | None, python_s: float) -> None:
         began = time.monotonic()
         self._torch: Any = import_module("torch")
         self._torch.set_num_threads(1)
@@ -43,9 +48,13 @@ class Worker:
         self._device = device
         if device == "cuda":
             self._open_gpu(memory_gib)
-        self.parts_s = {"import_s": imported - began, "context_s": time.monotonic() - imported}
+        self._parts_s = {
+            "python_s": python_s,
+            "import_s": imported - began,
+            "context_s": time.monotonic() - imported,
+        }
         self._job: Job | None = None
-        self._told: Json = {}
+        self._description: Json = {}
         self._serving: tuple[str, Serving] | None = None
         self._step: Step | None = None
 
@@ -54,11 +63,11 @@ class Worker:
 
         Under MPS these are the SMs of its share.
         """
-        seen = sms
+        cuda = None
         if self._device == "cuda":
-            seen = self._torch.cuda.get_device_properties(0).multi_processor_count
-        cuda = self._torch.version.cuda if self._device == "cuda" else None
-        return {"sms": seen, "torch": self._torch.__version__, "cuda": cuda, **self.parts_s}
+            sms = self._torch.cuda.get_device_properties(0).multi_processor_count
+            cuda = self._torch.version.cuda
+        return {"sms": sms, "torch": self._torch.__version__, "cuda": cuda}
 
     def check(self, models: list[str]) -> Json:
         """Raise InputError for a model that does not exist or lacks methods."""
@@ -69,7 +78,7 @@ class Worker:
     def prepare(self, job: Job) -> Json:
         """Prepare to repeat the job."""
         if job == self._job:
-            return self._told
+            return self._description
         self._make_room(job)
         prepared: Prepared = (
             self._served(job.model).prepared(job.batch)
@@ -77,11 +86,10 @@ class Worker:
             else self._steps.training(job, self._device)
         )
         self._job, self._step = job, prepared.step
-        told: Json = {"graph": prepared.graph, "finite": prepared.finite}
+        self._description = {"graph": prepared.graph, "finite": prepared.finite}
         if prepared.note is not None:
-            told["note"] = prepared.note
-        self._told = told
-        return told
+            self._description["note"] = prepared.note
+        return self._description
 
     def forget(self) -> Json:
         """Free the memory."""
@@ -91,10 +99,9 @@ class Worker:
 
     def run(self, start_s: float, pace: Pace) -> Json:
         """Repeat the job from `start_s` on and return its durations."""
-        if self._step is None:
-            raise InputError("nothing has been prepared")
-        found = percentiles(timed(self._step, start_s, pace))
-        self._steps.synchronised(self._device)
+        assert self._step is not None, "nothing has been prepared"
+        found = percentiles(time_steps(self._step, start_s, pace))
+        self._steps.synchronize(self._device)
         return found | self._memory()
 
     def start(self, job: Job) -> Json:
@@ -107,9 +114,16 @@ class Worker:
         first_s = serving.first_s()
         began = time.monotonic()
         graph = serving.prepared(job.batch).graph
-        capture_s = time.monotonic() - began
-        told = {**self.parts_s, **serving.parts_s, "first_s": first_s, "capture_s": capture_s}
-        return {**told, "graph": graph, "process_mib": self._process_mib(), **self._memory()}
+        parts_s = {"first_s": first_s, "capture_s": time.monotonic() - began}
+        process = process_mib(os.getpid()) if self._device == "cuda" else _resident_mib()
+        return {
+            **self._parts_s,
+            **serving.parts_s,
+            **parts_s,
+            "graph": graph,
+            "process_mib": process,
+            **self._memory(),
+        }
 
     def _open_gpu(self, memory_gib: float | None) -> None:
         cuda = self._torch.cuda
@@ -144,34 +158,47 @@ class Worker:
             return {"memory_mib": _resident_mib()}
         return {"memory_mib": round(self._torch.cuda.max_memory_allocated() / 2**20, 1)}
 
-    def _process_mib(self) -> float | None:
-        return process_mib(os.getpid()) if self._device == "cuda" else _resident_mib()
+
+def time_steps(step: Step, start_s: float, pace: Pace) -> list[float]:
+    """Seconds of each step that began and ended in the measured interval.
+
+    `start_s` is on the monotonic clock, which all processes of a machine share.
+    """
+    begin_s = start_s + pace.warm_s
+    end_s = begin_s + pace.measured_s
+    times: list[float] = []
+    time.sleep(max(0.0, start_s - time.monotonic()))
+    now = time.monotonic()
+    # A step that is longer than the interval would give no result, so continue until there is one.
+    while now < end_s + pace.after_s or not times:
+        began = now
+        step()
+        now = time.monotonic()
+        if began >= begin_s and (now <= end_s or not times):
+            times.append(now - began)
+    return times
+
+
+def percentiles(times_s: Sequence[float]) -> dict[str, float]:
+    """Median, 95th and 99th percentile and mean in milliseconds, and the number of steps."""
+    ordered = sorted(times_s)
+    figures_s = {
+        "p50_ms": statistics.median(ordered),
+        "p95_ms": ordered[math.ceil(0.95 * len(ordered)) - 1],
+        "p99_ms": ordered[math.ceil(0.99 * len(ordered)) - 1],
+        "mean_ms": statistics.fmean(ordered),
+    }
+    # Nanosecond precision, because a step on a fast CPU takes a few microseconds.
+    rounded = {name: round(each * 1e3, 6) for name, each in figures_s.items()}
+    return {**rounded, "steps": len(ordered)}
 
 
 def _resident_mib() -> float:
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10, 1)
 
 
-def _job(told: Json) -> Job:
-    return Job(Task(told["task"]), told["model"], told["batch"])
-
-
-def answered(worker: Worker, asked: Json) -> Json:
-    """The result of a request, or the fault: invalid input, too little memory, or another error."""
-    doing: dict[str, Callable[[], Json]] = {
-        "check": lambda: worker.check(asked["models"]),
-        "prepare": lambda: worker.prepare(_job(asked["job"])),
-        "forget": worker.forget,
-        "run": lambda: worker.run(asked["start_s"], Pace(**asked["pace"])),
-        "start": lambda: worker.start(_job(asked["job"])),
-    }
-    try:
-        return {"ok": doing[asked["do"]]()}
-    except Exception as error:
-        return _fault(error)
-
-
 def _fault(error: Exception) -> Json:
+    """A failed request: invalid input, too little memory, or another error."""
     said = str(error).partition("\n")[0][:300]
     kinds = [type(each).__name__ for each in (error, error.__cause__)]
     if "OutOfMemoryError" in kinds:
@@ -181,32 +208,26 @@ def _fault(error: Exception) -> Json:
     return {"fault": "error", "said": f"{type(error).__name__}: {said}"}
 
 
-def serve(requests: IO[str], answers: IO[str], about: Json) -> None:
-    """Answer requests until the input ends. The first answer describes this process."""
-    worker = Worker(about["device"], about["memory_gib"])
-    started = {"python_s": max(0.0, about["began_s"] - about["spawned_s"])}
-    _send(answers, {"ok": worker.hello(about["sms"]) | started})
-    for line in requests:
-        told = answered(worker, json.loads(line))
-        if "ok" in told and "build_s" in told["ok"]:
-            told["ok"] |= started
-        _send(answers, told)
-
-
-def _send(answers: IO[str], message: Json) -> None:
-    answers.write(json.dumps(message) + "\n")
-    answers.flush()
-
-
 def main() -> None:
-    """Communicate over the standard streams. Output of libraries goes to stderr."""
+    """Answer requests until the parent closes the connection.
+
+    The first message describes the share. The first answer describes this process.
+    """
     began_s = time.monotonic()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends it
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
+    connection: Connection[Json, Any] = Connection(int(sys.argv[1]))
+    device, sms, memory_gib, spawned_s = connection.recv()
     try:
-        serve(sys.stdin, answers, json.loads(sys.argv[1]) | {"began_s": began_s})
-    except BrokenPipeError:
+        worker = Worker(device, memory_gib, max(0.0, began_s - spawned_s))
+        connection.send(worker.hello(sms))
+        while True:
+            request, *arguments = connection.recv()
+            try:
+                answer = getattr(worker, request)(*arguments)
+            except Exception as error:
+                answer = _fault(error)
+            connection.send(answer)
+    except (EOFError, BrokenPipeError, ConnectionResetError):
         os._exit(0)  # the parent has closed the connection
 
 

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import json
+import multiprocessing
 import os
-import select
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import migrator
 from migrator.core.errors import MigratorError
+from migrator.profiling.drivers import Driver, GpuShare, Json
 from migrator.profiling.measurements import Measurement, Partition
-from migrator.profiling.shares import Driver, Share
 
-Json = dict[str, Any]
-
-Place = tuple[Partition, int, int]
+WorkerKey = tuple[Partition, int, int]
 """Division of the GPU, SMs of a process, and its number among the processes of its size."""
 
 ANSWER_S = 240.0
@@ -33,73 +29,65 @@ _LAST_BYTES = 4096
 class WorkerLostError(MigratorError):
     """A worker process exited or does not answer."""
 
+    measurement: Measurement | None = None
+    """The measurement in which it was lost, if that is known."""
+
 
 class WorkerProcess:
     """One process on one share."""
 
-    def __init__(self, share: Share, device: str) -> None:
+    def __init__(self, share: GpuShare, device: str) -> None:
         self._share = share
         self._log, path = tempfile.mkstemp(prefix="worker")
         Path(path).unlink()  # the file exists only while a process has it open
-        self._rest = b""
         source = str(Path(migrator.__file__).parent.parent)
         paths = [source, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-        about = {"device": device, "sms": share.sms, "memory_gib": share.memory_gib}
-        told = json.dumps(about | {"spawned_s": time.monotonic()})
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "migrator.profiling.worker", told],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env={**os.environ, **share.environment, "PYTHONPATH": os.pathsep.join(paths)},
-        )
+        self._connection, theirs = multiprocessing.Pipe()
+        self._connection.send((device, share.sms, share.memory_gib, time.monotonic()))
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "migrator.profiling.worker", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                env={**os.environ, **share.environment, "PYTHONPATH": os.pathsep.join(paths)},
+                pass_fds=[theirs.fileno()],
+            )
         self.hello: Json | None = None
 
     def ready(self) -> Json:
         """The process's description. Raises an error if its share is not the requested one."""
         if self.hello is None:
-            self.hello = self.answer()["ok"]
+            self.hello = self.answer()
             seen = self.hello["sms"]
             if seen != self._share.sms:
                 raise MigratorError(
                     f"a share of {self._share.sms} SMs was asked for and {seen} were given; see "
-                    "that nobody else tells CUDA what it sees (another MPS daemon, "
+                    "that no other program sets what CUDA sees (another MPS daemon, "
                     "CUDA_VISIBLE_DEVICES), and try again"
                 )
         return self.hello
 
-    def ask(self, message: Json) -> None:
-        """Send a request."""
-        assert self._process.stdin is not None
+    def ask(self, request: str, *arguments: object) -> None:
+        """Send a request, which is a method of `Worker`."""
         try:
-            self._process.stdin.write(json.dumps(message).encode() + b"\n")
-            self._process.stdin.flush()
+            self._connection.send((request, *arguments))
         except OSError as error:
             raise self._lost() from error
 
     def answer(self, timeout_s: float = ANSWER_S) -> Json:
         """The next answer. Raises WorkerLostError if none arrives."""
-        assert self._process.stdout is not None
-        pipe = self._process.stdout.fileno()
-        until_s = time.monotonic() + timeout_s
-        while b"\n" not in self._rest:
-            left_s = until_s - time.monotonic()
-            if left_s <= 0 or not select.select([pipe], [], [], left_s)[0]:
+        try:
+            if not self._connection.poll(timeout_s):
                 raise WorkerLostError(f"a worker did not answer within {timeout_s:g} s")
-            chunk = os.read(pipe, 65536)
-            if not chunk:
-                raise self._lost()
-            self._rest += chunk
-        line, _, self._rest = self._rest.partition(b"\n")
-        found: Json = json.loads(line)
-        return found
+            answer: Json = self._connection.recv()
+        except (EOFError, OSError) as error:
+            raise self._lost() from error
+        return answer
 
     def hang_up(self) -> None:
-        """Close the pipes, which makes the process exit."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            with suppress(OSError):  # it exited with unread input
-                if pipe is not None:
-                    pipe.close()
+        """Close the connection, which makes the process exit."""
+        self._connection.close()
 
     def end(self) -> None:
         """Wait until the process has exited; kill it if it does not."""
@@ -128,7 +116,7 @@ class Pool:
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._open: dict[Place, tuple[WorkerProcess, ExitStack]] = {}
+        self._open: dict[WorkerKey, tuple[WorkerProcess, ExitStack]] = {}
         self.hello: Json = {}
         """Description that the first process sent."""
 
@@ -137,64 +125,62 @@ class Pool:
 
         Starts all missing ones at the same time.
         """
-        wanted_places = [places(each) for each in wanted]
-        needed = {place for each in wanted_places for place in each}
+        needed = {key for each in wanted for key in worker_keys(each)}
         self._make_room(needed)
-        for place in sorted(needed - self._open.keys()):
-            self._start(place)
-        for place in needed:
-            self.hello = self.hello or self._open[place][0].ready()
-            self._open[place][0].ready()
-        return [[self._open[place][0] for place in each] for each in wanted_places]
+        for key in sorted(needed - self._open.keys()):
+            with ExitStack() as stack:
+                worker = self.start(key, stack)
+                self._open[key] = (worker, stack.pop_all())
+        for key in needed:
+            hello = self._open[key][0].ready()
+            self.hello = self.hello or hello
+        return [[self._open[key][0] for key in worker_keys(each)] for each in wanted]
+
+    def start(self, key: WorkerKey, stack: ExitStack) -> WorkerProcess:
+        """Start a process on a share of its own. `stack` ends both."""
+        partition, sms, _ = key
+        share = (
+            self._driver.whole()
+            if partition is Partition.NONE
+            else stack.enter_context(self._driver.share(sms))
+        )
+        worker = WorkerProcess(share, self._driver.device)
+        stack.callback(worker.end)
+        return worker
 
     def forget(self) -> None:
         """Make all processes free their memory."""
-        everybody = [worker for worker, _ in self._open.values()]
-        for each in everybody:
-            each.ask({"do": "forget"})
-        for each in everybody:
+        workers = [worker for worker, _ in self._open.values()]
+        for each in workers:
+            each.ask("forget")
+        for each in workers:
             each.answer()
 
     def close(self) -> None:
         """End all processes."""
         self._end(set(self._open))
 
-    def _make_room(self, needed: set[Place]) -> None:
+    def _make_room(self, needed: set[WorkerKey]) -> None:
         """End processes that must not run beside the needed ones.
 
         Work without shares runs beside no other process, and some drivers have space only for the
         needed ones.
         """
         partitions = {partition for partition, _, _ in needed}
-        self._end(
-            {
-                place
-                for place in self._open
-                if place not in needed and (place[0] not in partitions or not self._driver.coexist)
-            }
-        )
+        unneeded = self._open.keys() - needed
+        if self._driver.coexist:
+            unneeded = {key for key in unneeded if key[0] not in partitions}
+        self._end(unneeded)
 
-    def _start(self, place: Place) -> None:
-        partition, sms, _ = place
+    def _end(self, keys: set[WorkerKey]) -> None:
         with ExitStack() as stack:
-            share = (
-                self._driver.whole()
-                if partition is Partition.NONE
-                else stack.enter_context(self._driver.share(sms))
-            )
-            worker = WorkerProcess(share, self._driver.device)
-            stack.callback(worker.end)
-            self._open[place] = (worker, stack.pop_all())
-
-    def _end(self, places: set[Place]) -> None:
-        with ExitStack() as stack:
-            for place in places:
-                worker, opened = self._open.pop(place)
+            for key in keys:
+                worker, opened = self._open.pop(key)
                 worker.hang_up()
                 stack.push(opened)
 
 
-def places(measurement: Measurement) -> list[Place]:
+def worker_keys(measurement: Measurement) -> list[WorkerKey]:
     """The process of each job.
 
     Processes of one size are numbered, starting at the round's number.

@@ -31,7 +31,6 @@ from migrator.gpu.drivers.nvml import (
     RIGHTS,
     ComputeInstanceHandle,
     ComputeInstanceProfile,
-    Device,
     GoneError,
     GpuInstanceHandle,
     LostError,
@@ -41,6 +40,11 @@ from migrator.gpu.drivers.nvml import (
 )
 from migrator.io.processes import boot_id, process_name
 
+_LOOKS = 20
+"""Maximum number of attempts to read an instance that changes during the read.
+
+No program changes an instance for longer than that.
+"""
 FAKE_NVML = "MIGRATOR_FAKE_NVML"
 """Environment variable that selects a fake machine: FOLDER, or FOLDER:BOARD,BOARD,..."""
 PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8)
@@ -48,7 +52,10 @@ PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8)
 
 
 class MigDriver:
-    """One GPU and its MIG instances, including those of other programs."""
+    """One GPU and its MIG instances, including those of other programs.
+
+    A handle of an instance that is gone raises GoneError.
+    """
 
     name = DriverKind.MIG.value
 
@@ -60,11 +67,9 @@ class MigDriver:
         boot_id: Callable[[], str] = boot_id,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._nvml = nvml
-        self._index = index
-        self._boot_id = boot_id
-        self._pause = pause
+        self._nvml, self._index, self._boot_id, self._pause = nvml, index, boot_id, pause
         self._device = nvml.device(index)
+        self._compute_profiles: dict[int, tuple[ComputeInstanceProfile, ...]] = {}
 
     def gpu(self) -> Gpu:
         """The GPU, with the board that NVML reports."""
@@ -80,17 +85,24 @@ class MigDriver:
         )
 
     def instances(self) -> tuple[GpuInstance, ...]:
-        """All GPU instances, ordered by start. One without a compute instance has no UUID."""
-        return self._instances.all()
+        """All GPU instances, ordered by start. One that disappears during the read is left out."""
+        found = (
+            self._read_if_there(handle)
+            for profile in self._board.profiles.values()
+            for handle in self._nvml.gpu_instances(self._device, profile)
+        )
+        return tuple(sorted(filter(None, found), key=lambda each: each.place))
 
     def create(self, place: Place) -> GpuInstance:
         """Create a GPU instance and a compute instance that fills it, or neither."""
-        require_start(self._board.board, place)
+        board = self._board.board
+        require_start(board, place)
         if not self.mig_mode()[0]:
             raise InputError(self._mig_off())
-        profile, size = self._board.profiles[place.profile], self._width(place)
+        profile_id = self._board.profiles[place.profile].id
+        size = board.profile(place.profile).memory_slices
         try:
-            made = self._nvml.create_gpu_instance(self._device, profile.id, place.start, size)
+            made = self._nvml.create_gpu_instance(self._device, profile_id, place.start, size)
         except RefusedError as error:
             raise RefusedError(
                 f"GPU {self._index} has no room for {place}{self._in_the_way(place)}; "
@@ -102,21 +114,21 @@ class MigDriver:
             raise
         except GpuError as error:
             raise RefusedError(str(error)) from error  # nothing was created, for any reason
-        return self._filled(made, place)
+        return self._fill(made, place)
 
     def destroy(self, instance: GpuInstance) -> None:
         """Destroy the compute instances, then the GPU instance.
 
         Parts that are already gone are no error.
         """
-        made = self._instances.find(instance)
-        if made is None:
+        made = self._nvml.gpu_instance(self._device, instance.number)
+        if made is None or self._place(made) != instance.place:
             return
         try:
             self._refuse_held(instance.place, made)
-            self._emptied(made)
+            self._destroy(made)
         except GoneError as error:
-            if self._instances.exists(made):
+            if self._place(made) is not None:
                 raise self._not_yet(instance.place, error) from error
         except TransientError as error:
             # A process may have started in the meantime. Without one, a handle uses the instance,
@@ -135,7 +147,7 @@ class MigDriver:
 
     def holders(self) -> tuple[Holder, ...]:
         """All processes that compute on the GPU, on an instance or on the whole GPU."""
-        return tuple(holder(pid) for pid in self._nvml.processes(self._device))
+        return tuple(Holder(pid, process_name(pid)) for pid in self._nvml.processes(self._device))
 
     def mig_mode(self) -> tuple[bool, bool]:
         """Whether MIG mode is on, and whether it will be on after a reset."""
@@ -148,26 +160,17 @@ class MigDriver:
         try:
             self._nvml.enable_mig(self._device)
         except InUseError as error:
+            users = "a process that NVML does not list"
+            with suppress(GpuError):
+                users = ", ".join(map(str, self.holders())) or users
             raise InUseError(
-                f"MIG mode of GPU {self._index} stays off because {self._users()} uses the "
-                "GPU; end that, also what only watches it (`systemctl stop nvidia-dcgm`), and try "
-                "again"
+                f"MIG mode of GPU {self._index} stays off because {users} uses the GPU; end that, "
+                "also what only watches it (`systemctl stop nvidia-dcgm`), and try again"
             ) from error
-
-    def _users(self) -> str:
-        """The processes on the whole GPU that NVML reports."""
-        with suppress(GpuError):
-            if held := self.holders():
-                return ", ".join(map(str, held))
-        return "a process that NVML does not list"
 
     @cached_property
     def _board(self) -> MigBoard:
         return read_board(self._nvml, self._device)
-
-    @cached_property
-    def _instances(self) -> MigInstances:
-        return MigInstances(self._nvml, self._device, self._board)
 
     def _mig_off(self) -> str:
         return (
@@ -175,24 +178,85 @@ class MigDriver:
             f"`nvidia-smi -i {self._index} -mig 1` switches it on"
         )
 
-    def _filled(self, made: GpuInstanceHandle, place: Place) -> GpuInstance:
+    def _read(self, made: GpuInstanceHandle) -> GpuInstance:
+        """The instance behind a handle. Without a compute instance it has no UUID."""
+        info = self._nvml.gpu_instance_info(made)
+        devices = [self._nvml.mig_device(each) for each in self._compute_instances(made)]
+        pids = sorted({pid for each in devices for pid in self._nvml.processes(each)})
+        return GpuInstance(
+            Place(info.start, self._board.name_of(info.profile_id)),
+            info.number,
+            self._nvml.uuid(devices[0]) if devices else None,
+            tuple(Holder(pid, process_name(pid)) for pid in pids),
+        )
+
+    def _read_if_there(self, made: GpuInstanceHandle) -> GpuInstance | None:
+        """The current state of an instance; None if the GPU instance is gone.
+
+        An instance that lost only its compute instance is included.
+        """
+        for _ in range(_LOOKS):
+            try:
+                return self._read(made)
+            except GoneError:
+                if self._place(made) is None:
+                    return None
+        return self._read(made)
+
+    def _place(self, made: GpuInstanceHandle) -> Place | None:
+        """The place of an instance; None if it is gone."""
+        try:
+            info = self._nvml.gpu_instance_info(made)
+        except GoneError:
+            return None
+        return Place(info.start, self._board.name_of(info.profile_id))
+
+    def _compute_instances(self, made: GpuInstanceHandle) -> list[ComputeInstanceHandle]:
+        """The compute instances inside a GPU instance."""
+        return [
+            each
+            for profile in self._profiles(made)
+            for each in self._nvml.compute_instances(made, profile)
+        ]
+
+    def _profiles(self, made: GpuInstanceHandle) -> tuple[ComputeInstanceProfile, ...]:
+        """The profiles of compute instances.
+
+        Read once per kind of GPU instance because they do not change.
+        """
+        kind = self._nvml.gpu_instance_info(made).profile_id
+        if kind not in self._compute_profiles:
+            found = self._nvml.compute_profiles(made)
+            self._nvml.gpu_instance_info(made)  # raises GoneError if the list may be incomplete
+            self._compute_profiles[kind] = found
+        return self._compute_profiles[kind]
+
+    def _fill(self, made: GpuInstanceHandle, place: Place) -> GpuInstance:
+        """Create the compute instance; if that fails, remove the GPU instance."""
         failed = f"made no compute instance for {place}"
         try:
-            self._nvml.create_compute_instance(made, self._instances.full_size(made).id)
-            failed = f"made {place} but could not tell of it"
-            return self._instances.read(made)
+            profiles = self._profiles(made)
+            if not profiles:
+                raise UnsupportedError("NVML knows no compute instance for it; update the driver")
+            full_size = max(profiles, key=lambda each: (each.slices, each.sms))
+            self._nvml.create_compute_instance(made, full_size.id)
+            failed = f"made {place} but could not read it"
+            return self._read(made)
         except BaseException as error:
-            number = self._number(made)
-            removed = self._removed(made)
+            number: int | None = None
+            with suppress(GpuError):
+                number = self._nvml.gpu_instance_info(made).number
+            removed = self._remove(made)
             if not isinstance(error, MigratorError):
                 raise
             why = f"GPU {self._index} {failed} ({error.__cause__ or error})"
             if not removed:
                 raise self._half_made(why, number) from error
-            refused = isinstance(error, NotPermittedError)
-            kind = NotPermittedError if refused else RefusedError
-            remedy = RIGHTS if refused else "try again, and look at `dmesg` if it stays"
-            raise kind(f"{why}; nothing of it is left; {remedy}") from error
+            if isinstance(error, NotPermittedError):
+                raise NotPermittedError(f"{why}; nothing of it is left; {RIGHTS}") from error
+            raise RefusedError(
+                f"{why}; nothing of it is left; try again, and look at `dmesg` if it stays"
+            ) from error
 
     def _half_made(self, why: str, number: int | None) -> GpuError:
         """The error for a GPU instance that remains.
@@ -201,21 +265,15 @@ class MigDriver:
         """
         smi = f"nvidia-smi mig -i {self._index}"
         if number is None:
-            return GpuError(f"{why}; whether its GPU instance is there `{smi} -lgi` tells")
+            return GpuError(f"{why}; `{smi} -lgi` shows whether its GPU instance is there")
         words = f"its GPU instance could not be removed either; `{smi} -dgi -gi {number}` does it"
         return HalfMadeError(f"{why}; {words}", number)
 
-    def _number(self, made: GpuInstanceHandle) -> int | None:
-        try:
-            return self._nvml.gpu_instance_info(made).number
-        except GpuError:
-            return None
-
-    def _removed(self, made: GpuInstanceHandle) -> bool:
+    def _remove(self, made: GpuInstanceHandle) -> bool:
         """Remove a GPU instance that cannot be used yet; return whether it is gone."""
         for pause_s in (*PAUSES_S, None):
             try:
-                self._emptied(made)
+                self._destroy(made)
                 return True
             except GoneError:
                 return True
@@ -226,13 +284,13 @@ class MigDriver:
                 break
         return False
 
-    def _emptied(self, made: GpuInstanceHandle) -> None:
+    def _destroy(self, made: GpuInstanceHandle) -> None:
         """Destroy a GPU instance and its compute instances.
 
         The processes that used them have ended, so a refusal is temporary.
         """
         try:
-            for compute in self._instances.compute(made):
+            for compute in self._compute_instances(made):
                 self._nvml.destroy_compute_instance(compute)
         except InUseError as error:
             raise TransientError(str(error)) from error.__cause__
@@ -241,7 +299,7 @@ class MigDriver:
         except (NotPermittedError, LostError, TransientError):
             raise
         except GpuError as error:
-            if self._instances.exists(made):
+            if self._place(made) is not None:
                 raise TransientError(str(error)) from error.__cause__
 
     def _not_yet(self, place: Place, error: GpuError) -> TransientError:
@@ -252,7 +310,7 @@ class MigDriver:
         )
 
     def _refuse_held(self, place: Place, made: GpuInstanceHandle) -> None:
-        holders = self._instances.read(made).holders
+        holders = self._read(made).holders
         if holders:
             raise InUseError(
                 f"{place} on GPU {self._index} is in use by {', '.join(map(str, holders))}; end "
@@ -267,9 +325,6 @@ class MigDriver:
             if place_mask(board, each.place) & place_mask(board, place)
         ]
         return f": {', '.join(there)} {'is' if len(there) == 1 else 'are'} there" if there else ""
-
-    def _width(self, place: Place) -> int:
-        return self._board.board.profile(place.profile).memory_slices
 
 
 @contextmanager
@@ -301,107 +356,3 @@ def _nvml() -> Iterator[tuple[Nvml, Callable[[], str]]]:
     fakes = importlib.import_module("migrator.gpu.fake_nvml")
     with fakes.from_environment() as fake, open_nvml() as nvml:
         yield nvml, fake.boot_id
-
-
-_LOOKS = 20
-"""Maximum number of attempts to read an instance that changes during the read.
-
-No program changes an instance for longer than that.
-"""
-
-
-def holder(pid: int) -> Holder:
-    """The process with this id, with its name if this user can see it."""
-    return Holder(pid, process_name(pid))
-
-
-class MigInstances:
-    """All instances on a GPU, including those of other programs.
-
-    A handle of an instance that is gone raises GoneError.
-    """
-
-    def __init__(self, nvml: Nvml, device: Device, board: MigBoard) -> None:
-        self._nvml, self._device, self._board = nvml, device, board
-        self._compute: dict[int, tuple[ComputeInstanceProfile, ...]] = {}
-
-    def all(self) -> tuple[GpuInstance, ...]:
-        """All GPU instances, ordered by start. One that disappears during the read is left out."""
-        found = (
-            self._still_there(handle)
-            for profile in self._board.profiles.values()
-            for handle in self._nvml.gpu_instances(self._device, profile)
-        )
-        return tuple(sorted(filter(None, found), key=lambda each: each.place))
-
-    def read(self, made: GpuInstanceHandle) -> GpuInstance:
-        """The instance behind a handle. Without a compute instance it has no UUID."""
-        info = self._nvml.gpu_instance_info(made)
-        devices = [self._nvml.mig_device(each) for each in self.compute(made)]
-        pids = sorted({pid for each in devices for pid in self._nvml.processes(each)})
-        return GpuInstance(
-            Place(info.start, self._board.name_of(info.profile_id)),
-            info.number,
-            self._nvml.uuid(devices[0]) if devices else None,
-            tuple(holder(pid) for pid in pids),
-        )
-
-    def find(self, instance: GpuInstance) -> GpuInstanceHandle | None:
-        """The handle of an instance that was listed before; None if it is gone or was replaced."""
-        made = self._nvml.gpu_instance(self._device, instance.number)
-        if made is None:
-            return None
-        try:
-            info = self._nvml.gpu_instance_info(made)
-        except GoneError:
-            return None
-        place = Place(info.start, self._board.name_of(info.profile_id))
-        return made if place == instance.place else None
-
-    def exists(self, made: GpuInstanceHandle) -> bool:
-        """Whether the instance still exists."""
-        try:
-            self._nvml.gpu_instance_info(made)
-        except GoneError:
-            return False
-        return True
-
-    def compute(self, made: GpuInstanceHandle) -> list[ComputeInstanceHandle]:
-        """The compute instances inside a GPU instance."""
-        return [
-            each
-            for profile in self._profiles(made)
-            for each in self._nvml.compute_instances(made, profile)
-        ]
-
-    def full_size(self, made: GpuInstanceHandle) -> ComputeInstanceProfile:
-        """The compute instance profile that fills a GPU instance."""
-        profiles = self._profiles(made)
-        if not profiles:
-            raise UnsupportedError("NVML knows no compute instance for it; update the driver")
-        return max(profiles, key=lambda each: (each.slices, each.sms))
-
-    def _still_there(self, made: GpuInstanceHandle) -> GpuInstance | None:
-        """The current state of an instance; None if the GPU instance is gone.
-
-        An instance that lost only its compute instance is included.
-        """
-        for _ in range(_LOOKS):
-            try:
-                return self.read(made)
-            except GoneError:
-                if not self.exists(made):
-                    return None
-        return self.read(made)
-
-    def _profiles(self, made: GpuInstanceHandle) -> tuple[ComputeInstanceProfile, ...]:
-        """The profiles of compute instances.
-
-        Read once per kind of GPU instance because they do not change.
-        """
-        kind = self._nvml.gpu_instance_info(made).profile_id
-        if kind not in self._compute:
-            found = self._nvml.compute_profiles(made)
-            self._nvml.gpu_instance_info(made)  # raises GoneError if the list may be incomplete
-            self._compute[kind] = found
-        return self._compute[kind]

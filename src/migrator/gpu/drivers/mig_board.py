@@ -46,23 +46,29 @@ def read_board(nvml: Nvml, device: Device) -> MigBoard:
     """The board of a GPU. Raises InputError if it does not support MIG."""
     name, memory_mib = nvml.name(device), nvml.memory_mib(device)
     packaged = find_board(name, memory_mib)
-    profiles = _profiles(nvml, device, packaged)
-    if not profiles:
+    known = {each.nvml_enum: each for each in packaged.profiles} if packaged else {}
+    reported = _reported_profiles(nvml, device, packaged)
+    if not reported:
         raise InputError(
             f"--driver mig: {name} has no MIG instances; `--driver mps` shares any NVIDIA GPU"
         )
-    seats = {each.enum: _seats(nvml, device, each, packaged) for each in profiles}
-    memory_slices = max(max(starts) + size for size, starts in seats.values())
-    names = _numbered(_name(each, packaged, memory_mib, memory_slices) for each in profiles)
-    read = tuple(
-        _profile(each, name, seats[each.enum], packaged)
-        for each, name in zip(profiles, names, strict=True)
+    places = [_placements(nvml, device, each, known.get(each.enum)) for each in reported]
+    memory_slices = max(max(starts) + size for size, starts in places)
+    names = _numbered(
+        _name(each, known.get(each.enum), memory_mib, memory_slices) for each in reported
     )
-    board = Board(_board_name(read, name), max(each.gpcs for each in read), memory_slices, read)
-    return MigBoard(board, dict(zip(names, profiles, strict=True)))
+    profiles = tuple(
+        _profile(*each, known.get(each[0].enum))
+        for each in zip(reported, names, places, strict=True)
+    )
+    gpcs = max(each.gpcs for each in profiles)
+    board = Board(_board_name(profiles, name), gpcs, memory_slices, profiles)
+    return MigBoard(board, dict(zip(names, reported, strict=True)))
 
 
-def _profiles(nvml: Nvml, device: Device, packaged: Board | None) -> tuple[GpuInstanceProfile, ...]:
+def _reported_profiles(
+    nvml: Nvml, device: Device, packaged: Board | None
+) -> list[GpuInstanceProfile]:
     """The profiles ordered by size, as in the catalogue.
 
     The catalogue supplies them if the driver does not report them.
@@ -72,55 +78,50 @@ def _profiles(nvml: Nvml, device: Device, packaged: Board | None) -> tuple[GpuIn
     except UnsupportedError:
         if packaged is None:
             raise
-        found = tuple(filter(None, map(_from_catalogue, packaged.profiles)))
-    return tuple(sorted(found, key=lambda each: (each.slices, each.memory_mib, each.enum)))
+        found = tuple(
+            GpuInstanceProfile(
+                each.nvml_enum,
+                each.profile_id,
+                each.gpcs,
+                each.max_instances,
+                each.sms or 0,
+                round((each.memory_gib or 0) * 1024),
+                each.name,
+            )
+            for each in packaged.profiles
+            if each.profile_id is not None and each.nvml_enum is not None
+        )
+    return sorted(found, key=lambda each: (each.slices, each.memory_mib, each.enum))
 
 
-def _from_catalogue(profile: MigProfile) -> GpuInstanceProfile | None:
-    if profile.profile_id is None or profile.nvml_enum is None:
-        return None
-    return GpuInstanceProfile(
-        profile.nvml_enum,
-        profile.profile_id,
-        profile.gpcs,
-        profile.max_instances,
-        profile.sms or 0,
-        round((profile.memory_gib or 0) * 1024),
-        profile.name,
-    )
-
-
-def _seats(
-    nvml: Nvml, device: Device, told: GpuInstanceProfile, packaged: Board | None
+def _placements(
+    nvml: Nvml, device: Device, reported: GpuInstanceProfile, known: MigProfile | None
 ) -> tuple[int, tuple[int, ...]]:
     """Number of memory slices of an instance, and the starts that it can have."""
     try:
-        return nvml.placements(device, told.id)
+        return nvml.placements(device, reported.id)
     except UnsupportedError:
-        known = _known(packaged, told.enum)
         if known is None:
             raise
         return known.memory_slices, known.starts
 
 
 def _profile(
-    told: GpuInstanceProfile,
+    reported: GpuInstanceProfile,
     name: str,
-    seats: tuple[int, tuple[int, ...]],
-    packaged: Board | None,
+    placements: tuple[int, tuple[int, ...]],
+    known: MigProfile | None,
 ) -> MigProfile:
-    known = _known(packaged, told.enum)
-    size, starts = seats
     return MigProfile(
         name=name,
-        gpcs=told.slices,
-        memory_slices=size,
-        max_instances=told.most,
-        starts=starts,
-        memory_gib=round(told.memory_mib / 1024, 2) or (known.memory_gib if known else None),
-        sms=told.sms or (known.sms if known else None),
-        nvml_enum=told.enum,
-        profile_id=told.id,
+        gpcs=reported.slices,
+        memory_slices=placements[0],
+        max_instances=reported.most,
+        starts=placements[1],
+        memory_gib=round(reported.memory_mib / 1024, 2) or (known.memory_gib if known else None),
+        sms=reported.sms or (known.sms if known else None),
+        nvml_enum=reported.enum,
+        profile_id=reported.id,
     )
 
 
@@ -134,28 +135,22 @@ def _numbered(names: Iterable[str]) -> list[str]:
     return given
 
 
-def _known(packaged: Board | None, enum: int) -> MigProfile | None:
-    found = (each for each in packaged.profiles if each.nvml_enum == enum) if packaged else ()
-    return next(iter(found), None)
-
-
 def _name(
-    told: GpuInstanceProfile, packaged: Board | None, memory_mib: int, memory_slices: int
+    reported: GpuInstanceProfile, known: MigProfile | None, memory_mib: int, memory_slices: int
 ) -> str:
     """Name of a profile, such as 3g.20gb.
 
     Taken from the driver, else from the catalogue, else composed by NVIDIA's rule.
     """
-    if told.name:
-        return told.name.removeprefix("MIG ")
-    known = _known(packaged, told.enum)
+    if reported.name:
+        return reported.name.removeprefix("MIG ")
     if known is not None:
         return known.name
     # The instance's slices of the memory, in whole gigabytes of the GPU's memory, halves rounded
     # up.
-    taken = math.ceil(memory_slices * told.memory_mib / memory_mib)
+    taken = math.ceil(memory_slices * reported.memory_mib / memory_mib)
     gigabytes = math.floor(taken / memory_slices * math.ceil(memory_mib / 1024) + 0.5)
-    return f"{told.slices}g.{gigabytes}gb{ATTRIBUTES.get(told.enum, '')}"
+    return f"{reported.slices}g.{gigabytes}gb{ATTRIBUTES.get(reported.enum, '')}"
 
 
 def _board_name(read: tuple[MigProfile, ...], gpu_name: str) -> str:

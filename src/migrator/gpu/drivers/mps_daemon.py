@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -74,7 +74,7 @@ class MpsDaemon:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             subprocess.run(
                 [CONTROL, "-d"],
-                env=self._told(),
+                env=self._own_environment(),
                 check=True,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -89,40 +89,40 @@ class MpsDaemon:
         except (OSError, subprocess.TimeoutExpired) as error:
             self.quit()
             raise GpuError(f"MPS did not start ({error}); check {CONTROL}") from error
-        if not self._came():
+        if not _wait(lambda: self.running() is not None, self._end_s):
             self.quit()
             raise GpuError(f"MPS ended as soon as it was started; check {CONTROL}")
 
     def quit(self) -> None:
         """Stop the daemon, kill its remaining processes and remove its folders."""
         until_s = time.monotonic() + self._end_s
-        while not self._gone(0.0) and time.monotonic() < until_s:
+        while not self._is_gone() and time.monotonic() < until_s:
             # Repeated, because a daemon that is still starting does not read commands yet.
-            self.asked("quit -t 5")
-            self._gone(min(1.0, self._end_s))
+            self.ask("quit -t 5")
+            _wait(self._is_gone, min(1.0, self._end_s))
         for pid in self._left() | set(filter(None, [self.running()])):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self._gone(self._end_s)
+        _wait(self._is_gone, self._end_s)
         self._remove()
 
     def clients(self) -> tuple[int, ...]:
         """The processes that compute through the daemon, as far as it reports them."""
         if self.running() is None:
             return ()
-        servers = _listed(self.asked("get_server_list"))
-        found = {pid for each in servers for pid in _listed(self.asked(f"get_client_list {each}"))}
+        servers = _listed(self.ask("get_server_list"))
+        found = {pid for each in servers for pid in _listed(self.ask(f"get_client_list {each}"))}
         # The list may contain a process that has just ended.
         return tuple(sorted(filter(is_running, found)))
 
-    def asked(self, command: str) -> str:
+    def ask(self, command: str) -> str:
         """The daemon's answer to a command; empty if it does not answer."""
         try:
             done = subprocess.run(
                 [CONTROL],
                 input=f"{command}\n",
                 text=True,
-                env=self._told(),
+                env=self._own_environment(),
                 check=False,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -132,7 +132,7 @@ class MpsDaemon:
             return ""
         return done.stdout
 
-    def _told(self) -> dict[str, str]:
+    def _own_environment(self) -> dict[str, str]:
         mine = {name: each for name, each in os.environ.items() if not name.startswith("CUDA_MPS_")}
         return {**mine, **self.environment}
 
@@ -148,21 +148,8 @@ class MpsDaemon:
         )
         return {pid for pid in named if self._is_of(process_environment(pid))}
 
-    def _gone(self, within_s: float) -> bool:
-        until_s = time.monotonic() + within_s
-        while self._left() or self.running() is not None:
-            if time.monotonic() >= until_s:
-                return False
-            time.sleep(0.02)
-        return True
-
-    def _came(self) -> bool:
-        until_s = time.monotonic() + self._end_s
-        while self.running() is None:
-            if time.monotonic() > until_s:
-                return False
-            time.sleep(0.02)
-        return True
+    def _is_gone(self) -> bool:
+        return not self._left() and self.running() is None
 
     def _remove(self) -> None:
         for folder in (self.pipes, self.logs):
@@ -179,11 +166,21 @@ def _controls(pid: int) -> bool:
 
     Processes that only send a command run without -d.
     """
-    told = command_words(pid)
-    return CONTROL in told and "-d" in told
+    words = command_words(pid)
+    return CONTROL in words and "-d" in words
 
 
 def _listed(text: str) -> tuple[int, ...]:
     """The numbers in the daemon's answer, one per line. Lines with error messages are skipped."""
     lines = (each.strip() for each in text.splitlines())
     return tuple(int(each) for each in lines if each.isdigit())
+
+
+def _wait(is_done: Callable[[], bool], within_s: float) -> bool:
+    """Wait for a condition; return whether it became true in time."""
+    until_s = time.monotonic() + within_s
+    while not is_done():
+        if time.monotonic() >= until_s:
+            return False
+        time.sleep(0.02)
+    return True

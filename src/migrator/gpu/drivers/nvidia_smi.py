@@ -52,8 +52,7 @@ class SmiGpu:
 def find_gpu(index: int, *, otherwise: str = OTHERWISE) -> SmiGpu:
     """The GPU with this index. Raises InputError if there is none."""
     fields = ("index", "name", "uuid", "driver_version", "memory.total", "mig.mode.current")
-    asked = f"--query-gpu={','.join(fields)}"
-    rows = [_asked(fields, line) for line in _query(asked, otherwise=otherwise)]
+    rows = _query("gpu", fields, otherwise=otherwise)
     for row in rows:
         if row["index"] == str(index):
             return SmiGpu(
@@ -77,31 +76,27 @@ def readings(index: int) -> dict[str, float | None]:
         "celsius": "temperature.gpu",
         "watts": "power.draw",
     }
-    line = _query(f"--query-gpu={','.join(fields.values())}", "-i", str(index))[0]
-    row = _asked(tuple(fields), line)
-    return {name: number(value) for name, value in row.items()}
+    row = _query("gpu", tuple(fields.values()), "-i", str(index))[0]
+    return {name: number(row[field]) for name, field in fields.items()}
 
 
 def compute_mode(index: int) -> str | None:
     """Default, Exclusive_Process or Prohibited; None if nvidia-smi does not report it."""
     try:
-        lines = _query("--query-gpu=compute_mode", "-i", str(index))
+        rows = _query("gpu", ("compute_mode",), "-i", str(index))
     except InputError:
         return None
-    return lines[0].strip() if lines else None
+    return rows[0]["compute_mode"] if rows else None
 
 
 def process_mib(pid: int) -> float | None:
     """GPU memory of a process in MiB, including its context; None if it is not reported."""
     try:
-        lines = _query("--query-compute-apps=pid,used_memory")
+        rows = _query("compute-apps", ("pid", "used_memory"))
     except InputError:
         return None
-    for line in lines:
-        row = _asked(("pid", "used"), line)
-        if row["pid"] == str(pid):
-            return number(row["used"])
-    return None
+    used = (number(row["used_memory"]) for row in rows if row["pid"] == str(pid))
+    return next(used, None)
 
 
 def device_sms(visible: Mapping[str, str]) -> int | None:
@@ -135,12 +130,16 @@ def number(text: str) -> float | None:
         return None
 
 
-def _query(*words: str, otherwise: str = OTHERWISE) -> list[str]:
+def _query(
+    what: str, fields: tuple[str, ...], *words: str, otherwise: str = OTHERWISE
+) -> list[dict[str, str]]:
+    """The fields of each row that nvidia-smi prints."""
     instead = f"run this where there is one, or {otherwise}"
     program = shutil.which("nvidia-smi")
     if program is None:
         raise InputError(f"--gpu: no NVIDIA GPU is to be seen here (no nvidia-smi); {instead}")
-    command = [program, *words, "--format=csv,noheader,nounits"]
+    query = f"--query-{what}={','.join(fields)}"
+    command = [program, query, *words, "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=_PATIENCE_S
@@ -150,11 +149,8 @@ def _query(*words: str, otherwise: str = OTHERWISE) -> list[str]:
     if done.returncode:
         said = (done.stdout + done.stderr).strip().partition("\n")[0]
         raise InputError(f"--gpu: nvidia-smi found none ({said}); {instead}")
-    return done.stdout.strip().splitlines()
-
-
-def _asked(fields: tuple[str, ...], line: str) -> dict[str, str]:
-    return dict(zip(fields, (each.strip() for each in line.split(",")), strict=False))
+    rows = (line.split(",") for line in done.stdout.strip().splitlines())
+    return [dict(zip(fields, map(str.strip, row), strict=False)) for row in rows]
 
 
 _NEAR = 0.06

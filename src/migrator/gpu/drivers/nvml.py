@@ -70,8 +70,7 @@ class Nvml:
 
     def count(self) -> int:
         """Number of GPUs."""
-        with self._call("count the GPUs"):
-            return int(self._nvml.nvmlDeviceGetCount())
+        return int(self._ask("count the GPUs", "nvmlDeviceGetCount"))
 
     def device(self, index: int) -> Device:
         """The GPU with this index. Raises InputError if there is none."""
@@ -79,33 +78,28 @@ class Nvml:
         if not 0 <= index < there:
             names = ", ".join(map(str, range(there))) or "none"
             raise InputError(f"--gpu: there is no GPU {index}; this machine has {names}")
-        with self._call(f"open GPU {index}"):
-            return Device(self._nvml.nvmlDeviceGetHandleByIndex(index))
+        return Device(self._ask(f"open GPU {index}", "nvmlDeviceGetHandleByIndex", index))
 
     def driver_version(self) -> str:
         """The version of NVIDIA's driver."""
-        with self._call("tell the driver's version"):
-            return str(self._nvml.nvmlSystemGetDriverVersion())
+        return str(self._ask("read the driver's version", "nvmlSystemGetDriverVersion"))
 
     def uuid(self, device: Device) -> str:
         """UUID of a GPU (GPU-...) or of a MIG device (MIG-...)."""
-        with self._call("tell a UUID"):
-            return str(self._nvml.nvmlDeviceGetUUID(device))
+        return str(self._ask("read a UUID", "nvmlDeviceGetUUID", device))
 
     def name(self, device: Device) -> str:
         """The name that the GPU reports."""
-        with self._call("tell the GPU's name"):
-            return str(self._nvml.nvmlDeviceGetName(device))
+        return str(self._ask("read the GPU's name", "nvmlDeviceGetName", device))
 
     def memory_mib(self, device: Device) -> int:
         """Memory of the whole GPU in MiB."""
-        with self._call("tell the GPU's memory"):
-            return int(self._nvml.nvmlDeviceGetMemoryInfo(device).total) >> 20
+        info = self._ask("read the GPU's memory", "nvmlDeviceGetMemoryInfo", device)
+        return int(info.total) >> 20
 
     def mig_mode(self, device: Device) -> tuple[bool, bool]:
         """Whether MIG mode is on, and whether it will be on after a reset."""
-        with self._call("tell the MIG mode"):
-            now, then = self._nvml.nvmlDeviceGetMigMode(device)
+        now, then = self._ask("read the MIG mode", "nvmlDeviceGetMigMode", device)
         return bool(now), bool(then)
 
     def enable_mig(self, device: Device) -> None:
@@ -179,8 +173,7 @@ class Nvml:
 
     def gpu_instance_info(self, instance: GpuInstanceHandle) -> GpuInstanceInfo:
         """Number, profile and memory slices of a GPU instance."""
-        with self._call("describe a GPU instance"):
-            info = self._nvml.nvmlGpuInstanceGetInfo(instance)
+        info = self._ask("describe a GPU instance", "nvmlGpuInstanceGetInfo", instance)
         return GpuInstanceInfo(info.id, info.profileId, info.placement.start, info.placement.size)
 
     def compute_profiles(self, instance: GpuInstanceHandle) -> tuple[ComputeInstanceProfile, ...]:
@@ -201,46 +194,43 @@ class Nvml:
         """The compute instances of a profile inside a GPU instance."""
         count = c_uint()
         found = (self._nvml.c_nvmlComputeInstance_t * profile.most)()
-        with self._call("list the compute instances"):
-            self._nvml.nvmlGpuInstanceGetComputeInstances(instance, profile.id, found, byref(count))
+        list_all, doing = "nvmlGpuInstanceGetComputeInstances", "list the compute instances"
+        self._ask(doing, list_all, instance, profile.id, found, byref(count))
         return tuple(ComputeInstanceHandle(each) for each in found[: count.value])
 
     def mig_device(self, compute: ComputeInstanceHandle) -> Device:
         """The MIG device that exposes a compute instance to CUDA."""
-        with self._call("describe a compute instance"):
-            return Device(self._nvml.nvmlComputeInstanceGetInfo_v2(compute).device)
+        return Device(
+            self._ask(
+                "describe a compute instance", "nvmlComputeInstanceGetInfo_v2", compute
+            ).device
+        )
 
     def create_gpu_instance(
         self, device: Device, profile_id: int, start: int, size: int
     ) -> GpuInstanceHandle:
         """Create a GPU instance on these memory slices, without a compute instance."""
-        placement = self._nvml.c_nvmlGpuInstancePlacement_t(start, size)
-        with self._call("create the GPU instance"):
-            # byref, because passing the placement by value crashes the library.
-            return GpuInstanceHandle(
-                self._nvml.nvmlDeviceCreateGpuInstanceWithPlacement(
-                    device, profile_id, byref(placement)
-                )
-            )
+        # byref, because passing the placement by value crashes the library.
+        placement = byref(self._nvml.c_nvmlGpuInstancePlacement_t(start, size))
+        create = "nvmlDeviceCreateGpuInstanceWithPlacement"
+        made = self._ask("create the GPU instance", create, device, profile_id, placement)
+        return GpuInstanceHandle(made)
 
     def create_compute_instance(
         self, instance: GpuInstanceHandle, profile_id: int
     ) -> ComputeInstanceHandle:
         """Create a compute instance inside a GPU instance."""
-        with self._call("create the compute instance"):
-            return ComputeInstanceHandle(
-                self._nvml.nvmlGpuInstanceCreateComputeInstance(instance, profile_id)
-            )
+        create = "nvmlGpuInstanceCreateComputeInstance"
+        made = self._ask("create the compute instance", create, instance, profile_id)
+        return ComputeInstanceHandle(made)
 
     def destroy_compute_instance(self, compute: ComputeInstanceHandle) -> None:
         """Destroy an unused compute instance."""
-        with self._call("destroy the compute instance"):
-            self._nvml.nvmlComputeInstanceDestroy(compute)
+        self._ask("destroy the compute instance", "nvmlComputeInstanceDestroy", compute)
 
     def destroy_gpu_instance(self, instance: GpuInstanceHandle) -> None:
         """Destroy a GPU instance that has no compute instances."""
-        with self._call("destroy the GPU instance"):
-            self._nvml.nvmlGpuInstanceDestroy(instance)
+        self._ask("destroy the GPU instance", "nvmlGpuInstanceDestroy", instance)
 
     def _enumerated(self, ask: Any, handle: object, *more: int) -> Iterator[tuple[int, Any]]:
         """The answers of `ask` for all profile numbers, in the newest supported version."""
@@ -260,6 +250,10 @@ class Nvml:
             return ask(*arguments, version=2)
         except (known.NVMLError_ArgumentVersionMismatch, known.NVMLError_FunctionNotFound):
             return ask(*arguments, version=1)
+
+    def _ask(self, doing: str, function: str, *arguments: object) -> Any:
+        with self._call(doing):
+            return getattr(self._nvml, function)(*arguments)
 
     @contextmanager
     def _call(self, doing: str) -> Iterator[None]:

@@ -98,8 +98,8 @@ class BoardFile:
         except OSError as error:
             raise _unusable(self.path, error) from error
         try:
-            return _state(json.loads(text))
-        except (ValueError, KeyError, TypeError) as error:
+            return _decode(json.loads(text))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(
                 f"{self.path}: is damaged and cannot be read; remove it to begin with an empty GPU"
             ) from error
@@ -298,21 +298,18 @@ def _unusable(path: Path, error: OSError) -> InputError:
     )
 
 
-def _state(content: dict[str, Any]) -> BoardState:
-    if content["version"] != _VERSION:
-        raise ValueError(content["version"])
-    return BoardState(
-        board=str(content["board"]),
-        boot_id=str(content["boot_id"]),
-        instances=tuple(_instance(each) for each in content["instances"]),
-    )
-
-
-def _instance(content: dict[str, Any]) -> VirtualInstance:
-    return VirtualInstance(
-        place=Place(int(content["place"]["start"]), str(content["place"]["profile"])),
-        number=int(content["number"]),
-        uuid=None if content["uuid"] is None else str(content["uuid"]),
-        users=tuple(Process(**each) for each in content["users"]),
-        limited=bool(content.get("limited", False)),
-    )
+def _decode(content: dict[str, Any]) -> BoardState:
+    """The state that `BoardFile.replace` wrote. Raises KeyError, TypeError or ValueError."""
+    if content.pop("version") != _VERSION:
+        raise ValueError("of another version")
+    instances = [
+        VirtualInstance(
+            **{
+                **each,
+                "place": Place(**each["place"]),
+                "users": tuple(Process(**user) for user in each["users"]),
+            }
+        )
+        for each in content["instances"]
+    ]
+    return BoardState(**{**content, "instances": tuple(instances)})

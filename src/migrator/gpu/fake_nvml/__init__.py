@@ -1,11 +1,11 @@
-"""A fake NVML below the real binding, with its state on disk, for tests and demonstrations.
+"""A fake NVML that replaces functions of `pynvml`, with its state on disk, for tests and trials.
 
 MIGRATOR_FAKE_NVML=FOLDER, or FOLDER:BOARD,BOARD,..., makes `--driver mig` use it. `python -m
 migrator.gpu.fake_nvml --help` shows how to inject faults.
 """
 
 from migrator.gpu.fake_nvml.faults import FaultKind
-from migrator.gpu.fake_nvml.install import from_environment, installed
+from migrator.gpu.fake_nvml.library import from_environment, installed
 from migrator.gpu.fake_nvml.machine import FakeNvml
 
 __all__ = ["FakeNvml", "FaultKind", "from_environment", "installed"]

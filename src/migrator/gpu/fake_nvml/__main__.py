@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from migrator.core.errors import MigratorError
-from migrator.gpu.fake_nvml.faults import EFFECTS
+from migrator.gpu.fake_nvml.faults import FaultKind
 from migrator.gpu.fake_nvml.machine import FakeNvml
 
 EPILOG = """\
-an evening with it:
+example:
   export MIGRATOR_FAKE_NVML=/tmp/fake
   python -m migrator.gpu.fake_nvml /tmp/fake board A100-40GB H200-141GB
   migrator gpu show --driver mig --gpu 1
@@ -25,44 +26,25 @@ an evening with it:
 MIGRATOR_FAKE_NVML=FOLDER:BOARD,BOARD begins a machine with these boards by itself.
 """
 
+Action = Callable[[FakeNvml, argparse.Namespace], object]
+
 
 def main(words: list[str] | None = None) -> int:
     """Run a command and print the resulting state of the fake machine."""
-    wanted = _parser().parse_args(words)
+    options = _parser().parse_args(words)
     try:
-        if wanted.verb == "board":
-            FakeNvml(wanted.folder, wanted.names, mig=not wanted.mig_off)
-        fake = FakeNvml(wanted.folder)
-        _done(fake, wanted)
+        if options.verb == "board":
+            FakeNvml(options.folder, options.names, mig=not options.mig_off)
+        fake = FakeNvml(options.folder)
+        options.action(fake, options)
     except MigratorError as error:
         print(f"fake_nvml: {error}", file=sys.stderr)
         return 2
-    print(_shown(fake))
+    print(_describe(fake))
     return 0
 
 
-def _done(fake: FakeNvml, wanted: argparse.Namespace) -> None:
-    match wanted.verb:
-        case "fault":
-            count = None if wanted.always else wanted.count
-            fake.fault(wanted.kind, count, after=wanted.after, seconds=wanted.seconds)
-        case "mend":
-            fake.mend()
-        case "hold":
-            fake.hold(wanted.start, wanted.pid, wanted.gpu)
-        case "release":
-            fake.release(wanted.pid, wanted.gpu)
-        case "foreign":
-            fake.foreign(wanted.start, wanted.profile, wanted.gpu, whole=not wanted.half)
-        case "remove":
-            fake.remove(wanted.start, wanted.gpu)
-        case "mig":
-            fake.mig(wanted.mode == "on", wanted.gpu)
-        case "reboot":
-            fake.reboot()
-
-
-def _shown(fake: FakeNvml) -> str:
+def _describe(fake: FakeNvml) -> str:
     state = fake.store.now()
     lines = [f"boot {state.boot_id}"]
     for index, gpu in enumerate(state.gpus):
@@ -72,7 +54,7 @@ def _shown(fake: FakeNvml) -> str:
             held = "".join(f", held by {holder}" for holder in each.holders)
             lines.append(f"  {each.place} (GPU instance {each.number}{half}){held}")
     for fault in state.faults:
-        often = "until mended" if fault.left is None else f"{fault.left} times"
+        often = "until `mend`" if fault.left is None else f"{fault.left} times"
         lines.append(f"fault {fault.kind}: {often}, after {fault.after} calls")
     return "\n".join(lines)
 
@@ -80,60 +62,83 @@ def _shown(fake: FakeNvml) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m migrator.gpu.fake_nvml",
-        description="A machine with GPUs that are not there, for `migrator gpu --driver mig`.",
+        description="A machine with simulated GPUs, for `migrator gpu --driver mig`.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("folder", type=Path, help="where the fake machine keeps its state")
+    parser.add_argument("folder", type=Path, help="folder with the state of the fake machine")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    _board_verbs(verbs)
-    _fault_verbs(verbs)
-    _process_verbs(verbs)
-    return parser
 
+    def add(name: str, about: str, action: Action, epilog: str = "") -> argparse.ArgumentParser:
+        verb = verbs.add_parser(
+            name,
+            help=about,
+            epilog=epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        verb.set_defaults(action=action)
+        return verb
 
-def _board_verbs(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    board = verbs.add_parser("board", help="begin a machine with these boards")
+    board = add("board", "begin a machine with these boards", lambda _fake, _given: None)
     board.add_argument("names", nargs="+", metavar="BOARD", help="as `migrator boards` lists them")
     board.add_argument("--mig-off", action="store_true", help="with MIG mode off")
-    verbs.add_parser("show", help="what is on the boards, and which faults are to come")
-    verbs.add_parser("reboot", help="instances and processes gone; MIG mode kept on Ampere only")
-    mig = verbs.add_parser("mig", help="switch MIG mode, as the operator would")
+    add("show", "print instances, processes and pending faults", lambda _fake, _given: None)
+    add(
+        "reboot",
+        "remove instances and processes; only Ampere GPUs keep MIG mode",
+        lambda fake, _: fake.reboot(),
+    )
+    mig = add("mig", "switch MIG mode", lambda fake, given: fake.mig(given.mode == "on", given.gpu))
     mig.add_argument("mode", choices=["on", "off"])
-    foreign = verbs.add_parser("foreign", help="somebody else makes an instance")
+    foreign = add(
+        "foreign",
+        "create an instance as another program",
+        lambda fake, given: fake.foreign(
+            given.start, given.profile, given.gpu, whole=not given.half
+        ),
+    )
     foreign.add_argument("start", type=int)
     foreign.add_argument("profile")
     foreign.add_argument("--half", action="store_true", help="without compute instance")
-    remove = verbs.add_parser("remove", help="somebody else destroys an instance")
-    remove.add_argument("start", type=int)
-    for each in (mig, foreign, remove):
-        each.add_argument("--gpu", type=int, default=0)
-
-
-def _fault_verbs(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    kinds = "\n".join(f"  {kind:<23} {effect.about}" for kind, effect in EFFECTS.items())
-    fault = verbs.add_parser(
-        "fault",
-        help="something goes wrong",
-        epilog=f"kinds:\n{kinds}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    remove = add(
+        "remove",
+        "destroy an instance as another program",
+        lambda fake, given: fake.remove(given.start, given.gpu),
     )
-    fault.add_argument("kind", choices=list(EFFECTS), metavar="KIND")
-    fault.add_argument("--count", type=int, default=1, help="so many times (1)")
-    fault.add_argument("--always", action="store_true", help="until `mend`")
-    fault.add_argument("--after", type=int, default=0, help="when so many calls went well (0)")
-    fault.add_argument("--seconds", type=float, default=0.0, help="how long the call waits (0)")
-    verbs.add_parser("mend", help="no fault is left")
-
-
-def _process_verbs(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    hold = verbs.add_parser("hold", help="a process uses an instance, or the whole GPU")
+    remove.add_argument("start", type=int)
+    hold = add(
+        "hold",
+        "let a process use an instance, or the whole GPU",
+        lambda fake, given: fake.hold(given.start, given.pid, given.gpu),
+    )
     hold.add_argument("start", type=int, nargs="?", help="where the instance starts")
     hold.add_argument("--pid", type=int, required=True)
-    release = verbs.add_parser("release", help="the process ends; without --pid, all")
+    release = add(
+        "release",
+        "end the process; without --pid, all",
+        lambda fake, given: fake.release(given.pid, given.gpu),
+    )
     release.add_argument("--pid", type=int)
-    for each in (hold, release):
+    for each in (mig, foreign, remove, hold, release):
         each.add_argument("--gpu", type=int, default=0)
+    fault = add(
+        "fault",
+        "let calls fail",
+        lambda fake, given: fake.fault(
+            given.kind,
+            None if given.always else given.count,
+            after=given.after,
+            seconds=given.seconds,
+        ),
+        "kinds:\n" + "\n".join(f"  {kind:<23} {kind.about}" for kind in FaultKind),
+    )
+    fault.add_argument("kind", choices=list(FaultKind), metavar="KIND")
+    fault.add_argument("--count", type=int, default=1, help="number of failing calls (1)")
+    fault.add_argument("--always", action="store_true", help="until `mend`")
+    fault.add_argument("--after", type=int, default=0, help="after this many successful calls (0)")
+    fault.add_argument("--seconds", type=float, default=0.0, help="duration of the call (0)")
+    add("mend", "remove all faults", lambda fake, _: fake.mend())
+    return parser
 
 
 if __name__ == "__main__":

@@ -2,156 +2,153 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+import time
 from enum import StrEnum
 
 import pynvml
 
-from migrator.gpu.fake_nvml.calls import CALLS
 from migrator.gpu.fake_nvml.state import Fault, State, Store
+
+CHANGING = (
+    "nvmlDeviceSetMigMode",
+    "nvmlDeviceCreateGpuInstanceWithPlacement",
+    "nvmlGpuInstanceCreateComputeInstance",
+    "nvmlComputeInstanceDestroy",
+    "nvmlGpuInstanceDestroy",
+)
+"""Functions that change the state."""
+_PRIVILEGED = (
+    *CHANGING,
+    "nvmlDeviceGetGpuInstances",
+    "nvmlDeviceGetGpuInstanceById",
+    "nvmlGpuInstanceGetComputeInstances",
+)
+_VERSION_2 = "nvmlDeviceGetGpuInstanceProfileInfoV|nvmlGpuInstanceGetComputeInstanceProfileInfoV"
+_NEVER = "(?!)"
 
 
 class FaultKind(StrEnum):
-    """Kind of a fault that can be injected."""
+    """Kind of a fault: its name, the calls that it affects, their error code and a description."""
 
-    IN_USE = "in-use"
-    TRANSIENT_DESTROY = "transient-destroy"
-    INSUFFICIENT_RESOURCES = "insufficient-resources"
-    COMPUTE_REFUSED = "compute-refused"
-    SLOW = "slow"
-    NO_PERMISSION = "no-permission"
-    RESET_REQUIRED = "reset-required"
-    GPU_LOST = "gpu-lost"
-    NO_LIBRARY = "no-library"
-    NO_DRIVER = "no-driver"
-    NO_MIG = "no-mig"
-    NO_VERSION_2 = "no-version-2"
-    VERSION_MISMATCH = "version-mismatch"
-    NO_PROFILES = "no-profiles"
-    NO_PLACEMENTS = "no-placements"
-
-
-@dataclass(frozen=True)
-class Effect:
-    """The calls that a fault affects, their return code, and the help text of the command."""
-
-    strikes: Callable[[str], bool]
+    calls: re.Pattern[str]
     code: int
     about: str
 
+    def __new__(cls, name: str, calls: str, code: int, about: str) -> FaultKind:
+        """Called by Enum for each member."""
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.calls, member.code, member.about = re.compile(calls), code, about
+        return member
 
-def _named(*names: str) -> Callable[[str], bool]:
-    return lambda name: name in names
-
-
-_VERSIONED = (
-    "nvmlDeviceGetGpuInstanceProfileInfoV",
-    "nvmlGpuInstanceGetComputeInstanceProfileInfoV",
-)
-_WITHOUT_GPU = ("nvmlInitWithFlags", "nvmlSystemGetDriverVersion", "nvmlDeviceGetCount_v2")
-_CREATE = ("nvmlDeviceCreateGpuInstanceWithPlacement", "nvmlDeviceCreateGpuInstance")
-
-EFFECTS = {
-    FaultKind.IN_USE: Effect(
-        _named("nvmlComputeInstanceDestroy"),
+    IN_USE = (
+        "in-use",
+        "nvmlComputeInstanceDestroy",
         pynvml.NVML_ERROR_IN_USE,
         "a compute instance cannot be destroyed, though no process shows",
-    ),
-    FaultKind.TRANSIENT_DESTROY: Effect(
-        _named("nvmlGpuInstanceDestroy"),
+    )
+    TRANSIENT_DESTROY = (
+        "transient-destroy",
+        "nvmlGpuInstanceDestroy",
         pynvml.NVML_ERROR_IN_USE,
         "a GPU instance cannot be destroyed though its compute instance is gone",
-    ),
-    FaultKind.INSUFFICIENT_RESOURCES: Effect(
-        _named(*_CREATE),
+    )
+    INSUFFICIENT_RESOURCES = (
+        "insufficient-resources",
+        "nvmlDeviceCreateGpuInstanceWithPlacement",
         pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES,
         "a GPU instance cannot be created though there is room",
-    ),
-    FaultKind.COMPUTE_REFUSED: Effect(
-        _named("nvmlGpuInstanceCreateComputeInstance"),
+    )
+    COMPUTE_REFUSED = (
+        "compute-refused",
+        "nvmlGpuInstanceCreateComputeInstance",
         pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES,
         "a GPU instance gets no compute instance",
-    ),
-    FaultKind.SLOW: Effect(
-        lambda name: name in CALLS and CALLS[name].changes,
+    )
+    SLOW = (
+        "slow",
+        "|".join(CHANGING),
         pynvml.NVML_SUCCESS,
         "a call that changes something takes --seconds longer",
-    ),
-    FaultKind.NO_PERMISSION: Effect(
-        lambda name: name in CALLS and CALLS[name].privileged,
+    )
+    NO_PERMISSION = (
+        "no-permission",
+        "|".join(_PRIVILEGED),
         pynvml.NVML_ERROR_NO_PERMISSION,
         "the rights to list and change instances are lost",
-    ),
-    FaultKind.RESET_REQUIRED: Effect(
-        _named(),
+    )
+    RESET_REQUIRED = (
+        "reset-required",
+        _NEVER,
         pynvml.NVML_ERROR_RESET_REQUIRED,
-        "MIG mode is switched only after a reset (told as a status, not as an error)",
-    ),
-    FaultKind.GPU_LOST: Effect(
-        lambda name: name not in _WITHOUT_GPU,
+        "MIG mode is switched only after a reset (reported as a status, not as an error)",
+    )
+    GPU_LOST = (
+        "gpu-lost",
+        "(?!nvmlInit|nvmlSystemGetDriverVersion|nvmlDeviceGetCount).*",
         pynvml.NVML_ERROR_GPU_IS_LOST,
         "the GPU has fallen off the bus",
-    ),
-    FaultKind.NO_LIBRARY: Effect(
-        _named("nvmlInitWithFlags"),
+    )
+    NO_LIBRARY = (
+        "no-library",
+        "nvmlInit",
         pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
         "the machine has no driver library",
-    ),
-    FaultKind.NO_DRIVER: Effect(
-        _named("nvmlInitWithFlags"),
+    )
+    NO_DRIVER = (
+        "no-driver",
+        "nvmlInit",
         pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
         "the driver is installed but not loaded",
-    ),
-    FaultKind.NO_MIG: Effect(
-        lambda name: "MigMode" in name or "ProfileInfo" in name,
+    )
+    NO_MIG = (
+        "no-mig",
+        ".*MigMode|.*ProfileInfoV?",
         pynvml.NVML_ERROR_NOT_SUPPORTED,
         "a GPU that cannot be divided",
-    ),
-    FaultKind.NO_VERSION_2: Effect(
-        _named(*_VERSIONED, "nvmlDeviceGetComputeRunningProcesses_v3"),
+    )
+    NO_VERSION_2 = (
+        "no-version-2",
+        f"{_VERSION_2}|nvmlDeviceGetComputeRunningProcesses_v3",
         pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
         "an old driver: profiles without names, processes by an older call",
-    ),
-    FaultKind.VERSION_MISMATCH: Effect(
-        _named(*_VERSIONED),
+    )
+    VERSION_MISMATCH = (
+        "version-mismatch",
+        _VERSION_2,
         pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
         "a driver that knows the calls but not this version of their structs",
-    ),
-    FaultKind.NO_PROFILES: Effect(
-        lambda name: name.startswith("nvmlDeviceGetGpuInstanceProfileInfo"),
+    )
+    NO_PROFILES = (
+        "no-profiles",
+        "nvmlDeviceGetGpuInstanceProfileInfoV?",
         pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-        "a very old driver: it cannot tell MIG profiles",
-    ),
-    FaultKind.NO_PLACEMENTS: Effect(
-        _named("nvmlDeviceGetGpuInstancePossiblePlacements_v2"),
+        "a very old driver: it cannot list MIG profiles",
+    )
+    NO_PLACEMENTS = (
+        "no-placements",
+        "nvmlDeviceGetGpuInstancePossiblePlacements",
         pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-        "an old driver: it cannot tell placements",
-    ),
-}
+        "an old driver: it cannot list placements",
+    )
 
 
-@dataclass(frozen=True)
-class Struck:
-    """Effect of the faults on one call."""
-
-    code: int = 0
-    seconds: float = 0.0
+_KINDS = {each.value: each for each in FaultKind}
 
 
-NOT = Struck()
-
-
-def struck(store: Store, state: State, name: str) -> Struck:
-    """The effect of the faults in `state` on this call. Decrements the remaining count of each."""
-    if not any(_strikes(each, name) for each in state.faults):
-        return NOT
-    with store.changing() as changed:
-        now = [
-            each for each in list(changed.faults) if _strikes(each, name) and happens(changed, each)
-        ]
-    codes = (EFFECTS[FaultKind(each.kind)].code for each in now)
-    return Struck(next(filter(None, codes), 0), sum(each.seconds for each in now))
+def inject(store: Store, name: str) -> None:
+    """Delay this call or raise its error, as the pending faults require. Counts them down."""
+    if not any(_affects(each, name) for each in store.now().faults):
+        return
+    with store.changing() as state:
+        affecting = [each for each in state.faults if _affects(each, name)]
+        now = [each for each in affecting if happens(state, each)]
+    if delay_s := sum(each.seconds for each in now):
+        time.sleep(delay_s)  # without the lock, so that other processes continue
+    for each in now:
+        if code := _KINDS[each.kind].code:
+            raise pynvml.NVMLError(code)
 
 
 def happens(state: State, fault: Fault) -> bool:
@@ -166,5 +163,5 @@ def happens(state: State, fault: Fault) -> bool:
     return True
 
 
-def _strikes(fault: Fault, name: str) -> bool:
-    return EFFECTS[FaultKind(fault.kind)].strikes(name)
+def _affects(fault: Fault, name: str) -> bool:
+    return bool(_KINDS[fault.kind].calls.fullmatch(name))

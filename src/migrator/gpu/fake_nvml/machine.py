@@ -47,11 +47,9 @@ class FakeNvml:
         seconds: float = 0.0,
     ) -> None:
         """Make `count` calls of this kind fail (None: until `mend`), after `after` successes."""
-        try:
-            fault = Fault(FaultKind(kind), count, after, seconds)
-        except ValueError:
-            known = ", ".join(FaultKind)
-            raise InputError(f"fault: there is no {kind!r}; there are {known}") from None
+        if kind not in list(FaultKind):
+            raise InputError(f"fault: there is no {kind!r}; there are {', '.join(FaultKind)}")
+        fault = Fault(kind, count, after, seconds)
         with self.store.changing() as state:
             state.faults.append(fault)
 

@@ -2,28 +2,24 @@
 
 A file of JSON lines, of which the last complete line is the state. A process killed at any moment
 leaves the state before a call or after it. (Replacing a file instead costs milliseconds on ext4.)
-Writers hold a lock that the kernel releases when a process dies.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+
+from pydantic import TypeAdapter
 
 from migrator.core.errors import InputError
 from migrator.io.atomic import replace_file
 from migrator.io.lock import hold_lock
 
-TAIL, FULL = 1 << 14, 1 << 19
-"""Sizes in bytes: of the tail that is read first, and of a file to rewrite.
-
-The tail is read to find the last line.
-"""
+FULL = 1 << 16
+"""Size in bytes from which the file is rewritten with its last line only."""
 
 
 @dataclass
@@ -92,44 +88,46 @@ class State:
     faults: list[Fault] = field(default_factory=list)
 
 
+_STATE = TypeAdapter(State)
+
+
 class Store:
     """The state in its folder, shared among processes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._path, self._lock = folder / "state.jsonl", folder / "lock"
-        self._bytes = b""
-        self._state = State("", [])
+        self._line, self._state = b"", State("", [])
 
     def exists(self) -> bool:
         """Whether the folder contains a state."""
-        return bool(self._line())
+        return bool(self._last_line())
 
     def now(self) -> State:
         """The current state; the caller must not change it."""
-        found = self._read()
-        if found != self._bytes:
-            self._state, self._bytes = _parsed(found), found
+        line = self._read()
+        if line != self._line:
+            self._state, self._line = _STATE.validate_json(line), line
         return self._state
 
     @contextmanager
     def changing(self) -> Iterator[State]:
         """The state to change. It is saved when the block ends without an exception."""
         with hold_lock(self._lock):
-            found = self._read()
-            state = _parsed(found)
+            before = self._read()
+            state = _STATE.validate_json(before)
             yield state
-            self._keep(state, found)
+            self._append(state, before)
 
     def begin(self, state: State) -> None:
         """Write the first state, unless another process has done so."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with hold_lock(self._lock):
             if not self.exists():
-                self._keep(state, b"")
+                self._append(state, b"")
 
     def _read(self) -> bytes:
-        line = self._line()
+        line = self._last_line()
         if not line:
             raise InputError(
                 f"{self.folder}: there is no fake NVML here; begin one with "
@@ -137,66 +135,28 @@ class Store:
             )
         return line
 
-    def _line(self) -> bytes:
+    def _last_line(self) -> bytes:
         """The last complete line; empty if there is none."""
         try:
-            descriptor = os.open(self._path, os.O_RDONLY)
+            complete = self._path.read_bytes().rpartition(b"\n")[0]
         except FileNotFoundError:
             return b""
-        try:
-            size = os.fstat(descriptor).st_size
-            line = _last(os.pread(descriptor, TAIL, max(0, size - TAIL)), whole=size <= TAIL)
-            return _last(os.pread(descriptor, size, 0), whole=True) or b"" if line is None else line
-        finally:
-            os.close(descriptor)
+        return complete.rpartition(b"\n")[2]
 
-    def _keep(self, state: State, before: bytes) -> None:
-        after = json.dumps(state, default=vars).encode()
+    def _append(self, state: State, before: bytes) -> None:
+        after = _STATE.dump_json(state)
         if after == before:
             return
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            size = _mended(descriptor)
+            size = os.fstat(descriptor).st_size
+            if size and os.pread(descriptor, 1, size - 1) != b"\n":
+                # A process was killed while it wrote its line.
+                os.ftruncate(descriptor, os.pread(descriptor, size, 0).rfind(b"\n") + 1)
             os.write(descriptor, after + b"\n")
         finally:
             os.close(descriptor)
         if size > FULL:
             with replace_file(self._path, tag="new", sync=False) as draft:
                 draft.write_bytes(after + b"\n")
-        self._state, self._bytes = state, after
-
-
-def _last(text: bytes, *, whole: bool) -> bytes | None:
-    """The last complete line; None if `text` is only a part of the file and may start inside it."""
-    stop = text.rfind(b"\n")
-    start = text.rfind(b"\n", 0, max(0, stop)) + 1
-    if stop < 0 or (start == 0 and not whole):
-        return None
-    return text[start:stop]
-
-
-def _mended(descriptor: int) -> int:
-    """Cut off the incomplete line of a killed process; return the resulting file size."""
-    size = os.fstat(descriptor).st_size
-    if size and os.pread(descriptor, 1, size - 1) != b"\n":
-        size = os.pread(descriptor, size, 0).rfind(b"\n") + 1
-        os.ftruncate(descriptor, size)
-    return size
-
-
-def _parsed(text: bytes) -> State:
-    raw: dict[str, Any] = json.loads(text)
-    return State(
-        raw["boot_id"],
-        [_gpu(each) for each in raw["gpus"]],
-        [Fault(**each) for each in raw["faults"]],
-    )
-
-
-def _gpu(raw: dict[str, Any]) -> FakeGpu:
-    instances = [
-        Instance(**{**each, "compute": [ComputeInstance(**one) for one in each["compute"]]})
-        for each in raw["instances"]
-    ]
-    processes = [Process(**each) for each in raw["processes"]]
-    return FakeGpu(**{**raw, "instances": instances, "processes": processes})
+        self._state, self._line = state, after

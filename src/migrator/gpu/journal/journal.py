@@ -2,33 +2,27 @@
 
 One SQLite file for all GPUs of a machine. An intent is on disk before the GPU is touched. After a
 crash, `recovery` settles unfinished operations. Only the process that holds a GPU's lock writes
-entries of that GPU.
+entries of that GPU. A generation identifies one instance: its create and its destroy have the same
+number.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from migrator.core.errors import GpuError
 from migrator.core.placement import Place
 from migrator.gpu.drivers.base import Gpu, GpuInstance
-from migrator.gpu.journal.entries import (
-    EntryState,
-    JournalEntry,
-    LayoutChange,
-    Row,
-    change_from_row,
-    entry_from_row,
-    live_creates,
-    to_row,
-)
-from migrator.gpu.partition.steps import Op
+from migrator.gpu.partition.layout import Op, Step
 from migrator.io import database
 from migrator.io.database import (
     DamagedError,
@@ -39,6 +33,140 @@ from migrator.io.database import (
     table,
 )
 
+Row = dict[str, Any]
+"""A value for each column of a table."""
+
+
+class EntryState(StrEnum):
+    """Progress of an entry or a layout change."""
+
+    BEGUN = "begun"
+    DONE = "done"
+    UNDONE = "undone"
+    FORGOTTEN = "forgotten"
+    """A created instance that was missing later, or a change that will not be settled."""
+    SUPERSEDED = "superseded"
+    """A change that was abandoned for a later one."""
+
+
+@dataclass(frozen=True)
+class JournalEntry:
+    """One create or destroy: the intent, and its result."""
+
+    driver: str
+    gpu_uuid: str
+    boot_id: str
+    owner: str
+    place: Place
+    generation: int
+    intent: Op
+    state: EntryState = EntryState.BEGUN
+    number: int | None = None
+    uuid: str | None = None
+    """Number and UUID of the instance, once known: they distinguish it from another owner's
+    instance at the same place."""
+    change: int | None = None
+    """The layout change it is part of."""
+    pid: int = 0
+    began_s: float = 0.0
+    ended_s: float | None = None
+    id: int = 0
+
+    @property
+    def step(self) -> Step:
+        """The entry as a step of a plan."""
+        return Step(self.intent, self.place)
+
+    def is_about(self, instance: GpuInstance) -> bool:
+        """Whether `instance` can be the one of this entry: nothing contradicts it."""
+        return (
+            instance.place == self.place
+            and self.number in (None, instance.number)
+            and (self.uuid is None or instance.uuid in (None, self.uuid))
+        )
+
+
+@dataclass(frozen=True)
+class LayoutChange:
+    """A change from the owner's instances `before` to its instances `wanted`."""
+
+    driver: str
+    gpu_uuid: str
+    boot_id: str
+    owner: str
+    before: tuple[Place, ...]
+    wanted: tuple[Place, ...]
+    state: EntryState = EntryState.BEGUN
+    pid: int = 0
+    began_s: float = 0.0
+    ended_s: float | None = None
+    id: int = 0
+
+
+def live_creates(entries: Iterable[JournalEntry]) -> tuple[JournalEntry, ...]:
+    """The creates, begun or done, whose instance no finished destroy has removed."""
+    entries = tuple(entries)
+    removed = {
+        each.generation
+        for each in entries
+        if each.intent is Op.DESTROY and each.state is EntryState.DONE
+    }
+    return tuple(
+        each
+        for each in entries
+        if each.intent is Op.CREATE
+        and each.state in (EntryState.BEGUN, EntryState.DONE)
+        and each.generation not in removed
+    )
+
+
+def find_instance(present: Iterable[GpuInstance], entry: JournalEntry) -> GpuInstance | None:
+    """The instance of an entry; None if it does not exist."""
+    return next((each for each in present if entry.is_about(each)), None)
+
+
+def match_creates(
+    present: Iterable[GpuInstance], creates: Iterable[JournalEntry]
+) -> dict[Place, tuple[GpuInstance, JournalEntry]]:
+    """The instances that these creates made, by place."""
+    creates = tuple(creates)
+    return {
+        instance.place: (instance, create)
+        for instance in present
+        for create in creates
+        if create.is_about(instance)
+    }
+
+
+def to_row(record: JournalEntry | LayoutChange) -> Row:
+    """A record as a row of its table, without its id."""
+    row: Row = {each.name: getattr(record, each.name) for each in fields(record)}
+    del row["id"]
+    if isinstance(record, JournalEntry):
+        place = row.pop("place")
+        return {**row, "start": place.start, "profile": place.profile}
+    for name in ("before", "wanted"):
+        row[name] = json.dumps([[each.start, each.profile] for each in row[name]])
+    return row
+
+
+def entry_from_row(row: Row) -> JournalEntry:
+    """The entry in a row."""
+    values = dict(row)
+    place = Place(values.pop("start"), values.pop("profile"))
+    state, intent = EntryState(values.pop("state")), Op(values.pop("intent"))
+    return JournalEntry(place=place, state=state, intent=intent, **values)
+
+
+def change_from_row(row: Row) -> LayoutChange:
+    """The layout change in a row."""
+    places = {
+        name: tuple(Place(start, profile) for start, profile in json.loads(row[name]))
+        for name in ("before", "wanted")
+    }
+    return LayoutChange(**{**row, **places, "state": EntryState(row["state"])})
+
+
 KEPT = 200
 """Number of finished rows that are kept for inspection."""
 
@@ -46,43 +174,24 @@ _HERE = "driver = :driver AND gpu_uuid = :gpu"
 _ALIVE = f"""(intent = 'create' AND state = 'done' AND generation NOT IN (
     SELECT generation FROM deed WHERE {_HERE} AND intent = 'destroy' AND state = 'done'
 ))"""
-_COLUMNS = {
-    "deed": (
-        "id INTEGER PRIMARY KEY",
-        "driver TEXT",
-        "gpu_uuid TEXT",
-        "boot_id TEXT",
-        "owner TEXT",
-        "start INTEGER",
-        "profile TEXT",
-        "generation INTEGER",
-        "intent TEXT",
-        "state TEXT",
-        "number INTEGER",
-        "uuid TEXT",
-        "change INTEGER",
-        "pid INTEGER",
-        "began_s REAL",
-        "ended_s REAL",
-    ),
-    "change": (
-        "id INTEGER PRIMARY KEY",
-        "driver TEXT",
-        "gpu_uuid TEXT",
-        "boot_id TEXT",
-        "owner TEXT",
-        "before TEXT",
-        "wanted TEXT",
-        "state TEXT",
-        "pid INTEGER",
-        "began_s REAL",
-        "ended_s REAL",
-    ),
+_TYPES = {
+    "id": "INTEGER PRIMARY KEY",
+    **dict.fromkeys(("start", "generation", "number", "change", "pid"), "INTEGER"),
+    **dict.fromkeys(("began_s", "ended_s"), "REAL"),
+}
+_PARTS = {
+    "deed": ("start", "profile", "generation", "intent", "state", "number", "uuid", "change"),
+    "change": ("before", "wanted", "state"),
 }
 COLUMNS = {
-    name: tuple(each.split()[0] for each in columns[1:]) for name, columns in _COLUMNS.items()
+    name: ("driver", "gpu_uuid", "boot_id", "owner", *parts, "pid", "began_s", "ended_s")
+    for name, parts in _PARTS.items()
 }
 """Columns of each table, without its id."""
+_COLUMNS = {
+    name: tuple(f"{each} {_TYPES.get(each, 'TEXT')}" for each in ("id", *columns))
+    for name, columns in COLUMNS.items()
+}
 
 LAYOUT = database.Layout(
     holds="the journal",

@@ -20,17 +20,23 @@ from migrator.gpu.drivers.base import (
     RefusedError,
     TransientError,
 )
-from migrator.gpu.journal.entries import (
+from migrator.gpu.journal.journal import (
     EntryState,
+    Journal,
     JournalEntry,
     LayoutChange,
     find_instance,
     live_creates,
     match_creates,
 )
-from migrator.gpu.journal.journal import Journal
-from migrator.gpu.partition.layout import Layout
-from migrator.gpu.partition.steps import Op, Step, clear_command, plan_steps, removal_command
+from migrator.gpu.partition.layout import (
+    Layout,
+    Op,
+    Step,
+    clear_command,
+    plan_steps,
+    removal_command,
+)
 
 _NOTHING_MADE = (RefusedError, NotPermittedError, InputError)
 """Errors that a driver raises before it begins. An instance at the place is then not ours."""

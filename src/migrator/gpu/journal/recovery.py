@@ -10,12 +10,12 @@ written an intent and were killed before we acted on it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 
 from migrator.core.errors import MigratorError
 from migrator.core.placement import Place
 from migrator.gpu.drivers.base import GpuInstance
-from migrator.gpu.journal.entries import (
+from migrator.gpu.journal.journal import (
     EntryState,
     JournalEntry,
     LayoutChange,
@@ -24,11 +24,10 @@ from migrator.gpu.journal.entries import (
     match_creates,
 )
 from migrator.gpu.journal.journaled_driver import JournaledDriver
-from migrator.gpu.partition.layout import Layout
-from migrator.gpu.partition.steps import BlockedError, Op, Step
+from migrator.gpu.partition.layout import BlockedError, Layout, Op, Step
 
 
-@dataclass(frozen=True)
+@dataclass
 class RecoveryReport:
     """Findings and actions of a recovery."""
 
@@ -56,27 +55,17 @@ class RecoveryReport:
         return any(getattr(self, each.name) for each in fields(self) if each.name not in usual)
 
 
-@dataclass
-class _Findings:
-    finished: list[Step] = field(default_factory=list)
-    undone: list[Step] = field(default_factory=list)
-    destroyed: list[Place] = field(default_factory=list)
-    forgotten: list[Place] = field(default_factory=list)
-    superseded: list[LayoutChange] = field(default_factory=list)
-    unsettled: list[str] = field(default_factory=list)
-
-
 def recover(driver: JournaledDriver, *, back_first: bool = False) -> RecoveryReport:
     """Settle unfinished operations. `back_first`: finish a change only if it cannot be undone."""
-    findings = _Findings()
-    _settle_entries(driver, findings, touch_gpu=True)
+    report = RecoveryReport()
+    _settle_entries(driver, report, touch_gpu=True)
     changes = driver.unfinished()
     for change in changes[:-1]:
         driver.journal.end_change(change, EntryState.SUPERSEDED)
-        findings.superseded.append(change)
+        report.superseded += (change,)
     for change in changes[-1:]:
-        _settle_change(driver, change, findings, back_first)
-    return _report(driver, findings)
+        _settle_change(driver, change, report, back_first)
+    return _complete(driver, report)
 
 
 def settle_journal(driver: JournaledDriver) -> RecoveryReport:
@@ -84,10 +73,10 @@ def settle_journal(driver: JournaledDriver) -> RecoveryReport:
 
     Incomplete instances and an interrupted change are left to the caller, which plans from there.
     """
-    findings = _Findings()
-    _settle_entries(driver, findings, touch_gpu=False)
-    findings.superseded += driver.unfinished()
-    return _report(driver, findings)
+    report = RecoveryReport()
+    _settle_entries(driver, report, touch_gpu=False)
+    report.superseded += driver.unfinished()
+    return _complete(driver, report)
 
 
 def describe_places(places: tuple[Place, ...]) -> str:
@@ -95,23 +84,21 @@ def describe_places(places: tuple[Place, ...]) -> str:
     return ", ".join(map(str, sorted(places))) or "no instances"
 
 
-def _report(driver: JournaledDriver, findings: _Findings) -> RecoveryReport:
+def _complete(driver: JournaledDriver, report: RecoveryReport) -> RecoveryReport:
     driver.journal.shorten(driver.gpu)
     ours = driver.ours()
-    return RecoveryReport(
-        adopted=tuple(instance for instance, _ in ours.values()),
-        foreign=tuple(each for each in driver.present() if each.place not in ours),
-        **{each.name: tuple(getattr(findings, each.name)) for each in fields(findings)},
-    )
+    report.adopted = tuple(instance for instance, _ in ours.values())
+    report.foreign = tuple(each for each in driver.present() if each.place not in ours)
+    return report
 
 
-def _settle_entries(driver: JournaledDriver, findings: _Findings, *, touch_gpu: bool) -> None:
+def _settle_entries(driver: JournaledDriver, report: RecoveryReport, *, touch_gpu: bool) -> None:
     """Settle all unfinished entries.
 
     Includes entries of other owners without an instance, because an identical new instance of ours
     would match them.
     """
-    findings.forgotten += driver.journal.forget_other_boots(driver.gpu)
+    report.forgotten += driver.journal.forget_other_boots(driver.gpu)
     entries = driver.journal.entries(driver.gpu)
     living = {each.generation for each in live_creates(entries)}
     for entry in (each for each in entries if each.state is EntryState.BEGUN):
@@ -125,63 +112,63 @@ def _settle_entries(driver: JournaledDriver, findings: _Findings, *, touch_gpu: 
             continue
         try:
             if entry.intent is Op.CREATE:
-                _settle_create(driver, entry, instance, findings)
+                _settle_create(driver, entry, instance, report)
             else:
-                _settle_destroy(driver, entry, instance, findings, touch_gpu)
+                _settle_destroy(driver, entry, instance, report, touch_gpu)
         except MigratorError as error:
-            findings.unsettled.append(f"{entry.step} was begun and is not finished: {error}")
-    _forget_missing(driver, findings)
+            report.unsettled += (f"{entry.step} was begun and is not finished: {error}",)
+    _forget_missing(driver, report)
 
 
 def _settle_create(
     driver: JournaledDriver,
     entry: JournalEntry,
     instance: GpuInstance | None,
-    findings: _Findings,
+    report: RecoveryReport,
 ) -> None:
     if instance and instance.uuid:
         driver.journal.end(entry, EntryState.DONE, instance)
-        findings.finished.append(entry.step)
+        report.finished += (entry.step,)
         return
     if instance:
         driver.remove(instance)
-        findings.destroyed.append(entry.place)
+        report.destroyed += (entry.place,)
     driver.journal.end(entry, EntryState.UNDONE)
-    findings.undone.append(entry.step)
+    report.undone += (entry.step,)
 
 
 def _settle_destroy(
     driver: JournaledDriver,
     entry: JournalEntry,
     instance: GpuInstance | None,
-    findings: _Findings,
+    report: RecoveryReport,
     touch_gpu: bool,
 ) -> None:
     # A complete instance inside a change stays, because undoing the change may need it.
     kept = instance and (instance.holders or not touch_gpu or (entry.change and instance.uuid))
     if kept:
         driver.journal.end(entry, EntryState.UNDONE)
-        findings.undone.append(entry.step)
+        report.undone += (entry.step,)
         return
     if instance:
         driver.remove(instance)
-        findings.destroyed.append(entry.place)
+        report.destroyed += (entry.place,)
     driver.journal.end(entry, EntryState.DONE)
-    findings.finished.append(entry.step)
+    report.finished += (entry.step,)
 
 
-def _forget_missing(driver: JournaledDriver, findings: _Findings) -> None:
+def _forget_missing(driver: JournaledDriver, report: RecoveryReport) -> None:
     """Forget missing instances of all owners. A later instance at the same place is another one."""
     creates = live_creates(driver.journal.entries(driver.gpu))
     there = {create.id for _, create in match_creates(driver.present(), creates).values()}
     for create in creates:
         if create.id not in there and create.state is EntryState.DONE:
             driver.journal.end(create, EntryState.FORGOTTEN)
-            findings.forgotten.append(create.place)
+            report.forgotten += (create.place,)
 
 
 def _settle_change(
-    driver: JournaledDriver, change: LayoutChange, findings: _Findings, back_first: bool
+    driver: JournaledDriver, change: LayoutChange, report: RecoveryReport, back_first: bool
 ) -> None:
     """Undo or finish the change, whichever is possible. After a crash, the shorter way first."""
     back, forward = (EntryState.UNDONE, change.before), (EntryState.DONE, change.wanted)
@@ -196,15 +183,18 @@ def _settle_change(
             problems.append(error)
             continue
         driver.journal.end_change(change, state)
-        (findings.finished if state is EntryState.DONE else findings.undone).extend(steps)
-        findings.destroyed += [each.place for each in steps if each.op is Op.DESTROY]
+        if state is EntryState.DONE:
+            report.finished += steps
+        else:
+            report.undone += steps
+        report.destroyed += tuple(each.place for each in steps if each.op is Op.DESTROY)
         return
     if all(isinstance(each, BlockedError) for each in problems):
         # Other programs have taken the slices: a later attempt would be unexpected.
         driver.journal.end_change(change, EntryState.FORGOTTEN)
-    findings.unsettled.append(
+    report.unsettled += (
         f"a change to {describe_places(change.wanted)} could neither be finished nor undone to "
-        f"{describe_places(change.before)}: {'; '.join(dict.fromkeys(map(str, problems)))}"
+        f"{describe_places(change.before)}: {'; '.join(dict.fromkeys(map(str, problems)))}",
     )
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from pydantic import Field
 
@@ -22,7 +22,6 @@ from migrator.core.errors import InputError
 from migrator.core.placement import Place
 from migrator.gpu.drivers.base import Gpu
 from migrator.gpu.partition.layout import Layout, arrangements
-from migrator.gpu.partition.mig_parted import chosen, is_mig_parted
 from migrator.io.strict import (
     Count,
     Entry,
@@ -41,6 +40,23 @@ VERSION = 1
 NEVER_OFF = (
     "The file wants MIG mode off; MIGRator never switches it off and takes this as no instances."
 )
+PARTED_VERSION = "v1"
+_CONFIGS = "mig-configs"
+PCI_DEVICES: Mapping[str, tuple[str, ...]] = {
+    "A100-40GB": ("20B0", "20B1", "20F1", "20F6"),
+    "A100-80GB": ("20B2", "20B5", "20F3", "20F5"),
+    "A30-24GB": ("20B7",),
+    "B200-180GB": ("2901",),
+    "GB200-186GB": ("2941",),
+    "GH200-144GB": ("2348",),
+    "H100-80GB-SXM": ("2322", "2324", "2330", "2331"),
+    "H100-94GB-NVL": ("2321", "233A"),
+    "H100-96GB-GH200": ("2342", "233D"),
+    "H20-96GB": ("2329",),
+    "H200-141GB": ("2335", "233B"),
+    "RTX-PRO-6000-Blackwell-96GB": ("2BB5",),
+}
+"""Board -> its PCI device numbers as filters name them: 0x20B010DE is 20B0 of vendor 10DE."""
 
 
 class _InstanceEntry(Entry):
@@ -82,8 +98,8 @@ def read_layout(given: str, gpu: Gpu, name: str | None = None) -> LayoutFile:
 
 def parse_layout(data: object, gpu: Gpu, name: str | None = None) -> LayoutFile:
     """The layout in parsed YAML."""
-    if is_mig_parted(data):
-        return _mig_parted(data, gpu, name)
+    if _is_mig_parted(data):
+        return _parse_mig_parted(data, gpu, name)
     if name is not None:
         raise InputError(
             f"a layout file of MIGRator has no names inside, but {shown(name)} was given; leave "
@@ -126,14 +142,6 @@ def _path_and_name(given: str) -> tuple[Path, str | None]:
     if not name:
         raise InputError(f"LAYOUT: {given!r} ends with a colon; give FILE or FILE:NAME")
     return Path(path), name
-
-
-def _mig_parted(data: object, gpu: Gpu, name: str | None) -> LayoutFile:
-    wanted = chosen(data, gpu, name)
-    for each in wanted.counts:
-        _named_profile(each, (*wanted.location, each), gpu.board)
-    notes = () if wanted.enabled else (NEVER_OFF,)
-    return LayoutFile(_possible(Layout((), dict(wanted.counts)), gpu.board), notes)
 
 
 def _refuse_config_map(data: object) -> None:
@@ -221,3 +229,146 @@ def _place(
             f"use {listed(sorted(profile.starts))}",
         )
     return Place(start, profile.name)
+
+
+# mig-parted's configuration files.
+
+
+@dataclass(frozen=True)
+class _PartedEntry:
+    """An entry of a mig-parted configuration. `devices` None means all GPUs."""
+
+    devices: list[int] | None
+    filters: list[str]
+    enabled: bool
+    counts: Mapping[str, int]
+    location: Location
+
+
+def _is_mig_parted(data: object) -> bool:
+    return isinstance(data, dict) and (_CONFIGS in data or data.get("version") == PARTED_VERSION)
+
+
+def _parse_mig_parted(data: object, gpu: Gpu, name: str | None) -> LayoutFile:
+    """The GPU's configuration `name`. A file with one configuration needs no name.
+
+    An entry applies to some or all GPUs, optionally filtered by PCI device, and the last matching
+    entry wins.
+    """
+    top = _object(data, (), ("version", _CONFIGS))
+    version, configs = top.get("version"), top.get(_CONFIGS)
+    if version != PARTED_VERSION:
+        _refuse_value(("version",), version, f'"{PARTED_VERSION}", as mig-parted has it')
+    if not isinstance(configs, dict) or not configs:
+        _refuse_value((_CONFIGS,), configs, "an object with at least one named list")
+    every = {each: _parted_entries(configs[each], (_CONFIGS, each)) for each in configs}
+    picked = _picked(list(every), name)
+    fitting = [each for each in every[picked] if _fits(each, gpu)]
+    if not fitting:
+        refuse(
+            (_CONFIGS, picked),
+            f"no entry is for GPU {gpu.index}, {gpu.board.name}",
+            "choose another GPU with --gpu, or another name",
+        )
+    entry = fitting[-1]
+    for each in entry.counts:
+        location = (*entry.location, "mig-devices", each)
+        if "c." in each:
+            refuse(
+                location,
+                "several compute instances in one GPU instance are not made here",
+                f"use {each.partition('c.')[2]}",
+            )
+        _named_profile(each, location, gpu.board)
+    notes = () if entry.enabled else (NEVER_OFF,)
+    return LayoutFile(_possible(Layout((), entry.counts), gpu.board), notes)
+
+
+def _parted_entries(value: object, location: Location) -> list[_PartedEntry]:
+    if not isinstance(value, list) or not value:
+        _refuse_value(location, value, "a list of at least one entry")
+    return [_parted_entry(each, (*location, index)) for index, each in enumerate(value)]
+
+
+def _parted_entry(value: object, location: Location) -> _PartedEntry:
+    keys = _object(value, location, ("device-filter", "devices", "mig-enabled", "mig-devices"))
+
+    def require(valid: bool, key: str, wanted: str) -> None:
+        if not valid:
+            _refuse_value((*location, key), keys.get(key), wanted)
+
+    devices, enabled = keys.get("devices"), keys.get("mig-enabled")
+    if devices != "all":
+        numbers = devices if isinstance(devices, list) else [None]
+        valid = all(type(each) is int and each >= 0 for each in numbers)
+        require(valid, "devices", "all, or a list of GPUs such as [0, 2]")
+    require(isinstance(enabled, bool), "mig-enabled", "true or false")
+    filters = keys.get("device-filter", [])
+    filters = [filters] if isinstance(filters, str) else filters
+    require(
+        isinstance(filters, list) and all(isinstance(each, str) for each in filters),
+        "device-filter",
+        'PCI devices such as "0x20B010DE", one or a list',
+    )
+    counts = keys.get("mig-devices", None if enabled else {})
+    wanted = 'MIG profiles such as {"1g.5gb": 7}, or {}'
+    if not isinstance(counts, dict):
+        _refuse_value((*location, "mig-devices"), counts, wanted)
+    for name, count in counts.items():
+        if type(count) is not int or not 0 <= count <= 100:
+            where = (*location, "mig-devices", name)
+            _refuse_value(where, count, "how many, an integer of at least 0")
+    if any(counts.values()) and not enabled:
+        where = (*location, "mig-devices")
+        refuse(where, "MIG devices are wanted with mig-enabled: false", "say mig-enabled: true")
+    return _PartedEntry(
+        None if devices == "all" else devices,
+        filters,
+        bool(enabled),
+        {name: count for name, count in counts.items() if count},
+        location,
+    )
+
+
+def _picked(names: list[str], name: str | None) -> str:
+    if name is None and len(names) == 1:
+        return names[0]
+    there = listed(names, "and")
+    if name is None:
+        refuse((_CONFIGS,), f"the file has {there}", "name one as FILE:NAME or with --name")
+    if name not in names:
+        meant = nearest(name, names)
+        hint = f" (did you mean {meant}?)" if meant else ""
+        refuse((_CONFIGS,), f"there is no {shown(name)}", f"there are {there}{hint}")
+    return name
+
+
+def _fits(entry: _PartedEntry, gpu: Gpu) -> bool:
+    if entry.devices is not None and gpu.index not in entry.devices:
+        return False
+    if not entry.filters:
+        return True
+    if gpu.board.name not in PCI_DEVICES:
+        refuse(
+            (*entry.location, "device-filter"),
+            f"the PCI device of {gpu.board.name} is not known here",
+            "write the entry without the filter",
+        )
+    ours = {f"0X{each}10DE" for each in PCI_DEVICES[gpu.board.name]}
+    return any(each.strip().upper() in ours for each in entry.filters)
+
+
+def _object(value: object, location: Location, keys: tuple[str, ...]) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        _refuse_value(location, value, f"an object with {listed(keys, 'and')}")
+    for each in value:
+        if each not in keys:
+            meant = nearest(each, keys)
+            remedy = f"did you mean {meant}?" if meant else f"the keys are {listed(keys, 'and')}"
+            refuse((*location, each), "unknown key", remedy)
+    return value
+
+
+def _refuse_value(location: Location, value: object, wanted: str) -> NoReturn:
+    wrong = "the key is missing" if value is None else f"{shown(value)} is not understood"
+    refuse(location, wrong, f"give {wanted}")

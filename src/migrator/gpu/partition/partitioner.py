@@ -14,13 +14,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from migrator.core.errors import GpuError, InputError, MigratorError
 from migrator.core.placement import Place
 from migrator.gpu.drivers.base import GpuDriver, GpuInstance
-from migrator.gpu.journal.entries import EntryState, LayoutChange, live_creates, match_creates
-from migrator.gpu.journal.journal import Journal
+from migrator.gpu.journal.journal import (
+    EntryState,
+    Journal,
+    LayoutChange,
+    live_creates,
+    match_creates,
+)
 from migrator.gpu.journal.journaled_driver import JournaledDriver
 from migrator.gpu.journal.recovery import RecoveryReport, describe_places, recover, settle_journal
 from migrator.gpu.lock import GpuLock
-from migrator.gpu.partition.layout import Layout
-from migrator.gpu.partition.steps import BlockedError, Op, Step
+from migrator.gpu.partition.layout import BlockedError, Layout, Op, Step
 
 PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 

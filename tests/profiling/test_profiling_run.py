@@ -84,6 +84,7 @@ def test_the_file_is_read_back_as_profiles(done: Profiled, folder: Path) -> None
 def test_training_and_start_are_measured_in_their_parts(done: Profiled) -> None:
     tiny, plain = by_model(done)[TINY], by_model(done)[PLAIN]
     assert tiny["training_ms"].keys() == {"10"}
+    assert tiny["training_memory_mib"] > 0
     assert tiny["training_ratio"] > 0
     assert plain["training_ms"].keys() == {"10"}
     parts = tiny["overhead_parts_s"]

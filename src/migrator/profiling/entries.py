@@ -60,6 +60,15 @@ class Found:
         jobs = self.alone(task, Study.TRAINING)
         return dict(sorted((job["sms"], round(job["p50_ms"], 4)) for job in jobs))
 
+    def training_memory_mib(self) -> float | None:
+        """The largest memory of a training step; None if it was not measured."""
+        known = [
+            job["memory_mib"]
+            for job in self.alone(Task.TRAINING, Study.TRAINING)
+            if job.get("memory_mib")
+        ]
+        return round(max(known), 1) if known else None
+
 
 def entry(
     model: str,
@@ -95,6 +104,7 @@ def entry(
             str(batch): max(by_sms.values())
             for batch, by_sms in found.by_batch("memory_mib", 1).items()
         },
+        "training_memory_mib": found.training_memory_mib(),
         "overhead": created | overhead,
         "overhead_parts_s": created_parts | parts,
         "left_out": [row["fault"] for row in mine if "fault" in row],

@@ -153,7 +153,7 @@ class Profile:
 
 CONTEXT_MIB = 512.0
 """Memory of a process before it has loaded a model."""
-TRAINING_MEMORY = 6.0
+TRAINING_MEMORY = 8.0
 """Memory of training over that of serving the largest batch, where training was not measured."""
 INTERFERING_PART = 64 / 132
 """The share of the SMs that the neighbour had when interference was measured."""

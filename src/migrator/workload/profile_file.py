@@ -58,6 +58,12 @@ class _ProfileEntry(Entry):
     )
     overhead: _OverheadEntry = Field(description="{create_s, start_s, load_s}")
     provenance: str = Field(description="where the numbers come from, as text")
+    memory_mib: dict[str, _Positive] = Field(
+        default_factory=dict, description="the MiB that serving takes by batch"
+    )
+    training_memory_mib: _Positive | None = Field(
+        default=None, description="the MiB that a training step takes, or null"
+    )
 
 
 class _MeasuredEntry(_ProfileEntry):
@@ -71,12 +77,6 @@ class _MeasuredEntry(_ProfileEntry):
     )
     training_ms: dict[str, _Positive] = Field(
         default_factory=dict, description="the milliseconds of a training step by SMs"
-    )
-    memory_mib: dict[str, _Positive] = Field(
-        default_factory=dict, description="the MiB that serving takes by batch"
-    )
-    training_memory_mib: _Positive | None = Field(
-        default=None, description="the MiB that a training step takes, or null"
     )
     overhead_parts_s: dict[str, Number] = Field(
         default_factory=dict, description="the seconds of every part of a start"
@@ -145,9 +145,8 @@ def _require_counts(entry: _ProfileEntry, location: Location) -> None:
         _require_count(batch, (*location, "latency_ms", batch), "a batch")
         for sms in by_sms:
             _require_count(sms, (*location, "latency_ms", batch, sms), "a number of SMs")
-    if isinstance(entry, _MeasuredEntry):
-        for batch in entry.memory_mib:
-            _require_count(batch, (*location, "memory_mib", batch), "a batch")
+    for batch in entry.memory_mib:
+        _require_count(batch, (*location, "memory_mib", batch), "a batch")
 
 
 def _require_count(key: str, location: Location, what: str) -> None:

@@ -38,11 +38,17 @@ def random_window(
     board: str = "A100-40GB",
     scenarios: int = 1,
     charge: Charge = Charge.PAPER,
+    load: float | None = None,
 ) -> Problem:
-    """The problem of this seed: every tenant retrains. Overheads are drawn unless one is given."""
+    """The problem of this seed: every tenant retrains.
+
+    Overheads and load (share of the board's capability) are drawn unless given.
+    """
     for attempt in range(_ATTEMPTS):
         rng = np.random.default_rng([seed, attempt])
-        drawn = _tenants(rng, board_called(board), tenants, slots, slot_s, scenarios, overhead_s)
+        drawn = _tenants(
+            rng, board_called(board), tenants, slots, slot_s, scenarios, overhead_s, load
+        )
         problem = Problem(board_called(board), slot_s, slots, charge, drawn)
         try:
             require_feasible(problem)
@@ -63,10 +69,12 @@ def _tenants(
     slot_s: float,
     scenarios: int,
     overhead_s: float | None,
+    load: float | None,
 ) -> tuple[Tenant, ...]:
     minima = _minima(rng, board, tenants)
     longest = _longest_retraining(board, minima) * slots
-    load = rng.uniform(0.25, 1.5)  # of the whole board: light to overload
+    drawn_load = rng.uniform(0.25, 1.5)  # of the whole board: light to overload
+    load = drawn_load if load is None else load
     drawn = []
     for letter, least in zip(string.ascii_lowercase, minima, strict=False):
         per_second = _capability(rng, board)

@@ -18,7 +18,12 @@ from migrator.core.instance import Instance, Kind, Task
 from migrator.core.plan import Plan
 from migrator.core.problem import Charge, Initial, Problem, RunningRetraining, Tenant
 from migrator.plan.check import check_plan
+from migrator.plan.exact.prices import first_prices
+from migrator.plan.exact.space import build_space, occupied_by, running_of
+from migrator.plan.exact.tables import build_tables
 from migrator.plan.solve import make_plan
+from migrator.plan.survivors.prices import find_prices
+from migrator.plan.survivors.serving import build_serving, build_shares
 
 PLENTY_S = 60.0
 TOLERANCE = 1e-6
@@ -234,6 +239,69 @@ def test_the_same_long_problem_gives_the_same_plan() -> None:
         for m in range(3)
     ]
     first, again = (solve(problem(*tenants, gpu="A100-40GB")) for _ in range(2))
+    assert replace(first, solve_s=0) == replace(again, solve_s=0)
+
+
+# The bound and the proof.
+
+
+@pytest.mark.parametrize("steps", [1, 5, 60])
+@pytest.mark.parametrize(("tenants", "initial"), [(2, False), (2, True), (3, True)])
+def test_any_prices_bound_the_optimum(tenants: int, initial: bool, steps: int) -> None:
+    for seed in range(100, 125):
+        it = random_problem(
+            seed,
+            tenants=tenants,
+            slots=4,
+            charge=Charge.SURVIVORS,
+            initial=initial,
+            optional=seed % 2 == 0,
+        )
+        best = best_plan(it)
+        if best is not None:
+            assert best.objective <= price_bound(it, steps) + TOLERANCE, f"seed {seed}"
+
+
+def price_bound(it: Problem, steps: int) -> float:
+    space = build_space(it)
+    tables = build_tables(it, space)
+    prices = find_prices(
+        build_serving(it, space, tables),
+        build_shares(it, space),
+        first_prices(space, tables),
+        occupied_by(space, running_of(it, space), it.slots),
+        space.most_waiting,
+        steps,
+        -1.0,
+    )
+    return prices.bound
+
+
+@pytest.mark.parametrize(("tenants", "slots"), [(2, 6), (3, 5)])
+@pytest.mark.parametrize("optional", [False, True])
+def test_few_tenants_in_a_tiny_window_are_proven(tenants: int, slots: int, optional: bool) -> None:
+    """Every allocation and every retraining fits into the widest pass, so nothing is left open."""
+    for seed in range(200, 220):
+        it = random_problem(
+            seed,
+            tenants=tenants,
+            slots=slots,
+            charge=Charge.SURVIVORS,
+            initial=seed % 2 == 0,
+            optional=optional,
+        )
+        best = best_plan(it)
+        if best is not None:
+            plan = solve(it)
+            assert plan.objective == pytest.approx(best.objective), f"seed {seed}"
+            assert plan.gap < TOLERANCE, f"seed {seed}"
+
+
+def test_counting_work_gives_the_same_plan_whatever_the_clock_says() -> None:
+    it = random_problem(
+        3, tenants=2, slots=24, board="A100-40GB", charge=Charge.SURVIVORS, initial=True
+    )
+    first, again = (make_plan(it, time_limit_s=0.05, steady=True) for _ in range(2))
     assert replace(first, solve_s=0) == replace(again, solve_s=0)
 
 

@@ -1,13 +1,14 @@
 """The planner for the `survivors` charge.
 
-1. Prices over serving patterns with lead time give a bound on every plan.
-2. Retraining schedules come from the exact label search, once as if changes were free and
+1. Retraining schedules come from the exact label search, once as if changes were free and
    once under the `paper` charge: where retraining pays depends little on the charge.
-3. Around each schedule a narrow beam walks real allocations; the best schedule gets a wide
-   one. Ages, moves and early holding are all in the state, so preparing an instance ahead of
-   need is just one of the choices.
-4. The best inference for each schedule under the `paper` charge is a plan here too; it is
-   taken where the beam does not beat it.
+2. Around each schedule a narrow beam walks real allocations. Ages, moves and early holding are
+   all in the state, so preparing an instance ahead of need is just one of the choices. The best
+   inference for each schedule under the `paper` charge is a plan here too.
+3. Prices over serving patterns give a bound on every plan.
+4. With few tenants, real allocations and retrainings are searched together, pruned by the prices
+   and by what the best plan is worth, in widening passes: they improve the plan, the bound, or
+   prove the optimum. With many tenants the best schedule gets a wide beam instead.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+
+import numpy as np
 
 from migrator.core.errors import SolverError
 from migrator.core.placement import Placement, find_placement
@@ -24,22 +27,35 @@ from migrator.plan.check import goodput_of, later_goodput_of
 from migrator.plan.exact.labels import best_path
 from migrator.plan.exact.layout import lay_out
 from migrator.plan.exact.planner import TOLERANCE, WORK_PER_S, find_schedule
+from migrator.plan.exact.prices import first_prices
 from migrator.plan.exact.space import (
     Geometry,
     Schedule,
     Space,
     Start,
     build_space,
+    occupied_by,
     retrainings_of,
     running_of,
 )
 from migrator.plan.exact.tables import Tables, build_tables
 from migrator.plan.survivors.fixed_schedule import allocations_of, around_of
 from migrator.plan.survivors.options import Menus, arrivals_of
-from migrator.plan.survivors.prices import bound_any_plan, build_lead_table
-from migrator.plan.survivors.search import Around, Shared, ShareSearch
+from migrator.plan.survivors.prices import find_prices
+from migrator.plan.survivors.search import Around, Shared, ShareSearch, States
+from migrator.plan.survivors.serving import build_serving, build_shares
+from migrator.plan.survivors.state_search import Outcome, StateSearch
 
+FEW = 3
+"""Tenants up to which all real allocations are searched; with more there are too many."""
 NARROW, WIDEST = 6, 256
+"""States of the beam around a schedule."""
+FIRST_WIDTH, WIDEST_PASS, SAFE = 24, 16384, 0.7
+"""States a slot of the first and of the widest pass; share of the budget a pass should need."""
+FEWEST_STEPS, MOST_STEPS, PRICES_SHARE = 60, 500, 0.4
+"""Steps of the prices, and the share of the work they may take."""
+STEP_WORK = 750
+"""Work of a step of the prices, per slot and tenant."""
 IN_TIME = 0.85
 """Share of the limit after which the beam only hurries to the window's end."""
 
@@ -54,13 +70,11 @@ def plan_survivors(problem: Problem, time_limit_s: float, steady: bool = False) 
     def late() -> bool:
         return not steady and time.perf_counter() - began > IN_TIME * time_limit_s
 
-    space = build_space(problem)
+    space, budget = build_space(problem), WORK_PER_S * time_limit_s
     tables = build_tables(problem, space)
-    leads = [build_lead_table(problem, space, m) for m in range(len(problem.tenants))]
-    bound = bound_any_plan(space, tables, leads, running_of(problem, space))
     menus, arrivals = Menus(problem, space), arrivals_of(problem)
     search = ShareSearch(problem, space, menus, arrivals)
-    schedules, bound_free = schedules_to_try(problem, space, WORK_PER_S * time_limit_s / 8, late)
+    schedules = schedules_to_try(problem, space, budget / 8, late)
     best: tuple[Shared, Around] | None = None
     worth = 0.0
     for schedule in schedules:
@@ -71,7 +85,8 @@ def plan_survivors(problem: Problem, time_limit_s: float, steady: bool = False) 
     if best is None:
         raise SolverError("no plan was found in time; raise --time-limit")
     shared, around = best
-    width = int(min(WIDEST, WORK_PER_S * time_limit_s / search.work(around)))
+    many = len(problem.tenants) > FEW
+    width = int(min(WIDEST, budget / search.work(around))) if many else 0
     wider = search.run(around, width, late) if width > NARROW else None
     if wider is not None and wider.value > shared.value:
         shared = wider
@@ -81,11 +96,67 @@ def plan_survivors(problem: Problem, time_limit_s: float, steady: bool = False) 
         _, path = best_path(space, tables, schedule)
         plans.append(_plan(problem, space, schedule, lay_out(problem, space, schedule, path)))
     best_plan = max(plans, key=lambda plan: plan.objective)
+    serving, shares = build_serving(problem, space, tables), build_shares(problem, space)
+    running = running_of(problem, space)
+    each = STEP_WORK * problem.slots * len(problem.tenants)
+    steps = int(np.clip(PRICES_SHARE * budget / each, FEWEST_STEPS, MOST_STEPS))
+    prices = find_prices(
+        serving,
+        shares,
+        first_prices(space, tables),
+        occupied_by(space, running, problem.slots),
+        space.most_waiting,
+        steps,
+        best_plan.objective,
+    )
+    bound = prices.bound
+    # one tenant is always searched, at little cost: `ready` compiles the kernels with it
+    is_open = bound > enough(best_plan.objective) and not late()
+    if not many and (is_open or len(problem.tenants) == 1):
+        states = StateSearch(
+            problem, space, serving, shares, prices, menus, arrivals, search.costs, running
+        )
+        outcome, bound = widen(
+            states, search.before(), best_plan.objective, bound, budget - steps * each, late
+        )
+        if outcome is not None:
+            slots = states.allocations(outcome)
+            best_plan = _plan(problem, space, outcome.schedule, slots)
     return replace(
         best_plan,
-        upper_bound=max(best_plan.objective, min(bound, bound_free)),
+        upper_bound=max(best_plan.objective, bound),
         solve_s=time.perf_counter() - began,
     )
+
+
+def enough(value: float) -> float:
+    """What a plan must be worth to beat `value`."""
+    return value + TOLERANCE * abs(value)
+
+
+def widen(
+    states: StateSearch,
+    before: States,
+    value: float,
+    bound: float,
+    budget: float,
+    late: Callable[[], bool],
+) -> tuple[Outcome | None, float]:
+    """Passes of growing width until the optimum is proven or the budget is spent.
+
+    Returns the best plan above `value`, if one was found, and the bound on every plan.
+    """
+    best, width = None, FIRST_WIDTH
+    while True:
+        outcome = states.run(before, enough(value), width, budget, late)
+        budget -= outcome.work
+        if outcome.value > value:
+            best, value = outcome, outcome.value
+        bound = min(bound, max(value, outcome.missed))
+        wider = int(min(WIDEST_PASS, SAFE * width * budget / max(1, outcome.work)))
+        if bound <= enough(value) or wider < 2 * width or late():
+            return best, bound
+        width = wider
 
 
 def _plan(
@@ -108,24 +179,18 @@ def _plan(
 
 def schedules_to_try(
     problem: Problem, space: Space, budget: float, late: Callable[[], bool]
-) -> tuple[list[Schedule], float]:
-    """Distinct schedules, and a bound on any plan.
-
-    If changes were free, every plan would be worth at least what it is: so the bound of that
-    problem holds here too, and is the better one where overheads are small.
-    """
+) -> list[Schedule]:
+    """Distinct schedules of the best plans as if changes were free, and under `paper`."""
     at_no_cost = tuple(replace(tenant, overhead_s=0.0) for tenant in problem.tenants)
     found: list[Schedule] = []
-    bounds: list[float] = []
     for tenants in (at_no_cost, problem.tenants):
         variant = replace(problem, charge=Charge.PAPER, tenants=tenants)
         tables = build_tables(variant, space)
-        schedule, bound = find_schedule(variant, space, tables, budget, late)
-        bounds.append(bound)
+        schedule, _ = find_schedule(variant, space, tables, budget, late)
         for each in (_gathered(problem, space, tables, schedule), schedule):
             if each not in found:
                 found.append(each)
-    return found, bounds[0]
+    return found
 
 
 def _gathered(problem: Problem, space: Space, tables: Tables, schedule: Schedule) -> Schedule:

@@ -95,7 +95,7 @@ class ShareSearch:
         over = np.array([tenant.overhead_s / problem.slot_s for tenant in problem.tenants])
         # what cannot get warm inside the window never does: ages need not be counted further
         over = np.minimum(over, problem.slots)
-        self._costs = Costs(
+        self.costs = Costs(
             over=over,
             warm_age=np.ceil(over - 1e-9).astype(np.int64),
             capability=np.array(
@@ -112,14 +112,14 @@ class ShareSearch:
         total = 0.0
         for mask, slots in zip(*np.unique(around.masks, return_counts=True), strict=True):
             menu = self._menus.menu(int(mask))
-            looks = (menu.sets >= 0).sum() * (2.0 + float(self._costs.warm_age.mean()))
+            looks = (menu.sets >= 0).sum() * (2.0 + float(self.costs.warm_age.mean()))
             total += float(slots) * (menu.shares.size + 20.0 * looks)
         return total
 
     def run(self, around: Around, width: int, late: Callable[[], bool]) -> Shared | None:
         """The best of a beam of `width` states; None where some slot cannot be shared out."""
         slots = self._problem.slots
-        states = self._before()
+        states = self.before()
         came = np.zeros((slots, width, 2), np.int64)
         for slot in range(slots):
             menu = self._menus.menu(int(around.masks[slot]))
@@ -132,7 +132,7 @@ class ShareSearch:
                 states,
                 menu,
                 self._running(around.schedule, slot),
-                self._costs,
+                self.costs,
                 self._arrivals,
                 around.accuracy,
                 around.ahead[slot + 1],
@@ -149,7 +149,8 @@ class ShareSearch:
                 running[start.place] = m
         return running
 
-    def _before(self) -> States:
+    def before(self) -> States:
+        """What is held before slot 0."""
         places = self._space.geometry.places
         states = States(
             owner=np.full((1, len(places)), -1, np.int64),
@@ -167,8 +168,8 @@ class ShareSearch:
     def _age(self, held: Instance, m: int) -> int:
         """Whole slots before the last that the tenant has had it."""
         cold = self._cold_slots.get(held, 0.0)
-        warm_age = int(self._costs.warm_age[m])
-        return warm_age if cold <= 0 else min(warm_age, round(self._costs.over[m] - cold) - 1)
+        warm_age = int(self.costs.warm_age[m])
+        return warm_age if cold <= 0 else min(warm_age, round(self.costs.over[m] - cold) - 1)
 
     def _trace(self, around: Around, value: Floats, came: Ints) -> Shared:
         at = int(value.argmax())

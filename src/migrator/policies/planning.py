@@ -50,8 +50,9 @@ def _with_what_fits(problem: Problem) -> Problem:
 def problem_of(observation: Observation, charge: Charge, *, optional: bool = False) -> Problem:
     """The rest of the window as a planning problem.
 
-    A retraining that no size can finish within the window is left out. An `optional` one counts
-    as long as four of five retrainings take: one that would probably not fit is not begun.
+    A retraining that no size can finish within the window is left out, and an `optional` one
+    that would probably not fit. Durations are means: plans with longer ones hold the instance of
+    a retraining that has ended, which cost more than plans that run late.
     """
     return Problem(
         board=observation.board,
@@ -59,7 +60,7 @@ def problem_of(observation: Observation, charge: Charge, *, optional: bool = Fal
         slots=observation.slots_left,
         charge=charge,
         tenants=tuple(_tenant(observation, view, optional) for view in observation.tenants),
-        initial=_initial(observation, charge, late=optional) if observation.held else None,
+        initial=_initial(observation, charge) if observation.held else None,
     )
 
 
@@ -110,18 +111,24 @@ def _capability(observation: Observation, view: TenantView) -> dict[int, float]:
 def _retraining_slots(
     observation: Observation, view: TenantView, *, late: bool
 ) -> dict[int, int] | None:
-    """Size -> slots in which a waiting retraining can finish in time; None if none waits."""
+    """Size -> slots in which a waiting retraining can finish in time; None if none waits.
+
+    `late`: a size counts only if four of five retrainings would finish in time on it.
+    """
     if view.name not in {each.name for each in waiting(observation)}:
         return None
     board = observation.board
     drain_s = _drain_s(observation)
-    slots = {
-        gpcs: math.ceil(
-            (remaining_s(view, board.sms_of(gpcs), late=late) + drain_s) / observation.slot_s
-        )
+
+    def slots(gpcs: int, *, late: bool) -> int:
+        seconds = remaining_s(view, board.sms_of(gpcs), late=late) + drain_s
+        return max(1, math.ceil(seconds / observation.slot_s))
+
+    in_time = {
+        gpcs: slots(gpcs, late=False)
         for gpcs in view.service.training_sizes(board)
+        if slots(gpcs, late=late) <= observation.slots_left
     }
-    in_time = {gpcs: max(1, each) for gpcs, each in slots.items() if each <= observation.slots_left}
     return in_time or None
 
 
@@ -136,7 +143,7 @@ def _drain_s(observation: Observation) -> float:
     return max(each.latency_s(each.batch, smallest) for each in services)
 
 
-def _initial(observation: Observation, charge: Charge, *, late: bool) -> Initial:
+def _initial(observation: Observation, charge: Charge) -> Initial:
     kept = running(observation)
     instances = (
         _as_held(observation, each, charge)
@@ -146,7 +153,7 @@ def _initial(observation: Observation, charge: Charge, *, late: bool) -> Initial
     return Initial(
         instances=(*instances, *kept.values()),
         retrainings=tuple(
-            RunningRetraining(name, _slots_left(observation, name, instance, late=late))
+            RunningRetraining(name, _slots_left(observation, name, instance))
             for name, instance in kept.items()
         ),
     )
@@ -168,8 +175,8 @@ def _as_held(observation: Observation, instance: Instance, charge: Charge) -> In
     return replace(instance, task=Task(task.tenant, Kind.INFERENCE))
 
 
-def _slots_left(observation: Observation, tenant: str, instance: Instance, *, late: bool) -> int:
+def _slots_left(observation: Observation, tenant: str, instance: Instance) -> int:
     """Slots until a running retraining ends; limited to the window's end."""
     view = observation.tenant(tenant)
-    left_s = remaining_s(view, observation.board.sms_of(instance.gpcs), late=late)
+    left_s = remaining_s(view, observation.board.sms_of(instance.gpcs))
     return min(observation.slots_left, max(1, math.ceil(left_s / observation.slot_s)))

@@ -73,7 +73,7 @@ def test_every_scenario_says_what_replanning_regains() -> None:
     rows = summarise(
         run(policy, name, late=late)
         for name in ("a", "b")
-        for policy, late in (("migrator", 80), ("migrator-replanned", 60), ("oracle", 40))
+        for policy, late in (("migrator-once", 80), ("migrator-replanned", 60), ("oracle", 40))
     )
     words = {each.anchor: each.paragraphs for each in comparison_page(rows).sections}
     assert [anchor for anchor, found in words.items() if found] == [

@@ -52,20 +52,20 @@ def test_the_numbers_are_sums_over_the_windows() -> None:
     assert list(found) == [pair_name(pair) for pair in PAIRS]
     first = found[pair_name(FIRST)]
     runs = [outcomes[job] for job in REPLANNING.jobs(TWO)[:6]]
-    once = [each.tally for each in runs if each.policy == "migrator"]
+    once = [each.tally for each in runs if each.policy == "migrator-once"]
     assert first["received"] == sum(each.received for each in once)
-    assert first["migrator"] == pytest.approx(sum(e.goodput for e in once) / first["received"])
+    assert first["migrator-once"] == pytest.approx(sum(e.goodput for e in once) / first["received"])
     # made-up runs are late with 5, 4 and 2 requests, and half as many are dropped
-    assert first["migrator"] < first["migrator-replanned"] < first["oracle"]
+    assert first["migrator-once"] < first["migrator-replanned"] < first["oracle"]
     assert (first["windows"], first["windows_better"], first["windows_worse"]) == (2, 2, 0)
-    lead = first["oracle"] - first["migrator"]
-    regained = first["migrator-replanned"] - first["migrator"]
+    lead = first["oracle"] - first["migrator-once"]
+    regained = first["migrator-replanned"] - first["migrator-once"]
     assert first["regained"] == pytest.approx(regained / lead)
 
 
 def test_a_window_that_replanning_made_worse_is_counted() -> None:
     outcomes = outcomes_of(REPLANNING.jobs(TWO))
-    as_if(outcomes, FIRST, "migrator", "oracle")
+    as_if(outcomes, FIRST, "migrator-once", "oracle")
     found = pairs(outcomes)
     assert found[pair_name(FIRST)]["windows_worse"] == 1
     assert found[pair_name(FIRST)]["windows_better"] == 1
@@ -98,7 +98,7 @@ def summaries(outcomes: Outcomes) -> dict[tuple[str, str], str]:
 def test_what_is_regained_is_said_by_pair() -> None:
     outcomes = outcomes_of(REPLANNING.jobs(ONE))
     as_if(outcomes, FIRST, "migrator-replanned", "oracle")
-    as_if(outcomes, ("batch", "azure"), "oracle", "migrator")
+    as_if(outcomes, ("batch", "azure"), "oracle", "migrator-once")
     found = summaries(outcomes)
     assert ", 100% of the oracle's +" in found[FIRST]
     assert ", 25% of the oracle's +" in found["alibaba", "azure"]

@@ -125,7 +125,7 @@ def test_requests_are_summed_over_windows() -> None:
         for policy, late in zip(SIDE_BY_SIDE, (40, 30, 20), strict=True)
     ]
     lead = lead_of("both", runs)
-    once = [each.tally for each in runs if each.policy == "migrator"]
+    once = [each.tally for each in runs if each.policy == "migrator-once"]
     summed = sum(each.goodput for each in once) / sum(each.received for each in once)
     assert lead.scenario == "both"
     assert lead.window_plan == pytest.approx(summed)

@@ -95,9 +95,14 @@ def _expected_throughput(tenant: Tenant, slot: int, capability: float) -> float:
 def _paper_capabilities(problem: Problem, plan: Plan, tenant: Tenant) -> Iterator[float]:
     """Slot by slot under `paper`; below zero where the overhead outlasts the slot."""
     lost = tenant.overhead_s / problem.slot_s
-    before = _sizes(_before(problem, plan), tenant)
-    for allocation in plan.slots:
-        sizes = _sizes(allocation.instances, tenant)
+    before = _sizes(_spots(_before(problem, plan), tenant, Kind.INFERENCE))
+    spots_before: list[_Spot] | None = None
+    capability = 0.0
+    for spots in _spots_by_slot(plan, tenant, Kind.INFERENCE):
+        if spots is spots_before:
+            yield capability
+            continue
+        sizes, spots_before = _sizes(spots), spots
         capability = math.fsum(tenant.capability[gpcs] for gpcs in sizes)
         yield capability if sizes == before else capability - lost * capability / len(sizes)
         before = sizes
@@ -107,12 +112,12 @@ def _survivors_capabilities(problem: Problem, plan: Plan, tenant: Tenant) -> Ite
     """Slot by slot under `survivors`; an instance lives on through either task of its tenant."""
     cold_slots = tenant.overhead_s / problem.slot_s
     ages = dict.fromkeys(_spots(_before(problem, plan), tenant, *Kind), math.inf)
-    for allocation in plan.slots:
-        held = _spots(allocation.instances, tenant, *Kind)
+    serving = _spots_by_slot(plan, tenant, Kind.INFERENCE)
+    for held, serves in zip(_spots_by_slot(plan, tenant, *Kind), serving, strict=True):
         ages = {spot: ages[spot] + 1 if spot in ages else 0 for spot in held}
         yield math.fsum(
             tenant.capability[gpcs] * min(max(ages[start, gpcs] + 1 - cold_slots, 0.0), 1.0)
-            for start, gpcs in _spots(allocation.instances, tenant, Kind.INFERENCE)
+            for start, gpcs in serves
         )
 
 
@@ -137,13 +142,22 @@ def _spots(instances: Iterable[Instance], tenant: Tenant, *kinds: Kind) -> list[
     ]
 
 
-def _sizes(instances: Iterable[Instance], tenant: Tenant) -> list[int]:
-    return sorted(gpcs for _, gpcs in _spots(instances, tenant, Kind.INFERENCE))
+def _spots_by_slot(plan: Plan, tenant: Tenant, *kinds: Kind) -> Iterator[list[_Spot]]:
+    """Slot by slot; the same list again where a slot has the very allocation of the one before."""
+    before, spots = None, list[_Spot]()
+    for allocation in plan.slots:
+        if allocation is not before:
+            before, spots = allocation, _spots(allocation.instances, tenant, *kinds)
+        yield spots
+
+
+def _sizes(spots: Iterable[_Spot]) -> list[int]:
+    return sorted(gpcs for _, gpcs in spots)
 
 
 def _held(plan: Plan, tenant: Tenant) -> dict[int, list[_Spot]]:
     """Slot -> what the retraining of `tenant` holds there, without the slots it holds nothing."""
-    slots = enumerate(_spots(each.instances, tenant, Kind.RETRAINING) for each in plan.slots)
+    slots = enumerate(_spots_by_slot(plan, tenant, Kind.RETRAINING))
     return {slot: spots for slot, spots in slots if spots}
 
 
@@ -156,15 +170,23 @@ def _slot_count(problem: Problem, plan: Plan) -> Iterator[str]:
 
 
 def _slot_rules(problem: Problem, plan: Plan) -> Iterator[str]:
-    profiles = problem.board.plain_profiles
+    legal = None
     for slot, allocation in enumerate(plan.slots):
-        instances = allocation.instances
-        yield from _illegal_placements(problem, profiles, slot, instances)
-        yield from _overlaps(profiles, slot, instances)
-        yield from _too_many_gpcs(problem, slot, instances)
-        yield from _unknown_tenants(problem, slot, instances)
-        for tenant in problem.tenants:
-            yield from _inference_rules(tenant, slot, instances)
+        if allocation is legal:
+            continue  # the very allocation of the slot before, which keeps the rules
+        found = list(_rules_of_slot(problem, slot, allocation.instances))
+        legal = None if found else allocation
+        yield from found
+
+
+def _rules_of_slot(problem: Problem, slot: int, instances: tuple[Instance, ...]) -> Iterator[str]:
+    profiles = problem.board.plain_profiles
+    yield from _illegal_placements(problem, profiles, slot, instances)
+    yield from _overlaps(profiles, slot, instances)
+    yield from _too_many_gpcs(problem, slot, instances)
+    yield from _unknown_tenants(problem, slot, instances)
+    for tenant in problem.tenants:
+        yield from _inference_rules(tenant, slot, instances)
 
 
 def _illegal_placements(

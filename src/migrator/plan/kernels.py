@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from numba import config, njit
 
@@ -25,14 +25,26 @@ _Kernel = TypeVar("_Kernel", bound=Callable[..., object])
 
 def compiled(kernel: _Kernel) -> _Kernel:
     """Compile `kernel` on its first call with new argument types; later processes reuse it."""
+    return _compile(kernel, {})
+
+
+def compiled_inner(kernel: _Kernel) -> _Kernel:
+    """Compile a kernel that only other kernels call.
+
+    It gets no entry for Python, which would have to be compiled too.
+    """
+    return _compile(kernel, {"no_cpython_wrapper": True, "no_cfunc_wrapper": True})
+
+
+def _compile(kernel: _Kernel, options: dict[str, Any]) -> _Kernel:
     folder = _cache_folder()
     if folder is None:
-        return cast(_Kernel, njit(kernel))
+        return cast(_Kernel, njit(**options)(kernel))
     settings = vars(config)  # numba reads the folder here, once: other kernels keep theirs
     before = settings["CACHE_DIR"]
     settings["CACHE_DIR"] = str(folder)
     try:
-        return cast(_Kernel, njit(cache=True)(kernel))
+        return cast(_Kernel, njit(cache=True, **options)(kernel))
     finally:
         settings["CACHE_DIR"] = before
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from migrator.plan.exact.expand import DONE, WAITING, Labels, Tops, expand, transition
+from migrator.plan.exact.expand import DONE, WAITING, Labels, expand, transition
 from migrator.plan.exact.prices import Bounds
 from migrator.plan.exact.space import Ints, Schedule, Space, SpaceArrays, Start, occupied_by
-from migrator.plan.exact.tables import NEVER, Tables
+from migrator.plan.exact.tables import IMPOSSIBLE, NEVER, Tables
 from migrator.plan.kernels import compiled
 
 EAGER = 1e15
@@ -40,6 +40,20 @@ class Found:
     work: int
 
 
+def empty_labels(rows: int, tenants: int, joints: int) -> Labels:
+    """Columns for that many labels, not filled."""
+    return Labels(
+        place=np.empty((rows, tenants), np.int64),
+        end=np.empty((rows, tenants), np.int64),
+        entries=np.empty(rows, np.int64),
+        joint=np.empty((rows, joints), np.int64),
+        value=np.empty((rows, joints)),
+        story=np.empty((rows, joints), np.int32),
+        bound=np.empty(rows),
+        spot=np.empty(rows, np.int64),
+    )
+
+
 @dataclass(eq=False)
 class _Layer:
     """The labels of one slot: columns, and how many rows are in use."""
@@ -49,17 +63,8 @@ class _Layer:
 
     @staticmethod
     def empty(rows: int, tenants: int, joints: int) -> _Layer:
-        # not filled: a row is written whole before it is read, and most are never touched
-        return _Layer(
-            Labels(
-                place=np.empty((rows, tenants), np.int64),
-                end=np.empty((rows, tenants), np.int64),
-                value=np.empty((rows, joints)),
-                story=np.empty((rows, joints), np.int32),
-                bound=np.empty(rows),
-                spot=np.empty(rows, np.int64),
-            )
-        )
+        # not filled: a row is written before it is read, and most are never touched
+        return _Layer(empty_labels(rows, tenants, joints))
 
 
 @dataclass(eq=False)
@@ -81,9 +86,6 @@ class LabelSearch:
         """`running`: retrainings that run already at slot 0 (None elsewhere)."""
         self._space, self._tables, self._bounds = space, tables, bounds
         self._running = running
-        self._tops = Tops(
-            bounds.waiting.max(axis=2), bounds.running.max(axis=3), bounds.done.max(axis=2)
-        )
 
     def run(
         self,
@@ -122,16 +124,20 @@ class LabelSearch:
             now, then = then, now
             if now.count == 0:
                 return Found(NEVER, None, missed, work)
-        completed = now.columns.place[: now.count] != WAITING
-        value = now.columns.value[: now.count] + (completed @ self._tables.later)[:, None]
-        row, j = np.unravel_index(int(value.argmax()), value.shape)
-        schedule = self._read(now.columns, int(row), int(j), stories)
-        return Found(float(value[row, j]), schedule, missed, work)
+        columns, count = now.columns, now.count
+        unused = np.arange(joints) >= columns.entries[:count, None]
+        completed = columns.place[:count] != WAITING
+        value = np.where(unused, NEVER, columns.value[:count])
+        value += (completed @ self._tables.later)[:, None]
+        row, entry = np.unravel_index(int(value.argmax()), value.shape)
+        schedule = self._read(columns, int(row), int(entry), stories)
+        return Found(float(value[row, entry]), schedule, missed, work)
 
     def _seed(self, layer: _Layer) -> None:
         layer.count = 1
-        place, end, value, story, _, _ = layer.columns
-        place[0], end[0], value[0], story[0] = WAITING, 0, 0.0, -1
+        place, end, entries, joint, value, story, _, _ = layer.columns
+        place[0], end[0], entries[0] = WAITING, 0, 1
+        joint[0, 0], value[0, 0], story[0, 0] = 0, 0.0, -1
         for m, start in enumerate(self._running):
             if start is not None:
                 place[0, m], end[0, m] = start.place, start.end
@@ -160,7 +166,6 @@ class LabelSearch:
             self._space.arrays,
             self._tables,
             self._bounds,
-            self._tops,
             now.columns,
             now.count,
             then.columns,
@@ -170,12 +175,12 @@ class LabelSearch:
         )
         return missed, work
 
-    def _read(self, labels: Labels, row: int, j: int, stories: _Stories) -> Schedule:
+    def _read(self, labels: Labels, row: int, entry: int, stories: _Stories) -> Schedule:
         schedule = list(self._running)
         for m, place in enumerate(labels.place[row]):
             if place >= 0:
                 schedule[m] = self._start(m, int(place), int(labels.end[row, m]))
-        node = int(labels.story[row, j])
+        node = int(labels.story[row, entry])
         while node >= 0:
             node, m, place, end = (int(each) for each in stories.nodes[node])
             schedule[m] = self._start(m, place, end)
@@ -195,28 +200,48 @@ def best_path(space: Space, tables: Tables, schedule: Schedule) -> tuple[float, 
     for m, start in enumerate(schedule):
         if start is not None:
             status[start.end :, m] = DONE
-    value, path = _path(status, occupied_by(space, schedule, slots), space.arrays, tables)
+    held = empty_labels(1, len(schedule), len(space.joint))
+    value, path = _path(status, held, occupied_by(space, schedule, slots), space.arrays, tables)
     completed = np.array([start is not None for start in schedule])
     return float(value + completed @ tables.later), path
 
 
 @compiled
-def _path(status: Ints, occupied: Ints, space: SpaceArrays, tables: Tables) -> tuple[float, Ints]:
-    slots, joints = status.shape[0], space.joint.shape[0]
-    origins = np.empty((slots, joints), np.int64)
-    value, base = np.zeros(joints), np.empty(joints)
+def _path(
+    status: Ints, held: Labels, occupied: Ints, space: SpaceArrays, tables: Tables
+) -> tuple[float, Ints]:
+    """`held`: room for one label."""
+    slots, joints, tenants = status.shape[0], space.joint.shape[0], status.shape[1]
+    base, origin = np.empty(joints), np.empty(joints, np.int64)
+    came_from, own = np.empty((slots, joints), np.int64), np.empty(tenants, np.int64)
+    held.entries[0], held.joint[0, 0], held.value[0, 0] = 1, 0, 0.0
+    row = int(np.int64(0))  # a literal 0 would compile the kernel below once more
     for slot in range(slots):
+        for m in range(tenants):
+            own[m] = status[slot, m]
         mask = occupied[slot]
-        transition(slot, status[slot], mask, space, tables, value, base, origins[slot])
-        value[:] = NEVER
-        for j in space.fitting[mask]:
+        transition(slot, own, mask, space, tables, held, row, base, origin)
+        for n in range(joints):
+            j = space.fitting[mask, n]
+            if j >= 0:
+                came_from[slot, j] = held.joint[0, origin[j]]
+            else:
+                break
+        held.entries[0] = 0
+        for n in range(joints):
+            j = space.fitting[mask, n]
             if j < 0:
                 break
-            value[j] = base[j]
+            if base[j] > IMPOSSIBLE:
+                held.joint[0, held.entries[0]], held.value[0, held.entries[0]] = j, base[j]
+                held.entries[0] += 1
     path = np.empty(slots, np.int64)
-    best = np.argmax(value)
-    j = best
+    best = 0
+    for i in range(1, held.entries[0]):
+        if held.value[0, i] > held.value[0, best]:
+            best = i
+    j = held.joint[0, best]
     for slot in range(slots - 1, -1, -1):
         path[slot] = j
-        j = origins[slot, j]
-    return value[best], path
+        j = came_from[slot, j]
+    return held.value[0, best], path

@@ -33,6 +33,9 @@ WIDTHS_MANY = (24, 192, 1536, 12288, 32768)
 WORK_PER_S = 1.5e8
 """Work units that a second of the time limit buys; a current core does two to three times as
 many, which leaves room for slower ones before the clock has to cut a pass short."""
+HOPED_GAP = 0.005
+"""With up to two tenants the first pass looks only for plans this close to the bound of the prices,
+relative to it; there is one in most windows, and the others cost a pass more."""
 TOLERANCE = 1e-9
 """Relative goodput below which two plans count as equally good."""
 
@@ -85,7 +88,19 @@ def _widen(
 ) -> tuple[Schedule, float]:
     """Passes of growing width until the optimum is proven or the budget is spent."""
     value, schedule = NEVER, None
-    for width in WIDTHS_FEW if len(problem.tenants) <= 2 else WIDTHS_MANY:
+    few = len(problem.tenants) <= 2
+    if few:
+        hoped = bound - HOPED_GAP * abs(bound)
+        found = search.run(hoped, WIDTHS_FEW[0], budget, late)
+        budget -= found.work
+        bound = min(bound, max(hoped, found.value, found.missed))
+        if found.schedule is not None:
+            value, schedule = found.value, found.schedule
+            if bound <= value + TOLERANCE * abs(value):
+                return schedule, value
+    for width in WIDTHS_FEW if few else WIDTHS_MANY:
+        if schedule is not None and width == WIDTHS_FEW[0]:
+            continue
         found = search.run(value + TOLERANCE * abs(value), width, budget, late)
         budget -= found.work
         if found.schedule is None and schedule is None and found.missed > NEVER:

@@ -4,10 +4,9 @@ Put a price on each tenant's pattern in each slot, and on retraining on each siz
 tenant plans alone (two passes over its patterns, reconfiguration charge included, and a
 maximum over its retraining ends by prefix sums), and the board rents out, slot by slot, the
 joint pattern and room for retraining that earn most. Whatever the prices, the sum is at least
-the goodput of any plan. First a price per size is found (few numbers, quickly good), then a
-price per pattern from there: as tight as looking at single slots can be, typically within
-0.2% of the optimum.
+the goodput of any plan; good ones are typically within 0.2% of the optimum.
 """
+# ruff: noqa: PLR0912 (a kernel in one piece: handing arrays to another one costs more than a row)
 
 from __future__ import annotations
 
@@ -18,15 +17,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from migrator.plan.exact.space import Floats, Ints, Space, SpaceArrays
-from migrator.plan.exact.subproblems import best_response, best_share, rooms, scratch_for, step_back
+from migrator.plan.exact.space import Bools, Floats, Ints, Space, SpaceArrays
+from migrator.plan.exact.subproblems import best_response, best_shares, retraining_rents
 from migrator.plan.exact.tables import NEVER, Tables
-from migrator.plan.kernels import compiled
+from migrator.plan.kernels import compiled, compiled_inner
 
-FEWEST_STEPS, MOST_STEPS = 80, 200
-"""Ascent steps of a stage. Up to two tenants one per slot of the window for the prices per
-pattern and one per two slots for those per size, within these limits: a short window is
-searched faster than it is priced. With more tenants always the most: the bound decides."""
+FEWEST_STEPS, FEW_STEPS, MOST_STEPS = 60, 130, 200
+"""Ascent steps. Up to two tenants one per slot of the window, from the fewest to few: a short
+window is searched faster than it is priced. With more tenants the most: the bound decides."""
 Answer = Callable[[Floats, Floats, Floats], float]
 """(prices [slot, size], their sums before each slot [size, slot], surplus) -> what the tenant
 earns at these prices; what it uses is subtracted from the surplus [slot, size]."""
@@ -34,8 +32,10 @@ MEMORY, SCALE_MEMORY = 0.9, 0.999
 """How much of the slope, and of its square, a step remembers."""
 LAST_STEP = 0.003
 """Length of the last step relative to the first."""
-_FIRST_STEP, _LAST_STEP = 0.4, 3 * LAST_STEP
-"""First step of a pattern's price, in mean prices of the smallest instance; last over first."""
+_FIRST_STEP, _LAST_STEP, _MEMORY = 1.2, 0.009, 0.8
+"""Of prices per pattern: first step, in mean prices of the smallest instance; last over first; how
+much of the slope is remembered. With a third of the first step or half of the steps bounds were
+clearly worse."""
 _FIRST_STEP_SHARE = 2.0
 """Length of the first step, in mean prices of the smallest instance."""
 Float32s = npt.NDArray[np.float32]
@@ -45,39 +45,36 @@ Float32s = npt.NDArray[np.float32]
 class Prices:
     """What a tenant pays in a slot."""
 
-    pattern: Floats
-    """[tenant, slot, pattern]"""
-    retraining: Floats
-    """[slot, size]"""
+    rows: Floats
+    """[row, slot]: a row for every pattern of every tenant (`SpaceArrays.price_rows`), then one
+    for retraining on each size"""
     bound: float
     """no plan has more goodput"""
 
 
 def find_prices(space: Space, tables: Tables, occupied: Ints) -> Prices:
     """Good prices; `occupied` [slot]: slices that running retrainings hold for certain."""
-    offered = space.geometry.configuration_counts
-    answers = [_answers_of(space, tables, m) for m in range(len(tables.patterns))]
-    size_steps, steps = ascent_steps(len(occupied), len(tables.patterns))
-    sizes, _ = ascend(first_prices(space, tables), offered, answers, size_steps)
-    pattern = np.ascontiguousarray(np.einsum("mpk,tk->mtp", space.pattern_sizes, sizes))
-    first = _FIRST_STEP * max(float(sizes[:, 0].mean()), 1e-9)
-    bound = _refine(
-        tables, space.arrays, occupied, pattern, sizes, space.most_waiting, steps, first
-    )
+    sizes = first_prices(space, tables)
+    patterns = np.einsum("mpk,tk->mpt", space.pattern_sizes, sizes).reshape(-1, len(occupied))
+    rows = np.concatenate([patterns, sizes.T])
+    masks, mask_of_slot = np.unique(occupied, return_inverse=True)
+    rooms = np.array([space.rooms(int(mask), space.most_waiting) for mask in masks])
+
+    def improve(rows: Floats, steps: int, first: float) -> float:
+        board = space.arrays, masks, mask_of_slot.astype(np.int64), rooms
+        return float(_improve(tables, *board, rows, steps, first))
+
+    steps = ascent_steps(len(occupied), len(tables.patterns))
+    bound = improve(rows, steps, _FIRST_STEP * max(float(sizes[:, 0].mean()), 1e-9))
     # Where the board is large enough for all tenants, all prices should be zero.
-    none, none_r = np.zeros_like(pattern), np.zeros_like(sizes)
-    free = _refine(tables, space.arrays, occupied, none, none_r, space.most_waiting, 1, 0.0)
-    if free <= bound:
-        return Prices(none, none_r, float(free))
-    return Prices(pattern, sizes, float(bound))
+    none = np.zeros_like(rows)
+    free = improve(none, 1, 0.0)
+    return Prices(none, free) if free <= bound else Prices(rows, bound)
 
 
-def ascent_steps(slots: int, tenants: int) -> tuple[int, int]:
-    """How many steps the ascent takes per size and per pattern."""
-    if tenants > 2:
-        return MOST_STEPS, MOST_STEPS
-    per_size, per_pattern = np.clip([slots // 2, slots], FEWEST_STEPS // 2, MOST_STEPS)
-    return int(per_size), max(int(per_pattern), FEWEST_STEPS)
+def ascent_steps(slots: int, tenants: int) -> int:
+    """How many steps the ascent takes."""
+    return MOST_STEPS if tenants > 2 else min(max(slots, FEWEST_STEPS), FEW_STEPS)
 
 
 def first_prices(space: Space, tables: Tables) -> Floats:
@@ -89,113 +86,117 @@ def first_prices(space: Space, tables: Tables) -> Floats:
     return np.outer(0.5 * worth / sizes[-1], sizes)
 
 
-def _answers_of(space: Space, tables: Tables, m: int) -> Answer:
-    counts = space.pattern_sizes[m]
-
-    def answer_by_size(prices: Floats, rents: Floats, surplus: Floats) -> float:
-        return float(_answer_by_size(m, tables, counts, prices, rents, surplus))
-
-    return answer_by_size
-
-
 @compiled
-def _answer_by_size(
-    m: int, tables: Tables, counts: Floats, prices: Floats, rents: Floats, surplus: Floats
-) -> float:
-    """One tenant's answer to prices per size; what it uses is taken off the surplus."""
-    slots, sizes = prices.shape
-    cost = np.zeros((slots, tables.keep.shape[3]))
-    for t in range(slots):
-        for p in range(tables.patterns[m]):
-            for k in range(sizes):
-                cost[t, p] += counts[p, k] * prices[t, k]
-    path = np.empty(slots, np.int64)
-    value, end, size = best_response(m, tables, cost, rents, path)
-    for t in range(slots):
-        for k in range(sizes):
-            surplus[t, k] -= counts[path[t], k]
-    if size >= 0:
-        for t in range(end - tables.durations[m, size], end):
-            surplus[t, size] -= 1.0
-    return value
-
-
-@compiled
-def _refine(
+def _improve(
     tables: Tables,
     space: SpaceArrays,
-    occupied: Ints,
-    pattern: Floats,
-    retraining: Floats,
-    waiting: int,
+    masks: Ints,
+    mask_of_slot: Ints,
+    rooms: Bools,
+    prices: Floats,
     steps: int,
     first: float,
 ) -> float:
-    """Improve prices per pattern in place; returns the bound of the best ones met."""
-    surplus, mean, square = np.zeros((3, *pattern.shape))
-    surplus_r, mean_r, square_r = np.zeros((3, *retraining.shape))
-    best_pattern, best_retraining, best = pattern.copy(), retraining.copy(), np.inf
+    """Improve the prices in place by scaled subgradient steps; returns the best bound met.
+
+    masks [n]: what running retrainings occupy, mask_of_slot [slot]: which of them when, and
+    rooms [n, multiset, retraining set]: what can be retrained beside it.
+    """
+    rows, slots = prices.shape
+    surplus, mean = np.zeros((rows, slots)), np.zeros((rows, slots))
+    square, best_prices = np.zeros((rows, slots)), np.zeros((rows, slots))
+    moved = np.zeros(rows, np.bool_)
+    best = np.inf
     for step in range(steps):
-        surplus[:] = 0.0
-        surplus_r[:] = 0.0
-        bound = _rent_out(space, occupied, pattern, retraining, waiting, surplus, surplus_r)
-        bound += _ask_tenants(tables, pattern, retraining, surplus, surplus_r)
+        bound = _rent_out(space, masks, mask_of_slot, rooms, prices, surplus)
+        bound += _ask_tenants(tables, prices, surplus)
         if bound < best:
             best = bound
-            best_pattern[:], best_retraining[:] = pattern, retraining
+            for row in range(rows):
+                for t in range(slots):
+                    best_prices[row, t] = prices[row, t]
         length = first * _LAST_STEP ** (step / steps)
-        for m in range(pattern.shape[0]):
-            move(pattern[m], surplus[m], mean[m], square[m], step, length, -np.inf)
-        move(retraining, surplus_r, mean_r, square_r, step, length, 0.0)
-    pattern[:], retraining[:] = best_pattern, best_retraining
+        # both memories start empty: weigh their first entries up
+        length /= 1.0 - _MEMORY ** (step + 1)
+        scale_weight = 1.0 / (1.0 - SCALE_MEMORY ** (step + 1))
+        for row in range(rows):
+            if not moved[row]:
+                for t in range(slots):
+                    if surplus[row, t] != 0.0:
+                        moved[row] = True
+                        break
+            if not moved[row]:
+                continue  # nobody ever wanted it: the price stays
+            for t in range(slots):
+                slope = surplus[row, t]
+                surplus[row, t] = 0.0
+                mean[row, t] = _MEMORY * mean[row, t] + (1 - _MEMORY) * slope
+                square[row, t] = SCALE_MEMORY * square[row, t] + (1 - SCALE_MEMORY) * slope * slope
+                scale = np.sqrt(square[row, t] * scale_weight) + 0.1
+                prices[row, t] -= length * mean[row, t] / scale
+        for row in range(rows - space.beside_sizes.shape[1], rows):
+            for t in range(slots):
+                prices[row, t] = max(prices[row, t], 0.0)  # room may stay empty
+    for row in range(rows):
+        for t in range(slots):
+            prices[row, t] = best_prices[row, t]
     return best
 
 
-@compiled
+@compiled_inner
 def _rent_out(
     space: SpaceArrays,
-    occupied: Ints,
-    pattern: Floats,
-    retraining: Floats,
-    waiting: int,
+    masks: Ints,
+    mask_of_slot: Ints,
+    rooms: Bools,
+    prices: Floats,
     surplus: Floats,
-    surplus_r: Floats,
 ) -> float:
     """The board's answer: the share of every slot that earns most is added to the surplus."""
-    slots = occupied.shape[0]
-    scratch = scratch_for(space)
-    total, pairs = 0.0, rooms(space, occupied[0], waiting)
-    for t in range(slots):
-        if t > 0 and occupied[t] != occupied[t - 1]:
-            pairs = rooms(space, occupied[t], waiting)
-        rent, j, r = best_share(t, space, occupied[t], pairs, pattern, retraining, scratch)
-        total += rent
-        for m in range(pattern.shape[0]):
-            surplus[m, t, space.joint[j, m]] += 1.0
-        for k in range(retraining.shape[1]):
-            surplus_r[t, k] += space.beside_sizes[r, k]
+    sets, sizes = space.beside_sizes.shape
+    slots, first = prices.shape[1], prices.shape[0] - sizes
+    rent, chosen = np.empty(slots), np.empty(slots, np.int64)
+    earns = retraining_rents(space.beside_sizes, prices)
+    total = 0.0
+    for n in range(masks.shape[0]):
+        best_shares(space, masks[n], rooms[n], prices, earns, rent, chosen)
+        for t in range(slots):
+            if mask_of_slot[t] != n:
+                continue
+            total += rent[t]
+            j, r = chosen[t], 0
+            for m in range(space.price_rows.shape[1]):
+                surplus[space.price_rows[j, m], t] += 1.0
+            for other in range(1, sets):
+                if rooms[n, space.total[j], other] and earns[other, t] > earns[r, t]:
+                    r = other
+            for k in range(sizes):
+                surplus[first + k, t] += space.beside_sizes[r, k]
     return total
 
 
-@compiled
-def _ask_tenants(
-    tables: Tables, pattern: Floats, retraining: Floats, surplus: Floats, surplus_r: Floats
-) -> float:
+@compiled_inner
+def _ask_tenants(tables: Tables, prices: Floats, surplus: Floats) -> float:
     """The tenants' answers; what they use is taken off the surplus."""
-    slots, sizes = retraining.shape
+    tenants, width = tables.keep.shape[0], tables.keep.shape[3]
+    sizes, slots, first = tables.durations.shape[1], prices.shape[1], tenants * width
     rents, path = np.zeros((sizes, slots + 1)), np.empty(slots, np.int64)
-    for t in range(slots):
-        for k in range(sizes):
-            rents[k, t + 1] = rents[k, t] + retraining[t, k]
+    cost = np.empty((slots, width))
+    for k in range(sizes):
+        for t in range(slots):
+            rents[k, t + 1] = rents[k, t] + prices[first + k, t]
     total = 0.0
-    for m in range(pattern.shape[0]):
-        value, end, size = best_response(m, tables, pattern[m], rents, path)
+    for m in range(tenants):
+        for p in range(tables.patterns[m]):
+            for t in range(slots):
+                cost[t, p] = prices[m * width + p, t]
+        value, end, size = best_response(m, tables, cost, rents, path)
         total += value
         for t in range(slots):
-            surplus[m, t, path[t]] -= 1.0
+            surplus[m * width + path[t], t] -= 1.0
         if size >= 0:
             for t in range(end - tables.durations[m, size], end):
-                surplus_r[t, size] -= 1.0
+                surplus[first + size, t] -= 1.0
     return total
 
 
@@ -277,6 +278,13 @@ class Bounds(NamedTuple):
     """[tenant, slot, pattern]"""
     rent: Floats
     """[waiting tenants, mask, slot]: best rent of the free slices, summed up to `slot`"""
+    most_waiting: Floats
+    """[tenant, slot]: the maximum of `waiting` over patterns, and so on: enough to drop most labels
+    without looking closer"""
+    most_running: Floats
+    """[tenant, end, end - slot]"""
+    most_done: Floats
+    """[tenant, slot]"""
 
 
 def tabulate_bounds(space: Space, tables: Tables, prices: Prices) -> Bounds:
@@ -288,85 +296,103 @@ def tabulate_bounds(space: Space, tables: Tables, prices: Prices) -> Bounds:
         running=np.full((tenants, slots + 1, longest + 1, width), NEVER, np.float32),
         done=np.full((tenants, slots + 1, width), NEVER),
         rent=np.zeros((space.most_waiting + 1, len(space.arrays.fitting), slots + 1)),
+        most_waiting=np.full((tenants, slots + 1), NEVER),
+        most_running=np.full((tenants, slots + 1, longest + 1), NEVER),
+        most_done=np.full((tenants, slots + 1), NEVER),
     )
-    for m in range(tenants):
-        _values_to_go(m, tables, prices.pattern[m], prices.retraining, bounds)
-    _sum_rent(space.arrays, space.reachable, prices.pattern, prices.retraining, bounds.rent)
+    _values_to_go(tables, prices.rows, bounds)
+    _sum_rents(space, prices.rows, bounds.rent)
     return bounds
 
 
-@compiled
-def _values_to_go(m: int, tables: Tables, cost: Floats, retraining: Floats, bounds: Bounds) -> None:
-    """Fill tenant m's `waiting`, `running` and `done` backwards from the window's end."""
-    patterns, durations = tables.patterns[m], tables.durations[m]
-    keep, change = tables.keep[m], tables.change[m]
-    waiting, running, done = bounds.waiting[m], bounds.running[m], bounds.done[m]
-    slots = retraining.shape[0]
-    done[slots, :patterns] = tables.later[m]
-    if tables.optional[m]:
-        waiting[slots, :patterns] = 0.0
-    for t in range(slots - 1, -1, -1):
-        step_back(t, patterns, cost, keep[1], change[1], done[t + 1], done[t])
-    longest = max(durations.max(), tables.slots_left[m])
-    value, earlier = np.empty(patterns), np.empty(patterns)
-    for end in range(slots + 1):
-        value[:] = done[end, :patterns]
-        for ahead in range(min(end, longest) + 1):
-            if ahead > 0:
-                step_back(end - ahead, patterns, cost, keep[0], change[0], value, earlier)
-                value[:] = earlier
-            for p in range(patterns):
-                running[end, ahead, p] = _up(value[p])
-    if durations.max() > 0:
-        _fill_waiting(patterns, cost, keep[0], change[0], durations, retraining, running, waiting)
-
-
-@compiled
-def _fill_waiting(
-    patterns: int,
-    cost: Floats,
-    keep: Floats,
-    change: Floats,
-    durations: Ints,
-    retraining: Floats,
-    running: Float32s,
-    waiting: Floats,
-) -> None:
-    """Wait a slot, or start now on some size and pay its price to the end."""
-    slots, sizes = retraining.shape
-    rents = np.zeros((sizes, slots + 1))
-    for t in range(slots):
-        for k in range(sizes):
-            rents[k, t + 1] = rents[k, t] + retraining[t, k]
-    for t in range(slots - 1, -1, -1):
-        step_back(t, patterns, cost, keep, change, waiting[t + 1], waiting[t])
-        for k in range(sizes):
-            end = t + durations[k]
-            if durations[k] > 0 and end <= slots:
-                paid = rents[k, end] - rents[k, t]
-                for p in range(patterns):
-                    waiting[t, p] = max(waiting[t, p], running[end, durations[k], p] - paid)
-
-
-@compiled
-def _up(value: float) -> float:
-    """Rounded up far enough that storing it in single precision keeps it a bound."""
-    return value + abs(value) * 1.2e-7 + 1e-6
-
-
-@compiled
-def _sum_rent(
-    space: SpaceArrays, reachable: Ints, pattern: Floats, retraining: Floats, rent: Floats
-) -> None:
-    most, slots = rent.shape[0], rent.shape[2] - 1
-    scratch = scratch_for(space)
-    for mask in reachable:
-        if space.fitting[mask, 0] < 0:
+def _sum_rents(space: Space, prices: Floats, rent: Floats) -> None:
+    arrays = space.arrays
+    earns = retraining_rents(arrays.beside_sizes, prices)
+    earned, chosen = np.empty(prices.shape[1]), np.empty(prices.shape[1], np.int64)
+    for mask in space.reachable:
+        alike = space.geometry.alike[mask]
+        if arrays.fitting[mask, 0] < 0:
             continue
         # An occupied slice means a retraining under way, so not every tenant is waiting then,
         # unless it ran already before the window: most counts only those still to start.
-        for waiting in range(most):
-            pairs = rooms(space, mask, waiting)
+        for waiting in range(len(rent)):
+            if alike < mask and alike in space.reachable:
+                rent[waiting, mask] = rent[waiting, alike]
+                continue
+            rooms = space.rooms(int(mask), waiting)
+            best_shares(arrays, mask, rooms, prices, earns, earned, chosen)
+            np.cumsum(earned, out=rent[waiting, mask, 1:])
+
+
+@compiled
+def _values_to_go(tables: Tables, prices: Floats, bounds: Bounds) -> None:
+    """Fill `waiting`, `running` and `done` backwards from the window's end."""
+    waiting, running, done = bounds.waiting, bounds.running, bounds.done
+    keep, change, durations = tables.keep, tables.change, tables.durations
+    tenants, width = keep.shape[0], keep.shape[3]
+    sizes, slots = durations.shape[1], prices.shape[1]
+    cost, value = np.empty((slots, width)), np.empty(width)
+    rents = np.zeros((sizes, slots + 1))
+    for k in range(sizes):
+        for t in range(slots):
+            rents[k, t + 1] = rents[k, t] + prices[tenants * width + k, t]
+    for m in range(tenants):
+        patterns, longest = tables.patterns[m], tables.slots_left[m]
+        for k in range(sizes):
+            longest = max(longest, durations[m, k])
+        for p in range(patterns):
+            done[m, slots, p] = tables.later[m]
             for t in range(slots):
-                earned, _, _ = best_share(t, space, mask, pairs, pattern, retraining, scratch)
-                rent[waiting, mask, t + 1] = rent[waiting, mask, t] + earned
+                cost[t, p] = prices[m * width + p, t]
+        for t in range(slots - 1, -1, -1):
+            top = NEVER
+            for p in range(patterns):
+                top = max(top, change[m, 1, t, p] - cost[t, p] + done[m, t + 1, p])
+            for p in range(patterns):
+                done[m, t, p] = max(keep[m, 1, t, p] - cost[t, p] + done[m, t + 1, p], top)
+        for end in range(slots + 1):
+            most = NEVER
+            for p in range(patterns):
+                value[p] = done[m, end, p]
+                most = max(most, value[p])
+                running[m, end, 0, p] = _round_up(value[p])
+            bounds.most_done[m, end] = most
+            bounds.most_running[m, end, 0] = _round_up(_round_up(most))
+            for ahead in range(1, min(end, longest) + 1):
+                t, top, most = end - ahead, NEVER, NEVER
+                for p in range(patterns):
+                    top = max(top, change[m, 0, t, p] - cost[t, p] + value[p])
+                for p in range(patterns):
+                    value[p] = max(keep[m, 0, t, p] - cost[t, p] + value[p], top)
+                    most = max(most, value[p])
+                    running[m, end, ahead, p] = _round_up(value[p])
+                bounds.most_running[m, end, ahead] = _round_up(_round_up(most))
+        if tables.optional[m]:
+            for p in range(patterns):
+                waiting[m, slots, p] = 0.0
+            bounds.most_waiting[m, slots] = 0.0
+        if longest <= 0:
+            continue
+        # wait a slot, or start now on some size and pay its price to the end
+        for t in range(slots - 1, -1, -1):
+            top = NEVER
+            for p in range(patterns):
+                top = max(top, change[m, 0, t, p] - cost[t, p] + waiting[m, t + 1, p])
+            for p in range(patterns):
+                waiting[m, t, p] = max(keep[m, 0, t, p] - cost[t, p] + waiting[m, t + 1, p], top)
+            for k in range(sizes):
+                duration = durations[m, k]
+                end = t + duration
+                if duration > 0 and end <= slots:
+                    paid = rents[k, end] - rents[k, t]
+                    for p in range(patterns):
+                        started = running[m, end, duration, p] - paid
+                        waiting[m, t, p] = max(waiting[m, t, p], started)
+            for p in range(patterns):
+                bounds.most_waiting[m, t] = max(bounds.most_waiting[m, t], waiting[m, t, p])
+
+
+@compiled_inner
+def _round_up(value: float) -> float:
+    """Far enough that storing it in single precision keeps it a bound."""
+    return value + abs(value) * 1.2e-7 + 1e-6

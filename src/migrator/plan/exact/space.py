@@ -55,6 +55,8 @@ class Geometry:
     """[configuration, size]"""
     starts: Ints
     """[mask, n]: placements at which a retraining may start, one of each symmetry class; -1 ends"""
+    alike: Ints
+    """[mask]: the first mask that leaves room for the same multisets"""
 
 
 @cache
@@ -68,6 +70,7 @@ def geometry(board: Board) -> Geometry:
     for chosen in placement_sets(board):
         taken = sum(each.mask for each in chosen)
         placeable[(every_mask & taken) == 0, index[multiset_of(chosen)]] = True
+    _, first, alike = np.unique(placeable, axis=0, return_index=True, return_inverse=True)
     return Geometry(
         sizes=sizes,
         places=places,
@@ -77,6 +80,7 @@ def geometry(board: Board) -> Geometry:
         size_counts=_counts(known, sizes),
         configuration_counts=_counts(configurations(board), sizes),
         starts=_start_classes(board),
+        alike=first[alike.ravel()],
     )
 
 
@@ -142,6 +146,8 @@ class SpaceArrays(NamedTuple):
 
     joint: Ints
     """[joint, tenant] -> pattern"""
+    price_rows: Ints
+    """[joint, tenant] -> row of the pattern among the prices of all tenants' patterns"""
     fitting: Ints
     """[mask, n]: the joint patterns that fit on the slices the mask leaves free; -1 ends"""
     total: Ints
@@ -181,6 +187,19 @@ class Space:
     def joint(self) -> Ints:
         """[joint, tenant] -> pattern"""
         return self.arrays.joint
+
+    def rooms(self, mask: int, waiting: int) -> Bools:
+        """[multiset, retraining set]: which sets `waiting` tenants may retrain beside it.
+
+        Retraining earns, so a set is left out where a larger one fits in its place.
+        """
+        sizes, beside = self.arrays.beside_sizes, self.arrays.beside
+        enough = self.arrays.beside_count <= waiting
+        fits: Bools = (beside >= 0) & enough & self.geometry.placeable[mask][beside]
+        inside: Bools = np.all(sizes[:, None, :] <= sizes[None, :, :], axis=2)
+        inside &= ~np.eye(len(sizes), dtype=np.bool_)
+        covered: Bools = np.matmul(fits, inside.T)
+        return fits & ~covered
 
 
 def build_space(problem: Problem) -> Space:
@@ -236,6 +255,7 @@ def _space_of(
     beside, beside_sets = _retraining_beside(index, retrain)
     arrays = SpaceArrays(
         joint=joint,
+        price_rows=joint + max(map(len, patterns)) * np.arange(len(patterns)),
         fitting=_listed(geo.placeable[:, total]),
         total=total,
         beside=beside,

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from support.mig_views import service
 
-from migrator.control.tenant_state import GainLifetime
+from migrator.control.tenant_state import GainLifetime, Retraining, TenantState
+from migrator.core.profiles import Curve
+from migrator.workload.live import LiveTenant
 
 
 def windows(life: GainLifetime, count: int, *, kept: float, completed: float | None) -> float:
@@ -29,3 +33,15 @@ def test_a_gain_of_a_tenant_that_is_never_retrained_counts_until_it_has_faded() 
 
 def test_data_that_does_not_drift_does_not_make_a_gain_worth_infinitely_much() -> None:
     assert windows(GainLifetime(), 50, kept=1.2, completed=None) < 20
+
+
+@pytest.mark.parametrize(("left_out", "slower", "missed"), [(True, 1.6, 0), (False, 1.3, 1)])
+def test_a_retraining_left_out_by_the_plan_keeps_what_was_measured(
+    left_out: bool, slower: float, missed: int
+) -> None:
+    """One that found no room is planned shorter next time, in case its duration was an outlier."""
+    state = TenantState(LiveTenant(service("a"), None, None, None, None, 0, 1, 0, 0.0), np.empty(0))
+    state.slower, state.left_out = 1.6, left_out
+    state.retraining = Retraining(1, Curve(((16.0, 10.0),)), 1.6, 0.9)
+    state.end_window()
+    assert (state.slower, state.missed) == (pytest.approx(slower), missed)

@@ -364,7 +364,7 @@ def test_a_running_retraining_needs_its_instance_in_initial() -> None:
         pytest.param(
             WINDOW,
             replace(GOOD, upper_bound=27.999),
-            ["the plan's upper_bound 27.999 is below its goodput 28.0"],
+            ["the plan's upper_bound 27.999 is below its value 28.0"],
             id="upper bound below",
         ),
         pytest.param(

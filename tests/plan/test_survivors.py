@@ -15,9 +15,9 @@ from support.problems import random_problem
 from migrator.core.catalogue import board
 from migrator.core.errors import InfeasibleError
 from migrator.core.instance import Instance, Kind, Task
-from migrator.core.plan import Plan
+from migrator.core.plan import Allocation, Plan
 from migrator.core.problem import Charge, Initial, Problem, RunningRetraining, Tenant
-from migrator.plan.check import check_plan
+from migrator.plan.check import check_plan, goodput_of
 from migrator.plan.exact.prices import first_prices
 from migrator.plan.exact.space import build_space, occupied_by, running_of
 from migrator.plan.exact.tables import build_tables
@@ -162,6 +162,35 @@ def test_with_optional_retrainings_the_optimum_is_mostly_reached(
         reached += plan.objective >= best.objective - TOLERANCE
     assert feasible > 0
     assert reached >= share * feasible
+
+
+@pytest.mark.parametrize("tenants", [2, 3])
+def test_overheads_longer_than_the_window_leave_what_is_warm_serving(tenants: int) -> None:
+    for seed in range(20):
+        drawn = random_problem(
+            seed, tenants=tenants, slots=3, charge=Charge.SURVIVORS, initial=True
+        )
+        it = replace(drawn, tenants=tuple(replace(e, overhead_s=9.0) for e in drawn.tenants))
+        best = best_plan(it)
+        if best is not None:
+            plan = solve(it)
+            assert plan.objective == pytest.approx(best.objective), f"seed {seed}"
+            assert plan.status == "proven optimal", f"seed {seed}"
+
+
+def test_overheads_of_many_short_slots_keep_the_bound_above_a_plan_that_changes_nothing() -> None:
+    """An instance is cold for 130 slots here; what is held at the beginning is warm."""
+    load = [12.0] * 70 + [4.0] * 70
+    both = tuple(
+        tenant(name, rates, capability={1: 5.0, 2: 9.0, 4: 16.0}, overhead_s=13.0)
+        for name, rates in (("a", load), ("b", load[::-1]))
+    )
+    held = before("2g@0:a 2g@2:b")
+    it = Problem(board("A30-24GB"), 0.1, 140, Charge.SURVIVORS, both, held)
+    stays = Plan(0.0, 0.0, "test", 0.0, (), (Allocation(held.instances),) * 140)
+    plan = solve(it)
+    assert plan.upper_bound >= goodput_of(it, stays) - TOLERANCE
+    assert plan.goodput >= goodput_of(it, stays) - TOLERANCE
 
 
 def small_problem(seed: int, tenants: int, slots: int, initial: bool, scenarios: int) -> Problem:

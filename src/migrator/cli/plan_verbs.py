@@ -11,6 +11,7 @@ import typer
 from migrator.cli.app import FAILED, app, compile_first, print_json
 from migrator.cli.options import AsJson
 from migrator.core.catalogue import Board
+from migrator.core.errors import InfeasibleError
 from migrator.core.plan import Plan
 from migrator.core.problem import Charge, Problem
 
@@ -68,12 +69,17 @@ def plan(
     window = read_problem(problem)
     if charge is not None:
         window = window.with_charge(charge)
-    require_feasible(window)
-    if solver is Solver.EXACT or warm_start:
-        compile_first(window.charge)
-    made = make_plan(
-        window, solver=solver, backend=backend, time_limit_s=time_limit, warm_start=warm_start
-    )
+    try:
+        require_feasible(window)
+        if solver is Solver.EXACT or warm_start:
+            compile_first(window.charge)
+        made = make_plan(
+            window, solver=solver, backend=backend, time_limit_s=time_limit, warm_start=warm_start
+        )
+    except InfeasibleError as error:
+        if as_json:
+            print_json({"status": f"infeasible: {error}"})
+        raise
     if figure is not None:
         from migrator.report.plan_figure import draw_plan
 
@@ -94,7 +100,7 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Check a plan against every rule of its problem; the exit code is 1 if it breaks one."""
-    from migrator.plan.check import goodput_of, violations
+    from migrator.plan.check import goodput_of, later_goodput_of, violations
     from migrator.plan.plan_file import read_plan
     from migrator.plan.problem_file import read_problem
 
@@ -103,12 +109,14 @@ def check(
         window = window.with_charge(charge)
     broken = violations(window, made)
     goodput = None if broken else goodput_of(window, made)
+    later = 0.0 if broken else later_goodput_of(window, made)
     if as_json:
         print_json({"valid": not broken, "goodput": goodput, "violations": broken})
     elif broken:
         print("\n".join(broken))
     else:
-        print(f"The plan keeps every rule; its goodput is {goodput:,.1f}.")
+        after = f", and {later:,.1f} in later windows" if later else ""
+        print(f"The plan keeps every rule; its goodput is {goodput:,.1f}{after}.")
     if broken:
         raise typer.Exit(FAILED)
 

@@ -162,8 +162,19 @@ class Controller:
             self.planning.refuse(f"{type(error).__name__}: {error}")
             return []
         self.decisions += 1
+        self._note_left_out(decision)
         self._observer.plan_followed(decision, seconds)
         return self._heed(instructions)
+
+    def _note_left_out(self, decision: Decision) -> None:
+        """Note which retrainings the plan leaves out although they would fit."""
+        if decision.problem is None or decision.plan is None:
+            return
+        retrained = {each.tenant for each in decision.plan.retrainings}
+        for tenant in decision.problem.tenants:
+            if tenant.name in self._tenants:
+                fits = decision.problem.may_retrain(tenant)
+                self._tenants[tenant.name].left_out = fits and tenant.name not in retrained
 
     def _heed(self, instructions: list[Instruction]) -> list[Instruction]:
         for each in instructions:

@@ -36,7 +36,7 @@ _SMALLER, _SMALLEST = 0.7, 0.1
 """Factor by which a retraining shrinks for every window it waited in vain, and the smallest
 size."""
 _DOUBTED = 3
-"""Missed windows in a row after which an estimate without a gain is ignored."""
+"""Windows in a row without a retraining after which an estimate without a gain is ignored."""
 
 
 @dataclass
@@ -179,6 +179,10 @@ class TenantState:
     """The first window whose labels the model has not learned."""
     missed: int = 0
     """Windows in a row that ended with a possible retraining still waiting."""
+    left_out: bool = False
+    """The plan leaves the waiting retraining out although it would fit."""
+    skipped: int = 0
+    """Windows in a row for which the plan left the retraining out."""
     fruitless: int = 0
     """Number of labels with which the last retraining found no samples. The next one needs more."""
     drained: bool = False
@@ -260,8 +264,12 @@ class TenantState:
         self.gain.end_window(self.accuracy)
         job = self.retraining
         if job is not None and job.phase is Phase.WAITING:
-            self.missed += 1
-            self.slower += _FOLLOWED * (1 - self.slower)
+            if self.left_out:
+                self.skipped += 1
+            else:
+                self.missed += 1
+                self.slower += _FOLLOWED * (1 - self.slower)
+        self.left_out = False
 
     def end_without_samples(self, job: Retraining) -> None:
         """End a retraining whose labels leave nothing to train or to judge on. The next one needs
@@ -283,7 +291,8 @@ class TenantState:
     def _expected(self, estimate: float | None) -> float:
         if estimate is None:
             return self._usual()
-        return max(estimate, self._usual()) if self.missed >= _DOUBTED else estimate
+        doubted = self.missed + self.skipped >= _DOUBTED
+        return max(estimate, self._usual()) if doubted else estimate
 
     def _usual(self) -> float:
         return self.accuracy + _USUAL_GAIN * (1 - self.accuracy)
@@ -294,7 +303,7 @@ class TenantState:
         off = factor / self.slower - 1
         self.variance += _FOLLOWED * (off * off - self.variance)
         self.slower += _FOLLOWED * (factor - self.slower)
-        self.missed = self.fruitless = 0
+        self.missed = self.skipped = self.fruitless = 0
 
     def seen(self) -> NDArray[np.float64]:
         """Requests per slot so far."""

@@ -382,7 +382,7 @@ def _number_claims(plan: Plan) -> Iterator[str]:
         if not math.isfinite(value):
             yield f"the plan's {name} is {value}, but it must be finite"
     if plan.upper_bound < plan.objective and not _close(plan.upper_bound, plan.objective):
-        yield f"the plan's upper_bound {plan.upper_bound!r} is below its goodput {plan.objective!r}"
+        yield f"the plan's upper_bound {plan.upper_bound!r} is below its value {plan.objective!r}"
 
 
 def _close(one: float, other: float) -> bool:

@@ -75,8 +75,8 @@ def least_gpcs(service: Service, board: Board) -> int:
     if not allowed:
         raise InputError(
             f"tenants: {service.tenant!r} answers no request within {service.slo_s:g} s on an "
-            f"instance of {service.min_gpcs} GPCs or more of {board.name}; raise its SLO, lower "
-            "min_gpcs or use a larger board"
+            f"instance of {service.min_gpcs} GPCs or more of {board.name}, or does not fit its "
+            "memory; raise its SLO, lower min_gpcs or use a larger board"
         )
     return min(allowed)
 

@@ -177,6 +177,8 @@ def _refuse_rate(
 
 
 def _rounded_down(value: float) -> float:
+    if value <= 0:
+        return 0.0
     digit = 10.0 ** (math.floor(math.log10(value)) - 3)
     return math.floor(value / digit) * digit
 

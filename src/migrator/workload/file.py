@@ -32,7 +32,7 @@ from migrator.io.strict import (
 )
 from migrator.io.yaml_file import read_yaml_file
 from migrator.workload.arrivals import ArrivalSource, arrival_sources, scaled_arrivals
-from migrator.workload.capacity import fit_together
+from migrator.workload.capacity import fit_together, least_gpcs
 from migrator.workload.drifts import drifts
 from migrator.workload.entries import (
     RetrainingEntry,
@@ -268,6 +268,14 @@ def require_servable(service: Service, location: Location, board: Board) -> None
     """Reject a tenant that no instance of the board can serve."""
     if service.min_gpcs not in board.sizes:
         refuse_size((*location, "min_gpcs"), service.min_gpcs, board)
+    needed_mib = service.profile.serving_mib(service.batch)
+    if needed_mib > board.memory_mib_of(board.sizes[-1]):
+        refuse(
+            (*location, "model"),
+            f"serving it takes {needed_mib:,.0f} MiB and the largest instance of {board.name} "
+            f"has {board.memory_mib_of(board.sizes[-1]):,.0f}",
+            "use a smaller model or batch, or a board with more memory",
+        )
     latency_s = service.latency_s(1, board.sms)
     if latency_s > service.slo_s:
         refuse(
@@ -286,12 +294,13 @@ def _require_room(served: list[Service], board: Board) -> None:
             f"{len(served)} tenants need an instance each, and {board.name} has at most {most}",
             "leave some out",
         )
-    needed = sorted((each.min_gpcs for each in served), reverse=True)
+    needed = sorted((least_gpcs(each, board) or each.min_gpcs for each in served), reverse=True)
     if not fit_together(needed, board):
         refuse(
             ("tenants",),
-            f"instances of {listed(needed, last='and')} GPCs never fit {board.name} together",
-            "lower min_gpcs",
+            f"instances of {listed(needed, last='and')} GPCs never fit {board.name} together, and "
+            "the tenants need them by min_gpcs, memory and objective",
+            "lower min_gpcs, use smaller models or leave tenants out",
         )
 
 

@@ -54,6 +54,8 @@ FIRST_WIDTH, WIDEST_PASS, SAFE = 24, 16384, 0.7
 """States a slot of the first and of the widest pass; share of the budget a pass should need."""
 FEWEST_STEPS, MOST_STEPS, PRICES_SHARE = 60, 500, 0.4
 """Steps of the prices, and the share of the work they may take."""
+HURRIED_STEPS = 5
+"""Fewest steps of the prices once the time is up."""
 STEP_WORK = 750
 """Work of a step of the prices, per slot and tenant."""
 IN_TIME = 0.85
@@ -99,7 +101,8 @@ def plan_survivors(problem: Problem, time_limit_s: float, steady: bool = False) 
     serving, shares = build_serving(problem, space, tables), build_shares(problem, space)
     running = running_of(problem, space)
     each = STEP_WORK * problem.slots * len(problem.tenants)
-    steps = int(np.clip(PRICES_SHARE * budget / each, FEWEST_STEPS, MOST_STEPS))
+    fewest = HURRIED_STEPS if late() else FEWEST_STEPS
+    steps = int(np.clip(PRICES_SHARE * budget / each, fewest, MOST_STEPS))
     prices = find_prices(
         serving,
         shares,

@@ -118,7 +118,7 @@ def build_serving(problem: Problem, space: Space, tables: Tables) -> Serving:
         serving.steps[m, : len(steps)] = steps
         serving.fewer[m, : len(fewer)] = fewer
         total = np.array([sum(tenant.capability[size] for size in p) for p in patterns])
-        slots_over = min(tenant.overhead_s / problem.slot_s, problem.slots + 1.0)
+        slots_over = min(tenant.overhead_s / problem.slot_s, float(problem.slots))
         serving.lead[m] = lead = int(slots_over + 1e-9)
         serving.first_new[m] = lead + (1 if problem.initial is None else 0)
         fresh = min(1.0, lead + 1.0 - slots_over)

@@ -43,6 +43,7 @@ NARROW = 12
 COMPARED = 48
 """States of the same status that a new one is compared with."""
 Int8s = npt.NDArray[np.int8]
+Int32s = npt.NDArray[np.int32]
 Float32s = npt.NDArray[np.float32]
 
 
@@ -94,7 +95,7 @@ class Layer(NamedTuple):
     """[state, tenant]: first slot after a running retraining"""
     owner: Int8s
     """[state, placement]: tenant that holds it for either task, -1 none"""
-    age: Int8s
+    age: Int32s
     """[state, placement]: whole slots its holder has had it before, up to the warm age"""
     value: Floats
     """[state]: goodput so far"""
@@ -273,7 +274,7 @@ def _look_at_sets(
     m: int,
     all_warm: bool,
     owner: Int8s,
-    age: Int8s,
+    age: Int32s,
     costs: Costs,
     serving: Serving,
     choices: Choices,
@@ -360,7 +361,7 @@ def expand(  # noqa: PLR0912, PLR0915 (one loop over states, starts and shares)
     choices: Choices,
     arrivals: Arrivals,
     ahead: Ahead,
-) -> tuple[Ints, Ints, Int8s, Int8s, Floats, Ints, float, int]:
+) -> tuple[Ints, Ints, Int8s, Int32s, Floats, Ints, float, int]:
     """The next slot's states (their columns), the state each comes from, what was lost, work."""
     tenants, slots = now.place.shape[1], pattern.shape[1]
     sets, sizes = choices.places.shape[0], serving.durations.shape[1]
@@ -506,11 +507,11 @@ def _keep_best(  # noqa: PLR0912 (rounds over the ranked choices)
     costs: Costs,
     choices: Choices,
     arrivals: Arrivals,
-) -> tuple[Ints, Ints, Int8s, Int8s, Floats, Ints, float, int]:
+) -> tuple[Ints, Ints, Int8s, Int32s, Floats, Ints, float, int]:
     tenants, places = now.place.shape[1], now.owner.shape[1]
     room = min(width, order.shape[0])
     place, end = np.empty((room, tenants), np.int64), np.empty((room, tenants), np.int64)
-    owner, age = np.empty((room, places), np.int8), np.empty((room, places), np.int8)
+    owner, age = np.empty((room, places), np.int8), np.empty((room, places), np.int32)
     value, back = np.empty(room), np.empty(room, np.int64)
     kept, lost, work = 0, NEVER, 0
     taken, quota = np.zeros(3**tenants, np.int64), 0
@@ -569,7 +570,7 @@ def _is_dominated(
     place: Ints,
     end: Ints,
     owner: Int8s,
-    age: Int8s,
+    age: Int32s,
     value: Floats,
     serving: Serving,
     costs: Costs,
@@ -600,9 +601,9 @@ def can_change(
     slot: int,
     slack: float,
     owner: Int8s,
-    age: Int8s,
+    age: Int32s,
     wanted: Int8s,
-    wanted_age: Int8s,
+    wanted_age: Int32s,
     serving: Serving,
     costs: Costs,
     arrivals: Arrivals,
@@ -766,7 +767,7 @@ class StateSearch:
                 place[0, m], end[0, m] = start.place, start.end
             elif not self._serving.durations[m].any():
                 place[0, m] = DONE
-        return Layer(place, end, held.owner.astype(np.int8), held.age.astype(np.int8), np.zeros(1))
+        return Layer(place, end, held.owner.astype(np.int8), held.age.astype(np.int32), np.zeros(1))
 
 
 def _choices_of(problem: Problem, space: Space, serving: Serving, menus: Menus) -> Choices:

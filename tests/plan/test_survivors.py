@@ -15,9 +15,9 @@ from support.problems import random_problem
 from migrator.core.catalogue import board
 from migrator.core.errors import InfeasibleError
 from migrator.core.instance import Instance, Kind, Task
-from migrator.core.plan import Allocation, Plan
+from migrator.core.plan import Plan
 from migrator.core.problem import Charge, Initial, Problem, RunningRetraining, Tenant
-from migrator.plan.check import check_plan, goodput_of
+from migrator.plan.check import check_plan, goodput_of, later_goodput_of
 from migrator.plan.exact.prices import first_prices
 from migrator.plan.exact.space import build_space, occupied_by, running_of
 from migrator.plan.exact.tables import build_tables
@@ -178,19 +178,33 @@ def test_overheads_longer_than_the_window_leave_what_is_warm_serving(tenants: in
             assert plan.status == "proven optimal", f"seed {seed}"
 
 
-def test_overheads_of_many_short_slots_keep_the_bound_above_a_plan_that_changes_nothing() -> None:
-    """An instance is cold for 130 slots here; what is held at the beginning is warm."""
-    load = [12.0] * 70 + [4.0] * 70
-    both = tuple(
-        tenant(name, rates, capability={1: 5.0, 2: 9.0, 4: 16.0}, overhead_s=13.0)
-        for name, rates in (("a", load), ("b", load[::-1]))
-    )
-    held = before("2g@0:a 2g@2:b")
-    it = Problem(board("A30-24GB"), 0.1, 140, Charge.SURVIVORS, both, held)
-    stays = Plan(0.0, 0.0, "test", 0.0, (), (Allocation(held.instances),) * 140)
-    plan = solve(it)
-    assert plan.upper_bound >= goodput_of(it, stays) - TOLERANCE
-    assert plan.goodput >= goodput_of(it, stays) - TOLERANCE
+@pytest.mark.parametrize("seed", range(8))
+def test_a_bound_holds_where_an_instance_is_cold_for_more_than_a_hundred_slots(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+
+    def drawn(name: str) -> Tenant:
+        rates = [float(rng.integers(0, 12))] * 129 + rng.integers(0, 20, 3).astype(float).tolist()
+        return tenant(
+            name,
+            rates,
+            capability={1: 3.0, 2: 6.0, 4: 8.0},
+            accuracy_post=0.8,
+            retraining_slots={1: int(rng.integers(1, 4)), 2: 1},
+            retraining_optional=True,
+            value_after=float(rng.choice([0.01, 0.05, 0.5])),
+        )
+
+    held = before("1g@0:a 1g@1:b " + " ".join(f"1g@{k}:{'ab'[rng.integers(2)]}" for k in (2, 3)))
+    both = drawn("a"), drawn("b")
+
+    def with_overhead(seconds: float) -> Problem:
+        return problem(*(replace(each, overhead_s=seconds) for each in both), initial=held)
+
+    shorter = make_plan(with_overhead(126.0), time_limit_s=0.5, steady=True)
+    it = with_overhead(129.0)
+    plan = make_plan(it, time_limit_s=0.5, steady=True)
+    worth = goodput_of(it, shorter) + later_goodput_of(it, shorter)
+    assert worth <= plan.upper_bound + TOLERANCE
 
 
 def small_problem(seed: int, tenants: int, slots: int, initial: bool, scenarios: int) -> Problem:

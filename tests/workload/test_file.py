@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -537,3 +538,13 @@ def test_arrivals_are_one_of_two() -> None:
         ["trace"],
         ["generator", "mean_rps"],
     ]
+
+
+def test_a_model_that_fits_no_instance_is_refused_with_its_memory(tmp_path: Path) -> None:
+    entry = json.loads(files("migrator.core").joinpath("profiles.json").read_text("utf-8"))
+    large = {**entry["profiles"][0], "memory_mib": {"1": 200_000.0}}
+    (tmp_path / "large.json").write_text(json.dumps(large), encoding="utf-8")
+    tenant = {"slo_ms": 50, "arrivals": {"generator": "poisson", "mean_rps": 1}}
+    data = {"version": 1, "tenants": [{**tenant, "profile": "large.json"}]}
+    with pytest.raises(InputError, match=r"tenants\[0\].model: serving it takes 200,512 MiB"):
+        parse_scenario(data, folder=tmp_path, name="x")

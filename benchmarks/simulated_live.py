@@ -39,6 +39,8 @@ from migrator.records.store import read_records
 from migrator.simulate.run import run
 from migrator.workload.live import LiveScenario, read_live
 
+AS_RECORDED = {"migrator": "migrator-required"}
+"""Policy of the recorded runs -> the one that decides as it did: it retrained every tenant."""
 POLICIES = ("migrator", "static-4-3", "paris")
 WINDOW_S = 30
 LOADS: Mapping[str, tuple[tuple[str, float], tuple[str, float]]] = {
@@ -136,7 +138,8 @@ def from_records(folder: Path) -> list[Row]:
     rows: list[Row] = []
     for name, own in runs.items():
         others = [each for other, each in runs.items() if other != name]
-        simulated = simulate(live, own.records.run.policy, own, others)
+        policy_name = AS_RECORDED.get(own.records.run.policy, own.records.run.policy)
+        simulated = simulate(live, policy_name, own, others)
         rows += _rows(path.stem, name, live.scenario.seed, own.sent, simulated)
     return rows
 

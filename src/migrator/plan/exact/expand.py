@@ -252,7 +252,7 @@ def _shrink(labels: int, keep: int, urgency: float, then: Labels, seen: Ints) ->
         for m in range(tenants):
             rank[row] -= tie if then.place[row, m] == WAITING else 0.0
             phase[row] = 3 * phase[row] + max(0, -then.place[row, m])
-    order = _descending(rank)
+    order = descending(rank)
     chosen, left = np.zeros(labels, np.bool_), keep
     taken, share = np.zeros(3**tenants, np.int64), 1
     for i in range(keep - keep // 4):
@@ -288,7 +288,7 @@ def _shrink(labels: int, keep: int, urgency: float, then: Labels, seen: Ints) ->
 
 
 @compiled_inner
-def _descending(rank: Floats) -> Ints:
+def descending(rank: Floats) -> Ints:
     """The rows with the largest rank first, equal ones in their order (merge sort).
 
     numba's own stable sort takes two seconds to compile.

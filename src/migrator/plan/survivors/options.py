@@ -13,7 +13,7 @@ import numpy as np
 from migrator.core.placement import PlacementSet, multiset_of, placement_sets
 from migrator.core.problem import Problem
 from migrator.plan.exact.space import Floats, Geometry, Ints, Space, geometry
-from migrator.plan.kernels import compiled
+from migrator.plan.kernels import compiled_inner
 
 
 class Menu(NamedTuple):
@@ -53,11 +53,6 @@ class Menus:
             [[own.index(p) if p in own else -1 for p in of_set] for own in space.patterns]
         )
         self._known: dict[int, Menu] = {}
-
-    @property
-    def sets(self) -> tuple[PlacementSet, ...]:
-        """The placements of each own set, by its number."""
-        return self._sets
 
     def menu(self, mask: int) -> Menu:
         """Every share of the slices that `mask` leaves free."""
@@ -135,16 +130,16 @@ def arrivals_of(problem: Problem) -> Arrivals:
     return Arrivals(ordered, below, counts)
 
 
-@compiled
+@compiled_inner
 def expected(arrivals: Arrivals, m: int, slot: int, capability: float) -> float:
     """E[min(received, capability)] by binary search in the sorted scenarios."""
-    ordered, below, count = arrivals.ordered[m, slot], arrivals.below[m, slot], arrivals.counts[m]
+    ordered, below, count = arrivals.ordered, arrivals.below, arrivals.counts[m]
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2
-        if ordered[middle] < capability:
+        if ordered[m, slot, middle] < capability:
             low = middle + 1
         else:
             high = middle
-    mean: float = (below[low] + capability * (count - low)) / count
+    mean: float = (below[m, slot, low] + capability * (count - low)) / count
     return mean

@@ -92,7 +92,7 @@ def plan_survivors(problem: Problem, time_limit_s: float, steady: bool = False) 
     wider = search.run(around, width, late) if width > NARROW else None
     if wider is not None and wider.value > shared.value:
         shared = wider
-    slots = allocations_of(problem, menus, space, shared.sets, around.schedule)
+    slots = allocations_of(problem, space, shared.owners, around.schedule)
     plans = [_plan(problem, space, around.schedule, slots)]
     for schedule in schedules:
         _, path = best_path(space, tables, schedule)
@@ -123,7 +123,7 @@ def plan_survivors(problem: Problem, time_limit_s: float, steady: bool = False) 
             states, search.before(), best_plan.objective, bound, budget - steps * each, late
         )
         if outcome is not None:
-            slots = states.allocations(outcome)
+            slots = allocations_of(problem, space, outcome.owners, outcome.schedule)
             best_plan = _plan(problem, space, outcome.schedule, slots)
     return replace(
         best_plan,

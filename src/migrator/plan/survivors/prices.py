@@ -11,19 +11,20 @@ without positions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from migrator.plan.exact.prices import move
-from migrator.plan.exact.space import Floats, Ints
+from migrator.plan.exact.space import Bools, Floats, Ints
 from migrator.plan.exact.tables import NEVER
-from migrator.plan.kernels import compiled
+from migrator.plan.kernels import compiled, compiled_inner
 from migrator.plan.survivors.serving import Serving, Shares
 
 WAITING, RETRAINING = 0, 1
-
-
 _FIRST_STEP, _LAST_STEP = 1.0, 0.003
 """First step of a price, in mean first prices of the smallest instance; last over first."""
 _NEAR = 0.002
@@ -56,135 +57,246 @@ def find_prices(
     `occupied` [slot]: slices that running retrainings hold; `most` tenants may start one. A bound
     of `enough` needs no further steps.
     """
+    changes = [0, *(np.flatnonzero(np.diff(occupied)) + 1).tolist(), len(occupied)]
+    stretches = [
+        (begin, end, rooms_beside(shares, int(occupied[begin]), most))
+        for begin, end in pairwise(changes)
+    ]
+
+    def ascend(pattern: Floats, beside: Floats, steps: int, length: float) -> Prices:
+        return _ascend(serving, shares, stretches, pattern, beside, steps, length, enough)
+
     pattern = np.ascontiguousarray(np.einsum("mpk,tk->mtp", serving.counts, first))
     beside = np.stack([first, first])
     length = _FIRST_STEP * max(float(first[:, 0].mean()), 1e-9)
-    bound = _ascend(serving, shares, occupied, most, pattern, beside, steps, length, enough)
+    priced = ascend(pattern, beside, steps, length)
     # Where the board is large enough for all tenants, all prices should be zero.
-    none, none_beside = np.zeros_like(pattern), np.zeros_like(beside)
-    free = _ascend(serving, shares, occupied, most, none, none_beside, 1, 0.0, enough)
-    if free <= bound:
-        return Prices(none, none_beside, float(free))
-    return Prices(pattern, beside, float(bound))
+    free = ascend(np.zeros_like(pattern), np.zeros_like(beside), 1, 0.0)
+    return free if free.bound <= priced.bound else priced
+
+
+def _ascend(
+    serving: Serving,
+    shares: Shares,
+    stretches: Sequence[tuple[int, int, Rooms]],
+    pattern: Floats,
+    beside: Floats,
+    steps: int,
+    first: float,
+    enough: float,
+) -> Prices:
+    """The best prices met; `pattern` and `beside` are changed.
+
+    Where the bound is already near `enough`, half as many steps follow whose lengths would reach
+    it if the slope did not change.
+    """
+    surplus, surplus_beside = np.empty_like(pattern), np.empty_like(beside)
+    moved = [
+        (
+            _rows(prices),
+            _rows(slope),
+            _rows(np.zeros_like(prices)),
+            _rows(np.zeros_like(prices)),
+            least,
+        )
+        for prices, slope, least in ((pattern, surplus, -np.inf), (beside, surplus_beside, 0.0))
+    ]
+    best = Prices(pattern.copy(), beside.copy(), np.inf)
+    for step in range(steps + steps // 2):
+        bound = _evaluate(serving, shares, stretches, pattern, beside, surplus, surplus_beside)
+        if bound < best.bound:
+            best = Prices(pattern.copy(), beside.copy(), bound)
+        if best.bound <= enough:
+            break
+        if step < steps:
+            length = first * _LAST_STEP ** (step / steps)
+            for prices, slope, mean, square, least in moved:
+                move(prices, slope, mean, square, step, length, least)
+        elif best.bound > enough + _NEAR * abs(enough):
+            break
+        elif step == steps:
+            pattern[:], beside[:] = best.pattern, best.beside
+        else:
+            squares = sum(float((slope * slope).sum()) for _, slope, _, _, _ in moved)
+            length = (bound - enough) / max(1.0, squares)
+            for prices, slope, _, _, least in moved:
+                np.maximum(least, prices - length * slope, out=prices)
+    return best
+
+
+def _rows(values: Floats) -> Floats:
+    """The same values as a table."""
+    return values.reshape(-1, values.shape[2])
+
+
+def _evaluate(
+    serving: Serving,
+    shares: Shares,
+    stretches: Sequence[tuple[int, int, Rooms]],
+    pattern: Floats,
+    beside: Floats,
+    surplus: Floats,
+    surplus_beside: Floats,
+) -> float:
+    """The bound at these prices; the surplus is what is rented out less what tenants use."""
+    slots = pattern.shape[1]
+    rent, chosen = np.empty(slots), np.empty((slots, 3), np.int64)
+    for begin, end, rooms in stretches:
+        best_shares(begin, end, shares, rooms, pattern, beside, rent, chosen)
+    surplus[:] = 0.0
+    for m in range(len(surplus)):
+        surplus[m, np.arange(slots), shares.joint[chosen[:, 0], m]] = 1.0
+    surplus_beside[RETRAINING] = shares.sizes[chosen[:, 1]]
+    surplus_beside[WAITING] = shares.sizes[chosen[:, 2]]
+    total = float(rent.cumsum()[-1])
+    return float(
+        _ask_tenants(total, serving, pattern, sums_before(beside), surplus, surplus_beside)
+    )
+
+
+def sums_before(beside: Floats) -> Floats:
+    """[WAITING or RETRAINING, size, slot]: sums of the prices before the slot."""
+    kinds, slots, sizes = beside.shape
+    sums = np.zeros((kinds, sizes, slots + 1))
+    sums[:, :, 1:] = beside.cumsum(axis=1).transpose(0, 2, 1)
+    return sums
 
 
 @compiled
-def respond(
-    m: int,
+def _ask_tenants(
+    total: float,
     serving: Serving,
-    cost: Floats,
+    pattern: Floats,
     rents: Floats,
     surplus: Floats,
     surplus_beside: Floats,
 ) -> float:
-    """Tenant m's best priced life; what it uses is taken off the surplus.
+    """`total` and every tenant's best at these prices; what it uses is taken off the surplus."""
+    tenants, slots, width = pattern.shape
+    shape = (slots + 1, width)
+    forward, backward = np.empty(shape), np.empty(shape)
+    came, held = np.empty(shape, np.int64), np.empty(shape, np.int64)
+    follow, kept = np.empty(shape, np.int64), np.empty(shape, np.int64)
+    for m in range(tenants):
+        waited = waiting_rents(m, serving, rents)
+        _forward(m, serving, pattern, waited, forward, came, held)
+        _backward(m, serving, pattern, waited, backward, follow, kept)
+        value, end, size, before, after = _completion(m, serving, rents, forward, backward)
+        total += value
+        if serving.end[m] < 0 and size >= 0:
+            for t in range(end - serving.durations[m, size], end):
+                surplus_beside[RETRAINING, t, size] -= 1.0
+        # both ways from the retraining's end: the step of every slot
+        p = before
+        for t in range(end - 1, -1, -1):
+            follow[t, 0] = came[t, p]
+            p = held[t, serving.steps[m, came[t, p], 0]]
+        p = after
+        for t in range(end, slots):
+            s = follow[t, kept[t, p]]
+            follow[t, 0] = s
+            p = serving.steps[m, s, 1]
+        for t in range(slots):
+            now, new = serving.steps[m, follow[t, 0], 1], serving.steps[m, follow[t, 0], 2]
+            surplus[m, t, now] -= 1.0
+            if new > 0:
+                for earlier in range(max(0, t - serving.lead[m]), t):
+                    for k in range(rents.shape[1]):
+                        surplus_beside[WAITING, earlier, k] -= serving.counts[m, new, k]
+    return total
 
-    cost [slot, pattern]; rents [WAITING or RETRAINING, size, slot]: sums of prices before the slot.
-    """
-    slots, patterns = cost.shape[0], serving.patterns[m]
-    waited = waiting_rents(m, serving, rents[WAITING])
-    forward, came, held = _forward(m, serving, cost, waited)
-    backward = np.empty((slots + 1, patterns))
-    follow, kept = np.zeros((slots, patterns), np.int64), np.zeros((slots, patterns), np.int64)
-    backward[slots] = 0.0
-    for t in range(slots - 1, -1, -1):
-        step_back(t, m, 1, serving, cost, waited, backward[t + 1], backward[t], follow[t], kept[t])
-    value, end, size, before, after = _completion(m, serving, rents[RETRAINING], forward, backward)
-    if serving.end[m] < 0 and size >= 0:
-        for t in range(end - serving.durations[m, size], end):
-            surplus_beside[RETRAINING, t, size] -= 1.0
-    p = before
-    for t in range(end - 1, -1, -1):
-        s = came[t, p]
-        _use(t, m, s, serving, surplus, surplus_beside[WAITING])
-        p = held[t, serving.steps[m, s, 0]]
-    p = after
-    for t in range(end, slots):
-        s = follow[t, kept[t, p]]
-        _use(t, m, s, serving, surplus, surplus_beside[WAITING])
-        p = serving.steps[m, s, 1]
-    return value
 
-
-@compiled
+@compiled_inner
 def waiting_rents(m: int, serving: Serving, rents: Floats) -> Floats:
     """[slot, pattern]: price of having held for the lead what begins to serve in the slot."""
-    slots, patterns = rents.shape[1] - 1, serving.patterns[m]
+    slots, patterns = rents.shape[2] - 1, serving.patterns[m]
     waited = np.zeros((slots, patterns))
     for t in range(slots):
-        for k in range(rents.shape[0]):
-            ahead = rents[k, t] - rents[k, max(0, t - serving.lead[m])]
+        for k in range(rents.shape[1]):
+            ahead = rents[WAITING, k, t] - rents[WAITING, k, max(0, t - serving.lead[m])]
             for p in range(patterns):
                 waited[t, p] += serving.counts[m, p, k] * ahead
     return waited
 
 
-@compiled
-def _forward(m: int, serving: Serving, cost: Floats, waited: Floats) -> tuple[Floats, Ints, Ints]:
-    """(best of slots 0..t-1 ending in p, the step that led there, what was dropped before)."""
+@compiled_inner
+def _forward(
+    m: int,
+    serving: Serving,
+    cost: Floats,
+    waited: Floats,
+    forward: Floats,
+    came: Ints,
+    held: Ints,
+) -> None:
+    """forward[t, p]: best of slots 0..t-1 ending in p (before slot 0: what may serve on).
+
+    `came`: the step that led there; `held`: what was held before instances were dropped.
+    """
     slots, patterns = waited.shape
-    steps, fewer, accuracy = serving.steps[m], serving.fewer[m], serving.accuracy[m, 0]
-    forward = np.full((slots + 1, patterns), NEVER)
-    came, held = np.zeros((slots, patterns), np.int64), np.zeros((slots, patterns), np.int64)
+    steps, fewer, accuracy = serving.steps, serving.fewer, serving.accuracy[m, 0]
     rest = np.empty(patterns)
-    count = fewer.shape[0] - 1
-    while count > 0 and fewer[count - 1, 0] < 0:
+    count = fewer.shape[1] - 1
+    while count > 0 and fewer[m, count - 1, 0] < 0:
         count -= 1
+    for p in range(patterns):
+        forward[0, p] = 0.0 if serving.before[m, p] else NEVER
     for t in range(slots):
         for p in range(patterns):
-            rest[p] = forward[t, p] if t > 0 else (0.0 if serving.before[m, p] else NEVER)
-            held[t, p] = p
+            rest[p], held[t, p] = forward[t, p], p
+            forward[t + 1, p], came[t, p] = NEVER, 0
         for i in range(count - 1, -1, -1):  # dropping instances costs nothing
-            p, less = fewer[i, 0], fewer[i, 1]
+            p, less = fewer[m, i, 0], fewer[m, i, 1]
             if rest[p] > rest[less]:
                 rest[less], held[t, less] = rest[p], held[t, p]
-        for s in range(steps.shape[0]):
-            u, w, new = steps[s, 0], steps[s, 1], steps[s, 2]
+        for s in range(steps.shape[1]):
+            u, w, new = steps[m, s, 0], steps[m, s, 1], steps[m, s, 2]
             if u < 0:
                 break
             if u != w and t < serving.first_new[m]:
                 continue
-            worth = rest[u] + accuracy * serving.served[m, t, s] - cost[t, w] - waited[t, new]
+            worth = rest[u] + accuracy * serving.served[m, t, s] - cost[m, t, w] - waited[t, new]
             if worth > forward[t + 1, w]:
                 forward[t + 1, w], came[t, w] = worth, s
-    return forward, came, held
 
 
-@compiled
-def step_back(
-    t: int,
+@compiled_inner
+def _backward(
     m: int,
-    done: int,
     serving: Serving,
     cost: Floats,
     waited: Floats,
-    later: Floats,
-    now: Floats,
+    backward: Floats,
     follow: Ints,
     kept: Ints,
 ) -> None:
-    """now[p]: best from slot t on when p served before; `kept`, `follow`: how."""
-    steps, fewer, accuracy = serving.steps[m], serving.fewer[m], serving.accuracy[m, done]
-    for p in range(now.shape[0]):
-        now[p], kept[p] = NEVER, p
-    for s in range(steps.shape[0]):
-        u, w, new = steps[s, 0], steps[s, 1], steps[s, 2]
-        if u < 0:
-            break
-        if u != w and t < serving.first_new[m]:
-            continue
-        worth = accuracy * serving.served[m, t, s] - cost[t, w] - waited[t, new] + later[w]
-        if worth > now[u]:
-            now[u], follow[u] = worth, s
-    for i in range(fewer.shape[0]):
-        p, less = fewer[i, 0], fewer[i, 1]
-        if p < 0:
-            break
-        if now[less] > now[p]:
-            now[p], kept[p] = now[less], kept[less]
+    """backward[t, p]: best from slot t on when p served before; `kept`, `follow`: how."""
+    slots, patterns = waited.shape
+    steps, fewer, accuracy = serving.steps, serving.fewer, serving.accuracy[m, 1]
+    for p in range(patterns):
+        backward[slots, p] = 0.0
+    for t in range(slots - 1, -1, -1):
+        for p in range(patterns):
+            backward[t, p], follow[t, p], kept[t, p] = NEVER, 0, p
+        for s in range(steps.shape[1]):
+            u, w, new = steps[m, s, 0], steps[m, s, 1], steps[m, s, 2]
+            if u < 0:
+                break
+            if u != w and t < serving.first_new[m]:
+                continue
+            worth = accuracy * serving.served[m, t, s] - cost[m, t, w] - waited[t, new]
+            worth += backward[t + 1, w]
+            if worth > backward[t, u]:
+                backward[t, u], follow[t, u] = worth, s
+        for i in range(fewer.shape[1]):
+            p, less = fewer[m, i, 0], fewer[m, i, 1]
+            if p < 0:
+                break
+            if backward[t, less] > backward[t, p]:
+                backward[t, p], kept[t, p] = backward[t, less], kept[t, less]
 
 
-@compiled
+@compiled_inner
 def _completion(
     m: int, serving: Serving, rents: Floats, forward: Floats, backward: Floats
 ) -> tuple[float, int, int, int, int]:
@@ -192,267 +304,143 @@ def _completion(
 
     Where an optional retraining is left out, the end is the window's and the size is -1.
     """
-    slots, patterns = forward.shape[0] - 1, forward.shape[1]
+    slots, patterns, later = forward.shape[0] - 1, serving.patterns[m], serving.later[m]
     value, at, on, before, after = NEVER, slots, -1, 0, 0
-    fixed, durations = serving.end[m], serving.durations[m]
+    fixed, durations = serving.end[m], serving.durations
     if fixed >= 0:
         size = serving.end_size[m]
         for p in range(patterns):
             then = p if size < 0 else serving.with_size[m, p, size]
-            start = forward[fixed, p] if fixed > 0 else (0.0 if serving.before[m, p] else NEVER)
-            worth = start + backward[fixed, then]
+            worth = forward[fixed, p] + backward[fixed, then]
             if worth > value:
                 value, at, on, before, after = worth, fixed, size, p, then
-        return value + serving.later[m], at, on, before, after
+        return value + later, at, on, before, after
     if serving.optional[m]:
         for p in range(patterns):
             if forward[slots, p] > value:
                 value, before, after = forward[slots, p], p, p
     for end in range(1, slots + 1):
-        for k in range(durations.shape[0]):
-            if durations[k] == 0 or durations[k] > end:
+        for k in range(durations.shape[1]):
+            if durations[m, k] == 0 or durations[m, k] > end:
                 continue
-            paid = rents[k, end] - rents[k, end - durations[k]]
+            paid = rents[RETRAINING, k, end] - rents[RETRAINING, k, end - durations[m, k]]
             for p in range(patterns):
                 # the instance it was retrained on may serve at once
                 then = serving.with_size[m, p, k]
-                worth = forward[end, p] + backward[end, then] - paid + serving.later[m]
+                worth = forward[end, p] + backward[end, then] - paid + later
                 if worth > value:
                     value, at, on, before, after = worth, end, k, p, then
     return value, at, on, before, after
 
 
-@compiled
-def _use(t: int, m: int, s: int, serving: Serving, surplus: Floats, waiting: Floats) -> None:
-    surplus[t, serving.steps[m, s, 1]] -= 1.0
-    new = serving.steps[m, s, 2]
-    if new > 0:
-        for k in range(waiting.shape[1]):
-            for earlier in range(max(0, t - serving.lead[m]), t):
-                waiting[earlier, k] -= serving.counts[m, new, k]
+class Rooms(NamedTuple):
+    """What fits beside a mask of occupied slices.
 
-
-@compiled
-def rooms_beside(shares: Shares, mask: int, most: int) -> tuple[Ints, Ints, Ints]:
-    """What fits beside `mask` when at most `most` tenants retrain, in three lists.
-
-    [n, 2]: (case, multiset that waits), those of a case together. A case is a multiset that
-    serves or retrains, with the minima still needed. [n, 3]: (room, multiset that retrains, case
-    of both), those of a room together. [n]: the joint patterns that fit.
+    A case is a multiset that serves or retrains, with the minima still needed.
     """
+
+    waiting: Ints
+    """[n, 2]: (case, multiset that waits), those of a case together"""
+    retraining: Ints
+    """[n, 3]: (room, multiset that retrains, case of both), those of a room together"""
+    fitting: Ints
+    """[n]: the joint patterns that fit"""
+
+
+def rooms_beside(shares: Shares, mask: int, most: int) -> Rooms:
+    """What fits beside `mask` when at most `most` tenants retrain."""
     needs, sets = shares.has_minima.shape
-    rooms = shares.rooms
-    retraining, pairs = np.empty((rooms.shape[0] * shares.retraining.shape[0], 3), np.int64), 0
-    wanted = np.zeros((sets, needs), np.bool_)
-    for room in range(rooms.shape[0]):
-        for r in shares.retraining:
-            held, need = shares.union[rooms[room, 0], r], rooms[room, 1]
-            if held >= 0 and shares.sizes[r].sum() <= most and shares.placeable[mask, held]:
-                retraining[pairs, 0], retraining[pairs, 1] = room, r
-                retraining[pairs, 2] = held * needs + need
-                wanted[held, need] = True
-                pairs += 1
-    waiting, listed = np.empty((wanted.sum() * sets, 2), np.int64), 0
-    is_open = np.zeros(needs * sets, np.bool_)
-    for held in range(sets):
-        for need in range(needs):
-            if wanted[held, need]:
-                case, first = held * needs + need, listed
-                listed = _list_waiting(shares, mask, held, need, case, waiting, first)
-                is_open[case] = listed > first
-    kept, has_case = 0, np.zeros(rooms.shape[0], np.bool_)
-    for i in range(pairs):
-        if is_open[retraining[i, 2]]:
-            retraining[kept] = retraining[i]
-            has_case[retraining[i, 0]] = True
-            kept += 1
-    joints, fitting = 0, np.empty(shares.joint.shape[0], np.int64)
-    for j in range(shares.joint.shape[0]):
-        if has_case[shares.room[j]]:
-            fitting[joints] = j
-            joints += 1
-    return waiting[:listed].copy(), retraining[:kept].copy(), fitting[:joints].copy()
+    able = shares.retraining[shares.sizes[shares.retraining].sum(axis=1) <= most]
+    held = shares.union[shares.rooms[:, :1], able]
+    room, which = np.nonzero((held >= 0) & shares.placeable[mask, held])
+    cases = held[room, which] * needs + shares.rooms[room, 1]
+    wanted = np.unique(cases)
+    waiting = np.empty((len(wanted) * sets, 2), np.int64)
+    listed = _list_waiting(
+        wanted, shares.union, shares.placeable[mask], shares.has_minima, shares.sizes, waiting
+    )
+    waiting = waiting[:listed].copy()
+    retraining = np.stack([room, able[which], cases], axis=1)
+    retraining = retraining[np.isin(cases, waiting[:, 0])]
+    fitting = np.flatnonzero(np.isin(shares.room, retraining[:, 0]))
+    return Rooms(waiting, retraining, fitting)
 
 
 @compiled
 def _list_waiting(
-    shares: Shares, mask: int, held: int, need: int, case: int, waiting: Ints, first: int
+    cases: Ints, union: Ints, placeable: Bools, has_minima: Bools, sizes: Floats, waiting: Ints
 ) -> int:
-    """List what can wait beside `held`; waiting earns, so only sets that no other one contains."""
-    listed = first
-    for w in range(shares.sizes.shape[0]):
-        union = shares.union[held, w]
-        if union < 0 or not shares.placeable[mask, union] or not shares.has_minima[need, w]:
-            continue
-        contained, i = False, first
-        while i < listed and not contained:
-            other = waiting[i, 1]
-            contained = _contains(shares.sizes[other], shares.sizes[w])
-            if not contained and _contains(shares.sizes[w], shares.sizes[other]):
-                listed -= 1
-                waiting[i] = waiting[listed]
-            else:
-                i += 1
-        if not contained:
-            waiting[listed, 0], waiting[listed, 1] = case, w
-            listed += 1
+    """List what can wait in each case; waiting earns, so only sets that no other one contains."""
+    needs, listed = has_minima.shape[0], 0
+    for n in range(cases.shape[0]):
+        held, need, first = cases[n] // needs, cases[n] % needs, listed
+        for w in range(sizes.shape[0]):
+            both = union[held, w]
+            if both < 0 or not placeable[both] or not has_minima[need, w]:
+                continue
+            contained, i = False, first
+            while i < listed and not contained:
+                other, more, less = waiting[i, 1], 0, 0
+                for k in range(sizes.shape[1]):
+                    more += 1 if sizes[w, k] > sizes[other, k] else 0
+                    less += 1 if sizes[w, k] < sizes[other, k] else 0
+                contained = more == 0
+                if not contained and less == 0:
+                    listed -= 1
+                    waiting[i, 0], waiting[i, 1] = waiting[listed, 0], waiting[listed, 1]
+                else:
+                    i += 1
+            if not contained:
+                waiting[listed, 0], waiting[listed, 1] = cases[n], w
+                listed += 1
     return listed
 
 
 @compiled
-def best_share(
-    t: int,
+def best_shares(
+    begin: int,
+    end: int,
     shares: Shares,
-    waiting: Ints,
-    retraining: Ints,
-    fitting: Ints,
+    rooms: Rooms,
     pattern: Floats,
     beside: Floats,
-    scratch: Floats,
-) -> tuple[float, int, int, int]:
-    """(rent, joint pattern, what retrains, what waits) that earn most in slot t."""
-    earns, of_case, of_room = scratch[0:2], scratch[2:4], scratch[4:7]
-    sets, sizes = shares.sizes.shape
-    for r in range(sets):
-        earns[0, r] = earns[1, r] = 0.0
-        for k in range(sizes):
-            earns[0, r] += shares.sizes[r, k] * beside[WAITING, t, k]
-            earns[1, r] += shares.sizes[r, k] * beside[RETRAINING, t, k]
-    last = -1
-    for i in range(waiting.shape[0]):
-        case, w = waiting[i, 0], waiting[i, 1]
-        if case != last or earns[0, w] > of_case[0, case]:
-            of_case[0, case], of_case[1, case] = earns[0, w], w
-            last = case
-    last = -1
-    for i in range(retraining.shape[0]):
-        room, r, case = retraining[i, 0], retraining[i, 1], retraining[i, 2]
-        earned = earns[1, r] + of_case[0, case]
-        if room != last or earned > of_room[0, room]:
-            of_room[0, room], of_room[1, room], of_room[2, room] = earned, r, of_case[1, case]
-            last = room
-    best, chosen = NEVER, 0
-    for j in fitting:
-        earned = of_room[0, shares.room[j]]
-        for m in range(shares.joint.shape[1]):
-            earned += pattern[m, t, shares.joint[j, m]]
-        if earned > best:
-            best, chosen = earned, j
-    room = shares.room[chosen]
-    return best, chosen, int(of_room[1, room]), int(of_room[2, room])
+    rent: Floats,
+    chosen: Ints,
+) -> None:
+    """What earns most in every slot from `begin` to `end`: its rent, and chosen [slot, 3].
 
-
-@compiled
-def _evaluate(
-    serving: Serving,
-    shares: Shares,
-    occupied: Ints,
-    most: int,
-    pattern: Floats,
-    beside: Floats,
-    surplus: Floats,
-    surplus_beside: Floats,
-) -> float:
-    surplus[:] = 0.0
-    surplus_beside[:] = 0.0
-    _, slots, sizes = beside.shape
-    scratch = scratch_for(shares)
-    total = 0.0
-    waiting, retraining, fitting = rooms_beside(shares, occupied[0], most)
-    rents = np.zeros((2, sizes, slots + 1))
-    for t in range(slots):
-        if t > 0 and occupied[t] != occupied[t - 1]:
-            waiting, retraining, fitting = rooms_beside(shares, occupied[t], most)
-        rent, j, r, w = best_share(
-            t, shares, waiting, retraining, fitting, pattern, beside, scratch
-        )
-        total += rent
-        for m in range(pattern.shape[0]):
-            surplus[m, t, shares.joint[j, m]] += 1.0
-        for k in range(sizes):
-            surplus_beside[WAITING, t, k] += shares.sizes[w, k]
-            surplus_beside[RETRAINING, t, k] += shares.sizes[r, k]
-            for kind in range(2):
-                rents[kind, k, t + 1] = rents[kind, k, t] + beside[kind, t, k]
-    for m in range(pattern.shape[0]):
-        total += respond(m, serving, pattern[m], rents, surplus[m], surplus_beside)
-    return total
-
-
-@compiled
-def scratch_for(shares: Shares) -> Floats:
-    """Room to work in for `best_share`."""
-    return np.empty((7, max(shares.has_minima.size, shares.rooms.shape[0])))
-
-
-@compiled
-def _ascend(
-    serving: Serving,
-    shares: Shares,
-    occupied: Ints,
-    most: int,
-    pattern: Floats,
-    beside: Floats,
-    steps: int,
-    first: float,
-    enough: float,
-) -> float:
-    """Improve the prices in place; returns the bound of the best ones met.
-
-    Where the bound is already near `enough`, half as many steps follow whose lengths would reach
-    it if the slope did not change.
+    That is (joint pattern, what retrains, what waits).
     """
-    surplus, mean, square = np.zeros((3, *pattern.shape))
-    surplus_beside, mean_beside, square_beside = np.zeros((3, *beside.shape))
-    best_pattern, best_beside, best = pattern.copy(), beside.copy(), np.inf
-    for step in range(steps + steps // 2):
-        bound = _evaluate(serving, shares, occupied, most, pattern, beside, surplus, surplus_beside)
-        if bound < best:
-            best = bound
-            best_pattern[:], best_beside[:] = pattern, beside
-        if best <= enough:
-            break
-        if step < steps:
-            length = first * _LAST_STEP ** (step / steps)
-            for m in range(pattern.shape[0]):
-                move(pattern[m], surplus[m], mean[m], square[m], step, length, -np.inf)
+    sets, sizes = shares.sizes.shape
+    waiting, retraining, fitting = rooms.waiting, rooms.retraining, rooms.fitting
+    earns, of_case = np.empty((2, sets)), np.empty((2, shares.has_minima.size))
+    of_room = np.zeros((3, shares.rooms.shape[0]))
+    for t in range(begin, end):
+        for r in range(sets):
             for kind in range(2):
-                now, slope = beside[kind], surplus_beside[kind]
-                move(now, slope, mean_beside[kind], square_beside[kind], step, length, 0.0)
-        elif best > enough + _NEAR * abs(enough):
-            break
-        else:
-            if step == steps:
-                pattern[:], beside[:] = best_pattern, best_beside
-                continue
-            squares = _sum_of_squares(surplus) + _sum_of_squares(surplus_beside)
-            length = (bound - enough) / max(1.0, squares)
+                earns[kind, r] = 0.0
+                for k in range(sizes):
+                    earns[kind, r] += shares.sizes[r, k] * beside[kind, t, k]
+        last = -1
+        for i in range(waiting.shape[0]):
+            case, w = waiting[i, 0], waiting[i, 1]
+            if case != last or earns[WAITING, w] > of_case[0, case]:
+                of_case[0, case], of_case[1, case] = earns[WAITING, w], w
+                last = case
+        last = -1
+        for i in range(retraining.shape[0]):
+            room, r, case = retraining[i, 0], retraining[i, 1], retraining[i, 2]
+            earned = earns[RETRAINING, r] + of_case[0, case]
+            if room != last or earned > of_room[0, room]:
+                of_room[0, room], of_room[1, room], of_room[2, room] = earned, r, of_case[1, case]
+                last = room
+        rent[t], chosen[t, 0] = NEVER, 0
+        for i in range(fitting.shape[0]):
+            j = fitting[i]
+            earned = of_room[0, shares.room[j]]
             for m in range(pattern.shape[0]):
-                _step_down(pattern[m], surplus[m], length, -np.inf)
-            for kind in range(2):
-                _step_down(beside[kind], surplus_beside[kind], length, 0.0)
-    pattern[:], beside[:] = best_pattern, best_beside
-    return best
-
-
-@compiled
-def _sum_of_squares(values: Floats) -> float:
-    total = 0.0
-    for value in values.flat:
-        total += value * value
-    return total
-
-
-@compiled
-def _step_down(prices: Floats, surplus: Floats, length: float, least: float) -> None:
-    for t in range(prices.shape[0]):
-        for k in range(prices.shape[1]):
-            prices[t, k] = max(least, prices[t, k] - length * surplus[t, k])
-
-
-@compiled
-def _contains(large: Floats, small: Floats) -> bool:
-    more = 0
-    for k in range(large.shape[0]):
-        more += 1 if small[k] > large[k] else 0
-    return more == 0
+                earned += pattern[m, t, shares.joint[j, m]]
+            if earned > rent[t]:
+                rent[t], chosen[t, 0] = earned, j
+        room = shares.room[chosen[t, 0]]
+        chosen[t, 1], chosen[t, 2] = int(of_room[1, room]), int(of_room[2, room])

@@ -66,7 +66,7 @@ def replan(
     found = search.run(around, WIDTH, lambda: False)
     if found is None:
         raise SolverError("the inference could not be planned around the retrainings")
-    return allocations_of(problem, menus, space, found.sets, schedule)
+    return allocations_of(problem, space, found.owners, schedule)
 
 
 def _stays(

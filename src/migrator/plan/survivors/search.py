@@ -15,8 +15,9 @@ import numpy as np
 
 from migrator.core.instance import Instance
 from migrator.core.problem import Problem
+from migrator.plan.exact.expand import descending
 from migrator.plan.exact.space import Floats, Ints, Schedule, Space
-from migrator.plan.kernels import compiled
+from migrator.plan.kernels import compiled, compiled_inner
 from migrator.plan.survivors.options import Arrivals, Menu, Menus, expected
 
 HURRIED = 4
@@ -44,10 +45,11 @@ class Around:
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """The best shares found: own set per slot and tenant, and the goodput counted for them."""
+    """The best allocations found, and the goodput counted for them."""
 
     value: float
-    sets: Ints
+    owners: Ints
+    """[slot, placement]: tenant that holds it for either task, -1 none"""
 
 
 class States(NamedTuple):
@@ -125,21 +127,32 @@ class ShareSearch:
             menu = self._menus.menu(int(around.masks[slot]))
             if len(menu.shares) == 0:
                 return None
-            owner, age, value, back = _step(
-                slot,
-                HURRIED if late() else width,
-                slot == 0 and self._problem.initial is None,
-                states,
-                menu,
-                self._running(around.schedule, slot),
-                self.costs,
-                self._arrivals,
-                around.accuracy,
-                around.ahead[slot + 1],
-            )
-            states = States(owner, age, value)
+            kept = HURRIED if late() else width
+            running = self._running(around.schedule, slot)
+            states, back = self._step(slot, kept, states, menu, running, around)
             came[slot, : len(back)] = back
         return self._trace(around, states.value, came)
+
+    def _step(
+        self, slot: int, width: int, states: States, menu: Menu, running: Ints, around: Around
+    ) -> tuple[States, Ints]:
+        """The states that go on, and for each the (state before, share) it comes from."""
+        all_warm = slot == 0 and self._problem.initial is None
+        room, places = 8 * width + 1024, states.owner.shape[1]
+        which, score = np.empty((room, 2), np.int64), np.empty((room, 2))
+        worth = self._arrivals, around.accuracy, around.ahead
+        used = _rank_shares(slot, all_warm, states, menu, self.costs, *worth, which, score)
+        order = np.argsort(-score[:used, 0], kind="stable")
+        then = States(
+            owner=np.empty((width, places), np.int64),
+            age=np.empty((width, places), np.int64),
+            value=np.empty(width),
+        )
+        back = np.empty((width, 2), np.int64)
+        ranked = which[order], score[order, 1]
+        kept = _keep_best(all_warm, states, menu, running, self.costs, *ranked, then, back)
+        kept_states = States(then.owner[:kept], then.age[:kept], then.value[:kept])
+        return kept_states, back[:kept]
 
     def _running(self, schedule: Schedule, slot: int) -> Ints:
         """[placement]: the tenant that retrains there in the slot, -1 none."""
@@ -173,114 +186,122 @@ class ShareSearch:
 
     def _trace(self, around: Around, value: Floats, came: Ints) -> Shared:
         at = int(value.argmax())
-        sets = np.empty((len(came), len(self._problem.tenants)), np.int64)
+        owners = np.empty((len(came), len(self._space.geometry.places)), np.int64)
         for slot in range(len(came) - 1, -1, -1):
             before, share = came[slot, at]
-            sets[slot] = self._menus.menu(int(around.masks[slot])).shares[share]
+            owners[slot] = self._running(around.schedule, slot)
+            for m, own in enumerate(self._menus.menu(int(around.masks[slot])).shares[share]):
+                places = self._menus.places[own]
+                owners[slot, places[places >= 0]] = m
             at = int(before)
-        return Shared(float(value.max()), sets)
+        return Shared(float(value.max()), owners)
 
 
 @compiled
-def _step(
+def _rank_shares(
     slot: int,
-    width: int,
     all_warm: bool,
     states: States,
     menu: Menu,
-    running: Ints,
     costs: Costs,
     arrivals: Arrivals,
     accuracy: Floats,
     ahead: Floats,
-) -> tuple[Ints, Ints, Floats, Ints]:
-    """One slot: the states that go on, and for each the (state before, share) it comes from.
-
-    Their arrays, not `States`: to make one, numba would call into Python and crash on Ctrl-C.
-    """
+    which: Ints,
+    score: Floats,
+) -> int:
+    """List the best choices: which [n] = (state, share), score [n] = (rank, goodput so far)."""
     tenants, places = menu.shares.shape[1], states.owner.shape[1]
-    now = np.empty((tenants, costs.set_places.shape[0]))
-    rank = np.empty((tenants, costs.set_places.shape[0]))
-    parts = np.empty((places, costs.warm_age.max() + 1))
-    room = 8 * width + 1024
-    which, what = np.empty(room, np.int64), np.empty(room, np.int64)
-    score, gain = np.empty(room), np.empty(room)
+    sets, longest = costs.set_places.shape[0], 0
+    for m in range(tenants):
+        longest = max(longest, costs.warm_age[m])
+    now, rank = np.empty((tenants, sets)), np.empty((tenants, sets))
+    parts = np.empty((places, longest + 1))
     used, least = 0, -np.inf
     for state in range(states.value.shape[0]):
-        owner, age, value = states.owner[state], states.age[state], states.value[state]
         for m in range(tenants):
-            _foresee(m, all_warm, owner, age, costs, parts)
-            for own in menu.sets[m]:
+            _foresee(m, state, all_warm, states, costs, parts)
+            for i in range(menu.sets.shape[1]):
+                own = menu.sets[m, i]
                 if own < 0:
                     break
                 now[m, own], rank[m, own] = _worth(
-                    slot, m, costs.set_places[own], owner, costs, arrivals, accuracy[m], parts
+                    slot, m, own, state, states, costs, arrivals, accuracy, parts
                 )
         for share in range(menu.shares.shape[0]):
-            total = value + ahead[menu.joint[share]]
+            total = states.value[state] + ahead[slot + 1, menu.joint[share]]
+            gain = states.value[state]
             for m in range(tenants):
                 total += rank[m, menu.shares[share, m]]
-            if total <= least:
-                continue
-            which[used], what[used], score[used], gain[used] = state, share, total, value
-            for m in range(tenants):
-                gain[used] += now[m, menu.shares[share, m]]
+                gain += now[m, menu.shares[share, m]]
+            if total > least:
+                which[used, 0], which[used, 1] = state, share
+                score[used, 0], score[used, 1] = total, gain
+                used += 1
+                if used == which.shape[0]:
+                    used, least = _halve(which, score)
+    return used
+
+
+@compiled_inner
+def _halve(which: Ints, score: Floats) -> tuple[int, float]:
+    """Keep the better half of the choices, in their order; (how many, the lowest rank)."""
+    room = which.shape[0]
+    rank, chosen, used = np.empty(room), np.zeros(room, np.bool_), 0
+    for i in range(room):
+        rank[i] = score[i, 0]
+    order = descending(rank)
+    for i in range(room // 2):
+        chosen[order[i]] = True
+    for i in range(room):
+        if chosen[i]:
+            which[used, 0], which[used, 1] = which[i, 0], which[i, 1]
+            score[used, 0], score[used, 1] = score[i, 0], score[i, 1]
             used += 1
-            if used == room:
-                used = room // 2
-                order = np.argsort(-score, kind="mergesort")[:used]
-                which[:used], what[:used] = which[order], what[order]
-                score[:used], gain[:used] = score[order], gain[order]
-                least = score[used - 1]
-    order = np.argsort(-score[:used], kind="mergesort")
-    return _best_states(
-        width, all_warm, states, menu, running, costs, which[order], what[order], gain[order]
-    )
+    return used, rank[order[used - 1]]
 
 
 @compiled
-def _best_states(
-    width: int,
+def _keep_best(
     all_warm: bool,
     states: States,
     menu: Menu,
     running: Ints,
     costs: Costs,
     which: Ints,
-    what: Ints,
     gain: Floats,
-) -> tuple[Ints, Ints, Floats, Ints]:
-    """The first `width` of the ranked choices that are not crowded out, as states."""
-    tenants, places = menu.shares.shape[1], states.owner.shape[1]
-    owner, age = np.full((width, places), -1, np.int64), np.zeros((width, places), np.int64)
-    value, back, keys = np.empty(width), np.empty((width, 2), np.int64), np.empty(width, np.int64)
-    kept = 0
-    for i in range(which.shape[0]):
-        if kept == width:
-            break
-        before, share = which[i], what[i]
-        owner[kept], age[kept] = -1, 0
-        for m in range(tenants):
-            for at in costs.set_places[menu.shares[share, m]]:
-                if at < 0:
-                    break
-                owner[kept, at] = m
-        for at in range(places):
-            if running[at] >= 0:
-                owner[kept, at] = running[at]
-            m = owner[kept, at]
-            if m >= 0 and all_warm:
-                age[kept, at] = costs.warm_age[m]
-            elif m >= 0 and states.owner[before, at] == m:
-                # ages count whole slots lived, up to the age from which nothing changes
-                age[kept, at] = min(costs.warm_age[m], states.age[before, at] + 1)
-        if not _crowded(kept, owner, age, keys):
-            value[kept], back[kept, 0], back[kept, 1] = gain[i], before, share
-            kept += 1
-    return owner[:kept].copy(), age[:kept].copy(), value[:kept].copy(), back[:kept].copy()
+    then: States,
+    back: Ints,
+) -> int:
+    """Fill `then` with the first of the ranked choices that are not crowded out."""
+    tenants, places, i, kept = menu.shares.shape[1], states.owner.shape[1], 0, 0
+    keys, owner, age = np.empty(back.shape[0], np.int64), then.owner, then.age
+    for row in range(back.shape[0]):
+        while i < which.shape[0] and kept == row:
+            before, share = which[i, 0], which[i, 1]
+            for at in range(places):
+                owner[row, at], age[row, at] = running[at], 0
+            for m in range(tenants):
+                for n in range(costs.set_places.shape[1]):
+                    at = costs.set_places[menu.shares[share, m], n]
+                    if at < 0:
+                        break
+                    owner[row, at] = m
+            for at in range(places):
+                m = owner[row, at]
+                if m >= 0 and all_warm:
+                    age[row, at] = costs.warm_age[m]
+                elif m >= 0 and states.owner[before, at] == m:
+                    # ages count whole slots lived, up to the age from which nothing changes
+                    age[row, at] = min(costs.warm_age[m], states.age[before, at] + 1)
+            if not _crowded(row, owner, age, keys):
+                then.value[row], back[row, 0], back[row, 1] = gain[i], before, share
+                kept += 1
+            i += 1
+    return kept
 
 
-@compiled
+@compiled_inner
 def _crowded(kept: int, owner: Ints, age: Ints, keys: Ints) -> bool:
     """Whether the state at `kept` is known already or its allocation has had its share."""
     key = 0
@@ -300,11 +321,13 @@ def _crowded(kept: int, owner: Ints, age: Ints, keys: Ints) -> bool:
     return False
 
 
-@compiled
-def _foresee(m: int, all_warm: bool, owner: Ints, age: Ints, costs: Costs, parts: Floats) -> None:
+@compiled_inner
+def _foresee(
+    m: int, state: int, all_warm: bool, states: States, costs: Costs, parts: Floats
+) -> None:
     """parts[place, l]: capability of the place `l` slots from now, if tenant m holds it on."""
-    for at in range(owner.shape[0]):
-        lived = age[at] + 1 if owner[at] == m else 0
+    for at in range(parts.shape[0]):
+        lived = states.age[state, at] + 1 if states.owner[state, at] == m else 0
         if all_warm:
             lived = costs.warm_age[m]
         for later in range(costs.warm_age[m] + 1):
@@ -312,37 +335,37 @@ def _foresee(m: int, all_warm: bool, owner: Ints, age: Ints, costs: Costs, parts
             parts[at, later] = costs.capability[m, at] * share
 
 
-@compiled
+@compiled_inner
 def _worth(
     slot: int,
     m: int,
-    places: Ints,
-    owner: Ints,
+    own: int,
+    state: int,
+    states: States,
     costs: Costs,
     arrivals: Arrivals,
     accuracy: Floats,
     parts: Floats,
 ) -> tuple[float, float]:
     """What an own set brings the tenant in this slot; and less what it will miss while cold."""
-    total, steady, first = 0.0, 0.0, 0.0
-    for at in places:
-        if at < 0:
-            break
+    total, steady, first, count = 0.0, 0.0, 0.0, 0
+    places = costs.set_places
+    while places[own, count] >= 0:
+        at = places[own, count]
         total += costs.capability[m, at]
         first += parts[at, 0]
         # between equals, what is stays: a reshuffle that gains nothing is only work
-        steady += costs.capability[m, at] if owner[at] == m else 0.0
-    now = accuracy[slot] * expected(arrivals, m, slot, first)
+        steady += costs.capability[m, at] if states.owner[state, at] == m else 0.0
+        count += 1
+    now = accuracy[m, slot] * expected(arrivals, m, slot, first)
     rank = now + STEADY * steady
-    for later in range(1, min(costs.warm_age[m], accuracy.shape[0] - 1 - slot) + 1):
+    for later in range(1, min(costs.warm_age[m], accuracy.shape[1] - 1 - slot) + 1):
         warm = 0.0
-        for at in places:
-            if at < 0:
-                break
-            warm += parts[at, later]
+        for n in range(count):
+            warm += parts[places[own, n], later]
         if warm >= total:
             break
         missed = expected(arrivals, m, slot + later, total)
         missed -= expected(arrivals, m, slot + later, warm)
-        rank -= accuracy[slot + later] * missed
+        rank -= accuracy[m, slot + later] * missed
     return now, rank

@@ -1,0 +1,279 @@
+"""States of the search, one row each, and which of them go on to the next slot.
+
+A state is left out where another one with the same retraining status could change to its
+allocation at once and still be ahead.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from migrator.plan.exact.space import Floats, Ints
+from migrator.plan.exact.tables import NEVER
+from migrator.plan.kernels import compiled, compiled_inner
+from migrator.plan.survivors.options import Arrivals, expected
+from migrator.plan.survivors.search import Costs
+
+STILL, DONE = -1, -2
+"""Retraining status of a tenant that has not started and of one that has completed."""
+COMPARED = 48
+"""States of the same status that a new one is compared with."""
+Int8s = npt.NDArray[np.int8]
+Int32s = npt.NDArray[np.int32]
+
+
+class Layer(NamedTuple):
+    """States of one slot, one row each."""
+
+    place: Ints
+    """[state, tenant]: STILL, DONE or the placement it retrains on"""
+    end: Ints
+    """[state, tenant]: first slot after a running retraining"""
+    owner: Int8s
+    """[state, placement]: tenant that holds it for either task, -1 none"""
+    age: Int32s
+    """[state, placement]: whole slots its holder has had it before, up to the warm age"""
+    value: Floats
+    """[state]: goodput so far"""
+
+
+class Choices(NamedTuple):
+    """What a slot can hold: every set of retrainings that may start, every share of the rest."""
+
+    starts: Ints
+    """[start, tenant]: placement on which its retraining starts, -1 none; none of all first"""
+    start_facts: Ints
+    """[start, 3]: (slices taken, tenants as bits, slots of the longest)"""
+    shares: Ints
+    """[share, tenant] -> own set; those of a mask together"""
+    first: Ints
+    """[mask + 1]: where the shares of the mask begin"""
+    own: Ints
+    """[tenant, n]: own sets that occur, -1 ends"""
+    pattern: Ints
+    """[tenant, code]: serving pattern of a sum of size weights"""
+    place_size: Ints
+    place_mask: Ints
+    durations: Ints
+    """[tenant, size]: slots of a retraining, 0 where there is none on that size"""
+    lead: Ints
+    """[tenant]: whole slots for which a new instance is held before it serves"""
+    accuracy: Floats
+    """[tenant, done]"""
+
+
+class Candidates(NamedTuple):
+    """States that may follow, one entry each."""
+
+    state: Ints
+    """the state before"""
+    start: Ints
+    share: Ints
+    bound: Floats
+    value: Floats
+    used: Ints
+    """[1]: how many entries are used"""
+    limits: Floats
+    """[2]: (what a bound must exceed, largest bound left out for want of room)"""
+
+
+def candidates(room: int, incumbent: float) -> Candidates:
+    """Room for candidates that may beat the incumbent."""
+    state, start, share = np.empty((3, room), np.int64)
+    bound, value = np.empty((2, room))
+    limits = np.array([incumbent, NEVER])
+    return Candidates(state, start, share, bound, value, np.zeros(1, np.int64), limits)
+
+
+def next_layer(
+    slot: int,
+    width: int,
+    all_warm: bool,
+    now: Layer,
+    found: Candidates,
+    choices: Choices,
+    costs: Costs,
+    arrivals: Arrivals,
+) -> tuple[Layer, Ints, float, int]:
+    """The best states after the slot, the state each comes from, the best bound lost, work."""
+    order = np.argsort(-found.bound[: found.used[0]], kind="stable")
+    room, tenants, places = min(width, len(order)), now.place.shape[1], now.owner.shape[1]
+    then = Layer(
+        place=np.empty((room, tenants), np.int64),
+        end=np.empty((room, tenants), np.int64),
+        owner=np.empty((room, places), np.int8),
+        age=np.empty((room, places), np.int32),
+        value=np.empty(room),
+    )
+    back = np.empty(room, np.int64)
+    kept, lost, work = _keep_best(
+        slot, width, all_warm, now, found, order, choices, costs, arrivals, then, back
+    )
+    layer = Layer(
+        then.place[:kept].copy(),
+        then.end[:kept].copy(),
+        then.owner[:kept].copy(),
+        then.age[:kept].copy(),
+        then.value[:kept].copy(),
+    )
+    return layer, back[:kept].copy(), max(float(found.limits[1]), lost), work
+
+
+@compiled
+def _keep_best(
+    slot: int,
+    width: int,
+    all_warm: bool,
+    now: Layer,
+    found: Candidates,
+    order: Ints,
+    choices: Choices,
+    costs: Costs,
+    arrivals: Arrivals,
+    then: Layer,
+    back: Ints,
+) -> tuple[int, float, int]:
+    """Fill `then` in rounds over the ranked candidates; (states, best bound lost, work).
+
+    Half of the states are the best ones; then every combination of statuses has a quota.
+    """
+    ranks, kept, work = order.shape[0], 0, 0
+    taken, quota = np.zeros(3 ** then.place.shape[1], np.int64), 0
+    used, rank, left = np.zeros(ranks, np.bool_), 0, ranks
+    for row in range(then.value.shape[0]):
+        while left > 0 and kept == row:
+            if rank == ranks:
+                rank, quota = 0, 2 * max(1, quota)
+            chosen = rank
+            rank += 1
+            if used[chosen]:
+                continue
+            i = order[chosen]
+            phase = _set_status(slot, row, i, now, found, choices, then)
+            if row >= width // 2 and taken[phase] >= quota:
+                continue
+            used[chosen] = True
+            left -= 1
+            _set_holders(row, i, all_warm, now, found, choices, costs, then)
+            dominated, looked = _is_dominated(slot + 1, row, then, choices, costs, arrivals)
+            work += 80 * looked
+            if not dominated:
+                back[row] = found.state[i]
+                taken[phase] += 1
+                kept += 1
+    lost = NEVER
+    for rank in range(ranks - 1, -1, -1):
+        if not used[rank]:
+            lost = found.bound[order[rank]]
+    return kept, lost, work
+
+
+@compiled_inner
+def _set_status(
+    slot: int, row: int, i: int, now: Layer, found: Candidates, choices: Choices, then: Layer
+) -> int:
+    """Write value and retraining status of candidate i; returns the combination of statuses."""
+    before, start, phase = found.state[i], found.start[i], 0
+    then.value[row] = found.value[i]
+    for m in range(then.place.shape[1]):
+        place, end = now.place[before, m], now.end[before, m]
+        if choices.starts[start, m] >= 0:
+            place = choices.starts[start, m]
+            end = slot + choices.durations[m, choices.place_size[place]]
+        elif place >= 0 and end == slot:
+            place = DONE
+        then.place[row, m], then.end[row, m] = place, end
+        phase = 3 * phase + max(0, -place)
+    return phase
+
+
+@compiled_inner
+def _set_holders(
+    row: int,
+    i: int,
+    all_warm: bool,
+    now: Layer,
+    found: Candidates,
+    choices: Choices,
+    costs: Costs,
+    then: Layer,
+) -> None:
+    """Write which tenant holds each placement, and since when."""
+    before, share, owner = found.state[i], found.share[i], then.owner
+    for at in range(owner.shape[1]):
+        owner[row, at], then.age[row, at] = -1, 0
+    for m in range(then.place.shape[1]):
+        own = choices.shares[share, m]
+        for n in range(costs.set_places.shape[1]):
+            if costs.set_places[own, n] < 0:
+                break
+            owner[row, costs.set_places[own, n]] = m
+        if then.place[row, m] >= 0:
+            owner[row, then.place[row, m]] = m
+    for at in range(owner.shape[1]):
+        m = owner[row, at]
+        if m >= 0 and all_warm:
+            then.age[row, at] = costs.warm_age[m]
+        elif m >= 0 and now.owner[before, at] == m:
+            then.age[row, at] = min(costs.warm_age[m], now.age[before, at] + 1)
+
+
+@compiled_inner
+def _is_dominated(
+    slot: int, row: int, then: Layer, choices: Choices, costs: Costs, arrivals: Arrivals
+) -> tuple[bool, int]:
+    """Whether a state before this row is at least as good; rows looked at."""
+    place, end, looked = then.place, then.end, 0
+    for other in range(row):
+        same = then.value[other] >= then.value[row]
+        for m in range(place.shape[1]):
+            same = same and place[other, m] == place[row, m]
+            same = same and (place[row, m] < 0 or end[other, m] == end[row, m])
+        if not same:
+            continue
+        looked += 1
+        if _can_change(slot, other, row, then, choices, costs, arrivals):
+            return True, looked
+        if looked == COMPARED:
+            break
+    return False, looked
+
+
+@compiled_inner
+def _can_change(
+    slot: int,
+    other: int,
+    row: int,
+    then: Layer,
+    choices: Choices,
+    costs: Costs,
+    arrivals: Arrivals,
+) -> bool:
+    """Whether `other`, changed to the allocation of `row` in `slot`, is still ahead of it.
+
+    What an instance serves more than another beside it is at most what it serves alone.
+    """
+    owner, age, slots = then.owner, then.age, arrivals.ordered.shape[1]
+    slack = then.value[other] - then.value[row]
+    for m in range(then.place.shape[1]):
+        accuracy = max(choices.accuracy[m, 0], choices.accuracy[m, 1])
+        over, warm_age = costs.over[m], costs.warm_age[m]
+        for t in range(slot, min(slots, slot + warm_age + 1)):
+            missing, ahead = 0.0, float(t - slot)
+            for at in range(owner.shape[1]):
+                if owner[row, at] != m or (owner[other, at] == m and age[other, at] >= warm_age):
+                    continue
+                has = age[other, at] + 2.0 if owner[other, at] == m else 1.0
+                needs = over + 1.0 if age[row, at] >= warm_age else age[row, at] + 2.0
+                share = min(1.0, max(0.0, needs + ahead - over))
+                share -= min(1.0, max(0.0, has + ahead - over))
+                if share > 0.0:
+                    missing += costs.capability[m, at] * share
+            if missing > 0.0:
+                slack -= accuracy * expected(arrivals, m, t, missing)
+                if slack < 0.0:
+                    return False
+    return True

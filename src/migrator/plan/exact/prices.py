@@ -126,7 +126,7 @@ def _improve(
                         moved[row] = True
                         break
             if not moved[row]:
-                continue  # nobody ever wanted it: the price stays
+                continue  # no tenant ever wanted it: the price stays
             for t in range(slots):
                 slope = surplus[row, t]
                 surplus[row, t] = 0.0

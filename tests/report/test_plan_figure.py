@@ -229,10 +229,10 @@ def test_a_point_forecast_has_no_band() -> None:
 # Words, axes and colours
 
 
-def test_the_title_names_board_window_charge_goodput_solver_and_time() -> None:
+def test_the_title_names_board_window_charge_goodput_status_and_time() -> None:
     given = problem(Charge.SURVIVORS, slot_s=0.5)
     assert headline(given) == "A100-40GB, 3 s window (6 slots of 0.5 s), charge: survivors"
-    assert verdict(PLAN) == "goodput 57.5 (proven optimal), solver: exact, 0.25 s"
+    assert verdict(PLAN) == "goodput 57.5, proven optimal, planned in 0.25 s"
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_the_title_names_board_window_charge_goodput_solver_and_time() -> None:
     [(58.65, "within 2.00%"), (57.501, "within 0.01%"), (float("inf"), "time limit")],
 )
 def test_the_gap_is_never_rounded_to_zero(upper_bound: float, words: str) -> None:
-    assert f"({words})" in verdict(replace(PLAN, upper_bound=upper_bound))
+    assert f", {words}," in verdict(replace(PLAN, upper_bound=upper_bound))
 
 
 def test_a_panel_is_scaled_by_its_arrivals() -> None:

@@ -108,10 +108,8 @@ def headline(problem: Problem) -> str:
 
 
 def verdict(plan: Plan) -> str:
-    """The result: goodput, distance from the optimum, solver and its time."""
-    return (
-        f"goodput {plan.goodput:,.1f} ({plan.status}), solver: {plan.solver}, {plan.solve_s:.3g} s"
-    )
+    """The result: goodput, what is known about its distance from the optimum, and the time."""
+    return f"goodput {plan.goodput:,.1f}, {plan.status}, planned in {plan.solve_s:.3g} s"
 
 
 # Series of a tenant

@@ -68,8 +68,8 @@ def served_application() -> Starlette:
     router = Router({"images": QueueSettings("images", 0.2, 8)})
     router.attach("images", InstantWorker(), lambda _: 0.0)
 
-    async def feedback(_: Feedback) -> None:
-        return
+    async def feedback(_: Feedback) -> bool:
+        return True
 
     backend = Backend(
         router=router,

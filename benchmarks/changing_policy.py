@@ -54,6 +54,7 @@ class Changing:
     routing = Routing.EARLIEST
     every_s: float | None = None
     on_completion = False
+    estimates = False
 
     def decide(self, observation: Observation) -> Decision:
         """The rest of the window's changes."""

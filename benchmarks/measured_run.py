@@ -80,6 +80,12 @@ class LiveRun:
             found.setdefault(each.unit, []).append(each)
         return tuple(tuple(each) for each in found.values())
 
+    def labelled_before(self, tenant: str) -> int:
+        """Samples that were uploaded for the first window, before it began."""
+        if self.sent.get("labels_at") != "start" or not self.sent["windows"]:
+            return 0
+        return int(self.sent["windows"][0]["tenants"][tenant]["labels_stored"])
+
     def trainings(self, tenant: str) -> list[UnitRecord]:
         """The retrainings of a tenant that ended before the run did."""
         return [
@@ -149,10 +155,16 @@ def measured_run(
     )
     return MeasuredRun(
         durations,
-        {each.name: MeasuredModel(tuple(_windows(scenario, each, runs))) for each in live.tenants},
+        {
+            each.name: MeasuredModel(
+                tuple(_windows(scenario, each, runs)), own.labelled_before(each.name)
+            )
+            for each in live.tenants
+        },
         {each.name: each for each in live.tenants},
         {each.name: _overhead_s(each, own) for each in live.tenants},
         {each.name: _seen(scenario, each.name, own) for each in live.tenants},
+        own.records.run.driver != "emulated",
         # where processes only have shares of the SMs, instances do not keep them apart
         Sharing.MPS if own.records.run.driver == "mps" and policy.sharing is Sharing.MIG else None,
     )
@@ -367,6 +379,8 @@ def _profile_s(run: LiveRun, tenant: LiveTenant, window: int) -> Curve | None:
         for each in range(max(trained, default=0), window)
         if (told := run.tenant_window(tenant.name, each)) is not None
     )
+    if not trained:
+        labelled += run.labelled_before(tenant.name)
     return tenant.training_s(max(1, round(labelled * (1 - tenant.held_out)))) if labelled else None
 
 

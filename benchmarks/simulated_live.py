@@ -1,6 +1,6 @@
 """The same scenario live and simulated.
 
-    python benchmarks/simulated_live.py [--quick] [--out FILE]
+    python benchmarks/simulated_live.py [--quick] [--labels-at start] [--out FILE]
     python benchmarks/simulated_live.py --records FOLDER [--out FILE]
 
 Without --records: a daemon on the emulated driver and `migrator load` run here, each in its own
@@ -99,12 +99,14 @@ def _read(path: Path) -> dict[str, Any]:
     return cast("dict[str, Any]", load_yaml(path.read_text(encoding="utf-8")))
 
 
-def compared(folder: Path, load: str, name: str, windows: int, seed: int) -> list[Row]:
+def compared(
+    folder: Path, load: str, name: str, windows: int, seed: int, labels_at: str
+) -> list[Row]:
     """One run, live and simulated."""
     path = scenario(folder, load, windows, seed)
     options = ("--policy", name, "--windows", str(windows))
     with served(path, folder / "state", *options) as daemon:
-        sent = _loaded(path, daemon.url)
+        sent = _loaded(path, daemon.url, labels_at)
         daemon.wait()
         records = daemon.records()
     run_live = LiveRun(records, sent)
@@ -163,8 +165,9 @@ def _live_run(records: Path, temporary: Path) -> LiveRun:
     return LiveRun(read_records(copy), json.loads(load.read_text(encoding="utf-8")))
 
 
-def _loaded(path: Path, url: str) -> Mapping[str, Any]:
+def _loaded(path: Path, url: str, labels_at: str) -> Mapping[str, Any]:
     command = [*MIGRATOR, "load", str(path), "--url", url, "--now", "--json"]
+    command += ["--labels-at", labels_at]
     said = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment())
     told: Mapping[str, Any] = json.loads(said.stdout)
     return told
@@ -217,6 +220,7 @@ def main() -> None:
     parser.add_argument("--policy", action="append", help=f"default {', '.join(POLICIES)}")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--windows", type=int, default=4, help=f"of {WINDOW_S} s each")
+    parser.add_argument("--labels-at", default="feedback", choices=("feedback", "start"))
     parser.add_argument("--quick", action="store_true", help="one run of 3 windows")
     parser.add_argument("--out", type=Path, help="a JSON file for the figures")
     parser.add_argument("--keep", type=Path, help="a folder for what the runs leave behind")
@@ -228,7 +232,7 @@ def main() -> None:
     else:
         about |= {"load_average": round(os.getloadavg()[0], 2), "window_s": WINDOW_S}
         rows = _emulated(options)
-        about["windows"] = options.windows
+        about |= {"windows": options.windows, "labels_at": options.labels_at}
     worst = max(abs(each.difference) for each in rows if each.tenant == "all")
     worst_tenant = max(abs(each.difference) for each in rows if each.tenant != "all")
     print(
@@ -253,7 +257,7 @@ def _emulated(options: argparse.Namespace) -> list[Row]:
                 for seed in range(options.seeds):
                     folder = (options.keep or Path(temporary)) / f"{load}-{name}-{seed}"
                     folder.mkdir(parents=True)
-                    rows += compared(folder, load, name, options.windows, seed)
+                    rows += compared(folder, load, name, options.windows, seed, options.labels_at)
                     print(table(rows[-3:]).split("\n", int(len(rows) > 3))[-1], flush=True)
     return rows
 

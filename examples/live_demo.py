@@ -1,8 +1,9 @@
 """The whole loop on this machine, twice: migrator, then a static split, on the same requests.
 
-`python examples/live_demo.py [FOLDER]` serves examples/live.yaml on two emulated GPUs, plays its
-clients against one after the other for three short windows, and writes FOLDER/live.html. Nothing
-but this file's neighbours is needed; it takes about a minute and a half.
+`python examples/live_demo.py [FOLDER [OPTION ...]]` serves examples/live.yaml on two emulated
+GPUs, plays its clients against one after the other for three short windows, and writes
+FOLDER/live.html. Nothing but this file's neighbours is needed; it takes about a minute and a half.
+Options are those of `migrator load`, such as `--labels-at start`.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def _play(scenario: Path, policy: str, state: Path, daemon: subprocess.Popen[byt
     url = _url(state / "serve.log", daemon)
     print(f"{policy}: {WINDOWS} windows of {WINDOW_S} s at {url}", flush=True)
     command = [*MIGRATOR, "load", str(scenario), "--url", url, "--now"]
-    subprocess.run([*command, "--windows", str(WINDOWS)], check=True)
+    subprocess.run([*command, "--windows", str(WINDOWS), *sys.argv[2:]], check=True)
     daemon.wait(timeout=60)
 
 

@@ -39,7 +39,8 @@ def main() -> None:
     parser.add_argument("--policies", default="migrator,ekya,paris")
     parser.add_argument("--driver", default="mps")
     parser.add_argument("--scenario", type=Path, default=HERE / "live.yaml")
-    parser.add_argument("--labelled", default="0.05", help="part of the answers that get a label")
+    parser.add_argument("--labelled", default="0.05", help="part of the labels that are sent")
+    parser.add_argument("--labels-at", default="feedback", choices=("feedback", "start"))
     parser.add_argument("--windows", type=int, default=3)
     parser.add_argument("--state", type=Path, default=Path("/tmp/migrator-live"))
     asked = parser.parse_args()
@@ -91,6 +92,7 @@ def _run(scenario: Path, policy: str, state: Path, asked: argparse.Namespace) ->
         _timed(f"{policy}: start", lambda: _until_serving(daemon, log))
         load = ["load", str(scenario), "--url", f"http://127.0.0.1:{PORT}", "--now"]
         load += ["--windows", str(asked.windows), "--labelled", asked.labelled, "--json"]
+        load += ["--labels-at", asked.labels_at]
         with (asked.out / f"{policy}.load.json").open("wb") as told:
             _timed(f"{policy}: load", lambda: subprocess.run(_verb(load), stdout=told, check=True))
         daemon.wait(30)

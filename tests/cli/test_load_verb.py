@@ -63,6 +63,7 @@ def test_bad_input_is_one_sentence_and_exit_2(running: Running, tmp_path: Path) 
         (("--tenant", "c"), "small has no 'c'; use a, b"),
         (("--token", "two words"), "--token: contains characters"),
         (("--report", "load.txt"), "load.txt"),
+        (("--labels-at", "noon"), "'noon' is unknown; use start or feedback"),
     ],
 )
 def test_what_is_refused_before_anything_is_sent(

@@ -30,18 +30,28 @@ def tenant(tmp_path: Path) -> TenantState:
     return tenant_state_of(live.scenario.tenants[0], live.tenants[0], 1.0, 0.0)
 
 
-def estimates(tenant: TenantState, *, on_instances: bool, labelled: int = LABELLED) -> Estimate:
-    """The estimate after 80 s of a window; there is none at its beginning, and no second one."""
-    now_s = [0.0]
+def plans_of(
+    tenant: TenantState,
+    labels: Any,
+    now_s: list[float],
+    *,
+    on_instances: bool = True,
+    estimated: bool = True,
+) -> RetrainingPlans:
     clock = WindowClock(WINDOW_S, 1.0, now_s=lambda: now_s[0])
     serves = Unit(Site.of(BOARD, PLACE), State.READY, 0.0, Task("photos", Kind.INFERENCE))
     controller: Any = SimpleNamespace(
-        executor=SimpleNamespace(units=(serves,)), planning=SimpleNamespace(board=BOARD)
+        executor=SimpleNamespace(units=(serves,)),
+        planning=SimpleNamespace(board=BOARD),
+        estimates=estimated,
     )
-    labels: Any = SimpleNamespace(kept=lambda *_: labelled)
-    plans = RetrainingPlans(
-        {"photos": tenant}, clock, labels, controller, on_instances=on_instances
-    )
+    return RetrainingPlans({"photos": tenant}, clock, labels, controller, on_instances=on_instances)
+
+
+def estimates(tenant: TenantState, *, labelled: int = LABELLED, **settings: bool) -> Estimate:
+    """The estimate after 80 s of a window; there is none at its beginning, and no second one."""
+    now_s = [0.0]
+    plans = plans_of(tenant, SimpleNamespace(kept=lambda *_: labelled), now_s, **settings)
     assert not list(plans.due())
     now_s[0] = 80.0
     (found,) = plans.due()
@@ -67,6 +77,11 @@ def test_few_labels_and_a_drained_tenant_are_not_estimated(tenant: TenantState) 
     tenant.drained = True
     with pytest.raises(ValueError, match="not enough values"):
         estimates(tenant, on_instances=True)
+
+
+def test_a_policy_that_does_not_plan_with_estimates_pays_for_none(tenant: TenantState) -> None:
+    with pytest.raises(ValueError, match="not enough values"):
+        estimates(tenant, on_instances=True, estimated=False)
 
 
 def test_an_estimate_stands_until_its_labels_are_learned(tenant: TenantState) -> None:
@@ -117,3 +132,40 @@ def test_an_estimate_is_for_the_window_it_was_made_for(tenant: TenantState) -> N
     assert tenant.retraining.expected < 0.95
     tenant.begin(5, LABELLED, 0.6, ROOM)
     assert tenant.retraining.expected == 0.95
+
+
+def test_the_first_windows_samples_are_estimated_once_they_have_all_come(
+    tenant: TenantState,
+) -> None:
+    asked: list[tuple[str, int, int]] = []
+    labelled, now_s = [0], [0.0]
+
+    def kept(*asked_for: Any) -> int:
+        asked.append(asked_for)
+        return labelled[0]
+
+    plans = plans_of(tenant, SimpleNamespace(kept=kept), now_s)
+    found = []
+    for now_s[0], labelled[0] in ((0, 0), (1, 30), (1.5, 60), (2.4, 60), (2.6, 60), (9, 60)):
+        found += [(now_s[0], each) for each in plans.due_before_first_window()]
+    assert set(asked) == {("photos", -1, 0)}, "labels that came before window 0"
+    ((at_s, estimate),) = found
+    assert (at_s, estimate.window, estimate.instance) == (2.6, -1, PLACE)
+    labelled[0] = 90
+    for now_s[0] in (10, 12):
+        found += [(now_s[0], each) for each in plans.due_before_first_window()]
+    assert [at for at, _ in found] == [2.6, 12]
+
+
+def test_where_no_answer_is_labelled_the_estimate_says_how_good_the_model_is(
+    tenant: TenantState,
+) -> None:
+    tenant.accuracy, tenant.judged, tenant.estimate, tenant.estimated_for = 0.9, 0.4, 0.8, 5
+    tenant.begin(5, LABELLED, None, ROOM)
+    assert tenant.retraining is not None
+    assert (tenant.accuracy, tenant.retraining.expected) == (0.4, 0.8)
+    tenant.begin(5, LABELLED, 0.6, ROOM)
+    assert tenant.accuracy == 0.6, "labels of answers come first"
+    tenant.since, tenant.accuracy = 5, 0.8
+    tenant.begin(6, LABELLED, None, ROOM)
+    assert tenant.accuracy == 0.8, "its samples are learned"

@@ -38,14 +38,18 @@ def test_nothing_half_is_left_and_nothing_is_promised_that_is_not_kept(tmp_path:
         daemon.infer("photos", picture[0], "unlucky")
         with disk.below(home / "labels.db"):
             refused = daemon.feedback("photos", "unlucky", int(label[0]))
-        assert refused.status_code == 507
-        assert "not stored" in refused.json()["error"]
-        assert "unlucky" not in labels_of(state)
+            lost = daemon.upload("photos", *samples(1, 30), "unlucky")
+        for answer in (refused, lost):
+            assert answer.status_code == 507
+            assert "not stored" in answer.json()["error"]
+        assert not [each for each in labels_of(state) if each.startswith("unlucky")]
         said(state, "photos: labels are refused")
         with disk.below(home / "records.db"):
             serves(daemon, 2)
         assert daemon.feedback("photos", "unlucky", int(label[0])).status_code == 200
-        assert "unlucky" in labels_of(state)
+        again = daemon.upload("photos", *samples(1, 30), "unlucky")
+        assert again.json() == {"id": "unlucky", "stored": 30, "repeated": 0}
+        assert {"unlucky", "unlucky/29"} <= set(labels_of(state))
         assert daemon.stop() == 0, daemon.said()
 
 

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
 from migrator.io.database import transaction
-from migrator.learn.samples import WindowData
+from migrator.learn.samples import Samples, WindowData
 from migrator.live import labels as labels_module
-from migrator.live.labels import LabelCounts, LabelLimits, Labels, lot_of
-from migrator.live.training_data import HELD_OUT_PER_CLASS, window_data
+from migrator.live.labels import PRETRAINED, LabelCounts, LabelLimits, Labels, lot_of
+from migrator.live.training_data import HELD_OUT_PER_CLASS, remember, window_data
 
 
 def sample(number: int) -> NDArray[np.uint8]:
@@ -414,3 +414,26 @@ def test_missing_labels_and_files_are_reported(tmp_path: Path) -> None:
     filled(path, (range(3), 2))
     with pytest.raises(InputError, match="b has no labels up to window 0"):
         window_data(path, "b", 0)
+
+
+def test_samples_before_the_first_window_are_new_and_those_of_pre_training_are_not(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "labels.db"
+
+    async def upload() -> None:
+        labels = Labels(path)
+        await add_some(labels, range(30), window=PRETRAINED)
+        await labels.close()
+
+    asyncio.run(upload())
+    pictures = np.stack([sample(each) for each in range(100, 110)])
+    known = Samples(pictures, np.full(10, 7), np.zeros(10, np.int64))
+    nothing = Samples(pictures[:0], known.labels[:0], known.arrives[:0])
+    remember(path, "a", WindowData(known, nothing, nothing, frozenset()), 10, 0)
+    with opened(path) as labels:
+        assert labels.kept("a", PRETRAINED, 0) == 30
+    data = window_data(path, "a", PRETRAINED, held_out=0.0)
+    assert len(data.new) == 30
+    assert set(data.replay.labels.tolist()) == {7}
+    assert 7 not in data.new_classes

@@ -17,9 +17,10 @@ from support.oip_server import Running, oip_server
 
 from migrator.core.errors import InputError
 from migrator.core.load_outcome import LoadOutcome
+from migrator.core.scenario import LabelsAt
 from migrator.learn.benchmarks.synthetic import Synthetic
 from migrator.load.requests import times_s
-from migrator.load.run import LoadProgress, LoadSettings, load
+from migrator.load.run import LoadProgress, LoadSettings, load, questions_of
 from migrator.simulate.tenant import RunningTenant
 
 
@@ -217,3 +218,29 @@ def test_no_server_and_an_unknown_tenant(tmp_path: Path) -> None:
         loaded(live, "http://127.0.0.1:9")
     with pytest.raises(InputError, match="--tenant: small has no 'c'; use a, b"):
         loaded(live, "http://127.0.0.1:9", tenants=("c",))
+
+
+def test_samples_of_a_window_are_uploaded_before_it(server: Running, tmp_path: Path) -> None:
+    server.tell(window={"number": 0, "begin_s_ago": 0.0, "window_s": 2.0, "begun": False})
+    live = live_scenario(tmp_path, 20, 20, 20, 20, window_s=2)
+    outcome = loaded(live, server.url, labels_at=LabelsAt.START)
+    stats = server.stats()
+    assert not stats["labels"], "answers are not labelled"
+    assert outcome.labels_at == "start"
+    asked = questions_of(live.tenants[0], held_out=True)
+    for window, (first, last) in enumerate(((0, 0), (1, 119))):
+        own = [each for each in stats["uploads"] if f"a-{window}" in _window_of(each["id"])]
+        rows = asked.training_rows(window, window - 1 if window else None)
+        assert len(own) == len(rows) == outcome.windows[window].tenants["a"].labels_stored
+        assert all(first <= each["before"] <= last for each in own)
+
+
+def _window_of(upload: str) -> str:
+    name, _, _, window, _ = upload.split("-")
+    return f"{name}-{window}"
+
+
+def test_a_server_that_takes_no_samples_is_named(server: Running, tmp_path: Path) -> None:
+    server.tell(no_samples=True)
+    with pytest.raises(InputError, match=r"takes no samples of a .* use --labels-at feedback"):
+        loaded(live_scenario(tmp_path), server.url, labels_at=LabelsAt.START)

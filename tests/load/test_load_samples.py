@@ -64,3 +64,27 @@ def test_classes_that_drift_are_asked_as_they_look_now() -> None:
     for window in range(5):
         rows = asked.rows(window, 300)
         assert set(asked.samples.arrives[rows].tolist()) == {min(window + 1, 4)}
+
+
+@pytest.mark.parametrize("name", ["steady", "nc-synthetic"])
+def test_no_request_is_a_sample_that_was_uploaded_to_train_on(name: str) -> None:
+    found = STEADY if name == "steady" else benchmark(name)
+    asked = Questions(found, found.load(Origin()), 0, held_out=True)
+    trained: list[bytes] = []
+    for window in range(5):
+        rows = asked.training_rows(window, window - 1 if window else None)
+        trained += [each.tobytes() for each in asked.samples.inputs[rows]]
+        known = min(2 * (window + 2), found.classes)
+        requests = asked.rows(window, 500)
+        assert set(asked.samples.labels[requests].tolist()) == set(range(known))
+        if len(rows):
+            assert set(asked.samples.labels[rows].tolist()) >= {known - 2, known - 1}
+        assert not {each.tobytes() for each in asked.samples.inputs[requests]} & set(trained)
+    assert len(trained) == len(set(trained)) > 0
+
+
+def test_a_load_that_begins_later_uploads_all_that_the_model_has_not_seen() -> None:
+    asked = Questions(STEADY, STEADY.load(Origin()), 0, held_out=True)
+    labels = asked.samples.labels[asked.training_rows(2, None)]
+    assert set(labels.tolist()) == {2, 3, 4, 5, 6, 7}
+    assert not len(asked.training_rows(3, 2)), "after the last scenario the data stays the same"

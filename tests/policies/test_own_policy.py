@@ -23,6 +23,11 @@ class Half(Static):
         super().__init__(4, 3)
 
 
+class Plain:
+    summary, sharing, sight, routing = "holds", Static.sharing, Static.sight, Static.routing
+    every_s, on_completion, decide = None, False, None
+
+
 class Lacking:
     summary = "decides nothing"
 
@@ -49,7 +54,12 @@ def test_it_is_made_from_its_class_and_goes_by_its_path(own: str) -> None:
     assert isinstance(made, Static)
     assert (made.name, made.sharing) == (f"{own}:Half", Sharing.MIG)
     assert policy(made.name).name == made.name
+    assert not made.estimates
     assert about(made.name) == "Half and half."
+
+
+def test_one_that_does_not_say_so_may_plan_with_estimates(own: str) -> None:
+    assert policy(f"{own}:Plain").estimates
 
 
 def test_it_can_be_sent_to_another_process(own: str) -> None:

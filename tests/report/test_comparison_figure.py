@@ -12,6 +12,7 @@ from support.outcomes import run
 
 from migrator.core.comparison import Row, summarise
 from migrator.core.errors import InputError
+from migrator.core.scenario import LabelsAt
 from migrator.report.comparison import comparison_page, draw_comparison
 from migrator.report.page import Bars, HeatMap, Page, Table, shades
 
@@ -83,6 +84,13 @@ def test_every_scenario_says_what_replanning_regains() -> None:
     ]
     assert words["in-a"][0].endswith("replanning regains 50% of the oracle's lead.")
     assert not any(each.paragraphs for each in comparison_page(compared()).sections)
+
+
+def test_what_holds_for_all_stands_in_the_lead() -> None:
+    page = comparison_page(compared(), notes=[LabelsAt.FEEDBACK.words])
+    assert page.lead.endswith(
+        "Labels: those of a window come during it, and the next window learns them."
+    )
 
 
 def test_a_missing_run_leaves_a_gap() -> None:

@@ -23,7 +23,7 @@ def test_the_same_figures_in_all_per_window_and_per_tenant() -> None:
     found = json.loads(json.dumps(run_json(outcome), allow_nan=False))
     planned = {"plan_s", "predicted", "fluid", "tenants"}
     assert set(found) == COUNTED | planned | {
-        *("policy", "scenario", "forecaster", "seed", "windows"),
+        *("policy", "scenario", "forecaster", "seed", "labels", "windows"),
     }
     assert [set(each) for each in found["windows"]] == [COUNTED | planned | {"window"}] * 2
     assert [set(each) for each in found["tenants"]] == [COUNTED | {"tenant", "plan_s"}] * 2

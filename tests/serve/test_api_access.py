@@ -201,6 +201,7 @@ def test_it_is_described(client: httpx.Client) -> None:
         ("POST", "/v2/models/images/infer", (401, 401, 400, 403, 400)),
         ("POST", "/v2/models/images/versions/7/infer", (401, 401, 400, 403, 400)),
         ("POST", "/v2/models/images/feedback", (401, 401, 400, 403, 400)),
+        ("POST", "/v2/models/images/samples", (401, 401, 400, 403, 400)),
         ("GET", "/v2/models/missing", (401, 401, 403, 403, 404)),
         ("POST", "/v2/repository/index", (401, 401, 200, 200, 200)),
         ("GET", "/metrics", (401, 401, 403, 403, 200)),

@@ -100,6 +100,7 @@ def _written(value: Any) -> bytes:
         ("/v2/models/{name}/infer", 70),
         ("/v2/models/{name}/versions/{version}/infer", 15),
         ("/v2/models/{name}/feedback", 40),
+        ("/v2/models/{name}/samples", 20),
         ("/v2/models/{name}", 5),
         ("/v2/models/{name}/versions/{version}/ready", 5),
         ("/v2/repository/index", 3),

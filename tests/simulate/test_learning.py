@@ -60,6 +60,7 @@ def test_a_retraining_that_outlasts_its_window_is_worth_less() -> None:
     job = state.start_retraining(Instance(0, 1))
     _begin(model, state, 1)
     assert state.retraining is job, "it goes on"
+    model.end_estimate(state, 1)
     _finish(model, state, 15.0)
     assert state.outlasted(1)
     assert model.switches[1] == pytest.approx((15.5, 0.4))
@@ -94,6 +95,7 @@ def test_accuracy_never_exceeds_one_and_a_fresh_model_gets_what_the_scenario_say
 
 def test_only_a_policy_that_knows_the_future_sees_what_a_retraining_brings() -> None:
     model, state = DriftingModel((Drift(0.5, 0.9, drift().seconds, 0.7),)), _state()
+    model.end_estimate(state, 0)
     for known, expected in ((False, 0.7), (True, 0.9)):
         model.begin(0.0, 0)
         model.plan(state, 0, ROOM, known=known)

@@ -20,6 +20,7 @@ from support.scenarios import (
 )
 
 from migrator.core.instance import Kind
+from migrator.core.outcome import RunOutcome
 from migrator.core.share import Holding
 from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight
 from migrator.simulate.run import run
@@ -190,3 +191,57 @@ def test_retrainings_take_longer_or_shorter_than_their_profile_alike_for_every_p
     ]
     assert ends[0] == ends[1] == ends[2]
     assert len(set(ends[0])) == 3
+
+
+def estimated_run(seconds: float, *, estimates: bool, rps: int = 10) -> tuple[Fixed, RunOutcome]:
+    """Two windows of 40 s with a retraining in each; `seconds`: of the second."""
+    drifts = (drift(), replace(drift(seconds=seconds), accuracy_estimated=0.7))
+    this = scenario(
+        tenant("a", [rps] * 80, drifts=drifts, model=profile(contention=1.0)),
+        window_s=40,
+        windows=2,
+    )
+    chosen = Fixed((serves("a", 0, 1), trains("a", 4, 3)))
+    chosen.sight, chosen.estimates = Sight.NOTHING, estimates
+    return chosen, run(this, chosen, Flat(), spread=0.0)
+
+
+def expected_in_second_window(chosen: Fixed) -> float:
+    seen = chosen.seen[1].tenants[0].retraining
+    assert seen is not None
+    return seen.accuracy_post
+
+
+def test_an_estimate_that_ends_in_time_is_planned_with() -> None:
+    chosen, _ = estimated_run(40.0, estimates=True)
+    assert expected_in_second_window(chosen) == 0.7
+
+
+def test_without_an_estimate_in_time_the_usual_gain_is_assumed() -> None:
+    # 8.4% of 200 s and the start do not fit into the 13 s before the window ends
+    for seconds, estimates in ((200.0, True), (40.0, False)):
+        chosen, _ = estimated_run(seconds, estimates=estimates)
+        accuracy = chosen.seen[1].tenants[0].accuracy
+        assert expected_in_second_window(chosen) == pytest.approx(accuracy + 0.3 * (1 - accuracy))
+
+
+def test_estimating_slows_the_instance_down_and_costs_requests_under_load() -> None:
+    _, without = estimated_run(40.0, estimates=False, rps=90)
+    _, estimated = estimated_run(40.0, estimates=True, rps=90)
+    first, second = estimated.windows
+    assert first.tally.in_time < without.windows[0].tally.in_time
+    # an estimate of 3.4 s beside busy serving takes 1.65 times as long, at 39% of the rate
+    lost = without.windows[0].tally.in_time - first.tally.in_time
+    assert lost == pytest.approx(90 * 3.36 * 1.65 * 0.61, rel=0.25)
+    # nothing follows the second window
+    assert second.tally == without.windows[1].tally
+
+
+def test_a_destroyed_instance_ends_the_estimate_on_it() -> None:
+    drifts = (drift(), replace(drift(), accuracy_estimated=0.7))
+    this = scenario(tenant("a", [10] * 80, drifts=drifts), window_s=40, windows=2)
+    # the estimate begins 14 s before the end, and needs 3.4 s
+    moves = Fixed(*[(serves("a", 0, 1),)] * 27, (serves("a", 2, 1),))
+    moves.sight = Sight.NOTHING
+    run(this, moves, Flat(), spread=0.0)
+    assert expected_in_second_window(moves) == 0.9, "the estimate before stands"

@@ -43,10 +43,12 @@ def api_state(settings: Mapping[str, Any], router: Router) -> ApiState:
     """Two tenants, images and texts; labels are shown in the status."""
     stored: list[dict[str, Any]] = []
 
-    async def feedback(given: Feedback) -> None:
+    async def feedback(given: Feedback) -> bool:
+        new = all(each["id"] != given.request_id for each in stored)
         row = given.inputs.tolist()
         stored.append({"tenant": given.tenant, "id": given.request_id, "label": given.label})
         stored[-1] |= {"window": given.window, "predicted": given.predicted, "inputs": row}
+        return new
 
     acted: list[tuple[str, str | None, str]] = []
 

@@ -100,6 +100,14 @@ class Served:
         url = f"{self.url}/v2/models/{tenant}/feedback"
         return self.client.post(url, json={"id": given_id, "label": label})
 
+    def upload(
+        self, tenant: str, pictures: np.ndarray, labels: np.ndarray, given_id: str
+    ) -> httpx.Response:
+        tensor = {"name": "input", "datatype": "UINT8", "shape": list(pictures.shape)}
+        tensor["data"] = pictures.reshape(-1).tolist()
+        body = {"id": given_id, "inputs": [tensor], "labels": labels.tolist()}
+        return self.client.post(f"{self.url}/v2/models/{tenant}/samples", json=body)
+
     def wait_for(self, what: Callable[[dict[str, Any]], bool], words: str) -> dict[str, Any]:
         until_s = time.monotonic() + LIMIT_S
         while time.monotonic() < until_s:

@@ -40,6 +40,7 @@ class Oip:
         self.began_s = time.monotonic()
         self.ids: list[str] = []
         self.labels: dict[str, int] = {}
+        self.uploads: list[dict[str, Any]] = []
         self.now = self.most = self.asked_ready = 0
 
     def app(self) -> Starlette:
@@ -53,6 +54,7 @@ class Oip:
                 Route("/v2/models/{name}/ready", self.ready),
                 Route("/v2/models/{name}/infer", self.infer, methods=["POST"]),
                 Route("/v2/models/{name}/feedback", self.feedback, methods=["POST"]),
+                Route("/v2/models/{name}/samples", self.samples, methods=["POST"]),
             ]
         )
 
@@ -83,7 +85,9 @@ class Oip:
         return {**window, "number": number, "begin_s_ago": ago_s % window["window_s"]}
 
     async def stats(self, _: Request) -> Response:
-        return JSONResponse({"ids": self.ids, "labels": self.labels, "most": self.most})
+        return JSONResponse(
+            {"ids": self.ids, "labels": self.labels, "most": self.most, "uploads": self.uploads}
+        )
 
     async def anew(self, request: Request) -> Response:
         self._begin(await request.json())
@@ -147,6 +151,22 @@ class Oip:
         label = await request.json()
         self.labels[label["id"]] = label["label"]
         return JSONResponse({"id": label["id"], "stored": True})
+
+    async def samples(self, request: Request) -> Response:
+        if self.wanted.get("no_samples"):
+            return JSONResponse({"error": "no such route"}, 404)
+        body = await request.body()
+        head = json.loads(body[: int(request.headers[HEADER])])
+        shape = head["inputs"][0]["shape"]
+        raw = np.frombuffer(body[int(request.headers[HEADER]) :], np.uint8).reshape(shape)
+        assert len(raw) == len(head["labels"])
+        # how many requests came before it tells when it came
+        before = len(self.ids)
+        self.uploads += [
+            {"id": head["id"], "before": before, "label": label, "sum": int(row.sum(dtype=int))}
+            for label, row in zip(head["labels"], raw, strict=True)
+        ]
+        return JSONResponse({"id": head["id"], "stored": len(raw), "repeated": 0})
 
     def _refused(self, request: Request) -> Response | None:
         token = self.wanted.get("token")

@@ -42,7 +42,7 @@ def outcome_of(job: Job) -> RunOutcome:
     half = Preparation("resnet-50", 0, 1, 0, 5, overhead_s=10.0, hidden_s=5.0)
     passed = Preinitialization((half,), 0, 0.0)
     return PassOutcome(
-        made.scenario, made.policy, made.forecaster, made.seed, made.windows, (passed,)
+        made.scenario, made.policy, made.forecaster, made.seed, made.windows, passes=(passed,)
     )
 
 

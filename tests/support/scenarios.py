@@ -83,6 +83,7 @@ class Fixed:
     summary = "always the same"
     sight = Sight.TRUTH
     on_completion = False
+    estimates = True
 
     def __init__(
         self,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from migrator.core.errors import InputError
-from migrator.core.profiles import profile, profiles
-from migrator.workload.drifts import datasets, drifts
+from migrator.core.profiles import Curve, profile, profiles
+from migrator.core.scenario import Drift
+from migrator.simulate.learning import DriftingModel
+from migrator.workload.drifts import datasets, drifts, learned_a_window_later
 
 H200 = "H200-141GB"
 
@@ -75,3 +77,21 @@ def test_unknown_names_are_refused() -> None:
         drifts("cifar-10", profile("resnet-50", H200))
     with pytest.raises(InputError, match=r"bert-base on nc-cifar-10 are measured; use"):
         drifts("nc-cifar-10", profile("bert-base", H200))
+
+
+def test_labels_that_come_during_a_window_are_learned_one_drift_later() -> None:
+    first, second = Curve(((16, 40.0),)), Curve(((16, 50.0),))
+    given = (Drift(0.5, 0.8, first, 0.7), Drift(0.4, 0.9, second, 0.8), Drift(0.6, 0.9, second))
+    late = learned_a_window_later(given)
+    # nothing is labelled before the first window
+    assert (late[0].accuracy_pre, late[0].accuracy_post, late[0].seconds) == (0.5, 0.5, None)
+    # the first window's data, learned in the second: as good as the table says of such a model
+    assert (late[1].accuracy_post, late[1].seconds) == (0.4, first)
+    assert late[1].accuracy_pre == pytest.approx(0.5 * 0.4 / 0.8)
+    assert late[1].accuracy_expected == pytest.approx(0.7 * 0.4 / 0.8)
+    # a model that is never retrained falls as fast as with labels at the start
+    models = DriftingModel(given), DriftingModel(late)
+    for window in range(3):
+        for each in models:
+            each.begin(10.0 * window, window)
+        assert models[0].accuracy == pytest.approx(models[1].accuracy)

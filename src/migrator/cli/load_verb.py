@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from migrator.core.load_outcome import LoadOutcome
+    from migrator.core.scenario import LabelsAt
     from migrator.load.run import LoadProgress, LoadSettings
     from migrator.workload.live import LiveScenario
 
@@ -59,10 +60,16 @@ def load(
     ] = True,
     labelled: Annotated[
         float,
-        typer.Option(
-            min=0, max=1, metavar="PART", help="Part of the answers whose true label is sent."
-        ),
+        typer.Option(min=0, max=1, metavar="PART", help="Part of the labels that are sent."),
     ] = 1.0,
+    labels_at: Annotated[
+        str,
+        typer.Option(
+            metavar="WHEN",
+            help="When labels are sent: as feedback after answers, or for each window at its start "
+            "(its training samples, uploaded shortly before it).",
+        ),
+    ] = "feedback",
     now: Annotated[
         bool, typer.Option("--now", help="Start now instead of at the server's next window.")
     ] = False,
@@ -95,6 +102,7 @@ def load(
         speed=speed,
         tokens=_tokens(live, token),
         labels=labelled if feedback else 0.0,
+        labels_at=_labels_at(labels_at),
         now=now,
         patience_s=patience_s,
     )
@@ -112,6 +120,18 @@ def load(
     if outcome.ended is not None:
         complain(f"{outcome.ended}; check that {settings.url} still runs, then load again")
         raise typer.Exit(FAILED)
+
+
+def _labels_at(given: str) -> LabelsAt:
+    from migrator.core.errors import InputError
+    from migrator.core.scenario import LabelsAt
+
+    try:
+        return LabelsAt(given)
+    except ValueError:
+        raise InputError(
+            f"--labels-at: {given[:60]!r} is unknown; use {' or '.join(LabelsAt)}"
+        ) from None
 
 
 def _read(

@@ -264,8 +264,9 @@ def compare(
     placed = _run_clusters(many, names, processes, ray, drawn=drawn)
     order = [each.name for each in given]
     rows = summarise(sorted([*runs, *placed], key=lambda run: order.index(run.scenario)))
+    labels = [each.words for each in dict.fromkeys(run.labels for run in runs)]
     if figure is not None:
-        draw_comparison(rows, figure)
+        draw_comparison(rows, figure, notes=labels)
     for name, path in files.items():
         own = [each for each in zip(jobs, runs, strict=True) if each[1].policy == name]
         write_simulations(path, _simulated(*zip(*own, strict=True)))
@@ -279,6 +280,8 @@ def compare(
         )
         return
     print(comparison_table(rows))
+    for words in labels:
+        print(words)
     if figure is not None:
         print(f"\nfigure  {figure}")
     if records is not None:

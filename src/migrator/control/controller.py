@@ -78,6 +78,8 @@ class Controller:
         self.planning = PlanningLoop(policy, board, clock, tenants, decider, observer.plan_failed)
         self._renewed: set[str] = set()
         """Tenants with a new retraining that the policy has not been asked about yet."""
+        self.estimates = policy.estimates
+        """Whether the policy plans with estimates of retrainings."""
         self.decisions = 0
         """Number of decisions followed."""
         self.started = False

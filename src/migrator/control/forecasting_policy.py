@@ -32,6 +32,7 @@ class ForecastingPolicy:
         self.sharing, self.routing = policy.sharing, policy.routing
         self.sight: Sight = policy.sight
         self.every_s, self.on_completion = policy.every_s, policy.on_completion
+        self.estimates = policy.estimates
 
     def decide(self, observation: Observation) -> Decision:
         """Add the forecast and decide."""

@@ -3,6 +3,7 @@ before the window begins. Decides which tenants are estimated, when, and on whic
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -20,6 +21,10 @@ _MARGIN_S, _MARGIN = 1.0, 0.25
 """An estimate on an instance ends this many seconds before the window does, or this share of the
 remaining time if that is less. The next plan may destroy the instance, and CUDA takes a moment to
 release it."""
+
+
+_SETTLED_S = 1.0
+"""Seconds without another label after which those for the first window are complete."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,8 @@ class RetrainingPlans:
         self._controller, self._on_instances = controller, on_instances
         self._estimated: int | None = None
         """The last window whose estimates were due."""
+        self._arrived: dict[str, tuple[int, float]] = {}
+        """Labels of each tenant before the first window, and since when there were that many."""
 
     def begin_window(self) -> None:
         """Plan what every tenant can learn in the window that begins."""
@@ -84,10 +91,12 @@ class RetrainingPlans:
         # a version that was made on another machine may name a later window
         tenant.since = min(tenant.since, number)
         labelled = self._labels.kept(tenant.name, tenant.since, number)
-        tenant.begin(number, labelled, accuracy, self._room())
+        tenant.begin(number, labelled, accuracy, self.room())
 
     def due(self) -> Iterator[Estimate]:
         """Yield the estimates that are due. A late estimate is better than none."""
+        if not self._controller.estimates:
+            return
         clock = self._clock
         left_s = clock.window_s - clock.into_s
         if self._estimated == clock.number or left_s > min(_MOST_AHEAD_S, _AHEAD * clock.window_s):
@@ -97,11 +106,28 @@ class RetrainingPlans:
             labelled = self._labels.kept(name, tenant.since, clock.number + 1)
             if not tenant.planned or labelled < FEWEST_LABELS:
                 continue
-            most, instance = tenant.most_samples(self._room()), self._instance(name)
+            most, instance = tenant.most_samples(self.room()), self._instance(name)
             limit_s = left_s - min(_MARGIN_S, _MARGIN * left_s) if instance else None
             yield Estimate(name, clock.number, most, instance, limit_s)
 
-    def _room(self) -> TrainingRoom:
+    def due_before_first_window(self) -> Iterator[Estimate]:
+        """Yield the estimates for the first window, once the samples for it have arrived."""
+        clock, now_s = self._clock, self._clock.now_s()
+        for name, tenant in self._tenants.items():
+            labelled = self._labels.kept(name, tenant.since, clock.number)
+            before, since_s = self._arrived.get(name, (0, now_s))
+            if labelled != before:
+                since_s = now_s
+            self._arrived[name] = labelled, since_s
+            if labelled < FEWEST_LABELS or now_s - since_s < _SETTLED_S:
+                continue
+            self._arrived[name] = labelled, math.inf  # once, unless more arrive
+            if self._controller.estimates and tenant.planned:
+                most = tenant.most_samples(self.room())
+                yield Estimate(name, clock.number - 1, most, self._instance(name))
+
+    def room(self) -> TrainingRoom:
+        """Limits of a retraining of the tenants that are planned."""
         planned = [each for each in self._tenants.values() if each.planned]
         return TrainingRoom.of(self._controller.planning.board, planned, self._clock.window_s)
 

@@ -20,6 +20,8 @@ from migrator.workload.live import LiveTenant
 FEWEST_LABELS = 20
 """Labels below which a window is not worth learning from."""
 _HISTORY_SLOTS = 7200
+_NOTHING_LEARNED = -1
+"""The first window whose labels are not learned, if none are: some may come before window 0."""
 _FOLLOWED, _FASTEST, _SLOWEST = 0.5, 0.5, 10.0
 """Smoothing factor for measured durations, and the limits of their ratio to the profile."""
 _DEVIATION, _LATE = 0.1, 0.84
@@ -167,6 +169,8 @@ class TenantState:
     """Expected accuracy after the next retraining."""
     estimated_for: int = 0
     """The window of that retraining."""
+    judged: float | None = None
+    """Accuracy of the serving model on the labels of the estimate, when it was made."""
     replayed: int = 0
     """Samples of earlier windows that the next retraining replays."""
     past: list[Any] = field(default_factory=list)
@@ -175,7 +179,7 @@ class TenantState:
     variance: float = _DEVIATION**2
     """Of that ratio, relative to its square."""
     gain: GainLifetime = field(default_factory=GainLifetime)
-    since: int = 0
+    since: int = _NOTHING_LEARNED
     """The first window whose labels the model has not learned."""
     missed: int = 0
     """Windows in a row that ended with a possible retraining still waiting."""
@@ -202,7 +206,7 @@ class TenantState:
 
     def goes_on_from(self, version: ModelVersion) -> None:
         """Set the serving version. Everything received since it was made is to be learned."""
-        self.version, self.since = version, int(version.about.get("window", 0))
+        self.version, self.since = version, int(version.about.get("window", _NOTHING_LEARNED))
         self.slower = float(version.about.get("slower", self.slower))
         if version.accuracy is not None:
             self.accuracy = version.accuracy
@@ -219,6 +223,8 @@ class TenantState:
 
         `accuracy`: of the model on the labels of the last window; None if there were none.
         """
+        if accuracy is None and self._is_estimate_valid(window):
+            accuracy = self.judged  # samples were uploaded, and no answers were labelled
         if accuracy is not None:
             self.accuracy = accuracy
         if self.retraining is not None and self.retraining.phase is Phase.RUNNING:
@@ -226,24 +232,39 @@ class TenantState:
         self.retraining = None
         if self.since >= self.estimated_for:
             self.estimate = None  # its labels are learned
-        # an estimate made late in a window is for the retraining of the next window
-        known = self.estimate if self.estimated_for <= window else None
         if labelled >= max(FEWEST_LABELS, self.fruitless + 1):
             most = self.most_samples(room)
             self.retraining = Retraining(
                 window,
                 self.live.training_s(min(most, self.learned(labelled))),
                 self.slower,
-                max(self.accuracy, self._expected(known)),
+                self.expected_accuracy(window),
                 since=self.since,
                 labelled=labelled,
                 most_samples=most,
             )
 
+    def expected_accuracy(self, window: int) -> float:
+        """The accuracy to plan with after a retraining in a window: as estimated, or by the usual
+        gain."""
+        known = self.estimate if self._is_estimate_valid(window) else None
+        return max(self.accuracy, self._expected(known))
+
+    def _is_estimate_valid(self, window: int) -> bool:
+        """Whether its labels are not learned yet. One made late in a window is for the next."""
+        return self.since < self.estimated_for <= window
+
     def learned(self, labelled: int) -> int:
         """The number of samples that a retraining on `labelled` labels trains on, replayed ones
         included."""
-        return max(1, round(labelled * (1 - self.live.held_out)) + self.replayed)
+        return max(1, self._new_samples(labelled) + self.replayed)
+
+    def trained_on(self, labelled: int, samples: int) -> None:
+        """Note the samples of a retraining on `labelled` labels: the others were replayed."""
+        self.replayed = max(0, samples - self._new_samples(labelled))
+
+    def _new_samples(self, labelled: int) -> int:
+        return round(labelled * (1 - self.live.held_out))
 
     def most_samples(self, room: TrainingRoom) -> int:
         """The largest number of samples that a retraining can train on within the limits.

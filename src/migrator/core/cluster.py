@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from migrator.core.catalogue import Board
 from migrator.core.outcome import RunOutcome, Tally
-from migrator.core.scenario import Scenario, ServedTenant
+from migrator.core.scenario import LabelsAt, Scenario, ServedTenant
 from migrator.core.service import Service
 
 
@@ -98,6 +98,7 @@ class ClusterScenario:
     forecaster: str
     seed: int
     prepared: bool
+    labels: LabelsAt = LabelsAt.START
 
     @property
     def slots(self) -> int:
@@ -125,6 +126,7 @@ class ClusterScenario:
             forecaster=self.forecaster,
             seed=self.seed,
             prepared=self.prepared,
+            labels=self.labels,
         )
 
 

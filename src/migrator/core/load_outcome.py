@@ -103,3 +103,5 @@ class LoadOutcome:
     """Delay between due time and sending; large if this machine is too slow."""
     ended: str | None
     """Why it ended early; None if it did not."""
+    labels_at: str = "feedback"
+    """When labels were sent: as `feedback` after answers, or at the `start` of their window."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from migrator.core.scenario import LabelsAt
 from migrator.core.share import Holding
 
 
@@ -116,6 +117,8 @@ class RunOutcome:
     forecaster: str
     seed: int
     windows: tuple[WindowOutcome, ...]
+    labels: LabelsAt = LabelsAt.START
+    """When labels arrived, on which the accuracies rest."""
 
     @property
     def tally(self) -> Tally:

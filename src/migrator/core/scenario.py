@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,22 @@ from migrator.core.service import Service
 
 MOST_WINDOWS = 1000
 HIGHEST_SEED = 2**32 - 1
+
+
+class LabelsAt(StrEnum):
+    """When the labels of a window's data arrive."""
+
+    START = "start"
+    """When the window begins: its retraining learns the window's own data, as in the paper."""
+    FEEDBACK = "feedback"
+    """During the window, after answers: the next window's retraining learns them."""
+
+    @property
+    def words(self) -> str:
+        """One line for reports."""
+        if self is LabelsAt.START:
+            return "labels: those of a window are there when it begins, and it learns them"
+        return "labels: those of a window come during it, and the next window learns them"
 
 
 @dataclass(frozen=True)
@@ -67,6 +84,8 @@ class Scenario:
     seed: int
     prepared: bool
     """Whether worker processes are started in advance for new instances."""
+    labels: LabelsAt = LabelsAt.START
+    """When labels arrive; the tenants' drifts are those of that protocol."""
 
     @property
     def slots(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from prometheus_client.registry import Collector
@@ -38,7 +38,10 @@ class Api:
         admission: Admission,
         recorder: Recorder,
         collectors: tuple[Collector, ...],
+        begun: Callable[[], bool],
     ) -> None:
+        """`begun`: whether the first window has begun."""
+        self._begun = begun
         self._context, self._actions, self._admission = context, actions, admission
         self._recorder, self._collectors = recorder, collectors
         self.url: str | None = None
@@ -57,7 +60,7 @@ class Api:
             self._context.offered,
             self.store_label,
             self._version,
-            lambda: WindowNow(clock.number, clock.into_s, clock.window_s),
+            lambda: WindowNow(clock.number, clock.into_s, clock.window_s, self._begun()),
             self.status,
             self._actions.act,
             changes,
@@ -73,8 +76,9 @@ class Api:
             closing=page.close,
         )
 
-    async def store_label(self, feedback: Feedback) -> None:
-        """Store a label. Returns when it is on disk; raises if it is not stored."""
+    async def store_label(self, feedback: Feedback) -> bool:
+        """Store a label. Returns when it is on disk, whether it is new; raises if it is not
+        stored."""
         tenant, outcome = feedback.tenant, FAILED
         try:
             new = await self._context.labels.add(
@@ -86,6 +90,7 @@ class Api:
                 feedback.request_id,
             )
             outcome = STORED if new else REPEATED
+            return new
         except NotKeptError as error:
             self._recorder.label_refused(tenant, str(error))
             raise HttpError(507, f"the label is not stored: {error}") from error

@@ -96,7 +96,9 @@ class _Run:
         actions.restore_drained()
         self.admission = Admission(context, controller, actuation, learning, rollout, recorder)
         metrics = collectors(context, controller, recorder)
-        self.api = Api(context, actions, self.admission, recorder, metrics)
+        self.api = Api(
+            context, actions, self.admission, recorder, metrics, lambda: controller.started
+        )
 
     async def prepare_models(self) -> None:
         """Build and load the models, or train the first versions."""
@@ -156,10 +158,12 @@ class _Run:
             self.actuation.tick()
 
     async def _wait_for_first_request(self, stopping: asyncio.Task[bool]) -> None:
-        """Begin the first window with the first request."""
+        """Begin the first window with the first request. Samples that come before are for it."""
         counts = self._router.counts.values()
         while not stopping.done() and not any(each.total.received for each in counts):
             self._clock.start()
+            for estimate in self.retrainings.due_before_first_window():
+                self.actuation.estimate(estimate)
             await asyncio.wait([stopping], timeout=LOOK_S)
 
     async def _slot(self, stopping: asyncio.Task[bool]) -> None:

@@ -37,7 +37,7 @@ from migrator.io.database import (
 )
 
 PRETRAINED = -1
-"""Window number of pre-training samples."""
+"""Window number of pre-training samples, and of labels that came before the first window."""
 
 HELD_OUT, TRAINED = -1.0, 2.0
 """Lots of samples that are always held out, or always trained on."""
@@ -244,10 +244,10 @@ Kept = dict[str, dict[int, tuple[int, int]]]
 
 
 def kept_by_window(connection: sqlite3.Connection, tenant: str | None = None) -> Kept:
-    """What is stored of a tenant; None: of all tenants."""
+    """What is stored of a tenant; None: of all tenants. Pre-training samples are no labels."""
     found = connection.execute(
         "SELECT tenant, window, count(*), sum(length(inputs)) FROM sample "
-        "WHERE tenant = coalesce(?, tenant) GROUP BY tenant, window",
+        "WHERE tenant = coalesce(?, tenant) AND lot BETWEEN 0 AND 1 GROUP BY tenant, window",
         (tenant,),
     )
     kept: Kept = {} if tenant is None else {tenant: {}}

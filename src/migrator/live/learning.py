@@ -211,7 +211,7 @@ class Learning:
             )
             return
         tenant.estimate, tenant.replayed = result.estimate.accuracy, result.replayed
-        tenant.estimated_for = window + 1
+        tenant.estimated_for, tenant.judged = window + 1, result.estimate.before
         self._estimates[name] = result.estimate
 
     async def end_estimates(self, environment: Mapping[str, str]) -> None:
@@ -246,6 +246,7 @@ class Learning:
             took_s = time.monotonic() - began_s
             self._recorder.training_took(name, instance, took_s, planned_s * job.slower)
             tenant.took(planned_s, took_s)
+            tenant.trained_on(job.labelled, result.samples)
             async with self._locks[name]:
                 why = await self._adopt(tenant, job.window, result, began_from)
             job.phase = Phase.DONE
@@ -294,6 +295,7 @@ class Learning:
                 versions.add, result.weights, result.accuracy_after, about
             )
             tenant.version, tenant.accuracy = version, result.accuracy_after
+            tenant.judged = None  # another model was judged
         tenant.since = window
         # in the background: large weights take seconds, for which the instance need not wait
         task = asyncio.create_task(self._roll_out(tenant, result, version))

@@ -36,6 +36,10 @@ class _Row(NamedTuple):
     dtype: str
     shape: str
 
+    def is_new(self, first: int) -> bool:
+        """Whether it came in the window `first` or later. Pre-training samples did not."""
+        return self.window >= first and self.lot not in (HELD_OUT, TRAINED)
+
 
 def window_data(
     path: Path,
@@ -69,15 +73,15 @@ def window_data(
             )
         trained = [each for each in rows if each.lot >= held_out]
         judged = _judged([each for each in rows if each.lot < held_out], first)
-        new = [each for each in trained if each.window >= first]
-        earlier = [each for each in trained if each.window < first]
+        new = [each for each in trained if each.is_new(first)]
+        earlier = [each for each in trained if not each.is_new(first)]
         order = np.random.default_rng((seed, 3)).permutation(len(earlier))
         replayed = _at_most(replay, [earlier[each] for each in order])
         if most is not None and most < len(new) + len(replayed):
             chosen = _balanced(most, [*new, *replayed])
             new = [each for each in new if each in chosen]
             replayed = [each for each in replayed if each in chosen]
-        known = {each.label for each in rows if each.window < first}
+        known = {each.label for each in rows if not each.is_new(first)}
         return WindowData(
             new=_samples(connection, path, new, rows[0]),
             replay=_samples(connection, path, replayed, rows[0]),
@@ -113,7 +117,7 @@ def _of_usual_form(found: Iterable[Sequence[object]]) -> list[_Row]:
 def _judged(held: Sequence[_Row], first: int) -> list[_Row]:
     """Limit every class to the count of the window's most frequent class; otherwise old classes
     would outweigh it."""
-    new = Counter(each.label for each in held if each.window >= first)
+    new = Counter(each.label for each in held if each.is_new(first))
     most = max(new.values(), default=HELD_OUT_PER_CLASS)
     return _at_most(min(HELD_OUT_PER_CLASS, max(_FEW, most)), held)
 

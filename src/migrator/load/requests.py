@@ -2,8 +2,9 @@
 
 Times are drawn from the traces as in the simulator. Samples are those of the window, every class
 equally likely. Models are pre-trained on the benchmark's first scenario, so window 0 shows its
-second one; after the last scenario the data stays the same. A sample that a model may have learned
-in an earlier window is not used again in a later one.
+second one; after the last scenario the data stays the same. If answers are labelled, a sample that
+a model may have learned in an earlier window is not used again in a later one. If a window's
+training samples are uploaded before it, requests use held-out samples only.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from migrator.learn.benchmarks.benchmark import Benchmark, Material
 from migrator.learn.samples import Samples, concatenate
 from migrator.workload.traces.requests import TenantArrivals
 
-_DEALT, _ASKED = 10, 11
+_DEALT, _ASKED, _UPLOADED = 10, 11, 12
 """Random streams that must differ from those of the benchmarks."""
 
 Rows = NDArray[np.intp]
@@ -28,8 +29,11 @@ Rows = NDArray[np.intp]
 class Questions:
     """A benchmark's samples as requests, window by window."""
 
-    def __init__(self, benchmark: Benchmark, material: Material, seed: int) -> None:
-        self._benchmark, self._seed = benchmark, seed
+    def __init__(
+        self, benchmark: Benchmark, material: Material, seed: int, *, held_out: bool = False
+    ) -> None:
+        """`held_out`: ask only for held-out samples; the others are uploaded to train on."""
+        self._benchmark, self._seed, self._held_out = benchmark, seed, held_out
         self._every = concatenate((material.train, material.held_out))
         self._learned = np.arange(len(self._every)) < len(material.train)
         """Which samples models may have been trained on."""
@@ -56,11 +60,28 @@ class Questions:
             rows[places] = np.resize(pool, len(places))
         return rows
 
+    def training_rows(self, window: int, since: int | None) -> Rows:
+        """The samples to train on that are new in a window, shuffled.
+
+        `since`: the window whose samples are known; None: only those of the first scenario are.
+        """
+        scenario, known = self.scenario(window), 0 if since is None else self.scenario(since)
+        arrives = self._every.arrives
+        new = (arrives > known) & (arrives <= scenario) & self._learned
+        if self._benchmark.drifts:
+            new &= arrives == scenario  # it shows all classes as they look now
+        draw = np.random.default_rng((self._seed, _UPLOADED, window))
+        return draw.permutation(np.flatnonzero(new))
+
     def _pool(self, scenario: int, label: int) -> Rows:
         """The samples of a class that a scenario may use."""
         own = self._every.labels == label
+        if self._held_out:
+            own &= ~self._learned
         if self._benchmark.drifts:
             return np.flatnonzero(own & (self._every.arrives == scenario))
+        if self._held_out:
+            return np.flatnonzero(own)
         first = max(1, self._benchmark.scenario_of(label))
         if self._benchmark.scenario_of(label) == 0:
             own &= ~self._learned  # models are pre-trained on the others

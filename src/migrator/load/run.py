@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from uuid import uuid4
 
 from migrator.core.errors import InputError
 from migrator.core.load_outcome import LoadOutcome
+from migrator.core.scenario import LabelsAt
 from migrator.io.http_client import NoAnswerError, Reply
 from migrator.io.http_pool import HttpPool
 from migrator.learn.benchmarks.benchmark import Origin
@@ -28,6 +28,8 @@ from migrator.load.server import (
     error_in,
     read_answer,
 )
+from migrator.load.target import Target
+from migrator.load.uploads import Uploads, lead_s
 from migrator.workload.live import LiveScenario, LiveTenant
 
 CONNECTIONS, LABEL_CONNECTIONS = 512, 64
@@ -53,7 +55,8 @@ class LoadSettings:
     tokens: Mapping[str, str] = field(default_factory=dict)
     """By tenant."""
     labels: float = 1.0
-    """The share of the answers for which the true label is sent back."""
+    """The share of the answers, or of the samples before a window, whose true label is sent."""
+    labels_at: LabelsAt = LabelsAt.FEEDBACK
     now: bool = False
     """Begin in the middle of the server's window instead of waiting for the next."""
     timeout_s: float = 10.0
@@ -76,15 +79,19 @@ class LoadProgress:
     goodput: int
 
 
-def questions_of(tenant: LiveTenant) -> Questions:
-    """A tenant's labelled samples; InputError if the scenario does not name their source."""
+def questions_of(tenant: LiveTenant, *, held_out: bool = False) -> Questions:
+    """A tenant's labelled samples; InputError if the scenario does not name their source.
+
+    `held_out`: requests use held-out samples only.
+    """
     if tenant.benchmark is None:
         raise InputError(
             f"{tenant.name}: where its labelled samples come from is not said; give it "
             "live.benchmark in the scenario"
         )
     found = benchmark(tenant.benchmark)
-    return Questions(found, found.load(Origin(seed=tenant.seed)), tenant.seed)
+    material = found.load(Origin(seed=tenant.seed))
+    return Questions(found, material, tenant.seed, held_out=held_out)
 
 
 async def load(
@@ -97,28 +104,37 @@ async def load(
     scenario = live.scenario
     indices = _chosen(live, settings.tenants)
     tenants = [live.tenants[each] for each in indices]
-    questions = [questions_of(each) for each in tenants]
+    at_start = settings.labels_at is LabelsAt.START
+    questions = [questions_of(each, held_out=at_start) for each in tenants]
     pool = HttpPool(settings.url, most=CONNECTIONS, timeout_s=settings.timeout_s)
     labels = HttpPool(settings.url, most=LABEL_CONNECTIONS, timeout_s=settings.timeout_s)
     server = Server(settings.url, pool, settings.tokens)
     try:
         inputs = await _check_models(server, tenants, questions)
-        first, begin_s, skipped_s = _begin(await server.window(), live, settings)
+        now = await server.window()
+        first, begin_s, skipped_s = _begin(now, live, settings)
         windows = range(first, first + settings.windows)
         seconds = int(-(-settings.windows * scenario.window_s // 1))
         ledger = Ledger([each.name for each in tenants], windows, seconds)
         targets = [Target(*each) for each in zip(tenants, inputs, questions, strict=True)]
-        sender = Sender(server, labels, settings.labels, targets, ledger, begin_s, first)
-        due = schedule(scenario, indices, questions, first, settings.windows, settings.speed)
         stop = stop or asyncio.Event()
-        watching = asyncio.create_task(
-            _watch(sender, settings, scenario.window_s, watch, stop, ledger)
-        )
+        uploads = Uploads(server, labels, targets, settings.labels if at_start else 0.0, windows)
+        await uploads.upload(first, ledger, stop)
+        if at_start and now is not None and not now.begun:
+            begin_s = asyncio.get_running_loop().time() + lead_s(scenario.window_s)
+        share = 0.0 if at_start else settings.labels
+        sender = Sender(server, labels, share, targets, ledger, begin_s, first)
+        due = schedule(scenario, indices, questions, first, settings.windows, settings.speed)
+        beside = [
+            asyncio.create_task(_watch(sender, settings, scenario.window_s, watch, stop, ledger)),
+            asyncio.create_task(uploads.upload_later(begin_s, scenario.window_s, ledger, stop)),
+        ]
         try:
             await sender.send(due.since(skipped_s), stop)
         finally:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
+            for each in beside:
+                each.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
     finally:
         pool.close()
         labels.close()
@@ -134,6 +150,7 @@ async def load(
         speed=settings.speed,
         window_s=scenario.window_s,
         ended=ended,
+        labels_at=settings.labels_at.value,
     )
 
 
@@ -182,7 +199,10 @@ def _begin(
             f"{live.scenario.name} {window_s:g} s; name the scenario that it serves"
         )
     passed_s = max(0.0, here_s - now.began_s)
-    if settings.now or passed_s < _AT_ONCE * window_s:
+    early = _AT_ONCE * window_s if settings.labels_at is LabelsAt.FEEDBACK else 0.0
+    if not now.begun:
+        return now.number, here_s, 0.0
+    if settings.now or passed_s < early:
         return now.number, now.began_s, passed_s
     missed = int(passed_s // window_s) + 1
     return now.number + missed, now.began_s + missed * window_s, 0.0
@@ -207,17 +227,6 @@ async def _watch(
         if sender.silent_s() > settings.patience_s:
             stop.set()
         await asyncio.sleep(_LONGEST_SLEEP_S)
-
-
-@dataclass(frozen=True, eq=False)
-class Target:
-    """A tenant with its model's input and its samples."""
-
-    tenant: LiveTenant
-    input: ModelInput
-    questions: Questions
-    run: str = field(default_factory=lambda: uuid4().hex[:8])
-    """Part of every request id, which makes ids of different loads distinct."""
 
 
 @dataclass(frozen=True)

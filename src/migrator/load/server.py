@@ -63,6 +63,7 @@ class _Window(msgspec.Struct):
     number: int
     begin_s_ago: float
     window_s: float
+    begun: bool = True
 
 
 class _Server(msgspec.Struct):
@@ -84,6 +85,8 @@ class ServerWindow:
     number: int
     began_s: float
     window_s: float
+    begun: bool = True
+    """False: it begins with the first request."""
 
     def follows(self, before: ServerWindow) -> bool:
         """Whether both are times of the same clock."""
@@ -113,8 +116,8 @@ class Server:
         """
         found = await self._window()
         for _ in range(_LOOKS):
-            if found is None:
-                return None
+            if found is None or not found.begun:
+                return found
             await asyncio.sleep(_SETTLED_S)
             before, found = found, await self._window()
             if found is not None and found.follows(before):
@@ -141,7 +144,7 @@ class Server:
         if now is None or now.window_s <= 0:
             return None
         middle_s = (asked_s + loop.time()) / 2
-        return ServerWindow(now.number, middle_s - now.begin_s_ago, now.window_s)
+        return ServerWindow(now.number, middle_s - now.begin_s_ago, now.window_s, now.begun)
 
     async def model_input(self, tenant: str) -> ModelInput:
         """The input of a tenant's model; InputError if the server does not describe it."""
@@ -252,6 +255,29 @@ def encode_request(
                 }
             ],
             "outputs": [{"name": _LABEL, "parameters": {"binary_data": False}}],
+        }
+    )
+    headers = {HEADER_LENGTH: str(len(head)), "content-type": "application/octet-stream"}
+    return head + raw, headers
+
+
+def encode_samples(
+    model: ModelInput, inputs: NDArray[Any], labels: NDArray[np.int64], upload_id: str
+) -> tuple[bytes, dict[str, str]]:
+    """The body and headers of an upload of labelled samples."""
+    raw = inputs.tobytes()
+    head = msgspec.json.encode(
+        {
+            "id": upload_id,
+            "inputs": [
+                {
+                    "name": model.name,
+                    "datatype": model.datatype,
+                    "shape": list(inputs.shape),
+                    "parameters": {"binary_data_size": len(raw)},
+                }
+            ],
+            "labels": labels.tolist(),
         }
     )
     headers = {HEADER_LENGTH: str(len(head)), "content-type": "application/octet-stream"}

@@ -48,6 +48,7 @@ class Astraea:
     routing = Routing.EARLIEST
     every_s: float | None = 1.0
     on_completion = True
+    estimates = False
 
     def decide(self, observation: Observation) -> Decision:
         """Divide the GPU: inference first, retraining in proportion to compute."""

@@ -53,6 +53,7 @@ class Ekya:
     routing = Routing.EARLIEST
     every_s: float | None = None
     on_completion = True
+    estimates = True
 
     def decide(self, observation: Observation) -> Decision:
         """The shares until the window or a retraining ends."""

@@ -48,6 +48,7 @@ class EqualMig:
     routing = Routing.EARLIEST
     every_s: float | None = None
     on_completion = True
+    estimates = False
 
     def decide(self, observation: Observation) -> Decision:
         """The even split, until a retraining starts or ends."""
@@ -118,6 +119,7 @@ class EqualMps:
     routing = Routing.EARLIEST
     every_s: float | None = None
     on_completion = True
+    estimates = False
 
     def decide(self, observation: Observation) -> Decision:
         """Equal parts; the part of a finished retraining goes to its tenant's inference."""
@@ -143,6 +145,7 @@ class Unpartitioned:
     routing = Routing.EARLIEST
     every_s: float | None = None
     on_completion = False
+    estimates = False
 
     def decide(self, observation: Observation) -> Decision:
         """All SMs to every task."""

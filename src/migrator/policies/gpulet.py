@@ -66,6 +66,7 @@ class Gpulet:
     routing = Routing.EARLIEST
     every_s: float | None = EPOCH_S
     on_completion = True
+    estimates = False
 
     def decide(self, observation: Observation) -> Decision:
         """The plan of this epoch, with retraining in the remaining room."""

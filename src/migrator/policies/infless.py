@@ -50,6 +50,7 @@ class Infless:
     routing = Routing.EARLIEST
     every_s: float | None = 1.0
     on_completion = True
+    estimates = False
 
     def decide(self, observation: Observation) -> Decision:
         """Drain surplus processes, add missing ones, retrain on the rest."""

@@ -54,6 +54,7 @@ class Migrator:
         self.name = name
         self.summary = summary
         self.sight = sight
+        self.estimates = sight is not Sight.TRUTH  # an oracle knows the accuracy
         self.charge = charge
         self.optional = optional
 

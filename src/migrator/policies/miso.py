@@ -58,6 +58,7 @@ class Miso:
     routing = Routing.EARLIEST
     every_s: float | None = None
     on_completion = True
+    estimates = False
 
     def decide(self, observation: Observation) -> Decision:
         """One slice per job until a job arrives or ends."""

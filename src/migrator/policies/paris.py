@@ -58,6 +58,7 @@ class Paris:
     sight = Sight.NOTHING
     routing = Routing.SLOWEST_FIRST
     every_s: float | None = None
+    estimates = False
 
     def __init__(self, name: str, summary: str, *, reconfiguring: bool) -> None:
         self.name = name

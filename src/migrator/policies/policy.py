@@ -152,6 +152,9 @@ class Policy(Protocol):
     """Seconds between decisions within a window; None: only at its start."""
     on_completion: bool
     """Whether to decide again at the first slot after a retraining ends."""
+    estimates: bool
+    """Whether it plans with the estimated accuracy after a retraining. Estimating takes time on
+    the instances that serve, so it is done only for policies that do."""
 
     def decide(self, observation: Observation) -> Decision:
         """Decide the layout from the current slot on."""

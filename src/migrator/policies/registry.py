@@ -53,4 +53,5 @@ def _own(path: str) -> Policy:
         )
     own = cast("Policy", made)
     own.name = path
+    own.estimates = getattr(made, "estimates", True)
     return own

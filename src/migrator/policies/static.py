@@ -57,6 +57,7 @@ class Static:
     routing = Routing.EARLIEST
     every_s: float | None = None
     on_completion = True
+    estimates = False
 
     def __init__(self, inference_gpcs: int, retraining_gpcs: int) -> None:
         self.inference_gpcs = inference_gpcs

@@ -118,6 +118,7 @@ def _about(run: Simulated) -> dict[str, object]:
     return {
         "window_s": scenario.window_s,
         "slot_s": scenario.slot_s,
+        "labels": scenario.labels.value,
         "tenants": [each.name for each in scenario.tenants],
         "fluid_goodput": [each.fluid for each in windows],
         "reconfigurations": counts,

@@ -153,7 +153,9 @@ def _signed(part: float | None) -> str:
 # Page and picture
 
 
-def draw_comparison(rows: Sequence[Row], path: Path, option: str = "--figure") -> None:
+def draw_comparison(
+    rows: Sequence[Row], path: Path, option: str = "--figure", notes: Sequence[str] = ()
+) -> None:
     """Draw `rows` as HTML or PNG; a failure or Ctrl-C leaves no file."""
     check_figure_path(path, option)
     if not rows:
@@ -166,13 +168,16 @@ def draw_comparison(rows: Sequence[Row], path: Path, option: str = "--figure") -
         charts = (_bars(each, rows, scenarios, policies) for each in _MEASURES)
         return Picture("", "", tuple(charts))
 
-    write_figure(path, option, lambda: comparison_page(rows), picture)
+    write_figure(path, option, lambda: comparison_page(rows, notes=notes), picture)
 
 
 def comparison_page(
-    rows: Sequence[Row], title: str = "Policies compared", to: str = "migrator"
+    rows: Sequence[Row],
+    title: str = "Policies compared",
+    to: str = "migrator",
+    notes: Sequence[str] = (),
 ) -> Page:
-    """The page of at least one row."""
+    """The page of at least one row. `notes`: what holds for all of them."""
     scenarios, policies = _names(rows)
     sections = []
     overall = [row for row in rows if row.scenario == ALL_SCENARIOS]
@@ -182,6 +187,7 @@ def comparison_page(
     for scenario in scenarios:
         sections.append(_section(scenario, [row for row in rows if row.scenario == scenario], to))
     lead = f"{', '.join(policies)} on {plural(len(scenarios), 'scenario')}. {_INTERVALS}"
+    lead += "".join(f" {capitalised(each)}." for each in notes)
     return Page(title, lead, tuple(sections))
 
 

@@ -49,7 +49,8 @@ def load_sentences(outcome: LoadOutcome) -> list[str]:
     sentences = [f"{times:,} {reason}" for reason, times in lost.most_common()]
     labels = whole.labels_stored + whole.labels_lost
     if labels:
-        sentences.append(f"{whole.labels_stored:,} of {labels:,} labels stored")
+        when = ", those of a window before it began" if outcome.labels_at == "start" else ""
+        sentences.append(f"{whole.labels_stored:,} of {labels:,} labels stored{when}")
     sentences.append(f"99% of requests were sent within {outcome.lag_p99_s * 1e3:.1f} ms of due")
     if outcome.ended is not None:
         sentences.append(f"ended early: {outcome.ended}")
@@ -191,6 +192,7 @@ def load_json(outcome: LoadOutcome) -> dict[str, Any]:
         "window_s": outcome.window_s,
         "lag_p99_s": outcome.lag_p99_s,
         "ended": outcome.ended,
+        "labels_at": outcome.labels_at,
         **_tally_json(outcome.whole),
         "tenants": {name: _tally_json(each) for name, each in outcome.tenants.items()},
         "windows": [

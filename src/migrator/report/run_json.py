@@ -32,7 +32,7 @@ def pick(source: object, *names: str) -> Json:
 def run_json(outcome: RunOutcome) -> Json:
     """Everything counted in a run; NaN and infinity become null."""
     return {
-        **pick(outcome, "policy", "scenario", "forecaster", "seed"),
+        **pick(outcome, "policy", "scenario", "forecaster", "seed", "labels"),
         **_tally(outcome.tally),
         **pick(outcome, "reconfigurations", "plan_s"),
         "predicted": _sum(each.predicted for each in outcome.windows),

@@ -8,6 +8,7 @@ from typing import TypeVar
 from migrator.core.catalogue import Board
 from migrator.core.comparison import summarise
 from migrator.core.outcome import Tally
+from migrator.core.scenario import LabelsAt
 from migrator.records.runs import RecordedRun, RecordedWindow
 from migrator.report.comparison import lead_paragraphs
 from migrator.report.page import (
@@ -47,7 +48,7 @@ from migrator.report.run_charts import (
     windows_table,
 )
 from migrator.report.slices import held_chart, planned_chart
-from migrator.report.terminal import NONE, moment, percent, plural
+from migrator.report.terminal import NONE, capitalised, moment, percent, plural
 
 MOST_WINDOWS = 12
 """Windows whose slices and seconds are drawn: the last ones."""
@@ -117,8 +118,14 @@ def _lead(run: RecordedRun) -> str:
     return (
         f"{what}: {plural(len(run.windows), 'window')} of {run.window_s:g} s in slots of "
         f"{run.slot_s:g} s, tenants {', '.join(run.tenants)}{forecaster}, seed {row.seed}. "
-        "Goodput counts requests answered in time and correctly."
+        f"Goodput counts requests answered in time and correctly.{_labels(run)}"
     )
+
+
+def _labels(run: RecordedRun) -> str:
+    """When the labels came on which the accuracies of a simulation rest."""
+    known = run.records.run.about.get("labels") if run.is_simulated else None
+    return f" {capitalised(LabelsAt(known).words)}." if known in tuple(LabelsAt) else ""
 
 
 def _names(runs: Sequence[RecordedRun]) -> list[str]:

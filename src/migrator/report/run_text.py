@@ -87,7 +87,7 @@ def _run_cells(tally: Tally) -> tuple[str, ...]:
 
 def _run_sentences(outcome: RunOutcome) -> list[str]:
     windows = plural(len(outcome.windows), "window")
-    words = [f"planning took {outcome.plan_s:.3g} s over {windows}"]
+    words = [f"planning took {outcome.plan_s:.3g} s over {windows}", outcome.labels.words]
     queued = outcome.tally.queued
     if queued:
         words.append(f"{queued:,} requests still waited at the end")

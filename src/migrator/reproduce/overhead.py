@@ -69,7 +69,7 @@ class PassJob(Job):
         recording = _Recording()
         made = Job(self.source, recording, self.forecaster, self.seed, self.windows).run()
         return PassOutcome(
-            *(made.scenario, made.policy, made.forecaster, made.seed, made.windows),
+            *(made.scenario, made.policy, made.forecaster, made.seed, made.windows, made.labels),
             passes=tuple(recording.found),
         )
 

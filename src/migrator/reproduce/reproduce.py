@@ -7,10 +7,12 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from migrator.core.outcome import RunOutcome
 from migrator.core.problem import Charge
 from migrator.core.registry import pick
+from migrator.core.scenario import LabelsAt
 from migrator.policies.migrator import Migrator, Replanned
 from migrator.policies.policy import Policy
 from migrator.policies.registry import policy
 from migrator.report.page import Page
+from migrator.report.terminal import capitalised
 from migrator.reproduce.best_allocation import BEST_ALLOCATION
 from migrator.reproduce.evaluation import WorkloadSource
 from migrator.reproduce.experiment import Experiment, Figures, Outcomes, Setting
@@ -114,5 +116,6 @@ def _lead(setting: Setting) -> str:
     return (
         "Every experiment of the paper, run request by request in MIGRator's simulator with "
         f"profiles measured on an H200 and {traces}, {seeds}. Beside each stands what the paper "
-        "reports, on an A100, and why ours differs; what goes beyond the paper says so."
+        "reports, on an A100, and why ours differs; what goes beyond the paper says so. "
+        f"{capitalised(LabelsAt.START.words)}, as in the paper."
     )

@@ -28,6 +28,7 @@ class FixedLayout:
     routing: Routing = Routing.EARLIEST
     every_s: float | None = field(default=None)
     on_completion: bool = False
+    estimates: bool = False
 
     def decide(self, observation: Observation) -> Decision:
         """Return the fixed instances."""

@@ -75,7 +75,7 @@ class Job:
     def outcome(self, windows: tuple[WindowOutcome, ...]) -> RunOutcome:
         """The outcome of the run, from the outcomes of its windows."""
         this = self.scenario()
-        return RunOutcome(this.name, this.policy, this.forecaster, this.seed, windows)
+        return RunOutcome(this.name, this.policy, this.forecaster, this.seed, windows, this.labels)
 
 
 def _require_range(option: str, value: int | None, least: int, most: int) -> None:

@@ -76,6 +76,8 @@ class Durations(Protocol):
 PLAN_S, DECISION_S = 0.3, 0.05
 """Seconds until a policy that plans, and one that does not, has answered: the median of live runs
 on an H200."""
+ESTIMATE_PART = 0.084
+"""Time of an estimate over that of its retraining on the same SMs, on an H200."""
 RETRAINING_SPREAD = 0.1
 """Relative standard deviation of retrainings of one tenant on one size in those runs."""
 

@@ -7,7 +7,7 @@ that `durations` gives.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
@@ -29,12 +29,14 @@ from migrator.control.events import (
     Warm,
 )
 from migrator.control.observation import Sharing
+from migrator.control.retraining_plans import Estimate
 from migrator.control.tenant_state import Retraining
 from migrator.core.catalogue import Board
 from migrator.core.instance import Instance, Kind, Task
+from migrator.core.profiles import Curve
 from migrator.core.service import Service
 from migrator.core.share import Holding, Share, bare, sms_of
-from migrator.simulate.durations import Durations
+from migrator.simulate.durations import ESTIMATE_PART, Durations
 
 
 @dataclass(eq=False)
@@ -50,6 +52,8 @@ class Worker:
     """From this time on it starts no batch; it finishes the batch it has."""
     free_s: float = -math.inf
     """When it finishes its current batch."""
+    estimating: bool = False
+    """Whether it estimates a retraining, on an instance where another worker serves."""
 
     @property
     def duty(self) -> float:
@@ -71,6 +75,19 @@ class RunningTraining:
     """Progress is computed up to this time."""
     done: float = 0.0
     ending: bool = False
+
+
+@dataclass
+class RunningEstimate:
+    """A running estimate of a retraining."""
+
+    worker: Worker
+    window: int
+    whole_s: float
+    """Seconds of the whole estimate at full speed."""
+    at_s: float
+    """Progress is computed up to this time."""
+    done: float = 0.0
 
 
 @dataclass(frozen=True, order=True)
@@ -108,6 +125,7 @@ class SimulatedGpu:
         """Running workers, and those that ended since the last `forget`."""
         self._at: dict[Holding, Worker] = {}
         self._trainings: dict[str, RunningTraining] = {}
+        self._estimates: dict[str, RunningEstimate] = {}
         self._creating_s: dict[Holding, float] = {}
         self._queue: list[_Entry] = []
         self._number = 0
@@ -167,6 +185,39 @@ class SimulatedGpu:
         self._slot_end_s = slot_end_s
         for each in self._trainings.values():
             self._advance(each)
+        for estimate in self._estimates.values():
+            self._advance_estimate(estimate)
+
+    def estimate(self, wanted: Estimate, training_s: Curve) -> None:
+        """Begin an estimate beside the worker of an instance. `training_s`: of its retraining.
+
+        An estimate on the host would take longer than the rest of the window.
+        """
+        if wanted.instance is None or wanted.limit_s is None or wanted.tenant in self._estimates:
+            return
+        place, sms = bare(wanted.instance), sms_of(self._board, wanted.instance)
+        start_s = self._durations.training_start_s(self.window, wanted.tenant)
+        worker = Worker(
+            place,
+            Task(wanted.tenant, Kind.RETRAINING),
+            sms,
+            self.now_s,
+            self.now_s + start_s,
+            until_s=self.now_s + wanted.limit_s,
+            estimating=True,
+        )
+        self.workers.append(worker)
+        whole_s = ESTIMATE_PART * training_s.at(sms)
+        self._estimates[wanted.tenant] = RunningEstimate(worker, wanted.window, whole_s, self.now_s)
+
+    def ended_estimates(self) -> Iterator[tuple[str, int]]:
+        """Remove the estimates that have ended. Yields the tenant and window of those that were
+        not stopped before."""
+        for tenant, each in list(self._estimates.items()):
+            if each.worker.until_s <= self.now_s + 1e-6:
+                del self._estimates[tenant]
+                if each.done >= 1:
+                    yield tenant, each.window
 
     def worker(self, instance: Holding) -> Worker:
         """The worker on an instance."""
@@ -194,6 +245,9 @@ class SimulatedGpu:
         self._push(self.now_s + seconds, Created(instance))
 
     def _destroy(self, instance: Holding) -> None:
+        for each in self._estimates.values():
+            if each.worker.holding == bare(instance) and each.worker.until_s > self.now_s:
+                each.worker.until_s, each.done = self.now_s, 0.0
         if self.instant:
             self._push(self.now_s, Destroyed(instance))
             return
@@ -263,6 +317,20 @@ class SimulatedGpu:
             return
         training.done += max(0.0, self._slot_end_s - begin_s) * speed / training.whole_s
         training.at_s = max(training.at_s, self._slot_end_s)
+
+    def _advance_estimate(self, estimate: RunningEstimate) -> None:
+        worker = estimate.worker
+        until_s = min(self._slot_end_s, worker.until_s)
+        begin_s = max(estimate.at_s, worker.ready_s)
+        if estimate.done >= 1 or begin_s >= until_s:
+            return
+        speed = self._speed(worker)
+        needs_s = (1 - estimate.done) * estimate.whole_s / speed
+        if begin_s + needs_s <= until_s:
+            worker.until_s, estimate.done = begin_s + needs_s, 1.0
+            return
+        estimate.done += (until_s - begin_s) * speed / estimate.whole_s
+        estimate.at_s = until_s
 
     def _happened(self, event: Event) -> bool:
         """Whether an event is still valid; updates the state if it is."""

@@ -5,6 +5,9 @@ bandwidth in proportion to the SMs they keep busy. The slowdown beside a trainin
 `INTERFERING_PART` of the SMs is measured per model. Unpartitioned, the busy processes take turns on
 the GPU. A training is always busy; a serving process is busy while it has requests. A process is
 slowed down by the load of all processes except itself, including those of its own tenant.
+
+An estimate of a retraining runs on an instance where a worker serves. With MIG the two take turns;
+with MPS the estimate is one more neighbour with the SMs of that share.
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ def training_speed(
     active: Mapping[str, float],
 ) -> float:
     """The share of its full speed at which a training runs. `active`: busy share of each tenant."""
+    if sharing is Sharing.MIG and worker.estimating:
+        return 1 / (1 + TURNS_OF_SERVING * active[worker.task.tenant])
     if sharing is Sharing.MIG:
         return worker.duty
     if sharing is Sharing.UNPARTITIONED:
@@ -79,6 +84,17 @@ def slowdowns(
             beside = sum(pressure.values()) - own
             found[service.tenant][slot] += beside * _sensitivity(sharing, service)
     return found
+
+
+def slowdown_by_estimate(service: Service, sms: float, board_sms: int) -> float:
+    """The factor by which batches take longer on a MIG instance that an estimate shares.
+
+    A turn of the estimate delays a batch by the seconds that were measured on a whole GPU, and
+    turns take at least the part of the time that they took there.
+    """
+    delay_s = service.profile.contention * service.latency_s(1, board_sms)
+    turn = delay_s / service.latency_s(service.batch, sms)
+    return 1 + max(turn, 1 / TURNS_OF_SERVING)
 
 
 def _sensitivity(sharing: Sharing, service: Service) -> float:

@@ -13,7 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from migrator.control.tenant_state import Phase, Retraining, TenantState, TrainingRoom
+from migrator.control.tenant_state import (
+    FEWEST_LABELS,
+    Phase,
+    Retraining,
+    TenantState,
+    TrainingRoom,
+)
+from migrator.core.profiles import Curve
 from migrator.core.scenario import Drift
 
 
@@ -38,6 +45,19 @@ class Model(Protocol):
 
     def finish(self, state: TenantState, job: Retraining, now_s: float, swap_s: float) -> None:
         """End a retraining. Its model serves after `swap_s`, unless it is refused."""
+        ...
+
+    def labelled(self, first: int, window: int) -> int:
+        """Number of labels that a retraining in a window can learn, if `first` is the first window
+        whose labels are not learned."""
+        ...
+
+    def training_s(self, state: TenantState, window: int, most_samples: int) -> Curve:
+        """Duration over SMs of the retraining in a window."""
+        ...
+
+    def end_estimate(self, state: TenantState, window: int) -> None:
+        """Set the estimate of the retraining in a window."""
         ...
 
 
@@ -70,7 +90,7 @@ class DriftingModel:
             return
         drift, state.retraining = self._drift(window), None
         if drift is not None and drift.seconds is not None:
-            expected = drift.accuracy_post if known else drift.accuracy_expected
+            expected = drift.accuracy_post if known else state.expected_accuracy(window)
             state.retraining = Retraining(window, drift.seconds, state.slower, expected)
 
     def finish(self, state: TenantState, job: Retraining, now_s: float, swap_s: float) -> None:
@@ -82,6 +102,23 @@ class DriftingModel:
         self._trained_on = job.window
         self.accuracy = state.accuracy = after
         self.switches.append((now_s + swap_s, after))
+
+    def labelled(self, first: int, window: int) -> int:
+        """Enough, if the window's data can be learned."""
+        drift = self._drift(window)
+        return FEWEST_LABELS if drift is not None and drift.seconds is not None else 0
+
+    def training_s(self, state: TenantState, window: int, most_samples: int) -> Curve:
+        """The duration that the scenario gives for the window."""
+        seconds = self._drifts[window].seconds
+        assert seconds is not None, "estimated although there is nothing to retrain on"
+        return seconds
+
+    def end_estimate(self, state: TenantState, window: int) -> None:
+        """Set the estimate that the scenario gives for the window."""
+        drift = self._drift(window)
+        if drift is not None:
+            state.estimate, state.estimated_for = drift.accuracy_expected, window
 
     def _drift(self, window: int) -> Drift | None:
         return self._drifts[window] if 0 <= window < len(self._drifts) else None
@@ -120,6 +157,8 @@ class MeasuredModel:
     """A model with the accuracies of a live run."""
 
     windows: tuple[MeasuredWindow, ...]
+    labelled_before: int = 0
+    """Labels received before the first window."""
     accuracy: float = 1.0
     switches: list[tuple[float, float]] = field(default_factory=list)
     _window: int = -1
@@ -134,7 +173,7 @@ class MeasuredModel:
     def plan(self, state: TenantState, window: int, room: TrainingRoom, *, known: bool) -> None:
         """Plan the retraining on the labels not learned yet, as the daemon does."""
         here = self._at(window)
-        labelled = sum(each.labelled for each in self.windows[state.since : window])
+        labelled = self.labelled(state.since, window)
         if here.estimate is not None:
             state.estimate, state.estimated_for = here.estimate, window
         state.begin(window, labelled, here.believed, room)
@@ -150,6 +189,19 @@ class MeasuredModel:
         if made.judged is not None:
             state.accuracy = made.judged
         self._take_over(now_s + swap_s, job.window)
+
+    def labelled(self, first: int, window: int) -> int:
+        """The labels of the live run."""
+        before = self.labelled_before if first < 0 else 0
+        return before + sum(each.labelled for each in self.windows[max(0, first) : window])
+
+    def training_s(self, state: TenantState, window: int, most_samples: int) -> Curve:
+        """The duration by the profile."""
+        labelled = self.labelled(state.since, window)
+        return state.live.training_s(min(most_samples, state.learned(labelled)))
+
+    def end_estimate(self, state: TenantState, window: int) -> None:
+        """Do nothing: `plan` takes the estimates of the live run."""
 
     def _take_over(self, at_s: float, trained_for: int) -> None:
         self._trained_for = trained_for

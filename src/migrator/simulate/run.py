@@ -26,7 +26,8 @@ from migrator.control.observation import (
     Sight,
 )
 from migrator.control.planning_loop import rest_of
-from migrator.control.tenant_state import Retraining, TenantState, TrainingRoom
+from migrator.control.retraining_plans import RetrainingPlans
+from migrator.control.tenant_state import Retraining, TenantState
 from migrator.control.units import State
 from migrator.control.window_clock import WindowClock
 from migrator.core.instance import Task
@@ -44,7 +45,7 @@ from migrator.simulate.durations import (
     ProfileDurations,
 )
 from migrator.simulate.gpu import SimulatedGpu, Worker
-from migrator.simulate.interference import activity, slowdowns, training_speed
+from migrator.simulate.interference import activity, slowdown_by_estimate, slowdowns, training_speed
 from migrator.simulate.learning import Model
 from migrator.simulate.tenant import RunningTenant
 from migrator.workload.live import LiveTenant
@@ -65,6 +66,8 @@ class MeasuredRun:
     """Overheads known when the first window began."""
     seen: Mapping[str, NDArray[np.float64]]
     """Requests per slot of each tenant, as counted by the controller."""
+    on_instances: bool = True
+    """Whether retrainings were estimated on the instances; else on the host."""
     sharing: Sharing | None = None
     """How the processes actually shared the GPU; None: as the policy says."""
 
@@ -96,7 +99,9 @@ def run(
             spread=spread,
         )
     )
-    return RunOutcome(scenario.name, policy.name, forecaster.name, scenario.seed, windows)
+    return RunOutcome(
+        scenario.name, policy.name, forecaster.name, scenario.seed, windows, scenario.labels
+    )
 
 
 def windows_of(
@@ -232,8 +237,25 @@ class _Simulation:
                 self._decide, self.clock.now_s, self._plan_s, self.gpu.wake
             ),
             self,
-            self._plan_retraining,
+            self._plan,
         )
+        self.retrainings = RetrainingPlans(
+            self.states,
+            self.clock,
+            self,
+            self.controller,
+            on_instances=measured is None or measured.on_instances,
+        )
+
+    # The labels of all tenants.
+
+    def kept(self, tenant: str, first: int, before: int) -> int:
+        """Number of labels that a retraining in the window `before` can learn."""
+        return self.by_name[tenant].model.labelled(first, before)
+
+    def accuracy(self, tenant: str, window: int, fewest: int) -> float | None:  # noqa: ARG002
+        """None: models set the accuracy themselves."""
+        return None
 
     # The controller's observer.
 
@@ -264,6 +286,12 @@ class _Simulation:
             self._slot(begin_s + slot * self.scenario.slot_s, slot)
         received = {each.name: each.received(begin_s, end_s) for each in self.tenants}
         slower = self._slowdowns(begin_s, received)
+        estimates = [
+            (each, slowdown_by_estimate(service, each.sms, self.scenario.board.sms))
+            for each in self.gpu.workers
+            if each.estimating and self.gpu.sharing is Sharing.MIG
+            for service in [self.by_name[each.task.tenant].service]
+        ]
         course, outcomes = self.course, []
         for each in self.tenants:
             tally = each.serve(
@@ -271,6 +299,7 @@ class _Simulation:
                 begin_s,
                 end_s,
                 slower[each.name],
+                estimates,
                 slowest_first=self.policy.routing is Routing.SLOWEST_FIRST,
                 drawn=self.drawn,
             )
@@ -306,9 +335,10 @@ class _Simulation:
         self.clock.number = self.gpu.window = window
         self.course = self._new_course()
         if window > 0:
-            for state in self.states.values():
-                state.end_window()
+            self.retrainings.end_window()
         for each in self.tenants:
+            if window == 0 and self.policy.estimates:
+                each.model.end_estimate(self.states[each.name], window)  # made before the run
             each.model.begin(begin_s, window)
             self._plan(self.states[each.name])
         if window == 0:
@@ -327,11 +357,14 @@ class _Simulation:
         self.gpu.now_s = now_s
         if slot > 0:
             self.gpu.report_progress()
+            self._estimate()
             self._plan_now(self.controller.plan())
         self._plan_now(self.controller.tick())
         end_s = now_s + self.scenario.slot_s
         self.gpu.train_until(end_s)
         self._run_until(end_s - 1e-6)
+        for tenant, window in self.gpu.ended_estimates():
+            self.by_name[tenant].model.end_estimate(self.states[tenant], window + 1)
 
     def _run_until(self, until_s: float) -> None:
         """Process all events up to a time, in order."""
@@ -401,15 +434,19 @@ class _Simulation:
 
     def _plan(self, state: TenantState) -> None:
         """Set the retraining of a tenant in this window."""
-        room = TrainingRoom.of(
-            self.scenario.board, list(self.states.values()), self.scenario.window_s
-        )
         self.by_name[state.name].model.plan(
-            state, self.clock.number, room, known=self.policy.sight is Sight.TRUTH
+            state,
+            self.clock.number,
+            self.retrainings.room(),
+            known=self.policy.sight is Sight.TRUTH,
         )
 
-    def _plan_retraining(self, state: TenantState) -> None:
-        self._plan(state)
+    def _estimate(self) -> None:
+        """Begin the estimates that are due."""
+        for each in self.retrainings.due():
+            model, state = self.by_name[each.tenant].model, self.states[each.tenant]
+            seconds = model.training_s(state, each.window + 1, each.most_samples)
+            self.gpu.estimate(each, seconds.scaled(state.slower))
 
     def _start_retraining(self, tenant: str, on: Holding) -> Retraining | None:
         return self.states[tenant].start_retraining(on)
@@ -429,7 +466,7 @@ class _Simulation:
         now_s = self.gpu.now_s
         alive = [e for e in self.gpu.workers if e.since_s <= now_s < e.until_s]
         active: dict[str, float] = {}
-        if self.gpu.sharing is not Sharing.MIG:
+        if self.gpu.sharing is not Sharing.MIG or worker.estimating:
             at_s = self.clock.slot_began_s
             slot_s = self.scenario.slot_s
             for each in self.tenants:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,17 +56,20 @@ class RunningTenant:
         begin_s: float,
         end_s: float,
         slowdown: NDArray[np.float64],
+        estimates: Sequence[tuple[Worker, float]] = (),
         *,
         slowest_first: bool,
         drawn: bool,
     ) -> Tally:
-        """Serve the requests of a window, waiting ones first, and count their outcomes."""
+        """Serve the requests of a window, waiting ones first, and count their outcomes.
+
+        `estimates`: with the factor by which batches take longer beside them on their instance.
+        """
         arrival_s, draw = self._requests(begin_s, end_s)
-        mine = sorted(
-            (each for each in processes if self._is_mine(each)),
-            key=lambda each: -self._latency_s(each, 1),
-        )
-        workers = self._workers(mine)
+        mine = [each for each in processes if self._is_mine(each)]
+        phases = [phase for each in mine for phase in _phases(each, estimates)]
+        phases.sort(key=lambda each: -self._latency_s(each, 1))
+        workers = self._workers(phases)
         cold = _spans([(each.since_s, min(each.ready_s, each.until_s)) for each in mine])
         now = serving.Conditions(
             begin_s,
@@ -82,8 +86,8 @@ class RunningTenant:
         )
         waited = len(self._waiting[0])
         counted, served = serving.serve(arrival_s, draw, drawn, workers, now)
-        for each, free_s in zip(mine, workers.free_s, strict=True):
-            each.free_s = float(free_s)
+        for phase, free_s in zip(phases, workers.free_s, strict=True):
+            phase.worker.free_s = max(phase.worker.free_s, float(free_s))
         settled = counted[serving.IN_TIME] + counted[serving.LATE] + counted[serving.DROPPED]
         assert settled == served, "requests are missing from the counts"
         self._waiting = (arrival_s[served:], draw[served:])
@@ -108,21 +112,44 @@ class RunningTenant:
             np.concatenate([self._waiting[1], draws]),
         )
 
-    def _workers(self, mine: Sequence[Worker]) -> serving.Workers:
+    def _workers(self, phases: Sequence[_Phase]) -> serving.Workers:
         batches = range(self.service.batch + 1)
-        latency_s = [[self._latency_s(each, max(1, batch)) for batch in batches] for each in mine]
+        latency_s = [[self._latency_s(each, max(1, batch)) for batch in batches] for each in phases]
         return serving.Workers(
-            np.array(latency_s, dtype=np.float64).reshape(len(mine), len(batches)),
-            np.array([each.ready_s for each in mine]),
-            np.array([each.until_s for each in mine]),
-            np.array([each.free_s for each in mine]),
+            np.array(latency_s, dtype=np.float64).reshape(len(phases), len(batches)),
+            np.array([each.ready_s for each in phases]),
+            np.array([each.until_s for each in phases]),
+            np.array([each.worker.free_s for each in phases]),
         )
 
-    def _latency_s(self, worker: Worker, batch: int) -> float:
-        return self.service.latency_s(batch, worker.sms) / worker.duty
+    def _latency_s(self, phase: _Phase, batch: int) -> float:
+        worker = phase.worker
+        return self.service.latency_s(batch, worker.sms) / worker.duty * phase.slower
 
     def _is_mine(self, worker: Worker) -> bool:
         return worker.task.tenant == self.name and worker.task.kind is Kind.INFERENCE
+
+
+@dataclass(frozen=True)
+class _Phase:
+    """A time in which a worker takes new batches at one speed."""
+
+    worker: Worker
+    ready_s: float
+    until_s: float
+    slower: float = 1.0
+
+
+def _phases(worker: Worker, estimates: Sequence[tuple[Worker, float]]) -> Iterator[_Phase]:
+    """A worker's life, divided by the estimates on its instance, one after the other."""
+    at_s = worker.ready_s
+    for estimate, slower in estimates:
+        begin_s, end_s = max(at_s, estimate.ready_s), min(worker.until_s, estimate.until_s)
+        if estimate.holding == worker.holding and begin_s < end_s:
+            yield _Phase(worker, at_s, begin_s)
+            yield _Phase(worker, begin_s, end_s, slower)
+            at_s = end_s
+    yield _Phase(worker, at_s, worker.until_s)
 
 
 def ready() -> None:

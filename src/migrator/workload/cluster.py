@@ -23,7 +23,7 @@ from migrator.core.cluster import (
     merge_groups,
 )
 from migrator.core.errors import InputError
-from migrator.core.scenario import Drift, ServedTenant
+from migrator.core.scenario import Drift, LabelsAt, ServedTenant
 from migrator.core.service import Service
 from migrator.io.strict import (
     Location,
@@ -92,7 +92,10 @@ def parse_cluster(
     boards = {each.board.name: each.board for each in gpus}
     slot_s = exact_slot_s(file.slot_s)
     window_s = whole_window_s(file.window_s, slot_s)
-    kinds = [_kind(each, index, boards, folder) for index, each in enumerate(file.tenants)]
+    kinds = [
+        _kind(each, index, boards, folder, LabelsAt(file.labels))
+        for index, each in enumerate(file.tenants)
+    ]
     sources = arrival_sources(file.tenants, folder)
     drifting = [next(iter(each.values()))[1] for each in kinds]
     count = windows or file.windows or default_windows(drifting, sources, window_s)
@@ -110,6 +113,7 @@ def parse_cluster(
         forecaster=file.forecaster,
         seed=seed,
         prepared=file.workers == "prepared",
+        labels=LabelsAt(file.labels),
     )
 
 
@@ -162,7 +166,7 @@ def _numbered(name: str, count: int, digits: int) -> list[str]:
 
 
 def _kind(
-    entry: TenantEntry, index: int, boards: Mapping[str, Board], folder: Path
+    entry: TenantEntry, index: int, boards: Mapping[str, Board], folder: Path, labels: LabelsAt
 ) -> dict[str, tuple[SparingService, tuple[Drift, ...]]]:
     """The entry on each board that can serve it. Rejected if none can."""
     location: Location = ("tenants", index)
@@ -182,7 +186,7 @@ def _kind(
             refusal = refusal or error
             continue
         retraining = _of_board(entry.retraining, board)
-        drifts = tenant_drifts(retraining, (*location, "retraining"), service, board)
+        drifts = tenant_drifts(retraining, (*location, "retraining"), service, board, labels)
         found[name] = service, drifts
     if not found and refusal is not None:
         raise refusal

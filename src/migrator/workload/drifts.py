@@ -69,6 +69,32 @@ def datasets() -> dict[str, Dataset]:
     }
 
 
+def learned_a_window_later(given: tuple[Drift, ...]) -> tuple[Drift, ...]:
+    """The drifts if a window's data is labelled during the window, from those if it is labelled
+    before.
+
+    The retraining in a window then learns the data of the window before. Afterwards the model has
+    the accuracy that `given` has before the window's own retraining; before that, it is one drift
+    more behind. There is nothing to learn in the first window.
+    """
+    found: list[Drift] = []
+    for window, drift in enumerate(given):
+        before = given[window - 1] if window else None
+        if before is None or before.seconds is None:
+            found.append(Drift(drift.accuracy_pre, drift.accuracy_pre, None))
+            continue
+        kept = drift.accuracy_pre / before.accuracy_post if before.accuracy_post else 1.0
+        found.append(
+            Drift(
+                min(1.0, before.accuracy_pre * kept),
+                drift.accuracy_pre,
+                before.seconds,
+                min(1.0, before.accuracy_expected * kept),
+            )
+        )
+    return tuple(found)
+
+
 def drifts(dataset: str, profile: Profile) -> tuple[Drift, ...]:
     """The drift that each window of the data set causes for the profile's model."""
     known = pick("dataset", dataset, datasets())

@@ -353,6 +353,11 @@ class ScenarioEntry(_Part):
     workers: Literal["prepared", "cold"] = _key(
         '"prepared" (processes wait ready for a new instance) or "cold"', default="prepared"
     )
+    labels: Literal["start", "feedback"] = _key(
+        '"start" (the labels of a window are there when it begins, and its retraining learns them) '
+        'or "feedback" (they come during it, and the next window learns them); for simulations',
+        default="start",
+    )
     tenants: list[TenantEntry] = _key("a list of at least one tenant object", min_length=1)
     cluster: ClusterEntry | None = _key(
         "{gpus, apart, together, spare, move_s} where the tenants are placed on several GPUs; gpu "

@@ -17,7 +17,7 @@ from migrator.core.errors import InputError
 from migrator.core.placement import multisets
 from migrator.core.profiles import Curve, Profile, on_board, profile
 from migrator.core.registry import FORM, parts_of
-from migrator.core.scenario import Drift, Scenario, ServedTenant
+from migrator.core.scenario import Drift, LabelsAt, Scenario, ServedTenant
 from migrator.core.service import Service
 from migrator.io.json_file import beside
 from migrator.io.strict import (
@@ -33,7 +33,7 @@ from migrator.io.strict import (
 from migrator.io.yaml_file import read_yaml_file
 from migrator.workload.arrivals import ArrivalSource, arrival_sources, scaled_arrivals
 from migrator.workload.capacity import fit_together, least_gpcs
-from migrator.workload.drifts import drifts
+from migrator.workload.drifts import drifts, learned_a_window_later
 from migrator.workload.entries import (
     RetrainingEntry,
     ScenarioEntry,
@@ -70,7 +70,9 @@ def parse_scenario(
     seed = file.seed if seed is None else seed
     served = tenant_services(file.tenants, board, folder)
     drifting = [
-        tenant_drifts(entry.retraining, ("tenants", index, "retraining"), each, board)
+        tenant_drifts(
+            entry.retraining, ("tenants", index, "retraining"), each, board, LabelsAt(file.labels)
+        )
         for index, (entry, each) in enumerate(zip(file.tenants, served, strict=True))
     ]
     sources = arrival_sources(file.tenants, folder)
@@ -92,6 +94,7 @@ def parse_scenario(
         forecaster=file.forecaster,
         seed=seed,
         prepared=file.workers == "prepared",
+        labels=LabelsAt(file.labels),
     )
 
 
@@ -151,11 +154,22 @@ def whole_window_s(window_s: float, slot_s: float) -> int:
 
 
 def tenant_drifts(
-    entry: RetrainingEntry | None, location: Location, service: Service, board: Board
+    entry: RetrainingEntry | None,
+    location: Location,
+    service: Service,
+    board: Board,
+    labels: LabelsAt,
 ) -> tuple[Drift, ...]:
-    """The drift of the tenant's data per window, as given at `location`."""
+    """The drift of the tenant's data per window, as given at `location` for labels at the start."""
     if entry is None:
         return ()
+    found = _given_drifts(entry, location, service, board)
+    return found if labels is LabelsAt.START else learned_a_window_later(found)
+
+
+def _given_drifts(
+    entry: RetrainingEntry, location: Location, service: Service, board: Board
+) -> tuple[Drift, ...]:
     if (entry.dataset is None) == (entry.windows is None):
         given = "neither dataset nor windows is" if entry.dataset is None else "both are"
         refuse(location, f"{given} given", "give dataset or windows, or null for no retraining")

@@ -57,6 +57,7 @@ class Daemon:
             Route("/v2/models/{name}", self._model),
             Route("/v2/models/{name}/infer", self._infer, methods=["POST"]),
             Route("/v2/models/{name}/feedback", self._infer, methods=["POST"]),
+            Route("/v2/models/{name}/samples", self._infer, methods=["POST"]),
             Route("/v2/repository/index", self._index, methods=["POST"]),
         ]
         self.server = ApiServer(Starlette(routes=routes), tokens=Tokens(), port=0)
@@ -114,8 +115,8 @@ class World:
         await self.source.refresh()
         self.head.found = ClusterMap(1, 3, {"photos": self.there.server.url}, {}, pages)
 
-    async def feedback(self, **keys: Any) -> httpx.Response:
-        return await self.client.post(f"{self.url}/v2/models/photos/feedback", **keys)
+    async def feedback(self, route: str = "feedback", **keys: Any) -> httpx.Response:
+        return await self.client.post(f"{self.url}/v2/models/photos/{route}", **keys)
 
     async def infer(self, tenant: str = "photos", **keys: Any) -> httpx.Response:
         path = f"/v2/models/{tenant}/infer"
@@ -311,9 +312,11 @@ async def test_without_tokens_pages_of_others_neither_see_nor_teach(
         assert (await made.client.get(made.url + path)).status_code == 200
         assert (await made.client.get(made.url + path, headers=headers)).status_code == 403
     label = b'{"label": 1}'
-    assert (await made.feedback(content=label, headers=headers)).status_code == 403
-    assert made.here.asked == 0
-    assert (await made.feedback(content=label)).status_code == 200
+    for route in ("feedback", "samples"):
+        asked = made.here.asked
+        assert (await made.feedback(route, content=label, headers=headers)).status_code == 403
+        assert made.here.asked == asked
+        assert (await made.feedback(route, content=label)).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -352,13 +355,14 @@ async def dropping() -> AsyncIterator[tuple[str, list[bytes]]]:
     ("label", "sent_again"),
     [({"label": 1, "id": "r1"}, True), ({"label": 1, "inputs": []}, False)],
 )
+@pytest.mark.parametrize("route", ["feedback", "samples"])
 @with_gateway()
 async def test_a_label_that_may_be_kept_is_sent_again_only_where_it_counts_once(
-    made: World, label: dict[str, Any], sent_again: bool
+    made: World, route: str, label: dict[str, Any], sent_again: bool
 ) -> None:
     async with dropping() as (url, got):
         await made.move_from(url)
-        reply = await made.feedback(json=label)
+        reply = await made.feedback(route, json=label)
         assert len(got) == 1
         assert made.there.asked == sent_again
         assert reply.status_code == (200 if sent_again else 503)

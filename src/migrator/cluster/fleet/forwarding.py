@@ -49,7 +49,7 @@ _OURS = frozenset(
     )
 )
 """Headers of one connection, which are not forwarded."""
-_FEEDBACK, _JSON_LENGTH = b"/feedback", b"inference-header-content-length"
+_LABELS, _JSON_LENGTH = (b"/feedback", b"/samples"), b"inference-header-content-length"
 
 
 class _Label(msgspec.Struct):
@@ -85,7 +85,7 @@ class ForwardRequest:
     @property
     def repeatable(self) -> bool:
         """Whether executing the request twice has the same effect as once."""
-        return not self.target.partition(b"?")[0].endswith(_FEEDBACK) or self._has_id()
+        return not self.target.partition(b"?")[0].endswith(_LABELS) or self._has_id()
 
     def _has_id(self) -> bool:
         length = dict(self.headers).get(_JSON_LENGTH, b"")

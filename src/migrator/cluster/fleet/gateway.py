@@ -88,7 +88,8 @@ class Gateway:
     async def _forward(self, request: Request, body: bytes) -> Response:
         path: str = request.scope["path"]
         tenant = path[len(_MODELS) :].partition("/")[0]
-        if path.endswith("/feedback"):  # the daemon does not see the original Host header
+        # the daemon does not see the original Host header
+        if path.endswith(("/feedback", "/samples")):
             require_own_page(request, self._tokens)
         with raise_on_disconnect(request):
             found = await self.forwarder.forward(tenant, _forwarded(request.scope, body))

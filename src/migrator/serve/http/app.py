@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from migrator.serve.http import routes
-from migrator.serve.http.inference import TIMEOUT_HEADER, feedback, infer
+from migrator.serve.http.inference import TIMEOUT_HEADER, feedback, infer, samples
 from migrator.serve.http.middleware import guard, json_response, refuse_unknown_route
 from migrator.serve.http.openapi import Operation, description, docs_page
 from migrator.serve.http.protocol import (
@@ -23,6 +23,8 @@ from migrator.serve.http.protocol import (
     InferRequest,
     ModelMetadata,
     Readiness,
+    SamplesAnswer,
+    SamplesRequest,
     ServerMetadata,
 )
 from migrator.serve.http.requests import JSON_LENGTH_HEADER, REQUEST_ID_HEADER
@@ -48,6 +50,16 @@ OPERATIONS = (
         access="tenant",
         answer=FeedbackAnswer,
         body=FeedbackRequest,
+        headers=(JSON_LENGTH_HEADER,),
+        statuses=(507,),
+    ),
+    Operation(
+        "POST",
+        ("/v2/models/{name}/samples",),
+        samples,
+        access="tenant",
+        answer=SamplesAnswer,
+        body=SamplesRequest,
         headers=(JSON_LENGTH_HEADER,),
         statuses=(507,),
     ),

@@ -1,7 +1,9 @@
-"""POST .../infer and POST .../feedback: a tenant's requests and the true labels of them."""
+"""POST .../infer, .../feedback and .../samples: a tenant's requests, the true labels of them, and
+labelled samples for which no answer is wanted."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
@@ -19,6 +21,8 @@ from migrator.serve.http.protocol import (
     InferAnswer,
     InferRequest,
     ModelInterface,
+    SamplesAnswer,
+    SamplesRequest,
     encode_answer,
     finite_scores,
     read_input,
@@ -44,6 +48,9 @@ MAX_TIMEOUT_S = 600.0
 
 _INFER_DECODER = msgspec.json.Decoder(InferRequest)
 _FEEDBACK_DECODER = msgspec.json.Decoder(FeedbackRequest)
+_SAMPLES_DECODER = msgspec.json.Decoder(SamplesRequest)
+_ROWS_AT_ONCE = 128
+"""Rows of an upload that are stored before other requests have their turn."""
 
 
 def model_of(request: Request) -> ModelInterface:
@@ -99,16 +106,8 @@ async def infer(request: Request) -> Response:
 async def feedback(request: Request) -> Response:
     """The true label of an answered request, or of an input sent along; kept on disk."""
     state, model = state_of(request), model_of(request)
-    require_own_page(request, state.tokens)
-    if not state.tokens.configured:
-        require_media_type(request, *MEDIA_TYPES)
-    message, binary = await read_message(request, state.limits, _FEEDBACK_DECODER)
-    request_id(request, message.id)
-    if message.label >= model.classes:
-        raise HttpError(
-            400,
-            f"label: {message.label} is not a class of {model.name}; send 0 to {model.classes - 1}",
-        )
+    message, binary = await _read_labels(request, state, _FEEDBACK_DECODER)
+    _require_class("label", message.label, model)
     if message.inputs:
         given = _label_of_inputs(state, message, binary, model)
     else:
@@ -117,13 +116,63 @@ async def feedback(request: Request) -> Response:
     return json_response(FeedbackAnswer(id=given.request_id, stored=True))
 
 
+async def samples(request: Request) -> Response:
+    """Labelled samples to learn from in the next window; no answer is computed. Kept on disk."""
+    state, model = state_of(request), model_of(request)
+    message, binary = await _read_labels(request, state, _SAMPLES_DECODER)
+    inputs = read_input(message.inputs[0], binary, model)
+    labels, given_id = message.labels, message.id or uuid4().hex
+    del message, binary  # they refer to the whole body
+    if len(labels) != len(inputs):
+        raise HttpError(
+            400, f"labels: {len(labels)} for {len(inputs)} rows of inputs; send one per row"
+        )
+    _require_class("labels", max(labels), model)
+    window, stored = state.backend.window().of_labels, 0
+    for first in range(0, len(labels), _ROWS_AT_ONCE):
+        rows = range(first, min(first + _ROWS_AT_ONCE, len(labels)))
+        stored += sum(
+            await asyncio.gather(
+                *(
+                    state.backend.feedback(
+                        Feedback(
+                            model.name, window, inputs[row], labels[row], None, f"{given_id}/{row}"
+                        )
+                    )
+                    for row in rows
+                )
+            )
+        )
+    repeated = len(labels) - stored
+    return json_response(SamplesAnswer(id=given_id, stored=stored, repeated=repeated))
+
+
+async def _read_labels(
+    request: Request, state: ApiState, decoder: msgspec.json.Decoder[Any]
+) -> tuple[Any, memoryview]:
+    """A message with labels, which a page of another site must not send."""
+    require_own_page(request, state.tokens)
+    if not state.tokens.configured:
+        require_media_type(request, *MEDIA_TYPES)
+    message, binary = await read_message(request, state.limits, decoder)
+    request_id(request, message.id)
+    return message, binary
+
+
+def _require_class(key: str, label: int, model: ModelInterface) -> None:
+    if label >= model.classes:
+        raise HttpError(
+            400, f"{key}: {label} is not a class of {model.name}; send 0 to {model.classes - 1}"
+        )
+
+
 def _label_of_inputs(
     state: ApiState, message: FeedbackRequest, binary: memoryview, model: ModelInterface
 ) -> Feedback:
     inputs = read_input(message.inputs[0], binary, model)
     if len(inputs) != 1:
         raise HttpError(400, f"inputs: {len(inputs)} rows for one label; send one row")
-    window, given_id = state.backend.window().number, message.id or uuid4().hex
+    window, given_id = state.backend.window().of_labels, message.id or uuid4().hex
     return Feedback(model.name, window, inputs[0], message.label, None, given_id)
 
 
@@ -138,7 +187,7 @@ def _label_of_request(state: ApiState, message: FeedbackRequest, model: ModelInt
         raise HttpError(400, f"row: the request has {len(found.inputs)}; send one below that")
     return Feedback(
         model.name,
-        state.backend.window().number,
+        state.backend.window().of_labels,
         found.inputs[row],
         message.label,
         int(found.predicted[row]),

@@ -93,6 +93,29 @@ class FeedbackAnswer(Struct, kw_only=True):
     stored: bool
 
 
+MAX_SAMPLES = 2**16
+"""Rows of one upload; its bytes are limited as those of every request."""
+
+
+class SamplesRequest(Struct, kw_only=True):
+    """Labelled samples: a tensor of inputs and the true label of each row."""
+
+    inputs: Annotated[list[InputTensor], Meta(min_length=1, max_length=1)]
+    labels: Annotated[
+        list[Annotated[int, Meta(ge=0, le=2**31)]], Meta(min_length=1, max_length=MAX_SAMPLES)
+    ]
+    id: Identifier = ""
+    """Samples that are sent twice with the same id count once."""
+
+
+class SamplesAnswer(Struct, kw_only=True):
+    """Every sample is on disk: `stored` new ones, and `repeated` ones that were there before."""
+
+    id: str
+    stored: int
+    repeated: int
+
+
 class TensorMetadata(Struct, kw_only=True):
     """A tensor's name, type and shape; -1 is the number of rows."""
 
@@ -117,6 +140,13 @@ class WindowNow(Struct, frozen=True):
     number: int
     begin_s_ago: float
     window_s: float
+    begun: bool = True
+    """False: it is the first one, and begins with the first request."""
+
+    @property
+    def of_labels(self) -> int:
+        """The window to which labels that arrive now belong; the next to begin learns them."""
+        return self.number if self.begun else self.number - 1
 
 
 class ServerMetadata(Struct, kw_only=True):

@@ -37,7 +37,7 @@ class Feedback:
 
     tenant: str
     window: int
-    """The window in which the label arrived."""
+    """The window to which the label belongs: the one after it learns the label."""
     inputs: NDArray[Any]
     label: int
     predicted: int | None
@@ -62,8 +62,8 @@ class Backend:
 
     router: Router
     models: Mapping[str, ModelInterface]
-    feedback: Callable[[Feedback], Awaitable[None]]
-    """Returns when the label is on disk."""
+    feedback: Callable[[Feedback], Awaitable[bool]]
+    """Returns when the label is on disk: whether it is new."""
     version: Callable[[str], int | None]
     """The version of a tenant's model that serves now; None: none does yet."""
     window: Callable[[], WindowNow]

@@ -1,0 +1,50 @@
+"""Labelled samples that are uploaded before a window are learned in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from support.live_daemon import samples, scenario_file, served
+from support.loads import loaded
+
+from migrator.core.scenario import LabelsAt
+from migrator.records.store import read_records
+from migrator.workload.live import read_live
+
+WINDOW_S = 14
+
+
+def test_accuracy_rises_inside_the_window_whose_samples_came_before_it(tmp_path: Path) -> None:
+    path, state = scenario_file(tmp_path, "photos", window_s=WINDOW_S), tmp_path / "state"
+    with served(path, state, "--from-first-request") as daemon:
+        live = read_live(path)
+        outcome = loaded(live, daemon.url, windows=1, labels=0.15, labels_at=LabelsAt.START)
+        daemon.stop()
+    (window,) = outcome.windows
+    assert window.window == 0
+    # the first version knows half of the classes that are asked for, the second one all
+    assert window.whole.versions["1"]
+    assert window.whole.versions["2"]
+    counts = outcome.seconds["photos"]
+    first, last = (
+        sum(counts.goodput[part]) / sum(counts.in_time[part])
+        for part in (slice(0, 2), slice(-2, None))
+    )
+    assert last > first + 0.2, counts
+    records = read_records(state / "live" / "small" / "records.db")
+    assert all(each.labelled == 0 for each in records.tenant_windows), "answers are not labelled"
+
+
+def test_samples_that_come_in_a_window_are_learned_in_the_next(tmp_path: Path) -> None:
+    path, state = scenario_file(tmp_path, "photos", policy="migrator"), tmp_path / "state"
+    with served(path, state) as daemon:
+        answer = daemon.upload("photos", *samples(1, 60), "lesson")
+        assert answer.json() == {"id": "lesson", "stored": 60, "repeated": 0}
+        came = daemon.status()["window"]
+        # no answer is labelled: the estimate judges the model on the new classes
+        daemon.wait_for(lambda now: now["tenants"]["photos"]["accuracy"] < 0.9, "judged")
+        found = daemon.wait_for(
+            lambda now: now["tenants"]["photos"]["version"] == 2, "a second version serves"
+        )
+        assert found["window"] > came
+        daemon.stop()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,30 @@ def text(found: Json) -> str:
         lines.append(
             f"| {slot_s} | {each['goodput']:.1%} | {truth:.1%} | {each['plan_s_per_window']:.2f} |"
         )
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, *gap_lines(found["plans"]), ""])
+
+
+def gap_lines(plans: list[Json]) -> list[str]:
+    """The distribution of the certified gaps, a row per charge."""
+    lines = [
+        "",
+        "Certified gaps of all plans of these runs: how far the best plan could at most be above "
+        "the one followed, relative to the latter. Limit 1% of the window, counted as work.",
+        "",
+        "| charge | plans | median | 90% | 99% | largest | proven optimal |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    by_charge: dict[str, list[float]] = {}
+    for run in plans:
+        known = (math.inf if gap is None else gap for gap in run["gaps"])
+        by_charge.setdefault(run["charge"], []).extend(known)
+    for charge, gaps in sorted(by_charge.items()):
+        ordered = sorted(gaps)
+        quantiles = (ordered[math.ceil(part * len(ordered)) - 1] for part in (0.5, 0.9, 0.99, 1.0))
+        proven = ordered.count(0.0) / len(ordered)
+        cells = [charge, f"{len(ordered):,}", *(f"{gap:.3%}" for gap in quantiles), f"{proven:.1%}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
 
 
 def _gains(what: str, gains: Json) -> str:

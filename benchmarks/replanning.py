@@ -1,39 +1,44 @@
-"""What replanning inside the window brings: python benchmarks/replanning.py [--windows N] ...
+"""Whether `migrator` replans where that pays: python benchmarks/replanning.py [--windows N] ...
 
-ResNet-50 and ViT-B/16 on an H200 with pairs of real traces (MIGRATOR_DATA names their folder),
-in windows spread evenly over them: the window's plan, replanned and the oracle side by side.
+ResNet-50 and ViT-B/16 on an H200 with pairs of real traces (MIGRATOR_DATA names their folder), in
+windows spread evenly over them. Four policies side by side: one plan per window, the default that
+decides by itself, replanned always, and the oracle.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from migrator.core.comparison import Lead
 from migrator.core.errors import InputError
 from migrator.reproduce.replanning import (
     LOAD,
-    NAMES,
     PAIRS,
     Pair,
     WindowApart,
     generated_kinds,
     jobs_apart,
-    lead_of,
     pair_name,
 )
 from migrator.simulate.compare import run_all
 from migrator.workload.traces.generator import KINDS, VARIABLE
 
-PROCESSES = 2
+POLICIES = ("migrator-once", "migrator", "migrator-replanned", "oracle")
+MORE_PAIRS: tuple[Pair, ...] = (("alibaba-steady", "alibaba"), ("batch", "azure-bursty"))
+"""Beside those of the experiment."""
+Row = dict[str, Any]
+"""A window of a pair: goodput by policy, requests received, and the largest certified gap."""
 
 
 def chosen(text: str | None) -> list[Pair]:
-    """The pairs asked for, as twitter+azure,batch+azure; all of the experiment's by default."""
+    """The pairs asked for, as twitter+azure,batch+azure; all by default."""
     if text is None:
-        return list(PAIRS)
+        return [*PAIRS, *MORE_PAIRS]
     pairs = []
     for each in text.split(","):
         first, _, second = each.strip().partition("+")
@@ -60,20 +65,52 @@ def data_for(pairs: list[Pair]) -> Path:
     return Path(folder)
 
 
-def measure(pair: Pair, windows: int, data: Path, load: float, retrain: bool) -> Lead:
-    """All windows of a pair under all three."""
+def measure(
+    pair: Pair,
+    windows: int,
+    data: Path,
+    load: float,
+    retrain: bool,
+    processes: int,
+    known: Sequence[Row] = (),
+) -> list[Row]:
+    """All windows of a pair under all policies, a row per window; `known` rows are completed."""
     sources = [WindowApart(pair, n, windows, data, load, retrain) for n in range(windows)]
-    runs = run_all(jobs_apart(sources), PROCESSES)
-    return lead_of(pair_name(pair), (outcome for _, outcome in runs))
+    rows: dict[object, Row] = {}
+    for each in sources:
+        about: Row = {"pair": pair_name(pair), "load": load, "retrain": retrain}
+        about |= {"window": each.number, "of": windows}
+        same = (row for row in known if about.items() <= row.items())
+        rows[each] = next(same, about)
+    jobs = [
+        job
+        for job in jobs_apart(sources, policies=POLICIES)
+        if str(job.policy) not in rows[job.source]
+    ]
+    for place, outcome in run_all(jobs, processes):
+        row = rows[jobs[place].source]
+        row["received"] = outcome.tally.received
+        row[outcome.policy] = outcome.tally.goodput
+        gaps = [each.gap for window in outcome.windows for each in window.plans]
+        row["gap"] = max(row.get("gap", 0.0), *gaps)
+    return list(rows.values())
 
 
-def row(lead: Lead) -> str:
-    """A line of the table."""
-    cells = [lead.scenario]
-    cells += [f"{each:.2%}" for each in (lead.window_plan, lead.replanned, lead.oracle)]
-    cells += ["-" if lead.change is None else f"{round(lead.change, 4) + 0.0:+.2%}"]
-    cells += ["-" if lead.regained is None else f"{lead.regained:.0%}"]
+def table_row(rows: Sequence[Row]) -> str:
+    """A line of the table: sums over the windows, changes relative to one plan per window."""
+    received = sum(each["received"] for each in rows)
+    goodput = {name: sum(each[name] for each in rows) for name in POLICIES}
+    once, decided, always, oracle = (goodput[name] for name in POLICIES)
+    replanned = sum(each["migrator"] != each["migrator-once"] for each in rows)
+    cells = [rows[0]["pair"], *(f"{goodput[name] / received:.2%}" for name in POLICIES)]
+    cells += [f"{each / once - 1:+.2%}" for each in (decided, always, oracle)]
+    cells += [f"{replanned} of {len(rows)}"]
     return f"| {' | '.join(cells)} |"
+
+
+def _rows_in(path: Path | None) -> list[Row]:
+    rows: list[Row] = json.loads(path.read_text()) if path and path.exists() else []
+    return rows
 
 
 def main() -> int:
@@ -81,8 +118,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--load", type=float, default=LOAD, help="part of the GPU inference needs")
     parser.add_argument("--windows", type=int, default=20, help="per pair, spread over the traces")
-    parser.add_argument("--pairs", metavar="KIND+KIND,...", help="default: the experiment's")
+    parser.add_argument("--pairs", metavar="KIND+KIND,...", help="default: all")
     parser.add_argument("--retrain", action="store_true", help="retrain in every window")
+    parser.add_argument("--processes", type=int, default=2, help="runs in parallel")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="rows; those it has are kept")
     options = parser.parse_args()
     if options.windows < 1 or not 0 < options.load <= 1:
         parser.error("give at least 1 for --windows, and more than 0 and at most 1 for --load")
@@ -92,11 +131,18 @@ def main() -> int:
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(f"| traces | {' | '.join(NAMES)} | change | of the oracle's lead |")
-    print("|---|---|---|---|---|---|", flush=True)
+    names = [f"`{name}`" for name in POLICIES]
+    changes = [f"{name} to once" for name in ("decided", "always", "oracle")]
+    print(f"| traces | {' | '.join([*names, *changes])} | windows that differ |")
+    print(f"|{'---|' * 9}", flush=True)
     for pair in pairs:
-        lead = measure(pair, options.windows, data, options.load, options.retrain)
-        print(row(lead), flush=True)
+        known = _rows_in(options.json)
+        setting = options.windows, data, options.load, options.retrain, options.processes
+        rows = measure(pair, *setting, known)
+        print(table_row(rows), flush=True)
+        if options.json:
+            others = [row for row in known if row not in rows]
+            options.json.write_text(json.dumps([*others, *rows], indent=1) + "\n")
     return 0
 
 

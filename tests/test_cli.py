@@ -241,6 +241,30 @@ def test_check_names_what_a_plan_breaks(write: Write) -> None:
     }
 
 
+def test_check_doubts_what_a_plan_says_about_itself(write: Write) -> None:
+    problem = write(WINDOW | {"tenants": [WINDOW["tenants"][1]]})
+    slot = {"instances": [{"start": 0, "gpcs": 2, "task": "b/inference"}]}
+    goodput = 0.8 * (4 * 4 + 4 * 18)
+    plan: Json = {
+        "goodput": goodput,
+        "upper_bound": goodput,
+        "gap": 0.0,
+        "status": "proven optimal",
+        "solver": "hand",
+        "solve_s": 0,
+        "retrainings": [],
+        "slots": [slot] * 8,
+    }
+    answer("check", problem, write(plan))
+    printed = answer("check", problem, write(plan | {"upper_bound": 2 * goodput}), code=FAILED)
+    assert [each.split(", but")[0] for each in printed.splitlines()] == [
+        "the plan claims gap 0.0",
+        "the plan claims status 'proven optimal'",
+    ]
+    found = answer("check", problem, write(plan), "--search", "5", code=FAILED)
+    assert found.startswith(f"the plan claims upper_bound {goodput!r}, but a plan of ")
+
+
 # The other verbs.
 
 

@@ -80,6 +80,23 @@ def test_noise_is_not_followed() -> None:
     assert Nowcast().ahead(history, 20, WINDOW).mean() < 104
 
 
+def test_skill_is_measured_where_arrivals_have_a_memory() -> None:
+    remembered = Nowcast().skill(remembering(3000, 0.98), 20, WINDOW)
+    assert remembered.share > 0.3
+    noise = Nowcast().skill(np.random.default_rng(5).poisson(50, 8000).astype(float), 20, WINDOW)
+    assert abs(noise.share) < 0.1 < remembered.share
+    assert Nowcast().skill(np.ones(50), 20, WINDOW) == (0.0, 0.0)
+
+
+def test_skill_on_rare_bursts_is_less_certain_than_on_noise() -> None:
+    random = np.random.default_rng(1)
+    counts = random.poisson(5, 1600).astype(float)
+    noise = Nowcast().skill(counts, 30, 200)
+    for at in random.choice(1500, 8, replace=False):
+        counts[at : at + 25] += random.poisson(150, 25)
+    assert Nowcast().skill(counts, 30, 200).error > 2 * noise.error > 0
+
+
 def test_a_move_is_followed() -> None:
     """The level has been higher for 15 slots, and used to stay so for 250."""
     level = np.full(4000, 100.0)

@@ -58,7 +58,8 @@ class HeldTrainings(Trainings):
             samples=job.window,
             curve=(0.9,),
             epochs_resumed=0,
-            seconds=1.0,
+            seconds=31.0,
+            start_s=30.0,
         )
 
 
@@ -223,6 +224,15 @@ async def test_a_retraining_of_what_was_rolled_back_is_not_adopted(bench: Bench)
     assert photos.version is not None
     assert (photos.version.number, photos.since) == (1, 0)
     assert bench.recorder.results == [("photos", False)]
+
+
+async def test_the_start_of_a_retraining_is_not_learned_as_its_duration(bench: Bench) -> None:
+    photos = bench.tenants["photos"]
+    photos.retraining = Retraining(5, Curve(((1.0, 2.0), (100.0, 2.0))), 1.0, 0.9)
+    bench.trainings.end.set()
+    await bench.learning.train("photos", ON, {})
+    # 31 s with 30 s of start: half of the planned 2 s, smoothed
+    assert photos.slower == pytest.approx(0.75)
 
 
 async def test_drained_it_refuses_and_is_left_out_of_plans(bench: Bench) -> None:

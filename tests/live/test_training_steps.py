@@ -65,6 +65,19 @@ def test_new_classes_are_learned_from_labels_and_old_ones_kept(
     assert accuracy(model_of(came.weights), data.held_out) == came.accuracy_after
 
 
+def test_the_start_of_the_process_is_no_part_of_the_training(
+    job: TrainingJob, tmp_path: Path
+) -> None:
+    asked_s = time.monotonic() - 30.0
+    paced = replace(job, folder=tmp_path, pace_s=0.5)
+    came = Work(paced, asked_s, lambda _part: None).run()
+    assert isinstance(came, TrainingResult)
+    assert came.start_s >= 30.0
+    assert came.training_s >= 0.5
+    assert came.seconds == came.start_s + came.training_s
+    assert came.training_s <= time.monotonic() - asked_s - 30.0
+
+
 def test_a_worse_model_is_refused_with_the_reason(job: TrainingJob, tmp_path: Path) -> None:
     spoiled = replace(job, folder=tmp_path, model=SPOILED)
     came = retrained(spoiled)

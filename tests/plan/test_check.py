@@ -16,7 +16,7 @@ from migrator.core.catalogue import board
 from migrator.core.errors import PlanError
 from migrator.core.instance import Instance, Kind, Task
 from migrator.core.placement import Placement, placement_sets
-from migrator.core.plan import Allocation, Plan, Retraining
+from migrator.core.plan import Allocation, Claims, Plan, Retraining
 from migrator.core.problem import Charge, Initial, Problem, RunningRetraining, Tenant
 from migrator.plan.check import check_plan, goodput_of, violations
 
@@ -395,6 +395,39 @@ def test_a_wrong_claim_is_named(problem: Problem, plan: Plan, messages: list[str
 def test_every_number_of_a_listed_retraining_counts(field: str) -> None:
     wrong = Retraining("a", **({"start": 1, "end": 3, "gpcs": 1} | {field: 2}))
     assert len(violations(WINDOW, replace(GOOD, retrainings=(wrong,)))) == 2
+
+
+@pytest.mark.parametrize(
+    ("bound", "claims", "messages"),
+    [
+        (28.0, Claims(0.0, "proven optimal"), []),
+        (29.4, Claims(0.05, "within 5.00%"), []),
+        (29.4, Claims(0.05, "within 6%"), []),
+        (29.4, Claims(status="time limit"), []),
+        (
+            29.4,
+            Claims(0.0),
+            ["the plan claims gap 0.0, but its upper_bound and goodput give 0.0499999"],
+        ),
+        (
+            29.4,
+            Claims(status="proven optimal"),
+            ["the plan claims status 'proven optimal', but its upper_bound is 5.00% above"],
+        ),
+        (
+            29.4,
+            Claims(status="within 4.99%"),
+            ["the plan claims status 'within 4.99%', but its upper_bound is 5.00% above"],
+        ),
+        (28.0, Claims(status="best"), ["the plan's status is 'best', but it must be 'proven"]),
+    ],
+)
+def test_gap_and_status_must_follow_from_the_bound(
+    bound: float, claims: Claims, messages: list[str]
+) -> None:
+    found = violations(WINDOW, replace(GOOD, upper_bound=bound), claims)
+    assert len(found) == len(messages)
+    assert all(one.startswith(other) for one, other in zip(found, messages, strict=True))
 
 
 def test_claims_may_be_off_by_rounding() -> None:

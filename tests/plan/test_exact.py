@@ -17,7 +17,9 @@ from migrator.core.placement import Placement, placement_sets, placements
 from migrator.core.plan import Plan
 from migrator.core.problem import Charge, Initial, Problem, RunningRetraining, Tenant
 from migrator.plan.check import check_plan
-from migrator.plan.exact.space import build_space, geometry
+from migrator.plan.exact.labels import best_path
+from migrator.plan.exact.space import Start, build_space, geometry
+from migrator.plan.exact.tables import NEVER, build_tables
 from migrator.plan.solve import make_plan
 
 PLENTY_S = 60.0
@@ -299,3 +301,20 @@ def test_joint_patterns_of_an_a100() -> None:
         for n in range(1, 8)
     ]
     assert counts == [37, 146, 225, 169, 66, 13, 1]
+
+
+def test_a_schedule_that_leaves_no_room_has_no_path() -> None:
+    """A retraining on all of an A30 leaves nothing to serve with."""
+    here = board("A30-24GB")
+    trains = tenant("a", [5.0] * 4, retraining_slots={2: 2, 4: 1})
+    it = Problem(here, 1.0, 4, Charge.PAPER, (trains, tenant("b", [5.0] * 4)))
+    space = build_space(it)
+    tables = build_tables(it, space)
+    whole, half = (
+        next(i for i, place in enumerate(space.geometry.places) if place.gpcs == gpcs)
+        for gpcs in (4, 2)
+    )
+    for begin in range(4):
+        value, _ = best_path(space, tables, (Start(whole, begin, begin + 1), None))
+        assert value < NEVER / 2, f"slot {begin}"
+    assert best_path(space, tables, (Start(half, 0, 2), None))[0] > 0

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from migrator.core.errors import InputError
 from migrator.core.instance import Instance, Kind, Task
-from migrator.core.plan import Allocation, Plan, Retraining
+from migrator.core.plan import Allocation, Claims, Plan, Retraining
 from migrator.io.strict import key_path
-from migrator.plan.plan_file import parse_plan, plan_to_json, read_plan
+from migrator.plan.plan_file import parse_claims, parse_plan, plan_to_json, read_plan
 
 Keys = tuple[str | int, ...]
 
@@ -94,9 +94,15 @@ def test_gap_may_be_absent() -> None:
     assert parse_plan(data) == PLAN
 
 
-@pytest.mark.parametrize("key", ["charge", "preinitialization", "status"])
+@pytest.mark.parametrize("key", ["charge", "preinitialization"])
 def test_what_our_output_carries_beside_the_plan_is_ignored(key: str) -> None:
     assert parse_plan({**printed(), key: {"any": ["thing"]}}) == PLAN
+
+
+def test_claims_are_those_of_the_file() -> None:
+    assert parse_claims(printed()) == Claims(0.1, "within 10.00%")
+    silent = {key: value for key, value in printed().items() if key not in ("gap", "status")}
+    assert parse_claims(silent) == Claims()
 
 
 def test_goodput_may_be_negative() -> None:

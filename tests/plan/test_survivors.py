@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -18,10 +19,11 @@ from migrator.core.instance import Instance, Kind, Task
 from migrator.core.plan import Plan
 from migrator.core.problem import Charge, Initial, Problem, RunningRetraining, Tenant
 from migrator.plan.check import check_plan, goodput_of, later_goodput_of
+from migrator.plan.exact import prices as paper_prices
 from migrator.plan.exact.prices import first_prices
 from migrator.plan.exact.space import build_space, occupied_by, running_of
 from migrator.plan.exact.tables import build_tables
-from migrator.plan.solve import make_plan
+from migrator.plan.solve import make_plan, ready
 from migrator.plan.survivors.prices import find_prices
 from migrator.plan.survivors.serving import build_serving, build_shares
 
@@ -349,6 +351,39 @@ def test_counting_work_gives_the_same_plan_whatever_the_clock_says() -> None:
 
 
 # What the charge means, found by the planner. Most tenants here have accuracy 0.5.
+
+
+@pytest.mark.parametrize("tenants", [1, 2, 3, 4])
+def test_in_no_time_there_is_a_plan_with_a_bound_that_holds(tenants: int) -> None:
+    it = random_problem(
+        900 + tenants, tenants=tenants, slots=60, charge=Charge.SURVIVORS, initial=tenants % 2 == 0
+    )
+    ready(Charge.SURVIVORS)
+    began_s = time.process_time()
+    hurried = make_plan(it, time_limit_s=0.01)
+    took_s = time.process_time() - began_s
+    check_plan(it, hurried)
+    better = make_plan(it, time_limit_s=1.0, steady=True)
+    assert hurried.objective <= better.objective * (1 + TOLERANCE)
+    assert better.objective <= hurried.upper_bound * (1 + TOLERANCE)
+    assert took_s < 0.5
+
+
+def test_price_steps_end_when_the_time_is_up() -> None:
+    it = random_problem(7, tenants=2, slots=40, charge=Charge.PAPER)
+    space = build_space(it)
+    tables = build_tables(it, space)
+    occupied = occupied_by(space, running_of(it, space), it.slots)
+    looks: list[float] = []
+
+    def late() -> bool:
+        looks.append(time.perf_counter())
+        return True
+
+    hurried = paper_prices.find_prices(space, tables, occupied, late)
+    assert len(looks) == 2  # once for the ascent, once for prices of zero
+    assert hurried.bound >= paper_prices.find_prices(space, tables, occupied).bound
+    assert hurried.bound >= make_plan(it).objective * (1 - TOLERANCE)
 
 
 def test_slot_0_is_free_where_nothing_is_known() -> None:

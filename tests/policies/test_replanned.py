@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 from support.mig_views import observation, view, waiting
 
 from migrator.core.instance import Instance, Kind, Task
@@ -40,6 +41,24 @@ def test_the_window_begins_with_migrators_plan() -> None:
     assert REPLANNED.decide(seen()).slots == ONCE.decide(seen()).slots
 
 
+def test_migrator_replans_unless_arrivals_rule_out_that_it_pays() -> None:
+    random = np.random.default_rng(3)
+    steady = random.poisson(20, 4000).astype(float)
+    bursts = random.poisson(1, 4000).astype(float)
+    for at in random.choice(3900, 20, replace=False):
+        bursts[at : at + 10] += random.poisson(60, 10)
+
+    def replans(*histories: np.ndarray[tuple[int], np.dtype[np.float64]]) -> bool:
+        tenants = [
+            view(name, history=history.tolist(), ahead=[[20.0] * SLOTS])
+            for name, history in zip("ab", histories, strict=True)
+        ]
+        return ONCE.decide(observation(*tenants, slots=SLOTS)).replan
+
+    assert not replans(steady, steady[::-1])
+    assert replans(steady, bursts)
+
+
 def test_later_the_inference_follows_what_came_and_the_plan_is_handed_on() -> None:
     first = REPLANNED.decide(seen())
     slot = 40
@@ -48,6 +67,18 @@ def test_later_the_inference_follows_what_came_and_the_plan_is_handed_on() -> No
     )
     assert (to_a.plan, to_a.problem) == (first.plan, first.problem)
     assert able(to_a, "a", -1) > able(to_b, "a", -1)
+
+
+def test_a_retraining_that_ends_early_leaves_the_forecast_as_it_was() -> None:
+    first = ONCE.decide(seen())
+    assert first.plan is not None
+    (planned,) = first.plan.retrainings
+    now = planned.end - 2
+    anew = ONCE.decide(later(first, now, (60.0, 2.0)))
+    assert (anew.begin, anew.plan is first.plan) == (now, False)
+    assert anew.problem is not None
+    for tenant in anew.problem.tenants:
+        assert tenant.received == ((20.0,) * (SLOTS - now),)
 
 
 def test_without_a_plan_of_the_window_the_rest_is_planned_anew() -> None:

@@ -25,7 +25,7 @@ def test_the_same_figures_in_all_per_window_and_per_tenant() -> None:
     assert set(found) == COUNTED | planned | {
         *("policy", "scenario", "forecaster", "seed", "labels", "windows"),
     }
-    assert [set(each) for each in found["windows"]] == [COUNTED | planned | {"window"}] * 2
+    assert [set(each) for each in found["windows"]] == [COUNTED | planned | {"window", "plans"}] * 2
     assert [set(each) for each in found["tenants"]] == [COUNTED | {"tenant", "plan_s"}] * 2
     for window in found["windows"]:
         assert [each["tenant"] for each in window["tenants"]] == ["bert", "vit"]

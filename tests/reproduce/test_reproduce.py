@@ -76,6 +76,15 @@ def test_a_page_has_every_section(tmp_path: Path) -> None:
     assert list(figures_of([ALL], SMALL, outcomes)["experiments"]) == NAMES
 
 
+def test_figures_hold_the_gap_of_every_plan() -> None:
+    setting = Setting(workloads=("W1",), most_windows=3)
+    outcomes = outcomes_of(jobs_of(["goodput"], setting))
+    plans = figures_of(["goodput"], setting, outcomes)["plans"]
+    assert len(plans) == len(outcomes)
+    for each in plans:
+        assert (each["charge"], each["gaps"]) == ("survivors", [0.0, 0.01, 0.02])
+
+
 def test_runs_are_the_same_again() -> None:
     jobs, steps = jobs_of(["retraining-split"], Setting(most_windows=1)), []
     first = run_jobs(jobs, lambda: steps.append(1))

@@ -21,8 +21,10 @@ from support.scenarios import (
 
 from migrator.core.instance import Kind
 from migrator.core.outcome import RunOutcome
+from migrator.core.problem import Charge
 from migrator.core.share import Holding
 from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight
+from migrator.policies.registry import policy
 from migrator.simulate.run import run
 
 
@@ -245,3 +247,16 @@ def test_a_destroyed_instance_ends_the_estimate_on_it() -> None:
     moves.sight = Sight.NOTHING
     run(this, moves, Flat(), spread=0.0)
     assert expected_in_second_window(moves) == 0.9, "the estimate before stands"
+
+
+def test_a_window_lists_the_gap_of_every_plan() -> None:
+    this = scenario(tenant("a", [10] * 20, drifts=(drift(),)), window_s=20)
+    (once,) = run(this, policy("migrator-once"), Flat()).windows
+    (again,) = run(this, policy("migrator-replanned"), Flat()).windows
+    assert [(each.slot, each.charge) for each in once.plans] == [(0, Charge.SURVIVORS)]
+    assert once.plans[0].gap >= 0
+    # inference planned again every 2 s has no gap; a plan of all else begins after slot 0
+    assert again.plans[0] == once.plans[0]
+    assert len(again.plans) < 5
+    assert all(each.slot > 0 for each in again.plans[1:])
+    assert run(this, Fixed((serves("a", 0, 1),)), Flat()).windows[0].plans == ()

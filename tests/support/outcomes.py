@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from migrator.core.instance import Instance, Kind, Task
-from migrator.core.outcome import RunOutcome, Tally, TenantOutcome, WindowOutcome
+from migrator.core.outcome import PlanGap, RunOutcome, Tally, TenantOutcome, WindowOutcome
+from migrator.core.problem import Charge
 from migrator.core.share import Holding, Share
 
 
@@ -94,7 +95,9 @@ def window(
         fluid=None,
     )
     goodput = made.tally.goodput
-    return made if mps else replace(made, predicted=goodput * 1.05, fluid=goodput * 1.01)
+    plans = (PlanGap(0, Charge.SURVIVORS, 0.01 * number),)
+    planned = replace(made, predicted=goodput * 1.05, fluid=goodput * 1.01, plans=plans)
+    return made if mps else planned
 
 
 def auto(outcome: RunOutcome, forecaster: str = "auto") -> RunOutcome:

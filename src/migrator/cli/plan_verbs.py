@@ -97,17 +97,31 @@ def check(
     problem: ProblemFile,
     plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan of that problem (JSON).")],
     charge: ChargeOption = None,
+    search: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS", help="Also search this long for a plan above the claimed bound."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a plan against every rule of its problem; the exit code is 1 if it breaks one."""
-    from migrator.plan.check import goodput_of, later_goodput_of, violations
-    from migrator.plan.plan_file import read_plan
-    from migrator.plan.problem_file import read_problem
+    """Check a plan against every rule of its problem; the exit code is 1 if it breaks one.
 
+    Its goodput is computed again; upper bound, gap and status must agree with it. Whether the
+    bound holds for all plans cannot be checked, but --search may find a plan that exceeds it.
+    """
+    from migrator.plan.check import goodput_of, later_goodput_of, violations
+    from migrator.plan.plan_file import read_claims, read_plan
+    from migrator.plan.problem_file import read_problem
+    from migrator.plan.solve import require_time_limit
+
+    require_time_limit(search, "--search")
     window, made = read_problem(problem), read_plan(plan_file)
     if charge is not None:
         window = window.with_charge(charge)
-    broken = violations(window, made)
+    broken = violations(window, made, read_claims(plan_file))
+    if search is not None:
+        broken += _exceeded(window, made, search)
     goodput = None if broken else goodput_of(window, made)
     later = 0.0 if broken else later_goodput_of(window, made)
     if as_json:
@@ -119,6 +133,21 @@ def check(
         print(f"The plan keeps every rule; its goodput is {goodput:,.1f}{after}.")
     if broken:
         raise typer.Exit(FAILED)
+
+
+def _exceeded(window: Problem, made: Plan, search_s: float) -> list[str]:
+    """What the planner finds above the plan's bound within `search_s` seconds."""
+    from migrator.plan.check import TOLERANCE
+    from migrator.plan.solve import make_plan, require_feasible
+
+    require_feasible(window)
+    compile_first(window.charge)
+    best = make_plan(window, time_limit_s=search_s)
+    if best.objective <= made.upper_bound + TOLERANCE * max(1.0, abs(made.upper_bound)):
+        return []
+    return [
+        f"the plan claims upper_bound {made.upper_bound!r}, but a plan of {best.objective!r} exists"
+    ]
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from migrator.core.problem import Charge
 from migrator.core.scenario import LabelsAt
 from migrator.core.share import Holding
 
@@ -83,6 +84,17 @@ class TenantOutcome:
 
 
 @dataclass(frozen=True)
+class PlanGap:
+    """How far a plan is at most from the best one."""
+
+    slot: int
+    """The slot of the window at which the plan was made."""
+    charge: Charge
+    gap: float
+    """Certified gap, relative to the plan's objective; infinite if no bound is known."""
+
+
+@dataclass(frozen=True)
 class WindowOutcome:
     """One window of a run."""
 
@@ -96,6 +108,9 @@ class WindowOutcome:
     """Goodput of the policy's plan on its forecast; None if the policy does not plan."""
     fluid: float | None
     """Goodput of the same plan in the planner's fluid model with the requests that arrived."""
+    plans: tuple[PlanGap, ...] = ()
+    """Every plan of the window and, after slot 0, of the rest of it. Inference planned again
+    around the same retrainings has no certified gap and is not listed."""
 
     @property
     def tally(self) -> Tally:

@@ -28,6 +28,18 @@ class Allocation:
     instances: tuple[Instance, ...]
 
 
+PROVEN, TIME_LIMIT = "proven optimal", "time limit"
+"""Statuses of a plan; others are `within x%`."""
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What a plan file says about its own quality; None: nothing."""
+
+    gap: float | None = None
+    status: str | None = None
+
+
 @dataclass(frozen=True)
 class Plan:
     """The allocations of a window, their goodput, and an upper bound on the objective."""
@@ -50,9 +62,9 @@ class Plan:
     def status(self) -> str:
         """What is known about the distance to the best plan."""
         if self.gap == 0:
-            return "proven optimal"
+            return PROVEN
         if math.isinf(self.gap):
-            return "time limit"
+            return TIME_LIMIT
         return f"within {self.gap:.2%}" if self.gap >= 0.0001 else "within 0.01%"
 
     @property

@@ -50,6 +50,15 @@ _FLOOR = 0.05
 """Of the mean so far: nothing is measured in less than that."""
 
 
+class Skill(NamedTuple):
+    """How much better a nowcast was than the mean of the last window."""
+
+    share: float
+    """Share of the squared error that it removed; below 0 where it was worse."""
+    error: float
+    """Standard error of the share."""
+
+
 class Nowcast:
     """Least squares on what came just now."""
 
@@ -75,23 +84,29 @@ class Nowcast:
         # not widened for the interval's sake: planning asks for E[min(received, capability)]
         return with_mean(came[near] * growth[:, None], point)
 
-    def skill(self, history: Counts, slots: int, window_slots: int) -> float:
-        """Share of the error of the last window's mean that the nowcast removes.
+    def skill(self, history: Counts, slots: int, window_slots: int) -> Skill:
+        """Share of the squared error of the last window's mean that the nowcast removes.
 
         Both are compared with the requests of the next `slots` slots that came, at moments of the
-        last two windows; below 0 where the nowcast is worse.
+        last two windows.
         """
         last = len(history) - slots
         first = max(last - 2 * window_slots, window_slots)
         if last <= first:
-            return 0.0
-        errors = np.zeros(2)
-        for now in np.linspace(first, last, _MOMENTS).astype(int):
+            return Skill(0.0, 0.0)
+        errors = np.empty((_MOMENTS, 2))
+        for at, now in enumerate(np.linspace(first, last, _MOMENTS).astype(int)):
             seen, came = history[:now], float(history[now : now + slots].sum())
             level = float(seen[-window_slots:].mean()) * slots
             said = float(self.ahead(seen, slots, window_slots).mean(axis=0).sum())
-            errors += (level - came) ** 2, (said - came) ** 2
-        return float(1 - errors[1] / errors[0]) if errors[0] > 0 else 0.0
+            errors[at] = (level - came) ** 2, (said - came) ** 2
+        of_mean, of_nowcast = errors.T
+        if not of_mean.any():
+            return Skill(0.0, 0.0)
+        share = 1 - of_nowcast.sum() / of_mean.sum()
+        left = (1 - share) * of_mean - of_nowcast
+        error = float(left.std(ddof=1)) * _MOMENTS**0.5 / float(of_mean.sum())
+        return Skill(float(share), error)
 
 
 class _Looks(NamedTuple):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -225,7 +224,6 @@ class Learning:
         if job is None or job.phase is Phase.DONE:
             return "there is nothing to retrain on"
         job.phase, job.since = Phase.RUNNING, min(tenant.since, job.window - 1)
-        began_s = time.monotonic()
         began_from = tenant.version
 
         def set_progress(part: float) -> None:
@@ -243,7 +241,8 @@ class Learning:
                 most_samples=job.most_samples,
             )
             result = await self._trainings.train(training, set_progress)
-            took_s = time.monotonic() - began_s
+            # plans add the start as the overhead of a new instance
+            took_s = result.training_s
             self._recorder.training_took(name, instance, took_s, planned_s * job.slower)
             tenant.took(planned_s, took_s)
             tenant.trained_on(job.labelled, result.samples)
@@ -338,7 +337,7 @@ class Learning:
         if environment is not None:
             # on a GPU it shows how long retrainings take, including reading data and judging
             whole_s = tenant.live.training_s(result.samples).at(self._board.sms)
-            tenant.took(whole_s, result.seconds)
+            tenant.took(whole_s, result.training_s)
         about = {"pre-trained": True, "slower": round(tenant.slower, 3)}
         return await asyncio.to_thread(versions.add, result.weights, result.accuracy_after, about)
 

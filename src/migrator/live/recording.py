@@ -165,7 +165,8 @@ class Recorder:
     def training_took(
         self, tenant: str, instance: Holding, seconds: float, planned_s: float
     ) -> None:
-        """Record how long a retraining took, beside its expected duration."""
+        """Record how long a retraining took, beside its expected duration, both without the start
+        of its process."""
         words = (
             f"{tenant}: retraining on {instance} took {seconds:.1f} s, planned {planned_s:.1f} s"
         )

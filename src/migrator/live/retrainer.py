@@ -114,7 +114,9 @@ class Work:
         return self._retrain()
 
     def _retrain(self) -> TrainingResult:
-        job, model, data = self.job, self._model(), self._data()
+        job, model = self.job, self._model()
+        started_s = time.monotonic()
+        data = self._data()
         samples = len(data.new) + len(data.replay)
         checkpoints = self._checkpoints()
         found = checkpoints.newest_good()
@@ -122,7 +124,7 @@ class Work:
         steps = job.settings.steps(samples)
         before = accuracy(model, data.held_out)
         done = resumed * steps // job.settings.epochs
-        pace = Pace(job.pace_s, steps, self.began_s, done=done)
+        pace = Pace(job.pace_s, steps, started_s, done=done)
 
         def step() -> None:
             pace.step()
@@ -145,6 +147,7 @@ class Work:
             curve=result.curve,
             epochs_resumed=resumed,
             seconds=time.monotonic() - self.began_s,
+            start_s=started_s - self.began_s,
         )
 
     def _estimate(self) -> EstimateResult:

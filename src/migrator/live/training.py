@@ -81,7 +81,8 @@ class TrainingJob:
     """Environment variables of the instance, from its driver; empty: on the host."""
     device: str = "cpu"
     pace_s: float | None = None
-    """On an emulated instance: minimum duration in seconds, including the start of the process."""
+    """On an emulated instance: minimum duration of the training in seconds, without the start of
+    the process."""
     limit_s: float = _A_DAY_S
     """Seconds after which it is ended."""
     benchmark: str | None = None
@@ -110,7 +111,15 @@ class TrainingResult(Struct, tag=True, frozen=True):
     epochs_resumed: int
     """Epochs taken from the checkpoints of a lost process."""
     seconds: float
-    """Seconds from the start of the process to its answer, without those of lost processes."""
+    """Seconds from the request to the answer, without those of lost processes."""
+    start_s: float
+    """Of these: the start of the process and the construction of the model on its instance.
+    Plans count them as the overhead of a new instance."""
+
+    @property
+    def training_s(self) -> float:
+        """Seconds of the training itself: reading samples, learning and judging."""
+        return self.seconds - self.start_s
 
 
 class EstimateResult(Struct, tag=True, frozen=True):

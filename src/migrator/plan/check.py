@@ -7,6 +7,7 @@ what a plan is worth from its slots alone, in plain Python, so a planner's error
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import combinations, pairwise
@@ -14,7 +15,7 @@ from itertools import combinations, pairwise
 from migrator.core.catalogue import MigProfile
 from migrator.core.errors import PlanError
 from migrator.core.instance import Instance, Kind, Task
-from migrator.core.plan import Plan, Retraining
+from migrator.core.plan import PROVEN, TIME_LIMIT, Claims, Plan, Retraining
 from migrator.core.problem import Charge, Problem, Tenant
 
 TOLERANCE = 1e-6
@@ -37,16 +38,19 @@ def check_plan(problem: Problem, plan: Plan) -> float:
     raise PlanError(f"the plan breaks {rules}: {'; '.join(found[:_SHOWN])}{more}")
 
 
-def violations(problem: Problem, plan: Plan) -> list[str]:
+def violations(problem: Problem, plan: Plan, claims: Claims | None = None) -> list[str]:
     """Every broken rule, one sentence each; a plan that may be used has none.
 
     The claimed goodput is compared only where the slots are legal: nothing else has a goodput.
+    `claims` must follow from the plan's goodput and bound. Whether the bound itself holds is
+    not asked here.
     """
     found = [*_slot_count(problem, plan), *_slot_rules(problem, plan)]
     for tenant in problem.tenants:
         found += _retraining_rules(problem, plan, tenant)
-    claims = _number_claims(plan) if found else _worth_claims(problem, plan)
-    return [*found, *_retraining_claims(problem, plan), *claims]
+    worth = _number_claims(plan) if found else _worth_claims(problem, plan)
+    found += [*_retraining_claims(problem, plan), *worth]
+    return found if claims is None else [*found, *_quality_claims(plan, claims)]
 
 
 def goodput_of(problem: Problem, plan: Plan) -> float:
@@ -383,6 +387,40 @@ def _number_claims(plan: Plan) -> Iterator[str]:
             yield f"the plan's {name} is {value}, but it must be finite"
     if plan.upper_bound < plan.objective and not _close(plan.upper_bound, plan.objective):
         yield f"the plan's upper_bound {plan.upper_bound!r} is below its value {plan.objective!r}"
+
+
+def _quality_claims(plan: Plan, claims: Claims) -> Iterator[str]:
+    """Claimed gap and status that the plan's own goodput and bound contradict."""
+    if not math.isfinite(plan.gap):
+        return
+    if claims.gap is not None and not _close(claims.gap, plan.gap):
+        yield (
+            f"the plan claims gap {claims.gap!r}, but its upper_bound and goodput give {plan.gap!r}"
+        )
+    if claims.status is None or claims.status == TIME_LIMIT:
+        return
+    within = _claimed_gap(claims.status)
+    if within is None:
+        yield (
+            f"the plan's status is {claims.status!r}, but it must be '{PROVEN}', 'within x%' or "
+            f"'{TIME_LIMIT}'"
+        )
+    elif plan.gap > within + TOLERANCE:
+        yield (
+            f"the plan claims status {claims.status!r}, but its upper_bound is {plan.gap:.2%} "
+            "above its goodput"
+        )
+
+
+def _claimed_gap(status: str) -> float | None:
+    """The largest gap for which the status is true, as rounded in it; None for no status."""
+    if status == PROVEN:
+        return 0.0
+    found = re.fullmatch(r"within (\d+(?:\.(\d+))?)%", status)
+    if found is None:
+        return None
+    digits = len(found[2] or "")
+    return (float(found[1]) + 0.5 * 10.0**-digits) / 100
 
 
 def _close(one: float, other: float) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from migrator.core.plan import Allocation, Plan, Retraining
+from migrator.core.plan import Allocation, Claims, Plan, Retraining
 from migrator.io.json_file import read_json_file
 from migrator.io.strict import Count, Entry, Number, Position, validated
 from migrator.plan.problem_file import InstanceEntry, instance_to_json
@@ -35,7 +36,9 @@ class _PlanEntry(Entry):
     upper_bound: _Finite = Field(
         description="the certified bound on goodput and later_goodput, a finite number"
     )
-    gap: _Finite = Field(default=0.0, description="the certified relative gap, a finite number")
+    gap: _Finite = Field(
+        default=math.nan, description="the certified relative gap, a finite number"
+    )
     solver: str = Field(description="the name of the solver, as text")
     solve_s: Number = Field(description="the seconds the solver took, a number of at least 0")
     retrainings: list[_RetrainingEntry] = Field(
@@ -45,12 +48,23 @@ class _PlanEntry(Entry):
     # What our own output may carry beside the plan itself.
     charge: Any = None
     preinitialization: Any = None
-    status: Any = None
+    status: str = Field(default="", description="proven optimal, within x% or time limit, as text")
 
 
 def read_plan(path: Path) -> Plan:
     """The plan in a file; InputError names the file, the key and the remedy."""
     return read_json_file(path, parse_plan)
+
+
+def read_claims(path: Path) -> Claims:
+    """The gap and the status that a plan file states."""
+    return read_json_file(path, parse_claims)
+
+
+def parse_claims(data: object) -> Claims:
+    """The gap and the status in JSON that has been read already."""
+    file = validated(_PlanEntry, data, "the plan")
+    return Claims(None if math.isnan(file.gap) else file.gap, file.status or None)
 
 
 def parse_plan(data: object) -> Plan:

@@ -53,10 +53,10 @@ def make_plan(
     return replace(checked, upper_bound=bound)
 
 
-def require_time_limit(time_limit_s: float | None) -> None:
+def require_time_limit(time_limit_s: float | None, option: str = "--time-limit") -> None:
     """InputError unless the limit is left out or a positive number."""
     if time_limit_s is not None and not 0 < time_limit_s < float("inf"):
-        raise InputError("--time-limit: must be a positive number of seconds, e.g. 2")
+        raise InputError(f"{option}: must be a positive number of seconds, e.g. 2")
 
 
 def default_time_limit_s(problem: Problem) -> float:

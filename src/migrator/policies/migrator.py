@@ -1,8 +1,8 @@
 """MIGRator: at every window's start, the plan with the highest goodput on the forecast.
 
 `migrator` plans under the `survivors` charge: the planner chooses when to create an instance early
-and which tenants to retrain. Within the window it plans the inference again as requests arrive if
-that has paid on recent arrivals, and everything if a retraining ends early or late.
+and which tenants to retrain. Within the window it plans the inference again as requests arrive
+unless recent arrivals rule out that this pays, and everything if a retraining ends early or late.
 `migrator-paper` works as in the paper: it retrains every tenant in every window and plans as if
 every change cost the whole overhead; then pre-initialization gives an instance to its tenant early
 if its slices are unused.
@@ -14,6 +14,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from migrator.core.errors import SolverError
 from migrator.core.instance import Instance, Kind, Task
 from migrator.core.plan import Plan
@@ -23,14 +26,18 @@ from migrator.plan.preinit import preinitialize
 from migrator.plan.survivors.replan import Scenarios, replan
 from migrator.policies.equal_shares import equal_allocation
 from migrator.policies.planning import planned
-from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight
+from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight, TenantView
+
+Floats = NDArray[np.float64]
 
 HORIZON_S = 30.0
 """Horizon of a replan in seconds: beyond it the recent past says nothing."""
 OVERHEADS = 5.0
 """Minimum horizon in overheads: with slow starts and a shorter horizon no change would pay off."""
-_SKILL = 0.1
-"""Share of the error of the last window's mean that a nowcast must remove to replan on it."""
+_SKILL, _DOUBT = 0.1, 2.0
+"""Share of the error of the last window's mean that a nowcast must remove to replan on it, and the
+standard errors by which it must be missed to rule that out. Replanning on noise costs next to
+nothing; a burst that is not followed costs a lot, and bursts are rare in what was measured."""
 _EARLY = 1
 """Slots before its planned end at which a completed retraining is worth a new plan."""
 
@@ -109,7 +116,7 @@ class Replanned(Migrator):
             return replace(super().decide(observation), replan=pays)
         if last is None or not _as_planned(observation, last):
             pays = last.replan if last is not None else self.always
-            return replace(super().decide(self._foreseen(observation)), replan=pays)
+            return replace(super().decide(self._foreseen(observation, last)), replan=pays)
         assert last.plan is not None
         if not last.replan:
             rest = last.plan.slots[observation.slot - last.begin :]
@@ -137,12 +144,13 @@ class Replanned(Migrator):
         return replace(last, slots=tuple(each.instances for each in found))
 
     def _pays(self, observation: Observation) -> bool:
-        """Whether the recent past has said more about the next seconds than the last window."""
-        return any(
-            self._nowcast.skill(view.history, self._horizon(observation), observation.slots)
-            > _SKILL
+        """Whether the last seconds may say more about the next ones than the last window does."""
+        horizon = self._horizon(observation)
+        found = [
+            self._nowcast.skill(view.history, horizon, observation.slots)
             for view in observation.tenants
-        )
+        ]
+        return any(each.share + _DOUBT * each.error > _SKILL for each in found)
 
     def _horizon(self, observation: Observation) -> int:
         """Slots that a replan looks ahead."""
@@ -160,16 +168,31 @@ class Replanned(Migrator):
             for view in observation.tenants
         }
 
-    def _foreseen(self, observation: Observation) -> Observation:
-        """The observation with a forecast of the rest of the window."""
+    def _foreseen(self, observation: Observation, last: Decision | None) -> Observation:
+        """The observation with a forecast of the rest of the window: that of its start, if known.
+
+        The last seconds say nothing about minutes ahead; plans on a nowcast of all of them
+        followed its noise.
+        """
+        known = _forecast_left(observation, last)
         tenants = (
-            replace(
-                view,
-                ahead=self._nowcast.ahead(view.history, observation.slots_left, observation.slots),
-            )
+            replace(view, ahead=known.get(view.name, self._nowcast_left(observation, view)))
             for view in observation.tenants
         )
         return replace(observation, tenants=tuple(tenants))
+
+    def _nowcast_left(self, observation: Observation, view: TenantView) -> Floats:
+        return self._nowcast.ahead(view.history, observation.slots_left, observation.slots)
+
+
+def _forecast_left(observation: Observation, last: Decision | None) -> dict[str, Floats]:
+    """Per tenant, the forecast that the last plan was made on, from now on; empty if it ends
+    before the window does."""
+    problem = None if last is None else last.problem
+    if last is None or problem is None or last.begin + problem.slots != observation.slots:
+        return {}
+    now = observation.slot - last.begin
+    return {each.name: np.array(each.received)[:, now:] for each in problem.tenants}
 
 
 def _as_planned(observation: Observation, last: Decision) -> bool:

@@ -69,6 +69,7 @@ def _window(window: WindowOutcome) -> Json:
         "window": window.window,
         **_tally(window.tally),
         **pick(window, "reconfigurations", "plan_s", "predicted", "fluid"),
+        "plans": [pick(each, "slot", "charge", "gap") for each in window.plans],
         "tenants": [_tenant(each, part_s) for each in window.tenants],
     }
 

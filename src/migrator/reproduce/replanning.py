@@ -117,13 +117,17 @@ def generated_kinds(pairs: Iterable[Pair], data: Path | None) -> tuple[str, ...]
     return tuple(each for each in kinds if data is None or real_file(each, data) is None)
 
 
-def jobs_apart(sources: Iterable[WindowApart], seeds: Iterable[int] = (0,)) -> tuple[Job, ...]:
-    """Jobs for every window and seed under window plan, replanned and oracle."""
+def jobs_apart(
+    sources: Iterable[WindowApart],
+    seeds: Iterable[int] = (0,),
+    policies: Sequence[str] = SIDE_BY_SIDE,
+) -> tuple[Job, ...]:
+    """Jobs for every window and seed under each policy: window plan, replanned and oracle."""
     given = tuple(seeds)
     return tuple(
         Job(source, policy, seed=seed, windows=1)
         for source in sources
-        for policy in SIDE_BY_SIDE
+        for policy in policies
         for seed in given
     )
 

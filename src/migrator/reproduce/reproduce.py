@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterable, Sequence
 
 from migrator.core.outcome import RunOutcome
@@ -92,12 +93,28 @@ def page_of(names: Iterable[str], setting: Setting, outcomes: Outcomes) -> Page:
 
 
 def figures_of(names: Iterable[str], setting: Setting, outcomes: Outcomes) -> Figures:
-    """The numbers of every experiment by name."""
+    """The numbers of every experiment by name, and the certified gap of every plan."""
     return {
         "traces": "generated" if setting.data is None else "real",
         "seeds": list(setting.seeds),
         "experiments": {each.name: each.figures(setting, outcomes) for each in chosen(names)},
+        "plans": _plans(jobs_of(names, setting), outcomes),
     }
+
+
+def _plans(jobs: Iterable[Job], outcomes: Outcomes) -> list[Figures]:
+    """The certified gaps of all plans of every run that plans; null where no bound is known."""
+    rows = []
+    for job in jobs:
+        run = outcomes[job]
+        gaps: dict[Charge, list[float | None]] = {}
+        for window in run.windows:
+            for each in window.plans:
+                gap = each.gap if math.isfinite(each.gap) else None
+                gaps.setdefault(each.charge, []).append(gap)
+        about = {"scenario": run.scenario, "policy": run.policy, "seed": run.seed}
+        rows += [{**about, "charge": charge, "gaps": found} for charge, found in gaps.items()]
+    return rows
 
 
 def _lead(setting: Setting) -> str:

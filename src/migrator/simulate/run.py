@@ -8,7 +8,7 @@ requests one by one on the workers that existed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 import numpy as np
@@ -31,7 +31,8 @@ from migrator.control.tenant_state import Retraining, TenantState
 from migrator.control.units import State
 from migrator.control.window_clock import WindowClock
 from migrator.core.instance import Task
-from migrator.core.outcome import RunOutcome, TenantOutcome, WindowOutcome
+from migrator.core.outcome import PlanGap, RunOutcome, TenantOutcome, WindowOutcome
+from migrator.core.plan import Plan
 from migrator.core.problem import Problem
 from migrator.core.scenario import Scenario
 from migrator.core.share import Holding
@@ -138,6 +139,8 @@ class _Course:
     """By slot: the decisions that were followed."""
     plan_s: float = 0.0
     first: Decision | None = None
+    last: Plan | None = None
+    plans: list[PlanGap] = field(default_factory=list)
     expected: dict[str, Floats] | None = None
     forecast_by: dict[str, str] | None = None
 
@@ -326,6 +329,7 @@ class _Simulation:
             course.plan_s,
             course.first.plan.goodput if course.first and course.first.plan else None,
             self._fluid(course.first, begin_s),
+            tuple(course.plans),
         )
 
     def _begin(self, window: int, begin_s: float, *, even_start: bool) -> None:
@@ -407,6 +411,7 @@ class _Simulation:
         decision = self.forecasting.decide_on(seen)
         course = self.course
         course.plan_s += perf_counter() - before
+        self._note_plan(decision)
         if course.first is None:
             course.first = decision
             course.expected = {
@@ -419,6 +424,13 @@ class _Simulation:
                 words = self.forecasting.forecasts.words(seen)
                 course.forecast_by = dict(zip(names, words, strict=True))
         return decision
+
+    def _note_plan(self, decision: Decision) -> None:
+        """Note the gap of a plan that is new."""
+        course, plan, problem = self.course, decision.plan, decision.problem
+        if plan is not None and problem is not None and plan is not course.last:
+            course.plans.append(PlanGap(decision.begin, problem.charge, plan.gap))
+        course.last = plan
 
     def _plan_s(self, window: int) -> float:
         return 0.0 if self.gpu.instant else self.gpu.plan_s(window)

@@ -194,7 +194,10 @@ class LabelSearch:
 
 
 def best_path(space: Space, tables: Tables, schedule: Schedule) -> tuple[float, Ints]:
-    """Goodput of the best sequence of joint patterns around `schedule`, and the sequence."""
+    """Goodput of the best sequence of joint patterns around `schedule`, and the sequence.
+
+    NEVER where the schedule leaves no room for the minimum instances of the tenants.
+    """
     slots = tables.keep.shape[2]
     status = np.full((slots, len(schedule)), WAITING, np.int64)
     for m, start in enumerate(schedule):
@@ -223,10 +226,10 @@ def _path(
         transition(slot, own, mask, space, tables, held, row, base, origin)
         for n in range(joints):
             j = space.fitting[mask, n]
-            if j >= 0:
-                came_from[slot, j] = held.joint[0, origin[j]]
-            else:
+            if j < 0:
                 break
+            if base[j] > IMPOSSIBLE:
+                came_from[slot, j] = held.joint[0, origin[j]]
         held.entries[0] = 0
         for n in range(joints):
             j = space.fitting[mask, n]
@@ -235,6 +238,8 @@ def _path(
             if base[j] > IMPOSSIBLE:
                 held.joint[0, held.entries[0]], held.value[0, held.entries[0]] = j, base[j]
                 held.entries[0] += 1
+        if held.entries[0] == 0:
+            return NEVER, np.zeros(slots, np.int64)
     path = np.empty(slots, np.int64)
     best = 0
     for i in range(1, held.entries[0]):

@@ -74,7 +74,7 @@ def find_schedule(
 ) -> tuple[Schedule, float]:
     """The retraining schedule of the best plan found, and a bound on every plan."""
     running = running_of(problem, space)
-    prices = find_prices(space, tables, occupied_by(space, running, problem.slots))
+    prices = find_prices(space, tables, occupied_by(space, running, problem.slots), late)
     search = LabelSearch(space, tables, tabulate_bounds(space, tables, prices), running)
     return _widen(problem, search, prices.bound, budget, late)
 

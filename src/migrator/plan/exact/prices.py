@@ -38,6 +38,8 @@ much of the slope is remembered. With a third of the first step or half of the s
 clearly worse."""
 _FIRST_STEP_SHARE = 2.0
 """Length of the first step, in mean prices of the smallest instance."""
+_UNWATCHED = 10
+"""Steps between two looks at the clock."""
 Float32s = npt.NDArray[np.float32]
 
 
@@ -52,8 +54,13 @@ class Prices:
     """no plan has more goodput"""
 
 
-def find_prices(space: Space, tables: Tables, occupied: Ints) -> Prices:
-    """Good prices; `occupied` [slot]: slices that running retrainings hold for certain."""
+def find_prices(
+    space: Space, tables: Tables, occupied: Ints, late: Callable[[], bool] = lambda: False
+) -> Prices:
+    """Good prices; `occupied` [slot]: slices that running retrainings hold for certain.
+
+    Whenever it is `late`, the steps taken so far must do.
+    """
     sizes = first_prices(space, tables)
     patterns = np.einsum("mpk,tk->mpt", space.pattern_sizes, sizes).reshape(-1, len(occupied))
     rows = np.concatenate([patterns, sizes.T])
@@ -62,7 +69,14 @@ def find_prices(space: Space, tables: Tables, occupied: Ints) -> Prices:
 
     def improve(rows: Floats, steps: int, first: float) -> float:
         board = space.arrays, masks, mask_of_slot.astype(np.int64), rooms
-        return float(_improve(tables, *board, rows, steps, first))
+        ascent = Ascent.begin(rows)
+        for step in range(0, steps, _UNWATCHED):
+            until = min(steps, step + _UNWATCHED)
+            _improve(tables, *board, rows, ascent, step, until, steps, first)
+            if late():
+                break
+        rows[:] = ascent.best_prices
+        return float(ascent.best[0])
 
     steps = ascent_steps(len(occupied), len(tables.patterns))
     bound = improve(rows, steps, _FIRST_STEP * max(float(sizes[:, 0].mean()), 1e-9))
@@ -86,6 +100,26 @@ def first_prices(space: Space, tables: Tables) -> Floats:
     return np.outer(0.5 * worth / sizes[-1], sizes)
 
 
+class Ascent(NamedTuple):
+    """What the steps of an ascent remember."""
+
+    surplus: Floats
+    mean: Floats
+    square: Floats
+    best_prices: Floats
+    moved: Bools
+    """[row]: whether its price has ever changed"""
+    best: Floats
+    """[1]: the best bound met"""
+
+    @classmethod
+    def begin(cls, prices: Floats) -> Ascent:
+        """Before the first step."""
+        surplus, mean, square, best = (np.zeros_like(prices) for _ in range(4))
+        moved = np.zeros(len(prices), np.bool_)
+        return cls(surplus, mean, square, best, moved, np.full(1, np.inf))
+
+
 @compiled
 def _improve(
     tables: Tables,
@@ -94,24 +128,24 @@ def _improve(
     mask_of_slot: Ints,
     rooms: Bools,
     prices: Floats,
+    ascent: Ascent,
+    begin: int,
+    end: int,
     steps: int,
     first: float,
-) -> float:
-    """Improve the prices in place by scaled subgradient steps; returns the best bound met.
+) -> None:
+    """Move the prices by scaled subgradient steps `begin` to `end` - 1 of `steps`.
 
     masks [n]: what running retrainings occupy, mask_of_slot [slot]: which of them when, and
     rooms [n, multiset, retraining set]: what can be retrained beside it.
     """
     rows, slots = prices.shape
-    surplus, mean = np.zeros((rows, slots)), np.zeros((rows, slots))
-    square, best_prices = np.zeros((rows, slots)), np.zeros((rows, slots))
-    moved = np.zeros(rows, np.bool_)
-    best = np.inf
-    for step in range(steps):
+    surplus, mean, square, best_prices, moved, best = ascent
+    for step in range(begin, end):
         bound = _rent_out(space, masks, mask_of_slot, rooms, prices, surplus)
         bound += _ask_tenants(tables, prices, surplus)
-        if bound < best:
-            best = bound
+        if bound < best[0]:
+            best[0] = bound
             for row in range(rows):
                 for t in range(slots):
                     best_prices[row, t] = prices[row, t]
@@ -137,10 +171,6 @@ def _improve(
         for row in range(rows - space.beside_sizes.shape[1], rows):
             for t in range(slots):
                 prices[row, t] = max(prices[row, t], 0.0)  # room may stay empty
-    for row in range(rows):
-        for t in range(slots):
-            prices[row, t] = best_prices[row, t]
-    return best
 
 
 @compiled_inner

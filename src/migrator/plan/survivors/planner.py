@@ -13,13 +13,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
-from migrator.core.errors import SolverError
 from migrator.core.placement import Placement, find_placement
 from migrator.core.plan import Allocation, Plan
 from migrator.core.problem import Charge, Problem
@@ -54,8 +54,6 @@ FIRST_WIDTH, WIDEST_PASS, SAFE = 24, 16384, 0.7
 """States a slot of the first and of the widest pass; share of the budget a pass should need."""
 FEWEST_STEPS, MOST_STEPS, PRICES_SHARE = 60, 500, 0.4
 """Steps of the prices, and the share of the work they may take."""
-HURRIED_STEPS = 5
-"""Fewest steps of the prices once the time is up."""
 STEP_WORK = 750
 """Work of a step of the prices, per slot and tenant."""
 IN_TIME = 0.85
@@ -76,33 +74,37 @@ def plan_survivors(problem: Problem, time_limit_s: float, steady: bool = False) 
     tables = build_tables(problem, space)
     menus, arrivals = Menus(problem, space), arrivals_of(problem)
     search = ShareSearch(problem, space, menus, arrivals)
-    schedules = schedules_to_try(problem, space, budget / 8, late)
+    schedules, bound = schedules_to_try(problem, space, budget / 8, late)
     best: tuple[Shared, Around] | None = None
     worth = 0.0
     for schedule in schedules:
+        if late():
+            break
         around = around_of(problem, space, arrivals, schedule)
         found = search.run(around, NARROW, late)
         if found is not None and (best is None or found.value + around.later > worth):
             best, worth = (found, around), found.value + around.later
-    if best is None:
-        raise SolverError("no plan was found in time; raise --time-limit")
-    shared, around = best
-    many = len(problem.tenants) > FEW
-    width = int(min(WIDEST, budget / search.work(around))) if many else 0
-    wider = search.run(around, width, late) if width > NARROW else None
-    if wider is not None and wider.value > shared.value:
-        shared = wider
-    slots = allocations_of(problem, space, shared.owners, around.schedule)
-    plans = [_plan(problem, space, around.schedule, slots)]
+    plans, many = [], len(problem.tenants) > FEW
+    if best is not None:
+        shared, around = best
+        width = int(min(WIDEST, budget / search.work(around))) if many and not late() else 0
+        wider = search.run(around, width, late) if width > NARROW else None
+        if wider is not None and wider.value > shared.value:
+            shared = wider
+        slots = allocations_of(problem, space, shared.owners, around.schedule)
+        plans.append(_plan(problem, space, around.schedule, slots))
     for schedule in schedules:
+        if plans and late():
+            break
         _, path = best_path(space, tables, schedule)
         plans.append(_plan(problem, space, schedule, lay_out(problem, space, schedule, path)))
     best_plan = max(plans, key=lambda plan: plan.objective)
+    if late():
+        return _ended(best_plan, bound, began)
     serving, shares = build_serving(problem, space, tables), build_shares(problem, space)
     running = running_of(problem, space)
     each = STEP_WORK * problem.slots * len(problem.tenants)
-    fewest = HURRIED_STEPS if late() else FEWEST_STEPS
-    steps = int(np.clip(PRICES_SHARE * budget / each, fewest, MOST_STEPS))
+    steps = int(np.clip(PRICES_SHARE * budget / each, FEWEST_STEPS, MOST_STEPS))
     prices = find_prices(
         serving,
         shares,
@@ -111,8 +113,9 @@ def plan_survivors(problem: Problem, time_limit_s: float, steady: bool = False) 
         space.most_waiting,
         steps,
         best_plan.objective,
+        late,
     )
-    bound = prices.bound
+    bound = min(bound, prices.bound)
     # one tenant is always searched, at little cost: `ready` compiles the kernels with it
     is_open = bound > enough(best_plan.objective) and not late()
     if not many and (is_open or len(problem.tenants) == 1):
@@ -125,11 +128,13 @@ def plan_survivors(problem: Problem, time_limit_s: float, steady: bool = False) 
         if outcome is not None:
             slots = allocations_of(problem, space, outcome.owners, outcome.schedule)
             best_plan = _plan(problem, space, outcome.schedule, slots)
-    return replace(
-        best_plan,
-        upper_bound=max(best_plan.objective, bound),
-        solve_s=time.perf_counter() - began,
-    )
+    return _ended(best_plan, bound, began)
+
+
+def _ended(plan: Plan, bound: float, began: float) -> Plan:
+    """The plan with its bound and the seconds since `began`."""
+    seconds = time.perf_counter() - began
+    return replace(plan, upper_bound=max(plan.objective, bound), solve_s=seconds)
 
 
 def enough(value: float) -> float:
@@ -182,18 +187,27 @@ def _plan(
 
 def schedules_to_try(
     problem: Problem, space: Space, budget: float, late: Callable[[], bool]
-) -> list[Schedule]:
-    """Distinct schedules of the best plans as if changes were free, and under `paper`."""
+) -> tuple[list[Schedule], float]:
+    """Distinct schedules of the best plans as if changes were free, and under `paper`.
+
+    No plan is worth more than if changes were free: also returns the bound of that search. Once
+    it is `late`, one schedule is enough.
+    """
     at_no_cost = tuple(replace(tenant, overhead_s=0.0) for tenant in problem.tenants)
     found: list[Schedule] = []
+    bound = math.inf
     for tenants in (at_no_cost, problem.tenants):
         variant = replace(problem, charge=Charge.PAPER, tenants=tenants)
         tables = build_tables(variant, space)
-        schedule, _ = find_schedule(variant, space, tables, budget, late)
+        schedule, searched = find_schedule(variant, space, tables, budget, late)
+        if tenants is at_no_cost:
+            bound = searched
+        if late():
+            return [*found, schedule], bound
         for each in (_gathered(problem, space, tables, schedule), schedule):
             if each not in found:
                 found.append(each)
-    return found
+    return found, bound
 
 
 def _gathered(problem: Problem, space: Space, tables: Tables, schedule: Schedule) -> Schedule:

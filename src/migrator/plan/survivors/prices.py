@@ -11,7 +11,7 @@ without positions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -51,11 +51,12 @@ def find_prices(
     most: int,
     steps: int,
     enough: float,
+    late: Callable[[], bool] = lambda: False,
 ) -> Prices:
     """Good prices after `steps` steps from the prices `first` [slot, size].
 
     `occupied` [slot]: slices that running retrainings hold; `most` tenants may start one. A bound
-    of `enough` needs no further steps.
+    of `enough` needs no further steps. Whenever it is `late`, the steps taken so far must do.
     """
     changes = [0, *(np.flatnonzero(np.diff(occupied)) + 1).tolist(), len(occupied)]
     stretches = [
@@ -64,7 +65,7 @@ def find_prices(
     ]
 
     def ascend(pattern: Floats, beside: Floats, steps: int, length: float) -> Prices:
-        return _ascend(serving, shares, stretches, pattern, beside, steps, length, enough)
+        return _ascend(serving, shares, stretches, pattern, beside, steps, length, enough, late)
 
     pattern = np.ascontiguousarray(np.einsum("mpk,tk->mtp", serving.counts, first))
     beside = np.stack([first, first])
@@ -84,6 +85,7 @@ def _ascend(
     steps: int,
     first: float,
     enough: float,
+    late: Callable[[], bool],
 ) -> Prices:
     """The best prices met; `pattern` and `beside` are changed.
 
@@ -106,7 +108,7 @@ def _ascend(
         bound = _evaluate(serving, shares, stretches, pattern, beside, surplus, surplus_beside)
         if bound < best.bound:
             best = Prices(pattern.copy(), beside.copy(), bound)
-        if best.bound <= enough:
+        if best.bound <= enough or late():
             break
         if step < steps:
             length = first * _LAST_STEP ** (step / steps)

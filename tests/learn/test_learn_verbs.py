@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.small_models import save_bert, save_convnext, write_newsgroups
 from typer.testing import CliRunner, Result
 
 from migrator.cli import app
@@ -124,3 +125,47 @@ def test_a_damaged_checkpoint_is_a_warning(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "warning: " in done.stderr
     assert "damaged" in done.stderr
+
+
+def test_a_model_of_hugging_face_is_retrained(tmp_path: Path) -> None:
+    save_convnext(tmp_path / "net")
+    words = ["--model", f"hf:{tmp_path / 'net'}", "--epochs", "1", "--samples", "10"]
+    kept = ["--checkpoint", str(tmp_path / "run")]
+    found = answered("retrain", "nc-synthetic", *words, "--windows", "1", *kept)
+    assert found["weights"] == "the folder net, head extended from 3 classes"
+    again = answered("retrain", "nc-synthetic", *words, "--windows", "1", *kept, "--resume")
+    assert again["rows"] == found["rows"]
+    save_convnext(tmp_path / "net", seed=1)
+    done = run("retrain", "nc-synthetic", *words, "--windows", "1", *kept, "--resume")
+    assert isinstance(done.exception, InputError), "other weights are another run"
+
+
+def test_texts_are_encoded_by_the_tokenizer_of_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_bert(tmp_path / "net", 2)
+    write_newsgroups(tmp_path)
+    monkeypatch.setenv("MIGRATOR_DATA", str(tmp_path))
+    words = ["--model", f"hf:{tmp_path / 'net'}", "--epochs", "1", "--windows", "0"]
+    found = answered("retrain", "nc-20-newsgroups", *words)
+    assert found["weights"] == "the folder net, head extended from 2 classes"
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("hf:FOLDER", "holds no weights; put model.safetensors beside config.json"),
+        ("hf:/no/folder", "there is no folder '/no/folder'"),
+        ("timm:resnet19", "timm has no 'resnet19'; did you mean"),
+    ],
+)
+def test_what_cannot_be_loaded_ends_with_code_2(model: str, said: str, tmp_path: Path) -> None:
+    save_convnext(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    words = ["retrain", "nc-synthetic", "--model", model.replace("FOLDER", str(tmp_path))]
+    done = subprocess.run(
+        [sys.executable, "-m", "migrator", *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -99,7 +99,10 @@ def test_weights_with_another_head_leave_the_head_random(tmp_path: Path) -> None
     save_file(dict(larger.network.state_dict()), tmp_path / "theirs.safetensors")
     each = model()
     assert each.weights == "random, seed 0"
-    each.load(tmp_path / "theirs.safetensors")
+    with pytest.raises(InputError, match="its head is not for the 4 classes of the model"):
+        each.load(tmp_path / "theirs.safetensors")
+    assert each.weights == "random, seed 0"
+    each.begin_with(tmp_path / "theirs.safetensors")
     assert each.weights == "loaded from theirs.safetensors, head random"
     own, theirs = each.network.state_dict(), larger.network.state_dict()
     assert torch.equal(own["0.weight"], theirs["0.weight"])
@@ -122,12 +125,24 @@ def test_beginning_with_a_file_of_ours_takes_its_weights_alone(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("taking", ["begin_with", "load"])
-def test_classes_of_another_head_have_not_been_seen(tmp_path: Path, taking: str) -> None:
+def test_a_head_for_fewer_classes_gives_the_first_rows(tmp_path: Path, taking: str) -> None:
+    smaller = SmallCnn.build(2, 3, 16)
+    smaller.train_step(IMAGES, LABELS % 2, 1e-3)
+    smaller.save(tmp_path / "two", training=True)
+    each = model()
+    getattr(each, taking)(tmp_path / "two")
+    assert each.weights == "loaded from two, head extended from 2 classes"
+    assert each.seen.tolist() == [True, True, False, False]
+    np.testing.assert_allclose(each.infer(IMAGES)[:, :2], smaller.infer(IMAGES), atol=1e-6)
+    assert each.train_step(IMAGES, LABELS, 1e-3) > 0
+
+
+def test_classes_of_another_head_have_not_been_seen(tmp_path: Path) -> None:
     larger = SmallCnn.build(9, 3, 16)
     larger.train_step(IMAGES, LABELS, 1e-3)
     larger.save(tmp_path / "nine", training=True)
     each = model()
-    getattr(each, taking)(tmp_path / "nine")
+    each.begin_with(tmp_path / "nine")
     assert each.weights == "loaded from nine, head random"
     assert not each.seen.any()
     assert each.steps == 0

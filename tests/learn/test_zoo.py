@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from importlib.util import find_spec
 
@@ -69,13 +70,26 @@ def test_a_transformers_model_trains_and_answers() -> None:
     assert each.infer(images).shape == (4, 3)
 
 
-@pytest.mark.skipif(find_spec("torchvision") is not None, reason="torchvision is installed")
-def test_without_torchvision_inception_says_what_it_needs() -> None:
-    with pytest.raises(InputError, match="comes from torchvision"):
-        build("inception-v3", 3, 0)
+@pytest.mark.parametrize("name", ["inception-v3", "efficientnet-lite0"])
+def test_without_torchvision_a_model_says_how_to_get_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    with pytest.raises(InputError, match=r"needs torchvision.*pip install 'migrator\[timm\]'"):
+        build(name, 3, 0)
+
+
+@pytest.mark.skipif(find_spec("torchvision") is None, reason="the extra timm is not installed")
+def test_inception_is_built_beside_any_build_of_torch() -> None:
+    assert sum(each.numel() for each in abstract("inception-v3").parameters()) > 20e6
 
 
 def test_without_transformers_a_model_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(InputError, match=r"pip install 'migrator\[learn\]'"):
         build("resnet-50", 3, 0)
+
+
+def test_transformers_works_in_a_process_of_its_own_beside_torchvision() -> None:
+    code = "from migrator.learn.registry import build; build('mobilenet-v2', 3, 0, 32)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -145,7 +145,14 @@ def test_pre_training_leaves_a_memory_for_the_first_retraining(tmp_path: Path) -
         (lambda job: replace(job, tenant="unknown"), "has no labels"),
         (lambda job: replace(job, window=-5), "has no labels"),
         (lambda job: replace(job, weights=Path("nowhere.safetensors")), "no such file"),
-        (lambda job: replace(job, model=replace(MODEL, classes=3)), "a sample is of class 3"),
+        (
+            lambda job: replace(job, model=replace(MODEL, classes=3)),
+            "head is not for the 3 classes",
+        ),
+        (
+            lambda job: replace(job, model=replace(MODEL, classes=3), weights=None),
+            "a sample is of class 3",
+        ),
         (lambda job: replace(job, model=replace(MODEL, model="unknown")), "unknown"),
     ],
 )

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.serving import assignment, in_loop
+from support.small_models import WORDS, save_bert, save_vit
 from support.tiny_model import SIDE, Tiny
 
 from migrator.core.errors import InputError
+from migrator.learn.registry import build
+from migrator.serve.workers.forkserver_main import build_all
 from migrator.serve.workers.messages import InputKind, ModelSpec
 from migrator.serve.workers.pool import Workers
 
@@ -54,5 +58,63 @@ async def test_forked_workers_answer_as_the_model_itself_does(
         pictures = np.zeros((2, 3, 16, 16), np.uint8)
         assert (await other.infer(pictures)).scores.shape == (2, 4)
         assert os.getpid() not in (one.pid, two.pid, other.pid)
+    finally:
+        await workers.close()
+
+
+@in_loop
+async def test_weights_with_another_head_are_refused_before_anything_is_served(
+    tmp_path: Path,
+) -> None:
+    model = build("small-cnn", 5, 0, 16)
+    model.save(tmp_path / "five.safetensors")
+    spec = ModelSpec("small-cnn", 4, 16, weights=tmp_path / "five.safetensors")
+    workers = Workers(tmp_path / "run", {"a": spec})
+    try:
+        with pytest.raises(InputError, match="its head is not for the 4 classes of the model"):
+            await workers.start()
+    finally:
+        await workers.close()
+
+
+@in_loop
+async def test_models_of_libraries_are_forked_with_their_weights(tmp_path: Path) -> None:
+    vit, bert = tmp_path / "vit", tmp_path / "bert"
+    save_vit(vit)
+    save_bert(bert)
+    names = {"a": f"hf:{vit}", "b": f"hf:{bert}", "c": "timm:test_vit2"}
+    known = {key: name for key, name in names.items() if key != "c" or find_spec("timm")}
+    specs = {key: ModelSpec(name, 3) for key, name in known.items()}
+    workers = Workers(tmp_path / "run", specs)
+    try:
+        await workers.start()
+        assert len(list(Path(f"/proc/{workers.forkserver.pid}/task").iterdir())) == 1
+        assert workers.inputs["b"] == InputKind("INT32", (64,), len(WORDS))
+        for tenant, name in known.items():
+            ours = build(name, 3, 0)
+            batch = ours.example(2)
+            await workers.prepare(tenant, 1)
+            one = await workers.take(assignment(name, tenant=tenant))
+            scores = (await one.infer(batch)).scores
+            np.testing.assert_allclose(scores, ours.infer(batch), rtol=1e-4, atol=1e-5)
+    finally:
+        await workers.close()
+
+
+@in_loop
+async def test_clients_may_send_smaller_images_than_the_network_reads(tmp_path: Path) -> None:
+    spec = ModelSpec("small-cnn", 4, pixels=32, input_pixels=16)
+    workers = Workers(tmp_path / "run", {"a": spec})
+    try:
+        await workers.start()
+        assert workers.inputs["a"] == InputKind("UINT8", (3, 16, 16), 256)
+        ours = build("small-cnn", 4, 0, 32)
+        images = np.random.default_rng(0).integers(0, 256, (2, 3, 16, 16), np.uint8)
+        await workers.prepare("a", 1)
+        one = await workers.take(assignment("small-cnn"))
+        np.testing.assert_allclose((await one.infer(images)).scores, ours.infer(images), rtol=1e-5)
+        wrong = ModelSpec("small-text", 4, input_pixels=16)
+        with pytest.raises(InputError, match="small-text does not resize images"):
+            build_all({"b": wrong})
     finally:
         await workers.close()

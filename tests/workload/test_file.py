@@ -503,6 +503,20 @@ def test_a_model_of_ones_own_is_named_by_its_import_path(tmp_path: Path) -> None
     assert tenant.service.profile.latency_ms == parse_profile(measured).latency_ms
 
 
+def test_a_model_of_a_library_needs_a_profile(tmp_path: Path) -> None:
+    (tmp_path / "mine.json").write_text(documented("json", "profiles.md"))
+    data = smallest()
+    data["tenants"][0] |= {"model": "hf:google/vit-base@main"}
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(data))
+    with pytest.raises(InputError, match="no packaged profile of 'hf:google/vit-base@main'"):
+        read_scenario(tmp_path / "own.yaml")
+    data["tenants"][0] |= {"profile": "mine.json"}
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(data))
+    tenant = read_scenario(tmp_path / "own.yaml").tenants[0]
+    assert tenant.name == "vit-base"
+    assert tenant.service.profile.model == "hf:google/vit-base@main"
+
+
 def objects(part: Any) -> Iterator[dict[str, Any]]:
     if isinstance(part, dict):
         if isinstance(part.get("properties"), dict):

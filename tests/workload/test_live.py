@@ -63,7 +63,13 @@ def test_every_key_means_what_the_format_says(tmp_path: Path) -> None:
         "queue_limit": 9,
     }
     data["live"]["connections"] = 7
-    own = {"classes": 12, "pixels": 64, "weights": "w.safetensors", "benchmark": "nc-synthetic"}
+    own = {
+        "classes": 12,
+        "pixels": 64,
+        "input_pixels": 32,
+        "weights": "w.safetensors",
+        "benchmark": "nc-synthetic",
+    }
     data["tenants"][0]["live"] = own | {"seed": 5, "epochs": 3, "replay": 10, "held_out": 0.5}
     found = parsed(data, tmp_path)
     assert (found.live.host, found.live.port, found.live.max_body_mib) == ("::1", 0, 2)
@@ -71,6 +77,7 @@ def test_every_key_means_what_the_format_says(tmp_path: Path) -> None:
     assert found.live.token_file == tmp_path / "t.yaml"
     tenant = found.tenants[0]
     assert (tenant.classes, tenant.pixels, tenant.benchmark) == (12, 64, "nc-synthetic")
+    assert tenant.input_pixels == 32
     assert tenant.weights == tmp_path / "w.safetensors"
     assert (tenant.seed, tenant.epochs, tenant.replay, tenant.held_out) == (5, 3, 10, 0.5)
 

@@ -29,6 +29,22 @@ def test_a_class_of_ones_own_is_named_by_its_path_and_not_imported(tmp_path: Pat
     assert (model.model, model.tenant, model.slo_s) == ("absent.module:Mine", "Mine", 0.05)
 
 
+@pytest.mark.parametrize(
+    ("model", "tenant"),
+    [
+        ("hf:google/vit-base@v1", "vit-base"),
+        ("hf:/models/mine/", "mine"),
+        ("timm:resnet18.a1_in1k", "resnet18.a1_in1k"),
+        ("timm:hf-hub:timm/resnet18", "resnet18"),
+    ],
+)
+def test_a_model_of_a_library_is_named_without_its_prefix(
+    model: str, tenant: str, tmp_path: Path
+) -> None:
+    _, (found,) = read_models(written(tmp_path, model))
+    assert (found.model, found.tenant) == (model, tenant)
+
+
 def test_what_is_no_import_path_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"tenants\[0\]\.model.*no import path"):
         read_models(written(tmp_path, "my-module:Mine"))

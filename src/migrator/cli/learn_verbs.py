@@ -21,7 +21,10 @@ def retrain(
     benchmark: Annotated[str, typer.Argument(help="Benchmark; `migrator benchmarks` lists them.")],
     model: Annotated[
         str,
-        typer.Option(metavar="NAME", help="Model of `migrator models`, or package.module:Class."),
+        typer.Option(
+            metavar="NAME",
+            help="Model of `migrator models`, hf:FOLDER_OR_ID, timm:NAME, or package.module:Class.",
+        ),
     ],
     windows: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Run the first N windows; default: all.")
@@ -129,7 +132,7 @@ def models(as_json: AsJson = False) -> None:
         )
         return
     for name, each in found.items():
-        print(f"{name:<14} {each.modality:<7} {getattr(each, 'summary', '')}")
+        print(f"{name:<18} {each.modality:<7} {getattr(each, 'summary', '')}")
 
 
 @app.command()

@@ -49,6 +49,13 @@ def pick(kind: str, name: str, known: Mapping[str, _Named]) -> _Named:
 
 
 FORM = "package.module:Class"
+LIBRARIES = ("hf:", "timm:")
+"""Prefixes of models that a library has: hf:FOLDER_OR_ID and timm:NAME."""
+
+
+def is_import_path(name: str) -> bool:
+    """Whether a name is meant as the import path of a class."""
+    return ":" in name and not name.startswith(LIBRARIES)
 
 
 def parts_of(path: str) -> tuple[str, str] | None:

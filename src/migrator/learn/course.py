@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from migrator.core.errors import InputError
+from migrator.core.registry import is_import_path
 from migrator.io.weights_folder import sha256_of
 from migrator.learn.benchmarks.benchmark import (
     Benchmark,
@@ -35,7 +36,7 @@ from migrator.learn.checkpoint import Checkpoints, CourseFolder, Warn
 from migrator.learn.estimation import Past, estimate
 from migrator.learn.model import Model
 from migrator.learn.model_check import build_model, naming_method, require_works
-from migrator.learn.registry import benchmark, model_class
+from migrator.learn.registry import benchmark, encoder, model_class
 from migrator.learn.retraining import RetrainingSettings, accuracy, retrain
 
 MEMORY = 200
@@ -166,7 +167,7 @@ class Course:
     def _identity(self) -> dict[str, Any]:
         return {
             **asdict(self.settings),
-            "weights": weights_identity(self.settings.weights),
+            "weights": weights_identity(self.settings.weights or pretrained_folder(self.model)),
             "material": material_identity(self.material),
         }
 
@@ -194,7 +195,8 @@ def _initial_model(
 ) -> Model:
     """The model that a course starts with; a user's own class is checked first."""
     name = settings.model
-    model = build_model(name, classes, settings.retraining.seed, settings.pixels)
+    seed, pretrained = settings.retraining.seed, settings.weights is None
+    model = build_model(name, classes, seed, settings.pixels, pretrained=pretrained)
     if settings.weights is not None:
         # begin_with ignores the training state that a saved file may hold
         load = getattr(model, "begin_with", model.load)
@@ -202,7 +204,7 @@ def _initial_model(
             load(settings.weights)
     with naming_method(name, "to()"):
         model.to(device)
-    if ":" in name:
+    if is_import_path(name):
         require_works(name, model, material.train, classes)
     return model
 
@@ -234,7 +236,8 @@ class CourseRun:
         known = matching_benchmark(self.settings.benchmark, self.settings.model)
         known.last_window(self.windows)
         where = resolve_device(self.device)
-        material = known.load(Origin(self.data, self.settings.retraining.seed))
+        encode = encoder(self.settings.model, known.modality)
+        material = known.load(Origin(self.data, self.settings.retraining.seed, encode))
         folder = None if self.checkpoint is None else CourseFolder(self.checkpoint, warn)
         try:
             course = Course(self.settings, material, where, folder, resume=self.resume)
@@ -346,6 +349,12 @@ def material_identity(material: Material) -> dict[str, Any]:
             digest.update(f"{each.dtype.str} {each.shape} ".encode())
             digest.update(np.ascontiguousarray(each).data)
     return {"source": material.source, "sha256": digest.hexdigest()}
+
+
+def pretrained_folder(model: Model) -> Path | None:
+    """The folder whose weights a model of a library begins with; None for other models."""
+    folder = getattr(model, "folder", None)
+    return None if folder is None else folder.path
 
 
 def weights_identity(path: Path | None) -> dict[str, Any] | None:

@@ -32,6 +32,9 @@ class Model(Protocol):
 
     `copy.deepcopy` must return an independent model whose training starts afresh. Optional:
 
+    - `load_pretrained()`: load the weights that the model's name stands for; not called where
+      other weights follow, or where any will do, as when profiling
+    - `input_pixels`: the side of the images it is given, if it resizes them; may be set
     - `weights`: the origin of the weights, in words
     - `begin_with(path)`: load the weights only, not the training state
     - `end_training()`: free what only training needs

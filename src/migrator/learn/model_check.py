@@ -39,10 +39,12 @@ def model_error(name: str, method: str, what: str) -> InputError:
     )
 
 
-def build_model(name: str, classes: int, seed: int, pixels: int | None) -> Model:
+def build_model(
+    name: str, classes: int, seed: int, pixels: int | None, *, pretrained: bool = True
+) -> Model:
     """A new model; InputError unless build() is a class method that returns one."""
     with naming_method(name, "build()"):
-        model = build(name, classes, seed, pixels)
+        model = build(name, classes, seed, pixels, pretrained=pretrained)
     if not callable(getattr(model, "infer", None)):
         raise model_error(name, "build()", f"returned {_type_name(model)} instead of a model")
     return model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -32,8 +32,8 @@ class TorchModel(ABC):
     summary: ClassVar[str]
     modality: Modality
     learning_rate: float
-    head: ClassVar[str] = "classifier"
-    """Name prefix of the tensors that depend on the number of classes."""
+    head: str | tuple[str, ...] = "classifier"
+    """Name prefixes of the tensors that depend on the number of classes."""
 
     def __init__(self, network: nn.Module, classes: int, seed: int) -> None:
         self.network, self.classes, self.seed = network, classes, seed
@@ -143,18 +143,18 @@ class TorchModel(ABC):
         write_weights(self.network.state_dict(), moments, note, path)
 
     def load(self, path: Path) -> None:
-        """Load what `save` wrote. The training state only if all weights fit."""
+        """Load what `save` wrote; InputError if its head is for more classes than the model's."""
         saved = read_weights(path)
         moments = self._fitting_moments(saved, path)
-        left = self._take_weights(saved, path)
-        if saved.note is None or left:
+        extended = self._take_weights(saved, path, whole=True)
+        if saved.note is None or extended:
             return
         self.steps, self.weights = saved.note.steps, saved.note.weights
         if moments:
             self._restore(self._new_optimiser(), moments)
 
     def begin_with(self, path: Path) -> None:
-        """Load only the weights of a file or folder; a head that does not fit stays random."""
+        """Load only the weights of a file or folder; a head for more classes is replaced."""
         self._take_weights(read_weights(path), path)
 
     def end_training(self) -> None:
@@ -173,19 +173,65 @@ class TorchModel(ABC):
             f"{names[0]}, are missing or of another shape); name a file of this model"
         )
 
-    def _take_weights(self, saved: Saved, path: Path) -> list[str]:
-        """Load these weights; the names of the head's tensors that did not fit."""
-        left = self._copy_fitting(saved.tensors, path)
+    def _take_weights(self, saved: Saved, path: Path, *, whole: bool = False) -> bool:
+        """Load these weights; whether the head got more rows. `whole`: the head must fit."""
+        tensors, classes = self._extended(saved.tensors)
+        # files from elsewhere do not list their classes
+        seen = () if saved.note is None else saved.note.seen
+        words = f"loaded from {path.name}{_extension(classes)}"
+        self._adopt(tensors, seen, words, path, whole=whole)
+        return classes is not None
+
+    def begin_from(
+        self, tensors: Mapping[str, Tensor], classes: int | None, words: str, path: Path
+    ) -> None:
+        """Begin with published weights whose head is for `classes`; None: it is not usable.
+
+        A head for as many classes as this model's is kept, and one for fewer classes gives the
+        first rows; otherwise the head is random. Classes with a row from there count as seen.
+        `words` is the origin, `path` is named in errors.
+        """
+        if classes is None:
+            tensors = {k: each for k, each in tensors.items() if not k.startswith(self.head)}
+        tensors, fewer = self._extended(tensors)
+        self._adopt(tensors, range(classes or 0), f"{words}{_extension(fewer)}", path)
+
+    def _extended(self, tensors: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], int | None]:
+        """The tensors with this model's random rows for classes beyond those of their head.
+
+        Also the number of classes of their head, if it has fewer than this model.
+        """
+        head = {k: own for k, own in self.network.state_dict().items() if k.startswith(self.head)}
+        found = [tensors.get(name) for name in head]
+        rows = {len(each) for each in found if each is not None and each.ndim}
+        fewer = min(rows, default=0)
+        if None in found or len(rows) != 1 or not 0 < fewer < self.classes:
+            return tensors, None
+        alike = all(tensors[k].shape[1:] == own.shape[1:] for k, own in head.items())
+        if not alike or any(len(own) != self.classes for own in head.values()):
+            return tensors, None
+        more = {k: torch.cat((tensors[k], own[fewer:].cpu())) for k, own in head.items()}
+        return {**tensors, **more}, fewer
+
+    def _adopt(
+        self,
+        tensors: Mapping[str, Tensor],
+        seen: Sequence[int],
+        words: str,
+        path: Path,
+        *,
+        whole: bool = False,
+    ) -> None:
+        """Begin afresh with these weights; a head that does not fit stays random."""
+        left = self._copy_fitting(tensors, path, whole)
         self._optimiser = self._captured = None
         self.steps = 0
-        self.weights = f"loaded from {path.name}" + (", head random" if left else "")
-        # another head has other classes, and files from elsewhere do not list theirs
-        seen = () if saved.note is None or left else saved.note.seen
-        self.seen[:] = np.isin(np.arange(self.classes), seen)
-        return left
+        self.weights = words + (", head random" if left else "")
+        # another head has other classes
+        self.seen[:] = np.isin(np.arange(self.classes), () if left else seen)
 
-    def _copy_fitting(self, tensors: Mapping[str, Tensor], path: Path) -> list[str]:
-        """Copy the tensors that fit; the names of the head's tensors that did not."""
+    def _copy_fitting(self, tensors: Mapping[str, Tensor], path: Path, whole: bool) -> bool:
+        """Copy the tensors that fit; whether the head did not."""
         own = self.network.state_dict()
         prefix = getattr(self.network, "base_model_prefix", "")
         if prefix and not any(name in own for name in tensors):
@@ -196,10 +242,17 @@ class TorchModel(ABC):
         wrong = [k for k in left if not k.startswith(self.head) and "num_batches" not in k]
         if wrong:
             raise InputError(f"{path}: {self.mismatch(wrong)}")
+        other_head = [k for k in left if k.startswith(self.head)]
+        if whole and other_head:
+            raise InputError(
+                f"{path}: its head is not for the {self.classes} classes of the model "
+                f"({other_head[0]} is missing or of another shape); name weights for as many "
+                "classes, or change the number of classes"
+            )
         if any(tensors[k].is_floating_point() != own[k].is_floating_point() for k in taken):
             raise damaged(path)
         self.network.load_state_dict({k: tensors[k] for k in taken}, strict=False)
-        return [k for k in left if k.startswith(self.head)]
+        return bool(other_head)
 
     def _new_optimiser(self) -> torch.optim.AdamW:
         on_gpu = self.device.type == "cuda"
@@ -274,6 +327,10 @@ class TorchModel(ABC):
         return torch.autocast(self.device.type, torch.bfloat16, on_gpu, cache_enabled=False)
 
 
+def _extension(classes: int | None) -> str:
+    return "" if classes is None else f", head extended from {classes} classes"
+
+
 def _set_rate(group: dict[str, Any], lr: float) -> None:
     if isinstance(group["lr"], Tensor):
         group["lr"].fill_(lr)
@@ -308,8 +365,6 @@ def _in_layout_of(moment: Tensor, weight: Tensor) -> Tensor:
     return like.copy_(moment)
 
 
-_MEAN, _SPREAD = (123.7, 116.3, 103.5), (58.4, 57.1, 57.4)
-"""Mean and standard deviation of ImageNet's pixels, as published weights expect."""
 _SMALLEST = 2
 """The smallest side that can be shifted by a pixel."""
 _SHIFT = 1 / 8
@@ -322,12 +377,19 @@ class ImageModel(TorchModel):
     modality = Modality.IMAGES
     own_pixels: ClassVar[int] = 224
     least_pixels: ClassVar[int] = 32
+    mean: ClassVar[Sequence[float]] = (123.7, 116.3, 103.5)
+    spread: ClassVar[Sequence[float]] = (58.4, 57.1, 57.4)
+    """Mean and standard deviation of the pixels that its weights expect; these are ImageNet's."""
+    interpolation: ClassVar[str] = "bilinear"
+    crop: ClassVar[float] = 1.0
+    """Part of the side that is left of a resized picture, around its middle."""
 
     def __init__(self, network: nn.Module, classes: int, seed: int, pixels: int) -> None:
         super().__init__(network, classes, seed)
-        self.pixels = pixels
-        self._mean = torch.tensor(_MEAN).view(1, 3, 1, 1)
-        self._spread = torch.tensor(_SPREAD).view(1, 3, 1, 1)
+        self.pixels = self.input_pixels = pixels
+        """Sides of the network's images and of those that it is given, which are resized."""
+        self._mean = torch.tensor(self.mean).view(1, 3, 1, 1)
+        self._spread = torch.tensor(self.spread).view(1, 3, 1, 1)
 
     @classmethod
     @abstractmethod
@@ -386,24 +448,47 @@ class ImageModel(TorchModel):
 
     def example(self, batch: int) -> Inputs:
         """Random pixels."""
-        size = (batch, 3, self.pixels, self.pixels)
+        size = (batch, 3, self.input_pixels, self.input_pixels)
         return np.random.default_rng(0).integers(0, 256, size, dtype=np.uint8)
 
     def _normalised(self, inputs: Tensor) -> Tensor:
         _require_images(inputs)
         images = inputs.float()
         if images.shape[-1] != self.pixels:
-            images = nn.functional.interpolate(
-                images, size=(self.pixels, self.pixels), mode="bilinear", antialias=True
-            )
+            images = self._resized(images)
         seen = (images - self._mean) / self._spread
         return seen.contiguous(memory_format=self.memory_format)
+
+    def _resized(self, images: Tensor) -> Tensor:
+        side = max(self.pixels, round(self.pixels / self.crop))
+        smooth = self.interpolation != "nearest-exact"
+        images = nn.functional.interpolate(
+            images, size=(side, side), mode=self.interpolation, antialias=smooth
+        )
+        if self.interpolation == "bicubic":
+            images = images.clamp(0, 255)  # it overshoots at edges
+        first = (side - self.pixels) // 2
+        return images[..., first : first + self.pixels, first : first + self.pixels]
+
+    def require_size(self) -> None:
+        """InputError unless the network reads images of side `pixels`."""
+        self.network.eval()
+        try:
+            with torch.inference_mode():
+                self.image_logits(torch.zeros(1, 3, self.pixels, self.pixels))
+        except (RuntimeError, ValueError, AssertionError) as error:
+            raise InputError(
+                f"pixels: {self.name} cannot read images of side {self.pixels}; leave the size "
+                f"out for {self.own_pixels}"
+            ) from error
 
 
 class TextModel(TorchModel):
     """A text classifier that reads token numbers (`learn/text.py`)."""
 
     modality = Modality.TEXT
+    vocabulary: int = VOCABULARY
+    """Inputs are numbers from 0 to below this."""
 
     @classmethod
     @abstractmethod

@@ -33,7 +33,7 @@ from migrator.learn.benchmarks.benchmark import window_data as scenario_data
 from migrator.learn.checkpoint import Checkpoints
 from migrator.learn.estimation import estimate
 from migrator.learn.model import Model
-from migrator.learn.registry import benchmark, build, require_torch
+from migrator.learn.registry import benchmark, build, encoder, require_torch
 from migrator.learn.retraining import Retrained, accuracy, retrain
 from migrator.learn.samples import NoSamplesError, WindowData
 from migrator.live.training import (
@@ -199,13 +199,15 @@ class Work:
         if job.benchmark is None:
             raise InputError(f"{job.tenant}: the job names no benchmark to pre-train on; give one")
         known = benchmark(job.benchmark)
-        return scenario_data(known, known.load(Origin(seed=seed)), 0, job.replay, seed)
+        origin = Origin(seed=seed, encode=encoder(job.model.model, known.modality))
+        return scenario_data(known, known.load(origin), 0, job.replay, seed)
 
     def _model(self) -> Model:
         spec = self.job.model
         if self.job.device != "cpu":
             import_module("torch").set_num_threads(_BUILDING)  # no core emulates a GPU here
-        model = build(spec.model, spec.classes, spec.seed, spec.pixels)
+        pretrained = self.job.weights is None
+        model = build(spec.model, spec.classes, spec.seed, spec.pixels, pretrained=pretrained)
         if self.job.weights is not None:
             model.load(self.job.weights)
         model.to(self.job.device)

@@ -90,7 +90,9 @@ def model_spec(tenant: LiveTenant) -> ModelSpec:
     if classes is None:
         assert tenant.benchmark is not None, "the scenario sets one of both"
         classes = benchmark(tenant.benchmark).classes
-    return ModelSpec(tenant.model, classes, tenant.pixels, tenant.seed)
+    return ModelSpec(
+        tenant.model, classes, tenant.pixels, tenant.seed, tenant.input_pixels, tenant.weights
+    )
 
 
 def line_of(serving: Serving, tenant: LiveTenant) -> QueueSettings:

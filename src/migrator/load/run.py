@@ -16,7 +16,7 @@ from migrator.core.scenario import LabelsAt
 from migrator.io.http_client import NoAnswerError, Reply
 from migrator.io.http_pool import HttpPool
 from migrator.learn.benchmarks.benchmark import Origin
-from migrator.learn.registry import benchmark
+from migrator.learn.registry import benchmark, encoder
 from migrator.load.ledger import GIVEN_UP, REFUSED, Ledger
 from migrator.load.requests import Questions, Schedule, schedule
 from migrator.load.server import (
@@ -90,8 +90,8 @@ def questions_of(tenant: LiveTenant, *, held_out: bool = False) -> Questions:
             "live.benchmark in the scenario"
         )
     found = benchmark(tenant.benchmark)
-    material = found.load(Origin(seed=tenant.seed))
-    return Questions(found, material, tenant.seed, held_out=held_out)
+    origin = Origin(seed=tenant.seed, encode=encoder(tenant.model, found.modality))
+    return Questions(found, found.load(origin), tenant.seed, held_out=held_out)
 
 
 async def load(
@@ -177,7 +177,7 @@ async def _check_models(
             raise InputError(
                 f"{tenant.name}: its model takes {found.datatype} of shape {list(found.shape)}, "
                 f"and samples of {tenant.benchmark} are {sample.dtype.name} of shape "
-                f"{list(sample.shape)}; correct live.pixels or live.benchmark"
+                f"{list(sample.shape)}; correct live.input_pixels or live.benchmark"
             )
         inputs.append(found)
     for tenant in tenants:

@@ -61,7 +61,7 @@ class Serving:
     def __init__(self, name: str, device: str) -> None:
         self.device = device
         began = time.monotonic()
-        self.model = build(name, CLASSES, 0)
+        self.model = build(name, CLASSES, 0, pretrained=False)
         if isinstance(self.model, TorchModel) and device == "cuda":
             convert_to_bf16(self.model.network)
         built = time.monotonic()
@@ -116,7 +116,7 @@ class Serving:
 
 def training(job: Job, device: str) -> Prepared:
     """A training step of a new model, as in a retraining."""
-    model = build(job.model, CLASSES, 0)
+    model = build(job.model, CLASSES, 0, pretrained=False)
     model.to(device)
     inputs = model.example(job.batch)
     labels = (np.arange(job.batch) % CLASSES).astype(np.int64)

@@ -115,6 +115,12 @@ class LiveTenantEntry(_Part):
         default=None,
         note="; the model's own unless given",
     )
+    input_pixels: int | None = _integer(
+        "the side of the images that clients send, which the network's own are made from",
+        *(2, 1024, 32),
+        default=None,
+        note="; the network's unless given",
+    )
     weights: str | None = _key(
         "the path of a safetensors file to begin with, relative to the scenario",
         "weights/resnet-50.safetensors",
@@ -269,9 +275,9 @@ class TenantEntry(_Part):
         default=None,
     )
     model: str | None = _key(
-        "the name of a packaged model, as text; or, together with profile, a class of your own as "
-        "package.module:Class",
-        *("resnet-50", "bert-base", "my_models.detector:Detector"),
+        "the name of a packaged model, as text; or, together with profile, hf:FOLDER_OR_ID, "
+        "timm:NAME or a class of your own as package.module:Class",
+        *("resnet-50", "hf:google/vit-base-patch16-224", "my_models.detector:Detector"),
         default=None,
     )
     profile: str | None = _key(
@@ -306,8 +312,8 @@ class TenantEntry(_Part):
         "{dataset} or {windows}, or null where nothing is retrained", default=None
     )
     live: LiveTenantEntry | None = _key(
-        "{classes, pixels, weights, benchmark, seed, epochs, replay, held_out} for the live "
-        "runtime, all optional",
+        "{classes, pixels, input_pixels, weights, benchmark, seed, epochs, replay, held_out} for "
+        "the live runtime, all optional",
         default=None,
     )
 

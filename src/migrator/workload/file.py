@@ -16,7 +16,7 @@ from migrator.core.catalogue import Board
 from migrator.core.errors import InputError
 from migrator.core.placement import multisets
 from migrator.core.profiles import Curve, Profile, on_board, profile
-from migrator.core.registry import FORM, parts_of
+from migrator.core.registry import FORM, is_import_path, parts_of
 from migrator.core.scenario import Drift, LabelsAt, Scenario, ServedTenant
 from migrator.core.service import Service
 from migrator.io.json_file import beside
@@ -232,14 +232,14 @@ def tenant_services(tenants: Sequence[TenantEntry], board: Board, folder: Path) 
 def tenant_service(entry: TenantEntry, location: Location, board: Board, folder: Path) -> Service:
     """The service of one tenant on the board, without a check that the board can serve it."""
     known = _profile(entry, location, board, folder)
-    name = known.model.rpartition(":")[2] if entry.name is None else entry.name
+    name = _short_name(known.model) if entry.name is None else entry.name
     return Service(name, known, entry.slo_ms / 1e3, entry.batch, entry.min_gpcs)
 
 
 def _profile(entry: TenantEntry, location: Location, board: Board, folder: Path) -> Profile:
     own = entry.model is not None and ":" in entry.model
     if own:
-        _require_import_path(entry, (*location, "model"))
+        _require_own_model(entry, (*location, "model"))
     if entry.profile is None:
         if entry.model is None:
             refuse((*location, "model"), "the key is missing", "give the name of a packaged model")
@@ -254,7 +254,7 @@ def _profile(entry: TenantEntry, location: Location, board: Board, folder: Path)
     except InputError as error:
         raise InputError(f"{key_path(where)}: {error}") from error
     if own and entry.model is not None:
-        # The profile may have another name for the class.
+        # The profile may have another name for the model.
         return on_board(replace(found, model=entry.model), board.name)
     if entry.model not in (None, found.model):
         refuse(
@@ -265,10 +265,15 @@ def _profile(entry: TenantEntry, location: Location, board: Board, folder: Path)
     return on_board(found, board.name)
 
 
-def _require_import_path(entry: TenantEntry, location: Location) -> None:
-    """Check only the form of a user's import path. Reading a scenario imports nothing."""
+def _short_name(model: str) -> str:
+    """The class of an import path, or the last part of hf:owner/name@revision."""
+    return model.rpartition(":")[2].partition("@")[0].rstrip("/").rpartition("/")[2]
+
+
+def _require_own_model(entry: TenantEntry, location: Location) -> None:
+    """Check only the form of a user's own model. Reading a scenario imports nothing."""
     path = entry.model or ""
-    if parts_of(path) is None:
+    if is_import_path(path) and parts_of(path) is None:
         refuse(location, f"{shown(path)} is no import path", f"write {FORM}")
     if entry.profile is None:
         refuse(
@@ -338,13 +343,13 @@ def _models(data: object, *, folder: Path) -> tuple[Board, list[ServedModel]]:
     found = []
     for index, each in enumerate(file.tenants):
         model = each.model or _measured_model(each, index, folder)
-        if ":" in model and parts_of(model) is None:
+        if is_import_path(model) and parts_of(model) is None:
             refuse(
                 ("tenants", index, "model"),
                 f"{shown(model)} is no import path",
                 f"write {FORM}",
             )
-        name = each.name or model.rpartition(":")[2]
+        name = each.name or _short_name(model)
         found.append(ServedModel(name, model, each.slo_ms / 1e3, each.batch))
     return catalogue.board(file.gpu), found
 

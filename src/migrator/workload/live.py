@@ -68,6 +68,8 @@ class LiveTenant:
     """Number of replayed samples of each earlier class."""
     held_out: float
     """Fraction of the labelled requests that is never used for training."""
+    input_pixels: int | None = None
+    """Size of the images that clients send; None for that of the network."""
 
     @property
     def name(self) -> str:
@@ -156,6 +158,7 @@ def _tenant(
         service=service,
         classes=live.classes,
         pixels=live.pixels,
+        input_pixels=live.input_pixels,
         weights=_weights(live.weights, (*location, "live", "weights"), folder),
         benchmark=benchmark,
         seed=min(seed, HIGHEST_SEED) if live.seed is None else live.seed,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -21,6 +21,10 @@ from numpy.typing import NDArray
 from migrator.core.errors import InputError
 from migrator.learn.model import Inputs, Modality
 from migrator.learn.samples import Samples, Stream, WindowData, concatenate, random_stream
+from migrator.learn.text import all_tokens
+
+Encode = Callable[[Iterable[str]], NDArray[np.int32]]
+"""Texts in, one row of token numbers per text out."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +44,8 @@ class Origin:
     data: Path | None = None
     """A folder; None: the folder named by MIGRATOR_DATA."""
     seed: int = 0
+    encode: Encode = all_tokens
+    """How texts become a model's inputs."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +161,7 @@ class FileBenchmark(Benchmark):
 
     @abstractmethod
     def read(self, path: Path) -> Material:
-        """Read one of its files or folders."""
+        """Read one of its files or folders; texts as an array of strings."""
 
     def load(self, origin: Origin) -> Material:
         """Find the data and read it; the seed is not used."""
@@ -164,13 +170,23 @@ class FileBenchmark(Benchmark):
         places = (folder, folder / "sets") if folder else ()
         for path in [place / name for name in self.files for place in places]:
             if path.exists():
-                return self.read(path)
+                found = self.read(path)
+                return found if self.modality is Modality.IMAGES else encoded(found, origin.encode)
         where = f"where {VARIABLE} points" if named else "known"
         where = f"under {origin.data}" if origin.data is not None else where
         raise InputError(
             f"{self.name}: its data is not {where}; get {self.download}, put it into a folder and "
             f"name that with --data or {VARIABLE} (docs/learning.md), or use nc-synthetic"
         )
+
+
+def encoded(material: Material, encode: Encode) -> Material:
+    """The material with its texts as token numbers."""
+    train, held_out = (
+        replace(each, inputs=encode(each.inputs.tolist()))
+        for each in (material.train, material.held_out)
+    )
+    return Material(train, held_out, material.source)
 
 
 @contextmanager

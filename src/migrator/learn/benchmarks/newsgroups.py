@@ -18,7 +18,7 @@ from migrator.learn.benchmarks.benchmark import (
     split_held_out,
 )
 from migrator.learn.model import Modality
-from migrator.learn.text import all_tokens, body_of
+from migrator.learn.text import body_of
 
 _TRAIN, _TEST = "20news-bydate-train", "20news-bydate-test"
 
@@ -38,8 +38,8 @@ class Newsgroups(FileBenchmark):
             raise damaged_file(path, f"copy of 20 Newsgroups with {self.classes} groups")
         labels = np.array([groups.index(group) for _, group, _ in messages], np.int64)
         held = np.array([each for each, _, _ in messages])
-        tokens = all_tokens(body_of(text) for _, _, text in messages)
-        return split_held_out(tokens, labels, held, self, path.name)
+        texts = np.array([body_of(text) for _, _, text in messages], dtype=object)
+        return split_held_out(texts, labels, held, self, path.name)
 
 
 def _messages(path: Path) -> Iterator[Message]:

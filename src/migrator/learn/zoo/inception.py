@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from torch import nn
 
-from migrator.core.errors import InputError
+from migrator.learn.libraries import torchvision
 from migrator.learn.torch_model import ImageModel
 
 
@@ -23,15 +21,7 @@ class InceptionV3(ImageModel):
     @classmethod
     def network_of(cls, classes: int) -> nn.Module:
         """The network of torchvision, whatever the size of the images."""
-        try:
-            models = import_module("torchvision.models")
-        except (ImportError, RuntimeError) as error:
-            # a torchvision that does not fit torch dies with a RuntimeError
-            raise InputError(
-                "inception-v3 comes from torchvision, which is not installed or does not fit "
-                "torch; install the torchvision of your torch, or use another model"
-            ) from error
-        built: nn.Module = models.inception_v3(
+        built: nn.Module = torchvision().models.inception_v3(
             weights=None, num_classes=classes, aux_logits=False, init_weights=True
         )
         return built

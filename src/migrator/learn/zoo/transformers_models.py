@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
-from migrator.core.errors import InputError
+from migrator.learn.libraries import transformers
 from migrator.learn.text import PADDING, VOCABULARY
 from migrator.learn.torch_model import ImageModel, TextModel, seeded_weights
 
 
 def network_from(configuration: str, network: str, **settings: object) -> nn.Module:
     """A newly initialised network of transformers; nothing is downloaded."""
-    try:
-        transformers = import_module("transformers")
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"{network} comes from transformers, which is not installed: "
-            "pip install 'migrator[learn]'"
-        ) from error
-    built: nn.Module = getattr(transformers, network)(
-        getattr(transformers, configuration)(**settings)
-    )
+    library = transformers()
+    built: nn.Module = getattr(library, network)(getattr(library, configuration)(**settings))
     return built
 
 
@@ -139,9 +130,9 @@ def _without_mask(network: Any) -> None:
     While a CUDA graph is captured transformers cannot know that and adds a mask of ones, with
     which the attention is several times slower.
     """
-    transformers = import_module("transformers")
-    if hasattr(transformers, "AttentionInterface"):
-        transformers.AttentionInterface.register(_UNMASKED, _unmasked)
+    library = transformers()
+    if hasattr(library, "AttentionInterface"):
+        library.AttentionInterface.register(_UNMASKED, _unmasked)
         network.config._attn_implementation = _UNMASKED
 
 

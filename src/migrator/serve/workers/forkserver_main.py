@@ -114,7 +114,9 @@ def input_kind(model: Model) -> InputKind:
     """One row of the model's inputs."""
     example = model.example(1)
     if model.modality == Modality.TEXT:
-        return InputKind("INT32", example.shape[1:], VOCABULARY)
+        # a class of the user's own may read the packaged models' hashed words
+        values = getattr(model, "vocabulary", VOCABULARY)
+        return InputKind("INT32", example.shape[1:], values)
     return InputKind("UINT8", example.shape[1:], 256)
 
 
@@ -134,7 +136,12 @@ def build_all(specs: Mapping[str, ModelSpec]) -> dict[str, Model]:
 
 def _build_one(tenant: str, spec: ModelSpec) -> Model:
     try:
-        model = build(spec.model, spec.classes, spec.seed, spec.pixels)
+        pretrained = spec.weights is None
+        model = build(spec.model, spec.classes, spec.seed, spec.pixels, pretrained=pretrained)
+        if spec.weights is not None:
+            model.load(spec.weights)
+        if spec.input_pixels is not None:
+            _set_input_pixels(model, spec)
         input_kind(model)  # a class without a usable example is reported like one that raises
         return model
     except InputError:
@@ -143,6 +150,14 @@ def _build_one(tenant: str, spec: ModelSpec) -> Model:
         raise InputError(
             f"tenant {tenant}: building {spec.model} failed ({one_line(error)}); correct the class"
         ) from error
+
+
+def _set_input_pixels(model: Model, spec: ModelSpec) -> None:
+    if not hasattr(model, "input_pixels"):
+        raise InputError(
+            f"live.input_pixels: {spec.model} does not resize images; leave the key out"
+        )
+    model.input_pixels = spec.input_pixels
 
 
 def _warn_of_threads() -> None:

@@ -28,13 +28,17 @@ class ModelFaultError(MigratorError):
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """How to build a tenant's model: a name of the registry, or `package.module:Class`."""
+    """How to build a tenant's model: a name that `migrator retrain --model` accepts."""
 
     model: str
     classes: int
     pixels: int | None = None
     """For image models that accept smaller images."""
     seed: int = 0
+    input_pixels: int | None = None
+    """Side of the images that clients send, if the model resizes them."""
+    weights: Path | None = None
+    """Loaded in place of those that the name stands for, so that unfit ones are refused at once."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class Assignment(Struct, tag=True, frozen=True):
     tenant: str
     model: str
     weights: Path | None
-    """None: random, from the seed."""
+    """None: those that the model was built with."""
     version: int
     device: str
     """"cpu" or "cuda"."""

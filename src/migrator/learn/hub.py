@@ -1,0 +1,164 @@
+"""Folders with models: named by the user, or downloaded from the Hugging Face hub and pinned.
+
+A name without a revision is resolved once. The commit is kept in the user's cache, so that every
+later process uses the same weights.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from migrator.core.errors import InputError
+from migrator.io.atomic import replace_file
+from migrator.learn.cache import cache_folder
+
+_ID = re.compile(r"(?:[\w.-]+/)?[\w.-]+")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_PATTERNS = ("*.json", "*.txt", "*.model", "*.safetensors")
+_TIMEOUT_S = 5.0
+_TRUST = "MIGRATOR_TRUST_REMOTE_CODE"
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A folder with config.json and weights as safetensors."""
+
+    path: Path
+    words: str
+    """Its origin."""
+
+    def config(self) -> dict[str, Any]:
+        """The contents of config.json; InputError if there is none."""
+        file = self.path / "config.json"
+        try:
+            found = json.loads(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise InputError(
+                f"{self.path}: holds no config.json; name a folder that save_pretrained() wrote"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise InputError(f"{file}: not readable as JSON; copy it again") from error
+        if not isinstance(found, dict):
+            raise InputError(f"{file}: not an object; copy it again")
+        return found
+
+    def require_weights(self) -> None:
+        """InputError unless there are safetensors files."""
+        if any(self.path.glob("*.safetensors")):
+            return
+        pickled = next((p for e in ("*.bin", "*.pt", "*.pth") for p in self.path.glob(e)), None)
+        if pickled is not None:
+            raise InputError(
+                f"{self.path}: its weights are pickled ({pickled.name}), which can run code when "
+                "read; save them as safetensors with save_pretrained()"
+            )
+        raise InputError(f"{self.path}: holds no weights; put model.safetensors beside config.json")
+
+
+def trusts_remote_code() -> bool:
+    """Whether the user allows code that comes with models to run."""
+    return os.environ.get(_TRUST) == "1"
+
+
+def model_folder(text: str, form: str) -> ModelFolder:
+    """The folder for `FOLDER` or `ID[@REVISION]`; downloads an id that is not here yet.
+
+    `form` is how users name a folder, such as hf:FOLDER.
+    """
+    path = Path(text).expanduser()
+    if text and path.is_dir():
+        return ModelFolder(path.resolve(), f"the folder {path.resolve().name}")
+    name, _, revision = text.partition("@")
+    if not _ID.fullmatch(name) or name.startswith("."):
+        raise InputError(
+            f"model: there is no folder {text[:200]!r}; name a folder with config.json and "
+            "weights, or an id of the hub such as owner/name"
+        )
+    return _from_hub(name, revision or "main", form)
+
+
+def _from_hub(name: str, revision: str, form: str) -> ModelFolder:
+    pin = cache_folder("hub") / f"{name.replace('/', '--')}@{revision.replace('/', '--')}"
+    commit = ""
+    with suppress(OSError):
+        commit = pin.read_text(encoding="ascii").strip()
+    try:
+        hub: Any = import_module("huggingface_hub")
+    except ModuleNotFoundError as error:
+        raise InputError(
+            "this model needs huggingface_hub, which is not installed: "
+            "pip install 'migrator[learn]'"
+        ) from error
+    if _COMMIT.fullmatch(commit):
+        with suppress(Exception):  # not in the cache of the hub any more: downloaded again
+            return _pinned(name, _snapshot(hub, name, commit, local_files_only=True))
+    kept = _downloaded(hub, name, commit or revision, form)
+    with suppress(OSError):
+        pin.parent.mkdir(parents=True, exist_ok=True)
+        with replace_file(pin) as draft:
+            draft.write_text(Path(kept).name, encoding="ascii")
+    return _pinned(name, kept)
+
+
+def _pinned(name: str, folder: str) -> ModelFolder:
+    return ModelFolder(Path(folder), f"{name} of the hub, commit {Path(folder).name}")
+
+
+def _downloaded(hub: Any, name: str, revision: str, form: str) -> str:
+    """The folder of this revision in the hub's cache."""
+    errors: Any = import_module("huggingface_hub.errors")
+    try:
+        commit = hub.HfApi().model_info(name, revision=revision, timeout=_TIMEOUT_S).sha
+    except errors.RevisionNotFoundError as error:
+        raise InputError(
+            f"model: {name} has no revision {revision[:60]!r} on the hub; give a branch, a tag or "
+            "a commit that exists"
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise InputError(
+            f"model: the hub has no {name}, or it is private; check the name, or log in with "
+            "`hf auth login`"
+        ) from error
+    except Exception as error:  # no network, the hub is down, or offline mode
+        with suppress(Exception):
+            return _snapshot(hub, name, revision, local_files_only=True)
+        raise _unreachable(name, revision, form, error) from error
+    bars: Any = import_module("huggingface_hub.utils")
+    bars.disable_progress_bars()  # their threads would not survive a fork
+    print(f"downloading {name} at {commit[:12]} from the hub", file=sys.stderr, flush=True)
+    try:
+        return _snapshot(hub, name, commit, local_files_only=False)
+    except Exception as error:
+        raise _unreachable(name, revision, form, error) from error
+
+
+def _snapshot(hub: Any, name: str, revision: str, *, local_files_only: bool) -> str:
+    """The folder of a revision with the files that models need."""
+    code = ("*.py",) if trusts_remote_code() else ()
+    found: str = hub.snapshot_download(
+        name,
+        revision=revision,
+        allow_patterns=[*_PATTERNS, *code],
+        ignore_patterns=["*/*"],
+        etag_timeout=_TIMEOUT_S,
+        local_files_only=local_files_only,
+    )
+    return found
+
+
+def _unreachable(name: str, revision: str, form: str, error: Exception) -> InputError:
+    asked = name if revision == "main" else f"{name} --revision {revision}"
+    said = str(error).partition("\n")[0][:100]
+    return InputError(
+        f"model: {name} is neither a folder nor downloaded, and the hub cannot be reached "
+        f"({type(error).__name__}: {said}); run `hf download {asked} --local-dir FOLDER` where "
+        f"there is a network, copy FOLDER here and write {form}"
+    )

@@ -1,0 +1,220 @@
+"""`hf:` models: logits of the library itself, heads, round trips, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.small_models import SENTENCE, WORDS, save_bert, save_convnext, save_vit
+
+from migrator.core.errors import InputError
+from migrator.learn.hf_models import HfImages, HfText
+from migrator.learn.libraries import transformers
+from migrator.learn.model import Modality
+from migrator.learn.registry import build, encoder, model_class
+from migrator.serve.workers.forkserver_main import input_kind
+
+Save = Callable[..., Any]
+
+
+def pictures(side: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return np.random.default_rng(1).integers(0, 256, (2, 3, side, side), dtype=np.uint8)
+
+
+def built(folder: Path, classes: int = 3, **options: Any) -> HfImages:
+    model = build(f"hf:{folder}", classes, 0, **options)
+    assert isinstance(model, HfImages)
+    return model
+
+
+def built_text(folder: Path, classes: int = 3) -> HfText:
+    model = build(f"hf:{folder}", classes, 0)
+    assert isinstance(model, HfText)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("save", "side", "close"),
+    [(save_vit, 32, 1e-6), (save_vit, 50, 1e-3), (save_convnext, 50, 1e-2)],
+)
+def test_scores_are_those_of_the_library(
+    save: Save, side: int, close: float, tmp_path: Path
+) -> None:
+    network = save(tmp_path)
+    processor = transformers().AutoImageProcessor.from_pretrained(tmp_path)
+    images = [torch.from_numpy(each) for each in pictures(side)]
+    with torch.inference_mode():
+        wanted = network(**processor(images, return_tensors="pt")).logits.numpy()
+    model = built(tmp_path)
+    np.testing.assert_allclose(model.infer(pictures(side)), wanted, atol=close)
+    assert model.weights == f"the folder {tmp_path.name}"
+    assert model.seen.all()
+
+
+def test_texts_get_the_scores_of_the_library(tmp_path: Path) -> None:
+    network = save_bert(tmp_path)
+    texts = [SENTENCE, "a dog " * 100, ""]
+    tokenizer = transformers().AutoTokenizer.from_pretrained(tmp_path)
+    given = tokenizer(texts, padding=True, truncation=True, max_length=64, return_tensors="pt")
+    with torch.inference_mode():
+        wanted = network(**given).logits.numpy()
+    name = f"hf:{tmp_path}"
+    tokens = encoder(name, Modality.TEXT)(texts)
+    assert tokens.shape == (3, 64)
+    assert tokens.dtype == np.int32
+    np.testing.assert_allclose(built_text(tmp_path).infer(tokens), wanted, atol=1e-6)
+
+
+def test_the_server_learns_the_size_of_the_vocabulary(tmp_path: Path) -> None:
+    save_bert(tmp_path)
+    kind = input_kind(built_text(tmp_path))
+    assert (kind.datatype, kind.shape, kind.values) == ("INT32", (64,), len(WORDS))
+    example = built_text(tmp_path).example(50)
+    assert example.max() < len(WORDS)
+    assert 0 not in example
+
+
+@pytest.mark.parametrize("save", [save_vit, save_convnext, save_bert])
+def test_a_copy_trains_and_its_weights_come_back(save: Save, tmp_path: Path) -> None:
+    save(tmp_path)
+    model: Any = build(f"hf:{tmp_path}", 3, 0)
+    inputs, labels = model.example(4), np.array([0, 1, 2, 0])
+    before = model.infer(inputs)
+    trained = copy.deepcopy(model)
+    losses = [trained.train_step(inputs, labels, 1e-2) for _ in range(5)]
+    assert losses[-1] < losses[0]
+    np.testing.assert_array_equal(model.infer(inputs), before)
+    trained.save(tmp_path / "trained")
+    again: Any = build(f"hf:{tmp_path}", 3, 1, pretrained=False)
+    assert again.weights == "random, seed 1"
+    again.load(tmp_path / "trained")
+    np.testing.assert_array_equal(again.infer(inputs), trained.infer(inputs))
+    assert again.weights == f"the folder {tmp_path.name}"
+
+
+@pytest.mark.parametrize("save", [save_vit, save_bert])
+def test_a_head_for_more_classes_keeps_the_old_rows(save: Save, tmp_path: Path) -> None:
+    save(tmp_path)
+    three: Any = build(f"hf:{tmp_path}", 3, 0)
+    five: Any = build(f"hf:{tmp_path}", 5, 0)
+    assert five.weights == f"the folder {tmp_path.name}, head extended from 3 classes"
+    assert five.seen.tolist() == [True] * 3 + [False] * 2
+    inputs = three.example(2)
+    np.testing.assert_allclose(five.infer(inputs)[:, :3], three.infer(inputs), atol=1e-6)
+    five.train_step(inputs, np.array([3, 4]), 1e-3)
+    assert np.isfinite(five.infer(inputs)).all()
+
+
+def test_a_head_for_fewer_classes_is_replaced(tmp_path: Path) -> None:
+    save_vit(tmp_path)
+    two = built(tmp_path, 2)
+    assert two.weights == f"the folder {tmp_path.name}, head random"
+    assert not two.seen.any()
+
+
+def test_a_language_model_begins_with_a_random_head(tmp_path: Path) -> None:
+    network = save_bert(tmp_path, task="BertForMaskedLM")
+    model = built_text(tmp_path, 2)
+    assert model.weights == f"the folder {tmp_path.name}, head random"
+    assert not model.seen.any()
+    words = "bert.embeddings.word_embeddings.weight"
+    assert torch.equal(model.network.get_parameter(words), network.get_parameter(words))
+
+
+def test_the_modality_is_known_without_transformers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_bert(tmp_path)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    assert model_class(f"hf:{tmp_path}").modality is Modality.TEXT
+    with pytest.raises(InputError, match=r"needs transformers.*pip install 'migrator\[learn\]'"):
+        build(f"hf:{tmp_path}", 3, 0)
+
+
+def _config(folder: Path, **changes: object) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
+def _pickled(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def _cut(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:1000])
+
+
+FIVE = {
+    "id2label": {str(each): f"L{each}" for each in range(5)},
+    "label2id": {f"L{each}": each for each in range(5)},
+}
+PROCESSOR = "preprocessor_config.json"
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda each: (each / "model.safetensors").unlink(), "holds no weights; put"),
+        (lambda each: (each / "config.json").unlink(), "holds no config.json; name"),
+        (lambda each: (each / "config.json").write_text("{"), "not readable as JSON; copy"),
+        (_pickled, r"its weights are pickled \(pytorch_model.bin\).*save them as safetensors"),
+        (_cut, "damaged or not a safetensors file"),
+        (lambda each: _config(each, **FIVE), r"classifier\.\w+ is of shape \(3.* and \(5"),
+        (lambda each: _config(each, hidden_size=32), "is of shape .* by its config.json"),
+        (lambda each: _config(each, num_hidden_layers=2), "are not among its weights"),
+        (lambda each: _config(each, architectures=["ViTForObjectDetection"]), "object detection"),
+        (lambda each: _config(each, model_type="new"), "does not know the model type 'new'"),
+        (
+            lambda each: _config(each, model_type="new", auto_map={"AutoConfig": "c.C"}),
+            "set MIGRATOR_TRUST_REMOTE_CODE=1",
+        ),
+        (lambda each: (each / PROCESSOR).unlink(), "save the model's image proc"),
+        (
+            lambda each: (each / PROCESSOR).write_text("{"),
+            "image processor cannot",
+        ),
+        (
+            lambda each: _config(each, architectures=["BertForMaskedLM"]),
+            "for the classification of",
+        ),
+    ],
+)
+def test_a_folder_that_cannot_be_used_is_refused_in_one_sentence(
+    damage: Callable[[Path], object], said: str, tmp_path: Path
+) -> None:
+    save_vit(tmp_path)
+    damage(tmp_path)
+    with pytest.raises(InputError, match=said) as refused:
+        build(f"hf:{tmp_path}", 3, 0)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_tokenizer_without_files_is_refused(tmp_path: Path) -> None:
+    save_bert(tmp_path)
+    for each in tmp_path.glob("tokenizer*"):
+        each.unlink()
+    with pytest.raises(InputError, match="holds no tokenizer; save"):
+        build(f"hf:{tmp_path}", 3, 0)
+
+
+def test_images_of_another_size_than_the_network_reads_are_refused(tmp_path: Path) -> None:
+    save_vit(tmp_path)
+    with pytest.raises(InputError, match="side 48; leave the size out for 32"):
+        built(tmp_path, pixels=48)
+    _config(tmp_path, image_size=40)
+    with pytest.raises(InputError, match="cannot read images of side 32"):
+        built(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["hf:/no/such/folder", "hf:", "hf:a/b/c", "hf:./here"])
+def test_a_folder_that_does_not_exist_is_named(name: str) -> None:
+    with pytest.raises(InputError, match=f"there is no folder '{name.removeprefix('hf:')}'"):
+        model_class(name)

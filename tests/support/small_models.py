@@ -1,0 +1,86 @@
+"""Small models of transformers that tests save and read back."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from migrator.learn.libraries import transformers
+
+WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "the", "cat", "dog", "##s")
+SENTENCE = "The cats, the dog"
+
+
+def save_vit(folder: Path, classes: int = 3, seed: int = 0) -> Any:
+    """A vision transformer for images of 32 pixels."""
+    library = transformers()
+    config = library.ViTConfig(
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        image_size=32,
+        patch_size=8,
+        num_labels=classes,
+    )
+    processor = library.ViTImageProcessor(size={"height": 32, "width": 32})
+    return _save(library.ViTForImageClassification, config, processor, folder, seed)
+
+
+def save_convnext(folder: Path, classes: int = 3, seed: int = 0) -> Any:
+    """Convolutions for images of 64 pixels, cut out of 73."""
+    library = transformers()
+    config = library.ConvNextConfig(
+        hidden_sizes=[8, 16], depths=[1, 1], num_stages=2, num_labels=classes
+    )
+    processor = library.ConvNextImageProcessor(size={"shortest_edge": 64}, crop_pct=0.875)
+    return _save(library.ConvNextForImageClassification, config, processor, folder, seed)
+
+
+def save_bert(folder: Path, classes: int = 3, seed: int = 0, task: str = "") -> Any:
+    """BERT for 64 tokens of a vocabulary of 17."""
+    library = transformers()
+    config = library.BertConfig(
+        vocab_size=len(WORDS),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+        num_labels=classes,
+    )
+    kind = getattr(library, task or "BertForSequenceClassification")
+    return _save(kind, config, _tokenizer(), folder, seed)
+
+
+def _tokenizer() -> Any:
+    vocabulary = {word: number for number, word in enumerate(WORDS)}
+    return transformers().BertTokenizer(vocab=vocabulary)
+
+
+def _save(kind: Any, config: Any, processor: Any, folder: Path, seed: int) -> Any:
+    library = transformers()
+    library.utils.logging.disable_progress_bar()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = kind(config).eval()
+    network.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return network
+
+
+def write_newsgroups(folder: Path) -> None:
+    """Short texts of twenty groups, in the packed form of 20 Newsgroups."""
+    texts = [f"{word} {number}" for word in ("the cats", "dogs") for number in range(4)]
+    lines = [
+        {"s": part, "y": f"group{group:02}", "id": 0, "t": text}
+        for group in range(20)
+        for part in ("train", "test")
+        for text in texts
+    ]
+    with lzma.open(folder / "20news_bydate_full.jsonl.xz", "wt") as file:
+        file.writelines(json.dumps(each) + "\n" for each in lines)

@@ -15,12 +15,13 @@ to compare estimating with retraining.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import get_context
@@ -29,15 +30,17 @@ from queue import Empty
 from statistics import median
 from typing import Any
 
+import numpy as np
 import torch
 
 # where MIGRator is not installed, its sources are beside this folder
 sys.path.insert(0, str(Path(__file__).parent.parent.parent / "src"))
 
-from migrator.learn.benchmarks.benchmark import Origin
+from migrator.learn.benchmarks.benchmark import Origin, window_data
 from migrator.learn.course import Course, CourseSettings
+from migrator.learn.model import Model
 from migrator.learn.registry import benchmark, model_class
-from migrator.learn.retraining import RetrainingSettings
+from migrator.learn.retraining import RetrainingSettings, accuracy, retrain
 
 VISION = ("vit-b-16", "convnext-b", "inception-v3", "resnet-50", "mobilenet-v2")
 PAIRS = (
@@ -67,6 +70,7 @@ class Job:
     weights: Path | None
     data: Path | None
     device: str
+    bounds: bool
     deadline: float
     """By the clock that all processes share."""
 
@@ -91,14 +95,21 @@ def lived_through(job: Job) -> Iterator[Json]:
     )
     course = Course(settings, known.load(Origin(job.data, job.seed)), job.device)
     last = known.windows if job.windows is None else min(job.windows, known.windows)
+    bounds: list[Json] = []
+    initial, first = copy.deepcopy(course.model), course.model
     for windows in range(last + 1):
         if time.time() >= job.deadline:
             return
         result = course.run(windows)
+        if windows == 0:
+            first = course.model
+        elif job.bounds:
+            bounds.append(bounds_of(course, windows, initial, first))
         yield {
             "key": job.key,
             "complete": windows == last,
             **asdict(result),
+            "bounds": bounds,
             "epochs": job.epochs,
             "batch": job.batch,
             "memory": job.memory,
@@ -107,6 +118,30 @@ def lived_through(job: Job) -> Iterator[Json]:
             "median_error": result.median_error,
             "estimation_part": result.estimation_part,
         }
+
+
+def bounds_of(course: Course, window: int, initial: Model, first: Model) -> Json:
+    """Accuracies on a window's held-out samples without any retraining and with all samples.
+
+    `initial`: the model before pre-training, which learns all samples so far at once; `first`: the
+    model after pre-training, never retrained.
+    """
+    settings = course.settings.retraining
+    data = window_data(
+        course.benchmark, course.material, window, course.settings.memory, settings.seed
+    )
+    train = course.material.train
+    every = replace(
+        data, new=train.rows(train.arrives <= window), replay=train.rows(np.empty(0, np.intp))
+    )
+    _, done = retrain(initial, every, 0.0, settings)
+    return {
+        "window": window,
+        "never_retrained": accuracy(first, data.held_out),
+        "all_samples": done.accuracy_after,
+        "samples": len(every.new),
+        "seconds": done.seconds,
+    }
 
 
 def _side(job: Job) -> int | None:
@@ -214,6 +249,7 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--shuffle", action="store_true", help="classes in an order of the seed")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--only", nargs="+", metavar="MODEL:BENCHMARK", help="just these pairs")
+    parser.add_argument("--bounds", action="store_true", help="also without and with all samples")
     parser.add_argument("--weights", nargs="+", default=[], metavar="MODEL=PATH")
     return parser.parse_args(words)
 
@@ -238,6 +274,7 @@ def jobs_of(arguments: argparse.Namespace) -> list[Job]:
             Path(given[model]) if model in given else None,
             arguments.data,
             "cuda" if there else "cpu",
+            arguments.bounds,
             time.time() + arguments.budget_s,
         )
         for seed in arguments.seeds
@@ -279,7 +316,26 @@ def summary(courses: Sequence[Json]) -> str:
                 f"{pair:<40} {len(rows):4d} windows, missed by {100 * median(missed):4.1f} points "
                 f"(median), {100 * missed[-1]:4.1f} (most), at {spent:.1%} of the time"
             )
-    return "\n".join(lines)
+    return "\n".join([*lines, *recovered(courses)])
+
+
+def recovered(courses: Sequence[Json]) -> Iterator[str]:
+    """The part of the distance between both bounds that retraining recovers."""
+    for each in courses:
+        pairs = list(zip(each.get("rows", []), each.get("bounds", []), strict=False))
+        if pairs:
+            parts = [
+                (row["accuracy_post"] - bound["never_retrained"])
+                / max(1e-9, bound["all_samples"] - bound["never_retrained"])
+                for row, bound in pairs
+            ]
+            row, bound = pairs[-1]
+            yield (
+                f"{each['key']:<40} recovers {min(parts):.1%} to {max(parts):.1%}, mean "
+                f"{sum(parts) / len(parts):.1%}; last window: {bound['never_retrained']:.3f} "
+                f"never retrained, {row['accuracy_post']:.3f} retrained, "
+                f"{bound['all_samples']:.3f} with all samples"
+            )
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,12 +23,14 @@ from migrator.learn.retraining import (
     RetrainingSettings,
     accuracy,
     balanced_order,
+    begin_training,
+    best_epoch,
     judge,
     rate,
     retrain,
     steps_per_epoch,
 )
-from migrator.learn.samples import Samples, WindowData
+from migrator.learn.samples import Samples, WindowData, split_validation
 
 KNOWN = benchmark("nc-synthetic")
 SETTINGS = RetrainingSettings(epochs=4, batch=32)
@@ -62,7 +65,8 @@ def test_new_classes_are_learned_and_old_ones_kept(pretrained: Pretrained) -> No
     assert done.adopted
     assert new is not model
     assert len(done.curve) == 4
-    assert done.curve[-1] == done.accuracy_after == accuracy(new, data.held_out)
+    assert max(done.curve) == accuracy(new, data.validation)
+    assert done.accuracy_after == accuracy(new, data.held_out)
     # the serving model was not touched
     np.testing.assert_array_equal(model.infer(data.held_out.inputs), first)
 
@@ -120,6 +124,78 @@ def test_what_was_cut_off_goes_on_to_the_very_same_model(
     straight, expected = retrain(model, data, before, SETTINGS)
     assert same(again, straight, data)
     assert done.curve == expected.curve
+
+
+class Forgetful(Tiny):
+    """Unlearns everything after a number of steps."""
+
+    good_steps = 0
+
+    def train_step(self, inputs: Inputs, labels: Labels, lr: float) -> float:
+        loss = super().train_step(inputs, labels, lr)
+        if self.steps > self.good_steps:
+            with torch.no_grad():
+                for each in self.network.parameters():
+                    each.zero_()
+        return loss
+
+
+def test_the_best_epoch_serves_and_later_ones_end_early(
+    pretrained: Pretrained, tmp_path: Path
+) -> None:
+    _, data, _ = pretrained
+    steps = steps_per_epoch(len(data.training), SETTINGS.batch)
+    model = Forgetful.build(10, 0)
+    model.good_steps = 2 * steps
+    long = replace(SETTINGS, epochs=9)
+    best, done = retrain(model, data, 0.0, long)
+    # four epochs without improvement, half of nine
+    assert len(done.curve) == best_epoch(done.curve) + 5 <= 6
+    assert accuracy(best, data.validation) == max(done.curve)
+    # the same after an interruption behind the best epoch
+    checkpoints = Checkpoints(tmp_path / "run", no_warning)
+    with pytest.raises(CutOffError):
+        retrain(model, data, 0.0, long, checkpoints, cut_off_after(4 * steps - 2))
+    again, resumed = retrain(model, data, 0.0, long, checkpoints)
+    assert resumed.curve == done.curve
+    assert same(again, best, data)
+
+
+def test_a_training_whose_best_model_is_damaged_starts_again(
+    pretrained: Pretrained, tmp_path: Path
+) -> None:
+    _, data, _ = pretrained
+    steps = steps_per_epoch(len(data.training), SETTINGS.batch)
+    model, warnings = Forgetful.build(10, 0), list[str]()
+    model.good_steps = steps
+    checkpoints = Checkpoints(tmp_path / "run", warnings.append)
+    with pytest.raises(CutOffError):
+        retrain(model, data, 0.0, SETTINGS, checkpoints, cut_off_after(3 * steps - 2))
+    for each in (tmp_path / "run" / "best").glob("*.weights"):
+        each.write_bytes(b"")
+    again, done = retrain(model, data, 0.0, SETTINGS, checkpoints)
+    straight, expected = retrain(model, data, 0.0, SETTINGS)
+    assert (done.curve, len(warnings)) == (expected.curve, 1)
+    assert same(again, straight, data)
+
+
+def test_new_classes_are_recognised_before_the_first_step(pretrained: Pretrained) -> None:
+    model, data, before = pretrained
+    placed = copy.deepcopy(model)
+    begin_training(placed, data.training, seed=0)
+    placed.seen[[*data.new_classes]] = True  # type: ignore[attr-defined]
+    assert accuracy(placed, data.held_out_new) > 0.5
+    assert accuracy(placed, data.held_out) > before + 0.1
+
+
+def test_samples_that_choose_the_epoch_are_not_those_of_the_accuracies() -> None:
+    labels = np.repeat([0, 1, 2], [400, 12, 3]).astype(np.int64)
+    samples = Samples(np.arange(415), labels, labels)
+    reported, validation = split_validation(samples, seed=1)
+    assert np.bincount(validation.labels).tolist() == [50, 3, 3]
+    assert np.bincount(reported.labels).tolist() == [350, 9, 3]
+    shared = set(reported.inputs) & set(validation.inputs)
+    assert shared == {412, 413, 414}
 
 
 class Sudden(Tiny):

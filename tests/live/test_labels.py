@@ -430,7 +430,7 @@ def test_samples_before_the_first_window_are_new_and_those_of_pre_training_are_n
     pictures = np.stack([sample(each) for each in range(100, 110)])
     known = Samples(pictures, np.full(10, 7), np.zeros(10, np.int64))
     nothing = Samples(pictures[:0], known.labels[:0], known.arrives[:0])
-    remember(path, "a", WindowData(known, nothing, nothing, frozenset()), 10, 0)
+    remember(path, "a", WindowData(known, nothing, nothing, nothing, frozenset()), 10, 0)
     with opened(path) as labels:
         assert labels.kept("a", PRETRAINED, 0) == 30
     data = window_data(path, "a", PRETRAINED, held_out=0.0)

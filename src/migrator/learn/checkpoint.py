@@ -20,7 +20,7 @@ from typing import Any
 from migrator.core.errors import InputError
 from migrator.io.atomic import clear_unfinished, write_atomically
 from migrator.io.lock import FolderLock
-from migrator.io.weights_folder import WeightsFolder
+from migrator.io.weights_folder import DamagedWeightsError, WeightsFolder
 from migrator.learn.model import Model
 
 KEPT = 2
@@ -52,6 +52,7 @@ class Checkpoints:
     def __init__(self, folder: Path, warn: Warn) -> None:
         self.folder, self.warn = folder, warn
         self._weights = WeightsFolder(folder, ".weights")
+        self._best = WeightsFolder(folder / "best", ".weights")
         self._reported: set[int] = set()
 
     def write(
@@ -62,6 +63,23 @@ class Checkpoints:
         self._reported.discard(number)
         for old in self._weights.numbers()[:-KEPT]:
             self._weights.remove(old)
+
+    def write_best(self, epoch: int, model: Model) -> None:
+        """Keep the model of the best epoch so far, which the next checkpoint depends on."""
+        if epoch not in self._best.numbers():
+            self._best.write(epoch, model.save, {})
+        for old in self._best.numbers()[:-KEPT]:
+            self._best.remove(old)
+
+    def load_best(self, epoch: int, model: Model) -> bool:
+        """Load the model of the best epoch; False if it is missing or damaged."""
+        try:
+            self._best.read(epoch)
+        except DamagedWeightsError:
+            self.warn(f"{self._best.path(epoch)}: damaged; the training starts again")
+            return False
+        model.load(self._best.path(epoch))
+        return True
 
     def newest_good(self) -> Checkpoint | None:
         """The newest one that is whole; a warning for every damaged one passed over."""

@@ -17,7 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from migrator.learn.model import Model
-from migrator.learn.retraining import DivergedError, RetrainingSettings, accuracy, train_epoch
+from migrator.learn.retraining import (
+    DivergedError,
+    RetrainingSettings,
+    accuracy,
+    begin_training,
+    train_epoch,
+)
 from migrator.learn.samples import Stream, WindowData, concatenate, random_stream
 
 EPOCHS = 4
@@ -137,6 +143,7 @@ def _trial_curve(model: Model, data: WindowData, settings: RetrainingSettings) -
     judged = data.held_out.at_most(-(-judged_samples // classes), draw)
     trial = copy.deepcopy(model)
     curve = [accuracy(trial, judged)]
+    begin_training(trial, sample, settings.seed)
     for epoch in range(EPOCHS):
         train_epoch(trial, sample, epoch, EPOCHS, settings.batch, settings.seed)
         curve.append(accuracy(trial, judged))

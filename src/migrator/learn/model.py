@@ -37,6 +37,10 @@ class Model(Protocol):
     - `input_pixels`: the side of the images it is given, if it resizes them; may be set
     - `weights`: the origin of the weights, in words
     - `begin_with(path)`: load the weights only, not the training state
+    - `begin_training(inputs, labels, counts)`: called before the first epoch and after a resume
+      with some samples of every class and the number of training samples per class. The model
+      corrects for these frequencies: epochs then show every sample once instead of every class
+      equally often
     - `end_training()`: free what only training needs
     - `begin_serving(batch)`: called once if only batches of up to `batch` inputs follow
     - `take_over(other)`: copy the weights of another model of this class between two batches, or

@@ -9,9 +9,8 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,12 +44,12 @@ class Retrained:
 
     accuracy_before: float
     accuracy_after: float
-    """Of the retrained model, adopted or not."""
+    """Of the best epoch's model, adopted or not."""
     accuracy_new_before: float
     """On the window's new classes alone."""
     accuracy_new_after: float
     curve: tuple[float, ...]
-    """Accuracy after every epoch."""
+    """Accuracy on the validation samples after every epoch."""
     seconds: float
     """Training and evaluation, including the time before an interruption."""
     adopted: bool
@@ -73,60 +72,147 @@ def retrain(
 ) -> tuple[Model, Retrained]:
     """The model that serves afterwards, and the result. `model` itself is not changed.
 
-    `before` is its accuracy on all held-out data. A training whose loss or scores become NaN or
-    infinite is stopped, and `model` stays in service.
+    `before` is its accuracy on all held-out data. The epoch that is best on the validation samples
+    is kept; training ends early if later epochs are worse for long. A training whose loss or
+    scores become NaN or infinite is stopped, and `model` stays in service.
     """
     if not len(data.new) or not len(data.held_out):
         raise NoSamplesError("retraining: the window has no samples; give it some of every class")
     new_before = accuracy(model, data.held_out_new)
-    candidate, curve, seconds = copy.deepcopy(model), list[float](), 0.0
-    found = checkpoints.newest_good() if checkpoints is not None else None
-    if found is not None:
-        candidate.load(found.weights)
-        curve, seconds = [*map(float, found.about["curve"])], float(found.about["seconds"])
-    schedule = CheckpointSchedule(getattr(candidate, "kept_bytes", 0))
+    training = _Training.begin(model, data, settings, checkpoints)
     stopped = ""
-    for epoch in range(len(curve), settings.epochs):
-        began = time.perf_counter()
+    while training.has_more:
         try:
-            curve.append(_epoch(candidate, data, epoch, settings, step_done))
+            training.run_epoch(step_done)
         except DivergedError as error:
             stopped = str(error)
-        finally:
-            seconds += time.perf_counter() - began
-        if stopped:
             break
-        if checkpoints is not None and schedule.due:
-            about = {"curve": curve, "seconds": seconds}
-            schedule.time(partial(checkpoints.write, epoch, candidate, about))
+    curve, seconds = tuple(training.curve), training.seconds
     if stopped:
         return model, Retrained(
-            before, 0.0, new_before, 0.0, tuple(curve), seconds, adopted=False, stopped=stopped
+            before, 0.0, new_before, 0.0, curve, seconds, adopted=False, stopped=stopped
         )
-    if hasattr(candidate, "end_training"):
-        candidate.end_training()  # frees GPU memory that only training needs
-    adopted, new_after = curve[-1] >= before, accuracy(candidate, data.held_out_new)
-    done = Retrained(before, curve[-1], new_before, new_after, tuple(curve), seconds, adopted)
-    return (candidate if adopted else model), done
+    best = training.best_model()
+    if hasattr(best, "end_training"):
+        best.end_training()  # frees GPU memory that only training needs
+    after, new_after = accuracy(best, data.held_out), accuracy(best, data.held_out_new)
+    adopted = after >= before
+    done = Retrained(before, after, new_before, new_after, curve, seconds, adopted)
+    return (best if adopted else model), done
 
 
-def _epoch(
-    candidate: Model,
-    data: WindowData,
-    epoch: int,
-    settings: RetrainingSettings,
-    step_done: Callable[[], None],
-) -> float:
-    """Train one epoch; the accuracy afterwards."""
-    epochs, batch, seed = settings.epochs, settings.batch, settings.seed
-    train_epoch(candidate, data.training, epoch, epochs, batch, seed, step_done)
-    found = judge(candidate, data.held_out)
-    if found.unanswered == found.samples:
-        raise DivergedError(
-            f"after epoch {epoch + 1} all scores are NaN, so the previous model stays in service; "
-            "lower its learning_rate"
-        )
-    return found.accuracy
+class _Training:
+    """A training epoch by epoch: its model, the best epoch so far, and its checkpoints."""
+
+    def __init__(
+        self,
+        model: Model,
+        data: WindowData,
+        settings: RetrainingSettings,
+        checkpoints: Checkpoints | None,
+    ) -> None:
+        self._model, self._data, self._settings = model, data, settings
+        self._checkpoints = checkpoints
+        self._schedule = CheckpointSchedule(getattr(model, "kept_bytes", 0))
+        self._best: Model | None = None
+        """A copy of the best epoch's model; None if the best epoch is the last one."""
+        self.curve: list[float] = []
+        self.seconds = 0.0
+
+    @classmethod
+    def begin(
+        cls,
+        model: Model,
+        data: WindowData,
+        settings: RetrainingSettings,
+        checkpoints: Checkpoints | None,
+    ) -> _Training:
+        """Train a copy of the model; resume from the newest checkpoint if there is one."""
+        began = time.perf_counter()
+        training = cls(copy.deepcopy(model), data, settings, checkpoints)
+        training._resume(model)
+        begin_training(training._model, data.training, settings.seed)
+        training.seconds += time.perf_counter() - began
+        return training
+
+    def _resume(self, serving: Model) -> None:
+        """Continue after the newest checkpoint, if there is one."""
+        found = self._checkpoints.newest_good() if self._checkpoints is not None else None
+        if self._checkpoints is None or found is None:
+            return
+        curve = [*map(float, found.about["curve"])]
+        if best_epoch(curve) < len(curve) - 1:
+            best = copy.deepcopy(serving)
+            if not self._checkpoints.load_best(best_epoch(curve), best):
+                return
+            self._best = best
+        self._model.load(found.weights)
+        self.curve, self.seconds = curve, float(found.about["seconds"])
+
+    @property
+    def has_more(self) -> bool:
+        """Whether another epoch follows."""
+        done, epochs = len(self.curve), self._settings.epochs
+        worse = done - 1 - best_epoch(self.curve) if done else 0
+        return done < epochs and worse < max(_LEAST_PATIENCE, epochs // 2)
+
+    def run_epoch(self, step_done: Callable[[], None]) -> None:
+        """Train one epoch and judge it."""
+        epoch, settings, began = len(self.curve), self._settings, time.perf_counter()
+        try:
+            if epoch and best_epoch(self.curve) == epoch - 1:
+                self._best = copy.deepcopy(self._model)
+            self.curve.append(self._train(epoch, step_done))
+        finally:
+            self.seconds += time.perf_counter() - began
+        if best_epoch(self.curve) == epoch:
+            self._best = None
+        if self._checkpoints is not None and self._schedule.due and epoch + 1 < settings.epochs:
+            self._schedule.time(self._write)
+
+    def best_model(self) -> Model:
+        """The model of the best epoch."""
+        return self._best or self._model
+
+    def _train(self, epoch: int, step_done: Callable[[], None]) -> float:
+        """Train one epoch; the accuracy on the validation samples afterwards."""
+        data, settings = self._data, self._settings
+        epochs, batch, seed = settings.epochs, settings.batch, settings.seed
+        train_epoch(self._model, data.training, epoch, epochs, batch, seed, step_done)
+        found = judge(self._model, data.validation)
+        if found.unanswered == found.samples:
+            raise DivergedError(
+                f"after epoch {epoch + 1} all scores are NaN, so the previous model stays in "
+                "service; lower its learning_rate"
+            )
+        return found.accuracy
+
+    def _write(self) -> None:
+        assert self._checkpoints is not None
+        about = {"curve": self.curve, "seconds": self.seconds}
+        if self._best is not None:
+            self._checkpoints.write_best(best_epoch(self.curve), self._best)
+        self._checkpoints.write(len(self.curve) - 1, self._model, about)
+
+
+def best_epoch(curve: Sequence[float]) -> int:
+    """The last of several equally good epochs: its learning rate was lower."""
+    best = max(curve)
+    return max(epoch for epoch, each in enumerate(curve) if each == best)
+
+
+_LEAST_PATIENCE = 3
+"""Epochs without improvement, or half of all epochs, after which a training ends."""
+_FEATURE_SAMPLES = 64
+"""Samples of a class whose features give its initial weights."""
+
+
+def begin_training(model: Model, samples: Samples, seed: int) -> None:
+    """Let the model prepare for a training on these samples, if it has a method for that."""
+    if not hasattr(model, "begin_training"):
+        return
+    few = samples.at_most(_FEATURE_SAMPLES, random_stream(seed, Stream.FEATURES))
+    model.begin_training(few.inputs, few.labels, np.bincount(samples.labels))
 
 
 INFER_BATCH = 256
@@ -162,7 +248,8 @@ def rate(step: int, steps: int, highest: float) -> float:
 def balanced_order(labels: Labels, draw: np.random.Generator) -> NDArray[np.intp]:
     """As many row numbers as there are samples, every class equally often, in random order.
 
-    Otherwise the few replayed samples of old classes would hardly be trained on.
+    For models that do not correct for the frequency of classes: the few replayed samples of old
+    classes would hardly count.
     """
     classes, counts = np.unique(labels, return_counts=True)
     each = -(-len(labels) // len(classes))
@@ -204,7 +291,9 @@ def train_epoch(
     draw = random_stream(seed, Stream.EPOCH, epoch)
     each = steps_per_epoch(len(samples), batch)
     losses = []
-    for number, rows in enumerate(batches(balanced_order(samples.labels, draw), batch)):
+    adjusts = hasattr(model, "begin_training")
+    order = draw.permutation(len(samples)) if adjusts else balanced_order(samples.labels, draw)
+    for number, rows in enumerate(batches(order, batch)):
         lr = rate(epoch * each + number, epochs * each, model.learning_rate)
         loss = float(model.train_step(samples.inputs[rows], samples.labels[rows], lr))
         if not math.isfinite(loss):

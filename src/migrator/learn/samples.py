@@ -49,6 +49,25 @@ class Samples:
         return self.rows(np.sort(np.concatenate(kept)))
 
 
+_VALIDATION, _MOST_VALIDATION, _LEAST_SPLIT = 1 / 4, 50, 4
+"""Part of a class's held-out samples that chooses the epoch, its limit, and the fewest samples
+that are split: fewer serve both purposes."""
+
+
+def split_validation(held_out: Samples, seed: int) -> tuple[Samples, Samples]:
+    """The held-out samples in two: for the accuracies, and for choosing the best epoch."""
+    draw = random_stream(seed, Stream.VALIDATION)
+    reported = np.ones(len(held_out), bool)
+    validation = np.zeros(len(held_out), bool)
+    for label in np.unique(held_out.labels):
+        rows = draw.permutation(np.flatnonzero(held_out.labels == label))
+        split = len(rows) >= _LEAST_SPLIT
+        chosen = rows[: min(_MOST_VALIDATION, int(len(rows) * _VALIDATION))] if split else rows
+        validation[chosen] = True
+        reported[chosen] = not split
+    return held_out.rows(reported), held_out.rows(validation)
+
+
 def concatenate(parts: Sequence[Samples]) -> Samples:
     """The samples of all parts, in their order."""
     return Samples(
@@ -67,7 +86,9 @@ class WindowData:
     replay: Samples
     """Samples of earlier windows, a bounded number per class."""
     held_out: Samples
-    """Samples of all classes seen so far; never trained on."""
+    """Samples of all classes seen so far, for the accuracies; never trained on."""
+    validation: Samples
+    """Further ones, which decide the best epoch; never trained on."""
     new_classes: frozenset[int]
 
     @property
@@ -90,6 +111,8 @@ class Stream(IntEnum):
     MADE_UP_PICTURES = 4
     EPOCH = 5
     ESTIMATION = 6
+    VALIDATION = 7
+    FEATURES = 8
 
 
 def random_stream(seed: int, stream: Stream, *more: int) -> np.random.Generator:

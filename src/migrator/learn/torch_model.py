@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from migrator.core.errors import InputError
 from migrator.learn.cuda_graphs import CapturedAnswers, CapturedSteps, convert_to_bf16
 from migrator.learn.model import Inputs, Labels, Modality, Scores
+from migrator.learn.new_classes import features_of, last_layer, place_rows
 from migrator.learn.text import TOKENS, VOCABULARY
 from migrator.learn.weights import Moments, Saved, SavedState, damaged, read_weights, write_weights
 
@@ -23,6 +24,8 @@ _MOMENTS = {"step", "exp_avg", "exp_avg_sq"}
 """AdamW's state of every weight."""
 _WEIGHT_DECAY = 0.01
 _MAX_GRADIENT_NORM = 1.0
+_SMOOTHING = 0.1
+"""Part of a label that is spread over all classes seen, so that new classes do not take over."""
 
 
 class TorchModel(ABC):
@@ -46,6 +49,7 @@ class TorchModel(ABC):
         self._captured: CapturedSteps | None = None
         self._answers: CapturedAnswers | None = None
         self._unseen = torch.ones(classes, dtype=torch.bool)
+        self._prior = torch.zeros(classes)
 
     @abstractmethod
     def logits(self, inputs: Tensor) -> Tensor:
@@ -68,7 +72,7 @@ class TorchModel(ABC):
         """Move to "cpu" or "cuda"; the state of a training is dropped."""
         self.device = torch.device(device)
         self.network.to(self.device)
-        self._unseen = self._unseen.to(self.device)
+        self._unseen, self._prior = self._unseen.to(self.device), self._prior.to(self.device)
         self._optimiser = self._captured = self._answers = None
 
     @property
@@ -113,6 +117,22 @@ class TorchModel(ABC):
         self.seen, self.weights, self.steps = other.seen.copy(), other.weights, other.steps
         _CUDA.synchronize()
         return True
+
+    def begin_training(self, inputs: Inputs, labels: Labels, counts: Labels) -> None:
+        """Prepare for a training: new classes start from the mean features of these samples.
+
+        `counts`: training samples of every class. Frequent classes get no advantage from them.
+        """
+        counted = torch.zeros(self.classes)
+        counted[: len(counts)] = torch.from_numpy(counts).float()
+        present = counted > 0
+        prior = torch.where(present, torch.log(counted / counted.sum().clamp(min=1)), 0.0)
+        self._prior.copy_(prior)
+        new = np.setdiff1d(labels, np.flatnonzero(self.seen))
+        head = last_layer(self.network, self.head, self.classes)
+        if head is not None and len(new):
+            with self._within_memory():
+                place_rows(head, features_of(head, self.infer, inputs), labels, new)
 
     def train_step(self, inputs: Inputs, labels: Labels, lr: float) -> float:
         """One deterministic step of AdamW on the batch; the loss."""
@@ -294,12 +314,19 @@ class TorchModel(ABC):
         with self._precision():
             output = self.logits(batch)
         # classes that have not arrived yet must not be trained against
-        output = output.float().masked_fill(self._unseen, -1e9)
-        loss = nn.functional.cross_entropy(output, wanted)
+        output = (output.float() + self._prior).masked_fill(self._unseen, -1e9)
+        loss = self._loss(output, wanted)
         torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_(self.network.parameters(), _MAX_GRADIENT_NORM)
         self._optimiser.step()
         return loss.detach()
+
+    def _loss(self, output: Tensor, wanted: Tensor) -> Tensor:
+        """Cross entropy with labels that are smoothed over the classes seen."""
+        chances = nn.functional.log_softmax(output, 1)
+        own = chances.gather(1, wanted[:, None]).squeeze(1)
+        spread = chances.masked_fill(self._unseen, 0).sum(1) / (~self._unseen).sum()
+        return -((1 - _SMOOTHING) * own + _SMOOTHING * spread).mean()
 
     def _infer(self, inputs: Inputs) -> Tensor:
         if self._answers is not None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from migrator.core.errors import InputError
 from migrator.io.database import joining, reading, transaction
-from migrator.learn.samples import NoSamplesError, Samples, WindowData
+from migrator.learn.samples import NoSamplesError, Samples, WindowData, split_validation
 from migrator.live.labels import HELD_OUT, LAYOUT, PRETRAINED, TRAINED, insert, sample_row
 
 HELD_OUT_PER_CLASS, _FEW = 100, 20
@@ -82,10 +82,12 @@ def window_data(
             new = [each for each in new if each in chosen]
             replayed = [each for each in replayed if each in chosen]
         known = {each.label for each in rows if not each.is_new(first)}
+        reported, validation = split_validation(_samples(connection, path, judged, rows[0]), seed)
         return WindowData(
             new=_samples(connection, path, new, rows[0]),
             replay=_samples(connection, path, replayed, rows[0]),
-            held_out=_samples(connection, path, judged, rows[0]),
+            held_out=reported,
+            validation=validation,
             new_classes=frozenset(each.label for each in rows) - known,
         )
 

@@ -20,7 +20,14 @@ from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
 from migrator.learn.model import Inputs, Modality
-from migrator.learn.samples import Samples, Stream, WindowData, concatenate, random_stream
+from migrator.learn.samples import (
+    Samples,
+    Stream,
+    WindowData,
+    concatenate,
+    random_stream,
+    split_validation,
+)
 from migrator.learn.text import all_tokens
 
 Encode = Callable[[Iterable[str]], NDArray[np.int32]]
@@ -137,11 +144,13 @@ def window_data(
     first = scenario * benchmark.classes_each
     earlier = train.rows((train.arrives < scenario) & (train.labels < first))
     came = held_out.arrives == scenario if benchmark.drifts else held_out.arrives <= scenario
+    reported, validation = split_validation(held_out.rows(came), seed)
     return WindowData(
         new=train.rows(train.arrives == scenario),
         # the same ones in every window, unless classes drift
         replay=earlier.at_most(memory, random_stream(seed, Stream.MEMORY)),
-        held_out=held_out.rows(came),
+        held_out=reported,
+        validation=validation,
         new_classes=frozenset(range(first, first + benchmark.classes_each)),
     )
 

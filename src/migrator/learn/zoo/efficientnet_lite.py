@@ -34,7 +34,7 @@ _OUTSIDE_BLOCKS = {
 class EfficientNetLite(TimmImages):
     """Inverted residuals without attention, for small devices."""
 
-    learning_rate = 1e-3
+    learning_rate = 3e-4
     mean = (127.0,) * 3
     spread = (128.0,) * 3
     published: ClassVar[PublishedWeights]

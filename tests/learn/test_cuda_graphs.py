@@ -63,7 +63,7 @@ def test_a_shape_is_captured_once_it_has_come_a_few_times() -> None:
     assert found == [4.0 * value for value in range(6)]
 
 
-def test_the_rest_of_an_epoch_has_a_graph_of_its_own_and_nobody_else_has() -> None:
+def test_only_the_first_two_shapes_have_graphs() -> None:
     captured: Shapes = []
     steps = _recording(captured)
     for size in (4, 3, 2) * 5:

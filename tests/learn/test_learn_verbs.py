@@ -30,7 +30,9 @@ def answered(*words: str) -> Any:
 
 
 def test_models_and_benchmarks_are_listed() -> None:
-    assert "small-cnn" in run("models").stdout
+    listed = run("models").stdout
+    assert "small-cnn" in listed
+    assert "hf:FOLDER_OR_ID" in listed
     assert "nc-core50" in run("benchmarks").stdout
     models = {each["name"]: each for each in answered("models")}
     assert models["bert-base"]["modality"] == "text"

@@ -23,6 +23,7 @@ from migrator.learn.retraining import (
     RetrainingSettings,
     accuracy,
     balanced_order,
+    batches,
     begin_training,
     best_epoch,
     judge,
@@ -272,6 +273,14 @@ def test_every_class_is_trained_on_as_often() -> None:
     # nothing is left out of a small class, and nothing of the large one comes twice
     assert set(order) >= set(range(90, 100))
     assert len(set(order[labels[order] == 0])) == counts[0]
+
+
+def test_batches_are_of_one_size_and_show_every_row() -> None:
+    for rows, batch, size in ((100, 32, 32), (64, 32, 32), (20, 32, 20), (1, 32, 1)):
+        found = list(batches(np.arange(rows), batch))
+        assert len(found) == steps_per_epoch(rows, batch)
+        assert {len(each) for each in found} == {size}
+        assert set(np.concatenate(found)) == set(range(rows))
 
 
 def test_a_share_keeps_every_class() -> None:

@@ -114,7 +114,7 @@ def retrain(
 
 @app.command()
 def models(as_json: AsJson = False) -> None:
-    """List the models for `retrain`; your own class is named by its import path."""
+    """List the packaged models for `retrain`; the last line says how others are named."""
     from migrator.learn.registry import models as known
 
     found = known()
@@ -133,6 +133,7 @@ def models(as_json: AsJson = False) -> None:
         return
     for name, each in found.items():
         print(f"{name:<18} {each.modality:<7} {getattr(each, 'summary', '')}")
+    print("and hf:FOLDER_OR_ID, timm:NAME, package.module:Class (docs/learning.md)")
 
 
 @app.command()

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ Step = Callable[[Tensor, Tensor], Tensor]
 _STEPS_BEFORE_CAPTURE = 2
 """They load kernels and create the optimiser's state."""
 _MAX_GRAPHS = 2
-"""One for whole batches and one for the rest at the end of an epoch."""
+"""Batches of one training are of one size."""
 _WARM_UP_RUNS = 3
 """Inferences before a capture: they choose and load kernels."""
 _CUDA: Any = torch.cuda
@@ -66,7 +67,7 @@ def capture_graph(step: Step, inputs: Tensor, labels: Tensor) -> Graph | None:
 
 def _capture(step: Step, inputs: Tensor, labels: Tensor) -> Graph:
     given, wanted = inputs.clone(), labels.clone()
-    graph, side = _CUDA.CUDAGraph(), _CUDA.Stream()
+    graph, side = _CUDA.CUDAGraph(), _side_stream()
     side.wait_stream(_CUDA.current_stream())
     # not torch.cuda.graph(): it first collects garbage and empties the memory cache, which takes
     # longer than the few steps of an estimation
@@ -78,6 +79,16 @@ def _capture(step: Step, inputs: Tensor, labels: Tensor) -> Graph:
             graph.capture_end()
     _CUDA.current_stream().wait_stream(side)
     return Graph(graph.replay, given, wanted, loss)
+
+
+@cache
+def _side_stream() -> Any:
+    """The stream of all captures and the runs before them.
+
+    Memory is reused within a stream only: with a stream of its own every step would keep as much
+    memory as a whole training needs.
+    """
+    return _CUDA.Stream()
 
 
 @contextmanager
@@ -96,7 +107,7 @@ def _run_on_side_stream(step: Step, inputs: Tensor, labels: Tensor) -> Tensor:
     """Run the step without a graph. Steps before a capture must not use the default stream."""
     if not inputs.is_cuda:
         return step(inputs, labels)
-    side = _CUDA.Stream()
+    side = _side_stream()
     side.wait_stream(_CUDA.current_stream())
     with _CUDA.stream(side):
         loss = step(inputs, labels)
@@ -185,7 +196,7 @@ class CapturedAnswers:
 
 
 def _capture_inference(forward: Forward, inputs: Tensor) -> Graph | None:
-    side = _CUDA.Stream()
+    side = _side_stream()
     side.wait_stream(_CUDA.current_stream())
     with _CUDA.stream(side):
         for _ in range(_WARM_UP_RUNS):

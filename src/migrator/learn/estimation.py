@@ -147,6 +147,8 @@ def _trial_curve(model: Model, data: WindowData, settings: RetrainingSettings) -
     for epoch in range(EPOCHS):
         train_epoch(trial, sample, epoch, EPOCHS, settings.batch, settings.seed)
         curve.append(accuracy(trial, judged))
+    if hasattr(trial, "end_training"):
+        trial.end_training()  # frees GPU memory before the retraining
     return tuple(curve)
 
 

@@ -39,7 +39,6 @@ _AUTO = {
 }
 _INTERPOLATIONS = {0: "nearest-exact", 2: "bilinear", 3: "bicubic"}
 """By the numbers that Pillow gives them."""
-
 _WORDS = ("tokenizer.json", "vocab.*", "*.model")
 """Files with the words of a tokenizer."""
 _NOT_CROPPED = 384

@@ -45,7 +45,9 @@ def features_of(layer: nn.Linear, infer: Callable[[Inputs], object], inputs: Inp
     hook = layer.register_forward_pre_hook(keep)
     try:
         for first in range(0, len(inputs), _BATCH):
-            infer(inputs[first : first + _BATCH])
+            few = inputs[first : first + _BATCH]
+            infer(few)
+            kept[-1] = kept[-1][: len(few)]  # a model may add rows to fill a batch
     finally:
         hook.remove()
     return torch.cat(kept)

@@ -158,7 +158,7 @@ class _Training:
 
     def run_epoch(self, step_done: Callable[[], None]) -> None:
         """Train one epoch and judge it."""
-        epoch, settings, began = len(self.curve), self._settings, time.perf_counter()
+        epoch, began = len(self.curve), time.perf_counter()
         try:
             if epoch and best_epoch(self.curve) == epoch - 1:
                 self._best = copy.deepcopy(self._model)
@@ -167,7 +167,7 @@ class _Training:
             self.seconds += time.perf_counter() - began
         if best_epoch(self.curve) == epoch:
             self._best = None
-        if self._checkpoints is not None and self._schedule.due and epoch + 1 < settings.epochs:
+        if self._checkpoints is not None and self._schedule.due:
             self._schedule.time(self._write)
 
     def best_model(self) -> Model:
@@ -262,17 +262,18 @@ def balanced_order(labels: Labels, draw: np.random.Generator) -> NDArray[np.intp
 
 
 def batches(order: NDArray[np.intp], batch: int) -> Iterator[NDArray[np.intp]]:
-    """The rows in batches, without a last batch of one sample (batch norm needs two)."""
-    for first in range(0, len(order), batch):
-        rows = order[first : first + batch]
-        if len(rows) > 1 or len(order) == 1:
-            yield rows
+    """The rows in batches of one size; the first rows fill the last batch.
+
+    A GPU chooses kernels for every new size, which takes longer than many steps.
+    """
+    steps = steps_per_epoch(len(order), batch)
+    whole = np.resize(order, steps * batch) if len(order) > batch else order
+    yield from np.split(whole, steps)
 
 
 def steps_per_epoch(samples: int, batch: int) -> int:
     """Training steps of one epoch."""
-    full, rest = divmod(samples, batch)
-    return max(1, full + (rest > 1))
+    return max(1, -(-samples // batch))
 
 
 def train_epoch(

@@ -181,6 +181,8 @@ class TorchModel(ABC):
         """Free what only training needs: moments, gradients, captured steps."""
         self._optimiser = self._captured = None
         self.network.zero_grad(set_to_none=True)
+        if self.device.type == "cuda":
+            _CUDA.empty_cache()  # memory of graphs is not reused
 
     def __getstate__(self) -> dict[str, Any]:
         """The state without optimiser and graphs, so that a copy starts its training afresh."""
@@ -333,7 +335,13 @@ class TorchModel(ABC):
             given = torch.from_numpy(np.ascontiguousarray(inputs))
             if self._answers.takes(given):
                 return self._answers.answer(given)
-        return self.logits(self._on_device(inputs))
+        given = self._on_device(inputs)
+        if self.device.type == "cpu" or len(inputs) < 2:
+            return self.logits(given)
+        # few sizes of batches: choosing kernels for a new one takes seconds
+        spare = (1 << (len(inputs) - 1).bit_length()) - len(inputs)
+        padded = torch.cat([given, given[-1:].expand(spare, *given.shape[1:])])
+        return self.logits(padded)[: len(inputs)]
 
     def _on_device(self, inputs: Inputs) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(inputs)).to(self.device, non_blocking=True)

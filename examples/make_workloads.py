@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-from migrator.workload.workloads import quickstart_yaml, workload_yaml, workloads
+from migrator.workload.workloads import all_workloads, quickstart_yaml, workload_yaml
 
 
 def main() -> None:
-    """Write the quick start and every workload of the table beside this script."""
+    """Write the quick start and every workload beside this script."""
     here = Path(__file__).parent
     (here / "quickstart.yaml").write_text(quickstart_yaml(), encoding="utf-8")
     folder = here / "workloads"
     folder.mkdir(exist_ok=True)
-    for name, each in workloads().items():
+    for name, each in all_workloads().items():
         (folder / each.file_name).write_text(workload_yaml(name), encoding="utf-8")
 
 

@@ -1,16 +1,18 @@
-"""The packaged accuracies from measured ones: `python benchmarks/gpu/to_drifts.py FILE [--write]`.
+"""The packaged accuracies from measured ones: `python to_drifts.py FILE... [--write]`.
 
-FILE is what `benchmarks/gpu/accuracies.py` wrote. Printed, or with `--write` put into the package.
+FILEs are what `benchmarks/gpu/accuracies.py` wrote. Printed, or with `--write` put into the
+package. The first file gives the data sets; further ones add models that were run completely.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-PACKAGED = Path(__file__).parents[2] / "src" / "migrator" / "scenario" / "drifts.json"
+PACKAGED = Path(__file__).parents[2] / "src" / "migrator" / "workload" / "drifts.json"
 CLASSES = {"nc-cifar-10": 2, "nc-core50": 5, "nc-20-newsgroups": 2}
 ABOUT = (
     "How class-incremental data sets drift, window by window, as measured. Made by "
@@ -19,46 +21,56 @@ ABOUT = (
     "on its samples, replayed ones of earlier classes among them, for the given epochs. Accuracies "
     "are on held-out samples of all classes seen so far: of the model pre-trained on the first "
     "classes, then per window before its retraining, as estimated from a little run on a sample, "
-    "and after it, of the model that serves then. ALL OF THEM REST ON RANDOM INITIALISATION and on "
-    "images of 64 pixels (Inception-v3: 75): published weights would lift every level. "
+    "and after it, of the model that serves then. Models whose provenance does not say otherwise "
+    "BEGIN WITH RANDOM WEIGHTS and read images of 64 pixels (Inception-v3: 75); EfficientNet-Lite "
+    "begins with ImageNet's weights and reads images of its own size. "
     "nc-core50 is Tiny ImageNet in the place of CORe50."
 )
 
 Json = dict[str, Any]
 
 
-def packaged(found: Json) -> str:
+def packaged(files: Sequence[Json]) -> str:
     """The text of drifts.json, a line per model."""
-    datasets = ",\n".join(_dataset(name, found) for name in CLASSES)
+    datasets = ",\n".join(_dataset(name, files) for name in CLASSES)
     return (
         f'{{\n "version": 2,\n "about": {json.dumps(ABOUT)},\n'
         f' "datasets": {{\n{datasets}\n }}\n}}\n'
     )
 
 
-def _dataset(name: str, found: Json) -> str:
-    courses = [each for each in found["courses"] if each["benchmark"] == name]
-    first = courses[0]
-    head = {
+def _dataset(name: str, files: Sequence[Json]) -> str:
+    first, *further = files
+    courses = {e["model"]: (e, first) for e in first["courses"] if e["benchmark"] == name}
+    head = next(iter(courses.values()))[0]
+    for found in further:
+        for each in found["courses"]:
+            if each["benchmark"] == name and each["complete"]:
+                courses.setdefault(each["model"], (each, found))
+    samples = [row["samples"] for row in head["rows"]]
+    about = {
         "classes": CLASSES[name],
-        "samples": [row["samples"] for row in first["rows"]],
-        "epochs": first["epochs"],
-        "source": first["source"],
+        "samples": samples,
+        "epochs": head["epochs"],
+        "source": head["source"],
     }
-    where = found["provenance"]
-    words = ", ".join([where["board"], f"torch {where['torch']}", where["measured"]])
-    models = ",\n".join(
-        f"    {json.dumps(each['model'])}: {json.dumps(_model(each, words))}"
-        for each in sorted(courses, key=lambda each: str(each["model"]))
-    )
-    opened = json.dumps(head)[:-1]
-    return f'  {json.dumps(name)}: {opened},\n   "measured": {{\n{models}\n   }}}}'
+    models = []
+    for model, (course, found) in sorted(courses.items()):
+        if [row["samples"] for row in course["rows"]] != samples:
+            raise SystemExit(f"{course['key']}: its windows have other samples than {head['key']}")
+        entry = _model(course, found["provenance"])
+        if course["epochs"] != head["epochs"]:
+            entry["epochs"] = course["epochs"]
+        models.append(f"    {json.dumps(model)}: {json.dumps(entry)}")
+    opened, every = json.dumps(about)[:-1], ",\n".join(models)
+    return f'  {json.dumps(name)}: {opened},\n   "measured": {{\n{every}\n   }}}}'
 
 
-def _model(course: Json, where: str) -> Json:
+def _model(course: Json, provenance: Json) -> Json:
     if not course["complete"]:
         raise SystemExit(f"{course['key']}: not all of its windows were run; run it again first")
     rows = course["rows"]
+    where = f"{provenance['board']}, torch {provenance['torch']}, {provenance['measured']}"
     return {
         "pretrained": course["accuracy_pretrained"],
         "pre": [round(row["accuracy_pre"], 4) for row in rows],
@@ -71,10 +83,10 @@ def _model(course: Json, where: str) -> Json:
 def main() -> None:
     """Print the table, or put it into the package."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("file", type=Path)
+    parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--write", action="store_true", help="into the package")
     given = parser.parse_args()
-    text = packaged(json.loads(given.file.read_text(encoding="utf-8")))
+    text = packaged([json.loads(each.read_text(encoding="utf-8")) for each in given.files])
     if given.write:
         PACKAGED.write_text(text, encoding="utf-8")
     else:

@@ -1,13 +1,14 @@
-"""The packaged profiles from measured ones: `python benchmarks/gpu/to_profiles.py FILE [--write]`.
+"""The packaged profiles from measured ones: `python to_profiles.py FILE... [--write]`.
 
-FILE is what `migrator profile` wrote. Printed, or with `--write` put into the package; what only
-people read (percentiles, parts of a start) stays behind in FILE.
+FILEs are what `migrator profile` wrote. Printed, or with `--write` put into the package; what only
+people read (percentiles, parts of a start) stays behind in the FILEs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,9 @@ EARLIER = {
 """What a profile file takes from the package, and where the package had it from."""
 
 
-def packaged(found: dict[str, Any]) -> str:
+def packaged(files: Sequence[dict[str, Any]]) -> str:
     """The text of profiles.json, a line per profile."""
-    entries = [_entry(each) for each in found["profiles"]]
+    entries = [_entry(each) for found in files for each in found["profiles"]]
     lines = ",\n".join(f"  {json.dumps(each)}" for each in entries)
     return f'{{\n "version": 1,\n "about": {json.dumps(ABOUT)},\n "profiles": [\n{lines}\n ]\n}}\n'
 
@@ -49,10 +50,10 @@ def _entry(found: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Print the profiles, or put them into the package."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("file", type=Path)
+    parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--write", action="store_true", help="into the package")
     given = parser.parse_args()
-    text = packaged(json.loads(given.file.read_text(encoding="utf-8")))
+    text = packaged([json.loads(each.read_text(encoding="utf-8")) for each in given.files])
     if given.write:
         PACKAGED.write_text(text, encoding="utf-8")
     else:

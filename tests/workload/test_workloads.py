@@ -11,7 +11,13 @@ import pytest
 from migrator.core.errors import InputError
 from migrator.workload.capacity import highest_rps
 from migrator.workload.file import read_scenario
-from migrator.workload.workloads import quickstart_yaml, workload, workload_yaml, workloads
+from migrator.workload.workloads import (
+    all_workloads,
+    quickstart_yaml,
+    workload,
+    workload_yaml,
+    workloads,
+)
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -44,9 +50,9 @@ def test_there_are_sixteen() -> None:
     assert len({(each.models, each.datasets) for each in workloads().values()}) == 16
 
 
-@pytest.mark.parametrize("name", workloads())
+@pytest.mark.parametrize("name", all_workloads())
 def test_files_and_table_agree(name: str) -> None:
-    path = EXAMPLES / "workloads" / workloads()[name].file_name
+    path = EXAMPLES / "workloads" / all_workloads()[name].file_name
     assert path.read_text(encoding="utf-8") == workload_yaml(name), (
         "run python examples/make_workloads.py"
     )
@@ -59,9 +65,17 @@ def test_files_and_table_agree(name: str) -> None:
         assert np.array_equal(one.trace.counts, other.trace.counts)
 
 
+def test_models_with_published_weights_regain_twenty_points_by_every_retraining() -> None:
+    for tenant in workload("p1").tenants:
+        gains = [each.accuracy_post - each.accuracy_pre for each in tenant.drifts]
+        assert len(gains) == 4
+        assert min(gains) > 0.17
+        assert np.mean(gains) > 0.2
+
+
 def test_no_example_without_its_row() -> None:
     found = {path.name for path in (EXAMPLES / "workloads").iterdir()}
-    assert found == {each.file_name for each in workloads().values()}
+    assert found == {each.file_name for each in all_workloads().values()}
 
 
 @pytest.mark.parametrize("batch", [1, 4])

@@ -427,7 +427,7 @@ def example(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="[window|quickstart|W1...W16]",
+            metavar="[window|quickstart|W1...W16|P1]",
             help="A problem for `plan`, or a scenario for `simulate`.",
         ),
     ] = "window",
@@ -438,11 +438,13 @@ def example(
 
         print_json(example_problem())
         return
-    from migrator.workload.workloads import quickstart_yaml, workload_yaml, workloads
+    from migrator.workload.workloads import all_workloads, quickstart_yaml, workload_yaml
 
     if name == "quickstart":
         print(quickstart_yaml(), end="")
-    elif name.upper() in workloads():
+    elif name.upper() in all_workloads():
         print(workload_yaml(name.upper()), end="")
     else:
-        raise InputError(f"example: there is no {name[:100]!r}; use window, quickstart, W1 to W16")
+        raise InputError(
+            f"example: there is no {name[:100]!r}; use window, quickstart, W1 to W16 or P1"
+        )

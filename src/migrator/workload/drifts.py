@@ -32,6 +32,8 @@ class Accuracies:
     post: tuple[float, ...]
     """After the retraining, of the model that serves then."""
     provenance: str
+    epochs: int | None = None
+    """Of this model's retrainings; None: those of the data set."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +106,9 @@ def drifts(dataset: str, profile: Profile) -> tuple[Drift, ...]:
             f"use {' or '.join(known.measured)}, or give retraining.windows"
         )
     found = known.measured[profile.model]
+    epochs = found.epochs or known.epochs
     return tuple(
-        Drift(pre, post, profile.training_s(samples * known.epochs), estimated)
+        Drift(pre, post, profile.training_s(samples * epochs), estimated)
         for pre, post, estimated, samples in zip(
             found.pre, found.post, found.estimated, known.samples, strict=True
         )

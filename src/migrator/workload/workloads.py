@@ -1,5 +1,7 @@
 """The paper's 16 workloads from one table: two tenants each, by model, data set and trace.
 
+Beside them, workloads of models with published weights, which regain more by a retraining.
+
 The paper does not state the scale of its traces. Here each tenant's mean rate is half of `load`
 times the capacity of the whole board for it. Inference alone then keeps the fraction `load` of the
 board busy on average, and retraining competes for the rest.
@@ -48,11 +50,13 @@ _PAIRS = (
     (_RESNET, _MOBILENET),
 )
 """Models of W1 to W8, and of W9 to W16 with the other vision data set."""
+_PUBLISHED = (("efficientnet-lite0", "efficientnet-lite2"),)
+"""Models of P1 and so on, with ImageNet's weights."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A row of the paper's table."""
+    """A row of a table."""
 
     name: str
     models: tuple[str, str]
@@ -66,7 +70,7 @@ class Workload:
     @property
     def file_name(self) -> str:
         """The workload's file name among the examples."""
-        return f"w{int(self.name[1:]):02}.yaml"
+        return f"{self.name[0].lower()}{int(self.name[1:]):02}.yaml"
 
 
 def workloads() -> dict[str, Workload]:
@@ -76,6 +80,19 @@ def workloads() -> dict[str, Workload]:
         name: Workload(name, pair, (_dataset(pair[0], vision), _dataset(pair[1], vision)))
         for name, (pair, vision) in ((f"W{n}", row) for n, row in enumerate(rows, start=1))
     }
+
+
+def published_workloads() -> dict[str, Workload]:
+    """P1 and so on by name: models with published weights."""
+    return {
+        f"P{number}": Workload(f"P{number}", pair, (_CIFAR, _CIFAR))
+        for number, pair in enumerate(_PUBLISHED, start=1)
+    }
+
+
+def all_workloads() -> dict[str, Workload]:
+    """The paper's workloads and those of published weights."""
+    return workloads() | published_workloads()
 
 
 def workload(
@@ -117,9 +134,10 @@ def workload_yaml(name: str) -> str:
     """The workload as a scenario file, with generated arrivals."""
     known = _known(name)
     means = _means_rps(known, 1, LOAD)
+    source = "of the paper's evaluation" if known.name in workloads() else "with published weights"
     head = f"""\
-# {known.name} of the paper's evaluation: {" and ".join(known.models)}.
-# Written by examples/make_workloads.py; a change there is a change for all sixteen.
+# {known.name} {source}: {" and ".join(known.models)}.
+# Written by examples/make_workloads.py; a change there is a change for all of them.
 # Each tenant's mean rate is {LOAD / 2:g} of what the whole board could answer for it.
 version: {VERSION}
 name: {known.name}
@@ -147,8 +165,10 @@ def _dataset(model: str, vision: str) -> str:
 
 
 def _known(name: str) -> Workload:
-    written = re.fullmatch(r"[wW]0*([0-9]+)", name)
-    return pick("workload", f"W{written[1]}" if written else name, workloads())
+    written = re.fullmatch(r"([wWpP])0*([0-9]+)", name)
+    return pick(
+        "workload", f"{written[1].upper()}{written[2]}" if written else name, all_workloads()
+    )
 
 
 def _means_rps(known: Workload, batch: int, load: float) -> list[float]:

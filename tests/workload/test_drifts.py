@@ -24,8 +24,10 @@ def test_windows_and_classes_of_the_paper(name: str, windows: int, classes: int)
 
 
 def test_every_model_has_its_data_sets() -> None:
-    vision = {model for model, _ in profiles()} - {"bert-base"}
-    assert set(datasets()["nc-cifar-10"].measured) == vision
+    published = {model for model, _ in profiles() if model.startswith("efficientnet")}
+    vision = {model for model, _ in profiles()} - {"bert-base"} - published
+    measured = set(datasets()["nc-cifar-10"].measured)
+    assert vision < measured <= vision | published
     assert set(datasets()["nc-core50"].measured) == vision
     assert set(datasets()["nc-20-newsgroups"].measured) == {"bert-base"}
 
@@ -36,7 +38,7 @@ def test_what_was_measured_is_whole_and_says_where_it_comes_from() -> None:
             for each in (found.pre, found.estimated, found.post):
                 assert len(each) == known.windows
                 assert all(0 < value < 1 for value in each)
-            assert "random" in found.provenance
+            assert "weights random" in found.provenance or "weights ImageNet" in found.provenance
             assert "H200" in found.provenance
 
 

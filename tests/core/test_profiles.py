@@ -25,7 +25,7 @@ def test_every_model_on_one_board_at_three_batches() -> None:
         assert sorted(each.latency_ms) == [1, 4, 16]
 
 
-@pytest.mark.parametrize("model", (*MODELS, *PUBLISHED))
+@pytest.mark.parametrize("model", [*MODELS, *PUBLISHED])
 def test_more_sms_are_never_slower_and_larger_batches_never_slower_per_request(model: str) -> None:
     known = profile(model, H200)
     for batch, curve in known.latency_ms.items():

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from migrator.core.errors import InputError
+from migrator.learn.image_model import ImageModel
 from migrator.learn.registry import build, models
-from migrator.learn.torch_model import ImageModel
 from migrator.learn.zoo.transformers_models import BertBase, VitB16
 
 SIZES = {

@@ -10,8 +10,9 @@ from torch import nn
 
 from migrator.core.errors import InputError
 from migrator.learn.hub import ModelFolder, model_folder
+from migrator.learn.image_model import ImageModel
 from migrator.learn.libraries import timm
-from migrator.learn.torch_model import ImageModel, TorchModel, seeded_weights
+from migrator.learn.torch_model import TorchModel, seeded_weights
 from migrator.learn.weights import damaged
 
 PREFIX, _FOLDER_FORM = "timm:", "timm:local-dir:FOLDER"

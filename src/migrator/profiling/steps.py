@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from migrator.learn.cuda_graphs import convert_to_bf16
+from migrator.learn.image_model import ImageModel
 from migrator.learn.registry import build
-from migrator.learn.torch_model import ImageModel, TorchModel
+from migrator.learn.torch_model import TorchModel
 from migrator.profiling.measurements import Job
 
 CLASSES = 10

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import nn
 
+from migrator.learn.image_model import ImageModel
 from migrator.learn.libraries import torchvision
-from migrator.learn.torch_model import ImageModel
 
 
 class InceptionV3(ImageModel):

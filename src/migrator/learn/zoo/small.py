@@ -7,8 +7,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from migrator.learn.image_model import ImageModel
 from migrator.learn.text import PADDING, VOCABULARY
-from migrator.learn.torch_model import ImageModel, TextModel
+from migrator.learn.torch_model import TextModel
 
 
 class SmallCnn(ImageModel):

@@ -8,9 +8,10 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
+from migrator.learn.image_model import ImageModel
 from migrator.learn.libraries import transformers
 from migrator.learn.text import PADDING, VOCABULARY
-from migrator.learn.torch_model import ImageModel, TextModel, seeded_weights
+from migrator.learn.torch_model import TextModel, seeded_weights
 
 
 def network_from(configuration: str, network: str, **settings: object) -> nn.Module:

@@ -172,7 +172,7 @@ class _Training:
 
     def best_model(self) -> Model:
         """The model of the best epoch."""
-        return self._best or self._model
+        return self._model if self._best is None else self._best
 
     def _train(self, epoch: int, step_done: Callable[[], None]) -> float:
         """Train one epoch; the accuracy on the validation samples afterwards."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from support.small_models import SENTENCE, WORDS, save_bert, save_convnext, save_vit
 
 from migrator.core.errors import InputError
@@ -218,3 +220,109 @@ def test_images_of_another_size_than_the_network_reads_are_refused(tmp_path: Pat
 def test_a_folder_that_does_not_exist_is_named(name: str) -> None:
     with pytest.raises(InputError, match=f"there is no folder '{name.removeprefix('hf:')}'"):
         model_class(name)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_of_half_precision_are_read(dtype: torch.dtype, tmp_path: Path) -> None:
+    network = save_vit(tmp_path)
+    network.to(dtype).save_pretrained(tmp_path)
+    head: Any = built(tmp_path).network.classifier
+    assert head.weight.dtype is torch.float32
+    wanted = network.classifier.weight.detach().float()
+    torch.testing.assert_close(head.weight.detach(), wanted, rtol=0, atol=0)
+
+
+def test_quantised_weights_are_refused(tmp_path: Path) -> None:
+    save_vit(tmp_path)
+    file, config = tmp_path / "model.safetensors", tmp_path / "config.json"
+    whole = load_file(file)
+    save_file({name: each.to(torch.int8) for name, each in whole.items()}, file, {"format": "pt"})
+    with pytest.raises(InputError, match=r"its weights are quantised \(.*\.weight is I8\)"):
+        built(tmp_path)
+    save_file(whole, file, {"format": "pt"})
+    about = {"quantization_config": {"quant_method": "gptq", "bits": 4}}
+    config.write_text(json.dumps(json.loads(config.read_text()) | about))
+    with pytest.raises(InputError, match=r"its weights are quantised \(by gptq\)"):
+        built(tmp_path)
+
+
+def test_a_config_for_absurdly_many_classes_is_refused_at_once(tmp_path: Path) -> None:
+    save_vit(tmp_path)
+    config = tmp_path / "config.json"
+    about = {"id2label": None, "label2id": None, "num_labels": 10**9}
+    config.write_text(json.dumps(json.loads(config.read_text()) | about))
+    with pytest.raises(InputError, match="for 1000000000 classes; correct num_labels"):
+        built(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "said"),
+    [
+        ("config.json", {"architectures": 7}, "architectures in its config.json is not a list"),
+        ("config.json", {"architectures": {"a": 1}}, "architectures in its config.json"),
+        ("config.json", {"model_type": ["vit"]}, "does not know the model type ['vit']"),
+        ("preprocessor_config.json", {"image_mean": [0.5]}, "not three usable numbers"),
+        ("preprocessor_config.json", {"image_std": [0, 0, 0]}, "not three usable numbers"),
+    ],
+)
+def test_odd_values_in_a_folder_are_one_sentence(
+    file: str, change: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    save_vit(tmp_path)
+    path = tmp_path / file
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(InputError, match=re.escape(said)):
+        built(tmp_path)
+
+
+def test_json_that_is_nested_too_deeply_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("[" * 100_000)
+    with pytest.raises(InputError, match=r"config\.json: not readable as JSON"):
+        model_class(f"hf:{tmp_path}")
+
+
+def test_weights_in_parts_lie_in_the_folder_and_none_is_missing(tmp_path: Path) -> None:
+    save_vit(tmp_path).save_pretrained(tmp_path, max_shard_size="5KB")
+    (tmp_path / "model.safetensors").unlink()
+    assert built(tmp_path).seen.all()
+    index = tmp_path / "model.safetensors.index.json"
+    listed = json.loads(index.read_text())
+    parts = sorted(set(listed["weight_map"].values()))
+    assert len(parts) > 1
+    outside = tmp_path.parent / "outside.safetensors"
+    (tmp_path / parts[1]).rename(outside)
+    with pytest.raises(InputError, match=f"lacks {parts[1]}, a part of its weights; copy it"):
+        built(tmp_path)
+    for name in (str(outside), f"../{outside.name}"):
+        other = {k: name if v == parts[1] else v for k, v in listed["weight_map"].items()}
+        index.write_text(json.dumps(listed | {"weight_map": other}))
+        with pytest.raises(InputError, match="outside of its folder"):
+            built(tmp_path)
+
+
+def test_a_decoder_without_a_padding_token_in_its_config_takes_its_tokenizers(
+    tmp_path: Path,
+) -> None:
+    save_bert(tmp_path)
+    library = transformers()
+    config = library.GPT2Config(
+        vocab_size=len(WORDS), n_embd=16, n_layer=1, n_head=2, n_positions=64, num_labels=3
+    )
+    library.GPT2ForSequenceClassification(config).save_pretrained(tmp_path)
+    model = built_text(tmp_path)
+    short, long = model.encode([SENTENCE, f"{SENTENCE} {SENTENCE}"])
+    scores = model.infer(np.stack([short, long]))
+    np.testing.assert_allclose(scores[:1], model.infer(short[None]), atol=1e-5)
+
+
+def test_no_texts_are_no_rows(tmp_path: Path) -> None:
+    save_bert(tmp_path)
+    assert built_text(tmp_path).encode([]).shape == (0, 64)
+
+
+def test_a_tokenizer_for_texts_of_no_length_is_one_sentence(tmp_path: Path) -> None:
+    save_bert(tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_max_length": 0}))
+    with pytest.raises(InputError, match="texts of 0 tokens"):
+        built_text(tmp_path)

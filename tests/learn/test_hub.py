@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import pytest
 from support.hub_server import Hub, serve_hub
+
+from migrator.core.errors import InputError
+from migrator.learn.registry import model_class
 
 ASK = """
 import sys
@@ -72,3 +77,30 @@ def test_without_a_network_one_sentence_says_what_to_download(tmp_path: Path) ->
         "FOLDER here and write hf:FOLDER"
     )
     assert time.monotonic() - began_s < 60
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("~no-such-user/vit", "there is no folder '~no-such-user/vit'"),
+        ("a" * 300, "there is no folder 'aaa"),
+        ("a/" * 3000, "there is no folder 'a/a"),
+        ("me/..", "me/.. is neither a folder nor an id of the hub"),
+        ("me/vit@one\0two", "unprintable"),
+    ],
+)
+def test_what_cannot_be_a_folder_or_an_id_is_one_sentence(name: str, said: str) -> None:
+    with pytest.raises(InputError, match=re.escape(said)):
+        model_class(f"hf:{name}")
+
+
+def test_a_damaged_pin_is_replaced(tmp_path: Path) -> None:
+    hub = Hub()
+    commit = hub.push("me/vit", {"config.json": b"{}", "model.safetensors": b"1"})
+    pin = tmp_path / "migrator" / "hub" / "me--vit@main"
+    pin.parent.mkdir(parents=True)
+    pin.write_bytes(b"\xff half a com")
+    with serve_hub(hub):
+        (found,) = ask(hub.url, tmp_path, "me/vit")
+    assert found.startswith(f"me/vit of the hub, commit {commit}")
+    assert pin.read_text() == commit

@@ -174,6 +174,8 @@ def test_a_training_whose_best_model_is_damaged_starts_again(
         retrain(model, data, 0.0, SETTINGS, checkpoints, cut_off_after(3 * steps - 2))
     for each in (tmp_path / "run" / "best").glob("*.weights"):
         each.write_bytes(b"")
+    with pytest.raises(CutOffError):  # the checkpoints of the new start are not mixed with old ones
+        retrain(model, data, 0.0, SETTINGS, checkpoints, cut_off_after(2 * steps - 2))
     again, done = retrain(model, data, 0.0, SETTINGS, checkpoints)
     straight, expected = retrain(model, data, 0.0, SETTINGS)
     assert (done.curve, len(warnings)) == (expected.curve, 1)

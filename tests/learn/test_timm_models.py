@@ -108,6 +108,41 @@ def test_a_folder_of_another_library_is_refused(tmp_path: Path) -> None:
         build(f"timm:local-dir:{tmp_path}", 3, 0)
 
 
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        ({"num_classes": "x"}, "num_classes"),
+        ({"num_classes": None}, "num_classes"),
+        ({"input_size": "x"}, "input_size"),
+        ({"input_size": []}, "input_size"),
+        ({"mean": None}, "mean or std"),
+        ({"mean": [0.5]}, "mean or std"),
+        ({"std": [0, 0, 0]}, "mean or std"),
+        ({"classifier": 5}, "classifier"),
+    ],
+)
+def test_odd_values_in_a_folder_are_one_sentence(
+    change: dict[str, Any], wrong: str, tmp_path: Path
+) -> None:
+    save_folder(tmp_path)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    config["pretrained_cfg"] |= change
+    config |= {key: each for key, each in change.items() if key == "num_classes"}
+    path.write_text(json.dumps(config))
+    with pytest.raises(InputError, match=f"{wrong} in its config.json is missing or not usable"):
+        built(f"timm:local-dir:{tmp_path}")
+
+
+def test_keys_of_later_versions_of_timm_are_passed_over(tmp_path: Path) -> None:
+    save_folder(tmp_path)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    config["pretrained_cfg"] |= {"invented_later": 1}
+    path.write_text(json.dumps(config))
+    assert built(f"timm:local-dir:{tmp_path}").seen.all()
+
+
 def test_damaged_weights_are_refused(tmp_path: Path) -> None:
     save_folder(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"nothing")

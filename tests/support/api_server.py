@@ -66,7 +66,8 @@ def api_state(settings: Mapping[str, Any], router: Router) -> ApiState:
         },
         feedback=feedback,
         version=lambda _: 7,
-        window=lambda: WindowNow(5, 1.0, 200.0),
+        # with `windows_of` a window ends whenever so many more labels are stored
+        window=lambda: WindowNow(5 + len(stored) // settings.get("windows_of", 10**9), 1.0, 200.0),
         status=lambda: {"stored": stored, "acted": acted, **_counted(router)},
         act=act,
     )

@@ -13,11 +13,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from migrator.core.errors import InputError
 from migrator.learn.hub import ModelFolder, model_folder, trusts_remote_code
-from migrator.learn.image_model import ImageModel
+from migrator.learn.image_model import ImageModel, is_normalisation
 from migrator.learn.libraries import transformers
 from migrator.learn.model import Inputs, Modality
 from migrator.learn.text import TOKENS
@@ -44,6 +45,9 @@ _WORDS = ("tokenizer.json", "vocab.*", "*.model")
 """Files with the words of a tokenizer."""
 _NOT_CROPPED = 384
 """From this side on, processors with `crop_pct` resize without cropping."""
+
+
+_MOST_CLASSES = 10**6
 
 
 def hf_class(name: str) -> type[TorchModel]:
@@ -116,6 +120,9 @@ class HfText(TextModel):
             found.padding,
             found.length,
         )
+        config: Any = network.config
+        if getattr(config, "pad_token_id", None) is None:
+            config.pad_token_id = found.padding  # decoders find the last token of a text by it
 
     @classmethod
     def network_of(cls, classes: int) -> nn.Module:
@@ -125,9 +132,11 @@ class HfText(TextModel):
     @classmethod
     def encode(cls, texts: Iterable[str]) -> NDArray[np.int32]:
         """One row of token numbers per text, cut off or filled up to the model's length."""
-        found = _encoding(cls.folder)
+        found, given = _encoding(cls.folder), list(texts)
+        if not given:
+            return np.empty((0, found.length), np.int32)
         rows = found.tokenizer(
-            list(texts),
+            given,
             padding="max_length",
             truncation=True,
             max_length=found.length,
@@ -156,6 +165,10 @@ class HfText(TextModel):
 def _modality(name: str, folder: ModelFolder) -> Modality:
     """By the architecture in config.json; where that fits several tasks, by the other files."""
     architectures = folder.config().get("architectures") or ["Model"]
+    if not isinstance(architectures, list):
+        raise InputError(
+            f"{folder.path}: architectures in its config.json is not a list; copy it again"
+        )
     architecture = str(architectures[0])
     for ending, modality in _TASKS.items():
         if architecture.endswith(ending):
@@ -198,12 +211,20 @@ def _reading(folder: ModelFolder, what: str) -> Iterator[None]:
 def _config(folder: ModelFolder) -> Any:
     raw, library = folder.config(), transformers()
     kind, remote = raw.get("model_type"), trusts_remote_code()
-    if kind not in library.CONFIG_MAPPING and not (remote and "auto_map" in raw):
+    if (not isinstance(kind, str) or kind not in library.CONFIG_MAPPING) and not (
+        remote and "auto_map" in raw
+    ):
         own = "auto_map" in raw
         then = "set MIGRATOR_TRUST_REMOTE_CODE=1 if you trust its code" if own else "update it"
         raise InputError(
             f"{folder.path}: transformers {library.__version__} does not know the model type "
             f"{kind!r}; {then}, or name another model"
+        )
+    if isinstance(raw.get("num_labels"), int) and raw["num_labels"] > _MOST_CLASSES:
+        # transformers makes up a name for every one of them
+        raise InputError(
+            f"{folder.path}: its config.json is for {raw['num_labels']} classes; correct "
+            f"num_labels, up to {_MOST_CLASSES}"
         )
     with _reading(folder, "config.json"):
         return library.AutoConfig.from_pretrained(folder.path, **_options())
@@ -216,7 +237,7 @@ def _new_network(folder: ModelFolder, modality: Modality, classes: int) -> nn.Mo
     auto = getattr(library, _AUTO[modality])
     with _reading(folder, f"network for the classification of {modality}"):
         built: nn.Module = auto.from_config(config, trust_remote_code=trusts_remote_code())
-    return built
+    return built.float()  # trainings need it, also where the folder's weights are of 16 bits
 
 
 def _head(network: nn.Module, classes: int) -> tuple[str, ...]:
@@ -229,8 +250,29 @@ def _head(network: nn.Module, classes: int) -> tuple[str, ...]:
     )
 
 
+def _require_unquantised(folder: ModelFolder) -> None:
+    """Refuse weights of whole numbers, which transformers would read without their scales."""
+    kind = folder.config().get("quantization_config")
+    found = f"by {kind.get('quant_method')}" if isinstance(kind, dict) else None
+    for file in sorted(folder.path.glob("*.safetensors")):
+        try:
+            with safe_open(file, "pt") as tensors:
+                for name in tensors.keys():  # noqa: SIM118 - not a mapping
+                    dtype = tensors.get_slice(name).get_dtype()
+                    if name.endswith(".weight") and not dtype.startswith(("F", "BF")):
+                        found = found or f"{name} is {dtype}"
+        except (OSError, SafetensorError) as error:
+            raise damaged(file) from error
+    if found is not None:
+        raise InputError(
+            f"{folder.path}: its weights are quantised ({found}), so they cannot be trained; name "
+            "the model that they were made from"
+        )
+
+
 def _load_weights(model: TorchModel, folder: ModelFolder) -> None:
     folder.require_weights()
+    _require_unquantised(folder)
     library = transformers()
     auto, classes = getattr(library, _AUTO[model.modality]), _config(folder).num_labels
     library.utils.logging.disable_progress_bar()
@@ -299,6 +341,8 @@ def _read_processor(kind: type[HfImages]) -> None:
         kind.spread = tuple(scale * each for each in found.image_std) if normal else (scale,) * 3
         kind.interpolation = _INTERPOLATIONS.get(int(found.resample or 2), "bilinear")
         kind.own_pixels, kind.crop = _sides(found)
+        if not is_normalisation(kind.mean, kind.spread):
+            raise ValueError("image_mean and image_std are not three usable numbers each")
 
 
 def _sides(processor: Any) -> tuple[int, float]:
@@ -332,7 +376,9 @@ def _encoding(folder: ModelFolder) -> _Encoding:
     with _reading(folder, "tokenizer"):
         tokenizer = transformers().AutoTokenizer.from_pretrained(folder.path, **_options())
         positions = getattr(config, "max_position_embeddings", None) or TOKENS
-        length = min(TOKENS, tokenizer.model_max_length, positions)
+        length = int(min(TOKENS, tokenizer.model_max_length, positions))
+        if length < 1:
+            raise ValueError(f"texts of {length} tokens")
         vocabulary = int(config.vocab_size)
         highest = max(tokenizer.get_vocab().values())
     if tokenizer.pad_token_id is None:

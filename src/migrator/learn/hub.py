@@ -21,6 +21,8 @@ from migrator.io.atomic import replace_file
 from migrator.learn.cache import cache_folder
 
 _ID = re.compile(r"(?:[\w.-]+/)?[\w.-]+")
+_LONGEST_ID = 96
+"""Characters of an id on the hub."""
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _PATTERNS = ("*.json", "*.txt", "*.model", "*.safetensors")
 _TIMEOUT_S = 5.0
@@ -38,20 +40,17 @@ class ModelFolder:
     def config(self) -> dict[str, Any]:
         """The contents of config.json; InputError if there is none."""
         file = self.path / "config.json"
-        try:
-            found = json.loads(file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        if not os.path.lexists(file):
             raise InputError(
                 f"{self.path}: holds no config.json; name a folder that save_pretrained() wrote"
-            ) from None
-        except (OSError, ValueError) as error:
-            raise InputError(f"{file}: not readable as JSON; copy it again") from error
-        if not isinstance(found, dict):
-            raise InputError(f"{file}: not an object; copy it again")
-        return found
+            )
+        return _object_in(file)
 
     def require_weights(self) -> None:
-        """InputError unless there are safetensors files."""
+        """InputError unless there are safetensors files, all that an index lists."""
+        index = self.path / "model.safetensors.index.json"
+        if index.exists() and not (self.path / "model.safetensors").exists():
+            self._require_listed(index)
         if any(self.path.glob("*.safetensors")):
             return
         pickled = next((p for e in ("*.bin", "*.pt", "*.pth") for p in self.path.glob(e)), None)
@@ -61,6 +60,31 @@ class ModelFolder:
                 "read; save them as safetensors with save_pretrained()"
             )
         raise InputError(f"{self.path}: holds no weights; put model.safetensors beside config.json")
+
+    def _require_listed(self, index: Path) -> None:
+        """InputError unless every file in the index is in this folder, and only there."""
+        listed = _object_in(index).get("weight_map")
+        if not isinstance(listed, dict):
+            raise InputError(f"{index}: lists no files in weight_map; copy it again")
+        for name in sorted({str(each) for each in listed.values()}):
+            if Path(name).name != name:
+                raise InputError(
+                    f"{index}: lists {name[:200]!r}, which is outside of its folder; copy the "
+                    "folder again"
+                )
+            if not (self.path / name).is_file():
+                raise InputError(f"{self.path}: lacks {name[:200]}, a part of its weights; copy it")
+
+
+def _object_in(file: Path) -> dict[str, Any]:
+    """The JSON object in a file; InputError if there is none."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{file}: not readable as JSON; copy it again") from error
+    if not isinstance(found, dict):
+        raise InputError(f"{file}: not an object; copy it again")
+    return found
 
 
 def trusts_remote_code() -> bool:
@@ -73,11 +97,13 @@ def model_folder(text: str, form: str) -> ModelFolder:
 
     `form` is how users name a folder, such as hf:FOLDER.
     """
-    path = Path(text).expanduser()
-    if text and path.is_dir():
-        return ModelFolder(path.resolve(), f"the folder {path.resolve().name}")
+    # no home folder of that user, a name that is too long, or a folder that may not be read
+    with suppress(OSError, RuntimeError):
+        path = Path(text).expanduser()
+        if text and path.is_dir():
+            return ModelFolder(path.resolve(), f"the folder {path.resolve().name}")
     name, _, revision = text.partition("@")
-    if not _ID.fullmatch(name) or name.startswith("."):
+    if not _ID.fullmatch(name) or name.startswith(".") or len(name) > _LONGEST_ID:
         raise InputError(
             f"model: there is no folder {text[:200]!r}; name a folder with config.json and "
             "weights, or an id of the hub such as owner/name"
@@ -88,8 +114,9 @@ def model_folder(text: str, form: str) -> ModelFolder:
 def _from_hub(name: str, revision: str, form: str) -> ModelFolder:
     pin = cache_folder("hub") / f"{name.replace('/', '--')}@{revision.replace('/', '--')}"
     commit = ""
-    with suppress(OSError):
-        commit = pin.read_text(encoding="ascii").strip()
+    with suppress(OSError, UnicodeDecodeError):
+        found = pin.read_text(encoding="ascii").strip()
+        commit = found if _COMMIT.fullmatch(found) else ""  # a damaged file is replaced
     try:
         hub: Any = import_module("huggingface_hub")
     except ModuleNotFoundError as error:
@@ -97,7 +124,7 @@ def _from_hub(name: str, revision: str, form: str) -> ModelFolder:
             "this model needs huggingface_hub, which is not installed: "
             "pip install 'migrator[learn]'"
         ) from error
-    if _COMMIT.fullmatch(commit):
+    if commit:
         with suppress(Exception):  # not in the cache of the hub any more: downloaded again
             return _pinned(name, _snapshot(hub, name, commit, local_files_only=True))
     kept = _downloaded(hub, name, commit or revision, form)
@@ -126,6 +153,12 @@ def _downloaded(hub: Any, name: str, revision: str, form: str) -> str:
         raise InputError(
             f"model: the hub has no {name}, or it is private; check the name, or log in with "
             "`hf auth login`"
+        ) from error
+    except errors.HFValidationError as error:
+        said = str(error).partition("\n")[0][:200].rstrip(".")
+        raise InputError(
+            f"model: {name} is neither a folder nor an id of the hub ({said}); name a folder with "
+            "config.json and weights, or an id such as owner/name"
         ) from error
     except Exception as error:  # no network, the hub is down, or offline mode
         with suppress(Exception):

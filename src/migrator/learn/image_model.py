@@ -132,6 +132,15 @@ class ImageModel(TorchModel):
             ) from error
 
 
+def is_normalisation(mean: object, spread: object) -> bool:
+    """Whether these are a mean and a deviation of three colours."""
+    try:
+        found = np.array((mean, spread), dtype=float)
+    except (TypeError, ValueError):
+        return False
+    return found.shape == (2, 3) and bool(np.isfinite(found).all() and found[1].all())
+
+
 def _require_images(inputs: Tensor) -> None:
     """Refuse images that would silently be stretched or treated as grey."""
     square = inputs.ndim == 4 and inputs.shape[1] == 3 and inputs.shape[2] == inputs.shape[3]

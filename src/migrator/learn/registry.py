@@ -39,6 +39,8 @@ def models() -> dict[str, type[TorchModel]]:
 def model_class(name: str) -> type[Model]:
     """The model called `name`, hf:FOLDER_OR_ID, timm:NAME, or the class at package.module:Class."""
     if name.startswith(LIBRARIES):
+        if not name.isprintable():
+            raise InputError(f"model: {name[:200]!r} contains unprintable characters; remove them")
         return _library_model(name)
     if ":" in name:
         return require_model(import_class("model", name), name)

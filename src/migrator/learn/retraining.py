@@ -144,6 +144,7 @@ class _Training:
         if best_epoch(curve) < len(curve) - 1:
             best = copy.deepcopy(serving)
             if not self._checkpoints.load_best(best_epoch(curve), best):
+                self._checkpoints.clear()  # later epochs than those of the new start
                 return
             self._best = best
         self._model.load(found.weights)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
 from torch import nn
 
 from migrator.core.errors import InputError
 from migrator.learn.hub import ModelFolder, model_folder
-from migrator.learn.image_model import ImageModel
+from migrator.learn.image_model import ImageModel, is_normalisation
 from migrator.learn.libraries import timm
 from migrator.learn.torch_model import TorchModel, seeded_weights
 from migrator.learn.weights import damaged
@@ -128,9 +128,31 @@ class TimmNamed(TimmImages):
             )
         if not library.is_model(architecture):
             raise _unknown(architecture)
-        known = library.get_pretrained_cfg(architecture.partition(".")[0]).to_dict()
+        usual = library.get_pretrained_cfg(architecture.partition(".")[0])
+        known, keys = usual.to_dict(), {each.name for each in fields(usual)}
         classes = config.get("num_classes", about.get("num_classes", 0))
-        return _Described(architecture, {**known, **about, "num_classes": classes}, folder)
+        about = {key: each for key, each in about.items() if key in keys}  # later versions add some
+        described = {**known, **about, "num_classes": classes}
+        _require_usable(described, folder)
+        return _Described(architecture, described, folder)
+
+
+def _require_usable(about: dict[str, Any], folder: ModelFolder) -> None:
+    """InputError unless a folder's description has the types that timm writes."""
+    sides, classes = about.get("input_size"), about["num_classes"]
+    wrong = None
+    if not isinstance(classes, int) or classes < 0:
+        wrong = "num_classes"
+    elif not isinstance(sides, list | tuple) or len(sides) != 3 or not isinstance(sides[-1], int):
+        wrong = "input_size"
+    elif not isinstance(about.get("classifier", ""), str | list | tuple | None):
+        wrong = "classifier"
+    elif not is_normalisation(about.get("mean"), about.get("std")):
+        wrong = "mean or std"
+    if wrong is not None:
+        raise InputError(
+            f"{folder.path}: {wrong} in its config.json is missing or not usable; copy it again"
+        )
 
 
 def _network(found: _Described, classes: int, side: int, weights: str | None = None) -> nn.Module:

@@ -4,11 +4,13 @@ labelled samples for which no answer is wanted."""
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
 
 import msgspec
+from numpy.typing import NDArray
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -128,15 +130,22 @@ async def samples(request: Request) -> Response:
             400, f"labels: {len(labels)} for {len(inputs)} rows of inputs; send one per row"
         )
     _require_class("labels", max(labels), model)
-    window, stored = state.backend.window().of_labels, 0
+    stored = 0
     for first in range(0, len(labels), _ROWS_AT_ONCE):
         rows = range(first, min(first + _ROWS_AT_ONCE, len(labels)))
+        # a window may begin during an upload, and then learns only what is already stored
+        window = state.backend.window().of_labels
         stored += sum(
             await asyncio.gather(
                 *(
                     state.backend.feedback(
                         Feedback(
-                            model.name, window, inputs[row], labels[row], None, f"{given_id}/{row}"
+                            model.name,
+                            window,
+                            inputs[row],
+                            labels[row],
+                            None,
+                            _sample_id(given_id, row, inputs[row], labels[row]),
                         )
                     )
                     for row in rows
@@ -145,6 +154,13 @@ async def samples(request: Request) -> Response:
         )
     repeated = len(labels) - stored
     return json_response(SamplesAnswer(id=given_id, stored=stored, repeated=repeated))
+
+
+def _sample_id(upload_id: str, row: int, inputs: NDArray[Any], label: int) -> str:
+    """The id of a row of an upload. It depends on the content: another upload with the same id
+    must not count as stored."""
+    content = hashlib.blake2b(inputs.tobytes(), digest_size=8, salt=str(label).encode())
+    return f"{upload_id}/{row}/{content.hexdigest()}"
 
 
 async def _read_labels(

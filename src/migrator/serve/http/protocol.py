@@ -105,7 +105,8 @@ class SamplesRequest(Struct, kw_only=True):
         list[Annotated[int, Meta(ge=0, le=2**31)]], Meta(min_length=1, max_length=MAX_SAMPLES)
     ]
     id: Identifier = ""
-    """Samples that are sent twice with the same id count once."""
+    """Samples that are sent twice with the same id count once; other samples with the same id are
+    stored as well."""
 
 
 class SamplesAnswer(Struct, kw_only=True):

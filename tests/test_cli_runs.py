@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from support.gpu_cli import migrator
 from test_cli import BAD_INPUT, OK, environment
 
@@ -227,6 +228,14 @@ def test_examples_can_be_printed_and_run(tmp_path: Path) -> None:
     assert found["received"] > 0
     assert migrator("example", "quickstart").out == QUICKSTART.read_text(encoding="utf-8")
     assert "W1 to W16" in refused("example", "w99")
+
+
+def test_a_live_scenario_is_printed_for_a_model_and_its_samples() -> None:
+    options = ("--model", "hf:my model", "--benchmark", "folder:texts@3")
+    tenant = yaml.safe_load(migrator("example", "live", *options).out)["tenants"][0]
+    assert tenant["model"] == "hf:my model"
+    assert tenant["live"]["benchmark"] == "folder:texts@3"
+    assert "only for `migrator example live`" in refused("example", "W1", "--model", "resnet-50")
 
 
 def test_bad_input_is_one_sentence_that_helps(small: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.own_samples import write_pictures
 from support.small_models import WORDS, save_bert, write_newsgroups
 
 from migrator.core.profiles import profile
@@ -17,6 +18,7 @@ from migrator.learn.registry import benchmark
 from migrator.learn.samples import Samples
 from migrator.load.requests import Questions
 from migrator.load.run import questions_of
+from migrator.load.server import ModelInput
 from migrator.workload.live import LiveTenant
 
 
@@ -121,3 +123,22 @@ def test_texts_are_encoded_by_the_tokenizer_of_the_tenants_model(
     )
     assert small.shape == (len(hashed), 64)
     assert small.max() < len(WORDS) <= hashed.max()
+
+
+def test_own_pictures_get_the_size_that_the_server_takes(tmp_path: Path) -> None:
+    tenant = LiveTenant(
+        service=Service("photos", profile("resnet-50", BOARD), 0.1, 1),
+        classes=None,
+        pixels=None,
+        weights=None,
+        benchmark=f"folder:{write_pictures(tmp_path / 'own', side=20)}",
+        seed=0,
+        epochs=1,
+        replay=1,
+        held_out=0.2,
+    )
+    takes = ModelInput("images", "UINT8", (3, 12, 12))
+    asked = questions_of(tenant, pixels=takes.pixels)
+    assert takes.fits(asked.samples.inputs[0])
+    assert not takes.fits(questions_of(tenant).samples.inputs[0])
+    assert ModelInput("words", "INT32", (128,)).pixels is None

@@ -97,3 +97,8 @@ def test_labels_that_come_during_a_window_are_learned_one_drift_later() -> None:
         for each in models:
             each.begin(10.0 * window, window)
         assert models[0].accuracy == pytest.approx(models[1].accuracy)
+
+
+def test_own_samples_have_no_packaged_accuracies() -> None:
+    with pytest.raises(InputError, match=r"live\.benchmark"):
+        drifts("folder:pictures", profile("resnet-50", H200))

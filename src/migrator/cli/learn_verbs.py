@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 @app.command()
 def retrain(
-    benchmark: Annotated[str, typer.Argument(help="Benchmark; `migrator benchmarks` lists them.")],
+    benchmark: Annotated[
+        str,
+        typer.Argument(
+            help="Benchmark of `migrator benchmarks`, or folder:PATH[@N]: your own samples."
+        ),
+    ],
     model: Annotated[
         str,
         typer.Option(
@@ -158,6 +163,7 @@ def benchmarks(as_json: AsJson = False) -> None:
         return
     for each in known().values():
         print(f"{each.name:<18} {each.windows} windows  {each.modality:<7} {each.summary}")
+    print("folder:PATH[@N]    your own labelled pictures or texts, N classes at a time")
 
 
 def _warn(sentence: str) -> None:

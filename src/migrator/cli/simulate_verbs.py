@@ -427,24 +427,45 @@ def example(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="[window|quickstart|W1...W16|P1]",
-            help="A problem for `plan`, or a scenario for `simulate`.",
+            metavar="[window|quickstart|live|W1...W16|P1]",
+            help="A problem for `plan`, or a scenario for `simulate` or (live) for `serve`.",
         ),
     ] = "window",
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="With live: the model; default: hf:my-model."),
+    ] = None,
+    benchmark: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="With live: the labelled samples; default: folder:my-pictures."
+        ),
+    ] = None,
 ) -> None:
-    """Print an example: a window to plan, a commented scenario, or a workload of the paper."""
+    """Print an example: a window to plan, a commented scenario, or a workload of the paper.
+
+    Your own model:  migrator example live --model hf:my-model --benchmark folder:my-pictures
+    """
+    if name != "live" and (model or benchmark):
+        raise InputError("--model, --benchmark: only for `migrator example live`; leave them out")
     if name == "window":
         from migrator.plan.example import example_problem
 
         print_json(example_problem())
         return
-    from migrator.workload.workloads import all_workloads, quickstart_yaml, workload_yaml
+    from migrator.workload.workloads import (
+        all_workloads,
+        live_yaml,
+        quickstart_yaml,
+        workload_yaml,
+    )
 
     if name == "quickstart":
         print(quickstart_yaml(), end="")
+    elif name == "live":
+        print(live_yaml(model or "hf:my-model", benchmark or "folder:my-pictures"), end="")
     elif name.upper() in all_workloads():
         print(workload_yaml(name.upper()), end="")
     else:
-        raise InputError(
-            f"example: there is no {name[:100]!r}; use window, quickstart, W1 to W16 or P1"
-        )
+        known = "window, quickstart, live, W1 to W16 or P1"
+        raise InputError(f"example: there is no {name[:100]!r}; use {known}")

@@ -131,7 +131,7 @@ class Course:
             new_after = done.accuracy_new_after if done.adopted else done.accuracy_new_before
             row = WindowRow(
                 scenario,
-                (scenario + 1) * self.benchmark.classes_each,
+                self.benchmark.classes_by(scenario),
                 samples,
                 done.accuracy_before,
                 expected.accuracy,
@@ -237,7 +237,8 @@ class CourseRun:
         known.last_window(self.windows)
         where = resolve_device(self.device)
         encode = encoder(self.settings.model, known.modality)
-        material = known.load(Origin(self.data, self.settings.retraining.seed, encode))
+        seed, pixels = self.settings.retraining.seed, self.settings.pixels
+        material = known.load(Origin(self.data, seed, encode, pixels))
         folder = None if self.checkpoint is None else CourseFolder(self.checkpoint, warn)
         try:
             course = Course(self.settings, material, where, folder, resume=self.resume)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from migrator.core.errors import InputError
 from migrator.core.registry import LIBRARIES, found_in, import_class, pick
 from migrator.learn.benchmarks.benchmark import Benchmark, Encode
+from migrator.learn.benchmarks.folder import PREFIX, folder_benchmark
 from migrator.learn.model import Modality, Model, require_model
 from migrator.learn.text import all_tokens
 
@@ -25,7 +26,12 @@ def benchmarks() -> dict[str, Benchmark]:
 
 
 def benchmark(name: str) -> Benchmark:
-    """The benchmark called `name`; InputError suggests the nearest names."""
+    """The benchmark called `name`, or the user's samples in folder:PATH.
+
+    InputError suggests the nearest names.
+    """
+    if name.startswith(PREFIX):
+        return folder_benchmark(name)
     return pick("benchmark", name, benchmarks())
 
 

@@ -113,6 +113,7 @@ class Stream(IntEnum):
     ESTIMATION = 6
     VALIDATION = 7
     FEATURES = 8
+    HELD_OUT = 9
 
 
 def random_stream(seed: int, stream: Stream, *more: int) -> np.random.Generator:

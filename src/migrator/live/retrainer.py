@@ -116,7 +116,7 @@ class Work:
     def _retrain(self) -> TrainingResult:
         job, model = self.job, self._model()
         started_s = time.monotonic()
-        data = self._data()
+        data = self._data(job.model.input_pixels or getattr(model, "pixels", None))
         samples = len(data.new) + len(data.replay)
         checkpoints = self._checkpoints()
         found = checkpoints.newest_good()
@@ -167,8 +167,9 @@ class Work:
         seconds = time.monotonic() - self.began_s
         return EstimateResult(expected, classes, samples, len(data.replay), seconds)
 
-    def _data(self) -> WindowData:
-        data = self._scenario() if self.job.kind is JobKind.PRETRAIN else self._window()
+    def _data(self, pixels: int | None = None) -> WindowData:
+        """The samples of the job; `pixels`: the side of the pictures that clients send."""
+        data = self._scenario(pixels) if self.job.kind is JobKind.PRETRAIN else self._window()
         every = (data.training, data.held_out)
         highest = max((int(each.labels.max()) for each in every if len(each)), default=0)
         if highest >= self.job.model.classes:
@@ -193,13 +194,13 @@ class Work:
             most=job.most_samples,
         )
 
-    def _scenario(self) -> WindowData:
+    def _scenario(self, pixels: int | None) -> WindowData:
         """The first scenario of a benchmark."""
         job, seed = self.job, self.job.settings.seed
         if job.benchmark is None:
             raise InputError(f"{job.tenant}: the job names no benchmark to pre-train on; give one")
         known = benchmark(job.benchmark)
-        origin = Origin(seed=seed, encode=encoder(job.model.model, known.modality))
+        origin = Origin(seed=seed, encode=encoder(job.model.model, known.modality), pixels=pixels)
         return scenario_data(known, known.load(origin), 0, job.replay, seed)
 
     def _model(self) -> Model:

@@ -50,7 +50,7 @@ class Questions:
     def rows(self, window: int, count: int) -> Rows:
         """The samples of a window's `count` requests, in order."""
         scenario = self.scenario(window)
-        classes = (scenario + 1) * self._benchmark.classes_each
+        classes = self._benchmark.classes_by(scenario)
         draw = np.random.default_rng((self._seed, _ASKED, window))
         labels = draw.integers(classes, size=count)
         rows = np.empty(count, dtype=np.intp)

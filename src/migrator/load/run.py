@@ -20,7 +20,6 @@ from migrator.learn.registry import benchmark, encoder
 from migrator.load.ledger import GIVEN_UP, REFUSED, Ledger
 from migrator.load.requests import Questions, Schedule, schedule
 from migrator.load.server import (
-    ModelInput,
     Server,
     ServerWindow,
     encode_label,
@@ -79,10 +78,12 @@ class LoadProgress:
     goodput: int
 
 
-def questions_of(tenant: LiveTenant, *, held_out: bool = False) -> Questions:
+def questions_of(
+    tenant: LiveTenant, *, held_out: bool = False, pixels: int | None = None
+) -> Questions:
     """A tenant's labelled samples; InputError if the scenario does not name their source.
 
-    `held_out`: requests use held-out samples only.
+    `held_out`: requests use held-out samples only. `pixels`: side of the model's images.
     """
     if tenant.benchmark is None:
         raise InputError(
@@ -90,7 +91,8 @@ def questions_of(tenant: LiveTenant, *, held_out: bool = False) -> Questions:
             "live.benchmark in the scenario"
         )
     found = benchmark(tenant.benchmark)
-    origin = Origin(seed=tenant.seed, encode=encoder(tenant.model, found.modality))
+    encode = encoder(tenant.model, found.modality)
+    origin = Origin(seed=tenant.seed, encode=encode, pixels=pixels)
     return Questions(found, found.load(origin), tenant.seed, held_out=held_out)
 
 
@@ -105,18 +107,16 @@ async def load(
     indices = _chosen(live, settings.tenants)
     tenants = [live.tenants[each] for each in indices]
     at_start = settings.labels_at is LabelsAt.START
-    questions = [questions_of(each, held_out=at_start) for each in tenants]
     pool = HttpPool(settings.url, most=CONNECTIONS, timeout_s=settings.timeout_s)
     labels = HttpPool(settings.url, most=LABEL_CONNECTIONS, timeout_s=settings.timeout_s)
     server = Server(settings.url, pool, settings.tokens)
     try:
-        inputs = await _check_models(server, tenants, questions)
+        targets = await _targets(server, tenants, held_out=at_start)
         now = await server.window()
         first, begin_s, skipped_s = _begin(now, live, settings)
         windows = range(first, first + settings.windows)
         seconds = int(-(-settings.windows * scenario.window_s // 1))
         ledger = Ledger([each.name for each in tenants], windows, seconds)
-        targets = [Target(*each) for each in zip(tenants, inputs, questions, strict=True)]
         stop = stop or asyncio.Event()
         uploads = Uploads(server, labels, targets, settings.labels if at_start else 0.0, windows)
         await uploads.upload(first, ledger, stop)
@@ -124,6 +124,7 @@ async def load(
             begin_s = asyncio.get_running_loop().time() + lead_s(scenario.window_s)
         share = 0.0 if at_start else settings.labels
         sender = Sender(server, labels, share, targets, ledger, begin_s, first)
+        questions = [each.questions for each in targets]
         due = schedule(scenario, indices, questions, first, settings.windows, settings.speed)
         beside = [
             asyncio.create_task(_watch(sender, settings, scenario.window_s, watch, stop, ledger)),
@@ -165,13 +166,14 @@ def _chosen(live: LiveScenario, names: Sequence[str]) -> list[int]:
     return [known.index(each) for each in dict.fromkeys(names)] or list(range(len(known)))
 
 
-async def _check_models(
-    server: Server, tenants: Sequence[LiveTenant], questions: Sequence[Questions]
-) -> list[ModelInput]:
-    """Wait until the server can answer for every tenant. Returns the input of every model."""
-    inputs = []
-    for tenant, asked in zip(tenants, questions, strict=True):
+async def _targets(
+    server: Server, tenants: Sequence[LiveTenant], *, held_out: bool
+) -> list[Target]:
+    """Every tenant with its model's input and its samples, once the server can answer for all."""
+    targets = []
+    for tenant in tenants:
         found = await server.model_input(tenant.name)
+        asked = questions_of(tenant, held_out=held_out, pixels=found.pixels)
         sample = asked.samples.inputs[0]
         if not found.fits(sample):
             raise InputError(
@@ -179,10 +181,10 @@ async def _check_models(
                 f"and samples of {tenant.benchmark} are {sample.dtype.name} of shape "
                 f"{list(sample.shape)}; correct live.input_pixels or live.benchmark"
             )
-        inputs.append(found)
+        targets.append(Target(tenant, found, asked))
     for tenant in tenants:
         await server.wait_until_ready(tenant.name)
-    return inputs
+    return targets
 
 
 def _begin(

@@ -208,6 +208,12 @@ class ModelInput:
     shape: tuple[int, ...]
     """Shape of one sample; -1 for any length."""
 
+    @property
+    def pixels(self) -> int | None:
+        """The side of the images that the model takes; None if it takes no square images."""
+        square = len(self.shape) == 3 and self.shape[1] == self.shape[2] > 0
+        return self.shape[2] if square else None
+
     def fits(self, sample: NDArray[Any]) -> bool:
         """Whether the model accepts such a sample."""
         sides = zip(self.shape, sample.shape, strict=False)

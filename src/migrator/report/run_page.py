@@ -123,8 +123,14 @@ def _lead(run: RecordedRun) -> str:
 
 
 def _labels(run: RecordedRun) -> str:
-    """When the labels came on which the accuracies of a simulation rest."""
-    known = run.records.run.about.get("labels") if run.is_simulated else None
+    """Which labels the accuracies rest on."""
+    if not run.is_simulated:
+        return (
+            " Labels of answers show which ones are correct; in a window without any, the part "
+            "that was correct is taken to be the model's accuracy on held-out samples, which new "
+            "drift may have lowered."
+        )
+    known = run.records.run.about.get("labels")
     return f" {capitalised(LabelsAt(known).words)}." if known in tuple(LabelsAt) else ""
 
 

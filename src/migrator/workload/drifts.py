@@ -99,6 +99,11 @@ def learned_a_window_later(given: tuple[Drift, ...]) -> tuple[Drift, ...]:
 
 def drifts(dataset: str, profile: Profile) -> tuple[Drift, ...]:
     """The drift that each window of the data set causes for the profile's model."""
+    if dataset.startswith("folder:"):
+        raise InputError(
+            f"dataset: accuracies on {dataset[:100]} are not packaged; name your own samples as "
+            "live.benchmark, and for simulations give retraining.windows"
+        )
     known = pick("dataset", dataset, datasets())
     if profile.model not in known.measured:
         raise InputError(

@@ -127,9 +127,9 @@ class LiveTenantEntry(_Part):
         default=None,
     )
     benchmark: str | None = _key(
-        "the name of a benchmark, as text: pre-training and `migrator load` take labelled samples "
-        "from it; the retraining's data set unless given",
-        *("nc-synthetic", "nc-cifar-10"),
+        "the name of a benchmark, as text, or folder:PATH for your own samples: pre-training and "
+        "`migrator load` take labelled samples from it; the retraining's data set unless given",
+        *("nc-synthetic", "folder:my-pictures"),
         default=None,
     )
     seed: int | None = _integer(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +54,8 @@ class Origin:
     seed: int = 0
     encode: Encode = all_tokens
     """How texts become a model's inputs."""
+    pixels: int | None = None
+    """Side of the pictures of a user's folder; None: their own. Other benchmarks have one size."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,10 @@ class Benchmark(ABC):
                 f"--windows: {self.name} has {self.windows} windows; give 0 to {self.windows}"
             )
         return last
+
+    def classes_by(self, scenario: int) -> int:
+        """Number of classes that have arrived when a scenario begins, with its own."""
+        return min((scenario + 1) * self.classes_each, self.classes)
 
     def scenario_of(self, label: int) -> int:
         """The scenario in which a class arrives."""
@@ -151,7 +158,7 @@ def window_data(
         replay=earlier.at_most(memory, random_stream(seed, Stream.MEMORY)),
         held_out=reported,
         validation=validation,
-        new_classes=frozenset(range(first, first + benchmark.classes_each)),
+        new_classes=frozenset(range(first, benchmark.classes_by(scenario))),
     )
 
 
@@ -220,14 +227,19 @@ def damaged_file(path: Path, what: str) -> InputError:
 Images = NDArray[np.uint8]
 
 
-def decode_images(blobs: Sequence[bytes | Path], pixels: int) -> Images:
-    """Pictures in any format Pillow reads, as uint8 (n, 3, pixels, pixels)."""
+def pillow() -> ModuleType:
+    """Pillow's module for pictures; InputError with the install command if it is missing."""
     try:
-        image = import_module("PIL.Image")
+        return import_module("PIL.Image")
     except ModuleNotFoundError as error:
         raise InputError(
             "pictures are read with Pillow, which is not installed: pip install 'migrator[learn]'"
         ) from error
+
+
+def decode_images(blobs: Sequence[bytes | Path], pixels: int) -> Images:
+    """Pictures in any format Pillow reads, as uint8 (n, 3, pixels, pixels)."""
+    image = pillow()
     out = np.empty((len(blobs), 3, pixels, pixels), np.uint8)
     for at, blob in enumerate(blobs):
         with image.open(io.BytesIO(blob) if isinstance(blob, bytes) else blob) as opened:

@@ -1,0 +1,182 @@
+"""A user's own samples: folder:PATH, as pictures or as texts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from support.own_samples import write_pictures, write_texts
+from typer.testing import CliRunner
+
+from migrator.cli import app
+from migrator.core.errors import InputError
+from migrator.learn.benchmarks.benchmark import Origin, require_every_class, window_data
+from migrator.learn.model import Modality
+from migrator.learn.registry import benchmark
+from migrator.load.requests import Questions
+
+FIVE = ("a", "b", "c", "d", "e")
+
+
+def test_classes_arrive_in_their_order_and_the_last_group_may_be_smaller(tmp_path: Path) -> None:
+    found = benchmark(f"folder:{write_pictures(tmp_path / 'own', FIVE)}")
+    assert (found.classes, found.windows, found.modality) == (5, 2, Modality.IMAGES)
+    material = found.load(Origin(seed=1))
+    require_every_class(found, material)
+    assert material.train.inputs.shape == (40, 3, 16, 16)
+    assert np.bincount(material.held_out.labels).tolist() == [2] * 5
+    last = window_data(found, material, 2, memory=3, seed=0)
+    assert last.new_classes == {4}
+    assert np.bincount(last.replay.labels).tolist() == [3] * 4
+    asked = Questions(found, material, 0)
+    assert set(asked.samples.labels[asked.rows(0, 300)]) == {0, 1, 2, 3}
+    assert set(asked.samples.labels[asked.rows(1, 300)]) == {0, 1, 2, 3, 4}
+    assert benchmark(f"folder:{tmp_path / 'own'}@3").windows == 1
+    assert benchmark(f"folder:{tmp_path / 'own'}@9").windows == 0
+
+
+def test_the_seed_draws_what_is_held_out(tmp_path: Path) -> None:
+    found = benchmark(f"folder:{write_pictures(tmp_path / 'own')}")
+    same, again, other = (found.load(Origin(seed=seed)).held_out.inputs for seed in (1, 1, 2))
+    np.testing.assert_array_equal(same, again)
+    assert not np.array_equal(same, other)
+
+
+@pytest.mark.parametrize("part", ["test", "validation"])
+@pytest.mark.parametrize("below", ["train", "."])
+def test_a_part_of_the_folder_is_held_out(tmp_path: Path, below: str, part: str) -> None:
+    write_pictures(tmp_path / below)
+    write_pictures(tmp_path / part, count=3)
+    found = benchmark(f"folder:{tmp_path}")
+    material = found.load(Origin())
+    assert np.bincount(material.train.labels).tolist() == [10] * 3
+    assert np.bincount(material.held_out.labels).tolist() == [3] * 3
+
+
+def test_pictures_of_any_shape_get_one_size(tmp_path: Path) -> None:
+    write_pictures(tmp_path)
+    wide = Image.new("L", (60, 20), 0)
+    wide.paste(255, (20, 0, 40, 20))  # only the middle is white
+    wide.save(tmp_path / "blue" / "wide.png")
+    sizes = {
+        pixels: benchmark(f"folder:{tmp_path}").load(Origin(pixels=pixels)).train.inputs.shape[2:]
+        for pixels in (None, 8)
+    }
+    assert sizes == {None: (224, 224), 8: (8, 8)}
+    material = benchmark(f"folder:{tmp_path}").load(Origin(pixels=8))
+    every = np.concatenate((material.train.inputs, material.held_out.inputs))
+    assert (every.min((1, 2, 3)) > 200).sum() == 1  # cut around the middle
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+def test_texts_come_from_a_table(tmp_path: Path, suffix: str) -> None:
+    write_texts(tmp_path / f"train.{suffix}", (10, 9, 2))
+    write_texts(tmp_path / f"test.{suffix}", (2, 9, 10), count=2)
+    found = benchmark(f"folder:{tmp_path}")
+    assert found.modality is Modality.TEXT
+    material = found.load(Origin(encode=lambda texts: np.array([[len(t)] for t in texts])))
+    # numbers are ordered by value: 2, 9, 10
+    assert material.train.labels[:3].tolist() == [2, 1, 0]
+    assert material.held_out.labels[:3].tolist() == [0, 1, 2]
+    assert material.train.inputs[:3, 0].tolist() == [len("text 0, about 10"), 15, 15]
+
+
+def spoil(folder: Path, name: str) -> None:
+    """Make one of the mistakes that users make."""
+    if name not in ("missing", "empty", "texts"):
+        write_pictures(folder, count=2 if name == "few" else 10)
+    if name == "one class":
+        for other in ("green", "red"):
+            (folder / other).rename(folder / f".{other}")
+    elif name == "empty":
+        folder.mkdir()
+    elif name == "empty class":
+        (folder / "yellow").mkdir()
+    elif name == "broken":
+        (folder / "blue" / "000.png").write_bytes(b"\x89PNG no picture")
+    elif name == "cut off":
+        whole = (folder / "red" / "000.png").read_bytes()
+        (folder / "red" / "000.png").write_bytes(whole[: len(whole) // 2])
+    elif name == "mixed":
+        write_texts(folder / "train.csv", "ab")
+    elif name == "not held out":
+        write_pictures(folder / "test", ("blue", "red"))
+    elif name == "only held out":
+        write_pictures(folder / "test", ("blue", "green", "red", "yellow"))
+
+
+@pytest.mark.parametrize(
+    ("mistake", "said"),
+    [
+        ("missing", "there is no folder"),
+        ("empty", "no pictures in subfolders and no texts"),
+        ("empty class", "yellow has no pictures"),
+        ("one class", "one class only, 'blue'"),
+        ("few", "too few samples of class 'blue' to train on, 2; give 5 or more"),
+        ("broken", "000.png: cannot be read as a picture"),
+        ("cut off", "000.png: cannot be read as a picture"),
+        ("mixed", "both pictures and train.csv"),
+        ("not held out", "no held-out samples of class 'green'"),
+        ("only held out", "held-out samples of class 'yellow' and none to train on"),
+    ],
+)
+def test_a_mistake_is_one_sentence(tmp_path: Path, mistake: str, said: str) -> None:
+    spoil(tmp_path / "own", mistake)
+    done = CliRunner().invoke(
+        app, ["retrain", f"folder:{tmp_path / 'own'}", "--model", "small-cnn"]
+    )
+    assert isinstance(done.exception, InputError)
+    assert said in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("train.csv", "body,label\nx,1\n", "no column text"),
+        ("train.csv", "", "no column text and no column label"),
+        ("train.csv", "text,label\nx\n", "line 2: a sample needs a text and a label"),
+        ("train.jsonl", '{"text": "x", "label": "a"}\n[1]\n', "line 2: not a JSON object"),
+        ("train.jsonl", '{"text": "x"}\n', "line 1: a sample needs"),
+        ("train.jsonl", '{"text": "x", "label": 1.5}\n', "line 1: a sample needs"),
+        ("train.jsonl", "\n", "no samples"),
+    ],
+)
+def test_a_table_must_have_texts_and_labels(
+    tmp_path: Path, file: str, content: str, said: str
+) -> None:
+    (tmp_path / file).write_text(content)
+    with pytest.raises(InputError, match=said):
+        benchmark(f"folder:{tmp_path}")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path: (path / "train.csv").write_bytes(b"text,label\n\xff\xfe,1\n"),
+        lambda path: [write_texts(path / f"train.{each}", "ab") for each in ("csv", "jsonl")],
+    ],
+)
+def test_other_tables_are_refused(tmp_path: Path, make: Callable[[Path], object]) -> None:
+    make(tmp_path)
+    with pytest.raises(InputError, match=r"save it in that encoding|keep one of them"):
+        benchmark(f"folder:{tmp_path}")
+
+
+@pytest.mark.parametrize("name", ["folder:", "folder:own@0", "folder:own@x", "folder:@2"])
+def test_a_name_says_how_it_is_written(name: str) -> None:
+    with pytest.raises(InputError, match="folder:PATH@N"):
+        benchmark(name)
+
+
+def test_a_model_is_retrained_on_own_samples(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "own", (*FIVE, "f"), count=20)
+    words = ("--model", "support.tiny_model:Tiny", "--epochs", "2", "--windows", "1", "--json")
+    done = CliRunner().invoke(app, ["retrain", f"folder:{tmp_path / 'own'}", *words])
+    assert done.exit_code == 0, done.output
+    answer = json.loads(done.stdout)
+    assert answer["source"] == f"{tmp_path / 'own'}, 96 samples to train on, 24 held out"
+    assert answer["rows"][0]["classes"] == 4

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.mig_views import service
 
-from migrator.control.tenant_state import GainLifetime, Retraining, TenantState
+from migrator.control.tenant_state import GainLifetime, Retraining, TenantState, TrainingRoom
 from migrator.core.profiles import Curve
 from migrator.workload.live import LiveTenant
 
@@ -46,3 +46,18 @@ def test_a_retraining_left_out_by_the_plan_keeps_what_was_measured(
     state.end_window()
     assert state.slower == pytest.approx(slower)
     assert state.missed == missed
+
+
+@pytest.mark.parametrize(
+    ("labelled", "version", "accuracy"), [(None, 1, 0.45), (0.8, 1, 0.8), (None, 2, 0.87)]
+)
+def test_an_estimate_that_ends_late_still_tells_the_accuracy_on_new_data(
+    labelled: float | None, version: int, accuracy: float
+) -> None:
+    """Unless answers are labelled, or the model was replaced meanwhile."""
+    state = TenantState(LiveTenant(service("a"), None, None, None, None, 0, 1, 0, 0.0), np.empty(0))
+    state.version, state.accuracy = version, 0.87
+    state.begin(4, 0, labelled, TrainingRoom(16.0, 0.0))
+    state.take_estimate(0.9, 0.45, 10, 3, 1)
+    assert state.accuracy == accuracy
+    assert (state.estimate, state.estimated_for) == (0.9, 4)

@@ -134,6 +134,13 @@ def test_odd_values_in_a_folder_are_one_sentence(
         built(f"timm:local-dir:{tmp_path}")
 
 
+def test_quantised_weights_are_refused(tmp_path: Path) -> None:
+    network, file = save_folder(tmp_path), tmp_path / "model.safetensors"
+    save_file({name: each.to(torch.int8) for name, each in network.state_dict().items()}, file)
+    with pytest.raises(InputError, match=r"its weights are quantised \(.*\.weight is I8\)"):
+        built(f"timm:local-dir:{tmp_path}")
+
+
 def test_keys_of_later_versions_of_timm_are_passed_over(tmp_path: Path) -> None:
     save_folder(tmp_path)
     path = tmp_path / "config.json"

@@ -171,6 +171,10 @@ class TenantState:
     """The window of that retraining."""
     judged: float | None = None
     """Accuracy of the serving model on the labels of the estimate, when it was made."""
+    began: int = _NOTHING_LEARNED
+    """The window that began last."""
+    answers_labelled: bool = False
+    """Whether labels of answers gave the accuracy with which it began."""
     replayed: int = 0
     """Samples of earlier windows that the next retraining replays."""
     past: list[Any] = field(default_factory=list)
@@ -223,6 +227,7 @@ class TenantState:
 
         `accuracy`: of the model on the labels of the last window; None if there were none.
         """
+        self.began, self.answers_labelled = window, accuracy is not None
         if accuracy is None and self._is_estimate_valid(window):
             accuracy = self.judged  # samples were uploaded, and no answers were labelled
         if accuracy is not None:
@@ -243,6 +248,19 @@ class TenantState:
                 labelled=labelled,
                 most_samples=most,
             )
+
+    def take_estimate(
+        self, after: float, before: float, replayed: int, window: int, version: Any
+    ) -> None:
+        """Take the estimate of a retraining on the labels up to `window`, made for a version.
+
+        An estimate that ends after the next window began still tells how the model fares on the
+        new data, if no answers are labelled and the model is the same.
+        """
+        self.estimate, self.judged, self.replayed = after, before, replayed
+        self.estimated_for = window + 1
+        if self.began > window and not self.answers_labelled and self.version is version:
+            self.accuracy = before
 
     def expected_accuracy(self, window: int) -> float:
         """The accuracy to plan with after a retraining in a window: as estimated, or by the usual

@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from migrator.core.errors import InputError
@@ -250,29 +249,8 @@ def _head(network: nn.Module, classes: int) -> tuple[str, ...]:
     )
 
 
-def _require_unquantised(folder: ModelFolder) -> None:
-    """Refuse weights of whole numbers, which transformers would read without their scales."""
-    kind = folder.config().get("quantization_config")
-    found = f"by {kind.get('quant_method')}" if isinstance(kind, dict) else None
-    for file in sorted(folder.path.glob("*.safetensors")):
-        try:
-            with safe_open(file, "pt") as tensors:
-                for name in tensors.keys():  # noqa: SIM118 - not a mapping
-                    dtype = tensors.get_slice(name).get_dtype()
-                    if name.endswith(".weight") and not dtype.startswith(("F", "BF")):
-                        found = found or f"{name} is {dtype}"
-        except (OSError, SafetensorError) as error:
-            raise damaged(file) from error
-    if found is not None:
-        raise InputError(
-            f"{folder.path}: its weights are quantised ({found}), so they cannot be trained; name "
-            "the model that they were made from"
-        )
-
-
 def _load_weights(model: TorchModel, folder: ModelFolder) -> None:
     folder.require_weights()
-    _require_unquantised(folder)
     library = transformers()
     auto, classes = getattr(library, _AUTO[model.modality]), _config(folder).num_labels
     library.utils.logging.disable_progress_bar()

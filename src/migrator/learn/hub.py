@@ -16,9 +16,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
+
 from migrator.core.errors import InputError
 from migrator.io.atomic import replace_file
 from migrator.learn.cache import cache_folder
+from migrator.learn.weights import damaged
 
 _ID = re.compile(r"(?:[\w.-]+/)?[\w.-]+")
 _LONGEST_ID = 96
@@ -47,11 +50,12 @@ class ModelFolder:
         return _object_in(file)
 
     def require_weights(self) -> None:
-        """InputError unless there are safetensors files, all that an index lists."""
+        """InputError unless there are safetensors files, all that an index lists, of floats."""
         index = self.path / "model.safetensors.index.json"
         if index.exists() and not (self.path / "model.safetensors").exists():
             self._require_listed(index)
         if any(self.path.glob("*.safetensors")):
+            self._require_unquantised()
             return
         pickled = next((p for e in ("*.bin", "*.pt", "*.pth") for p in self.path.glob(e)), None)
         if pickled is not None:
@@ -60,6 +64,25 @@ class ModelFolder:
                 "read; save them as safetensors with save_pretrained()"
             )
         raise InputError(f"{self.path}: holds no weights; put model.safetensors beside config.json")
+
+    def _require_unquantised(self) -> None:
+        """Refuse weights of whole numbers, which libraries would read without their scales."""
+        kind = self.config().get("quantization_config")
+        found = f"by {kind.get('quant_method')}" if isinstance(kind, dict) else None
+        for file in sorted(self.path.glob("*.safetensors")):
+            try:
+                with safe_open(file, "pt") as tensors:
+                    for name in tensors.keys():  # noqa: SIM118 - not a mapping
+                        dtype = tensors.get_slice(name).get_dtype()
+                        if name.endswith(".weight") and not dtype.startswith(("F", "BF")):
+                            found = found or f"{name} is {dtype}"
+            except (OSError, SafetensorError) as error:
+                raise damaged(file) from error
+        if found is not None:
+            raise InputError(
+                f"{self.path}: its weights are quantised ({found}), so they cannot be trained; "
+                "name the model that they were made from"
+            )
 
     def _require_listed(self, index: Path) -> None:
         """InputError unless every file in the index is in this folder, and only there."""

@@ -200,6 +200,7 @@ class Learning:
         tenant = self._tenants[name]
         if (name, JobKind.ESTIMATE) in self._trainings.running:
             return  # the earlier one is used
+        version = tenant.version
         try:
             job = self._job(JobKind.ESTIMATE, tenant, window, environment)
             job = replace(job, limit_s=ESTIMATE_LIMIT_S, most_samples=most_samples)
@@ -209,9 +210,9 @@ class Learning:
                 "%s: no estimate (%s); the earlier one, or the usual gain, is assumed", name, error
             )
             return
-        tenant.estimate, tenant.replayed = result.estimate.accuracy, result.replayed
-        tenant.estimated_for, tenant.judged = window + 1, result.estimate.before
-        self._estimates[name] = result.estimate
+        found = result.estimate
+        tenant.take_estimate(found.accuracy, found.before, result.replayed, window, version)
+        self._estimates[name] = found
 
     async def end_estimates(self, environment: Mapping[str, str]) -> None:
         """End estimates on the instance with this environment, which will be destroyed."""

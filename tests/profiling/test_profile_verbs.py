@@ -103,7 +103,7 @@ def test_without_a_gpu_the_packaged_profiles_are_offered(
     assert "no NVIDIA GPU is to be seen here" in refused("profile", scenario)
     assert "`migrator profiles` lists them" in refused("profile", scenario)
     assert "resnet-50" in run("profiles").stdout
-    assert len(json.loads(run("profiles", "--json").stdout)) == 6
+    assert len(json.loads(run("profiles", "--json").stdout)) == 9
 
 
 def test_bad_input_is_refused_in_one_sentence(

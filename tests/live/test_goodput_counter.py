@@ -37,6 +37,24 @@ def test_few_labels_leave_it_to_the_accuracy_of_plans_many_decide(run: Run) -> N
     assert goodput.so_far("cameras") == 0
 
 
+def test_without_labels_answers_count_by_the_accuracy_of_the_model_that_gave_them(
+    run: Run,
+) -> None:
+    goodput, tenant = run.recorder.goodput, run.context.tenants["photos"]
+    tenant.accuracy = 0.4
+    came(run, "photos", 100)
+    assert goodput.correct_now("photos") == 0.4
+    tenant.accuracy = 0.9  # a retraining has ended
+    came(run, "photos", 100)
+    assert goodput.correct_now("photos") == 0.9
+    assert goodput.so_far("photos") == pytest.approx(130)
+    assert goodput.correct("photos") == pytest.approx(0.65)
+    next_window(run)
+    came(run, "photos", 10)
+    assert goodput.correct("photos") == pytest.approx(0.9)
+    assert goodput.so_far("photos") == pytest.approx(139)
+
+
 def test_a_window_that_is_over_counts_by_all_its_labels(run: Run) -> None:
     goodput = run.recorder.goodput
     run.context.tenants["photos"].accuracy = 0.5

@@ -84,7 +84,8 @@ class Goodput:
     """Goodput of all tenants since the daemon started, as a counter that never decreases.
 
     It is the requests answered in time, times the share of correct answers. A window that is over
-    counts as in the records: by its labels, however few.
+    counts as in the records: by its labels, however few. Without labels every answer counts by the
+    accuracy that its model had at the time.
     """
 
     def __init__(
@@ -97,6 +98,10 @@ class Goodput:
         self._counts, self._tenants, self._clock, self._labels = counts, tenants, clock, labels
         # tenants come and go while the daemon runs
         self._accuracy: dict[str, float] = {}
+        self._assumed: defaultdict[str, float] = defaultdict(float)
+        """Correct answers of this window by the accuracies of the models that gave them."""
+        self._assumed_of: defaultdict[str, int] = defaultdict(int)
+        """Answers in time that are counted there, since the daemon started."""
         self._before: defaultdict[str, float] = defaultdict(float)
         self._in_time: defaultdict[str, int] = defaultdict(int)
         self._highest: defaultdict[str, float] = defaultdict(float)
@@ -106,20 +111,38 @@ class Goodput:
         return self._labels.accuracy(tenant, self._clock.number)
 
     def correct(self, tenant: str, fewest: int = FEWEST_LABELS) -> float:
-        """The share of correct answers: by this window's labels if there are `fewest`, else the
-        model's accuracy, of a removed tenant the last known one."""
+        """The share of correct answers in this window: by its labels if there are `fewest`, else by
+        the accuracies of the models that answered."""
         measured = self._labels.accuracy(tenant, self._clock.number, fewest)
         if measured is not None:
             return measured
+        self._assume(tenant)
+        in_window = self._assumed_of[tenant] - self._in_time[tenant]
+        return self._assumed[tenant] / in_window if in_window else self._accuracy[tenant]
+
+    def correct_now(self, tenant: str) -> float:
+        """The share of correct answers in this second: by the window's labels, else the accuracy
+        of the model that serves."""
+        self._assume(tenant)
+        measured = self._labels.accuracy(tenant, self._clock.number, FEWEST_LABELS)
+        return self._accuracy[tenant] if measured is None else measured
+
+    def _assume(self, tenant: str) -> None:
+        """Count the answers since the last call by the model's accuracy; of a removed tenant by
+        the last known one."""
         if tenant in self._tenants:
             self._accuracy[tenant] = self._tenants[tenant].accuracy
-        return self._accuracy[tenant]
+        in_time = self._counts[tenant].total.in_time
+        answers = in_time - self._assumed_of[tenant]
+        self._assumed[tenant] += answers * self._accuracy[tenant]
+        self._assumed_of[tenant] = in_time
 
     def end_window(self) -> None:
         """Close the window. Call this before the clock advances."""
         for tenant in self._tenants:
             self._before[tenant] = self._now(tenant, fewest=1)
             self._in_time[tenant] = self._counts[tenant].total.in_time
+            self._assumed[tenant], self._assumed_of[tenant] = 0.0, self._in_time[tenant]
 
     def so_far(self, tenant: str) -> float:
         """The goodput so far. It stays constant while labels show less than was reported before."""
@@ -181,7 +204,7 @@ class SecondRows:
             late=each.late,
             dropped=each.dropped,
             failed=each.failed,
-            wrong=round(each.in_time * (1 - self.goodput.correct(name)), 3),
+            wrong=round(each.in_time * (1 - self.goodput.correct_now(name)), 3),
             reconfiguring=lost,
         )
         self.records.put(written)

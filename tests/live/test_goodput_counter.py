@@ -55,6 +55,22 @@ def test_without_labels_answers_count_by_the_accuracy_of_the_model_that_gave_the
     assert goodput.so_far("photos") == pytest.approx(139)
 
 
+def test_a_retraining_tells_how_good_the_answers_before_it_were(run: Run) -> None:
+    goodput, tenant = run.recorder.goodput, run.context.tenants["photos"]
+    tenant.accuracy = 0.8
+    came(run, "photos", 100)
+    next_window(run)
+    came(run, "photos", 100)
+    assert goodput.correct("photos") == pytest.approx(0.8)
+    goodput.settle("photos", 0.5)
+    tenant.accuracy = 0.9
+    came(run, "photos", 100)
+    goodput.settle("photos", 0.7)
+    assert goodput.correct("photos") == pytest.approx(0.6)
+    next_window(run)
+    assert goodput.so_far("photos") == pytest.approx(80 + 50 + 70)
+
+
 def test_a_window_that_is_over_counts_by_all_its_labels(run: Run) -> None:
     goodput = run.recorder.goodput
     run.context.tenants["photos"].accuracy = 0.5

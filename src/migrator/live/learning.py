@@ -284,6 +284,9 @@ class Learning:
             served = result.accuracy_after if result.adopted else result.accuracy_before
             tenant.past.append(estimate.past(served))
         version = None
+        self._recorder.goodput.settle(tenant.name, result.accuracy_before)
+        if not tenant.answers_labelled:
+            tenant.accuracy = result.accuracy_before
         if result.adopted and result.weights is not None:
             about = {
                 "window": window,

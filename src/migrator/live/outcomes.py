@@ -102,6 +102,8 @@ class Goodput:
         """Correct answers of this window by the accuracies of the models that gave them."""
         self._assumed_of: defaultdict[str, int] = defaultdict(int)
         """Answers in time that are counted there, since the daemon started."""
+        self._settled: defaultdict[str, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
+        """Both as they were when the window began or the last accuracy was measured."""
         self._before: defaultdict[str, float] = defaultdict(float)
         self._in_time: defaultdict[str, int] = defaultdict(int)
         self._highest: defaultdict[str, float] = defaultdict(float)
@@ -127,6 +129,15 @@ class Goodput:
         measured = self._labels.accuracy(tenant, self._clock.number, FEWEST_LABELS)
         return self._accuracy[tenant] if measured is None else measured
 
+    def settle(self, tenant: str, accuracy: float) -> None:
+        """Count the answers of the model that served until now by this accuracy, which a
+        retraining measured on the new data."""
+        self._assume(tenant)
+        correct, answers = self._settled[tenant]
+        correct += (self._assumed_of[tenant] - answers) * accuracy
+        self._assumed[tenant] = correct
+        self._settled[tenant] = (correct, self._assumed_of[tenant])
+
     def _assume(self, tenant: str) -> None:
         """Count the answers since the last call by the model's accuracy; of a removed tenant by
         the last known one."""
@@ -143,6 +154,7 @@ class Goodput:
             self._before[tenant] = self._now(tenant, fewest=1)
             self._in_time[tenant] = self._counts[tenant].total.in_time
             self._assumed[tenant], self._assumed_of[tenant] = 0.0, self._in_time[tenant]
+            self._settled[tenant] = (0.0, self._in_time[tenant])
 
     def so_far(self, tenant: str) -> float:
         """The goodput so far. It stays constant while labels show less than was reported before."""

@@ -31,6 +31,12 @@ choice of the epoch uses.
 size, seed {seed}, {precision}. Several courses shared the GPU, so seconds are not comparable and
 are left out.
 
+What to bear in mind: one seed and one order of the classes. The recipe was chosen by accuracies on
+held-out samples of the same two data sets, with classes in another order
+([decision 007](../decisions/007-retraining-and-its-estimate.md)), so the figures are somewhat too
+good. The last batch of an epoch was smaller than the others; now the first samples fill it. Courses
+that say "not all windows" were cut off by the end of the machine's time.
+
 ```
 python benchmarks/gpu/accuracies.py --device cuda --epochs {epochs} --pixels 0 --bounds \\
     --only MODEL:BENCHMARK ... --out h200-published.json

@@ -185,8 +185,9 @@ def test_a_training_whose_best_model_is_damaged_starts_again(
 def test_new_classes_are_recognised_before_the_first_step(pretrained: Pretrained) -> None:
     model, data, before = pretrained
     placed = copy.deepcopy(model)
+    assert isinstance(placed, Tiny)
     begin_training(placed, data.training, seed=0)
-    placed.seen[[*data.new_classes]] = True  # type: ignore[attr-defined]
+    placed.seen[[*data.new_classes]] = True
     assert accuracy(placed, data.held_out_new) > 0.5
     assert accuracy(placed, data.held_out) > before + 0.1
 

@@ -45,7 +45,7 @@ def _dataset(name: str, files: Sequence[Json]) -> str:
     head = next(iter(courses.values()))[0]
     for found in further:
         for each in found["courses"]:
-            if each["benchmark"] == name and each["complete"]:
+            if each["benchmark"] == name and each["complete"] and not each["shuffle"]:
                 courses.setdefault(each["model"], (each, found))
     samples = [row["samples"] for row in head["rows"]]
     about = {

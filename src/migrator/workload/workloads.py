@@ -51,8 +51,14 @@ _PAIRS = (
     (_RESNET, _MOBILENET),
 )
 """Models of W1 to W8, and of W9 to W16 with the other vision data set."""
-_PUBLISHED = (("efficientnet-lite0", "efficientnet-lite2"),)
-"""Models of P1 and so on, with ImageNet's weights."""
+_LITE0, _LITE1, _LITE2 = (f"efficientnet-lite{number}" for number in range(3))
+_PUBLISHED = (
+    ((_LITE0, _LITE2), (_CIFAR, _CIFAR)),
+    ((_LITE0, _LITE1), (_CORE50, _CORE50)),
+    ((_LITE1, _LITE2), (_CIFAR, _CORE50)),
+    ((_LITE2, _LITE1), (_CORE50, _CORE50)),
+)
+"""Models and data sets of P1 to P4, with ImageNet's weights."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +90,9 @@ def workloads() -> dict[str, Workload]:
 
 
 def published_workloads() -> dict[str, Workload]:
-    """P1 and so on by name: models with published weights."""
+    """P1 to P4 by name: models with published weights."""
     return {
-        f"P{number}": Workload(f"P{number}", pair, (_CIFAR, _CIFAR))
-        for number, pair in enumerate(_PUBLISHED, start=1)
+        f"P{number}": Workload(f"P{number}", *row) for number, row in enumerate(_PUBLISHED, start=1)
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from migrator.control.tenant_state import (
     tenant_state_of,
 )
 from migrator.core.catalogue import board
-from migrator.core.errors import MigratorError
+from migrator.core.errors import InputError, MigratorError
 from migrator.core.instance import Instance
 from migrator.core.problem import Charge
 from migrator.live.labels import Labels, lot_of
@@ -30,6 +31,7 @@ from migrator.live.learning import Learning, Rollout
 from migrator.live.recording import Recorder
 from migrator.live.serving import Serving
 from migrator.live.training import (
+    JobKind,
     Progress,
     TrainingJob,
     TrainingLostError,
@@ -199,6 +201,26 @@ def test_a_job_that_cannot_even_be_begun_does_not_stay_running(
     with pytest.raises(MigratorError):
         asyncio.run(made.train("photos", Instance(0, 5), {}))  # no size of this board
     assert job.phase is Phase.WAITING
+
+
+@pytest.mark.parametrize("classes", [(), (0, 1)])
+def test_weights_that_know_no_class_are_where_pre_training_begins(
+    tmp_path: Path, tenant: TenantState, classes: tuple[int, ...]
+) -> None:
+    weights, note = tmp_path / "given.safetensors", json.dumps({"seen": classes})
+    header = json.dumps({"__metadata__": {"migrator": note}}).encode()
+    weights.write_bytes(len(header).to_bytes(8, "little") + header)
+    tenant.live = replace(tenant.live, weights=weights)
+    trainings = _Ending(InputError("asked to pre-train"))
+    made = learning(tmp_path, tenant, trainings)
+    if classes:
+        asyncio.run(made.prepare(tenant))
+        assert tenant.version is not None
+        return
+    with pytest.raises(InputError, match="asked to pre-train"):
+        asyncio.run(made.prepare(tenant))
+    assert trainings.jobs[0].kind is JobKind.PRETRAIN
+    assert trainings.jobs[0].weights == weights
 
 
 async def test_a_retraining_without_samples_ends_and_waits_for_more_labels(

@@ -18,6 +18,9 @@ from migrator.core.errors import NotWrittenError
 from migrator.io.atomic import write_atomically
 
 DESCRIPTION = ".json"
+NOTE = "migrator"
+"""Key of MIGRator's note in the metadata of a safetensors file."""
+_LONGEST_HEADER = 100_000_000
 _NUMBER = re.compile("[0-9]{6,9}")
 """Numbers as MIGRator writes them. Other files may have any name."""
 
@@ -98,6 +101,22 @@ class WeightsFolder:
                 f"{self.folder}: weights cannot be kept there ({error.strerror or error}); make "
                 "room, change permissions, or name another folder"
             ) from error
+
+
+def knows_classes(path: Path) -> bool:
+    """Whether weights were trained on classes; False for those of a pre-training without labels.
+
+    Reads the header of a safetensors file only. Weights that MIGRator did not write count as
+    trained.
+    """
+    try:
+        with path.open("rb") as file:
+            length = min(int.from_bytes(file.read(8), "little"), _LONGEST_HEADER)
+            header = json.loads(file.read(length))
+        note = json.loads(header["__metadata__"][NOTE])
+        return bool(note["seen"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return True  # whoever loads them says what is wrong
 
 
 def sha256_of(path: Path) -> str:

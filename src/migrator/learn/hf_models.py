@@ -114,11 +114,12 @@ class HfText(TextModel):
         super().__init__(network, classes, seed)
         self.head = _head(network, classes)
         found = _encoding(self.folder)
-        self.vocabulary, self._padding, self._length = (
+        self.vocabulary, self.padding, self._length = (
             found.vocabulary,
             found.padding,
             found.length,
         )
+        self.mask = found.tokenizer.mask_token_id
         config: Any = network.config
         if getattr(config, "pad_token_id", None) is None:
             config.pad_token_id = found.padding  # decoders find the last token of a text by it
@@ -150,7 +151,7 @@ class HfText(TextModel):
     def logits(self, inputs: Tensor) -> Tensor:
         """Scores of token numbers."""
         tokens = inputs.to(torch.int64)
-        there = (tokens != self._padding).to(torch.int64)
+        there = (tokens != self.padding).to(torch.int64)
         output: Tensor = self.network(input_ids=tokens, attention_mask=there).logits
         return output
 
@@ -158,7 +159,7 @@ class HfText(TextModel):
         """Random tokens."""
         size = (batch, self._length)
         tokens = np.random.default_rng(0).integers(0, self.vocabulary, size, dtype=np.int32)
-        return np.where(tokens == self._padding, (self._padding + 1) % self.vocabulary, tokens)
+        return np.where(tokens == self.padding, (self.padding + 1) % self.vocabulary, tokens)
 
 
 def _modality(name: str, folder: ModelFolder) -> Modality:

@@ -16,7 +16,7 @@ from migrator.core.errors import InputError
 from migrator.learn.cuda_graphs import CapturedAnswers, CapturedSteps, convert_to_bf16
 from migrator.learn.model import Inputs, Labels, Modality, Scores
 from migrator.learn.new_classes import features_of, last_layer, place_rows
-from migrator.learn.text import TOKENS, VOCABULARY
+from migrator.learn.text import BEGIN, PADDING, TOKENS, VOCABULARY
 from migrator.learn.weights import Moments, Saved, SavedState, damaged, read_weights, write_weights
 
 _CUDA: Any = torch.cuda
@@ -406,6 +406,9 @@ class TextModel(TorchModel):
     modality = Modality.TEXT
     vocabulary: int = VOCABULARY
     """Inputs are numbers from 0 to below this."""
+    padding: int = PADDING
+    mask: int | None = BEGIN
+    """Token in the place of a word to be guessed when pre-training; None: there is none."""
 
     @classmethod
     @abstractmethod

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from migrator.core.errors import InputError
 from migrator.io.atomic import write_atomically
+from migrator.io.weights_folder import NOTE
 
-_METADATA_KEY = "migrator"
 _MOMENT = "training."
 """Prefix of the optimiser's tensors in a file from which a training can resume."""
 
@@ -61,7 +61,7 @@ def write_weights(
     plain = {name: each.detach().cpu().contiguous().clone() for name, each in every.items()}
     with write_atomically(path) as unfinished:
         try:
-            save_file(plain, unfinished, {_METADATA_KEY: json.dumps(asdict(note))})
+            save_file(plain, unfinished, {NOTE: json.dumps(asdict(note))})
         except SafetensorError as error:
             raise OSError(str(error)) from error
 
@@ -70,7 +70,7 @@ def read_weights(path: Path) -> Saved:
     """Everything in a file, or in all safetensors files of a folder."""
     tensors, about = _read(path)
     try:
-        note = _saved_state(json.loads(about[_METADATA_KEY])) if _METADATA_KEY in about else None
+        note = _saved_state(json.loads(about[NOTE])) if NOTE in about else None
         moments: Moments = {}
         for key in [each for each in tensors if each.startswith(_MOMENT)]:
             index, _, name = key.removeprefix(_MOMENT).partition(".")

@@ -20,6 +20,7 @@ from migrator.control.tenant_state import Phase, TenantState
 from migrator.core.errors import InputError, MigratorError
 from migrator.core.instance import Instance, Kind, Task
 from migrator.core.share import Holding, sms_of
+from migrator.io.weights_folder import knows_classes
 from migrator.learn.estimation import AccuracyEstimate
 from migrator.learn.retraining import RetrainingSettings
 from migrator.live.context import Context
@@ -320,21 +321,20 @@ class Learning:
 
     async def _find(self, tenant: TenantState) -> Version | None:
         """The newest good version, or one made from the weights in the scenario."""
-        versions = self._context.versions_of(tenant.name)
+        versions, given = self._context.versions_of(tenant.name), tenant.live.weights
         found = await asyncio.to_thread(versions.newest_good)
-        if found is not None:
+        if found is not None or given is None:
             return found
-        if tenant.live.weights is not None:
-            return await asyncio.to_thread(
-                versions.add, tenant.live.weights, None, {"from": tenant.live.weights.name}
-            )
-        return None
+        if tenant.live.benchmark and not await asyncio.to_thread(knows_classes, given):
+            return None  # a pre-training on the first classes begins with them
+        return await asyncio.to_thread(versions.add, given, None, {"from": given.name})
 
     async def _pretrain(
         self, tenant: TenantState, environment: Mapping[str, str] | None
     ) -> Version:
         versions = self._context.versions_of(tenant.name)
         job = self._job(JobKind.PRETRAIN, tenant, 0, environment)
+        job = replace(job, weights=tenant.live.weights)
         result = await self._pretrain_with_retries(job)
         if result.weights is None:
             raise InputError(f"{tenant.name}: pre-training gave no model ({result.why})")

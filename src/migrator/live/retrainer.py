@@ -210,7 +210,9 @@ class Work:
         pretrained = self.job.weights is None
         model = build(spec.model, spec.classes, spec.seed, spec.pixels, pretrained=pretrained)
         if self.job.weights is not None:
-            model.load(self.job.weights)
+            begins = self.job.kind is JobKind.PRETRAIN
+            load = getattr(model, "begin_with", model.load) if begins else model.load
+            load(self.job.weights)
         model.to(self.job.device)
         return model
 

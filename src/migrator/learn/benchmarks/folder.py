@@ -40,7 +40,7 @@ _TRAIN, _HELD_OUT = "train", ("test", "validation", "val")
 _HELD_OUT_PART = 0.2
 """Part of every class that is held out where the folder does not say which samples are."""
 _LEAST_TRAINED, _LEAST_HELD_OUT = 4, 1
-_PICTURES = frozenset(
+PICTURES = frozenset(
     {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"},
 )
 _PIXELS = 224
@@ -83,7 +83,7 @@ class Folder(Benchmark):
         if self.modality is Modality.TEXT:
             texts = np.array(found, dtype=object)
             return encoded(split_held_out(texts, labels, held, self, source), origin.encode)
-        pictures = _pictures(found, origin.pixels)
+        pictures = read_pictures(found, origin.pixels)
         return split_held_out(pictures, labels, held, self, source)
 
 
@@ -159,7 +159,7 @@ def _class_pictures(path: Path, apart: frozenset[str] = frozenset()) -> dict[str
         each.name: sorted(
             file
             for file in each.iterdir()
-            if file.suffix.lower() in _PICTURES and not file.name.startswith(".")
+            if file.suffix.lower() in PICTURES and not file.name.startswith(".")
         )
         for each in subfolders
     }
@@ -267,7 +267,7 @@ def _drawn(labels: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:
     return held
 
 
-def _pictures(files: Sequence[Path], pixels: int | None) -> Images:
+def read_pictures(files: Sequence[Path], pixels: int | None) -> Images:
     """Pictures as uint8 (n, 3, side, side): cut to a square around the middle, then resized."""
     side = pixels or _common_side(files)
     operations = import_module("PIL.ImageOps")

@@ -15,15 +15,12 @@ from typing import Any
 from matplotlib.figure import Figure
 
 Json = dict[str, Any]
-DRAWN = ("migrator", "ekya", "astraea", "paris", "oracle")
+DRAWN = ("migrator", "ekya", "astraea", "paris-reconfiguring", "oracle")
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#999999")
 
 _LIMITS = (
-    "The leads over Astraea, Gpulet and INFless are larger than a fair comparison would "
-    "show: a running retraining keeps its MPS share here although these policies ask for "
-    "another, and a restart from the last checkpoint is not offered. With free resizing "
-    "they were +3.4%, +3.3% and +5.3%. Why `unpartitioned` doubled (3.8% with the "
-    "simulator's former control loop) is not explained. One run with one seed. "
+    "Peers get what a real GPU supports ([peers](../peers.md)). `paris-reconfiguring` is PARIS as "
+    "the paper runs it, `paris` its static form. "
 )
 
 
@@ -61,7 +58,7 @@ def text(found: Json) -> str:
         "less than in the paper, whose models begin with published weights, and policies lie "
         "closer together. The last row of the next table assumes levels as of published weights.",
         "",
-        "| | ekya | astraea | paris |",
+        "| | ekya | astraea | paris-reconfiguring |",
         "|---|---|---|---|",
         _gains("SLO attainment", slo["gains"]),
         _gains("accuracy", accuracy["accuracy"]["gains"]),

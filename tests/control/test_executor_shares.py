@@ -2,7 +2,7 @@
 
 from support.executor_stage import Stage
 
-from migrator.control.events import Ready
+from migrator.control.events import Ready, TrainingEnded
 from migrator.core.instance import Kind, Task
 from migrator.core.share import Share
 
@@ -40,8 +40,32 @@ def test_equal_shares_of_one_task_are_told_apart() -> None:
     assert len(stage.executor.units) == 2
 
 
-def test_a_retraining_runs_on_its_share_to_its_end() -> None:
+def test_a_retraining_with_another_share_is_stopped_and_continues_there() -> None:
     stage = Stage()
+    stage.follow(0.0, (serves("a", 50), trains("a", 50)))
+    assert stage.follow(3.0, (serves("a", 75), trains("a", 25)))[0] == "stoptraining 50% a"
+    assert "train 25% a" not in stage.tick(4.0)
+    said = stage.on(5.0, TrainingEnded(trains("a", 50), "a", False, "ended on request"))
+    assert "train 25% a" in said
+    assert "destroy 50%" in said
+    for _ in range(3):  # a stop is no failure, so it may happen often
+        stage.follow(6.0, (serves("a", 75), trains("a", 50)))
+        stage.on(6.0, TrainingEnded(trains("a", 25), "a", False, "ended on request"))
+        stage.follow(6.0, (serves("a", 75), trains("a", 25)))
+        said = stage.on(6.0, TrainingEnded(trains("a", 50), "a", False, "ended on request"))
+        assert "train 25% a" in said
+
+
+def test_a_retraining_that_ends_while_it_is_stopped_has_ended() -> None:
+    stage = Stage()
+    stage.follow(0.0, (trains("a", 50),), window=0)
+    stage.follow(3.0, (trains("a", 25),), window=0)
+    said = stage.on(4.0, TrainingEnded(trains("a", 50), "a", True))
+    assert not [each for each in said if each.startswith("train")]
+
+
+def test_a_retraining_runs_on_its_share_to_its_end() -> None:
+    stage = Stage(resizes=False)
     stage.held_back = {"train 50% a"}
     said = stage.follow(0.0, (serves("a", 50), trains("a", 50)))
     assert said[-1] == "train 50% a" or "train 50% a" in said

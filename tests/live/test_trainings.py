@@ -211,7 +211,9 @@ async def test_one_past_its_limit_cancelled_or_there_at_the_end_is_ended(
     with pytest.raises(InputError, match="uses this folder already"):
         await trainings.train(jobs[0])
     pids = trainings.pids
-    trainings.cancel("one")
+    trainings.cancel("one", JobKind.ESTIMATE)
+    assert trainings.pids == pids
+    trainings.cancel("one", JobKind.RETRAIN)
     with pytest.raises(TrainingLostError, match="ended on request"):
         await asked[0]
     assert trainings.running == (("two", JobKind.RETRAIN),)

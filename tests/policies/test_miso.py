@@ -1,4 +1,4 @@
-"""MISO by hand: one slice per job, mean slowdowns worked out beside each case."""
+"""MISO by hand: a slice per job, mean slowdowns worked out beside each case."""
 
 from __future__ import annotations
 
@@ -9,35 +9,40 @@ from migrator.policies.miso import POLICIES
 (MISO,) = POLICIES
 
 
-def test_a_job_alone_has_the_whole_board() -> None:
-    assert written(MISO.decide(observation(view("a"))).slots[0]) == "7g@0:a"
+SEVEN = "1g@0:a 1g@1:a 1g@2:a 1g@3:a 1g@4:a 1g@5:a 1g@6:a"
+
+
+def test_a_tenant_alone_has_the_whole_board() -> None:
+    """Seven processes answer 70 a second on 1g each, one answers 45 on 7g."""
+    assert written(MISO.decide(observation(view("a"))).slots[0]) == SEVEN
 
 
 def test_the_least_mean_slowdown() -> None:
-    """Serving on 4g and training on 3g: (45/31 + 30/10) / 2 = 2.2; the other way round:
-    (45/25 + 20/10) / 2 = 1.9."""
+    """Serving on four 1g and training on 3g: (70/40 + 30/10) / 2 = 2.4; on three 1g and on 4g:
+    (70/30 + 20/10) / 2 = 2.2."""
     seen = observation(view("a", history=[90.0] * 100, retraining=waiting()))
-    assert written(MISO.decide(seen).slots[0]) == "4g@0:a* 3g@4:a"
+    assert written(MISO.decide(seen).slots[0]) == "4g@0:a* 1g@4:a 1g@5:a 1g@6:a"
 
 
 def test_inference_that_keeps_up_is_not_slowed_down() -> None:
-    """a answers its 5 a second anywhere, b loses on anything less than the whole board."""
+    """a answers its 5 a second anywhere, b needs all that is left."""
     a, b = view("a", history=[5.0] * 100), view("b", history=[90.0] * 100)
-    assert written(MISO.decide(observation(a, b)).slots[0]) == "4g@0:b 3g@4:a"
-    assert written(MISO.decide(observation(b, a)).slots[0]) == "4g@0:b 3g@4:a"
+    for seen in (observation(a, b), observation(b, a)):
+        found = written(MISO.decide(seen).slots[0]).split()
+        assert sorted(each[-1] for each in found) == ["a", *"bbbbbb"]
 
 
 def test_it_is_done_again_when_a_job_leaves() -> None:
     seen = observation(view("a", history=[90.0] * 100), slot=40, held="4g@0:a* 3g@4:a")
     assert MISO.on_completion
-    assert written(MISO.decide(seen).slots[0]) == "7g@0:a"
+    assert written(MISO.decide(seen).slots[0]) == SEVEN
 
 
 def test_a_running_retraining_stays_and_the_others_share_the_rest() -> None:
     a = view("a", history=[90.0] * 100, retraining=running("3g@4:a*", done=0.2))
     b = view("b", history=[90.0] * 100)
     seen = observation(a, b, slot=10, held="2g@0:a 2g@2:b 3g@4:a*")
-    assert written(MISO.decide(seen).slots[0]) == "2g@0:a 2g@2:b 3g@4:a*"
+    assert written(MISO.decide(seen).slots[0]) == "1g@0:b 1g@1:b 1g@2:a 1g@3:a 3g@4:a*"
 
 
 def test_jobs_without_a_slice_wait() -> None:

@@ -5,9 +5,10 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.mps_observation import BOARD, Seen, observation, retraining, service, shares
+from support.mps_observation import ANY_SHARE, BOARD, Seen, observation, retraining, service, shares
 
 from migrator.core.instance import Kind, Task
+from migrator.core.peer_limits import PeerLimits, ResizedTraining, ShareSizes
 from migrator.core.profiles import Curve, Overhead, Profile
 from migrator.core.service import Service
 from migrator.core.share import Share
@@ -57,22 +58,35 @@ SERVICES = {
 }
 
 
+UNIT = 100 * 16 / 132
+LIMITS = (
+    ANY_SHARE,
+    PeerLimits(shares=ShareSizes.ANY),
+    PeerLimits(),
+    PeerLimits(resized_training=ResizedTraining.FREE),
+)
+
+
 @st.composite
 def observations(draw: st.DrawFn) -> Observation:
     slot_s = draw(st.sampled_from([0.5, 1.0, 2.0, 10.0]))
     slots = round(200 / slot_s)
     names = "abcd"[: draw(st.integers(1, 4))]
     seen, held = [], []
+    limits = draw(st.sampled_from(LIMITS))
+    least = 5.0 if limits is ANY_SHARE else UNIT
     for name in names:
         rates = st.floats(0, 5000) | st.just(0.0)
         history = draw(st.lists(rates, max_size=8)) * draw(st.integers(1, 40))
         state = draw(st.sampled_from(["none", "waits", "runs"]))
-        running = mps_workers.training(name, draw(st.sampled_from([5.0, 10.0, 12.5])))
+        running = mps_workers.training(
+            name, least * draw(st.sampled_from([1, 2] if len(names) < 3 else [1]))
+        )
         waits = retraining(draw(st.floats(1, 400)), accuracy_post=draw(st.floats(0, 1)))
         runs = retraining(30, done=draw(st.floats(0, 0.99)), holding=running)
         held += [running] if state == "runs" else []
         number = draw(st.integers(0, 3))
-        held += [Share(each, 10.0, Task(name, Kind.INFERENCE)) for each in range(number)]
+        held += [Share(each, 2 * least, Task(name, Kind.INFERENCE)) for each in range(number)]
         seen.append(
             Seen(
                 draw(st.sampled_from(SERVICES[name])),
@@ -82,7 +96,9 @@ def observations(draw: st.DrawFn) -> Observation:
             )
         )
     slot = draw(st.integers(0, slots - 1))
-    return observation(*seen, slot_s=slot_s, slots=slots, slot=slot, held=tuple(held))
+    return observation(
+        *seen, slot_s=slot_s, slots=slots, slot=slot, held=tuple(held), limits=limits
+    )
 
 
 def broken(policy: Policy, now: Observation, decision: Decision) -> list[str]:
@@ -103,7 +119,15 @@ def broken(policy: Policy, now: Observation, decision: Decision) -> list[str]:
     if policy.sharing is Sharing.MPS:
         total = sum(each.percent * each.duty for each in held)
         rules["not more than there is"] = total <= 100 + 1e-6
+        rules["processes that there may be"] = all(is_allowed(each, now.limits) for each in held)
     return [rule for rule, kept in rules.items() if not kept]
+
+
+def is_allowed(share: Share, limits: PeerLimits) -> bool:
+    if limits.shares is ShareSizes.ANY:
+        return share.percent >= limits.least_percent(BOARD) - 1e-6
+    sizes = (UNIT, 2 * UNIT, 4 * UNIT, 100.0)
+    return any(share.percent == pytest.approx(each) for each in sizes)
 
 
 @pytest.mark.parametrize("policy", ALL, ids=lambda policy: policy.name)
@@ -118,7 +142,7 @@ def test_a_decision_keeps_the_rules_and_is_the_same_again(policy: Policy, now: O
 def test_the_rules_can_be_broken() -> None:
     now = observation(Seen(service("a"), [1], None), Seen(service("b"), [1], None))
     serving = (
-        *mps_workers.serving(now.tenants[0].service, BOARD, 60),
+        *mps_workers.serving(now.tenants[0].service, BOARD, 60, ANY_SHARE),
         mps_workers.training("b", 50),
     )
     assert broken(Ekya(), now, Decision((serving,))) == [

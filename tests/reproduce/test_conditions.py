@@ -13,7 +13,12 @@ def _found() -> conditions.ConditionResults:
 
 def test_conditions_are_other_runs_of_the_same_policies() -> None:
     jobs = conditions.jobs(SMALL)
-    assert {job.policy for job in jobs} == {"migrator-paper", "ekya", "astraea", "paris"}
+    assert {job.policy for job in jobs} == {
+        "migrator-paper",
+        "ekya",
+        "astraea",
+        "paris-reconfiguring",
+    }
     # three loads of four policies, and three conditions of two
     assert len(set(jobs)) == 3 * 4 + 3 * 2 + 4
 

@@ -81,7 +81,7 @@ def test_a_peer_that_wins_is_named() -> None:
     chosen = EXPERIMENTS["batch-4"]
     jobs = chosen.jobs(SMALL)
     outcomes = outcomes_of(jobs)
-    worst = {job.source: job for job in jobs if job.policy == "paris"}
+    worst = {job.source: job for job in jobs if job.policy == "paris-reconfiguring"}
     for job in jobs:
         if job.policy == "migrator":
             outcomes[job] = outcomes[worst[job.source]].__class__(
@@ -89,7 +89,7 @@ def test_a_peer_that_wins_is_named() -> None:
             )
     differs = _notes(chosen.section(SMALL, outcomes))[DIFFERS]
     assert "ekya on W1 and W9" in differs
-    assert "paris on" not in differs
+    assert "paris-reconfiguring on" not in differs
 
 
 def test_the_best_slot_length_is_the_one_that_the_numbers_say() -> None:

@@ -13,6 +13,7 @@ from migrator.simulate.gpu import Worker
 from migrator.simulate.interference import (
     TRAINING_INTERFERENCE,
     TURNS_OF_SERVING,
+    activities,
     slowdowns,
     training_speed,
 )
@@ -72,3 +73,31 @@ def test_a_training_is_slowed_by_busy_serving_under_mps_only() -> None:
 
     assert speed(Sharing.MIG, 1.0) == speed(Sharing.MPS, 0.0) == 1.0
     assert speed(Sharing.MPS, 1.0) == pytest.approx(1 / (1 + TRAINING_INTERFERENCE))
+
+
+def test_unpartitioned_a_serving_neighbour_delays_by_its_batch_at_most() -> None:
+    alive = [life(share("a", 100)), life(share("b", 100))]
+    idle, _ = slower(Sharing.UNPARTITIONED, alive, 1, 0)
+    full, _ = slower(Sharing.UNPARTITIONED, alive, 1, 1e6)
+    assert idle == 1.0
+    assert full == pytest.approx(2.0)  # its batches take as long as ours, less than the 1.5 times
+
+
+def test_unpartitioned_processes_of_a_tenant_take_turns_and_answer_no_more() -> None:
+    many = [life(share("a", 100, number=each)) for each in range(4)]
+    busy = activities(Sharing.UNPARTITIONED, H200.sms, SERVICES[:1], many, {"a": 1e6})
+    assert busy == {"a": 1.0}
+    found = slowdowns(Sharing.UNPARTITIONED, H200.sms, SERVICES[:1], [many], {"a": np.array([1e6])})
+    assert found["a"][0] == pytest.approx(4.0)
+
+
+def test_slow_batches_keep_processes_busy_for_longer() -> None:
+    serving, training = life(share("a", 100)), life(share("a", 100, Kind.RETRAINING))
+    rate_rps = 0.4 * SERVICES[0].capability_rps(H200.sms)
+
+    def busy(*alive: Worker) -> float:
+        kind = Sharing.UNPARTITIONED
+        return activities(kind, H200.sms, SERVICES[:1], alive, {"a": rate_rps})["a"]
+
+    assert busy(serving) == pytest.approx(0.4)
+    assert busy(serving, training) == pytest.approx(1.0)  # 0.4 x (1 + 1.5)

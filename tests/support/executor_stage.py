@@ -29,8 +29,10 @@ class Stage:
         lead_s: float = 0.0,
         overheads_s: dict[str, float] | None = None,
         on: Board = A100,
+        *,
+        resizes: bool = True,
     ) -> None:
-        self.executor = Executor(on, lead_s, overheads_s)
+        self.executor = Executor(on, lead_s, overheads_s, resizes=resizes)
         self.held_back: set[str] = set()
         """Instructions, in words, that are left unanswered."""
 

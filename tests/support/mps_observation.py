@@ -9,6 +9,7 @@ import numpy as np
 
 from migrator.core.catalogue import board
 from migrator.core.instance import Task
+from migrator.core.peer_limits import PeerLimits, ResizedTraining, ShareSizes
 from migrator.core.profiles import Curve, Overhead, Profile
 from migrator.core.service import Service
 from migrator.core.share import Holding, Share
@@ -16,6 +17,8 @@ from migrator.policies.policy import Decision, Observation, RetrainingState, Ten
 
 BOARD = board("H200-141GB")
 WHOLE = float(BOARD.sms)
+ANY_SHARE = PeerLimits(0.05 * WHOLE, ShareSizes.ANY, ResizedTraining.FREE)
+"""Shares from 5% on, and retrainings that can be resized at will: numbers that are easy."""
 
 
 def service(tenant: str, latency_ms: float = 1.0, **changes: Any) -> Service:
@@ -72,8 +75,10 @@ def observation(
     slots: int = 200,
     slot: int = 0,
     held: tuple[Holding, ...] = (),
+    limits: PeerLimits = ANY_SHARE,
 ) -> Observation:
-    return Observation(BOARD, slot_s, slots, slot, tuple(each.view() for each in seen), held)
+    views = tuple(each.view() for each in seen)
+    return Observation(BOARD, slot_s, slots, slot, views, held, limits=limits)
 
 
 def shares(decision: Decision) -> list[Share]:

@@ -20,7 +20,7 @@ LATE = {
         "migrator": 5,
         "migrator-paper": 6,
     },
-    **{"ekya": 20, "astraea": 15, "paris": 30},
+    **{"ekya": 20, "astraea": 15, "paris": 30, "paris-reconfiguring": 30},
 }
 """Requests late per tenant and window: who is better."""
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from migrator.core.catalogue import boards
 from migrator.core.errors import InputError
+from migrator.core.peer_limits import Overlap, PeerLimits, ResizedTraining, ShareSizes
 from migrator.core.profiles import Curve, profile
 from migrator.core.scenario import Scenario
 from migrator.io.strict import entry_types, key_path
@@ -271,7 +272,7 @@ def test_the_rate_of_the_run_decides_not_that_of_the_trace(tmp_path: Path) -> No
     assert sentence == (
         f"tenants[0].arrivals.scale: 9000 requests per second on average are more than the "
         f"{most:.6g} that all of H200-141GB can answer in time for this tenant; "
-        f"give at most {offered:g}"
+        f"set overload: true or give at most {offered:g}"
     )
     assert parsed(changed(data, "tenants", 0, "arrivals", "scale", offered), tmp_path)
 
@@ -282,6 +283,29 @@ def test_the_largest_mean_that_is_offered_is_taken() -> None:
     assert sentence.startswith("tenants[0].arrivals.mean_rps: 1e+06 requests per second")
     offered = float(sentence.rpartition(" ")[2])
     assert parsed(changed(data, "tenants", 0, "arrivals", "mean_rps", offered))
+
+
+def test_overload_allows_rates_beyond_the_board(tmp_path: Path) -> None:
+    data = changed(smallest(), "tenants", 0, "arrivals", "mean_rps", 20_000)
+    data["tenants"][0]["arrivals"]["overload"] = True
+    assert parsed(data).tenants[0].trace.counts.mean() == pytest.approx(20_000, rel=0.05)
+    write_trace(tmp_path / "trace.csv", [10_000] * 800)
+    arrivals = {"trace": "trace.csv", "scale": 2, "overload": True}
+    data = changed(smallest(), "tenants", 0, "arrivals", arrivals)
+    assert parsed(data, tmp_path).tenants[0].trace.counts[0] == 20_000
+
+
+def test_the_limits_of_peers() -> None:
+    assert parsed(smallest()).peers == PeerLimits()
+    peers = {"min_sms": 13.2, "shares": "any", "resized_training": "free", "workers": "cold"}
+    assert parsed({**smallest(), "peers": {**peers, "overlap": "unlimited"}}).peers == PeerLimits(
+        13.2, ShareSizes.ANY, ResizedTraining.FREE, Overlap.UNLIMITED, prepared=False
+    )
+    assert parsed({**smallest(), "peers": {"min_sms": 132}}).peers.min_sms == 132
+    assert refusal({**smallest(), "peers": {"min_sms": 133}}) == (
+        "peers.min_sms: 133 SMs are more than the 132 of H200-141GB; give at most 132"
+    )
+    assert "peers.shares" in refusal({**smallest(), "peers": {"shares": "all"}})
 
 
 def test_a_run_without_requests(tmp_path: Path) -> None:

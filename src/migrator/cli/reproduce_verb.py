@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,6 +32,13 @@ def reproduce(
     seeds: Annotated[
         int, typer.Option(min=1, max=100, help="Seeds with which everything is run.")
     ] = 1,
+    workloads: Annotated[
+        str | None,
+        typer.Option(metavar="W1,W2,...", help="Workloads to run; default: all that each uses."),
+    ] = None,
+    windows: Annotated[
+        int | None, typer.Option(min=1, help="Most windows of a run; default: all.")
+    ] = None,
     processes: Annotated[
         int | None, typer.Option(min=1, help="Runs in parallel; default: one per core.")
     ] = None,
@@ -56,7 +64,7 @@ def reproduce(
             print("\n".join(f"{each.name:<20} {each.title}" for each in known))
         return
     wanted = names or [ALL]
-    setting = _setting(seeds)
+    setting = _limited(_setting(seeds), workloads, windows)
     jobs = jobs_of(wanted, setting)
     out.parent.mkdir(parents=True, exist_ok=True)
     check_page_path(out, "--out")
@@ -86,6 +94,16 @@ def _setting(seeds: int) -> Setting:
     except InputError as error:
         raise InputError(f"{VARIABLE}: {error}") from error
     return Setting(data, tuple(range(seeds)))
+
+
+def _limited(setting: Setting, workloads: str | None, windows: int | None) -> Setting:
+    """The setting with fewer workloads and windows."""
+    from migrator.core.registry import pick
+    from migrator.workload.workloads import workloads as known
+
+    names = tuple(dict.fromkeys(each.strip().upper() for each in (workloads or "").split(",")))
+    chosen = tuple(pick("workload", each, known()).name for each in names if each)
+    return replace(setting, workloads=chosen or setting.workloads, most_windows=windows)
 
 
 def _announce(setting: Setting, jobs: Sequence[Job], processes: int | None) -> None:

@@ -202,7 +202,7 @@ def compare(
             metavar="NAME,NAME...",
             help="Policies to compare; `all`: every policy except the static splits.",
         ),
-    ] = "migrator,migrator-replanned,ekya,astraea,paris,oracle",
+    ] = "migrator,migrator-replanned,ekya,astraea,paris-reconfiguring,oracle",
     seeds: Annotated[
         int, typer.Option(min=1, max=1000, help="Runs per policy, each with another seed.")
     ] = 3,

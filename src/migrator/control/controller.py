@@ -20,6 +20,7 @@ from migrator.control.tenant_state import TenantState
 from migrator.control.window_clock import WindowClock
 from migrator.core.catalogue import Board
 from migrator.core.instance import Kind
+from migrator.core.peer_limits import DEFAULT_LIMITS, PeerLimits, ResizedTraining
 from migrator.core.share import Holding
 from migrator.policies.equal_shares import EqualMps, equal_allocation
 from migrator.policies.policy import Decision, Observation, Sharing
@@ -65,17 +66,26 @@ class Controller:
         observer: Observer,
         plan_retraining: Callable[[TenantState], None],
         executor: Executor | None = None,
+        limits: PeerLimits = DEFAULT_LIMITS,
     ) -> None:
         """`overheads_s`: per tenant, seconds until a new instance serves; updated by measurements.
 
         `plan_retraining`: sets the next retraining of a tenant whose last one outlasted its window.
-        `executor`: an executor that other parts of a daemon read as well.
+        `executor`: an executor that other parts of a daemon read as well. `limits`: which MPS
+        processes there may be.
         """
         self._policy, self._clock, self._tenants = policy, clock, tenants
         self._overheads_s, self._observer = overheads_s, observer
         self._plan_retraining = plan_retraining
-        self.executor = executor or Executor(board, overheads_s=overheads_s)
-        self.planning = PlanningLoop(policy, board, clock, tenants, decider, observer.plan_failed)
+        self.executor = executor or Executor(
+            board,
+            overheads_s=overheads_s,
+            resizes=limits.resized_training is not ResizedTraining.STAYS,
+        )
+        self.planning = PlanningLoop(
+            policy, board, clock, tenants, decider, observer.plan_failed, limits
+        )
+        self._limits = limits
         self._renewed: set[str] = set()
         """Tenants with a new retraining that the policy has not been asked about yet."""
         self.estimates = policy.estimates
@@ -88,7 +98,11 @@ class Controller:
     def split_evenly(self) -> list[Instruction]:
         """Serve every tenant on an equal part of the board until the first decision."""
         even = even_split(
-            self._policy.sharing, self.planning.board, self._tenants.values(), self._clock
+            self._policy.sharing,
+            self.planning.board,
+            self._tenants.values(),
+            self._clock,
+            self._limits,
         )
         return self.executor.follow(self._clock.now_s(), [even], self._clock.slot_s)
 
@@ -124,6 +138,8 @@ class Controller:
         return self._heed(self.executor.on(self._clock.now_s(), *events))
 
     def _on_training_ended(self, event: TrainingEnded) -> None:
+        if not event.ok and self.executor.is_stopping(event.instance):
+            return  # on request; it continues on another share
         self.planning.completed()
         tenant = self._tenants.get(event.tenant)  # None: removed meanwhile
         if tenant is not None and event.ok:
@@ -186,13 +202,17 @@ class Controller:
 
 
 def even_split(
-    sharing: Sharing, board: Board, tenants: Iterable[TenantState], clock: WindowClock
+    sharing: Sharing,
+    board: Board,
+    tenants: Iterable[TenantState],
+    clock: WindowClock,
+    limits: PeerLimits = DEFAULT_LIMITS,
 ) -> tuple[Holding, ...]:
     """Instances or shares of equal size for the inference of every tenant."""
     views = tuple(each.view() for each in tenants if each.planned)
     if not views:
         return ()
-    nothing = Observation(board, clock.slot_s, clock.slots, 0, views, ())
+    nothing = Observation(board, clock.slot_s, clock.slots, 0, views, (), limits=limits)
     if sharing is Sharing.MIG:
         found: tuple[Holding, ...] = equal_allocation(nothing)
     else:

@@ -51,6 +51,14 @@ class StopWorker:
 
 
 @dataclass(frozen=True)
+class StopTraining:
+    """End the retraining on a share; it continues on another. Answered by TrainingEnded."""
+
+    instance: Holding
+    tenant: str
+
+
+@dataclass(frozen=True)
 class Train:
     """Retrain the tenant's model on the instance, to the end. Answered by TrainingEnded."""
 
@@ -67,7 +75,7 @@ class Replan:
     """The kind of reason in one word, for counting."""
 
 
-Instruction = Create | Destroy | Warm | Drain | StopWorker | Train | Replan
+Instruction = Create | Destroy | Warm | Drain | StopWorker | StopTraining | Train | Replan
 
 
 @dataclass(frozen=True)

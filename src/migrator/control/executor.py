@@ -18,6 +18,7 @@ from migrator.control.events import (
     Event,
     Instruction,
     Replan,
+    StopTraining,
     StopWorker,
     Train,
     Warm,
@@ -46,12 +47,17 @@ class Executor:
         board: Board,
         lead_s: float = LEAD_S,
         overheads_s: Mapping[str, float] | None = None,
+        *,
+        resizes: bool = True,
     ) -> None:
         """`lead_s`: seconds before an instance is needed at which free slices are used for it.
 
         `overheads_s`: per tenant, seconds until a new instance serves. It is read on every use, so
-        measured values can replace the initial ones.
+        measured values can replace the initial ones. `resizes`: whether a retraining on a share is
+        ended and continued elsewhere where the decision has another share for it, or none. Those
+        on instances are never interrupted.
         """
+        self._resizes = resizes
         self._board, self._lead_s = board, lead_s
         self._overheads_s = overheads_s if overheads_s is not None else {}
         self._units: dict[Site, Unit] = {}
@@ -77,6 +83,11 @@ class Executor:
         """Seconds for which a planned instance has been missing; 0 if it is on time."""
         known = self._late_since.get(Site.of(self._board, instance))
         return 0.0 if known is None else now_s - known[1]
+
+    def is_stopping(self, instance: Holding) -> bool:
+        """Whether the worker or retraining of an instance is being ended."""
+        unit = self._units.get(Site.of(self._board, instance))
+        return unit is not None and unit.state is State.STOPPING
 
     def task_for(self, now_s: float, instance: Holding) -> Task | None:
         """The task that the plan assigns to an instance next; None if the instance is temporary."""
@@ -187,7 +198,8 @@ class Executor:
             self._replan(f"{heard.about} at {site}", heard.replan, now_s)
 
     def _step(self, timeline: Timeline, now_s: float) -> None:
-        outlook = Outlook(timeline, now_s, self._units.values(), self._trials.done)
+        staying = [each for each in self._units.values() if not self._is_resizable(each)]
+        outlook = Outlook(timeline, now_s, staying, self._trials.done)
         fixed = [each.site for each in self._units.values() if self._is_fixed(each, now_s)]
         resting = self._troubles.resting(now_s)
         situation = Situation(self._board, self._units, outlook, fixed, self._available, resting)
@@ -219,6 +231,9 @@ class Executor:
         return unit.state is State.IDLE and (
             troubles.rests(site, now_s) or troubles.stuck(site, now_s)
         )
+
+    def _is_resizable(self, unit: Unit) -> bool:
+        return self._resizes and unit.site.share is not None
 
     def _lead_of(self, tenant: str) -> float:
         if self._lead_s <= 0:
@@ -256,7 +271,7 @@ class Executor:
     def _begin(self, unit: Unit, task: Task, now_s: float) -> None:
         if task.kind is Kind.INFERENCE:
             self._become(unit.into(State.WARMING, now_s, task), Warm(unit.bare, task.tenant))
-        elif not any(each.does(task) for each in self._units.values()):
+        elif not any(each.task == task for each in self._units.values()):
             self._become(unit.into(State.TRAINING, now_s, task), Train(unit.bare, task.tenant))
 
     def _destroy(self, unit: Unit, now_s: float) -> None:
@@ -276,8 +291,15 @@ class Executor:
             self._become(unit.into(State.STOPPING, now_s, task), StopWorker(unit.bare))
 
     def _let_train(self, unit: Unit, asked: Wanted, now_s: float) -> None:
-        """Retrainings are never interrupted; ask for a new plan if the plan wants the place."""
-        if asked.get(unit.site) != unit.task:
+        """Ask for a new plan if the plan wants the place of a retraining on an instance; end one on
+        a share, which continues on another."""
+        assert unit.task is not None
+        if asked.get(unit.site) == unit.task:
+            return
+        if self._is_resizable(unit) and not self._leaving:
+            stopping = unit.into(State.STOPPING, now_s, unit.task)
+            self._become(stopping, StopTraining(unit.bare, unit.task.tenant))
+        else:
             reason = f"{unit.task} still runs on {unit.bare}, which the plan has for something else"
             self._replan(f"training at {unit.site}", reason, now_s)
 

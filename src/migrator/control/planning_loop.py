@@ -17,6 +17,7 @@ from migrator.control.units import Site, State, Unit, fits
 from migrator.control.window_clock import WindowClock
 from migrator.core.catalogue import Board
 from migrator.core.instance import Kind
+from migrator.core.peer_limits import DEFAULT_LIMITS, PeerLimits
 from migrator.core.share import Holding
 from migrator.policies.policy import Decision, Observation, Sight
 
@@ -82,6 +83,7 @@ class PlanningLoop:
         tenants: Mapping[str, TenantState],
         decider: Callable[[Callable[[str], None]], Decider],
         report: Callable[[str], None],
+        limits: PeerLimits = DEFAULT_LIMITS,
     ) -> None:
         """`decider`: factory that takes the function to call when a question fails.
 
@@ -90,7 +92,7 @@ class PlanningLoop:
         self._policy, self._clock, self._tenants = policy, clock, tenants
         self.board = board
         """The part of the board where instances may be created."""
-        self._report = report
+        self._report, self._limits = report, limits
         self._decider = decider(self._failed)
         self._failed_s = 0.0
         self._decided: Decision | None = None
@@ -220,6 +222,7 @@ class PlanningLoop:
             (*holdings, *reserved),
             self._decided,
             (*(_cold_s(each, now_s, overheads_s) for each in held), *(0.0 for _ in reserved)),
+            self._limits,
         )
 
     def _reserved(self, units: Iterable[Unit]) -> tuple[Holding, ...]:

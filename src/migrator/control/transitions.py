@@ -65,6 +65,10 @@ def apply_event(
             trials.ended(tenant, ok)
             reason = "" if ok else f"{unit.task} failed on {unit.bare}: {why}"
             heard = Outcome(idle, (), "trained", reason)
+        case TrainingEnded(tenant=tenant, ok=ok), State.STOPPING:
+            if ok:  # it ended before it could be stopped
+                trials.ended(tenant, ok)
+            heard = Outcome(idle)
         case Destroyed(), _:
             troubles.destroyed(unit.site)
             heard = Outcome(None)

@@ -8,11 +8,15 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import re
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
 
 from migrator.core.errors import InputError
+
+_CLUSTERED = re.compile(r"\b(G?[HB]\d+|Blackwell)\b")
+"""Matches the names of GPUs since Hopper, which have clusters of SMs."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,11 @@ class Board:
             f"{self.name} has no MIG profile {name!r}; it has "
             f"{', '.join(profile.name for profile in self.profiles)}"
         )
+
+
+def has_clusters(name: str) -> bool:
+    """Whether the GPU or board of this name has clusters of SMs, as all do since Hopper."""
+    return _CLUSTERED.search(name) is not None
 
 
 @cache

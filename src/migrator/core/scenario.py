@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.core.catalogue import Board
+from migrator.core.peer_limits import DEFAULT_LIMITS, PeerLimits
 from migrator.core.profiles import Curve
 from migrator.core.service import Service
 
@@ -86,6 +87,8 @@ class Scenario:
     """Whether worker processes are started in advance for new instances."""
     labels: LabelsAt = LabelsAt.START
     """When labels arrive; the tenants' drifts are those of that protocol."""
+    peers: PeerLimits = DEFAULT_LIMITS
+    """What the GPU allows policies that share it with MPS."""
 
     @property
     def slots(self) -> int:

@@ -68,6 +68,8 @@ class Actuation:
                     self.in_background(self._drain(instance))
                 case events.StopWorker(instance):
                     self.in_background(self._stop(instance))
+                case events.StopTraining(_, tenant):
+                    self._learning.stop_training(tenant)
                 case events.Train(instance, tenant):
                     self.in_background(self._train(instance, tenant))
                 case events.Replan(reason):

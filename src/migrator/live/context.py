@@ -14,6 +14,7 @@ from migrator.control.executor import Executor
 from migrator.control.tenant_state import TenantState, tenant_state_of
 from migrator.control.window_clock import WindowClock
 from migrator.core.errors import InputError
+from migrator.core.peer_limits import ResizedTraining
 from migrator.core.share import Holding
 from migrator.gpu.drivers.base import Gpu
 from migrator.io.processes import Process
@@ -65,7 +66,11 @@ class Context:
         it."""
         self.clock = WindowClock(scenario.window_s, scenario.slot_s)
         self.router = Router({each.name: line_of(serving, each) for each in live})
-        self.executor = Executor(scenario.board, overheads_s=self.overheads_s)
+        self.executor = Executor(
+            scenario.board,
+            overheads_s=self.overheads_s,
+            resizes=scenario.peers.resized_training is not ResizedTraining.STAYS,
+        )
         self.serving_workers: dict[Holding, ServingWorker] = {}
         self._versions: dict[str, Versions] = {}
         self.instruments = Instruments()

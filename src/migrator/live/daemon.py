@@ -215,4 +215,5 @@ def new_controller(
         recorder,
         plan_retraining,
         context.executor,
+        scenario.peers,
     )

@@ -19,6 +19,7 @@ _STEPS: Mapping[type[Instruction], str] = {
     events.Warm: "warm",
     events.Drain: "drain",
     events.StopWorker: "stop",
+    events.StopTraining: "stop",
     events.Destroy: "destroy",
     events.Train: "train",
 }

@@ -219,6 +219,10 @@ class Learning:
         """End estimates on the instance with this environment, which will be destroyed."""
         await self._trainings.end_estimates(environment)
 
+    def stop_training(self, tenant: str) -> None:
+        """End the running retraining of a tenant. The next one continues from its checkpoints."""
+        self._trainings.cancel(tenant, JobKind.RETRAIN)
+
     async def train(self, name: str, instance: Holding, environment: Mapping[str, str]) -> str:
         """Retrain on an instance. Returns why the model was adopted or not."""
         tenant = self._tenants[name]

@@ -264,10 +264,10 @@ class Trainings:
         result: EstimateResult = await self._do(job)
         return result
 
-    def cancel(self, tenant: str) -> None:
-        """End the jobs of a tenant; their callers get a TrainingLostError."""
+    def cancel(self, tenant: str, kind: JobKind | None = None) -> None:
+        """End the jobs of a tenant, or those of one kind; their callers get a TrainingLostError."""
         for each in self._running:
-            if each.job.tenant == tenant:
+            if each.job.tenant == tenant and kind in (None, each.job.kind):
                 each.end("it was ended on request")
 
     async def end_estimates(self, environment: Mapping[str, str]) -> None:

@@ -11,7 +11,10 @@ Our adaptations:
   favour, in trials on real traces; its only margin is the rounding up.
 - Retrainings split the rest in proportion to their compute, which is FLOPs times samples: the
   SM-seconds of their whole work. If nothing is left they wait.
-- All shares lie on a grid, so that a small change of rate restarts no process.
+- All shares lie on a grid, so that a small change of rate restarts no process. With the runtime's
+  shares the grid is the smallest of them, and what retrainings cannot use of it goes to inference.
+- A running retraining keeps its share, unless it ends sooner if it is restarted on a larger one; a
+  restart loses what was learned since the last checkpoint.
 - If there is nothing to retrain, inference gets the unused rest, by the same rule as under
   overload.
 - Before any request has been observed, a tenant is assumed to need what an equal share of all tasks
@@ -22,10 +25,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from migrator.core.catalogue import Board
-from migrator.core.profiles import INTERFERING_PART
+from migrator.core.peer_limits import PeerLimits
 from migrator.core.service import Service
 from migrator.core.share import Share
 from migrator.policies import mps_workers
@@ -35,7 +38,6 @@ from migrator.policies.policy import Decision, Observation, Routing, Sharing, Si
 GRID_PERCENT = 5.0
 SEEN_S = 3.0
 """Seconds over which the observed rate is averaged."""
-_STEPS = round(100 / GRID_PERCENT)
 
 
 class Astraea:
@@ -52,18 +54,28 @@ class Astraea:
 
     def decide(self, observation: Observation) -> Decision:
         """Divide the GPU: inference first, retraining in proportion to compute."""
-        menus = [_menu(view.service, observation.board) for view in observation.tenants]
+        board, limits = observation.board, observation.limits
+        menus = [_menu(view.service, board, limits) for view in observation.tenants]
+        steps = mps_workers.steps(board, limits, GRID_PERCENT)
+        step = mps_workers.step_percent(board, limits, GRID_PERCENT)
         waiting = [view for view in observation.tenants if view.retraining]
         tasks = len(menus) + len(waiting)
         loads_rps = [
-            _load_rps(view, menu, observation.slot_s, tasks)
+            _load_rps(view, menu, observation.slot_s, max(1, steps // tasks))
             for view, menu in zip(observation.tenants, menus, strict=True)
         ]
-        levels = _levels(menus, loads_rps, enough=1 - 1e-9 if waiting else math.inf)
-        serving = [menu.levels[level] for menu, level in zip(menus, levels, strict=True)]
-        left = _STEPS - sum(each.steps for each in serving)
+        reserved = math.ceil(mps_workers.reserved_percent(observation) / step - 1e-6)
+        serving = _serving(
+            menus, loads_rps, steps - reserved, enough=1 - 1e-9 if waiting else math.inf
+        )
+        left = steps - sum(each.steps for each in serving)
+        parts = {name: many * step for name, many in _parts(waiting, left).items()}
+        training = mps_workers.trainings(observation, parts)
+        if waiting and not limits.allows_any_share(board):
+            used = sum(math.ceil(each.percent * each.duty / step - 1e-6) for each in training)
+            serving = _serving(menus, loads_rps, steps - used, enough=math.inf)
         shares = [share for each in serving for share in each.shares]
-        return Decision(((*shares, *_training(waiting, left)),))
+        return Decision(((*shares, *training),))
 
 
 @dataclass(frozen=True)
@@ -84,10 +96,12 @@ class _Menu:
     levels: tuple[_Level, ...]
 
 
-def _made(service: Service, board: Board) -> _Menu:
+def _made(service: Service, board: Board, limits: PeerLimits) -> _Menu:
+    step = mps_workers.step_percent(board, limits, GRID_PERCENT)
+    least = math.ceil(limits.least_percent(board) / step - 1e-6)
     levels: list[_Level] = []
-    for steps in range(1, _STEPS + 1):
-        level = _level(service, board, steps)
+    for steps in range(least, mps_workers.steps(board, limits, GRID_PERCENT) + 1):
+        level = _level(service, board, limits, steps, step)
         if not levels or level.capability_rps > levels[-1].capability_rps * (1 + 1e-9):
             levels.append(level)
     return _Menu(service, board, tuple(levels))
@@ -96,33 +110,32 @@ def _made(service: Service, board: Board) -> _Menu:
 _menu = PerService(_made)
 
 
-def _level(service: Service, board: Board, steps: int) -> _Level:
-    percent = steps * GRID_PERCENT
-    beside = (1 - percent / 100) / INTERFERING_PART
-    slowdown = 1 + service.profile.interference * beside
-    # a batch slower by a factor is equivalent to an objective shorter by that factor
-    slowed = replace(service, slo_s=service.slo_s / slowdown)
-    capability_rps = mps_workers.capability_rps(slowed, board, percent) / slowdown
-    return _Level(steps, capability_rps, mps_workers.serving(slowed, board, percent))
+def _level(service: Service, board: Board, limits: PeerLimits, steps: int, step: float) -> _Level:
+    percent = steps * step
+    slowed, slowdown = mps_workers.beside_busy(service, percent)
+    capability_rps = mps_workers.capability_rps(slowed, board, percent, limits) / slowdown
+    return _Level(steps, capability_rps, mps_workers.serving(slowed, board, percent, limits))
 
 
-def _load_rps(view: TenantView, menu: _Menu, slot_s: float, tasks: int) -> float:
+def _load_rps(view: TenantView, menu: _Menu, slot_s: float, steps: int) -> float:
     """The observed rate in requests per second."""
     seen = view.history[-max(1, round(SEEN_S / slot_s)) :]
     if len(seen):
         return float(seen.mean()) / slot_s
-    within = [each for each in menu.levels if each.steps <= max(1, _STEPS // tasks)]
-    return within[-1].capability_rps
+    within = [each for each in menu.levels if each.steps <= steps]
+    return (within or menu.levels[:1])[-1].capability_rps
 
 
-def _levels(menus: Sequence[_Menu], loads_rps: Sequence[float], enough: float) -> list[int]:
+def _serving(
+    menus: Sequence[_Menu], loads_rps: Sequence[float], steps: int, enough: float
+) -> list[_Level]:
     """The level of each tenant: the one with the lowest ratio is raised until all have `enough`.
 
     Raising it by the smallest step that helps maximises the smallest ratio; stopping at `enough`
     keeps the shares as small as possible.
     """
     chosen = [0] * len(menus)
-    left = _STEPS - sum(menu.levels[0].steps for menu in menus)
+    left = steps - sum(menu.levels[0].steps for menu in menus)
     able = list(range(len(menus)))
     while able:
         ratio, worst = min(
@@ -136,7 +149,7 @@ def _levels(menus: Sequence[_Menu], loads_rps: Sequence[float], enough: float) -
             chosen[worst] += 1
         else:
             able.remove(worst)
-    return chosen
+    return [menu.levels[level] for menu, level in zip(menus, chosen, strict=True)]
 
 
 def _ratio(menu: _Menu, level: int, load_rps: float) -> float:
@@ -147,7 +160,7 @@ def _ratio(menu: _Menu, level: int, load_rps: float) -> float:
     return math.inf if capability_rps > 0 else 0.0
 
 
-def _training(waiting: Sequence[TenantView], steps: int) -> list[Share]:
+def _parts(waiting: Sequence[TenantView], steps: int) -> dict[str, int]:
     """Divide the rest by compute, step by step to the tenant that is furthest below its part.
 
     One step more or less then changes the share of one retraining only.
@@ -157,11 +170,7 @@ def _training(waiting: Sequence[TenantView], steps: int) -> list[Share]:
     for _ in range(steps if waiting else 0):
         to = max(range(len(given)), key=lambda each: compute[each] / max(given[each], 1e-12))
         given[to] += 1
-    return [
-        mps_workers.training(view.name, many * GRID_PERCENT)
-        for view, many in zip(waiting, given, strict=True)
-        if many
-    ]
+    return {view.name: many for view, many in zip(waiting, given, strict=True)}
 
 
 def _compute(view: TenantView) -> float:

@@ -25,6 +25,8 @@ Our adaptations:
   equally. If none remain, they split the remaining turns on the partition that has most. Otherwise
   the models have the whole GPU. When a retraining ends, the policy divides the remainder again but
   keeps the epoch's rates.
+- A running retraining keeps its share, unless it ends sooner if it is restarted on a larger one;
+  the models are placed on the rest.
 - A model without requests is planned with one request per epoch, one without history with what an
   equal part of the GPU serves.
 """
@@ -33,11 +35,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
 from migrator.core.catalogue import Board
+from migrator.core.peer_limits import PeerLimits, ResizedTraining
 from migrator.core.profiles import INTERFERING_PART
 from migrator.core.service import Service
 from migrator.core.share import Share
@@ -46,12 +49,14 @@ from migrator.policies.mps_workers import PerService
 from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight, TenantView
 
 PERCENTS = (20.0, 40.0, 50.0, 60.0, 80.0, 100.0)
+"""Shares of a partition; with the runtime's shares, the nearest whole multiples of the smallest."""
 EPOCH_S = 20.0
 MAX_BATCH = 32
 TURNS = 20
 """Number of parts into which the time of a partition is divided."""
 SERVED_PART = 0.85
 """Share of the rate that must be served beside a busy neighbour."""
+_HALF = 50.0
 _FORGOTTEN = 5
 """Epochs after which an observation has no weight."""
 
@@ -70,14 +75,29 @@ class Gpulet:
 
     def decide(self, observation: Observation) -> Decision:
         """The plan of this epoch, with retraining in the remaining room."""
-        models = [_model(view.service, observation.board) for view in observation.tenants]
+        board, limits = observation.board, observation.limits
+        models = [_model(view.service, board, limits) for view in observation.tenants]
         demands = [
             (model, _rate_rps(view, observation))
             for view, model in zip(observation.tenants, models, strict=True)
         ]
-        partitions = _plan(sorted(demands, key=lambda each: -each[1] * each[0].service.slo_s))
-        waiting = [view.name for view in observation.tenants if view.retraining]
-        return Decision((tuple(_shares(partitions, waiting)),))
+        room = 100 - mps_workers.reserved_percent(observation)
+        by_load = sorted(demands, key=lambda each: -each[1] * each[0].service.slo_s)
+        partitions = _plan(by_load, room)
+        return Decision((tuple(_shares(partitions, observation)),))
+
+
+@lru_cache(maxsize=64)
+def percents(board: Board, limits: PeerLimits) -> tuple[float, ...]:
+    """The shares that a partition may have, ascending; each but the last has one that fills the
+    GPU beside it."""
+    if limits.allows_any_share(board):
+        return PERCENTS
+    step = limits.least_percent(board)
+    steps = int(100 / step + 1e-6)
+    small = {max(1, int(each * steps / 100 + 0.5)) for each in PERCENTS if each <= _HALF}
+    multiples = {*small, *(steps - each for each in small if each < steps)}
+    return (*(each * step for each in sorted(multiples)), 100.0)
 
 
 @dataclass(eq=False)
@@ -86,19 +106,28 @@ class _Model:
 
     service: Service
     board: Board
+    limits: PeerLimits
     known_rps: dict[tuple[float, int, bool], float] = field(default_factory=dict)
 
     @cached_property
     def knee(self) -> float:
         """The share with the steepest throughput."""
-        return max(PERCENTS, key=lambda each: (round(self.throughput_rps(each) / each, 6), each))
+        return max(
+            self.percents, key=lambda each: (round(self.throughput_rps(each) / each, 6), each)
+        )
+
+    @property
+    def percents(self) -> tuple[float, ...]:
+        """The shares that a partition may have."""
+        return percents(self.board, self.limits)
 
     def throughput_rps(self, percent: float, turns: int = TURNS, beside: bool = False) -> float:
         """Requests per second on a share for some of the turns, `beside` a busy neighbour."""
         key = (percent, turns, beside)
         if key not in self.known_rps:
             slower = TURNS / turns * (self._slowdown(percent) if beside else 1.0)
-            served_rps = mps_workers.capability_rps(self._slower(slower), self.board, percent)
+            slowed = self._slower(slower)
+            served_rps = mps_workers.capability_rps(slowed, self.board, percent, self.limits)
             self.known_rps[key] = served_rps / slower
         return self.known_rps[key]
 
@@ -111,7 +140,8 @@ class _Model:
 
     def size(self, rate_rps: float) -> float:
         """The smallest share that serves the rate; the largest if none does."""
-        return next((each for each in PERCENTS if self.serves(rate_rps, each)), PERCENTS[-1])
+        fits = (each for each in self.percents if self.serves(rate_rps, each))
+        return next(fits, self.percents[-1])
 
     def turns(self, rate_rps: float, percent: float) -> int:
         """The fewest turns that serve the rate; `TURNS` + 1 if none do."""
@@ -121,7 +151,7 @@ class _Model:
     def serving(self, percent: float, duty: float) -> list[Share]:
         """Its processes on a share for a part of the time."""
         slowed = self._slower(self._slowdown(percent) / duty)
-        shares = mps_workers.serving(slowed, self.board, percent)
+        shares = mps_workers.serving(slowed, self.board, percent, self.limits)
         return [replace(each, duty=duty) for each in shares]
 
     def _slower(self, factor: float) -> Service:
@@ -150,7 +180,7 @@ class _Partition:
     @property
     def needs(self) -> float:
         """The smallest share on which its models have enough turns; all of it if none does."""
-        smaller = (each for each in PERCENTS if each < self.percent)
+        smaller = (each for each in self.models[0][0].percents if each < self.percent)
         return next((each for each in smaller if sum(self.turns(each)) <= TURNS), self.percent)
 
     def with_model(self, model: _Model, rate_rps: float) -> _Partition:
@@ -169,7 +199,10 @@ def _rate_rps(view: TenantView, observation: Observation) -> float:
     """The moving average at the boundary before the last one, or of the available history."""
     if not len(view.history):
         equal_rps = mps_workers.capability_rps(
-            view.service, observation.board, 100 / len(observation.tenants)
+            view.service,
+            observation.board,
+            100 / len(observation.tenants),
+            observation.limits,
         )
         return max(1 / EPOCH_S, equal_rps)
     epoch = max(1, round(EPOCH_S / observation.slot_s))
@@ -182,24 +215,24 @@ def _rate_rps(view: TenantView, observation: Observation) -> float:
     return max(1 / EPOCH_S, rate_rps)
 
 
-def _plan(demands: _Demands) -> list[_Partition]:
+def _plan(demands: _Demands, room: float) -> list[_Partition]:
     """Partitions for all rates, or for as large a fraction of all rates as fits."""
     for part in range(TURNS, 0, -1):
-        placed = _placed([(model, rate_rps * part / TURNS) for model, rate_rps in demands])
+        placed = _placed([(model, rate_rps * part / TURNS) for model, rate_rps in demands], room)
         if placed:
             return placed
     if len(demands) == 1:
-        return [_Partition(100.0, tuple(demands))]
-    return [_Partition(50.0, tuple(demands[each::2])) for each in range(2)]
+        return [_Partition(room, tuple(demands))]
+    return [_Partition(room / 2, tuple(demands[each::2])) for each in range(2)]
 
 
-def _placed(demands: _Demands) -> list[_Partition] | None:
-    """Every model on its partitions; None if they do not fit."""
-    free, used = [100.0], list[_Partition]()
+def _placed(demands: _Demands, room: float) -> list[_Partition] | None:
+    """Every model on its partitions of `room` percent; None if they do not fit."""
+    free, used = [room], list[_Partition]()
     for model, rate_rps in demands:
         residue_rps = rate_rps
         while free and residue_rps > 1e-9:
-            percent = _take(free, min(model.knee, model.size(residue_rps)))
+            percent = _take(free, min(model.knee, model.size(residue_rps)), room)
             if model.serves(residue_rps, percent):
                 served_rps = residue_rps
             else:
@@ -213,14 +246,14 @@ def _placed(demands: _Demands) -> list[_Partition] | None:
     return used
 
 
-def _take(free: list[float], size: float) -> float:
-    """Take the smallest free partition that is large enough, else the largest; split a whole
-    GPU."""
+def _take(free: list[float], size: float, whole: float) -> float:
+    """Take the smallest free partition that is large enough, else the largest; split the
+    `whole`."""
     room = min((each for each in free if each >= size), default=max(free))
     free.remove(room)
-    if room < 100 or size == 100:
+    if room < whole or size >= room:
         return room
-    free.append(100 - size)
+    free.append(whole - size)
     return size
 
 
@@ -239,8 +272,9 @@ def _merge(used: list[_Partition], model: _Model, rate_rps: float) -> bool:
     return True
 
 
-def _shares(partitions: list[_Partition], waiting: Sequence[str]) -> Iterable[Share]:
+def _shares(partitions: list[_Partition], observation: Observation) -> Iterable[Share]:
     """The models' processes, and those of the retrainings in the remaining room."""
+    waiting = [view.name for view in observation.tenants if view.retraining]
     if not waiting:
         whole = 100 - sum(each.percent for each in partitions)
         largest = max(partitions, key=lambda each: each.percent)
@@ -250,15 +284,16 @@ def _shares(partitions: list[_Partition], waiting: Sequence[str]) -> Iterable[Sh
             for share in _in_turns(each, each.percent + (whole if each is largest else 0.0))
         )
     percent = 100 - sum(each.needs for each in partitions)
-    if percent > 1e-9:
+    if percent >= observation.limits.least_percent(observation.board) - 1e-6:
         serving = [share for each in partitions for share in _in_turns(each, each.needs)]
-        return _numbered(
-            [*serving, *(mps_workers.training(n, percent / len(waiting)) for n in waiting)]
-        )
-    return _numbered(_between_turns(partitions, waiting))
+        parts = mps_workers.equal_parts(waiting, percent, observation.board, observation.limits)
+        return _numbered([*serving, *mps_workers.trainings(observation, parts)])
+    return _numbered(_between_turns(partitions, waiting, observation))
 
 
-def _between_turns(partitions: list[_Partition], waiting: Sequence[str]) -> Iterable[Share]:
+def _between_turns(
+    partitions: list[_Partition], waiting: Sequence[str], observation: Observation
+) -> Iterable[Share]:
     """No SMs are left: retraining takes the remaining turns on the partition with most, if any."""
     idle = [(TURNS - sum(each.turns(each.percent))) * each.percent for each in partitions]
     place = idle.index(max(idle))
@@ -271,8 +306,18 @@ def _between_turns(partitions: list[_Partition], waiting: Sequence[str]) -> Iter
         for (model, _), turns in zip(chosen.models, needed, strict=True):
             yield from model.serving(chosen.percent, turns / TURNS)
         duty = (TURNS - sum(needed)) / TURNS / len(waiting)
+        board, limits = observation.board, observation.limits
+        percent = mps_workers.process_percent(board, limits, chosen.percent)
+        running = mps_workers.running_shares(observation)
         for name in waiting:
-            yield replace(mps_workers.training(name, chosen.percent), duty=duty)
+            wanted = mps_workers.training(name, percent, duty)
+            yield _kept(running.get(name, wanted), wanted, limits)
+
+
+def _kept(running: Share, wanted: Share, limits: PeerLimits) -> Share:
+    """The running share where it takes no more SMs than the wanted one; else that."""
+    less = running.percent * running.duty <= wanted.percent * wanted.duty
+    return running if less and limits.resized_training is ResizedTraining.RESTARTS else wanted
 
 
 def _in_turns(partition: _Partition, percent: float) -> Iterable[Share]:

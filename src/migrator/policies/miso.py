@@ -4,10 +4,12 @@ All layouts with as many slices as there are jobs are tried with all assignments
 start and whenever a retraining ends.
 
 Our adaptations:
-- A job is a tenant's inference or its retraining; each holds exactly one instance.
+- A retraining is one job. A tenant's inference is as many jobs, each with an instance and a process
+  of its own, as are best: at batch 1 one process leaves most of a large instance idle, and a tenant
+  with one job only would lose for a reason unrelated to the policy.
 - A retraining's slowdown is its time over that on the whole board. Inference has no end, so its
   slowdown is the number of the last window's requests that the whole board would have answered over
-  the number that its slice would have, slot by slot. Before any request has been observed, it is
+  the number that its slices would have, slot by slot. Before any request has been observed, it is
   the ratio of the capabilities.
 - MISO moves running jobs; here a running retraining stays where it is, as under every policy.
 - MISO learns slowdowns by running the jobs together under MPS for 30 s. Here profiles are known, so
@@ -23,15 +25,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from migrator.core.instance import Kind, Task
 from migrator.core.placement import Multiset
 from migrator.policies.layouts import (
     Wish,
     Worth,
     best_allocation,
-    least_gpcs,
+    inference_wish,
     retraining_wish,
-    usable_sizes,
 )
 from migrator.policies.policy import (
     Decision,
@@ -44,15 +44,15 @@ from migrator.policies.policy import (
     waiting,
 )
 
-_Slowdowns = dict[int, float]
-"""GPCs -> slowdown of a job relative to the whole board."""
+_Slowdowns = dict[Multiset, float]
+"""Sizes -> slowdown of a task relative to the whole board."""
 
 
 class Miso:
     """As many slices as jobs, with the least mean slowdown."""
 
     name = "miso"
-    summary = "MIG with one slice per job and the least mean slowdown (MISO)"
+    summary = "MIG with a slice per job and the least mean slowdown (MISO)"
     sharing = Sharing.MIG
     sight = Sight.NOTHING
     routing = Routing.EARLIEST
@@ -64,31 +64,28 @@ class Miso:
         """One slice per job until a job arrives or ends."""
         board = observation.board
         late = waiting(observation)
-        wishes = [_inference_wish(observation, view) for view in observation.tenants]
+        wishes = [
+            inference_wish(view.service, board, board.compute_slices)
+            for view in observation.tenants
+        ]
+        serving = list(zip(observation.tenants, wishes, strict=True))
         wishes += [retraining_wish(view.name, view.service.training_sizes(board)) for view in late]
-        slowdowns = [_inference_slowdowns(observation, view) for view in observation.tenants]
+        slowdowns = [_inference_slowdowns(observation, *each) for each in serving]
         slowdowns += [_retraining_slowdowns(observation, view) for view in late]
 
         def worth(chosen: tuple[Multiset, ...]) -> Worth:
             pairs = zip(slowdowns, chosen, strict=True)
-            held = [slowdown[sizes[0]] for slowdown, sizes in pairs if sizes]
+            held = [slowdown[sizes] for slowdown, sizes in pairs if sizes]
             return len(held), -sum(held) / len(held), sum(map(sum, chosen))
 
         return Decision((best_allocation(observation, wishes, worth),))
 
 
-def _inference_wish(observation: Observation, view: TenantView) -> Wish:
-    """One instance that meets the tenant's minimum."""
-    least = least_gpcs(view.service, observation.board)
-    sizes = [size for size in usable_sizes(view.service, observation.board) if size >= least]
-    return Wish(Task(view.name, Kind.INFERENCE), tuple((size,) for size in sizes))
-
-
-def _inference_slowdowns(observation: Observation, view: TenantView) -> _Slowdowns:
+def _inference_slowdowns(observation: Observation, view: TenantView, wish: Wish) -> _Slowdowns:
     rps = view.service.capabilities_rps(observation.board)
     answered = _answered_of(observation, view)
-    whole = answered(max(rps.values()))
-    return {gpcs: whole / answered(each) for gpcs, each in rps.items() if each > 0}
+    able = {sizes: answered(sum(rps[size] for size in sizes)) for sizes in wish.choices}
+    return {sizes: max(able.values()) / each for sizes, each in able.items()}
 
 
 def _answered_of(observation: Observation, view: TenantView) -> Callable[[float], float]:
@@ -103,7 +100,7 @@ def _retraining_slowdowns(observation: Observation, view: TenantView) -> _Slowdo
     state, board = view.retraining, observation.board
     assert state is not None, "only tenants with something to retrain are asked"
     whole_s = state.seconds.at(board.sms)
-    return {gpcs: state.seconds.at(board.sms_of(gpcs)) / whole_s for gpcs in board.sizes}
+    return {(gpcs,): state.seconds.at(board.sms_of(gpcs)) / whole_s for gpcs in board.sizes}
 
 
 POLICIES = (Miso(),)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from migrator.core.catalogue import Board
 from migrator.core.instance import Instance
+from migrator.core.peer_limits import DEFAULT_LIMITS, PeerLimits
 from migrator.core.plan import Plan
 from migrator.core.problem import Problem
 from migrator.core.profiles import Curve
@@ -110,6 +111,8 @@ class Observation:
     """The last decision in this window; None at its start."""
     cold_s: tuple[float, ...] = ()
     """Per holding, seconds until it serves; empty if all serve."""
+    limits: PeerLimits = DEFAULT_LIMITS
+    """Which MPS processes there may be."""
 
     @property
     def slots_left(self) -> int:

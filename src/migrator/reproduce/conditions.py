@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from migrator.core.catalogue import board
+from migrator.core.peer_limits import PeerLimits
 from migrator.core.profiles import profile
 from migrator.core.service import Service
 from migrator.policies.mps_workers import capability_rps, sms_of
@@ -179,6 +180,7 @@ def processes_gain() -> dict[str, float]:
     models = dict.fromkeys(model for each in workloads().values() for model in each.models)
     served = [Service(each, profile(each, GPU), SLO_MS / 1e3, 1) for each in models]
     return {
-        each.tenant: capability_rps(each, gpu, _HALF) / each.capability_rps(sms_of(gpu, _HALF))
+        each.tenant: capability_rps(each, gpu, _HALF, PeerLimits())
+        / each.capability_rps(sms_of(gpu, _HALF))
         for each in served
     }

@@ -10,6 +10,7 @@ from typing import Any
 
 from migrator.core.catalogue import Board
 from migrator.core.comparison import ALL_SCENARIOS, Row, SeedMean, summarise
+from migrator.core.peer_limits import DEFAULT_LIMITS, PeerLimits
 from migrator.core.scenario import Scenario, ServedTenant
 from migrator.policies.policy import Policy
 from migrator.report.page import Axis, Bars, Series, Table
@@ -18,8 +19,13 @@ from migrator.simulate.compare import Job
 from migrator.workload.capacity import highest_rps
 from migrator.workload.workloads import LOAD, TRACES, workload, workloads
 
-PAPERS_PEERS = ("ekya", "astraea", "paris")
+PARIS, STATIC_PARIS = "paris-reconfiguring", "paris"
+"""PARIS as the paper runs it, which reconfigures when retrainings start and end, and its static
+form."""
+PAPERS_PEERS = ("ekya", "astraea", PARIS)
 """Policies that the paper compares itself with."""
+LABELS = {PARIS: f"{PARIS} (as in the paper)", STATIC_PARIS: f"{STATIC_PARIS} (static)"}
+"""Names in headline tables, where the policy's own does not tell enough."""
 SHORT = tuple(workloads())[:8]
 """The workloads on NC-CIFAR-10."""
 
@@ -122,12 +128,17 @@ class WorkloadSource:
     prepared: bool = True
     load: float = LOAD
     supposing: Supposing | None = None
+    peers: PeerLimits = DEFAULT_LIMITS
 
     def __call__(self, seed: int | None, windows: int | None) -> Scenario:
         """Build the scenario."""
         made = workload(self.name, batch=self.batch, data=self.data, load=self.load, seed=seed or 0)
         made = replace(
-            made, slot_s=self.slot_s, prepared=self.prepared, windows=windows or made.windows
+            made,
+            slot_s=self.slot_s,
+            prepared=self.prepared,
+            windows=windows or made.windows,
+            peers=self.peers,
         )
         return made if self.supposing is None else _supposed(made, self.supposing)
 

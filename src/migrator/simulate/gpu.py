@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from migrator.control.events import (
@@ -23,6 +23,7 @@ from migrator.control.events import (
     Instruction,
     Ready,
     Stopped,
+    StopTraining,
     StopWorker,
     Train,
     TrainingEnded,
@@ -30,13 +31,16 @@ from migrator.control.events import (
 )
 from migrator.control.observation import Sharing
 from migrator.control.retraining_plans import Estimate
-from migrator.control.tenant_state import Retraining
+from migrator.control.tenant_state import Phase, Retraining
 from migrator.core.catalogue import Board
 from migrator.core.instance import Instance, Kind, Task
+from migrator.core.peer_limits import CHECKPOINTS
 from migrator.core.profiles import Curve
 from migrator.core.service import Service
 from migrator.core.share import Holding, Share, bare, sms_of
 from migrator.simulate.durations import ESTIMATE_PART, Durations
+
+_STOPPED = "it was ended on request"
 
 
 @dataclass(eq=False)
@@ -75,6 +79,43 @@ class RunningTraining:
     """Progress is computed up to this time."""
     done: float = 0.0
     ending: bool = False
+    began: float = 0.0
+    """The part that was done before this process."""
+    speed: float = 0.0
+    """In the current slot."""
+    before: Spent = field(default_factory=lambda: Spent(0.0, 0.0))
+    """The time of the processes before this one."""
+
+    def done_at(self, now_s: float) -> float:
+        """The part that is done at a time of the current slot."""
+        reached_s, per_s = max(now_s, self.worker.ready_s), self.speed / self.whole_s
+        if self.ending:  # not advanced over this slot
+            return self.done + max(0.0, reached_s - max(self.at_s, self.worker.ready_s)) * per_s
+        return self.done - max(0.0, self.at_s - reached_s) * per_s
+
+    def spent(self, now_s: float, done: float) -> Spent:
+        """The time of all its processes so far."""
+        planned_s = (done - self.began) * self.job.seconds.at(self.worker.sms)
+        took_s = max(0.0, now_s - self.worker.ready_s)
+        return Spent(self.before.planned_s + planned_s, self.before.took_s + took_s)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Seconds of a retraining by the profile, and as they passed."""
+
+    planned_s: float
+    took_s: float
+
+
+@dataclass(frozen=True)
+class StoppedTraining:
+    """A retraining that was ended on request and may be continued."""
+
+    job: Retraining
+    done: float
+    """The part that the next process need not do again."""
+    spent: Spent
 
 
 @dataclass
@@ -109,11 +150,15 @@ class SimulatedGpu:
         sharing: Sharing,
         start: Callable[[str, Holding], Retraining | None],
         speed: Callable[[Worker], float],
+        *,
+        free_resizing: bool = False,
     ) -> None:
         """`start`: starts a tenant's retraining on an instance; None if there is nothing to train.
 
         `speed`: the share of its full speed that a training has beside its neighbours.
+        `free_resizing`: a training that continues on another share loses no time and no work.
         """
+        self._free_resizing = free_resizing
         self._board, self._services, self._durations = board, services, durations
         self._start, self._speed = start, speed
         self.sharing = sharing
@@ -125,6 +170,7 @@ class SimulatedGpu:
         """Running workers, and those that ended since the last `forget`."""
         self._at: dict[Holding, Worker] = {}
         self._trainings: dict[str, RunningTraining] = {}
+        self._stopped: dict[str, StoppedTraining] = {}
         self._estimates: dict[str, RunningEstimate] = {}
         self._creating_s: dict[Holding, float] = {}
         self._queue: list[_Entry] = []
@@ -147,6 +193,8 @@ class SimulatedGpu:
                     self._drain(instance)
                 case StopWorker(instance):
                     self._stop(instance)
+                case StopTraining(instance, tenant):
+                    self._stop_training(instance, tenant)
                 case Train(instance, tenant):
                     self._train(instance, tenant)
                 case _:
@@ -287,16 +335,38 @@ class SimulatedGpu:
             self._push(self.now_s, TrainingEnded(instance, tenant, True, "nothing to train on"))
             return
         sms = sms_of(self._board, instance)
+        before = self._stopped.pop(tenant, None)
+        if before is not None and before.job is not job:
+            before = None
         start_s = self._durations.training_start_s(self.window, tenant)
+        if before is not None and self._free_resizing:
+            start_s = 0.0
         worker = self._begin(place, task, self.now_s, self.now_s + start_s)
         measured_s = self._durations.training_s(job.window, tenant, job.seconds, sms)
         whole_s = measured_s
         if whole_s is None:
             whole_s = job.seconds.at(sms) * self._durations.slower(job.window, tenant)
-        self._trainings[tenant] = RunningTraining(
-            worker, job, whole_s, measured_s is not None, self.now_s
+        training = RunningTraining(worker, job, whole_s, measured_s is not None, self.now_s)
+        if before is not None:
+            training.done = training.began = job.progress = before.done
+            training.before = before.spent
+        self._trainings[tenant] = training
+        self._advance(training)
+
+    def _stop_training(self, instance: Holding, tenant: str) -> None:
+        """End a retraining. It keeps what it had learned by its last checkpoint."""
+        training = self._trainings.pop(tenant)
+        done = training.done_at(self.now_s)
+        kept = done if self._free_resizing else int(done * CHECKPOINTS + 1e-9) / CHECKPOINTS
+        kept = max(kept, training.began)
+        self._stopped[tenant] = StoppedTraining(
+            training.job, kept, training.spent(self.now_s, done)
         )
-        self._advance(self._trainings[tenant])
+        training.worker.until_s = self.now_s
+        self._at.pop(training.worker.holding, None)
+        training.job.phase, training.job.on = Phase.WAITING, None
+        stop_s = self._durations.stop_s(self.window, instance)
+        self._push(self.now_s + stop_s, TrainingEnded(instance, tenant, False, _STOPPED))
 
     def _begin(self, place: Holding, task: Task, since_s: float, ready_s: float) -> Worker:
         worker = Worker(place, task, sms_of(self._board, place), since_s, ready_s)
@@ -309,6 +379,7 @@ class SimulatedGpu:
             return
         begin_s = max(training.at_s, training.worker.ready_s)
         speed = 1.0 if training.measured else self._speed(training.worker)
+        training.speed = speed
         needs_s = (1 - training.done) * training.whole_s / speed if speed else math.inf
         if begin_s + needs_s <= self._slot_end_s + 1e-9:
             training.ending = True
@@ -337,8 +408,10 @@ class SimulatedGpu:
         if isinstance(event, Ready):
             worker = self._at.get(bare(event.instance))
             return worker is not None and abs(worker.ready_s - self.now_s) < 1e-6
-        if isinstance(event, TrainingEnded):
+        if isinstance(event, TrainingEnded) and event.why != _STOPPED:
             training = self._trainings.get(event.tenant)
+            if event.instance != (training.worker.holding if training else None) and not event.why:
+                return False  # it was stopped before it ended
             if training is not None:
                 training.worker.until_s = self.now_s
                 self._at.pop(training.worker.holding, None)

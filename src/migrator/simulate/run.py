@@ -32,12 +32,14 @@ from migrator.control.units import State
 from migrator.control.window_clock import WindowClock
 from migrator.core.instance import Task
 from migrator.core.outcome import PlanGap, RunOutcome, TenantOutcome, WindowOutcome
+from migrator.core.peer_limits import Overlap, ResizedTraining
 from migrator.core.plan import Plan
 from migrator.core.problem import Problem
 from migrator.core.scenario import Scenario
 from migrator.core.share import Holding
 from migrator.forecast.forecaster import Forecaster
 from migrator.plan.check import goodput_of
+from migrator.plan.solve import default_time_limit_s
 from migrator.simulate.durations import (
     DECISION_S,
     PLAN_S,
@@ -46,7 +48,12 @@ from migrator.simulate.durations import (
     ProfileDurations,
 )
 from migrator.simulate.gpu import SimulatedGpu, Worker
-from migrator.simulate.interference import activity, slowdown_by_estimate, slowdowns, training_speed
+from migrator.simulate.interference import (
+    activities,
+    slowdown_by_estimate,
+    slowdowns,
+    training_speed,
+)
 from migrator.simulate.learning import Model
 from migrator.simulate.tenant import RunningTenant
 from migrator.workload.live import LiveTenant
@@ -123,11 +130,19 @@ def windows_of(
 
 def overheads_s(scenario: Scenario, policy: Policy) -> dict[str, float]:
     """Per tenant, seconds until a new instance serves under the policy's way of sharing the GPU."""
-    mig = policy.sharing is Sharing.MIG
+    mig, prepared = policy.sharing is Sharing.MIG, has_prepared_workers(scenario, policy)
     return {
-        each.name: each.service.profile.overhead.total_s(mig=mig, prepared=scenario.prepared)
+        each.name: each.service.profile.overhead.total_s(mig=mig, prepared=prepared)
         for each in scenario.tenants
     }
+
+
+def has_prepared_workers(scenario: Scenario, policy: Policy) -> bool:
+    """Whether worker processes are started in advance for the policy.
+
+    Starting them for instances to come is part of policies that look ahead.
+    """
+    return scenario.prepared and (scenario.peers.prepared or policy.sight is not Sight.NOTHING)
 
 
 @dataclass
@@ -180,8 +195,9 @@ class _SimulatedDecider:
         """Decide at once, and hold the decision until the planning time has passed."""
         if self.busy:
             return False
+        decision = self._decide(observation)
         ready_s = self._now_s() + self._plan_s(window)
-        self._asked = (window, observation.slot, ready_s, self._decide(observation))
+        self._asked = (window, observation.slot, ready_s, decision)
         self._wake(ready_s)
         return True
 
@@ -209,6 +225,7 @@ class _Simulation:
         spread: float,
     ) -> None:
         self.scenario, self.policy, self.drawn = scenario, policy, drawn
+        self.measured, self.search_s = measured is not None, 0.0
         models: Mapping[str, Model] = measured.models if measured else {}
         self.tenants = [
             RunningTenant(each, scenario.slot_s, scenario.seed, number, models.get(each.name))
@@ -227,6 +244,7 @@ class _Simulation:
             (measured.sharing if measured else None) or policy.sharing,
             self._start_retraining,
             self._training_speed,
+            free_resizing=scenario.peers.resized_training is ResizedTraining.FREE,
         )
         self.clock = WindowClock(scenario.window_s, scenario.slot_s, now_s=lambda: self.gpu.now_s)
         self.course = _Course({}, [])
@@ -241,6 +259,7 @@ class _Simulation:
             ),
             self,
             self._plan,
+            limits=scenario.peers,
         )
         self.retrainings = RetrainingPlans(
             self.states,
@@ -379,7 +398,7 @@ class _Simulation:
             self._plan_now(self.controller.plan())
 
     def _note(self, event: Event) -> None:
-        if isinstance(event, TrainingEnded):
+        if isinstance(event, TrainingEnded) and event.ok:
             self._end_retraining(event.tenant)
         if isinstance(event, Ready) and not self.gpu.instant:
             worker = self.gpu.worker(event.instance)
@@ -426,14 +445,21 @@ class _Simulation:
         return decision
 
     def _note_plan(self, decision: Decision) -> None:
-        """Note the gap of a plan that is new."""
+        """Note the gap of a plan that is new, and how long it took."""
         course, plan, problem = self.course, decision.plan, decision.problem
+        self.search_s = 0.0
         if plan is not None and problem is not None and plan is not course.last:
             course.plans.append(PlanGap(decision.begin, problem.charge, plan.gap))
+            if plan.gap > 0:  # the planner has used all the work of its limit
+                self.search_s = default_time_limit_s(problem)
         course.last = plan
 
     def _plan_s(self, window: int) -> float:
-        return 0.0 if self.gpu.instant else self.gpu.plan_s(window)
+        """Seconds of the last decision."""
+        if self.gpu.instant:
+            return 0.0
+        known_s = self.gpu.plan_s(window)
+        return known_s if self.measured else max(known_s, self.search_s)
 
     def _truth_ahead(self, now: Observation) -> tuple[NDArray[np.float64], ...]:
         begin_s = self.clock.slot_began_s
@@ -468,11 +494,11 @@ class _Simulation:
         training = self.gpu.end_training(tenant)
         if training is None:
             return
-        state, job, worker = self.states[tenant], training.job, training.worker
-        seconds = self.gpu.now_s - worker.ready_s
+        state, job = self.states[tenant], training.job
+        spent = training.spent(self.gpu.now_s, 1.0)
         swap_s = self.gpu.swap_s(job.window, tenant)
         self.by_name[tenant].model.finish(state, job, self.gpu.now_s, swap_s)
-        state.end_retraining(job, job.seconds.at(worker.sms), seconds)
+        state.end_retraining(job, spent.planned_s, spent.took_s)
 
     def _training_speed(self, worker: Worker) -> float:
         now_s = self.gpu.now_s
@@ -481,10 +507,26 @@ class _Simulation:
         if self.gpu.sharing is not Sharing.MIG or worker.estimating:
             at_s = self.clock.slot_began_s
             slot_s = self.scenario.slot_s
-            for each in self.tenants:
-                rate_rps = float(each.received(at_s, at_s + slot_s)[0]) / slot_s
-                active[each.name] = activity(each.service, alive, rate_rps)
-        return training_speed(self.gpu.sharing, self.scenario.board.sms, worker, alive, active)
+            rates_rps = {
+                each.name: float(each.received(at_s, at_s + slot_s)[0]) / slot_s
+                for each in self.tenants
+            }
+            services = [each.service for each in self.tenants]
+            active = activities(
+                self.gpu.sharing, self.scenario.board.sms, services, alive, rates_rps
+            )
+        return training_speed(
+            self.gpu.sharing,
+            self.scenario.board.sms,
+            worker,
+            alive,
+            active,
+            limited=self._is_overlap_limited,
+        )
+
+    @property
+    def _is_overlap_limited(self) -> bool:
+        return self.scenario.peers.overlap is Overlap.LIMITED
 
     # Figures of a window.
 
@@ -505,6 +547,7 @@ class _Simulation:
             [each.service for each in self.tenants],
             alive,
             {name: counts / slot_s for name, counts in received.items()},
+            limited=self._is_overlap_limited,
         )
 
     def _fluid(self, decision: Decision | None, begin_s: float) -> float | None:
@@ -534,7 +577,7 @@ class _Simulation:
         return ProfileDurations(
             {each.name: each.service.profile.overhead for each in self.tenants},
             self.policy.sharing is Sharing.MIG,
-            self.scenario.prepared,
+            has_prepared_workers(self.scenario, self.policy),
             DECISION_S if self.policy.sight is Sight.NOTHING else PLAN_S,
             spread,
             self.scenario.seed,

@@ -133,7 +133,7 @@ def _generated(
     assert kind is not None
     assert mean_rps is not None
     most = highest_rps(service, board)
-    if mean_rps > most:
+    if mean_rps > most and not source.entry.overload:
         _refuse_rate((*source.location, "mean_rps"), mean_rps, most, board, most)
     number = int(np.random.SeedSequence(seed).generate_state(1)[0])
     try:
@@ -153,7 +153,7 @@ def _scaled(
     scale, location = source.entry.scale, (*source.location, "scale")
     mean_rps = float(trace.counts[run].mean())
     most = highest_rps(service, board)
-    if mean_rps * scale > most:
+    if mean_rps * scale > most and not source.entry.overload:
         _refuse_rate(location, mean_rps * scale, most, board, most / mean_rps)
     scaled = trace.scaled(scale)
     if not scaled.counts[run].any():
@@ -172,7 +172,7 @@ def _refuse_rate(
         location,
         f"{mean_rps:.6g} requests per second on average are more than the {most_rps:.6g} that all "
         f"of {board.name} can answer in time for this tenant",
-        f"give at most {_rounded_down(largest):.4g}",
+        f"set overload: true or give at most {_rounded_down(largest):.4g}",
     )
 
 

@@ -220,6 +220,10 @@ class ArrivalsEntry(_Part):
         default=None,
         note="; what is before it is history",
     )
+    overload: bool = _key(
+        "true or false: whether the mean rate may be more than the whole board can answer",
+        default=False,
+    )
 
 
 class WindowEntry(_Part):
@@ -307,7 +311,9 @@ class TenantEntry(_Part):
         default=0.0,
         words="a number of at least 0",
     )
-    arrivals: ArrivalsEntry = _key("{trace, scale, offset_s} or {generator, mean_rps, offset_s}")
+    arrivals: ArrivalsEntry = _key(
+        "{trace, scale, offset_s} or {generator, mean_rps, offset_s}, and overload"
+    )
     retraining: RetrainingEntry | None = _key(
         "{dataset} or {windows}, or null where nothing is retrained", default=None
     )
@@ -315,6 +321,36 @@ class TenantEntry(_Part):
         "{classes, pixels, input_pixels, weights, benchmark, seed, epochs, replay, held_out} for "
         "the live runtime, all optional",
         default=None,
+    )
+
+
+class PeersEntry(_Part):
+    """What the GPU allows policies that share it with MPS, in a simulation."""
+
+    min_sms: _Positive | None = _key(
+        "the SMs that an MPS process has at least, a number above 0; those of the board's "
+        "smallest instance unless given",
+        16,
+        default=None,
+    )
+    shares: Literal["runtime", "any"] = _key(
+        '"runtime" (powers of two of the smallest share, and the whole GPU) or "any"',
+        default="runtime",
+    )
+    resized_training: Literal["restarts", "free", "stays"] = _key(
+        '"restarts" (a retraining that gets another share continues from its last checkpoint), '
+        '"free" (it continues at once) or "stays" (it keeps its share)',
+        default="restarts",
+    )
+    overlap: Literal["limited", "unlimited"] = _key(
+        '"limited" (processes that hold more than the whole GPU together are slower) or '
+        '"unlimited"',
+        default="limited",
+    )
+    workers: Literal["prepared", "cold"] = _key(
+        '"prepared" (as the workers of the scenario) or "cold" (for policies that do not look '
+        "ahead)",
+        default="prepared",
     )
 
 
@@ -363,6 +399,11 @@ class ScenarioEntry(_Part):
         '"start" (the labels of a window are there when it begins, and its retraining learns them) '
         'or "feedback" (they come during it, and the next window learns them); for simulations',
         default="start",
+    )
+    peers: PeersEntry | None = _key(
+        "{min_sms, shares, resized_training, overlap, workers}, all optional: what policies that "
+        "share the GPU with MPS are allowed in a simulation",
+        default=None,
     )
     tenants: list[TenantEntry] = _key("a list of at least one tenant object", min_length=1)
     cluster: ClusterEntry | None = _key(

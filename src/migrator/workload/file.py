@@ -14,6 +14,7 @@ from pathlib import Path
 from migrator.core import catalogue
 from migrator.core.catalogue import Board
 from migrator.core.errors import InputError
+from migrator.core.peer_limits import Overlap, PeerLimits, ResizedTraining, ShareSizes
 from migrator.core.placement import multisets
 from migrator.core.profiles import Curve, Profile, on_board, profile
 from migrator.core.registry import FORM, is_import_path, parts_of
@@ -35,6 +36,7 @@ from migrator.workload.arrivals import ArrivalSource, arrival_sources, scaled_ar
 from migrator.workload.capacity import fit_together, least_gpcs
 from migrator.workload.drifts import drifts, learned_a_window_later
 from migrator.workload.entries import (
+    PeersEntry,
     RetrainingEntry,
     ScenarioEntry,
     TenantEntry,
@@ -95,6 +97,23 @@ def parse_scenario(
         seed=seed,
         prepared=file.workers == "prepared",
         labels=LabelsAt(file.labels),
+        peers=_peer_limits(file.peers or PeersEntry(), board),
+    )
+
+
+def _peer_limits(entry: PeersEntry, board: Board) -> PeerLimits:
+    if entry.min_sms is not None and entry.min_sms > board.sms:
+        refuse(
+            ("peers", "min_sms"),
+            f"{entry.min_sms:g} SMs are more than the {board.sms} of {board.name}",
+            f"give at most {board.sms}",
+        )
+    return PeerLimits(
+        entry.min_sms,
+        ShareSizes(entry.shares),
+        ResizedTraining(entry.resized_training),
+        Overlap(entry.overlap),
+        entry.workers == "prepared",
     )
 
 

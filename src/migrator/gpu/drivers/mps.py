@@ -7,7 +7,6 @@ without a compute instance is one whose creation or removal was interrupted.
 from __future__ import annotations
 
 import math
-import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -206,8 +205,6 @@ def _with_clients(share: GpuInstance, clients: list[int]) -> GpuInstance:
 
 
 PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
-_CLUSTERED = re.compile(r"\b(G?[HB]\d+|Blackwell)\b")
-"""Matches the names of GPUs since Hopper, which have clusters of SMs."""
 _PATTERN = "A100-80GB"
 """Board whose sizes and starts apply to GPUs without MIG."""
 
@@ -225,7 +222,7 @@ def safe_sms(name: str, sms: float, device_sms: int) -> int:
     of two or the whole GPU. Other GPUs with clusters of SMs are assumed to behave the same. Older
     GPUs have no clusters.
     """
-    if not _CLUSTERED.search(name):
+    if not catalogue.has_clusters(name):
         return max(1, round(sms))
     most = 3 * device_sms // 4  # a larger share may as well be the whole GPU
     powers = [1 << each for each in range(1, most.bit_length())]

@@ -1,0 +1,43 @@
+"""The ladder: every step has one limit more, and concerns the policies that it is about."""
+
+from dataclasses import fields
+from itertools import pairwise
+
+import pytest
+from support.reproduction import outcomes_of
+
+from migrator.core.peer_limits import DEFAULT_LIMITS, PeerLimits
+from migrator.reproduce.experiment import Setting
+from migrator.reproduce.ladder import DEFAULT, LADDER, OURS, PEERS, limits_of, steps
+
+SMALL = Setting(workloads=("W1", "W9"), most_windows=1)
+
+
+def test_every_step_changes_one_limit_and_the_default_is_among_them() -> None:
+    found = list(steps().values())
+    changed = [
+        [each.name for each in fields(PeerLimits) if getattr(a, each.name) != getattr(b, each.name)]
+        for a, b in pairwise(found)
+    ]
+    assert [each for each in changed if len(each) != 1] == []
+    assert sorted(name for (name,) in changed) == sorted(e.name for e in fields(PeerLimits))
+    assert steps()[DEFAULT] == DEFAULT_LIMITS
+
+
+def test_a_limit_of_mps_is_no_other_run_of_a_mig_policy() -> None:
+    jobs = LADDER.jobs(SMALL)
+    runs = {name: sum(job.policy == name for job in jobs) / 2 for name in (OURS, *PEERS)}
+    assert runs[OURS] == 1
+    assert runs["paris"] == runs["paris-reconfiguring"] == 2  # with and without prepared workers
+    assert runs["ekya"] == runs["astraea"] == len(steps())
+    for limits in steps().values():
+        assert limits_of(OURS, limits) == DEFAULT_LIMITS
+
+
+def test_figures_hold_goodput_and_gain_of_every_step() -> None:
+    figures = LADDER.figures(SMALL, outcomes_of(LADDER.jobs(SMALL)))
+    assert list(figures["goodput"]) == list(steps())
+    first = figures["goodput"]["no limits"]
+    assert figures["gains"]["no limits"]["ekya"] == pytest.approx(first[OURS] / first["ekya"] - 1)
+    section = LADDER.section(SMALL, outcomes_of(LADDER.jobs(SMALL)))
+    assert section.anchor == "ladder"

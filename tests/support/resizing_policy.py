@@ -1,0 +1,33 @@
+"""An MPS policy that gives a running retraining another share, once."""
+
+from __future__ import annotations
+
+from migrator.core.instance import Kind, Task
+from migrator.core.share import Share
+from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight
+
+
+class Resizing:
+    """A quarter of the GPU for a retraining, then half of it."""
+
+    name = "resizing"
+    summary = "resizes a running retraining"
+    sharing = Sharing.MPS
+    sight = Sight.NOTHING
+    routing = Routing.EARLIEST
+    every_s: float | None = 1.0
+    on_completion = True
+    estimates = False
+
+    def __init__(self) -> None:
+        self.moved = False
+
+    def decide(self, observation: Observation) -> Decision:
+        """Half of the GPU serves."""
+        (view,) = observation.tenants
+        held = [Share(0, 50.0, Task(view.name, Kind.INFERENCE))]
+        if view.retraining is not None:
+            self.moved = self.moved or view.retraining.done > 0
+            percent = 50.0 if self.moved else 25.0
+            held.append(Share(0, percent, Task(view.name, Kind.RETRAINING)))
+        return Decision((tuple(held),))

@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "dashboard": {"core", "io", "records", "report", "serve"},
     "load": {"core", "io", "learn", "workload"},
     "policies": {"core", "plan", "forecast"},
+    "advise": {"core", "workload", "policies", "control", "simulate", "report"},
     "cluster.placement": {"core", "io", "forecast", "plan", "policies", "workload", "simulate"},
 }
 """Packages not named here (simulate, live, cluster.fleet, cli) compose the others."""

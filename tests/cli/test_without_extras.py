@@ -48,11 +48,14 @@ NEEDS = {
     "simulate quickstart.yaml --windows 1 --forecaster informer": "forecast",
     "simulate quickstart.yaml --windows 1 --report run.html": "figures",
     "compare quickstart.yaml --figure compare.png": "figures",
+    "advise quickstart.yaml --figure advice.png": "figures",
+    "advise quickstart.yaml --ray auto": "cluster",
     "plan window.json --figure plan.html": "figures",
     "plan window.json --figure plan.png": "figures",
     "plan window.json --solver ilp --backend gurobi": "gurobi",
     "report --out report.html --state state": "figures",
     "reproduce --out page.html": "figures",
+    "reproduce map --out map.html": "figures",
 }
 """Commands that need an extra, and which one they name."""
 

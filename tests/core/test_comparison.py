@@ -85,6 +85,13 @@ def test_rows_are_grouped_in_order_of_appearance() -> None:
     assert rows[0].plan_s.mean == 0.25
 
 
+def test_the_papers_accuracy_is_of_what_was_received() -> None:
+    counted = tally(1000, late=100, dropped=200, accuracy=0.5)
+    assert counted.accuracy == pytest.approx(0.5)
+    assert counted.goodput_share == pytest.approx(0.35)
+    assert counted.correct_share == pytest.approx(0.4)  # half of the late ones are correct too
+
+
 def test_late_and_dropped_are_parts_of_what_was_received() -> None:
     made = run(windows=1, tenants=("bert",), late=20)
     (row,) = summarise([made])

@@ -132,3 +132,18 @@ def test_the_motivation_shows_the_trade_off_when_it_is_run() -> None:
     slow = outcomes[split.jobs(setting)[0]].windows[0].tenants[0]
     differs = _notes(split.section(setting, outcomes))[DIFFERS]
     assert ("outlasts the window" in differs) == (slow.retrained_s is None)
+
+
+def test_accuracy_stands_by_both_definitions_and_rows_say_what_is_retrained() -> None:
+    ranking = next(e for e in _tables(_made_up("goodput")) if "highest goodput" in e.caption)
+    at = {name: place for place, name in enumerate(ranking.headers)}
+    rows = {row[0]: row for row in ranking.rows}
+    assert rows["migrator"][at["retrains"]] == "where it pays"
+    assert rows["migrator-once"][at["retrains"]] == "where it pays"
+    assert rows["migrator-paper"][at["retrains"]] == "every tenant, every window"
+    both = (float(rows["ekya"][at[name]]) for name in ranking.headers if "accuracy" in name)
+    in_time, received = both
+    assert received < in_time
+    differences = _tables(_made_up("slo-accuracy"))[0]
+    measures = {row[0].split(",")[0]: row[-1] for row in differences.rows}
+    assert list(measures) == ["SLO attainment", "accuracy", "accuracy over received"]

@@ -106,7 +106,7 @@ def test_the_verb_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_the_verb_lists_experiments() -> None:
     shown = CliRunner().invoke(app, ["reproduce", "--list"]).stdout
-    assert [line.split()[0] for line in shown.splitlines()] == [*NAMES, "ladder"]
+    assert [line.split()[0] for line in shown.splitlines()] == [*NAMES, "ladder", "map"]
 
 
 def test_traces_that_are_missing_are_reported_at_once(

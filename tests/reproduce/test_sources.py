@@ -67,6 +67,9 @@ def test_supposing_changes_one_thing() -> None:
     assert (plain.board.sms, small.board.sms) == (132, 112)
     assert small.board.sms_of(1) == plain.board.sms_of(1)
     assert [e.service for e in small.tenants] == [e.service for e in plain.tenants]
+    published = WorkloadSource("W1", supposing=Supposing.PRETRAINED)(0, 4)
+    assert [e.accuracy_post for e in published.tenants[0].drifts] == [0.945, 0.9111, 0.9075, 0.908]
+    assert [e.accuracy_post for e in published.tenants[1].drifts] == [0.96, 0.9078, 0.9175, 0.9087]
     still = WorkloadSource("W7", supposing=Supposing.NO_INTERFERENCE)(0, 1)
     assert {e.service.profile.interference for e in still.tenants} == {0.0}
     assert still.board == plain.board

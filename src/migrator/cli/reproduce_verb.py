@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migrator.cli.app import app, print_json, progress, warm
-from migrator.cli.options import AsJson
+from migrator.cli.map_verb import reproduce_map
+from migrator.cli.options import AsJson, RayAddress
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,12 +27,16 @@ def reproduce(
         list[str] | None,
         typer.Argument(metavar="[all|NAME...]", help="Experiments; default: all."),
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="FILE.html", help="Report to write.")] = Path(
-        "out/reproduce.html"
-    ),
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.html", help="Report to write; default out/reproduce.html."),
+    ] = None,
     seeds: Annotated[
-        int, typer.Option(min=1, max=100, help="Seeds with which everything is run.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            min=1, max=100, help="Seeds with which everything is run (1); of `map`: runs per cell."
+        ),
+    ] = None,
     workloads: Annotated[
         str | None,
         typer.Option(metavar="W1,W2,...", help="Workloads to run; default: all that each uses."),
@@ -42,11 +47,23 @@ def reproduce(
     processes: Annotated[
         int | None, typer.Option(min=1, help="Runs in parallel; default: one per core.")
     ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Of `map`: fewer cells, in two minutes.")
+    ] = False,
+    results: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.jsonl",
+            help="Of `map`: where finished runs are kept, so that it can be continued.",
+        ),
+    ] = None,
+    ray: RayAddress = None,
     listing: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Reproduce the paper's evaluation: one report with figures, tables and the paper's results."""
     from migrator.report.html_page import check_page_path, write_page
+    from migrator.reproduce.map import NAME, TITLE
     from migrator.reproduce.reproduce import (
         ALL,
         EXPERIMENTS,
@@ -57,14 +74,30 @@ def reproduce(
     )
 
     if listing:
-        known = list(EXPERIMENTS.values())
+        known = [(each.name, each.title) for each in EXPERIMENTS.values()] + [(NAME, TITLE)]
         if as_json:
-            print_json([{"name": each.name, "title": each.title} for each in known])
+            print_json([{"name": name, "title": title} for name, title in known])
         else:
-            print("\n".join(f"{each.name:<20} {each.title}" for each in known))
+            print("\n".join(f"{name:<20} {title}" for name, title in known))
         return
     wanted = names or [ALL]
-    setting = _limited(_setting(seeds), workloads, windows)
+    if NAME in wanted:
+        if len(wanted) > 1:
+            raise InputError(f"{NAME} has a page of its own; name the other experiments without it")
+        reproduce_map(
+            _setting(1).data,
+            quick=quick,
+            runs=seeds,
+            out=out,
+            results=results,
+            processes=processes,
+            ray=ray,
+            as_json=as_json,
+        )
+        return
+    _require_map(quick, results, ray)
+    out = out or Path("out/reproduce.html")
+    setting = _limited(_setting(seeds or 1), workloads, windows)
     jobs = jobs_of(wanted, setting)
     out.parent.mkdir(parents=True, exist_ok=True)
     check_page_path(out, "--out")
@@ -77,6 +110,13 @@ def reproduce(
         print_json({**figures_of(wanted, setting, outcomes), "page": str(out)})
     else:
         print(f"page  {out}")
+
+
+def _require_map(quick: bool, results: Path | None, ray: str | None) -> None:
+    """InputError if an option is given that only the map supports."""
+    given = {"--quick": quick, "--results": results is not None, "--ray": ray is not None}
+    for option in (name for name, is_given in given.items() if is_given):
+        raise InputError(f"{option}: only for the experiment map; leave it out")
 
 
 def _setting(seeds: int) -> Setting:

@@ -85,6 +85,7 @@ class Row:
     goodput_share: SeedMean
     slo_attainment: SeedMean
     accuracy: SeedMean
+    correct_share: SeedMean
     late_share: SeedMean
     dropped_share: SeedMean
     reconfigurations: SeedMean
@@ -160,6 +161,7 @@ _MEASURES: Mapping[str, Callable[[Run], float]] = {
     "goodput_share": lambda run: run.tally.goodput_share,
     "slo_attainment": lambda run: run.tally.slo_attainment,
     "accuracy": lambda run: run.tally.accuracy,
+    "correct_share": lambda run: run.tally.correct_share,
     "late_share": lambda run: _part(run.tally.late, run.tally.received),
     "dropped_share": lambda run: _part(run.tally.dropped, run.tally.received),
     "reconfigurations": lambda run: float(run.reconfigurations),

@@ -61,6 +61,15 @@ class Tally:
         judged = self.goodput + self.wrong
         return self.goodput / judged if judged else 0.0
 
+    @property
+    def correct_share(self) -> float:
+        """Correct answers over received, late ones included: accuracy as the paper defines it.
+
+        Late answers count with the accuracy of those in time.
+        """
+        correct = self.goodput + self.late * self.accuracy
+        return correct / self.received if self.received else 0.0
+
 
 @dataclass(frozen=True)
 class TenantOutcome:

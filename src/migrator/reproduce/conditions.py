@@ -165,8 +165,9 @@ class ConditionResults:
         )
         yield (
             "The paper's models begin with published weights, the measured accuracies here rest on "
-            "random ones, so that retraining gains less. With levels as of published weights "
-            f"(assumed), migrator-paper's gains on W1 to W8 are {gains}."
+            "random ones, so that retraining gains less. With the accuracies that were measured of "
+            "published weights (EfficientNet-Lite0 and Lite2 on NC-CIFAR-10), migrator-paper's "
+            f"gains on W1 to W8 are {gains}. `migrator reproduce map` varies both, and more."
         )
 
     def _changes(self, condition: str) -> str:

@@ -15,6 +15,7 @@ from migrator.core.scenario import Scenario, ServedTenant
 from migrator.policies.policy import Policy
 from migrator.report.page import Axis, Bars, Series, Table
 from migrator.reproduce.experiment import Outcomes, Setting, cell, table
+from migrator.reproduce.map_cells import Gain, with_gain
 from migrator.simulate.compare import Job
 from migrator.workload.capacity import highest_rps
 from migrator.workload.workloads import LOAD, TRACES, workload, workloads
@@ -114,7 +115,7 @@ class Supposing(StrEnum):
 
     SMALL_BOARD = "MPS on the 112 SMs of seven 1g"
     NO_INTERFERENCE = "serving without interference under MPS"
-    PRETRAINED = "accuracies as of pre-trained weights"
+    PRETRAINED = "accuracies measured with published weights"
 
 
 @dataclass(frozen=True)
@@ -183,8 +184,13 @@ def _recut(both: Scenario, arriving: Arriving) -> ServedTenant:
 def _supposed(scenario: Scenario, supposing: Supposing) -> Scenario:
     if supposing is Supposing.SMALL_BOARD:
         return replace(scenario, board=_small(scenario.board))
-    changed = _undisturbed if supposing is Supposing.NO_INTERFERENCE else _pretrained
-    return replace(scenario, tenants=tuple(map(changed, scenario.tenants)))
+    if supposing is Supposing.NO_INTERFERENCE:
+        return replace(scenario, tenants=tuple(map(_undisturbed, scenario.tenants)))
+    tenants = tuple(
+        replace(each, drifts=tuple(with_gain(each.drifts, Gain.PUBLISHED, place)))
+        for place, each in enumerate(scenario.tenants)
+    )
+    return replace(scenario, tenants=tenants)
 
 
 def _small(board: Board) -> Board:
@@ -199,33 +205,13 @@ def _undisturbed(tenant: ServedTenant) -> ServedTenant:
     return replace(tenant, service=replace(tenant.service, profile=profile))
 
 
-_ERROR, _GROWS = 0.03, 0.85
-"""Assumptions about a model with published weights: its error on the first classes, and the
-exponent with which the error grows with the number of classes."""
-
-
-def _pretrained(tenant: ServedTenant) -> ServedTenant:
-    """With the accuracies that retraining reaches from published instead of random weights."""
-    after = [1 - _ERROR * (window + 1) ** _GROWS for window in range(len(tenant.drifts) + 1)]
-    drifts = tuple(
-        replace(
-            each,
-            # every window adds as many classes as the first has; the model knows none of them
-            accuracy_pre=after[window] * (window + 1) / (window + 2),
-            accuracy_post=after[window + 1],
-            accuracy_estimated=None,
-        )
-        for window, each in enumerate(tenant.drifts)
-    )
-    return replace(tenant, drifts=drifts)
-
-
 Measure = Callable[[Row], SeedMean]
 
 MEASURES: dict[str, Measure] = {
     "goodput": lambda row: row.goodput_share,
     "SLO attainment": lambda row: row.slo_attainment,
     "accuracy": lambda row: row.accuracy,
+    "accuracy over received": lambda row: row.correct_share,
 }
 
 

@@ -39,7 +39,13 @@ POLICIES = (
     *FIGURE,
     *("migrator-paper", STATIC_PARIS, "gpulet", "infless", "miso"),
     *("equal-mig", "equal-mps", "unpartitioned"),
+    "migrator-once",
 )
+_RETRAINS = {
+    **dict.fromkeys((OURS, "migrator-once", BOUND), "where it pays"),
+    "migrator-paper": "every tenant, every window",
+}
+"""Which retrainings a planner starts."""
 REPORTED = {"ekya": 0.17, "astraea": 0.21, PARIS: 0.20}
 """Peer -> relative gain in goodput that the paper reports."""
 
@@ -150,6 +156,8 @@ def _ranking(measured: PolicyResults) -> Table:
                 cell(row.goodput_share),
                 cell(row.slo_attainment),
                 cell(row.accuracy),
+                cell(row.correct_share),
+                _RETRAINS.get(policy, ""),
                 "" if policy == OURS else signed(measured.gain(OURS, policy)),
                 f"{row.reconfigurations.mean:,.0f}",
                 f"{row.plan_s.mean:.2f}",
@@ -159,6 +167,7 @@ def _ranking(measured: PolicyResults) -> Table:
         "Averages over the workloads, highest goodput first",
         (
             *("policy", "goodput (%)", "SLO (%)", "accuracy (%)"),
+            *("accuracy over received (%)", "retrains"),
             *("migrator's gain", "reconfigurations", "planning (s)"),
         ),
         rows,
@@ -193,6 +202,8 @@ REPORTED_SLO = {
     "SLO attainment": {"ekya": "+17%", "astraea": "+6%", PARIS: "+13%"},
     "accuracy": {"ekya": "similar", "astraea": "+19%", PARIS: "+12%"},
 }
+_BY_PAPERS_DEFINITION = ("accuracy over received", REPORTED_SLO["accuracy"])
+"""The paper defines accuracy as correct answers over requests received."""
 SLO_EVALUATION = Evaluation(FIGURE)
 
 
@@ -201,8 +212,9 @@ def _slo_findings(setting: Setting, outcomes: Outcomes) -> Findings:
     return Findings(
         paragraphs=(
             "Goodput has two factors: the part of the requests answered in time (SLO attainment) "
-            "and the part of those that is answered correctly (accuracy). The runs are those of "
-            "the goodput experiment.",
+            "and the part of those that is answered correctly (accuracy). The paper defines "
+            "accuracy as correct answers over requests received, which is nearly goodput and is "
+            "the table's last measure. The runs are those of the goodput experiment.",
         ),
         blocks=(
             *(
@@ -266,7 +278,7 @@ def _gain(measured: PolicyResults, name: str, peer: str, ours: str = OURS) -> fl
 
 def _differences(measured: PolicyResults) -> Table:
     rows = []
-    for name, reported in REPORTED_SLO.items():
+    for name, reported in (*REPORTED_SLO.items(), _BY_PAPERS_DEFINITION):
         ours = _average(measured, name, OURS)
         for peer in PAPERS_PEERS:
             theirs = _average(measured, name, peer)

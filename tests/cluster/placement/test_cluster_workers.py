@@ -12,12 +12,14 @@ import pytest
 from support.clusters import MODELS, cluster, tenant
 from support.ray_nodes import ray_folder
 
+from migrator.advise.trial import Trial, run_trial
 from migrator.cluster.placement.place import place, simulate_placed
 from migrator.cluster.placement.workers import TaskWorkers, open_workers
 from migrator.core.catalogue import board
 from migrator.core.cluster import ClusterOutcome, ClusterPlan
 from migrator.core.errors import InputError, MigratorError
 from migrator.core.outcome import RunOutcome
+from migrator.reproduce.map_cells import BASE, CellSource
 
 RAY = importlib.util.find_spec("ray") is not None
 SMALL = cluster(
@@ -42,6 +44,17 @@ def test_results_come_in_the_order_of_the_tasks() -> None:
     tasks = [float(number) for number in range(20, 0, -1)]
     with open_workers(2) as workers:
         assert list(workers.map(math.sqrt, tasks)) == list(TaskWorkers().map(math.sqrt, tasks))
+
+
+def test_results_come_as_soon_as_they_are_there() -> None:
+    with open_workers(2) as workers:
+        _check_as_completed(workers)
+    _check_as_completed(TaskWorkers())
+
+
+def _check_as_completed(workers: TaskWorkers) -> None:
+    found = list(workers.as_completed(math.sqrt, [9.0, 4.0, 1.0]))
+    assert sorted(found) == [(0, 3.0), (1, 2.0), (2, 1.0)]
 
 
 def test_processes_place_and_simulate_as_one_does() -> None:
@@ -85,6 +98,18 @@ def test_an_error_on_the_ray_cluster_is_one_sentence(ray: TaskWorkers) -> None:
     with pytest.raises(MigratorError, match="a task failed on the Ray cluster") as other:
         list(ray.map(json.loads, ["{"]))
     assert "\n" not in str(other.value)
+
+
+def test_ray_gives_results_as_soon_as_they_are_there(ray: TaskWorkers) -> None:
+    assert sorted(ray.as_completed(math.sqrt, [9.0, 4.0])) == [(0, 3.0), (1, 2.0)]
+    with pytest.raises(InputError, match="A1000"):
+        list(ray.as_completed(board, ["A1000"]))
+
+
+def test_ray_runs_a_trial_as_one_process_does(ray: TaskWorkers) -> None:
+    source = CellSource(replace(BASE, load=0.4), 0, 5)
+    trial = Trial(source, 0, 1, "migrator-paper", ("equal-mig",))
+    assert list(ray.as_completed(run_trial, [trial])) == [(0, trial.run())]
 
 
 def test_ray_places_and_simulates_as_one_process_does(ray: TaskWorkers) -> None:

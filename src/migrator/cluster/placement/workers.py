@@ -28,15 +28,33 @@ _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1"}
 class TaskWorkers:
     """Applies a function to many tasks; results are in the order of the tasks."""
 
-    def __init__(self, run: Callable[..., Iterator[Any]] = map) -> None:
-        """`run`: called with a function and tasks; by default runs them in this process."""
-        self._run = run
+    def __init__(
+        self,
+        run: Callable[..., Iterator[Any]] = map,
+        run_unordered: Callable[..., Iterator[Any]] = map,
+    ) -> None:
+        """Both are called with a function and tasks; by default they run them in this process.
+
+        `run_unordered` may yield the results in another order.
+        """
+        self._run, self._run_unordered = run, run_unordered
 
     def map(
         self, function: Callable[[_Task], _Result], tasks: Sequence[_Task]
     ) -> Iterator[_Result]:
         """Yield the result of every task; function, tasks and results must be picklable."""
         return self._run(function, tasks)
+
+    def as_completed(
+        self, function: Callable[[_Task], _Result], tasks: Sequence[_Task]
+    ) -> Iterator[tuple[int, _Result]]:
+        """Yield the place and the result of every task as soon as it ends."""
+        return self._run_unordered(partial(_numbered, function), list(enumerate(tasks)))
+
+
+def _numbered(function: Callable[[_Task], _Result], task: tuple[int, _Task]) -> tuple[int, _Result]:
+    place, what = task
+    return place, function(what)
 
 
 @contextmanager
@@ -45,30 +63,47 @@ def open_workers(jobs: int | None = None, ray_address: str | None = None) -> Ite
     at_once = cores() if jobs is None else jobs
     if ray_address is not None:
         with connect_to_ray(ray_address, "--ray") as ray:
-            yield TaskWorkers(partial(_run_on_ray, ray))
+            yield TaskWorkers(partial(_run_on_ray, ray), partial(_run_on_ray_unordered, ray))
     elif at_once <= 1:
         yield TaskWorkers()
     else:
         # Ctrl-C also reaches the workers; they ignore it and this process terminates them
         ignore = (signal.SIGINT, signal.SIG_IGN)
         with get_context("spawn").Pool(at_once, signal.signal, ignore) as pool:
-            yield TaskWorkers(pool.imap)
+            yield TaskWorkers(pool.imap, pool.imap_unordered)
 
 
 def _run_on_ray(ray: Any, function: Callable[..., Any], tasks: Sequence[Any]) -> Iterator[Any]:
     """Run tasks on machines that have this package; their MigratorErrors are raised again."""
     remote = ray.remote(num_cpus=1)(function)
     for waiting in [remote.remote(each) for each in tasks]:
-        try:
-            yield ray.get(waiting)
-        except ray.exceptions.RayError as error:
-            cause = getattr(error, "cause", None)
-            if isinstance(cause, MigratorError):
-                raise cause from error
-            raise MigratorError(
-                f"--ray: a task failed on the Ray cluster ({_first_line(cause or error)}); check "
-                "that all machines run this version of migrator, or leave --ray out"
-            ) from error
+        yield _ray_result(ray, waiting)
+
+
+def _run_on_ray_unordered(ray: Any, function: partial[Any], tasks: Sequence[Any]) -> Iterator[Any]:
+    """As `_run_on_ray`, in the order in which the tasks end."""
+    remote = ray.remote(num_cpus=1)(_call)
+    waiting = [remote.remote(function, each) for each in tasks]
+    while waiting:
+        (ended, *_), waiting = ray.wait(waiting, num_returns=1)
+        yield _ray_result(ray, ended)
+
+
+def _call(function: Callable[[_Task], _Result], task: _Task) -> _Result:
+    return function(task)
+
+
+def _ray_result(ray: Any, reference: Any) -> Any:
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayError as error:
+        cause = getattr(error, "cause", None)
+        if isinstance(cause, MigratorError):
+            raise cause from error
+        raise MigratorError(
+            f"--ray: a task failed on the Ray cluster ({_first_line(cause or error)}); check "
+            "that all machines run this version of migrator, or leave --ray out"
+        ) from error
 
 
 def import_ray(option: str = "--cluster") -> Any:

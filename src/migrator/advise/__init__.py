@@ -1,0 +1,1 @@
+"""Whether dynamic reconfiguration pays for given tenants: trials of policies, leads, advice."""

@@ -1,0 +1,292 @@
+"""Advice for a user's own tenants: does dynamic reconfiguration pay, and what would help most.
+
+The scenario is tried at several multiples of its load, and at its own load with one change each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Protocol
+
+from migrator.advise.leads import Leads, Sample, measure_leads
+from migrator.advise.trial import OURS, Trial, TrialResult, run_trial
+from migrator.core.catalogue import Board, boards
+from migrator.core.errors import InputError
+from migrator.core.profiles import on_board
+from migrator.core.scenario import Drift, Scenario, ServedTenant
+from migrator.simulate.compare import Source
+from migrator.workload.capacity import highest_rps
+
+LOADS = (0.5, 1.0, 1.5, 2.0)
+"""Multiples of the scenario's load."""
+WINDOWS = 4
+"""Most windows of a trial unless more are asked for, and fewest samples of a comparison."""
+_ERROR_OF_TWICE_THE_LABELS = 2**-0.3
+"""Error after a retraining on twice the labels, relative to that of today: the exponent is a
+typical one of learning curves of image classifiers."""
+
+
+class Knob(StrEnum):
+    """A change that may help."""
+
+    LABELS = "twice the labels"
+    SHORTER = "retraining in half the time"
+    BOARD = "a larger board"
+    SECOND = "a second GPU of this kind"
+    PREPARED = "prepared workers"
+
+
+@dataclass(frozen=True)
+class ChangedSource:
+    """A scenario at a multiple of its load, with one change or none."""
+
+    source: Source
+    load: float = 1.0
+    knob: Knob | None = None
+
+    def __call__(self, seed: int | None, windows: int | None) -> Scenario:
+        """Build the scenario; rates may exceed what the board can answer."""
+        made = self.source(seed, windows)
+        if self.load != 1.0:
+            tenants = (replace(e, trace=e.trace.scaled(self.load)) for e in made.tenants)
+            made = replace(made, tenants=tuple(tenants))
+        return made if self.knob is None else _turned(made, self.knob)
+
+
+@dataclass(frozen=True)
+class AtLoad:
+    """Results at one multiple of the load."""
+
+    times: float
+    board_load: float
+    """Part of the board that inference alone would keep busy."""
+    leads: Leads
+    static: str
+    """The best static split in hindsight."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What was found for a scenario."""
+
+    scenario: str
+    board: str
+    tenants: int
+    windows: int
+    seeds: int
+    loads: tuple[AtLoad, ...]
+    knobs: Mapping[Knob, float]
+    """Change -> relative change of migrator's goodput at today's load, the best first."""
+    unused: Mapping[Knob, str]
+    """Change that does not apply -> why."""
+    larger: str | None
+    """The larger board that was tried."""
+
+    @property
+    def today(self) -> AtLoad:
+        """Results at the scenario's own load."""
+        return next(each for each in self.loads if each.times == 1.0)
+
+
+class Workers(Protocol):
+    """What runs tasks."""
+
+    def as_completed(
+        self, function: Callable[[Any], Any], tasks: list[Any]
+    ) -> Iterable[tuple[int, Any]]:
+        """Yield place and result of every task as it ends."""
+        ...
+
+
+_Key = tuple[float, Knob | None, int]
+"""Multiple of the load, change and seed."""
+
+
+@dataclass(frozen=True)
+class Consultation:
+    """The trials that advice for one scenario takes."""
+
+    source: Source
+    scenario: Scenario
+    windows: int
+    seeds: tuple[int, ...]
+
+    @property
+    def unused(self) -> dict[Knob, str]:
+        """Changes that do not apply, and why."""
+        return _unused(self.scenario)
+
+    def trials(self) -> dict[_Key, Trial]:
+        """Trials by load and by change; only migrator is run with a change."""
+        found: dict[_Key, Trial] = {}
+        for seed in self.seeds:
+            for load in sorted(LOADS, reverse=True):
+                found[load, None, seed] = self._trial(ChangedSource(self.source, load), seed)
+            for knob in Knob:
+                if knob is not Knob.SECOND and knob not in self.unused:
+                    source = ChangedSource(self.source, knob=knob)
+                    found[1.0, knob, seed] = self._trial(source, seed, ())
+        return found
+
+    def advice(self, results: Mapping[_Key, TrialResult]) -> Advice:
+        """What the results of all trials say."""
+        loads = tuple(self._at_load(load, results) for load in LOADS)
+        ours = {load: each.leads.goodput for load, each in zip(LOADS, loads, strict=True)}
+        today = ours[1.0]
+        changes = {Knob.SECOND: ours[0.5]} | {
+            knob: _goodput([results[1.0, knob, seed] for seed in self.seeds])
+            for _, knob, _ in results
+            if knob is not None
+        }
+        ranked = sorted(changes.items(), key=lambda each: -each[1])
+        this = self.scenario
+        return Advice(
+            this.name,
+            this.board.name,
+            len(this.tenants),
+            self.windows,
+            len(self.seeds),
+            loads,
+            {knob: goodput / today - 1 if today else 0.0 for knob, goodput in ranked},
+            self.unused,
+            larger.name if (larger := _larger(this.board)) else None,
+        )
+
+    def _trial(self, source: Source, seed: int, rivals: tuple[str, ...] | None = None) -> Trial:
+        made = Trial(source, seed, self.windows)
+        return made if rivals is None else replace(made, rivals=rivals)
+
+    def _at_load(self, load: float, results: Mapping[_Key, TrialResult]) -> AtLoad:
+        found = [results[load, None, seed] for seed in self.seeds]
+        samples = [
+            Sample(each.received, each.ceiling, each.goodput)
+            for result in found
+            for each in result.windows
+            if each.received
+        ]
+        if not samples:
+            raise InputError(
+                f"{self.scenario.name}: nothing comes at {load:g} times the load; raise the rates"
+            )
+        return AtLoad(
+            load, load * board_load(self.scenario), measure_leads(samples), found[0].static
+        )
+
+
+def consult(source: Source, windows: int | None = None) -> Consultation:
+    """Prepare advice for a scenario: `windows` of it, or at most `WINDOWS`.
+
+    Every window is a sample. A scenario with fewer windows is run with several seeds.
+    """
+    read = source(None, windows)
+    count = windows or min(read.windows, WINDOWS)
+    read = source(None, count)
+    if not any(_run_counts(each, read).any() for each in read.tenants):
+        raise InputError(f"{read.name}: no request comes in its windows; raise the rates")
+    seeds = max(1, math.ceil(WINDOWS / count))
+    return Consultation(source, read, count, tuple(read.seed + each for each in range(seeds)))
+
+
+def run_consultation(
+    consultation: Consultation, workers: Workers, step: Callable[[], None] = lambda: None
+) -> Advice:
+    """Run every trial and give the advice."""
+    trials = consultation.trials()
+    keys, results = list(trials), {}
+    for place, result in workers.as_completed(run_trial, list(trials.values())):
+        results[keys[place]] = result
+        step()
+    return consultation.advice(results)
+
+
+def board_load(scenario: Scenario) -> float:
+    """The part of the board that inference alone would keep busy over the run."""
+    return sum(
+        float(_run_counts(each, scenario).mean()) / highest_rps(each.service, scenario.board)
+        for each in scenario.tenants
+    )
+
+
+def _run_counts(tenant: ServedTenant, scenario: Scenario) -> Any:
+    end_s = tenant.offset_s + round(scenario.windows * scenario.window_s)
+    return tenant.trace.counts[tenant.offset_s : end_s]
+
+
+def _goodput(results: list[TrialResult]) -> float:
+    received = sum(each.received for each in results)
+    return sum(each.goodput(OURS) for each in results) / received if received else 0.0
+
+
+def _unused(scenario: Scenario) -> dict[Knob, str]:
+    found: dict[Knob, str] = {}
+    if not any(each.seconds for tenant in scenario.tenants for each in tenant.drifts):
+        found |= dict.fromkeys((Knob.LABELS, Knob.SHORTER), "nothing is retrained")
+    if _larger(scenario.board) is None:
+        found[Knob.BOARD] = f"no board in the catalogue is larger than {scenario.board.name}"
+    if scenario.prepared:
+        found[Knob.PREPARED] = "they are already"
+    return found
+
+
+def _turned(scenario: Scenario, knob: Knob) -> Scenario:
+    if knob is Knob.PREPARED:
+        return replace(scenario, prepared=True)
+    if knob is Knob.BOARD:
+        larger = _larger(scenario.board)
+        assert larger is not None, "a board that no other exceeds is not changed"
+        tenants = tuple(_moved(each, larger) for each in scenario.tenants)
+        return replace(scenario, board=larger, tenants=tenants)
+    changed = _labelled if knob is Knob.LABELS else _shortened
+    tenants = tuple(replace(each, drifts=changed(each.drifts)) for each in scenario.tenants)
+    return replace(scenario, tenants=tenants)
+
+
+def _shortened(drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
+    return tuple(replace(e, seconds=e.seconds.scaled(0.5)) if e.seconds else e for e in drifts)
+
+
+def _labelled(drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
+    """Twice the labels: less error after a retraining, which takes twice as long.
+
+    The next window's data costs the better model the same part of its accuracy.
+    """
+    found, better = [], 1.0
+    for each in drifts:
+        pre = min(1.0, each.accuracy_pre * better)
+        if each.seconds is None:
+            found.append(replace(each, accuracy_pre=pre, accuracy_post=pre))
+            continue
+        post = _with_less_error(each.accuracy_post)
+        expected = each.accuracy_estimated
+        found.append(
+            Drift(
+                pre,
+                post,
+                each.seconds.scaled(2.0),
+                None if expected is None else _with_less_error(expected),
+            )
+        )
+        better = post / each.accuracy_post if each.accuracy_post else 1.0
+    return tuple(found)
+
+
+def _with_less_error(accuracy: float) -> float:
+    return 1 - (1 - accuracy) * _ERROR_OF_TWICE_THE_LABELS
+
+
+def _larger(board: Board) -> Board | None:
+    """The board with the next larger number of SMs, as far as they are published."""
+    known = [each for each in boards().values() if _is_published(each) and each.sms > board.sms]
+    return min(known, key=lambda each: each.sms, default=None)
+
+
+def _is_published(board: Board) -> bool:
+    return all(each.sms is not None for each in board.plain_profiles.values())
+
+
+def _moved(tenant: ServedTenant, board: Board) -> ServedTenant:
+    profile = on_board(tenant.service.profile, board.name)
+    return replace(tenant, service=replace(tenant.service, profile=profile))

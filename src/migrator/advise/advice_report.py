@@ -1,0 +1,250 @@
+"""Advice in words, as a page, a picture and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from migrator.advise.advice import Advice, AtLoad, Knob
+from migrator.advise.leads import Verdict
+from migrator.advise.trial import OURS, RIVALS, STATIC
+from migrator.core.comparison import SeedMean
+from migrator.report.page import (
+    Axis,
+    Bars,
+    Page,
+    Paint,
+    Picture,
+    Section,
+    Series,
+    Table,
+    paint_of,
+)
+from migrator.report.terminal import plural, table_lines, wrapped
+
+_LEAST_CHANGE = 0.005
+"""Relative change of goodput from which a knob helps."""
+_ANSWERS = {
+    Verdict.PAYS: "Yes, dynamic reconfiguration pays",
+    Verdict.UNSURE: "Probably: migrator is ahead of everything else, but not by more than the "
+    "confidence interval",
+    Verdict.PEER: "Not with migrator: another policy does as well or better",
+    Verdict.STATIC: "No, a static split will do",
+}
+_SHORT = {"paris-reconfiguring": "paris-reconf.", STATIC: "static"}
+
+
+def advice_text(advice: Advice) -> str:
+    """A short answer first, then the numbers."""
+    lines: list[str] = []
+    for sentence in sentences(advice):
+        lines += wrapped(sentence, indent="")
+    headers = ("load", "of board", *("goodput %", "ceiling %"), *(_SHORT.get(e, e) for e in RIVALS))
+    rows = [
+        (
+            f"x {each.times:g}",
+            f"{each.board_load:.2f}",
+            f"{100 * each.leads.goodput:.1f}",
+            f"{100 * each.leads.ceiling:.1f}",
+            *(_brief(each.leads.over[rival]) for rival in RIVALS),
+        )
+        for each in advice.loads
+    ]
+    lines += ["", *table_lines(headers, [rows], words=1, shrinks=0)]
+    lines += wrapped(
+        "goodput: migrator's requests answered in time and correctly, over received; ceiling: what "
+        "no planner can pass; other columns: migrator's lead over that policy"
+    )
+    return "\n".join(lines)
+
+
+def sentences(advice: Advice) -> Iterator[str]:
+    """The answer in words."""
+    today = advice.today
+    yield f"{_ANSWERS[today.leads.verdict]}, at today's load ({today.board_load:.2f} of the board)."
+    yield f"{_comparison(today)}."
+    yield " ".join(f"{_elsewhere(each)}." for each in advice.loads if each is not today)
+    yield _knob_sentence(advice)
+
+
+def _comparison(at: AtLoad) -> str:
+    peers = {name: each for name, each in at.leads.over.items() if name != STATIC}
+    best = min(peers, key=lambda each: _mean(peers[each]))
+    return (
+        f"migrator answers {_words(at.leads.over[STATIC])} requests in time and correctly than "
+        f"the best static split ({at.static}), and {_words(peers[best])} than the best peer "
+        f"({best}); no planner could answer more than "
+        f"{100 * (at.leads.ceiling / at.leads.goodput - 1 if at.leads.goodput else 0):.1f}% more "
+        "than migrator"
+    )
+
+
+def _elsewhere(at: AtLoad) -> str:
+    verdict = {
+        Verdict.PAYS: "it pays",
+        Verdict.UNSURE: "it is ahead, but not surely",
+        Verdict.PEER: f"{at.leads.rival} does as well or better",
+        Verdict.STATIC: "a static split will do",
+    }[at.leads.verdict]
+    static = _brief(at.leads.over[STATIC])
+    return f"At {at.times:g} times the load {verdict} ({static} over static)"
+
+
+def _knob_sentence(advice: Advice) -> str:
+    helping = {knob: part for knob, part in advice.knobs.items() if part >= _LEAST_CHANGE}
+    if not helping:
+        first = "Nothing that was tried helps by half a percent or more."
+    else:
+        best, *others = (f"{knob} ({_percent(part)})" for knob, part in helping.items())
+        rest = f"; then {', '.join(others)}" if others else ""
+        first = f"What helps migrator's goodput most: {best}{rest}."
+    idle = [f"{knob} ({_percent(e)})" for knob, e in advice.knobs.items() if knob not in helping]
+    if idle and helping:
+        first += f" These do not help: {', '.join(idle)}."
+    if Knob.BOARD in advice.knobs:
+        first += f" The larger board is {advice.larger}."
+    left = "; ".join(f"{knob}: {why}" for knob, why in advice.unused.items())
+    return f"{first} Not tried: {left}." if left else first
+
+
+def advice_page(advice: Advice) -> Page:
+    """The advice as a page."""
+    charts = (_goodput_bars(advice), _leads_bars(advice))
+    lead = (
+        f"{advice.scenario}: {plural(advice.tenants, 'tenant')} on {advice.board}; "
+        f"{plural(advice.windows, 'window')} with {plural(advice.seeds, 'seed')} each. ± and error "
+        "bars are 95% confidence intervals over windows, paired. The best static split is chosen "
+        "in hindsight. Twice the labels: assumed to leave 0.81 of the error and to take twice the "
+        "time. A second GPU takes half of every tenant's requests."
+    )
+    return Page(
+        "Is dynamic reconfiguration worth it?",
+        lead,
+        (
+            Section("Answer", "answer", tuple(sentences(advice)), (*charts, _table(advice))),
+            Section("What helps", "knobs", (), (_knob_bars(advice),)),
+        ),
+    )
+
+
+def advice_picture(advice: Advice) -> Picture:
+    """The figure as a picture."""
+    charts = (_goodput_bars(advice), _leads_bars(advice), _knob_bars(advice))
+    return Picture("Is dynamic reconfiguration worth it?", next(sentences(advice)), charts)
+
+
+def advice_json(advice: Advice) -> dict[str, Any]:
+    """The advice, ready for JSON."""
+    return {
+        "scenario": advice.scenario,
+        "board": advice.board,
+        "windows": advice.windows,
+        "seeds": advice.seeds,
+        "answer": list(sentences(advice)),
+        "loads": [
+            {
+                "times": each.times,
+                "board_load": each.board_load,
+                "verdict": str(each.leads.verdict),
+                "goodput": each.leads.goodput,
+                "ceiling": each.leads.ceiling,
+                "goodput_of": dict(each.leads.shares),
+                "static_split": each.static,
+                "leads": {
+                    name: None
+                    if lead is None
+                    else {"mean": lead.mean, "half_width": lead.half_width}
+                    for name, lead in each.leads.over.items()
+                },
+                "most": dict(each.leads.most),
+            }
+            for each in advice.loads
+        ],
+        "knobs": {str(knob): part for knob, part in advice.knobs.items()},
+        "not_tried": {str(knob): why for knob, why in advice.unused.items()},
+    }
+
+
+def _goodput_bars(advice: Advice) -> Bars:
+    leads = [each.leads for each in advice.loads]
+    series = [
+        Series("ceiling", tuple(each.ceiling for each in leads), paint=Paint(None, light=True)),
+        Series(OURS, tuple(each.goodput for each in leads), paint=paint_of(0)),
+    ]
+    for at, rival in enumerate(RIVALS, start=1):
+        values = tuple(each.shares[rival] for each in leads)
+        series.append(Series(rival, values, paint=paint_of(at)))
+    y = Axis("goodput over received", share=True)
+    return Bars("Goodput by load", _categories(advice), tuple(series), Axis("load"), y)
+
+
+def _leads_bars(advice: Advice) -> Bars:
+    series = []
+    for at, rival in enumerate(RIVALS, start=1):
+        found = [each.leads.over[rival] for each in advice.loads]
+        means = tuple(None if each is None else each.mean for each in found)
+        widths = tuple(None if each is None else each.half_width for each in found)
+        series.append(Series(rival, means, widths, paint_of(at)))
+    y = Axis("lead in goodput", share=True)
+    return Bars("migrator's lead", _categories(advice), tuple(series), Axis("load"), y)
+
+
+def _categories(advice: Advice) -> tuple[str, ...]:
+    return tuple(f"x {e.times:g} ({e.board_load:.2f} of the board)" for e in advice.loads)
+
+
+def _knob_bars(advice: Advice) -> Bars:
+    return Bars(
+        "Change of migrator's goodput at today's load",
+        tuple(map(str, advice.knobs)),
+        (Series("change", tuple(advice.knobs.values()), paint=paint_of(0)),),
+        Axis("change"),
+        Axis("change of goodput", share=True),
+    )
+
+
+def _table(advice: Advice) -> Table:
+    headers = (
+        *("load", "verdict", "best static split", "migrator (%)", "ceiling (%)"),
+        *(f"over {each}" for each in RIVALS),
+    )
+    rows = tuple(
+        (
+            f"x {each.times:g}",
+            str(each.leads.verdict),
+            each.static,
+            f"{100 * each.leads.goodput:.1f}",
+            f"{100 * each.leads.ceiling:.1f}",
+            *(_full(each.leads.over[rival]) for rival in RIVALS),
+        )
+        for each in advice.loads
+    )
+    numeric = frozenset(range(3, len(headers)))
+    return Table("Goodput over received, and migrator's leads", headers, rows, numeric)
+
+
+def _mean(lead: SeedMean | None) -> float:
+    return float("inf") if lead is None else lead.mean
+
+
+def _words(lead: SeedMean | None) -> str:
+    if lead is None:
+        return "infinitely more"
+    if abs(lead.mean) < 0.0005:
+        return "no more"
+    width = "" if lead.half_width is None else f" (±{100 * lead.half_width:.1f})"
+    return f"{abs(100 * lead.mean):.1f}%{width} {'more' if lead.mean >= 0 else 'fewer'}"
+
+
+def _brief(lead: SeedMean | None) -> str:
+    return "-" if lead is None else _percent(lead.mean)
+
+
+def _full(lead: SeedMean | None) -> str:
+    if lead is None or lead.half_width is None:
+        return _brief(lead)
+    return f"{_percent(lead.mean)}\u00a0±\u00a0{100 * lead.half_width:.1f}"
+
+
+def _percent(part: float) -> str:
+    return f"{round(100 * part, 1) + 0.0:+.1f}%"

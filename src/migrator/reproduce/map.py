@@ -1,0 +1,155 @@
+"""Where MIGRator pays: its lead over every peer as load, gain, traces and more are varied.
+
+Not every combination is run: load and gain make a grid, everything else is varied one at a time
+around a base cell. Every run is one trial (`advise/`) of all policies on the same requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from migrator.advise.leads import Leads, Sample, measure_leads
+from migrator.advise.trial import OURS, RIVALS, Trial, TrialResult, run_trial
+from migrator.reproduce.map_cells import (
+    LOADS,
+    QUICK_LOADS,
+    TRACES,
+    AxisOfMap,
+    Cell,
+    CellSource,
+    axes,
+    grid,
+)
+from migrator.reproduce.map_results import Key, ResultsFile, code_digest
+from migrator.reproduce.replanning import generated_kinds
+
+NAME, TITLE = "map", "Where MIGRator pays: its lead as conditions vary"
+QUICK = "migrator-once"
+"""Policy of a quick map: one plan per window, in a third of the time."""
+FEWEST_RUNS, FULL_RUNS = 5, 8
+
+
+@dataclass(frozen=True)
+class MapSetting:
+    """The cells of a map and how each is run."""
+
+    data: Path | None = None
+    quick: bool = False
+    runs: int = FULL_RUNS
+
+    @property
+    def windows(self) -> int:
+        """Windows of a run."""
+        return 1 if self.quick else 2
+
+    @property
+    def ours(self) -> str:
+        """The policy that stands for migrator."""
+        return QUICK if self.quick else OURS
+
+    @property
+    def loads(self) -> tuple[float, ...]:
+        """Loads of the grid."""
+        return QUICK_LOADS if self.quick else LOADS
+
+    @property
+    def grid(self) -> tuple[tuple[Cell, ...], ...]:
+        """Cells by gain and load."""
+        return grid(self.loads)
+
+    @property
+    def axes(self) -> tuple[AxisOfMap, ...]:
+        """Conditions varied one at a time; a quick map has none."""
+        return () if self.quick else axes()
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Every cell once."""
+        single = (cell for axis in self.axes for cell in axis.cells.values())
+        return tuple(dict.fromkeys((*(cell for row in self.grid for cell in row), *single)))
+
+    @property
+    def generated(self) -> tuple[str, ...]:
+        """Kinds of arrivals that are generated because the folder lacks their traces."""
+        used = dict.fromkeys(each.traces for each in self.cells)
+        kinds = [kind for each in used for kind in TRACES[each]]
+        return generated_kinds([(kind, kind) for kind in kinds], self.data)
+
+    def trials(self) -> dict[Key, Trial]:
+        """Every run of every cell; runs of all cells come before the next run of any."""
+        return {
+            (cell.key, number): Trial(
+                CellSource(cell, number, self.runs, self.data), number, self.windows, self.ours
+            )
+            for number in range(self.runs)
+            for cell in self.cells
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        """What results depend on."""
+        return {
+            "quick": self.quick,
+            "runs": self.runs,
+            "windows": self.windows,
+            "policies": [self.ours, *RIVALS],
+            "generated": list(self.generated),
+            "code": code_digest(),
+        }
+
+
+class Workers(Protocol):
+    """What runs tasks."""
+
+    def as_completed(
+        self, function: Callable[[Any], Any], tasks: list[Any]
+    ) -> Iterable[tuple[int, Any]]:
+        """Yield place and result of every task as it ends."""
+        ...
+
+
+def run_map(
+    setting: MapSetting, results: ResultsFile, workers: Workers, step: Callable[[], None]
+) -> None:
+    """Run what the file lacks; every finished run is in the file at once."""
+    left = {key: each for key, each in setting.trials().items() if key not in results.finished}
+    keys = list(left)
+    for place, result in workers.as_completed(run_trial, list(left.values())):
+        results.add(keys[place], result)
+        step()
+
+
+@dataclass(frozen=True)
+class MapResults:
+    """Leads by cell."""
+
+    setting: MapSetting
+    leads: Mapping[Cell, Leads]
+    static: Mapping[Cell, tuple[str, ...]]
+    """The best static split of every run."""
+
+
+def measured(setting: MapSetting, finished: Mapping[Key, TrialResult]) -> MapResults:
+    """The leads of every cell over its runs."""
+    runs = {
+        cell: [finished[(cell.key, number)] for number in range(setting.runs)]
+        for cell in setting.cells
+    }
+    return MapResults(
+        setting,
+        {cell: measure_leads([_sample(each) for each in found]) for cell, found in runs.items()},
+        {cell: tuple(each.static for each in found) for cell, found in runs.items()},
+    )
+
+
+def _sample(result: TrialResult) -> Sample:
+    names = (OURS, *RIVALS)
+    # shares: every run counts alike, whatever rate its models can be served at
+    received = max(1, result.received)
+    return Sample(
+        1.0,
+        result.ceiling / received,
+        {each: result.goodput(each) / received for each in names},
+    )

@@ -1,0 +1,358 @@
+"""The map as a page, a picture and numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from migrator.advise.leads import LEAST, Leads, Verdict
+from migrator.advise.trial import OURS, PEERS, RIVALS, STATIC
+from migrator.core.comparison import SeedMean
+from migrator.report.page import (
+    Axis,
+    Bars,
+    ClassMap,
+    Note,
+    Page,
+    Paint,
+    Picture,
+    Section,
+    Series,
+    Table,
+    paint_of,
+)
+from migrator.reproduce.experiment import listed, percent, signed, table
+from migrator.reproduce.map import MapResults, MapSetting
+from migrator.reproduce.map_cells import BASE, Cell, Gain
+
+REPORTED = {"ekya": 0.17, "astraea": 0.21, "paris-reconfiguring": 0.20}
+"""Peer, as the paper runs it -> the lead that the paper reports."""
+_PAINTS = {
+    Verdict.PAYS: Paint(2),
+    Verdict.UNSURE: Paint(2, light=True),
+    Verdict.PEER: Paint(1, light=True),
+    Verdict.STATIC: Paint(None, light=True),
+}
+_ROWS = {
+    Gain.PACKAGED: "random\nweights",
+    Gain.PUBLISHED: "published\nweights",
+    Gain.PAPER: "the paper's\ndrop",
+}
+_SHORT = {"paris-reconfiguring": "paris-reconf."}
+
+
+def map_page(found: MapResults) -> Page:
+    """The page."""
+    setting = found.setting
+    sections = [
+        Section(
+            "Load and gain",
+            "load-gain",
+            (_reading(found),),
+            (class_map(found), _by_load(found), _paper_note(found)),
+        )
+    ]
+    if setting.axes:
+        sections.append(
+            Section(
+                "One condition at a time",
+                "conditions",
+                (
+                    f"Everything else is as in the base cell: {_words(BASE)}. A bar is "
+                    "migrator's lead over one rival, with its 95% confidence interval.",
+                ),
+                (_by_axis(found),),
+            )
+        )
+    cells = (
+        "Every cell: migrator's goodput, the ceiling, and leads with 95% confidence intervals. In "
+        "brackets: the lead that the ceiling would have.",
+    )
+    sections.append(Section("All cells", "cells", cells, (_cells_table(found),)))
+    how = (*_method(setting), *(f"Gain of {_gain(each)}: {each.about}." for each in Gain))
+    sections.append(Section("How it was measured", "method", how))
+    return Page("Where MIGRator pays", _lead(setting), tuple(sections))
+
+
+def map_picture(found: MapResults) -> Picture:
+    """The figure as a picture."""
+    words = "lead in goodput over the best split that never changes, and over the best peer"
+    charts = (class_map(found), *((_by_axis(found),) if found.setting.axes else ()))
+    return Picture("Where MIGRator pays", words, charts)
+
+
+def map_figures(found: MapResults) -> dict[str, Any]:
+    """The numbers, ready for JSON."""
+    nearest = nearest_to_paper(found)
+    return {
+        "settings": found.setting.as_json(),
+        "cells": [
+            {
+                "load": cell.load,
+                "gain": str(cell.gain),
+                "length": cell.length,
+                "traces": cell.traces,
+                "tenants": cell.tenants,
+                "workers": "prepared" if cell.prepared else "cold",
+                "runs": leads.samples,
+                "goodput": leads.goodput,
+                "ceiling": leads.ceiling,
+                "goodput_of": dict(leads.shares),
+                "leads": {name: _lead_json(each) for name, each in leads.over.items()},
+                "most": dict(leads.most),
+                "verdict": str(leads.verdict),
+                "static_splits": list(found.static[cell]),
+            }
+            for cell, leads in found.leads.items()
+        ],
+        "paper": REPORTED,
+        "nearest_to_paper": {"load": nearest.load, "gain": str(nearest.gain)},
+    }
+
+
+def nearest_to_paper(found: MapResults) -> Cell:
+    """The cell of the grid whose leads are nearest to those that the paper reports."""
+    return min(
+        (cell for row in found.setting.grid for cell in row),
+        key=lambda cell: _distance(found.leads[cell]),
+    )
+
+
+def class_map(found: MapResults) -> ClassMap:
+    """The grid of load and gain."""
+    setting, verdicts = found.setting, list(Verdict)
+    nearest = nearest_to_paper(found)
+    place = next((at, row.index(nearest)) for at, row in enumerate(setting.grid) if nearest in row)
+    return ClassMap(
+        title="By load and by what retraining gains",
+        columns=tuple(f"load {each:g}" for each in setting.loads),
+        rows=tuple(_ROWS[row[0].gain] for row in setting.grid),
+        classes=tuple((str(each), _PAINTS[each]) for each in verdicts),
+        cells=tuple(
+            tuple(
+                (verdicts.index(found.leads[cell].verdict), _cell_words(found.leads[cell]))
+                for cell in row
+            )
+            for row in setting.grid
+        ),
+        x=Axis("part of the board that inference alone keeps busy"),
+        y=Axis("gain of retraining"),
+        marked=place,
+        mark=f"nearest to the paper's {_three(REPORTED)} over {_names(REPORTED)}",
+    )
+
+
+def _cell_words(leads: Leads) -> str:
+    peers = {name: each for name, each in leads.over.items() if name != STATIC}
+    best = min(peers, key=lambda each: math.inf if (e := peers[each]) is None else e.mean)
+    lines = {"static": leads.over[STATIC], _SHORT.get(best, best): peers[best]}
+    return "\n".join(f"{_brief(lead)} over {name}" for name, lead in lines.items())
+
+
+def _brief(lead: SeedMean | None) -> str:
+    if lead is None:
+        return "all"
+    return f"{round(100 * lead.mean) + 0:+d}%".replace("-", "\u2212")
+
+
+def _three(values: dict[str, float]) -> str:
+    return ", ".join(f"{100 * each:+.0f}" for each in values.values()) + "%"
+
+
+def _names(values: dict[str, float]) -> str:
+    return listed("paris" if each.startswith("paris") else each for each in values)
+
+
+def _distance(leads: Leads) -> float:
+    def off(peer: str) -> float:
+        lead = leads.over[peer]
+        return math.inf if lead is None else lead.mean - REPORTED[peer]
+
+    return math.sqrt(sum(off(peer) ** 2 for peer in REPORTED))
+
+
+def _by_load(found: MapResults) -> Bars:
+    cells = [replace(BASE, load=load) for load in found.setting.loads]
+    leads = [found.leads[cell] for cell in cells]
+    series = [
+        Series("ceiling", tuple(each.ceiling for each in leads), paint=Paint(None, light=True)),
+        Series(OURS, tuple(each.goodput for each in leads), paint=paint_of(0)),
+    ]
+    for at, rival in enumerate(RIVALS, start=1):
+        values = tuple(each.shares[rival] for each in leads)
+        series.append(Series(rival, values, paint=paint_of(at)))
+    return Bars(
+        title="Goodput by load (published weights)",
+        categories=tuple(f"{load:g}" for load in found.setting.loads),
+        series=tuple(series),
+        x=Axis("load"),
+        y=Axis("goodput over received", share=True),
+    )
+
+
+def _by_axis(found: MapResults) -> Bars:
+    named = [(name, cell) for axis in found.setting.axes for name, cell in axis.cells.items()]
+    leads = [found.leads[cell] for _, cell in named]
+    return Bars(
+        title="migrator's lead over each rival, one condition at a time",
+        categories=tuple(name for name, _ in named),
+        series=tuple(_axis_series(rival, leads, at) for at, rival in enumerate(RIVALS, start=1)),
+        x=Axis("condition"),
+        y=Axis("lead in goodput", share=True),
+    )
+
+
+def _axis_series(rival: str, leads: list[Leads], at: int) -> Series:
+    found = [each.over[rival] for each in leads]
+    return Series(
+        rival,
+        tuple(None if each is None else each.mean for each in found),
+        tuple(None if each is None else each.half_width for each in found),
+        paint_of(at),
+    )
+
+
+def _cells_table(found: MapResults) -> Table:
+    rows = []
+    for cell, leads in found.leads.items():
+        rows.append(
+            (
+                _words(cell),
+                str(leads.verdict),
+                f"{100 * leads.goodput:.1f}",
+                f"{100 * leads.ceiling:.1f}",
+                *(_lead_cell(leads, rival) for rival in RIVALS),
+            )
+        )
+    headers = ("cell", "verdict", "migrator (%)", "ceiling (%)", *(f"over {e}" for e in RIVALS))
+    made = table("Goodput over received, and leads in goodput", headers, rows)
+    return replace(made, numeric=made.numeric - {1})
+
+
+def _lead_cell(leads: Leads, rival: str) -> str:
+    lead, most = leads.over[rival], leads.most[rival]
+    if lead is None or most is None:
+        return "-"
+    width = "" if lead.half_width is None else f"\u00a0±\u00a0{100 * lead.half_width:.1f}"
+    return f"{signed(lead.mean)}{width} ({signed(most)})"
+
+
+def _words(cell: Cell) -> str:
+    tenants = f", {cell.tenants} tenants" if cell.tenants != BASE.tenants else ""
+    length = f", retraining x {cell.length:g}" if cell.length != 1 else ""
+    cold = "" if cell.prepared else ", cold workers"
+    return f"load {cell.load:g}, {_gain(cell.gain)}, {cell.traces}{tenants}{length}{cold}"
+
+
+def _reading(found: MapResults) -> str:
+    counts = dict.fromkeys(Verdict, 0)
+    cells = [cell for row in found.setting.grid for cell in row]
+    for cell in cells:
+        counts[found.leads[cell].verdict] += 1
+    sums = ", ".join(f"{each}: {count}" for each, count in counts.items())
+    return (
+        "In every cell the first line is migrator's lead in goodput over the best static split, "
+        "chosen in hindsight for every run, and the second its lead over the best peer. Dark "
+        f"green: at least {100 * LEAST:g}% ahead of each, and by more than the confidence "
+        "interval; light green: not by more than the interval. "
+        f"Cells of the grid: {sums}."
+    )
+
+
+def _paper_note(found: MapResults) -> Note:
+    nearest = nearest_to_paper(found)
+    leads = found.leads[nearest]
+    ours = listed(
+        f"{signed(lead.mean)} over {peer}"
+        for peer in REPORTED
+        if (lead := leads.over[peer]) is not None
+    )
+    most = listed(
+        f"{signed(each)} over {peer}" for peer in REPORTED if (each := leads.most[peer]) is not None
+    )
+    return Note(
+        "Where the paper's figures fall",
+        (
+            f"The paper reports {_three(REPORTED)} over Ekya, Astraea and PARIS, which it "
+            "reconfigures at the start and end of retrainings; it states neither its load nor its "
+            f"levels of accuracy. Nearest are the leads at {_words(nearest)}: {ours}.",
+            f"No planner could lead by more than {most} there: that takes every request in time "
+            "and every retraining finished at once.",
+            *_out_of_reach(found),
+        ),
+    )
+
+
+def _out_of_reach(found: MapResults) -> Iterator[str]:
+    cells = [
+        cell
+        for row in found.setting.grid
+        for cell in row
+        if any((e := found.leads[cell].most[p]) is not None and e < REPORTED[p] for p in REPORTED)
+    ]
+    if cells:
+        where = listed(f"load {cell.load:g} ({_gain(cell.gain)})" for cell in cells)
+        yield f"At least one of the paper's leads lies above that ceiling at {where}."
+
+
+def _lead(setting: MapSetting) -> str:
+    quick = (
+        f" This is the quick map: `{setting.ours}`, which plans once per window, stands for "
+        "migrator, and only load and gain are varied."
+        if setting.quick
+        else ""
+    )
+    return (
+        f"Leads in goodput of migrator over {listed(PEERS)} and the best static split, with 95% "
+        f"confidence intervals over {setting.runs} runs per cell.{quick}"
+    )
+
+
+def _method(setting: MapSetting) -> Iterator[str]:
+    traces = (
+        "generated traces with the real ones' statistics (`MIGRATOR_DATA` names a folder with real "
+        "ones)"
+        if setting.data is None
+        else "real traces"
+        + (f" ({listed(setting.generated)} generated)" if setting.generated else "")
+    )
+    yield (
+        f"Each run has {setting.windows} x 200 s of {traces}, with another of the paper's pairs of "
+        "models, at another place of the traces, and with another window of the data set first. "
+        "All policies get the same requests; intervals are over pairs. Loads are means over a run; "
+        "forecasts are `last-mean`."
+    )
+    yield (
+        "Not every combination is run: load and gain make a grid, everything else is varied one at "
+        f"a time around the base cell ({_words(BASE)})."
+    )
+    yield (
+        "The ceiling is the goodput with every request answered in time and every retraining "
+        "finished at once. The best static split is chosen in hindsight, for every run: no split "
+        "that never changes could do better, as far as layouts were tried."
+    )
+
+
+def _gain(gain: Gain) -> str:
+    return _ROWS[gain].replace("\n", " ")
+
+
+def _lead_json(lead: SeedMean | None) -> dict[str, float | None] | None:
+    return None if lead is None else {"mean": lead.mean, "half_width": lead.half_width}
+
+
+def summary(found: MapResults) -> str:
+    """A few lines for the terminal."""
+    lines = []
+    for row in found.setting.grid:
+        for cell in row:
+            leads = found.leads[cell]
+            peers = ", ".join(f"{e} {_brief(leads.over[e])}" for e in RIVALS)
+            lines.append(f"load {cell.load:<4g}{_gain(cell.gain):<18} {leads.verdict:<28} {peers}")
+    return "\n".join(
+        [*lines, f"ceiling at the base: {percent(found.leads[BASE].ceiling)}"]
+        if BASE in found.leads
+        else lines
+    )

@@ -1,0 +1,163 @@
+"""The results file of the map: one line per finished run, so that an interrupted map continues."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+import migrator
+from migrator.advise.trial import TrialResult
+from migrator.core.errors import InputError, NotWrittenError
+
+VERSION = 1
+Key = tuple[str, int]
+"""A cell's key and the number of the run."""
+_RESULT = TypeAdapter(TrialResult)
+_PACKAGES = ("core", "workload", "forecast", "plan", "policies", "control", "simulate")
+_MODULES = (
+    *("advise/ceiling.py", "advise/fixed_layout.py", "advise/static_splits.py"),
+    *("advise/trial.py", "reproduce/map_cells.py"),
+)
+"""Code that the results depend on."""
+
+
+class ResultsFile:
+    """Results of finished runs, those of earlier calls included."""
+
+    def __init__(self, path: Path, descriptor: int, finished: dict[Key, TrialResult]) -> None:
+        self._path, self._descriptor, self.finished = path, descriptor, finished
+
+    def add(self, key: Key, result: TrialResult) -> None:
+        """Append a result; it is on the disk when this returns."""
+        line = {"cell": key[0], "run": key[1], "result": asdict(result)}
+        _write(self._path, self._descriptor, line)
+        self.finished[key] = result
+
+
+@contextmanager
+def open_results(
+    path: Path, settings: Mapping[str, Any], expected: frozenset[Key]
+) -> Iterator[ResultsFile]:
+    """Open the file for one process; create it with these settings if it is missing.
+
+    InputError if it has other settings, is damaged, or another process writes it. A line that a
+    killed process left unfinished at the end is removed.
+    """
+    header = {"map": VERSION, "settings": dict(settings)}
+    descriptor = _opened(path)
+    try:
+        lines = _finished_lines(descriptor)
+        if not lines:
+            _write(path, descriptor, header)
+        finished = _read(path, lines, header, expected) if lines else {}
+        yield ResultsFile(path, descriptor, finished)
+    finally:
+        os.close(descriptor)
+
+
+def code_digest() -> str:
+    """A digest of the code and the packaged data that results depend on."""
+    root = Path(migrator.__file__).parent
+    digest = hashlib.sha256()
+    files = [each for name in _PACKAGES for each in (root / name).rglob("*") if _counts(each)]
+    for each in [*sorted(files), *(root / each for each in _MODULES)]:
+        digest.update(str(each.relative_to(root)).encode())
+        digest.update(each.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _counts(path: Path) -> bool:
+    return path.suffix in (".py", ".json") and path.is_file()
+
+
+def _opened(path: Path) -> int:
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise InputError(
+            f"--results: cannot write {path} ({error.strerror}); name another file"
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise InputError(
+            f"--results: another process writes {path}; wait for it or name another file"
+        ) from error
+    return descriptor
+
+
+def _finished_lines(descriptor: int) -> list[bytes]:
+    """The complete lines; an unfinished last one is cut off."""
+    size = os.fstat(descriptor).st_size
+    content = os.pread(descriptor, size, 0)
+    whole = content[: content.rfind(b"\n") + 1]
+    if len(whole) < size and (whole or content.startswith(b'{"map"')):
+        os.ftruncate(descriptor, len(whole))
+        return whole.splitlines()
+    return content.splitlines()
+
+
+def _read(
+    path: Path, lines: list[bytes], header: Mapping[str, Any], expected: frozenset[Key]
+) -> dict[Key, TrialResult]:
+    _check_header(path, lines[0], header)
+    finished: dict[Key, TrialResult] = {}
+    for number, line in enumerate(lines[1:], start=2):
+        try:
+            entry = json.loads(line)
+            key = (entry["cell"], entry["run"])
+            result = _RESULT.validate_python(entry["result"])
+        except (ValueError, KeyError, TypeError, ValidationError, RecursionError) as error:
+            raise _damaged(path, number) from error
+        if key not in expected or key in finished:
+            raise _damaged(path, number)
+        finished[key] = result
+    return finished
+
+
+def _check_header(path: Path, line: bytes, header: Mapping[str, Any]) -> None:
+    try:
+        found = json.loads(line)
+        is_ours = isinstance(found, dict) and isinstance(found["settings"], dict)
+    except (ValueError, KeyError, RecursionError):
+        is_ours = False
+    if not is_ours or found.get("map") != VERSION:
+        raise InputError(
+            f"--results: {path} is not a results file of this version; name another file"
+        )
+    wanted = json.loads(json.dumps(header["settings"]))
+    other = [each for each in wanted if found["settings"].get(each) != wanted[each]]
+    if other or found["settings"].keys() != wanted.keys():
+        raise InputError(
+            f"--results: {path} has results of other settings ({', '.join(other) or 'more keys'}); "
+            "delete it or name another file"
+        )
+
+
+def _damaged(path: Path, line: int) -> InputError:
+    return InputError(f"--results: line {line} of {path} is damaged; delete the line or the file")
+
+
+def _write(path: Path, descriptor: int, entry: object) -> None:
+    line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+    begin = os.fstat(descriptor).st_size
+    try:
+        written = os.write(descriptor, line)
+        if written < len(line):
+            os.ftruncate(descriptor, begin)
+            raise OSError(0, "no space left")
+        os.fsync(descriptor)
+    except OSError as error:
+        raise NotWrittenError(
+            f"--results: cannot write {path} ({error.strerror}); free some space and run again"
+        ) from error

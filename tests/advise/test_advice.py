@@ -1,0 +1,183 @@
+"""Advice: what is tried, what is changed, and what is said about it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.scenarios import drift, scenario, tenant
+from typer.testing import CliRunner
+
+from migrator.advise.advice import (
+    LOADS,
+    Advice,
+    ChangedSource,
+    Knob,
+    board_load,
+    consult,
+)
+from migrator.advise.advice_report import advice_json, advice_page, advice_text, sentences
+from migrator.advise.trial import OURS, RIVALS, STATIC, TrialResult, WindowResult
+from migrator.cli import app
+from migrator.core.errors import InputError
+from migrator.core.scenario import Scenario
+from migrator.forecast.registry import forecaster
+from migrator.policies.registry import policy
+from migrator.report.html_page import write_page
+from migrator.simulate.run import run
+
+WINDOWS = (drift(0.5, 0.9), drift(0.45, 0.8))
+
+
+def make(seed: int | None, windows: int | None) -> Scenario:
+    """One GPC answers 100 requests a second: three of seven are needed."""
+    tenants = (tenant("a", [200] * 40, drifts=WINDOWS), tenant("b", [100] * 40))
+    return replace(
+        scenario(*tenants, windows=windows or 2), policy="migrator", forecaster="last-mean",
+        seed=seed or 0,
+    )  # fmt: skip
+
+
+def cold(seed: int | None, windows: int | None) -> Scenario:
+    return replace(make(seed, windows), prepared=False)
+
+
+def _result(ours: float, theirs: float, static: float) -> TrialResult:
+    goodput = dict.fromkeys(RIVALS, theirs) | {OURS: ours, STATIC: static}
+    return TrialResult((WindowResult(1000, 900.0, goodput, goodput),) * 2, "static-6-1")
+
+
+def _advice(static: float = 480.0) -> Advice:
+    consultation = consult(make)
+    results = {key: _result(600, 500, static) for key in consultation.trials()}
+    for load, knob, seed in results:
+        if load == 0.5:
+            results[load, knob, seed] = _result(660, 655, 659)
+        if knob is Knob.SHORTER:
+            results[load, knob, seed] = _result(720, 0, 0)
+    return consultation.advice(results)
+
+
+def test_two_windows_are_run_with_two_seeds() -> None:
+    consultation = consult(make)
+    assert (consultation.windows, consultation.seeds) == (2, (0, 1))
+    trials = consultation.trials()
+    assert {load for load, knob, _ in trials if knob is None} == set(LOADS)
+    tried = {knob for _, knob, _ in trials if knob is not None}
+    assert tried == {Knob.LABELS, Knob.SHORTER, Knob.BOARD}
+    assert consultation.unused == {Knob.PREPARED: "they are already"}
+    assert Knob.PREPARED not in consult(cold).unused
+    assert consult(make, 4).seeds == (0,)
+
+
+def test_the_load_of_the_board_is_that_of_the_run() -> None:
+    # one instance of all 132 SMs answers 825 a second, seven small ones 700
+    assert board_load(make(None, None)) == pytest.approx(300 / 825)
+
+
+def test_a_load_beyond_the_board_is_run() -> None:
+    twice = ChangedSource(ChangedSource(make, 2.0), 2.0)(0, 1)
+    assert board_load(twice) > 1
+    outcome = run(twice, policy("equal-mig"), forecaster("last-mean"))
+    assert outcome.tally.received == 4 * 3000
+    assert 0 < outcome.tally.slo_attainment < 1
+
+
+def test_changes_change_only_what_they_say() -> None:
+    before = make(0, 2)
+    unchanged = ChangedSource(make)(0, 2)
+    assert [e.drifts for e in unchanged.tenants] == [e.drifts for e in before.tenants]
+    shorter = ChangedSource(make, knob=Knob.SHORTER)(0, 2).tenants[0].drifts
+    assert [each.accuracy_post for each in shorter] == [0.9, 0.8]
+    assert [each.seconds and each.seconds.at(16) for each in shorter] == [20, 20]
+    labels = ChangedSource(make, knob=Knob.LABELS)(0, 2).tenants[0].drifts
+    first, second = 1 - 0.1 * 2**-0.3, 1 - 0.2 * 2**-0.3
+    assert [each.accuracy_post for each in labels] == pytest.approx([first, second])
+    assert [each.accuracy_pre for each in labels] == pytest.approx([0.5, 0.45 * first / 0.9])
+    assert [each.seconds and each.seconds.at(16) for each in labels] == [80, 80]
+    larger = ChangedSource(make, knob=Knob.BOARD)(0, 2)
+    assert larger.board.sms > before.board.sms
+    assert {each.service.profile.board for each in larger.tenants} == {larger.board.name}
+    assert ChangedSource(cold, knob=Knob.PREPARED)(0, 2).prepared
+
+
+def test_nothing_to_retrain_leaves_fewer_knobs() -> None:
+    def still(seed: int | None, windows: int | None) -> Scenario:
+        return replace(make(seed, windows), tenants=make(seed, windows).tenants[1:])
+
+    assert consult(still).unused[Knob.LABELS] == "nothing is retrained"
+
+
+def test_a_scenario_without_requests_is_refused() -> None:
+    def silent(seed: int | None, windows: int | None) -> Scenario:
+        made = make(seed, windows)
+        return replace(made, tenants=(tenant("a", [0] * 40),))
+
+    with pytest.raises(InputError, match="no request comes"):
+        consult(silent)
+
+
+def test_the_answer_in_words(tmp_path: Path) -> None:
+    advice = _advice()
+    answer, compared, elsewhere, helps = sentences(advice)
+    assert answer.startswith("Yes, dynamic reconfiguration pays, at today's load (0.36")
+    assert "25.0% (±0.0) more" in compared
+    assert "(static-6-1)" in compared
+    assert "20.0% (±0.0) more than the best peer" in compared
+    assert "no planner could answer more than 50.0% more" in compared
+    assert "At 0.5 times the load a static split will do (+0.2% over static)" in elsewhere
+    assert "most: retraining in half the time (+20.0%); then a second GPU" in helps
+    assert advice.knobs[Knob.SECOND] == pytest.approx(0.1)
+    assert "prepared workers: they are already" in helps
+    assert "x 1.5" in advice_text(advice)
+    json.dumps(advice_json(advice), allow_nan=False)
+    write_page(advice_page(advice), tmp_path / "advice.html")
+    assert next(sentences(_advice(595))).startswith("No, a static split will do")
+
+
+def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
+    def error(*words: str) -> str:
+        done = CliRunner().invoke(app, ["advise", *words])
+        assert isinstance(done.exception, InputError), done.output
+        return str(done.exception)
+
+    file = tmp_path / "my.yaml"
+    assert "my.yaml" in error(str(file))
+    file.write_text("version: 1\ncluster: {gpus: [{}]}\ntenants: []\n", encoding="utf-8")
+    error(str(file))
+    file.write_text(TINY, encoding="utf-8")
+    assert "must end in .html or .png" in error(str(file), "--figure", str(tmp_path / "a.txt"))
+    assert "--windows: 0 is out of range" in error(str(file), "--windows", "0")
+
+
+TINY = """
+version: 1
+window_s: 4
+windows: 4
+tenants:
+  - model: resnet-50
+    slo_ms: 100
+    arrivals: {generator: poisson, mean_rps: 500}
+  - model: mobilenet-v2
+    slo_ms: 100
+    arrivals: {generator: azure, mean_rps: 900}
+    retraining:
+      windows: [{accuracy_pre: 0.4, accuracy_post: 0.9, seconds: {1: 2}}]
+"""
+
+
+def test_a_trial_is_the_same_again() -> None:
+    trial = replace(consult(make).trials()[2.0, None, 1], rivals=("ekya", STATIC))
+    assert trial.run() == trial.run()
+
+
+def test_the_verb_prints_and_draws(tmp_path: Path) -> None:
+    file, figure = tmp_path / "my.yaml", tmp_path / "advice.png"
+    file.write_text(TINY, encoding="utf-8")
+    command = ["advise", str(file), "--processes", "1", "--json", "--figure", str(figure)]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.exception
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert [each["times"] for each in found["loads"]] == list(LOADS)
+    assert found["answer"][0].endswith("of the board).")
+    assert figure.read_bytes().startswith(b"\x89PNG")

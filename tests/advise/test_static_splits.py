@@ -1,0 +1,60 @@
+"""The best split that never changes, on cases that can be worked out by hand."""
+
+from dataclasses import replace
+
+import pytest
+from support.scenarios import drift, scenario, tenant
+
+from migrator.advise.static_splits import static_policies
+from migrator.advise.trial import OURS, STATIC, Trial
+from migrator.core.instance import Kind
+from migrator.core.scenario import Scenario
+
+
+def _first(this: Scenario) -> dict[tuple[str, Kind], list[int]]:
+    """Instances of the best layout of the fluid model."""
+    best = static_policies(this)[0]
+    found: dict[tuple[str, Kind], list[int]] = {}
+    for task, gpcs in best.sizes:  # type: ignore[attr-defined]
+        found.setdefault((task.tenant, task.kind), []).append(gpcs)
+    return found
+
+
+def test_the_tenant_with_more_requests_gets_more() -> None:
+    # one GPC answers 100 requests a second
+    busy, idle = tenant("busy", [550] * 10), tenant("idle", [50] * 10)
+    found = _first(scenario(busy, idle))
+    assert sum(found["busy", Kind.INFERENCE]) == 6
+    assert found["idle", Kind.INFERENCE] == [1]
+
+
+def test_a_retraining_gets_an_instance_only_where_it_pays() -> None:
+    pays = tenant("a", [100] * 10, drifts=(drift(0.2, 0.9, 8.0),))
+    idle = tenant("b", [100] * 10)
+    assert ("a", Kind.RETRAINING) in _first(scenario(pays, idle))
+    too_long = tenant("a", [350] * 10, drifts=(drift(0.2, 0.9, 800.0),))
+    assert ("a", Kind.RETRAINING) not in _first(scenario(too_long, tenant("b", [350] * 10)))
+
+
+def test_the_papers_splits_are_among_them() -> None:
+    names = [each.name for each in static_policies(scenario(tenant("a", [9] * 10)))]
+    assert names[-6:] == [f"static-{serving}-{7 - serving}" for serving in range(1, 7)]
+    three = scenario(*(tenant(name, [9] * 10) for name in "abc"))
+    assert [each.name for each in static_policies(three)][-4:] == [
+        *("static-3-4", "static-4-3", "static-5-2", "static-6-1")
+    ]
+
+
+def make(seed: int | None, windows: int | None) -> Scenario:  # noqa: ARG001
+    retrained = tenant("a", [80] * 20, drifts=(drift(0.5, 0.9, 5.0), drift(0.5, 0.9, 5.0)))
+    made = scenario(retrained, tenant("b", [50] * 20), windows=windows or 2)
+    return replace(made, forecaster="last-mean", policy="migrator")
+
+
+def test_a_trial_reports_the_best_split_and_every_window() -> None:
+    found = Trial(make, ours="migrator-paper", rivals=("equal-mig", STATIC)).run()
+    assert [each.received for each in found.windows] == [1300, 1300]
+    assert all(each.goodput.keys() == {OURS, "equal-mig", STATIC} for each in found.windows)
+    assert found.ceiling == pytest.approx(2 * (800 * 0.9 + 500))
+    assert found.goodput(STATIC) <= found.ceiling
+    assert found.static.startswith(("split", "static-"))

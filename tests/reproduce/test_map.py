@@ -1,0 +1,232 @@
+"""The map: a cell by hand, its runs, and a map that is killed and continued."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from migrator.advise.trial import OURS, RIVALS, STATIC, TrialResult, WindowResult
+from migrator.cli import app
+from migrator.core.errors import InputError
+from migrator.report.html_page import write_figure, write_page
+from migrator.reproduce.map import MapSetting, measured
+from migrator.reproduce.map_cells import BASE, TRACES, CellSource, Gain
+from migrator.reproduce.map_page import (
+    class_map,
+    map_figures,
+    map_page,
+    map_picture,
+    nearest_to_paper,
+)
+from migrator.reproduce.map_results import open_results
+from migrator.workload.capacity import highest_rps
+
+QUICK = MapSetting(quick=True, runs=5)
+
+
+def _made_up(ours: float, theirs: float, static: float) -> TrialResult:
+    """A run of 1,000 requests and a ceiling of 900."""
+    goodput = dict.fromkeys(RIVALS, theirs) | {OURS: ours, STATIC: static}
+    return TrialResult((WindowResult(1000, 900.0, goodput, goodput),), "static-6-1")
+
+
+def _finished(setting: MapSetting) -> dict[tuple[str, int], TrialResult]:
+    return {key: _made_up(600, 500, 590) for key in setting.trials()}
+
+
+def test_a_cell_by_hand() -> None:
+    finished = _finished(QUICK)
+    cell = QUICK.grid[0][0]
+    for run in range(5):
+        finished[cell.key, run] = _made_up(600 + 10 * run, 500, 480)
+    leads = measured(QUICK, finished).leads[cell]
+    assert leads.goodput == pytest.approx(0.62)
+    assert leads.ceiling == pytest.approx(0.9)
+    over = leads.over["ekya"]
+    assert over is not None
+    assert over.mean == pytest.approx(0.24)
+    # 0.60 to 0.64 in steps of 0.01 around 0.62: deviation 0.0158, t of four degrees 2.776
+    assert over.half_width == pytest.approx(2.7764 * 0.0158114 / 5**0.5 / 0.5, rel=1e-4)
+    assert leads.most["ekya"] == pytest.approx(0.8)
+    assert leads.most[STATIC] == pytest.approx(0.875)
+
+
+def test_every_run_has_other_models_places_and_windows_of_the_data() -> None:
+    runs = [CellSource(BASE, number, 8)(number, 2) for number in range(8)]
+    assert len({tuple(each.name for each in run.tenants) for run in runs}) == 8
+    assert len({run.tenants[0].offset_s for run in runs}) == 8
+    # the published levels, from another window on in every run
+    assert runs[0].tenants[0].drifts[0].accuracy_pre == 0.4933
+    assert runs[1].tenants[0].drifts[0].accuracy_pre == 0.63
+
+
+@pytest.mark.parametrize("traces", TRACES)
+def test_the_load_is_that_of_the_run(traces: str) -> None:
+    made = CellSource(replace(BASE, load=0.6, traces=traces, tenants=3), 1, 5)(1, 2)
+    assert len({each.name for each in made.tenants}) == 3
+    for each in made.tenants:
+        run = each.trace.counts[each.offset_s : each.offset_s + 400]
+        assert run.mean() == pytest.approx(0.2 * highest_rps(each.service, made.board), rel=1e-3)
+
+
+def test_tenants_of_one_trace_begin_at_different_places() -> None:
+    made = CellSource(replace(BASE, traces="tweets", tenants=4), 0, 8)(0, 1)
+    assert len({each.offset_s for each in made.tenants}) == 4
+
+
+def test_gain_and_length_change_only_what_they_say() -> None:
+    packaged = CellSource(replace(BASE, gain=Gain.PACKAGED), 0, 5)(0, 2).tenants[1]
+    paper = CellSource(replace(BASE, gain=Gain.PAPER, length=2.0), 0, 5)(0, 2).tenants[1]
+    assert np.array_equal(packaged.trace.counts, paper.trace.counts)
+    for window, (a, b) in enumerate(zip(packaged.drifts, paper.drifts, strict=False)):
+        assert a.seconds is not None
+        assert b.seconds == a.seconds.scaled(2.0)
+        assert b.accuracy_post - b.accuracy_pre == pytest.approx(0.30)
+        assert b.accuracy_pre == pytest.approx(0.9 - 0.025 * window - 0.325)
+
+
+def test_the_full_map_varies_one_condition_at_a_time() -> None:
+    cells = MapSetting().cells
+    assert len(cells) == len(set(cells)) == 7 * 3 + 3 + 5 + 2 + 1
+    outside = [each for each in cells if replace(each, load=BASE.load, gain=BASE.gain) != BASE]
+    for each in outside:
+        assert sum(getattr(each, n) != getattr(BASE, n) for n in BASE.__dataclass_fields__) == 1
+
+
+def test_the_page_says_where_it_pays(tmp_path: Path) -> None:
+    finished = _finished(QUICK)
+    pays, near = QUICK.grid[1][2], QUICK.grid[2][1]
+    for run in range(5):
+        finished[pays.key, run] = _made_up(700, 400, 450)
+        finished[near.key, run] = _made_up(595, 500, 505)
+    found = measured(QUICK, finished)
+    chart = class_map(found)
+    assert chart.classes[chart.cells[1][2][0]][0] == "MIGRator pays"
+    assert chart.cells[1][2][1] == "+56% over static\n+75% over ekya"
+    assert chart.classes[chart.cells[0][0][0]][0] == "a static split will do"
+    assert nearest_to_paper(found) == near
+    assert chart.marked == (2, 1)
+    write_page(map_page(found), tmp_path / "map.html")
+    assert "Where the paper" in (tmp_path / "map.html").read_text(encoding="utf-8")
+    picture = tmp_path / "map.png"
+    write_figure(picture, "--out", lambda: map_page(found), lambda: map_picture(found))
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    figures = json.loads(json.dumps(map_figures(found), allow_nan=False))
+    assert len(figures["cells"]) == 9
+
+
+# The results file
+
+SETTINGS = {"runs": 5}
+KEY = ("cell", 0)
+EXPECTED = frozenset({KEY, ("cell", 1)})
+
+
+def _kept(path: Path) -> dict[tuple[str, int], TrialResult]:
+    with open_results(path, SETTINGS, EXPECTED) as file:
+        return dict(file.finished)
+
+
+def test_results_are_kept(tmp_path: Path) -> None:
+    path, result = tmp_path / "map.jsonl", _made_up(600, 500, 400)
+    with open_results(path, SETTINGS, EXPECTED) as file:
+        file.add(KEY, result)
+        with (
+            pytest.raises(InputError, match="another process writes"),
+            open_results(path, SETTINGS, EXPECTED),
+        ):
+            pass
+    assert _kept(path) == {KEY: result}
+
+
+def test_an_unfinished_line_is_run_again(tmp_path: Path) -> None:
+    path, result = tmp_path / "map.jsonl", _made_up(600, 500, 400)
+    with open_results(path, SETTINGS, EXPECTED) as file:
+        file.add(KEY, result)
+        whole = path.read_bytes()
+        file.add(("cell", 1), result)
+    path.write_bytes(path.read_bytes()[:-30])
+    assert _kept(path) == {KEY: result}
+    assert path.read_bytes() == whole
+    path.write_bytes(whole[:9])
+    assert _kept(path) == {}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (lambda lines: [b"hello", *lines[1:]], "is not a results file"),
+        (lambda _: [b"hello"], "is not a results file"),
+        (lambda lines: [lines[0].replace(b'"runs":5', b'"runs":6'), *lines[1:]], r"other .*\(runs"),
+        (lambda lines: [lines[0], b"{}", *lines[1:]], "line 2 of .* is damaged"),
+        (lambda lines: [lines[0], lines[1].replace(b"600", b'"x"')], "line 2 of .* is damaged"),
+        (lambda lines: [*lines, lines[1]], "line 3 of .* is damaged"),
+        (lambda lines: [lines[0], lines[1].replace(b'"run":0', b'"run":9')], "line 2"),
+    ],
+)
+def test_other_and_damaged_files_are_refused(tmp_path: Path, spoil, sentence: str) -> None:  # type: ignore[no-untyped-def]
+    path = tmp_path / "map.jsonl"
+    with open_results(path, SETTINGS, EXPECTED) as file:
+        file.add(KEY, _made_up(600, 500, 400))
+    lines = path.read_bytes().splitlines()
+    spoilt = b"\n".join(spoil(lines)) + b"\n"
+    path.write_bytes(spoilt)
+    with pytest.raises(InputError, match=f"--results: .*{sentence}"):
+        _kept(path)
+    assert path.read_bytes() == spoilt
+
+
+# The verb
+
+
+def test_options_of_the_map_belong_to_the_map(tmp_path: Path) -> None:
+    def error(*words: str) -> str:
+        return str(CliRunner().invoke(app, ["reproduce", *words]).exception)
+
+    assert "only for the experiment map" in error("goodput", "--quick")
+    assert "without it" in error("map", "goodput")
+    page = str(tmp_path / "map.html")
+    assert "5 runs per cell or more" in error("map", "--seeds", "2", "--out", page)
+    (tmp_path / "map.jsonl").write_text("hello\n", encoding="utf-8")
+    assert "is not a results file" in error("map", "--quick", "--out", page)
+
+
+def test_a_map_that_is_killed_continues(tmp_path: Path) -> None:
+    """Kill the verb after its first runs; a second call keeps them."""
+    page, path = tmp_path / "map.html", tmp_path / "map.jsonl"
+    command = [sys.executable, "-m", "migrator", "reproduce", "map", "--quick", "--processes", "1"]
+    env = {key: value for key, value in os.environ.items() if key != "MIGRATOR_DATA"}
+    verb = subprocess.Popen([*command, "--out", str(page)], env=env, stderr=subprocess.DEVNULL)
+    try:
+        _wait_for(lambda: path.exists() and path.read_bytes().count(b"\n") >= 2, verb)
+    finally:
+        verb.send_signal(signal.SIGKILL)
+        verb.wait()
+    before = path.read_bytes().splitlines()
+    again = subprocess.Popen(
+        [*command, "--out", str(page)], env=env, stderr=subprocess.PIPE, text=True
+    )
+    assert again.stderr is not None
+    said = again.stderr.readline()
+    again.send_signal(signal.SIGINT)
+    again.communicate()
+    assert f"{46 - len(before)} runs, {len(before) - 1} done before" in said
+    assert path.read_bytes().splitlines()[: len(before)] == before
+    assert again.returncode in (130, -signal.SIGINT)
+    assert not page.exists()
+
+
+def _wait_for(condition, verb: subprocess.Popen[bytes]) -> None:  # type: ignore[no-untyped-def]
+    until = time.monotonic() + 300
+    while not condition():
+        assert verb.poll() is None, "the verb ended"
+        assert time.monotonic() < until
+        time.sleep(0.1)

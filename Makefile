@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 WARM := $(BIN)/python -c "from migrator.plan.solve import Charge, ready; from migrator.simulate import tenant; \
 	[ready(charge) for charge in Charge]; tenant.ready()"
 
-.PHONY: demo test check format bench reproduce clean
+.PHONY: demo test check format bench reproduce package clean
 
 demo: $(STAMP)
 	@mkdir -p out
@@ -37,6 +37,14 @@ bench: $(STAMP)
 reproduce: $(STAMP)
 	@mkdir -p out
 	$(BIN)/migrator reproduce all --out out/reproduce.html
+
+# Wheel and sdist, and the wheel in an environment of its own, without a compiler.
+package: $(STAMP)
+	rm -rf out/package
+	$(BIN)/python -m hatchling build -d out/package/dist
+	$(PYTHON) -m venv out/package/venv
+	out/package/venv/bin/pip install --quiet --disable-pip-version-check -c constraints-dev.txt out/package/dist/*.whl
+	cd out/package && venv/bin/migrator example > window.json && CC=false venv/bin/migrator plan window.json
 
 clean:
 	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -307,7 +307,7 @@ def test_version() -> None:
         (("plan",), ["Plan a window", "--solver", "--backend", "--time-limit", "--charge"]),
         (("check",), ["Check a plan", "exit code is 1", "--charge", "--json"]),
         (("boards",), ["List the known GPU boards", "--json"]),
-        (("example",), ["Print an example", "quickstart", "W1...W16"]),
+        (("example",), ["Print a file that works as printed", "quickstart", "W1...W16"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -59,6 +59,8 @@ def test_an_address_that_does_not_answer_is_named(cluster: str, tmp_path: Path) 
             assert code
             assert f"no Ray cluster answers at {address!r}" in words
             assert "ray start --head" in words
+            assert "ray get-auth-token --generate" in words
+            assert "export RAY_AUTH_MODE=token" in words
 
 
 def test_auto_where_no_ray_runs_is_one_sentence(

@@ -87,6 +87,37 @@ def test_an_interruption_ends_it_even_where_it_was_there(served: Served) -> None
     assert served(Ray(HEAD.format(name="small")), KeyboardInterrupt()) == ["small"]
 
 
+def test_an_interruption_after_a_clean_drain_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = cluster_file(tmp_path, ["a"], [{"name": "g1"}, {"name": "g2"}])
+    found = SimpleNamespace(homes={"a": "http://127.0.0.1:1"})
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    @contextmanager
+    def connected(_: str) -> Iterator[Ray]:
+        yield Ray()
+
+    for name, value in {
+        "connect": connected,
+        "start_head": lambda *_: "the head",
+        "ask_head": lambda *_, **__: True,
+        "_wait_until_served": lambda *_: found,
+        "_watch": interrupted,
+        "stop_cluster": lambda *_: StopResult(True, ()),
+    }.items():
+        monkeypatch.setattr(cluster_serve, name, value)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    cluster_serve.serve_cluster(
+        path, "auto", driver="emulated", shared=None, state=tmp_path, detach=False
+    )
+    said = capsys.readouterr().err
+    assert "every GPU is drained" in said
+    assert "GPUs without tenants: 1" in said
+
+
 def test_a_head_that_is_dead_at_once_is_not_asked_without_a_pause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

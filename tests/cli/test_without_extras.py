@@ -61,6 +61,7 @@ NEEDS = {
 
 WORK = {
     "plan window.json",
+    "validate quickstart.yaml",
     "check window.json plan.json",
     "simulate quickstart.yaml --windows 1 --policy equal-mig",
     "compare quickstart.yaml --windows 1 --seeds 1 --policies equal-mig --processes 1",

@@ -77,7 +77,7 @@ def test_the_name_of_a_packaged_one_stays(own: str) -> None:
     [
         ("own_policies:Lacking", "lacks sharing, sight, routing, every_s, on_completion, decide"),
         ("own_policies:Asking", "it must take no arguments"),
-        ("own_policies:NUMBER", "is no class"),
+        ("own_policies:NUMBER", "is no function and no class"),
         ("own_policies:Absent", "policy: own_policies has no Absent"),
         ("absent_policies:Half", "policy: absent_policies cannot be imported"),
         ("own-policies:Half", "write package.module:Class"),

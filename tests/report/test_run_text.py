@@ -13,7 +13,7 @@ from migrator.core.comparison import Row, summarise
 from migrator.core.outcome import RunOutcome, Tally
 from migrator.report.comparison import comparison_table
 from migrator.report.run_text import run_table
-from migrator.report.terminal import COLUMNS, count
+from migrator.report.terminal import COLUMNS, count, relation
 
 
 def compared(**late: int) -> tuple[Row, ...]:
@@ -188,3 +188,9 @@ def test_every_scenario_has_its_lead_and_all_together_too() -> None:
 @given(late=st.tuples(*[st.integers(0, 80)] * 3))
 def test_a_lead_is_never_wider_than_a_terminal(late: tuple[int, int, int]) -> None:
     assert max(map(len, side_by_side(*late).splitlines())) <= COLUMNS
+
+
+def test_a_prediction_far_off_is_a_multiple() -> None:
+    assert relation(112.8, 100, "measured") == "+12.8% to measured"
+    assert relation(1000, 100, "measured") == "+900.0% to measured"
+    assert relation(182_578.5, 100, "measured") == "1,826 times measured"

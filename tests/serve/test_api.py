@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
@@ -13,6 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.api_server import CLASSES, LENGTH, SIDE, image_body, running_server
 from support.html import ParsedPage
 from support.stand_in_worker import POISON
+
+from migrator.serve.http.app import OPERATIONS
+from migrator.serve.http.snippets import FEEDBACK, INFER
 
 triton: Any = import_module("tritonclient.http")  # it has no types
 IMAGE = np.arange(3 * SIDE * SIDE, dtype=np.uint8).reshape(1, 3, SIDE, SIDE)
@@ -287,3 +292,16 @@ def test_the_description_and_its_page_tell_every_path(client: httpx.Client) -> N
     assert all(address.startswith("#") for address in page.addresses)
     names = set(described["components"]["schemas"])
     assert {address[1:] for address in page.addresses} <= names
+    headings = re.findall(r"<h2><code>(.*?)</code></h2>", client.get("/docs").text)
+    assert len(headings) == len(set(headings)) == len(OPERATIONS)
+
+
+def test_the_python_on_the_page_works(client: httpx.Client) -> None:
+    """Infer, then feedback for the same id, as /docs shows them."""
+    host = f"{client.base_url.host}:{client.base_url.port}"
+    text = client.get("/docs").text
+    for snippet in (INFER, FEEDBACK):
+        assert html.escape(snippet) in text
+        code = snippet.partition("# Python")[2].partition("\n")[2].replace("127.0.0.1:8600", host)
+        code = code.replace("photos", "images").replace("3, 16, 16", f"3, {SIDE}, {SIDE}")
+        exec(code.replace('"label": 3', '"label": 1'), {})

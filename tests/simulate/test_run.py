@@ -127,6 +127,7 @@ def allocations(draw: st.DrawFn) -> tuple[Holding, ...]:
 
 
 @settings(max_examples=60, deadline=None)
+@pytest.mark.filterwarnings("ignore::migrator.core.errors.PolicyWarning")
 @given(
     slots=st.lists(allocations(), min_size=1, max_size=8),
     counts=st.lists(st.integers(0, 150), min_size=20, max_size=20),

@@ -27,7 +27,7 @@ from migrator.serve.http.app import application
 from migrator.serve.http.authentication import Tokens, digest
 from migrator.serve.http.protocol import ModelInterface, WindowNow
 from migrator.serve.http.requests import Limits
-from migrator.serve.http.server import ApiServer
+from migrator.serve.http.server import ApiServer, new_grpc_server
 from migrator.serve.http.state import ApiState, Backend, Feedback
 from migrator.serve.router.queue import QueueSettings
 from migrator.serve.router.router import Router
@@ -108,8 +108,15 @@ async def _main(settings: Mapping[str, Any]) -> None:
         server = ApiServer(app, tokens=state.tokens, port=0, limits=state.limits)
         await server.start()
         print(server.url, flush=True)
+        beside = None
+        if settings.get("grpc"):  # its address is the second line
+            beside = new_grpc_server(app, "127.0.0.1", 0, state.limits)
+            await beside.start()
+            print(beside.address, flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
         await server.stop()
+        if beside is not None:
+            await beside.stop()
 
 
 def image_body(value: int = 0, **changes: Any) -> dict[str, Any]:

@@ -354,7 +354,7 @@ def test_a_trace_that_is_none(tmp_path: Path, content: str, said: str) -> None:
         (("tenants", 0), "resnet-50", "not an object"),
         (("tenants", 0, "model"), "resnet50", "did you mean resnet-50"),
         (("tenants", 0, "model"), DELETED, "the key is missing"),
-        (("tenants", 0, "model"), "my_models:Detector", "set profile to a profile file"),
+        (("tenants", 0, "model"), "my_models:Detector", "measure one with `migrator profile`"),
         (("tenants", 0, "model"), "my-models:Detector", "write package.module:Class"),
         (("tenants", 0, "model"), "my_models:", "write package.module:Class"),
         (("tenants", 0, "name"), "", "empty"),

@@ -4,11 +4,52 @@ from importlib import import_module
 
 from migrator.cli.app import app, main
 
-for _module in (  # in the order of `migrator --help`
-    *("plan_verbs", "simulate_verbs", "forecast_verbs", "profile_verb", "learn_verbs"),
-    *("serve_verbs", "load_verb", "live_verbs", "top_verb", "dashboard_verb", "admin_verbs"),
-    *("cluster_verbs", "gpu_verbs", "gpu_change_verbs", "advise_verb", "reproduce_verb"),
+for _module in (
+    *("file_verbs", "plan_verbs", "simulate_verbs", "forecast_verbs", "profile_verb"),
+    *("learn_verbs", "serve_verbs", "load_verb", "live_verbs", "top_verb", "dashboard_verb"),
+    *("admin_verbs", "cluster_verbs", "gpu_verbs", "gpu_change_verbs", "advise_verb"),
+    "reproduce_verb",
 ):
     import_module(f"migrator.cli.{_module}")
+
+GROUPS = {
+    "Start here": ("example", "validate", "plan", "simulate", "serve", "load"),
+    "Plan and simulate": (
+        "check",
+        "compare",
+        "advise",
+        "policies",
+        "reproduce",
+        "schema",
+        "boards",
+    ),
+    "Forecasts, models and profiles": (
+        *(
+            "forecast",
+            "forecasters",
+            "retrain",
+            "pretrain",
+            "models",
+            "benchmarks",
+            "profile",
+            "profiles",
+        ),
+    ),
+    "Watch and control a live run": (
+        *("status", "top", "windows", "report", "dashboard", "admin"),
+    ),
+    "GPUs and clusters": ("gpu", "cluster", "gateway"),
+}
+"""Groups of verbs in `migrator --help`, in this order."""
+
+_group_of = {verb: group for group, verbs in GROUPS.items() for verb in verbs}
+_order = list(_group_of)
+for _command in app.registered_commands:
+    _command.name = _command.name or str(getattr(_command.callback, "__name__", ""))
+    _command.rich_help_panel = _group_of[_command.name]
+for _verbs in app.registered_groups:
+    _verbs.rich_help_panel = _group_of[_verbs.name or ""]
+app.registered_commands.sort(key=lambda each: _order.index(each.name or ""))
+app.registered_groups.sort(key=lambda each: _order.index(each.name or ""))
 
 __all__ = ["app", "main"]

@@ -10,17 +10,25 @@ import json
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from io import TextIOWrapper
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from migrator import __version__
-from migrator.core.errors import GpuError, InfeasibleError, InputError, MigratorError
+from migrator.core.errors import (
+    GpuError,
+    InfeasibleError,
+    InputError,
+    MigratorError,
+    PolicyError,
+    PolicyWarning,
+)
 from migrator.core.problem import Charge
 
 BAD_INPUT, FAILED, REFUSED, INTERRUPTED = 2, 1, 3, 130
@@ -29,8 +37,14 @@ _OBJECTS_BETWEEN_COLLECTIONS = 200_000
 _HANDING_OVER = ("numba/core/serialize.py", "llvmlite/binding/executionengine.py")
 """Files in which compiled code calls Python: an exception there would crash or be lost."""
 _SERVE = ("httptools", "msgspec", "prometheus_client", "starlette", "uvicorn")
-_EXTRAS = {"serve": _SERVE, "cluster": (*_SERVE, "fsspec", "ray")}
+_EXTRAS = {
+    "grpc": ("google.protobuf", "grpc"),
+    "serve": _SERVE,
+    "cluster": (*_SERVE, "fsspec", "ray"),
+}
 """Extra -> modules that its verbs always import."""
+
+_SHOW_WARNING = warnings.showwarning
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -63,6 +77,7 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # for terminals without the characters of plans
+    warnings.showwarning = _show_warning
     code = _run()
     try:
         sys.stdout.flush()
@@ -87,6 +102,14 @@ def _interrupt(_number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+def _show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
+    """Print warnings about a user's policy as one line, others as Python does."""
+    if isinstance(message, PolicyWarning):
+        say(f"warning: {message}")
+    else:
+        _SHOW_WARNING(message, *where, **more)
+
+
 def _exit_code(error: MigratorError) -> int:
     if isinstance(error, InputError):
         return BAD_INPUT
@@ -101,6 +124,8 @@ def _run() -> int:
             complain("interrupted")
         return done.code if isinstance(done.code, int) else FAILED
     except MigratorError as error:
+        if isinstance(error, PolicyError):
+            print(error.own_traceback, end="", file=sys.stderr)
         complain(f"infeasible: {error}" if isinstance(error, InfeasibleError) else str(error))
         return _exit_code(error)
     except KeyboardInterrupt:

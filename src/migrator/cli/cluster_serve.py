@@ -66,12 +66,17 @@ def serve_cluster(
             found = _wait_until_served(ray, head, run)
             homes = len(set(found.homes.values()))
             say(f"serving {len(found.homes)} tenants on {homes} GPUs; requests: migrator gateway")
+            if empty := len(run.scenario.gpus) - homes:
+                say(f"GPUs without tenants: {empty}; the tenants fit on the others")
             if not detach:
                 _watch(ray, head)
         except BaseException as error:
             if ours or isinstance(error, KeyboardInterrupt):
                 say("draining every GPU")
-                say(stop_cluster(ray, run.name).words)
+                stopped = stop_cluster(ray, run.name)
+                say(stopped.words)
+                if isinstance(error, KeyboardInterrupt) and stopped.clean:
+                    return
             else:
                 say(f"{run.name} keeps running as before; `migrator cluster stop` ends it")
             raise

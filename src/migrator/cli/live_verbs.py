@@ -103,7 +103,9 @@ def windows(
 
 @app.command()
 def report(
-    out: Annotated[Path, typer.Option("--out", metavar="FILE.html", help="Where the page goes.")],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE.html", help="Where the page goes.")
+    ] = Path("report.html"),
     state: State = None,
     scenario: ScenarioName = None,
     run: RunNumber = None,

@@ -11,7 +11,7 @@ import typer
 from migrator.cli.app import FAILED, app, compile_first, print_json
 from migrator.cli.options import AsJson
 from migrator.core.catalogue import Board
-from migrator.core.errors import InfeasibleError
+from migrator.core.errors import InfeasibleError, InputError
 from migrator.core.plan import Plan
 from migrator.core.problem import Charge, Problem
 
@@ -110,12 +110,18 @@ def check(
     Its goodput is computed again; upper bound, gap and status must agree with it. Whether the
     bound holds for all plans cannot be checked, but --search may find a plan that exceeds it.
     """
+    from migrator.io.file_kind import PLAN, PROBLEM, recognise
     from migrator.plan.check import goodput_of, later_goodput_of, violations
     from migrator.plan.plan_file import read_claims, read_plan
     from migrator.plan.problem_file import read_problem
     from migrator.plan.solve import require_time_limit
 
     require_time_limit(search, "--search")
+    if (recognise(problem), recognise(plan_file)) == (PLAN, PROBLEM):
+        raise InputError(
+            f"{problem}, {plan_file}: the two files are swapped; use `migrator check {plan_file} "
+            f"{problem}`"
+        )
     window, made = read_problem(problem), read_plan(plan_file)
     if charge is not None:
         window = window.with_charge(charge)
@@ -188,26 +194,9 @@ def _plan_json(problem: Problem, made: Plan) -> dict[str, object]:
 
 
 def _print_plan(problem: Problem, made: Plan) -> None:
-    from migrator.report.plan_figure import plan_slices
-    from migrator.report.terminal import tenant_letters, timeline_lines
+    from migrator.report.plan_text import plan_summary, plan_timeline
 
-    received = sum(
-        sum(map(sum, tenant.received)) / len(tenant.received) for tenant in problem.tenants
-    )
-    share = (
-        f", {100 * made.goodput / received:.1f}% of {received:,.0f} requests" if received else ""
-    )
-    print(f"goodput      {made.goodput:,.1f}{share}")
-    if made.later_goodput:
-        print(f"afterwards   {made.later_goodput:,.1f} expected in later windows from retraining")
-    print(f"status       {made.status} (upper bound {made.upper_bound:,.1f})")
-    print(f"solver       {made.solver}, {made.solve_s:.2f} s, charge {problem.charge}")
-    for each in made.retrainings:
-        print(f"retraining   {each.tenant}: slots {each.start} to {each.end - 1}, {each.gpcs} GPCs")
-    retrained = {each.tenant for each in made.retrainings}
-    for tenant in problem.tenants:
-        if problem.may_retrain(tenant) and tenant.name not in retrained:
-            print(f"retraining   {tenant.name}: left out, it costs more goodput than it gains")
+    print("\n".join(plan_summary(problem, made)))
     if problem.charge is Charge.PAPER:
         from migrator.plan.preinit import preinitialize
 
@@ -217,10 +206,7 @@ def _print_plan(problem: Problem, made: Plan) -> None:
             f"{len(found.preparations)} new instances hidden by pre-initialization, "
             f"goodput +{found.goodput_regained:,.1f}"
         )
-    chart = plan_slices(problem, made, cold=False)
-    names = ", ".join(f"{letter} {name}" for name, letter in tenant_letters(chart.tenants).items())
-    print(f"\nslices over time ({names}; capital serves, small retrains, - unused, · no instance)")
-    print("\n".join(timeline_lines(chart, problem.slot_s, 100)))
+    print(f"\n{plan_timeline(problem, made)}")
 
 
 def _board_line(each: Board) -> str:

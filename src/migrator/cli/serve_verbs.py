@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migrator.cli.app import app, require_extra, say
-from migrator.cli.options import ScenarioFile
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,11 +20,35 @@ if TYPE_CHECKING:
 
     from migrator.cluster.fleet.map_source import MapSource
     from migrator.serve.http.requests import Limits
+    from migrator.workload.live import LiveScenario
 
 
 @app.command()
 def serve(
-    scenario: ScenarioFile,
+    scenario: Annotated[
+        Path | None,
+        typer.Argument(help="Scenario file, version 1 (YAML); or --model and --data instead."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Serve this model without a scenario: hf:FOLDER_OR_ID, timm:NAME, MODULE:CLASS, "
+            "or a name of `migrator models`.",
+        ),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="With --model: labelled samples, a subfolder per class, or a name of "
+            "`migrator benchmarks`.",
+        ),
+    ] = None,
+    board: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="With --model: the GPU's board; default: A100-40GB."),
+    ] = None,
     driver: Annotated[
         str,
         typer.Option(
@@ -39,6 +62,12 @@ def serve(
     port: Annotated[
         int | None,
         typer.Option(min=0, max=65535, help="Port; default: the scenario's. 0: any free port."),
+    ] = None,
+    grpc_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="Port of the API over gRPC; default: the scenario's, or none."
+        ),
     ] = None,
     cluster: Annotated[
         str | None,
@@ -92,6 +121,8 @@ def serve(
 
     migrator load examples/live.yaml --url http://127.0.0.1:8600   and   migrator status
 
+    One model without a scenario:  migrator serve --model hf:my-model --data my-pictures
+
     Ctrl-C drains and deletes the instances it created. The API is the Open Inference Protocol v2,
     documented at /docs.
     """
@@ -105,8 +136,12 @@ def serve(
     from migrator.workload.cluster import is_cluster
 
     gc.enable()
+    require_one_source(scenario, model, data, board)
     if cluster is not None:
         from migrator.cli.cluster_serve import serve_cluster
+
+        if scenario is None:
+            raise InputError("--model: only for one GPU; with --cluster name a cluster scenario")
 
         alone = {"--gpu": gpu or None, "--port": port, "--policy": policy, "--windows": windows}
         for option, given in alone.items():
@@ -114,7 +149,7 @@ def serve(
                 raise InputError(f"{option}: only for one GPU; leave it out with --cluster")
         serve_cluster(scenario, cluster, driver=driver, shared=shared, state=state, detach=detach)
         return
-    if is_cluster(scenario):
+    if scenario is not None and is_cluster(scenario):
         raise InputError(
             f"{scenario}: this is a scenario of many GPUs; pass --cluster ADDRESS, or use a "
             "scenario with gpu"
@@ -127,14 +162,17 @@ def serve(
     from migrator.live.daemon import Daemon
     from migrator.live.serving import Serving
     from migrator.serve.http.authentication import Tokens, digest
-    from migrator.workload.live import ADMIN, read_live
+    from migrator.workload.live import ADMIN
     from migrator.workload.tokens import drop_token_variables, read_tokens
 
-    live = read_live(scenario)
+    live = _live_scenario(scenario, model or "", data or "", board)
     if policy is not None:
         live = replace(live, scenario=replace(live.scenario, policy=policy))
-    if port is not None:
-        live = replace(live, live=replace(live.live, port=port))
+    own = live.live
+    ports = (own.port if port is None else port, own.grpc_port if grpc_port is None else grpc_port)
+    live = replace(live, live=replace(own, port=ports[0], grpc_port=ports[1]))
+    if live.live.grpc_port is not None:
+        require_extra("grpc", "the API over gRPC")
     found = read_tokens(live.live, [each.name for each in live.tenants], os.environ) or {}
     drop_token_variables(live.live, os.environ)
     digests = {name: digest(token) for name, token in found.items()}
@@ -144,6 +182,42 @@ def serve(
     os.environ[FORMAT_VARIABLE] = log_format  # for the workers' own log
     daemon = Daemon(serving, say) if log_format == "text" else Daemon(serving)
     run_until_signal(daemon.run)
+
+
+def require_one_source(
+    scenario: Path | None, model: str | None, data: str | None, board: str | None
+) -> None:
+    """InputError unless there is either a scenario, or a model with its samples."""
+    if scenario is None and (model is None or data is None):
+        raise InputError(
+            "SCENARIO: name a scenario file (`migrator example live` prints one), or a model and "
+            "its samples with --model and --data"
+        )
+    for option, given in (("--model", model), ("--data", data), ("--board", board)):
+        if scenario is not None and given is not None:
+            raise InputError(f"{option}: the scenario says it; leave the option or the file out")
+
+
+def _live_scenario(scenario: Path | None, model: str, data: str, board: str | None) -> LiveScenario:
+    """The scenario in a file, or one for a model and its samples."""
+    from migrator.learn.registry import benchmark
+    from migrator.workload.examples import tenant_name, trial_entry
+    from migrator.workload.live import parse_live, read_live
+
+    if scenario is not None:
+        return read_live(scenario)
+    if Path(data).is_dir():
+        data = f"folder:{Path(data).absolute()}"
+    elif "/" in data and ":" not in data:
+        raise InputError(f"--data: there is no folder {data}; check the path")
+    benchmark(data)
+    entry = trial_entry(model, data, board or "A100-40GB")
+    live = parse_live(entry, folder=Path(), name=tenant_name(model))
+    say(
+        f"{live.tenants[0].name}: its profile is assumed; `migrator profile` measures it, and "
+        "`migrator example live --model ...` prints a scenario to begin with"
+    )
+    return live
 
 
 @app.command()

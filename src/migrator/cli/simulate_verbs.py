@@ -1,4 +1,4 @@
-"""Verbs for simulated runs: simulate, compare, policies, forecasters, schema, example."""
+"""Verbs for simulated runs: simulate, compare, policies, forecasters, schema."""
 
 from __future__ import annotations
 
@@ -373,7 +373,7 @@ def _run_clusters(
     return [outcome for each in runs for outcome in each]
 
 
-# Lists and examples
+# Lists
 
 
 @app.command()
@@ -420,52 +420,3 @@ def schema(
     from migrator.workload.entries import scenario_schema
 
     print_json(scenario_schema())
-
-
-@app.command()
-def example(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="[window|quickstart|live|W1...W16|P1]",
-            help="A problem for `plan`, or a scenario for `simulate` or (live) for `serve`.",
-        ),
-    ] = "window",
-    model: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="With live: the model; default: hf:my-model."),
-    ] = None,
-    benchmark: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="With live: the labelled samples; default: folder:my-pictures."
-        ),
-    ] = None,
-) -> None:
-    """Print an example: a window to plan, a commented scenario, or a workload of the paper.
-
-    Your own model:  migrator example live --model hf:my-model --benchmark folder:my-pictures
-    """
-    if name != "live" and (model or benchmark):
-        raise InputError("--model, --benchmark: only for `migrator example live`; leave them out")
-    if name == "window":
-        from migrator.plan.example import example_problem
-
-        print_json(example_problem())
-        return
-    from migrator.workload.workloads import (
-        all_workloads,
-        live_yaml,
-        quickstart_yaml,
-        workload_yaml,
-    )
-
-    if name == "quickstart":
-        print(quickstart_yaml(), end="")
-    elif name == "live":
-        print(live_yaml(model or "hf:my-model", benchmark or "folder:my-pictures"), end="")
-    elif name.upper() in all_workloads():
-        print(workload_yaml(name.upper()), end="")
-    else:
-        known = "window, quickstart, live, W1 to W16 or P1"
-        raise InputError(f"example: there is no {name[:100]!r}; use {known}")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.core.errors import InputError
+from migrator.core.errors import InputError, MigratorError, PolicyError
+from migrator.core.instance import Kind
 from migrator.forecast.forecaster import Forecaster
 from migrator.policies.forecasts import forecasts_of
 from migrator.policies.policy import Decision, Observation, Policy, Sight
@@ -36,11 +40,20 @@ class ForecastingPolicy:
 
     def decide(self, observation: Observation) -> Decision:
         """Add the forecast and decide."""
-        return self._policy.decide(self.with_forecast(observation))
+        return self.decide_on(self.with_forecast(observation))
 
     def decide_on(self, observation: Observation) -> Decision:
-        """Decide on an observation that already has its forecast."""
-        return self._policy.decide(observation)
+        """Decide on an observation that already has its forecast.
+
+        Raises PolicyError if the policy raises an exception that is not one of ours.
+        """
+        try:
+            return self._policy.decide(observation)
+        except MigratorError:
+            raise
+        except Exception as error:
+            own = _own_frames(error.__traceback__)
+            raise policy_error(self.name, error.with_traceback(own)) from error
 
     def with_forecast(self, now: Observation) -> Observation:
         """The observation with the arrivals ahead, as far as the policy may see them."""
@@ -52,3 +65,29 @@ class ForecastingPolicy:
             ahead = self.forecasts.ahead(now)
         views = zip(now.tenants, ahead, strict=True)
         return replace(now, tenants=tuple(replace(each, ahead=what) for each, what in views))
+
+
+def policy_error(name: str, error: Exception) -> PolicyError:
+    """The error for a policy that raised `error`, with where it did."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    text = "".join(traceback.format_exception(error))
+    return PolicyError(name, f"{type(error).__name__}: {error}{where}", text)
+
+
+def _own_frames(found: TracebackType | None) -> TracebackType | None:
+    """The traceback from the policy's own code on; all of it if the policy is one of ours."""
+    own = found
+    while own is not None and own.tb_frame.f_globals.get("__name__", "").startswith("migrator."):
+        own = own.tb_next
+    return own or found
+
+
+def tenants_without_instance(seen: Observation, decision: Decision) -> Iterator[tuple[str, int]]:
+    """Tenants for whose inference a decision holds nothing, with the first slot of the window."""
+    for view in seen.tenants:
+        for slot, holdings in enumerate(decision.slots, seen.slot):
+            tasks = (each.task for each in holdings if each.task is not None)
+            if not any(e.tenant == view.name and e.kind is Kind.INFERENCE for e in tasks):
+                yield view.name, slot
+                break

@@ -21,6 +21,7 @@ from multiprocessing.context import SpawnProcess
 from threading import Thread
 
 from migrator.control.planning_loop import REHEARSAL, rest_of
+from migrator.core.errors import PolicyError
 from migrator.policies.policy import Decision, Observation, Policy
 from migrator.policies.registry import policy
 
@@ -180,6 +181,8 @@ def _think(asked: Policy, line: Connection) -> None:
             return
         try:
             said: Decision | str = asked.decide(observation)
+        except PolicyError as error:
+            said = error.reason
         except Exception as error:  # whatever it is, the next question may succeed
             said = f"{type(error).__name__}: {error}"
         try:

@@ -5,6 +5,7 @@ MigratorError
 │   ├── InfeasibleError well formed, but no plan can meet some rule
 │   └── NotWrittenError a file cannot be written, as on a full disk; nothing was changed
 ├── PlanError           a plan breaks a rule of its problem
+├── PolicyError         a policy raised an exception
 ├── SolverError         a solver could not give a plan (limit too small, no licence, ...)
 └── GpuError            a GPU refused a change or is in an unexpected state; the CLI exits with 3
 """
@@ -28,6 +29,22 @@ class NotWrittenError(InputError):
 
 class PlanError(MigratorError):
     """A plan breaks a rule of its problem."""
+
+
+class PolicyError(MigratorError):
+    """A policy raised an exception, which is the cause of this one."""
+
+    def __init__(self, policy: str, reason: str, own_traceback: str = "") -> None:
+        """`own_traceback`: the policy's own frames, without those that called it."""
+        super().__init__(policy, reason, own_traceback)
+        self.policy, self.reason, self.own_traceback = policy, reason, own_traceback
+
+    def __str__(self) -> str:
+        return f"policy: {self.policy} failed with {self.reason}; correct it"
+
+
+class PolicyWarning(UserWarning):
+    """A decision of a policy that is valid and probably not what was meant."""
 
 
 class SolverError(MigratorError):

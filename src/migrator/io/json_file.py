@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from migrator.core.errors import InputError
+from migrator.io.file_kind import FileKind, wrong_kind
 from migrator.io.strict import Location, refuse, shown
 
 _Parsed = TypeVar("_Parsed")
@@ -16,14 +17,22 @@ _MAX_DIGITS = 300
 
 
 def read_file(
-    path: Path, form: str, load: Callable[[str], object], parse: Callable[[object], _Parsed]
+    path: Path,
+    form: str,
+    load: Callable[[str], object],
+    parse: Callable[[object], _Parsed],
+    *expected: FileKind,
 ) -> _Parsed:
-    """Read a file of a `form` with `load`, then `parse`; errors start with its name."""
+    """Read a file of a `form` with `load`, then `parse`; errors start with its name.
+
+    If that fails and the file is of another kind than `expected`, the error says which.
+    """
     try:
         return parse(load(_text(path, form)))
     except InputError as error:
         name = str(path)
-        raise InputError(f"{name if name.isprintable() else ascii(name)}: {error}") from error
+        words = wrong_kind(path, expected) or error
+        raise InputError(f"{name if name.isprintable() else ascii(name)}: {words}") from error
 
 
 def beside(folder: Path, path: str, location: Location) -> Path:
@@ -58,9 +67,9 @@ def _text(path: Path, form: str) -> str:
     return text
 
 
-def read_json_file(path: Path, parse: Callable[[object], _Parsed]) -> _Parsed:
+def read_json_file(path: Path, parse: Callable[[object], _Parsed], *expected: FileKind) -> _Parsed:
     """Read a JSON file and convert it with `parse`. Errors start with the file's name."""
-    return read_file(path, "JSON", _load, parse)
+    return read_file(path, "JSON", _load, parse, *expected)
 
 
 class _Duplicated(dict[str, object]):

@@ -27,8 +27,14 @@ def private_folder(folder: Path) -> Path:
 
     A daemon trusts the files in its folder: jobs name code to run, settings name processes.
     """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.stat()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.stat()
+    except OSError as error:
+        raise InputError(
+            f"{folder}: the folder cannot be made ({error.strerror}); name another state folder in "
+            "MIGRATOR_STATE"
+        ) from error
     if os.geteuid() not in (0, found.st_uid) or found.st_mode & 0o002:
         raise InputError(
             f"{folder}: other users can write this folder; make it yours alone (chown, chmod 700), "

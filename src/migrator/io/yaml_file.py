@@ -14,6 +14,7 @@ from typing import NoReturn, TypeVar
 import yaml
 
 from migrator.core.errors import InputError
+from migrator.io.file_kind import FileKind
 from migrator.io.json_file import integer, read_file
 from migrator.io.strict import Location, refuse, shown
 
@@ -37,9 +38,9 @@ _WORDS = {
 """Kind of scalar -> its pattern, and the characters it can begin with."""
 
 
-def read_yaml_file(path: Path, parse: Callable[[object], _Parsed]) -> _Parsed:
+def read_yaml_file(path: Path, parse: Callable[[object], _Parsed], *expected: FileKind) -> _Parsed:
     """Read a YAML file and convert it with `parse`. Errors start with the file's name."""
-    return read_file(path, "YAML", load_yaml, parse)
+    return read_file(path, "YAML", load_yaml, parse, *expected)
 
 
 def load_yaml(text: str) -> object:

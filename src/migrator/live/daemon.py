@@ -31,6 +31,7 @@ from migrator.live.metrics import collectors
 from migrator.live.operator_actions import OperatorActions
 from migrator.live.recording import Recorder
 from migrator.live.serving import Serving, offered
+from migrator.serve.http.server import new_grpc_server, require_address
 
 LOOK_S = 0.05
 """Seconds between two polls for the policy's answer."""
@@ -48,7 +49,10 @@ class Daemon:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then drain and free everything."""
-        limits = limits_of(self._serving)
+        limits, where = limits_of(self._serving), self._serving.live.live
+        require_address(where.host, where.port, self._serving.tokens)
+        if where.grpc_port is not None:
+            require_address(where.host, where.grpc_port, self._serving.tokens, "grpc_port")
         async with AsyncExitStack() as stack:
             context = await stack.enter_async_context(open_context(self._serving))
             run = _Run(context, self._report)
@@ -60,6 +64,11 @@ class Daemon:
             stack.push_async_callback(server.stop)
             run.api.url = server.url
             context.records.add_about(url=server.url)
+            if where.grpc_port is not None:
+                beside = new_grpc_server(server.app, where.host, where.grpc_port, limits)
+                await beside.start()
+                stack.push_async_callback(beside.stop)
+                self._report(f"gRPC at {beside.address}")
             await run.create_first_instances()
             self._report(f"serving at {server.url}")
             await run.serve(stop)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from migrator.core.plan import Allocation, Claims, Plan, Retraining
+from migrator.io.file_kind import PLAN
 from migrator.io.json_file import read_json_file
 from migrator.io.strict import Count, Entry, Number, Position, validated
 from migrator.plan.problem_file import InstanceEntry, instance_to_json
@@ -53,12 +54,12 @@ class _PlanEntry(Entry):
 
 def read_plan(path: Path) -> Plan:
     """The plan in a file; InputError names the file, the key and the remedy."""
-    return read_json_file(path, parse_plan)
+    return read_json_file(path, parse_plan, PLAN)
 
 
 def read_claims(path: Path) -> Claims:
     """The gap and the status that a plan file states."""
-    return read_json_file(path, parse_claims)
+    return read_json_file(path, parse_claims, PLAN)
 
 
 def parse_claims(data: object) -> Claims:

@@ -17,6 +17,7 @@ from migrator.core.catalogue import Board
 from migrator.core.instance import Instance, Kind, Task
 from migrator.core.placement import Placement, find_placement, placements
 from migrator.core.problem import Charge, Initial, Problem, RunningRetraining, Tenant
+from migrator.io.file_kind import PROBLEM
 from migrator.io.json_file import read_json_file
 from migrator.io.strict import (
     MAX_NUMBER,
@@ -144,7 +145,7 @@ class _ProblemEntry(Entry):
 
 def read_problem(path: Path) -> Problem:
     """The problem in a file; InputError names the file, the key and the remedy."""
-    return read_json_file(path, parse_problem)
+    return read_json_file(path, parse_problem, PROBLEM)
 
 
 def parse_problem(data: object) -> Problem:

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
-from functools import cache
+import copyreg
+from functools import cache, partial
 from inspect import getdoc, getmodule
+from types import FunctionType
 from typing import cast
 
 from migrator.core.errors import InputError
 from migrator.core.registry import found_in, import_class, pick
+from migrator.policies.function_policy import FunctionPolicy
 from migrator.policies.policy import Policy
 
 _PARTS = ("summary", "sharing", "sight", "routing", "every_s", "on_completion", "decide")
@@ -22,22 +25,35 @@ def policies() -> dict[str, Policy]:
 
 def about(name: str) -> str:
     """The description of a policy and its adaptations, from its module."""
-    return getdoc(getmodule(type(policy(name)))) or ""
+    found = policy(name)
+    described = found.function if isinstance(found, FunctionPolicy) else getmodule(type(found))
+    return getdoc(described) or ""
 
 
 def policy(name: str) -> Policy:
-    """The policy called `name`, or one of the class at `package.module:Class`.
+    """The policy called `name`, or the function or class at `package.module:NAME`.
 
     The error for an unknown name suggests the nearest ones.
     """
+    if name.endswith(".py"):
+        module = name.removesuffix(".py").removeprefix("./").replace("/", ".")
+        raise InputError(f"policy: {name[:100]!r} is a file; name what is in it: {module}:NAME")
     return _own(name) if ":" in name else pick("policy", name, policies())
 
 
 def _own(path: str) -> Policy:
     """A user's policy. Its name is its import path, so that other processes can load it."""
     kind = import_class("policy", path)
+    if isinstance(kind, FunctionPolicy):
+        kind.name = path
+        return kind
+    if isinstance(kind, FunctionType):
+        return FunctionPolicy(kind, name=path)
     if not isinstance(kind, type):
-        raise InputError(f"policy: {path} is no class; name a class that can be made without more")
+        raise InputError(
+            f"policy: {path} is no function and no class; name a function that takes an "
+            "observation, or a class that can be made without arguments"
+        )
     try:
         made = kind()
     except Exception as error:
@@ -55,3 +71,14 @@ def _own(path: str) -> Policy:
     own.name = path
     own.estimates = getattr(made, "estimates", True)
     return own
+
+
+def _reduced(this: FunctionPolicy) -> tuple[object, ...]:
+    """For pickle: a function is sent by its import path, since a decorated one has no other."""
+    parts = {key: each for key, each in vars(this).items() if key not in ("function", "summary")}
+    if ":" in this.name:
+        return policy, (this.name,)
+    return partial(FunctionPolicy, this.function, **parts), ()
+
+
+copyreg.pickle(FunctionPolicy, _reduced)  # type: ignore[arg-type]

@@ -24,6 +24,7 @@ from migrator.io.database import (
     reading,
     transaction,
 )
+from migrator.io.file_kind import RECORDS, wrong_kind
 from migrator.records.rows import (
     LAYOUT,
     TABLES,
@@ -204,6 +205,8 @@ GROUP BY run, tenant, first
 
 def read_runs(path: Path) -> tuple[RunRow, ...]:
     """Every run in the file, oldest first."""
+    if words := wrong_kind(path, (RECORDS,)):
+        raise InputError(f"{path}: {words}")
     with reading(path, LAYOUT) as connection:
         return read_run_rows(connection)
 

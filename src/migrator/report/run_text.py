@@ -28,6 +28,7 @@ from migrator.report.terminal import (
     number,
     percent,
     plural,
+    relation,
     slices_text,
     table_lines,
     tenant_letters,
@@ -99,7 +100,7 @@ def _run_sentences(outcome: RunOutcome) -> list[str]:
         measured = outcome.tally.goodput
         if known and len(known) == len(promised) and measured:
             whole = sum(known)
-            words.append(f"goodput {name} {whole:,.0f} ({whole / measured - 1:+.1%} to measured)")
+            words.append(f"goodput {name} {whole:,.0f} ({relation(whole, measured, 'measured')})")
     return words
 
 
@@ -237,8 +238,9 @@ def _summary(run: RecordedRun) -> Iterator[str]:
     predicted = [each.row.predicted_goodput for each in run.ended]
     known = [each for each in predicted if each is not None]
     if known and len(known) == len(predicted) and tally.goodput:
-        more = sum(known) / tally.goodput - 1
-        yield f"plans predicted {sum(known):,.0f} in all, {more:+.1%} to what was measured"
+        whole = sum(known)
+        more = relation(whole, tally.goodput, "what was measured")
+        yield f"plans predicted {whole:,.0f} in all, {more}"
 
 
 def _window_group(window: RecordedWindow, run: RecordedRun) -> list[tuple[str, ...]]:

@@ -31,6 +31,9 @@ _FILLS = {
 
 # Numbers and words
 
+_MOST_CHANGE = 9.995
+"""Above this change a multiple is printed instead of a percentage."""
+
 
 def count(value: float | None, limit: float = 1e6) -> str:
     """A count to the unit below `limit`, in millions above: at most seven characters by default."""
@@ -49,6 +52,14 @@ def percent(part: float | None) -> str:
 def number(value: float | None, digits: int = 0) -> str:
     """A number with thousands separated, or a dash."""
     return NONE if value is None else f"{value:,.{digits}f}"
+
+
+def relation(promised: float, measured: float, to: str) -> str:
+    """How a promised number relates to a measured one; a percentage only while one says much."""
+    change = promised / measured - 1
+    if abs(change) <= _MOST_CHANGE:
+        return f"{change:+.1%} to {to}"
+    return f"{promised / measured:,.0f} times {to}"
 
 
 def plural(count: int, noun: str) -> str:

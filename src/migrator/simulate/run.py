@@ -7,6 +7,7 @@ requests one by one on the workers that existed.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from migrator.control.controller import Controller
 from migrator.control.events import Event, Instruction, Ready, Train, TrainingEnded, Warm
-from migrator.control.forecasting_policy import ForecastingPolicy
+from migrator.control.forecasting_policy import ForecastingPolicy, tenants_without_instance
 from migrator.control.observation import (
     Decision,
     Observation,
@@ -30,6 +31,7 @@ from migrator.control.retraining_plans import RetrainingPlans
 from migrator.control.tenant_state import Retraining, TenantState
 from migrator.control.units import State
 from migrator.control.window_clock import WindowClock
+from migrator.core.errors import PolicyWarning
 from migrator.core.instance import Task
 from migrator.core.outcome import PlanGap, RunOutcome, TenantOutcome, WindowOutcome
 from migrator.core.peer_limits import Overlap, ResizedTraining
@@ -248,6 +250,7 @@ class _Simulation:
         )
         self.clock = WindowClock(scenario.window_s, scenario.slot_s, now_s=lambda: self.gpu.now_s)
         self.course = _Course({}, [])
+        self._unserved: set[str] = set()
         self.controller = Controller(
             self.forecasting,
             scenario.board,
@@ -430,6 +433,7 @@ class _Simulation:
         decision = self.forecasting.decide_on(seen)
         course = self.course
         course.plan_s += perf_counter() - before
+        self._warn_of_unserved(seen, decision)
         self._note_plan(decision)
         if course.first is None:
             course.first = decision
@@ -527,6 +531,19 @@ class _Simulation:
     @property
     def _is_overlap_limited(self) -> bool:
         return self.scenario.peers.overlap is Overlap.LIMITED
+
+    def _warn_of_unserved(self, seen: Observation, decision: Decision) -> None:
+        """Warn once per tenant for which a decision holds no instance or share."""
+        for name, slot in tenants_without_instance(seen, decision):
+            if name not in self._unserved:
+                self._unserved.add(name)
+                warnings.warn(
+                    f"{self.policy.name} holds nothing for the inference of {name} from slot "
+                    f"{slot} of window {self.clock.number} on; without an instance its requests "
+                    "are dropped",
+                    PolicyWarning,
+                    stacklevel=2,
+                )
 
     # Figures of a window.
 

@@ -25,6 +25,7 @@ from migrator.core.cluster import (
 from migrator.core.errors import InputError
 from migrator.core.scenario import Drift, LabelsAt, ServedTenant
 from migrator.core.service import Service
+from migrator.io.file_kind import CLUSTER, SCENARIO
 from migrator.io.strict import (
     Location,
     nearest,
@@ -71,7 +72,7 @@ def read_cluster(
 ) -> ClusterScenario:
     """The cluster scenario in a file, with another seed or number of windows if given."""
     parse = partial(parse_cluster, folder=path.parent, name=path.stem, seed=seed, windows=windows)
-    return read_yaml_file(path, parse)
+    return read_yaml_file(path, parse, CLUSTER, SCENARIO)
 
 
 def parse_cluster(

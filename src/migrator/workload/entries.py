@@ -161,6 +161,11 @@ class LiveEntry(_Part):
     port: int = _integer(
         "the port to listen on (0: any that is free)", 0, 65535, 8600, default=8600
     )
+    grpc_port: Annotated[int, Field(ge=0, le=65535)] | None = _key(
+        "the port of the API over gRPC (0: any that is free), or null for none",
+        8601,
+        default=None,
+    )
     tokens: str | None = _key(
         "the path of a YAML or JSON file with a token per tenant and one for admin, relative to "
         "the scenario",
@@ -285,7 +290,7 @@ class TenantEntry(_Part):
         default=None,
     )
     profile: str | None = _key(
-        "the path of a profile file, relative to the scenario",
+        "the path of a profile file, relative to the scenario, or `assumed` for a trial",
         "profiles/resnet-50-a100.json",
         default=None,
     )

@@ -6,9 +6,11 @@ arrivals.py. Policies and forecasters stay names until the run starts.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 
 from migrator.core import catalogue
@@ -16,10 +18,11 @@ from migrator.core.catalogue import Board
 from migrator.core.errors import InputError
 from migrator.core.peer_limits import Overlap, PeerLimits, ResizedTraining, ShareSizes
 from migrator.core.placement import multisets
-from migrator.core.profiles import Curve, Profile, on_board, profile
+from migrator.core.profiles import Curve, Profile, on_board, profile, profile_of
 from migrator.core.registry import FORM, is_import_path, parts_of
 from migrator.core.scenario import Drift, LabelsAt, Scenario, ServedTenant
 from migrator.core.service import Service
+from migrator.io.file_kind import CLUSTER, SCENARIO
 from migrator.io.json_file import beside
 from migrator.io.strict import (
     Location,
@@ -45,6 +48,9 @@ from migrator.workload.entries import (
 )
 from migrator.workload.profile_file import read_profile
 
+ASSUMED = "assumed"
+"""In place of the path of a profile: assumed figures, for trials without a measurement."""
+
 
 def read_scenario(path: Path, seed: int | None = None, windows: int | None = None) -> Scenario:
     """The scenario in a file, with another seed or number of windows if given.
@@ -52,7 +58,7 @@ def read_scenario(path: Path, seed: int | None = None, windows: int | None = Non
     Raises InputError with the file, the key and the remedy.
     """
     parse = partial(parse_scenario, folder=path.parent, name=path.stem, seed=seed, windows=windows)
-    return read_yaml_file(path, parse)
+    return read_yaml_file(path, parse, SCENARIO, CLUSTER)
 
 
 def parse_scenario(
@@ -259,6 +265,8 @@ def _profile(entry: TenantEntry, location: Location, board: Board, folder: Path)
     own = entry.model is not None and ":" in entry.model
     if own:
         _require_own_model(entry, (*location, "model"))
+    if entry.profile == ASSUMED:
+        return assumed_profile(entry, location, board)
     if entry.profile is None:
         if entry.model is None:
             refuse((*location, "model"), "the key is missing", "give the name of a packaged model")
@@ -284,6 +292,14 @@ def _profile(entry: TenantEntry, location: Location, board: Board, folder: Path)
     return on_board(found, board.name)
 
 
+def assumed_profile(entry: TenantEntry, location: Location, board: Board) -> Profile:
+    """The profile for `profile: assumed`: of a small model, whatever the model is."""
+    if entry.model is None:
+        refuse((*location, "model"), "the key is missing", "name the model")
+    text = files("migrator.workload").joinpath("assumed_profile.json").read_text(encoding="utf-8")
+    return on_board(replace(profile_of(json.loads(text)), model=entry.model), board.name)
+
+
 def _short_name(model: str) -> str:
     """The class of an import path, or the last part of hf:owner/name@revision."""
     return model.rpartition(":")[2].partition("@")[0].rstrip("/").rpartition("/")[2]
@@ -298,7 +314,7 @@ def _require_own_model(entry: TenantEntry, location: Location) -> None:
         refuse(
             location,
             f"there is no packaged profile of {shown(path)}",
-            "set profile to a profile file of it",
+            "measure one with `migrator profile`, or write `profile: assumed` for a trial",
         )
 
 
@@ -354,7 +370,7 @@ class ServedModel:
 
 def read_models(path: Path) -> tuple[Board, list[ServedModel]]:
     """The board and the models of a scenario file. Arrivals and profiles may be missing."""
-    return read_yaml_file(path, partial(_models, folder=path.parent))
+    return read_yaml_file(path, partial(_models, folder=path.parent), SCENARIO, CLUSTER)
 
 
 def _models(data: object, *, folder: Path) -> tuple[Board, list[ServedModel]]:

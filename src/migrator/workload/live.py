@@ -14,6 +14,7 @@ from pathlib import Path
 from migrator.core.profiles import Curve
 from migrator.core.scenario import HIGHEST_SEED, Scenario
 from migrator.core.service import Service
+from migrator.io.file_kind import CLUSTER, SCENARIO
 from migrator.io.json_file import beside
 from migrator.io.strict import Location, refuse, shown
 from migrator.io.yaml_file import read_yaml_file
@@ -22,6 +23,8 @@ from migrator.workload.file import parse_scenario
 
 ADMIN = "admin"
 """Name of the admin token. No tenant may have this name."""
+STATISTICS = "stats"
+"""GET /v2/models/stats describes all models."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Valid tenant names, which become parts of URLs and folders."""
@@ -46,6 +49,8 @@ class Live:
     queue_limit: int
     """Maximum number of waiting requests per tenant."""
     connections: int
+    grpc_port: int | None = None
+    """None: no API over gRPC; 0 selects any free port."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,7 @@ def read_live(path: Path, seed: int | None = None, windows: int | None = None) -
     Raises InputError with the file, the key and the remedy.
     """
     parse = partial(parse_live, folder=path.parent, name=path.stem, seed=seed, windows=windows)
-    return read_yaml_file(path, parse)
+    return read_yaml_file(path, parse, SCENARIO, CLUSTER)
 
 
 def parse_live(
@@ -139,6 +144,7 @@ def _live(entry: LiveEntry, folder: Path) -> Live:
         max_body_mib=entry.max_body_mib,
         queue_limit=entry.queue_limit,
         connections=entry.connections,
+        grpc_port=entry.grpc_port,
     )
 
 
@@ -175,8 +181,9 @@ def _require_name(name: str, location: Location) -> None:
             f"{shown(name)} cannot be part of an address",
             "use up to 64 letters, digits, hyphens, dots and underscores",
         )
-    if name == ADMIN:
-        refuse(location, f"{shown(name)} is what administration is called", "use another name")
+    if name in (ADMIN, STATISTICS):
+        what = "administration" if name == ADMIN else "a route of the API"
+        refuse(location, f"{shown(name)} is what {what} is called", "use another name")
 
 
 def _weights(path: str | None, location: Location, folder: Path) -> Path | None:

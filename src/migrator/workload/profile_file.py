@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from migrator.core.profiles import Profile, profile_of
+from migrator.io.file_kind import PROFILES
 from migrator.io.json_file import read_json_file
 from migrator.io.strict import (
     MAX_COUNT,
@@ -114,12 +115,12 @@ def read_profile(path: Path, model: str | None = None) -> Profile:
             refuse(("profiles",), wrong, f"name {listed(list(by_model))} as model")
         return by_model[str(model)]
 
-    return read_json_file(path, chosen)
+    return read_json_file(path, chosen, PROFILES)
 
 
 def read_profiles(path: Path) -> tuple[Profile, ...]:
     """All profiles in a file."""
-    return read_json_file(path, parse_profiles)
+    return read_json_file(path, parse_profiles, PROFILES)
 
 
 def parse_profiles(data: object) -> tuple[Profile, ...]:

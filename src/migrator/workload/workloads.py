@@ -9,7 +9,6 @@ board busy on average, and retraining competes for the rest.
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from importlib.resources import files
@@ -134,17 +133,6 @@ def workload(
 def quickstart_yaml() -> str:
     """A small scenario with comments that explain every key."""
     return files("migrator.workload").joinpath("quickstart.yaml").read_text(encoding="utf-8")
-
-
-def live_yaml(model: str, benchmark: str) -> str:
-    """A live scenario with one tenant, whose profile is still to be measured."""
-    text = files("migrator.workload").joinpath("live.yaml").read_text(encoding="utf-8")
-    return text.replace("MODEL", _quoted(model)).replace("BENCHMARK", _quoted(benchmark))
-
-
-def _quoted(text: str) -> str:
-    """A text as YAML: in quotes where it would mean something else without them."""
-    return text if re.fullmatch(r"[A-Za-z][\w./@:-]*[\w/]", text) else json.dumps(text)
 
 
 def workload_yaml(name: str) -> str:

@@ -102,7 +102,7 @@ def test_faulty_text(text: str, reason: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "this is not text"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "this is a picture, not a trace"),
         (b"\xff\xfe0\0,\x001\0\n\0", "this is not text"),
         (b"0,1\n1,\xe9\n", "this is not text"),
         (gzip.compress(b"0,1\n" * 5000, mtime=0)[:-12], "the gzip file is damaged"),

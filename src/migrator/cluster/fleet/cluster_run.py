@@ -17,6 +17,7 @@ from migrator.core.catalogue import Board
 from migrator.core.cluster import ClusterGpu, ClusterScenario, ClusterTenant
 from migrator.core.errors import InputError
 from migrator.core.scenario import ServedTenant
+from migrator.io.file_kind import CLUSTER, SCENARIO
 from migrator.io.strict import listed
 from migrator.io.yaml_file import read_yaml_file
 from migrator.workload.capacity import highest_rps
@@ -158,7 +159,7 @@ def read_run(
         run.live_on_any()  # checks what only live serving needs
         return run
 
-    return read_yaml_file(path, parse)
+    return read_yaml_file(path, parse, CLUSTER, SCENARIO)
 
 
 def _combined(

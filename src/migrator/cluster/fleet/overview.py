@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from migrator.cluster.fleet.head import Head
     from migrator.cluster.fleet.messages import Report
 
+EMPTY = "empty: all tenants fit on other GPUs; it takes some when that increases goodput"
+
 
 def overview(head: Head, ended: str | None = None) -> dict[str, Any]:
     """The status as JSON-compatible data."""
@@ -47,6 +49,8 @@ def _gpu(head: Head, name: str) -> dict[str, Any]:
     if report.drained and state == "up":
         state = "drained"
         words = words or ("its tenants are being moved" if holds else "it can be removed")
+    if state == "up" and not holds:
+        words = words or EMPTY
     return {
         "gpu": name,
         "board": board,

@@ -229,9 +229,14 @@ class StopResult:
     """GPUs that did not confirm that they are drained."""
 
     @property
+    def clean(self) -> bool:
+        """Whether every GPU is drained."""
+        return self.led and not self.silent
+
+    @property
     def words(self) -> str:
         """Description of the state of the GPUs."""
-        if self.led and not self.silent:
+        if self.clean:
             return "every GPU is drained"
         silent = ", ".join((*(() if self.led else ("its head",)), *self.silent))
         return (

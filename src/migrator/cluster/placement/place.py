@@ -45,6 +45,7 @@ from migrator.core.cluster import (
 )
 from migrator.core.errors import InputError
 from migrator.core.scenario import Scenario
+from migrator.io.file_kind import PLACEMENT
 from migrator.io.json_file import read_json_file
 from migrator.io.strict import refuse, shown
 from migrator.simulate.compare import Job
@@ -261,7 +262,7 @@ def shorten(names: Sequence[str], most: int = 3) -> str:
 
 def read_current(path: Path) -> dict[str, str]:
     """Read tenant -> GPU from the output of `migrator cluster plan --json`."""
-    return read_json_file(path, _placement)
+    return read_json_file(path, _placement, PLACEMENT)
 
 
 def _placement(data: object) -> dict[str, str]:

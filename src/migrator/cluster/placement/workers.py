@@ -118,6 +118,13 @@ def import_ray(option: str = "--cluster") -> Any:
         ) from error
 
 
+RAY_TOKEN = (
+    "where Ray asks for a token: `ray get-auth-token --generate` once, the same token on every "
+    "machine, and `export RAY_AUTH_MODE=token` before `ray start` and before this"
+)
+"""How Ray's authentication is set up."""
+
+
 @contextmanager
 def connect_to_ray(address: str, option: str, **settings: Any) -> Iterator[Any]:
     """Connect to the Ray cluster at the address, and disconnect on exit."""
@@ -130,18 +137,17 @@ def connect_to_ray(address: str, option: str, **settings: Any) -> Iterator[Any]:
         if not listens:
             raise InputError(
                 f"{option}: no Ray cluster answers at {address!r} ({type(error).__name__}); start "
-                "one with `ray start --head` and give its address"
+                f"one with `ray start --head` and give its address ({RAY_TOKEN})"
             ) from error
         raise InputError(
             f"{option}: {address!r} is in use, but not by a Ray cluster that can be joined "
-            f"({type(error).__name__}); run this on a machine that is part of it, with "
-            "RAY_AUTH_MODE=token where it asks for one"
+            f"({type(error).__name__}); run this on a machine that is part of it ({RAY_TOKEN})"
         ) from error
     except (RuntimeError, ray.exceptions.RayError) as error:
         # for example if Ray or Python have other versions there
         raise InputError(
             f"{option}: the Ray cluster at {address!r} cannot be joined ({_first_line(error)}); "
-            "have the same Ray and Python on every machine, and its token where it asks for one"
+            f"have the same Ray and Python on every machine ({RAY_TOKEN})"
         ) from error
     try:
         yield ray

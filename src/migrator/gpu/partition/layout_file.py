@@ -22,6 +22,7 @@ from migrator.core.errors import InputError
 from migrator.core.placement import Place
 from migrator.gpu.drivers.base import Gpu
 from migrator.gpu.partition.layout import Layout, arrangements
+from migrator.io.file_kind import LAYOUT
 from migrator.io.strict import (
     Count,
     Entry,
@@ -93,7 +94,38 @@ def read_layout(given: str, gpu: Gpu, name: str | None = None) -> LayoutFile:
     path, named = _path_and_name(given)
     if name is not None and named is not None and name != named:
         raise InputError(f"--name: {name!r} and {given!r} name two layouts; leave out one of them")
-    return read_yaml_file(path, partial(parse_layout, gpu=gpu, name=name or named))
+    return read_yaml_file(path, partial(parse_layout, gpu=gpu, name=name or named), LAYOUT)
+
+
+def describe_layout(path: Path) -> str:
+    """The boards on which a layout is possible, or the names in a mig-parted file.
+
+    Raises InputError if no board has it.
+    """
+    return read_yaml_file(path, _described, LAYOUT)
+
+
+def _described(data: object) -> str:
+    if isinstance(data, dict) and _is_mig_parted(data):
+        return f"mig-parted's format with {listed(list(data['mig-configs']), last='and')}"
+    _refuse_config_map(data)
+    require_version(data, VERSION)
+    file = validated(_LayoutEntry, data, "the layout", "YAML")
+    if file.gpu is not None and file.gpu not in boards():
+        meant = nearest(file.gpu, boards())
+        remedy = f"did you mean {meant}?" if meant else "`migrator boards` lists them"
+        refuse(("gpu",), f"there is no board {shown(file.gpu)}", remedy)
+    asked = boards() if file.gpu is None else {file.gpu: boards()[file.gpu]}
+    possible, refused = [], []
+    for name, each in asked.items():
+        try:
+            _possible(_layout(file.instances, each), each)
+            possible.append(name)
+        except InputError as error:
+            refused.append(error)
+    if not possible:
+        raise refused[0]
+    return f"for {listed(possible)}"
 
 
 def parse_layout(data: object, gpu: Gpu, name: str | None = None) -> LayoutFile:

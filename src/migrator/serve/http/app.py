@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from migrator.serve.http import routes
+from migrator.serve.http import routes, snippets, triton
 from migrator.serve.http.inference import TIMEOUT_HEADER, feedback, infer, samples
 from migrator.serve.http.middleware import guard, json_response, refuse_unknown_route
 from migrator.serve.http.openapi import Operation, description, docs_page
@@ -42,6 +42,7 @@ OPERATIONS = (
         body=InferRequest,
         headers=(TIMEOUT_HEADER, REQUEST_ID_HEADER, JSON_LENGTH_HEADER),
         statuses=(429, 503, 504),
+        example=snippets.INFER,
     ),
     Operation(
         "POST",
@@ -52,6 +53,7 @@ OPERATIONS = (
         body=FeedbackRequest,
         headers=(JSON_LENGTH_HEADER,),
         statuses=(507,),
+        example=snippets.FEEDBACK,
     ),
     Operation(
         "POST",
@@ -62,10 +64,18 @@ OPERATIONS = (
         body=SamplesRequest,
         headers=(JSON_LENGTH_HEADER,),
         statuses=(507,),
+        example=snippets.SAMPLES,
     ),
     Operation("GET", ("/v2",), routes.server_metadata, answer=ServerMetadata),
     Operation("GET", ("/v2/health/live",), routes.live, answer=Readiness),
     Operation("GET", ("/v2/health/ready",), routes.ready, answer=Readiness, statuses=(503,)),
+    Operation(
+        "GET",
+        ("/v2/models/stats",),
+        triton.all_statistics,
+        access="any",
+        answer=triton.StatisticsAnswer,
+    ),
     Operation("GET", _MODEL, routes.model_metadata, access="tenant", answer=ModelMetadata),
     Operation(
         "GET",
@@ -76,11 +86,26 @@ OPERATIONS = (
         statuses=(503,),
     ),
     Operation(
+        "GET",
+        tuple(f"{path}/config" for path in _MODEL),
+        triton.model_config,
+        access="tenant",
+        answer=triton.ModelConfig,
+    ),
+    Operation(
+        "GET",
+        tuple(f"{path}/stats" for path in _MODEL),
+        triton.model_statistics,
+        access="tenant",
+        answer=triton.StatisticsAnswer,
+    ),
+    Operation(
         "POST",
         ("/v2/repository/index",),
         routes.model_index,
         access="any",
         answer=list[IndexEntry],
+        example=snippets.INDEX,
     ),
     Operation("GET", ("/metrics",), routes.metrics, access="admin", media_type="text/plain"),
     Operation("GET", ("/admin/status",), routes.status, access="admin", answer=dict[str, Any]),
@@ -94,10 +119,11 @@ OPERATIONS = (
             body=body,
             binary=False,
             statuses=(403, 404, 409, 507),
+            example=example,
         )
-        for path, handler, body in (
-            ("/admin/actions", routes.act, routes.ActionRequest),
-            ("/admin/tenants", routes.change_tenants, routes.TenantRequest),
+        for path, handler, body, example in (
+            ("/admin/actions", routes.act, routes.ActionRequest, snippets.ACTION),
+            ("/admin/tenants", routes.change_tenants, routes.TenantRequest, snippets.TENANTS),
         )
     ),
 )
@@ -107,7 +133,7 @@ OPERATIONS = (
 def application(state: ApiState, pages: Sequence[Route] = ()) -> Starlette:
     """The API with this state, and HTML pages beside it."""
     described = description(OPERATIONS)
-    page = docs_page(described)
+    page = docs_page(described, OPERATIONS)
 
     async def openapi(_: Request) -> Response:
         return json_response(described)

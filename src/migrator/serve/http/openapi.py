@@ -41,6 +41,8 @@ class Operation:
     headers: tuple[str, ...] = ()
     statuses: tuple[int, ...] = ()
     """Refusals beyond those of its access and body."""
+    example: str = ""
+    """A client in curl, or in curl and Python; empty: curl with the path alone."""
 
     @property
     def all_statuses(self) -> list[int]:
@@ -119,15 +121,16 @@ STYLE = (
 )
 
 
-def docs_page(described: dict[str, Any]) -> str:
-    """The description as one HTML page without scripts."""
+def docs_page(described: dict[str, Any], operations: Sequence[Operation]) -> str:
+    """The description as one HTML page without scripts; every operation once."""
     info = described["info"]
     parts = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
         f"<title>{escape(info['title'])}</title><style>{STYLE}</style></head><body>",
         f"<h1>{escape(info['title'])} {escape(info['version'])}</h1>",
         f"<p>{escape(info['description'])}</p>",
-        *_operations(described["paths"]),
+        "<p>With tokens, every example needs <code>-H 'authorization: Bearer TOKEN'</code>.</p>",
+        *_operations(described["paths"], operations),
         "<h1>Messages</h1>",
     ]
     for name, schema in described["components"]["schemas"].items():
@@ -139,19 +142,24 @@ def docs_page(described: dict[str, Any]) -> str:
     return "\n".join([*parts, "</body></html>"])
 
 
-def _operations(paths: dict[str, Any]) -> Iterator[str]:
-    for path, methods in paths.items():
-        for method, each in methods.items():
-            yield f"<h2><code>{method.upper()} {escape(path)}</code></h2>"
-            yield f"<p>{escape(each['summary'])}</p>"
-            if "requestBody" in each:
-                yield f"<p>Takes {_message(each['requestBody'])}.</p>"
-            rows = (
-                f"<tr><td>{status}</td><td>{escape(answer['description'])}</td>"
-                f"<td>{_message(answer)}</td></tr>"
-                for status, answer in each["responses"].items()
-            )
-            yield f"<table>{''.join(rows)}</table>"
+def _operations(paths: dict[str, Any], operations: Sequence[Operation]) -> Iterator[str]:
+    for operation in operations:
+        path, *others = operation.paths
+        each = paths[path][operation.method.lower()]
+        yield f"<h2><code>{operation.method} {escape(path)}</code></h2>"
+        yield f"<p>{escape(each['summary'])}</p>"
+        for other in others:
+            yield f"<p>Also <code>{escape(other)}</code>.</p>"
+        if "requestBody" in each:
+            yield f"<p>Takes {_message(each['requestBody'])}.</p>"
+        curl = f"curl http://127.0.0.1:8600{path.replace('{name}', 'photos')}"
+        yield f"<pre>{escape(operation.example or curl)}</pre>"
+        rows = (
+            f"<tr><td>{status}</td><td>{escape(answer['description'])}</td>"
+            f"<td>{_message(answer)}</td></tr>"
+            for status, answer in each["responses"].items()
+        )
+        yield f"<table>{''.join(rows)}</table>"
 
 
 def _message(described: dict[str, Any]) -> str:

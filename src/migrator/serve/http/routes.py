@@ -64,7 +64,7 @@ async def server_metadata(request: Request) -> Response:
         ServerMetadata(
             name="migrator",
             version=migrator.__version__,
-            extensions=["binary_tensor_data"],
+            extensions=["binary_tensor_data", "model_configuration", "statistics"],
             window=state_of(request).backend.window(),
         )
     )

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -23,6 +24,11 @@ SEND_BUFFER_BYTES = 64 * 2**10
 """Per connection in the kernel, which would otherwise buffer megabytes for a slow client."""
 FILES_RESERVED = 128
 """Open files beside connections: databases, sockets and handles of workers."""
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+    from migrator.serve.grpc.server import GrpcServer
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +55,7 @@ class ApiServer:
         closing: Callable[[], None] = lambda: None,
     ) -> None:
         require_safe(host, tokens)
+        self.app = app
         self._closing = closing
         limits = limits or Limits()
         self._socket = _bind(host, port)
@@ -93,6 +100,24 @@ class ApiServer:
         self._socket.close()
 
 
+def require_address(host: str, port: int, tokens: Tokens, key: str = "port") -> None:
+    """InputError if the API cannot listen there, before anything that takes time is started."""
+    require_safe(host, tokens)
+    _bind(host, port, key).close()
+
+
+def new_grpc_server(app: ASGIApp, host: str, port: int, limits: Limits) -> GrpcServer:
+    """The same application over gRPC; InputError if the extra is not installed."""
+    try:
+        from migrator.serve.grpc.server import GrpcServer  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"grpc_port: {error.name} is not installed; pip install 'migrator[grpc]', or leave it "
+            "out"
+        ) from error
+    return GrpcServer(cast("Starlette", app), host=host, port=port, limits=limits)
+
+
 def affordable(limits: Limits, files_each: int = 1) -> Limits:
     """The limits with no more connections than this process may open files.
 
@@ -125,7 +150,7 @@ def affordable(limits: Limits, files_each: int = 1) -> Limits:
     return replace(limits, connections=connections)
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int, key: str = "port") -> socket.socket:
     """Bound here, as uvicorn would exit the process where it cannot."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
@@ -141,6 +166,7 @@ def _bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         bound.close()
         raise InputError(
-            f"port: cannot listen on {host}:{port} ({error.strerror}); use another port"
+            f"{key}: cannot listen on {host}:{port} ({error.strerror}); use another port, or 0 "
+            "for any free one"
         ) from error
     return bound

@@ -8,6 +8,7 @@ batch: small batches of the most urgent would lose more requests than they save.
 from __future__ import annotations
 
 import asyncio
+import time
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -68,6 +69,11 @@ class Counts:
         self.total = Counted()
         self.latencies = [0] * (len(LATENCY_BOUNDS_S) + 1)
         self.latency_sum_s = 0.0
+        self.served_sum_s = 0.0
+        """Part of the latencies that workers took, over all rows."""
+        self.batches = 0
+        self.last_answer_s = 0.0
+        """Time of day of the last batch; 0 before the first."""
         self._seconds: deque[Second] = deque(maxlen=KEPT_S)
 
     def receive(self, now_s: float, rows: int) -> Second:
@@ -90,6 +96,12 @@ class Counts:
             self.total.in_time += rows
         self.latencies[bisect_left(LATENCY_BOUNDS_S, latency_s)] += rows
         self.latency_sum_s += latency_s * rows
+
+    def serve(self, rows: int, served_s: float) -> None:
+        """Count a batch that a worker has answered."""
+        self.batches += 1
+        self.served_sum_s += served_s * rows
+        self.last_answer_s = time.time()
 
     def drop(self, came: Second, rows: int) -> None:
         """Count one that was refused."""

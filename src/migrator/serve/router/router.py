@@ -287,6 +287,7 @@ class Router:
             queue.counts.answer(each.second, each.rows, now_s - each.came_s, late=late)
             waited_s = started_s - each.came_s
             each.answer.set_result(Routed(scores, answered.version, waited_s, took_s, late))
+        queue.counts.serve(row, took_s)
         attached.measure(row, took_s, now_s)
 
     def _retry(self, queue: TenantQueue, attached: AttachedWorker, error: Exception) -> None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
 from migrator.core.scenario import Trace
+from migrator.io.file_kind import TRACE, wrong_kind
 from migrator.workload.traces.reading import (
     LATEST_S,
     check_length,
@@ -45,6 +46,15 @@ class TraceFormat:
 
 def load_trace(path: Path) -> Trace:
     """The trace in a file, plain or gzip. The first lines decide its format."""
+    try:
+        return _load(path)
+    except InputError as error:
+        if words := wrong_kind(path, (TRACE,)):
+            raise InputError(f"{path}: {words}") from error
+        raise
+
+
+def _load(path: Path) -> Trace:
     first = head(path)
     # The second line is used only if the first one, which may be any header, is not recognised.
     for lines in (first[:1], first):

@@ -1,0 +1,219 @@
+"""What the functions of the Python interface return: values, tables and figures."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from migrator.core.comparison import Row, SeedMean
+from migrator.core.errors import InputError
+from migrator.core.outcome import RunOutcome
+from migrator.core.plan import Plan
+from migrator.core.problem import Problem
+from migrator.plan.plan_file import plan_to_json
+from migrator.records.simulated import Simulated, simulated_run
+from migrator.report.comparison import comparison_table, draw_comparison
+from migrator.report.html_page import check_figure_path, check_page_path, write_page
+from migrator.report.plan_figure import draw_plan
+from migrator.report.plan_text import plan_summary, plan_timeline
+from migrator.report.run_json import run_json
+from migrator.report.run_page import run_page
+from migrator.report.run_text import run_table
+from migrator.simulate.compare import Job
+from migrator.simulate.run import overheads_s
+
+Records = Sequence[Mapping[str, Any]]
+_PER_TENANT = ("received", "goodput", "goodput_share", "slo_attainment", "accuracy", "dropped")
+
+
+@dataclass(frozen=True, repr=False)
+class PlanResult:
+    """A planned window."""
+
+    problem: Problem
+    plan: Plan
+
+    @property
+    def goodput(self) -> float:
+        """Requests that are answered in time and correctly."""
+        return self.plan.goodput
+
+    @property
+    def status(self) -> str:
+        """`proven optimal`, `within x%` or `time limit`."""
+        return self.plan.status
+
+    def to_json(self) -> dict[str, object]:
+        """The plan as `migrator plan --json` prints it."""
+        return {**plan_to_json(self.plan), "charge": str(self.problem.charge)}
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame` with a row per slot and instance."""
+        return _frame(
+            [
+                {
+                    "slot": slot,
+                    "start": each.start,
+                    "gpcs": each.gpcs,
+                    "tenant": each.task.tenant if each.task else None,
+                    "task": str(each.task.kind) if each.task else None,
+                }
+                for slot, allocation in enumerate(self.plan.slots)
+                for each in allocation.instances
+            ]
+        )
+
+    def draw(self, path: str | Path) -> Path:
+        """Draw the plan as an HTML page or a PNG, by the ending of `path`."""
+        check_figure_path(Path(path), "draw")
+        draw_plan(self.problem, self.plan, Path(path))
+        return Path(path)
+
+    def __str__(self) -> str:
+        lines = plan_summary(self.problem, self.plan)
+        return "\n".join([*lines, "", plan_timeline(self.problem, self.plan)])
+
+    def __repr__(self) -> str:
+        return f"<PlanResult: goodput {self.goodput:,.1f}, {self.status}>"
+
+    def _repr_html_(self) -> str:
+        summary = "<br>".join(map(html.escape, plan_summary(self.problem, self.plan)))
+        timeline = html.escape(plan_timeline(self.problem, self.plan))
+        return f"<p>{summary}</p><pre>{timeline}</pre>"
+
+
+@dataclass(frozen=True, repr=False)
+class RunResult:
+    """A simulated run of a scenario under one policy."""
+
+    outcome: RunOutcome
+    _job: Job
+
+    @property
+    def goodput_share(self) -> float:
+        """The share of the requests that were answered in time and correctly."""
+        return self.outcome.tally.goodput_share
+
+    @property
+    def slo_attainment(self) -> float:
+        """The share of the requests that were answered in time."""
+        return self.outcome.tally.slo_attainment
+
+    @property
+    def accuracy(self) -> float:
+        """The share of correct answers among those in time."""
+        return self.outcome.tally.accuracy
+
+    def to_json(self) -> dict[str, Any]:
+        """The run as `migrator simulate --json` prints it."""
+        return run_json(self.outcome)
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame` with a row per window and tenant."""
+        return _frame(
+            [
+                {"window": window["window"], **tenant}
+                for window in self.to_json()["windows"]
+                for tenant in window["tenants"]
+            ]
+        )
+
+    def report(self, path: str | Path) -> Path:
+        """Write the page that `migrator simulate --report` writes."""
+        check_page_path(Path(path), "report")
+        scenario = self._job.scenario()
+        chosen = self._job.chosen(scenario)
+        run = simulated_run(Simulated(self.outcome, scenario, overheads_s(scenario, chosen)))
+        write_page(run_page([run], scenario.board), Path(path))
+        return Path(path)
+
+    def __str__(self) -> str:
+        return run_table(self.outcome)
+
+    def __repr__(self) -> str:
+        what = f"{self.outcome.scenario} under {self.outcome.policy}"
+        return f"<RunResult: {what}, goodput {self.goodput_share:.1%} of the requests>"
+
+    def _repr_html_(self) -> str:
+        rows = [{"tenant": each["tenant"], **_rounded(each)} for each in self.to_json()["tenants"]]
+        return f"<p>{html.escape(repr(self)[1:-1])}</p>{_html_table(rows)}"
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """Runs of several policies, scenarios and seeds."""
+
+    rows: tuple[Row, ...]
+    """A row per scenario and policy, with means over seeds."""
+    runs: tuple[RunOutcome, ...]
+
+    @property
+    def best(self) -> str:
+        """The policy of the highest goodput, over all scenarios if there are several."""
+        last = self.rows[-1].scenario
+        rows = [each for each in self.rows if each.scenario == last]
+        return max(rows, key=lambda each: each.goodput_share.mean).policy
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame` with a row per scenario and policy."""
+        return _frame([_flat(each) for each in self.rows])
+
+    def draw(self, path: str | Path) -> Path:
+        """Draw the comparison as an HTML page or a PNG, by the ending of `path`."""
+        check_figure_path(Path(path), "draw")
+        draw_comparison(self.rows, Path(path))
+        return Path(path)
+
+    def __str__(self) -> str:
+        return comparison_table(self.rows)
+
+    def __repr__(self) -> str:
+        return f"<Comparison: {len(self.runs)} runs, highest goodput under {self.best}>"
+
+    def _repr_html_(self) -> str:
+        shown = ("scenario", "policy", "goodput_share", "slo_attainment", "accuracy")
+        rows = [{key: value for key, value in _flat(e).items() if key in shown} for e in self.rows]
+        return _html_table([{**each, **_rounded(each)} for each in rows])
+
+
+def _flat(row: Row) -> dict[str, Any]:
+    """The row with means as plain columns and the half widths of their intervals beside them."""
+    flat: dict[str, Any] = {}
+    for key, value in vars(row).items():
+        if isinstance(value, SeedMean):
+            flat[key] = value.mean
+            if value.half_width is not None:
+                flat[f"{key}_half_width"] = value.half_width
+        else:
+            flat[key] = value
+    return flat
+
+
+def _rounded(values: Mapping[str, Any]) -> dict[str, str]:
+    """The columns that notebooks show, as text."""
+    return {
+        key: f"{values[key]:,.0f}" if key in ("received", "goodput", "dropped") else share
+        for key in _PER_TENANT
+        if key in values
+        for share in [f"{values[key]:.1%}"]
+    }
+
+
+def _frame(rows: Records) -> Any:
+    try:
+        import pandas as pd  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise InputError("to_pandas needs pandas: pip install 'migrator[pandas]'") from error
+    return pd.DataFrame(rows)
+
+
+def _html_table(rows: Records) -> str:
+    def line(cells: Sequence[object], tag: str) -> str:
+        return f"<tr>{''.join(f'<{tag}>{html.escape(str(e))}</{tag}>' for e in cells)}</tr>"
+
+    head = line([str(key).replace("_", " ") for key in (rows[0] if rows else {})], "th")
+    body = "".join(line(list(each.values()), "td") for each in rows)
+    return f"<table><thead>{head}</thead><tbody>{body}</tbody></table>"

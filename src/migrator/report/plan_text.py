@@ -1,0 +1,44 @@
+"""A plan as text, for the terminal and for notebooks."""
+
+from __future__ import annotations
+
+from migrator.core.plan import Plan
+from migrator.core.problem import Problem
+from migrator.report.plan_figure import plan_slices
+from migrator.report.terminal import tenant_letters, timeline_lines
+
+_COLUMNS = 100
+
+
+def plan_summary(problem: Problem, made: Plan) -> list[str]:
+    """Goodput, distance to the best plan, and retrainings; one line each."""
+    received = sum(
+        sum(map(sum, tenant.received)) / len(tenant.received) for tenant in problem.tenants
+    )
+    share = (
+        f", {100 * made.goodput / received:.1f}% of {received:,.0f} requests" if received else ""
+    )
+    lines = [f"goodput      {made.goodput:,.1f}{share}"]
+    if made.later_goodput:
+        later = f"{made.later_goodput:,.1f}"
+        lines.append(f"afterwards   {later} expected in later windows from retraining")
+    lines.append(f"status       {made.status} (upper bound {made.upper_bound:,.1f})")
+    lines.append(f"solver       {made.solver}, {made.solve_s:.2f} s, charge {problem.charge}")
+    lines += [
+        f"retraining   {each.tenant}: slots {each.start} to {each.end - 1}, {each.gpcs} GPCs"
+        for each in made.retrainings
+    ]
+    retrained = {each.tenant for each in made.retrainings}
+    return lines + [
+        f"retraining   {tenant.name}: left out, it costs more goodput than it gains"
+        for tenant in problem.tenants
+        if problem.may_retrain(tenant) and tenant.name not in retrained
+    ]
+
+
+def plan_timeline(problem: Problem, made: Plan) -> str:
+    """Which tenant holds which slices over the window, as characters."""
+    chart = plan_slices(problem, made, cold=False)
+    names = ", ".join(f"{letter} {name}" for name, letter in tenant_letters(chart.tenants).items())
+    key = f"slices over time ({names}; capital serves, small retrains, - unused, · no instance)"
+    return "\n".join([key, *timeline_lines(chart, problem.slot_s, _COLUMNS)])

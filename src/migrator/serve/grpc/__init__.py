@@ -1,0 +1,1 @@
+"""The API over gRPC: the messages of the Open Inference Protocol, and their server."""

@@ -1,0 +1,206 @@
+"""`example` and `validate`, and every kind of file given to every verb that reads one."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from support.gpu_cli import migrator
+
+from migrator.cli import GROUPS
+from migrator.io import file_kind
+from migrator.io.file_kind import FileKind, recognise
+from migrator.plan.example import example_problem
+from migrator.workload.examples import NAMES, example_text
+
+ENDINGS = {"window": "json", "policy": "py", "model": "py"}
+PLAN = {
+    "goodput": 1.0,
+    "upper_bound": 1.0,
+    "solver": "exact",
+    "solve_s": 0.1,
+    "retrainings": [],
+    "slots": [{"instances": []}],
+}
+KINDS: Mapping[str, FileKind] = {
+    "window.json": file_kind.PROBLEM,
+    "plan.json": file_kind.PLAN,
+    "quickstart.yaml": file_kind.SCENARIO,
+    "live.yaml": file_kind.SCENARIO,
+    "cluster.yaml": file_kind.CLUSTER,
+    "layout.yaml": file_kind.LAYOUT,
+    "placement.json": file_kind.PLACEMENT,
+    "my.profiles.json": file_kind.PROFILES,
+    "run.json": file_kind.RUN,
+    "trace.csv": file_kind.TRACE,
+    "policy.py": file_kind.MODULE,
+    "run.html": file_kind.PAGE,
+    "plan.png": file_kind.PICTURE,
+    "records.db": file_kind.RECORDS,
+}
+SCENARIOS = (file_kind.SCENARIO, file_kind.CLUSTER)
+VERBS: Mapping[str, tuple[FileKind, ...]] = {
+    "plan {}": (file_kind.PROBLEM,),
+    "check {} plan.json": (file_kind.PROBLEM,),
+    "check window.json {}": (file_kind.PLAN,),
+    "simulate {}": SCENARIOS,
+    "compare {}": SCENARIOS,
+    "serve {}": SCENARIOS,
+    "load {} --url http://127.0.0.1:9": SCENARIOS,
+    "profile {} --driver cpu": SCENARIOS,
+    "profiles {}": (file_kind.PROFILES,),
+    "cluster plan {}": SCENARIOS,
+    "cluster plan cluster.yaml --current {}": (file_kind.PLACEMENT,),
+    "gpu apply {} --dry-run": (file_kind.LAYOUT,),
+    "gpu assert {}": (file_kind.LAYOUT,),
+    "forecast evaluate {}": (file_kind.TRACE,),
+    "dashboard {}": (file_kind.RECORDS,),
+}
+"""Verb -> the kinds of files that it takes."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("files")
+    profile = Path(file_kind.__file__).parent.parent / "workload" / "assumed_profile.json"
+    texts = {
+        "window.json": json.dumps(example_problem()),
+        "plan.json": json.dumps(PLAN),
+        **{f"{name}.yaml": example_text(name) for name in ("quickstart", "live", "cluster")},
+        "layout.yaml": example_text("layout"),
+        "placement.json": json.dumps({"placement": {"a": "gpu"}}),
+        "my.profiles.json": profile.read_text(encoding="utf-8"),
+        "run.json": json.dumps({"goodput": 1.0, "windows": []}),
+        "trace.csv": "0,5\n1,7\n",
+        "policy.py": example_text("policy"),
+        "run.html": "<!DOCTYPE html><title>run</title>",
+    }
+    for name, text in texts.items():
+        (made / name).write_text(text, encoding="utf-8")
+    (made / "plan.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (made / "records.db").write_bytes(b"SQLite format 3\0")
+    return made
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_says_what_a_wrong_file_is(
+    verb: str, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(folder)
+    for name, kind in KINDS.items():
+        if kind in VERBS[verb]:
+            continue
+        done = migrator(*verb.format(name).split(), MIGRATOR_STATE=str(tmp_path))
+        assert done.code == 2, (name, done)
+        assert kind.words in done.refusal or "are swapped" in done.refusal, (name, done.refusal)
+
+
+def test_every_kind_is_recognised(folder: Path) -> None:
+    for name, kind in KINDS.items():
+        assert recognise(folder / name) is kind, name
+    assert recognise(folder / "missing") is None
+
+
+def test_swapped_arguments_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    done = migrator("check", "plan.json", "window.json")
+    assert "swapped; use `migrator check window.json plan.json`" in done.refusal
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_example_is_valid_as_printed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    printed = migrator("example", name)
+    assert printed.code == 0
+    file = Path(f"my_{name}.{ENDINGS.get(name, 'yaml')}")
+    file.write_text(printed.out, encoding="utf-8")
+    found = migrator("validate", file, "--json").json
+    assert found["details"]
+    assert file.name in found["use"] or name in ("policy", "model")
+
+
+def test_examples_of_python_run_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("policy", "model"):
+        Path(f"my_{name}.py").write_text(example_text(name), encoding="utf-8")
+    Path("quickstart.yaml").write_text(example_text("quickstart"), encoding="utf-8")
+    policy = ("--policy", "my_policy:busier_first", "--windows", "1")
+    assert migrator("simulate", "quickstart.yaml", *policy).code == 0
+    model = ("--model", "my_model:NearestMean", "--windows", "1")
+    assert migrator("retrain", "nc-synthetic", *model).code == 0
+    assert migrator("gpu", "apply", _layout(), "--dry-run", MIGRATOR_STATE=str(tmp_path)).code == 0
+
+
+def _layout() -> Path:
+    path = Path("layout.yaml")
+    path.write_text(example_text("layout"), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.yaml", "tenants: []\nversion: 1\nwindow_s: 9\n", "tenants"),
+        ("a.json", '{"slots": 3, "tenants": []}', "version: the key is missing"),
+        ("a.txt", "hello", "this is no file that MIGRator reads"),
+        ("a.py", "def (:", "this is no valid Python"),
+        ("layout.yaml", "version: 1\ninstances: [{gpcs: 9}]\n", "has no instance of 9 GPCs"),
+    ],
+)
+def test_validate_says_what_is_wrong(name: str, text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    done = migrator("validate", path)
+    assert done.code == 2
+    assert said in done.refusal
+
+
+def test_a_policy_file_is_no_name() -> None:
+    done = migrator("policies", "my_policy.py")
+    assert "name what is in it: my_policy:NAME" in done.refusal
+
+
+def test_every_verb_is_in_a_group_of_the_help() -> None:
+    text = migrator("--help").out
+    places = [text.index(each) for each in GROUPS]
+    assert places == sorted(places)
+    assert "Commands" not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "SCENARIO: name a scenario file"),
+        (["--model", "small-cnn"], "--model and --data"),
+        (["live.yaml", "--model", "small-cnn"], "--model: the scenario says it"),
+        (["--model", "small-cnn", "--data", "no/folder"], "--data: there is no folder"),
+        (["--model", "small-cnn", "--data", "nc-nothing"], "nc-nothing"),
+    ],
+)
+def test_a_model_or_a_scenario_is_served(words: list[str], said: str) -> None:
+    done = migrator("serve", *words)
+    assert done.code == 2
+    assert said in done.refusal
+
+
+def test_an_address_is_checked_before_models_are_built(tmp_path: Path) -> None:
+    model = ("--model", "small-cnn", "--data", "nc-synthetic", "--state", tmp_path / "state")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = migrator("serve", *model, "--port", taken.getsockname()[1])
+    assert done.code == 2
+    assert "cannot listen on 127.0.0.1" in done.err
+    assert "building the models" not in done.err
+    path = tmp_path / "open.yaml"
+    path.write_text(example_text("live").replace("live:\n  port", "live:\n  host: 0.0.0.0\n  port"))
+    done = migrator("serve", path, "--state", tmp_path / "state")
+    assert (done.code, "tokens" in done.err) == (2, True)
+    assert "building the models" not in done.err
+    done = migrator("serve", *model[:-1], "/proc/nothing")
+    assert (done.code, "/proc/nothing" in done.err) == (2, True)
+    assert "building the models" not in done.err

@@ -1,0 +1,114 @@
+"""The wheel and the sdist, the Dockerfile and the systemd unit, as far as this machine can tell."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.gpu_cli import migrator
+
+ROOT = Path(__file__).parent.parent.parent
+DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8")
+UNIT = ROOT / "deploy" / "systemd" / "migrator.service"
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_the_wheel_has_everything_that_verbs_need(built: Path, tmp_path: Path) -> None:
+    """Unpacked elsewhere, with the libraries of this environment: files that are missing show."""
+    (wheel,) = built.glob("*.whl")
+    assert wheel.name.endswith("-py3-none-any.whl")  # nothing to compile
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(tmp_path)
+        held = {each for each in packed.namelist() if not each.endswith(".py")}
+    data = [
+        each.relative_to(ROOT / "src").as_posix()
+        for each in (ROOT / "src").rglob("*")
+        if each.is_file() and each.suffix != ".py" and "__pycache__" not in each.parts
+    ]
+    assert set(data) <= held
+    code = (
+        "import migrator, sys\n"
+        f"assert migrator.__file__.startswith({str(tmp_path)!r}), migrator.__file__\n"
+        "from migrator.cli import app\n"
+        "from migrator.workload.examples import NAMES\n"
+        "for name in NAMES:\n"
+        "    try:\n        app(['example', name])\n"
+        "    except SystemExit as done:\n        assert not done.code, name\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True)
+
+
+def test_the_sdist_can_build_the_wheel(built: Path) -> None:
+    (source,) = built.glob("*.tar.gz")
+    with tarfile.open(source) as packed:
+        names = {each.partition("/")[2] for each in packed.getnames()}
+    assert {"pyproject.toml", "README.md", "src/migrator/py.typed", "deploy/Dockerfile"} <= names
+
+
+def _instructions() -> list[tuple[str, str]]:
+    lines = [line for line in DOCKERFILE.splitlines() if not line.startswith("#")]
+    joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
+    return [tuple(line.split(None, 1)) for line in joined.splitlines() if line]  # type: ignore[misc]
+
+
+def test_the_dockerfile_names_what_there_is() -> None:
+    found = _instructions()
+    known = {
+        *("ARG", "FROM", "RUN", "WORKDIR", "COPY", "ENV", "VOLUME", "USER", "EXPOSE"),
+        *("STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT", "CMD"),
+    }
+    assert {name for name, _ in found} <= known
+    arguments = {text.partition("=")[0]: text.partition("=")[2] for n, text in found if n == "ARG"}
+    for name in arguments:
+        assert re.search(rf"\$\{{?{name}\b", DOCKERFILE), f"{name} is not used"
+    assert set(arguments["EXTRAS"].split(",")) <= set(PROJECT["optional-dependencies"])
+    for name, text in found:
+        if name == "COPY":
+            *sources, _ = text.split()
+            assert all((ROOT / each).exists() for each in sources)
+        if name == "RUN":
+            subprocess.run(["bash", "-n", "-c", text], check=True)
+    allowed = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
+    assert {"!pyproject.toml", "!README.md", "!src"} <= set(allowed)
+
+
+def test_the_unit_starts_a_command_that_there_is() -> None:
+    parser = configparser.ConfigParser(strict=False, interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read_string(UNIT.read_text(encoding="utf-8"))
+    program, verb, scenario, *options = shlex.split(parser["Service"]["ExecStart"])
+    assert program == "/opt/migrator/bin/migrator"
+    done = migrator(verb, scenario, *options)
+    assert done.refusal == f"{scenario}: there is no such file; check the path"
+    assert done.code == int(parser["Service"]["RestartPreventExitStatus"])
+    assert parser["Service"]["KillSignal"] == "SIGTERM"
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
+def test_systemd_accepts_the_unit() -> None:
+    command = ["systemd-analyze", "verify", "--man=no", str(UNIT)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    complaints = [line for line in done.stderr.splitlines() if "migrator.service" in line]
+    # the program is not installed where tests run
+    assert not [each for each in complaints if "is not executable" not in each], complaints

@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "workload": {"core", "io"},
     "forecast": {"core", "io"},
     "plan": {"core", "io"},
-    "control": {"core", "forecast", "policies", "workload"},
+    "control": {"core", "forecast", "plan", "policies", "workload"},
     "learn": {"core", "io"},
     "gpu": {"core", "io"},
     "profiling": {"core", "io", "gpu", "learn"},

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from migrator.control.rehearsal import predicted_goodput
 from migrator.core.comparison import Row, SeedMean
 from migrator.core.errors import InputError
 from migrator.core.outcome import RunOutcome
@@ -42,6 +43,11 @@ class PlanResult:
         return self.plan.goodput
 
     @property
+    def carried_out(self) -> float:
+        """Goodput with the gaps in serving that no order of steps avoids."""
+        return predicted_goodput(self.problem, self.plan)
+
+    @property
     def status(self) -> str:
         """`proven optimal`, `within x%` or `time limit`."""
         return self.plan.status
@@ -73,14 +79,16 @@ class PlanResult:
         return Path(path)
 
     def __str__(self) -> str:
-        lines = plan_summary(self.problem, self.plan)
+        lines = plan_summary(self.problem, self.plan, self.carried_out)
         return "\n".join([*lines, "", plan_timeline(self.problem, self.plan)])
 
     def __repr__(self) -> str:
         return f"<PlanResult: goodput {self.goodput:,.1f}, {self.status}>"
 
     def _repr_html_(self) -> str:
-        summary = "<br>".join(map(html.escape, plan_summary(self.problem, self.plan)))
+        summary = "<br>".join(
+            map(html.escape, plan_summary(self.problem, self.plan, self.carried_out))
+        )
         timeline = html.escape(plan_timeline(self.problem, self.plan))
         return f"<p>{summary}</p><pre>{timeline}</pre>"
 

@@ -175,9 +175,14 @@ def boards(
 
 
 def _plan_json(problem: Problem, made: Plan) -> dict[str, object]:
+    from migrator.control.rehearsal import predicted_goodput
     from migrator.plan.plan_file import plan_to_json
 
-    answer = {**plan_to_json(made), "charge": str(problem.charge)}
+    answer = {
+        **plan_to_json(made),
+        "charge": str(problem.charge),
+        "predicted_goodput": predicted_goodput(problem, made),
+    }
     if problem.charge is Charge.PAPER:
         from migrator.plan.preinit import preinitialize
 
@@ -194,9 +199,10 @@ def _plan_json(problem: Problem, made: Plan) -> dict[str, object]:
 
 
 def _print_plan(problem: Problem, made: Plan) -> None:
+    from migrator.control.rehearsal import predicted_goodput
     from migrator.report.plan_text import plan_summary, plan_timeline
 
-    print("\n".join(plan_summary(problem, made)))
+    print("\n".join(plan_summary(problem, made, predicted_goodput(problem, made))))
     if problem.charge is Charge.PAPER:
         from migrator.plan.preinit import preinitialize
 

@@ -11,6 +11,7 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
+from migrator.control.rehearsal import with_prediction
 from migrator.core.errors import InputError, MigratorError, PolicyError
 from migrator.core.instance import Kind
 from migrator.forecast.forecaster import Forecaster
@@ -48,12 +49,13 @@ class ForecastingPolicy:
         Raises PolicyError if the policy raises an exception that is not one of ours.
         """
         try:
-            return self._policy.decide(observation)
+            decided = self._policy.decide(observation)
         except MigratorError:
             raise
         except Exception as error:
             own = _own_frames(error.__traceback__)
             raise policy_error(self.name, error.with_traceback(own)) from error
+        return with_prediction(observation, decided)
 
     def with_forecast(self, now: Observation) -> Observation:
         """The observation with the arrivals ahead, as far as the policy may see them."""

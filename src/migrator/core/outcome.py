@@ -114,7 +114,8 @@ class WindowOutcome:
     plan_s: float
     """Wall time the policy took to decide."""
     predicted: float | None
-    """Goodput of the policy's plan on its forecast; None if the policy does not plan."""
+    """Goodput of the policy's plan on its forecast, with the gaps that no order of steps avoids;
+    None if the policy does not plan."""
     fluid: float | None
     """Goodput of the same plan in the planner's fluid model with the requests that arrived."""
     plans: tuple[PlanGap, ...] = ()

@@ -75,6 +75,7 @@ class Decisions:
     def plan_followed(self, decision: Decision, seconds: float) -> None:
         """Record that a plan takes effect."""
         plan, reason = decision.plan, self._requested_because
+        goodput = decision.predicted_goodput
         self._instruments.plan_s.observe(seconds)
         self._because = (
             f"the plan taken in slot {self._clock.slot} of window {self._clock.number}, asked for "
@@ -83,8 +84,12 @@ class Decisions:
         fields: dict[str, object] = {"seconds": round(seconds, 3), "because": reason}
         words = ""
         if plan is not None:
-            words = f", expects goodput {plan.goodput:.0f} with a gap of {plan.gap:.2%}"
-            fields |= {"goodput": plan.goodput, "gap": plan.gap, "solver": plan.solver}
+            words = f", expects goodput {goodput:.0f} with a gap of {plan.gap:.2%}"
+            fields |= {
+                "goodput": goodput,
+                "gap": plan.gap,
+                "solver": plan.solver,
+            }
         _log.info(
             "plan for %d slots by %s after %.2f s%s; because %s",
             len(decision.slots),

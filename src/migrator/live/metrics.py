@@ -244,8 +244,9 @@ class PlanMetrics(Collector):
         )
         yield _single(
             "migrator_plan_expected_goodput",
-            "Correct requests in time that the last plan expects until its window ends.",
-            plan.goodput if plan else None,
+            "Correct requests in time that the last plan expects until its window ends, with the "
+            "gaps that no order of steps avoids.",
+            recorder.predicted_goodput,
         )
         yield _single(
             "migrator_plan_age_seconds",

@@ -64,6 +64,8 @@ class Recorder:
         self.plans_followed = 0
         self.last_plan: Plan | None = None
         """The plan that is being followed; None if there is none, or the policy does not plan."""
+        self.predicted_goodput: float | None = None
+        """What that plan is expected to reach."""
         self.last_plan_s: float | None = None
         """When the last decision took effect."""
         self._retrainings: dict[str, RetrainingRecord] = {}
@@ -126,6 +128,7 @@ class Recorder:
         """Record a plan that takes effect. `seconds`: its planning time."""
         self.plans_followed += 1
         self.last_plan, self.last_plan_s = decision.plan, self._clock.now_s()
+        self.predicted_goodput = decision.predicted_goodput
         if self._window is not None:
             self._put_decision(self._window, decision, seconds)
         self.decisions.plan_followed(decision, seconds)
@@ -217,7 +220,8 @@ class Recorder:
             window = replace(window, replans=window.replans + 1)
         elif plan is not None and decision.problem is not None:
             written = plan_to_json(plan)
-            window = replace(window, plan_s=seconds, plan=written, predicted_goodput=plan.goodput)
+            goodput = decision.predicted_goodput
+            window = replace(window, plan_s=seconds, plan=written, predicted_goodput=goodput)
         else:
             window = replace(window, plan_s=seconds)
         self._window = window
@@ -228,7 +232,7 @@ class Recorder:
                 time.time(),
                 slot,
                 self._reason,
-                plan.goodput if plan else None,
+                decision.predicted_goodput,
                 seconds,
                 plan.gap if plan and math.isfinite(plan.gap) else None,
                 held_blocks(decision.slots, self._context.board, slot, self._clock.slots),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, pairwise
 
 from migrator.core.catalogue import MigProfile
@@ -53,9 +53,15 @@ def violations(problem: Problem, plan: Plan, claims: Claims | None = None) -> li
     return found if claims is None else [*found, *_quality_claims(plan, claims)]
 
 
-def goodput_of(problem: Problem, plan: Plan) -> float:
-    """The goodput of a plan that keeps the rules, recomputed from its slots."""
-    return math.fsum(_goodputs(problem, plan))
+def goodput_of(
+    problem: Problem, plan: Plan, without: Mapping[str, Sequence[float]] | None = None
+) -> float:
+    """The goodput of a plan that keeps the rules, recomputed from its slots.
+
+    `without`: per tenant and slot, a share of the slot in which none of its instances serves,
+    whatever the charge says.
+    """
+    return math.fsum(_goodputs(problem, plan, without or {}))
 
 
 def later_goodput_of(problem: Problem, plan: Plan) -> float:
@@ -73,14 +79,26 @@ def later_goodput_of(problem: Problem, plan: Plan) -> float:
 # What a plan is worth.
 
 
-def _goodputs(problem: Problem, plan: Plan) -> Iterator[float]:
+def _goodputs(
+    problem: Problem, plan: Plan, without: Mapping[str, Sequence[float]]
+) -> Iterator[float]:
     """The goodput of every tenant and slot."""
     capabilities = _CAPABILITIES[problem.charge]
     for tenant in problem.tenants:
         end = _completion(problem, plan, tenant)
-        for slot, capability in enumerate(capabilities(problem, plan, tenant)):
+        limits = _limits(plan, tenant, without.get(tenant.name, ()))
+        charged = capabilities(problem, plan, tenant)
+        for slot, (capability, limit) in enumerate(zip(charged, limits, strict=True)):
             accuracy = tenant.accuracy_post if slot >= end else tenant.accuracy_pre
-            yield accuracy * _expected_throughput(tenant, slot, capability)
+            yield accuracy * _expected_throughput(tenant, slot, min(capability, limit))
+
+
+def _limits(plan: Plan, tenant: Tenant, without: Sequence[float]) -> Iterator[float]:
+    """Slot by slot, what its instances can serve in the rest of the slot."""
+    for slot, spots in enumerate(_spots_by_slot(plan, tenant, Kind.INFERENCE)):
+        share = without[slot] if slot < len(without) else 0.0
+        whole = math.fsum(tenant.capability[gpcs] for _, gpcs in spots) if share else math.inf
+        yield (1 - share) * whole
 
 
 def _completion(problem: Problem, plan: Plan, tenant: Tenant) -> float:

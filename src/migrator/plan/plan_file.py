@@ -49,6 +49,7 @@ class _PlanEntry(Entry):
     # What our own output may carry beside the plan itself.
     charge: Any = None
     preinitialization: Any = None
+    predicted_goodput: Any = None
     status: str = Field(default="", description="proven optimal, within x% or time limit, as text")
 
 

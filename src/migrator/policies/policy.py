@@ -140,6 +140,15 @@ class Decision:
     """The slot of the window at which the plan begins."""
     replan: bool = True
     """Whether to ask again at the policy's interval."""
+    rehearsed_goodput: float | None = None
+    """The plan's goodput with the gaps that no order of steps avoids; set by the controller."""
+
+    @property
+    def predicted_goodput(self) -> float | None:
+        """The goodput to expect from the plan; None without a plan."""
+        if self.rehearsed_goodput is not None or self.plan is None:
+            return self.rehearsed_goodput
+        return self.plan.goodput
 
 
 class Policy(Protocol):

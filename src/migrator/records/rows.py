@@ -81,6 +81,7 @@ class WindowRecord(Record):
     plan: Mapping[str, Any] | None = None
     """In the format of a plan file; None: the policy makes no plan file."""
     predicted_goodput: float | None = None
+    """Of its first plan, with the gaps that no order of steps avoids."""
     plan_s: float | None = None
     """Planning time; None: no plan arrived, or the time was not recorded."""
     replans: int = 0

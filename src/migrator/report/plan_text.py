@@ -8,10 +8,15 @@ from migrator.report.plan_figure import plan_slices
 from migrator.report.terminal import tenant_letters, timeline_lines
 
 _COLUMNS = 100
+TOLERANCE = 1e-6
+"""Relative difference of goodputs that is not worth a line."""
 
 
-def plan_summary(problem: Problem, made: Plan) -> list[str]:
-    """Goodput, distance to the best plan, and retrainings; one line each."""
+def plan_summary(problem: Problem, made: Plan, carried_out: float) -> list[str]:
+    """Goodput, distance to the best plan, and retrainings; one line each.
+
+    `carried_out`: the goodput with gaps in serving that no order of steps avoids.
+    """
     received = sum(
         sum(map(sum, tenant.received)) / len(tenant.received) for tenant in problem.tenants
     )
@@ -19,6 +24,9 @@ def plan_summary(problem: Problem, made: Plan) -> list[str]:
         f", {100 * made.goodput / received:.1f}% of {received:,.0f} requests" if received else ""
     )
     lines = [f"goodput      {made.goodput:,.1f}{share}"]
+    if carried_out < made.goodput * (1 - TOLERANCE):
+        gaps = "with gaps in serving that no order of steps avoids"
+        lines.append(f"carried out  {carried_out:,.1f}, {gaps}")
     if made.later_goodput:
         later = f"{made.later_goodput:,.1f}"
         lines.append(f"afterwards   {later} expected in later windows from retraining")

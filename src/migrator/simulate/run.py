@@ -349,7 +349,7 @@ class _Simulation:
             tuple(outcomes),
             tuple(course.planned),
             course.plan_s,
-            course.first.plan.goodput if course.first and course.first.plan else None,
+            course.first.predicted_goodput if course.first else None,
             self._fluid(course.first, begin_s),
             tuple(course.plans),
         )

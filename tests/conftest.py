@@ -1,7 +1,7 @@
 """Lets tests import what they share as `support`; the same examples are drawn in every run.
 
 A run that fails by chance tells the next committer nothing about their change. To search for
-new examples: `HYPOTHESIS_PROFILE=explore make test`.
+new examples, and for more of them: `HYPOTHESIS_PROFILE=explore make test`.
 """
 
 import asyncio

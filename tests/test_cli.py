@@ -148,7 +148,9 @@ def test_plan_json_is_what_check_reads(write: Write, tmp_path: Path) -> None:
     plan = json.loads(printed)
     assert printed.count("\n") == 1
     require_shape(plan)
-    assert plan.keys() - SHAPE.keys() == {"status", "later_goodput", "charge", "preinitialization"}
+    more = {"status", "later_goodput", "charge", "preinitialization", "predicted_goodput"}
+    assert plan.keys() - SHAPE.keys() == more
+    assert plan["predicted_goodput"] <= plan["goodput"]
     assert (plan["solver"], plan["gap"], plan["charge"]) == ("exact", 0.0, "paper")
     assert figure.read_bytes().startswith(b"\x89PNG")
 
@@ -168,7 +170,8 @@ def test_charge_and_solver_can_be_chosen(write: Write, solver: str) -> None:
     options = ("--charge", "survivors", "--solver", solver, "--time-limit", "60", "--json")
     plan = json.loads(answer("plan", problem, *options))
     require_shape(plan)
-    assert plan.keys() - SHAPE.keys() == {"status", "later_goodput", "charge"}
+    more = {"status", "later_goodput", "charge", "predicted_goodput"}
+    assert plan.keys() - SHAPE.keys() == more
     assert (plan["solver"], plan["charge"]) == (solver, "survivors")
     answer("check", problem, write(plan), "--charge", "survivors")
 

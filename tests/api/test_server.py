@@ -40,3 +40,8 @@ def test_what_the_daemon_refuses_is_raised(tmp_path: Path) -> None:
         migrator.serve(tmp_path / "missing.yaml"),
     ):
         raise AssertionError("it must not serve")
+    with (
+        pytest.raises(migrator.InputError, match="--data: there is no folder"),
+        migrator.serve(model="small-cnn", data=tmp_path / "missing"),
+    ):
+        raise AssertionError("it must not serve")

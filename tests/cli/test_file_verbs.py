@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from support.fake_gpu import mig_driver
 from support.gpu_cli import migrator
 
 from migrator.cli import GROUPS
+from migrator.cli.serve_verbs import board_of_gpu, live_scenario
 from migrator.io import file_kind
 from migrator.io.file_kind import FileKind, recognise
 from migrator.plan.example import example_problem
@@ -187,6 +189,15 @@ def test_a_model_or_a_scenario_is_served(words: list[str], said: str) -> None:
     done = migrator("serve", *words)
     assert done.code == 2
     assert said in done.refusal
+
+
+def test_a_model_is_served_on_the_board_that_is_there(tmp_path: Path) -> None:
+    with mig_driver(tmp_path, "A30-24GB"):
+        name = board_of_gpu("mig", 0, tmp_path)
+    live = live_scenario(None, "hf:my/model@main", "nc-synthetic", name)
+    assert live.scenario.board.name == "A30-24GB"
+    assert [each.name for each in live.tenants] == ["model"]
+    assert live.scenario.tenants[0].service.profile.provenance.startswith("assumed")
 
 
 def test_an_address_is_checked_before_models_are_built(tmp_path: Path) -> None:

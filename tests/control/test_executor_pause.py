@@ -4,6 +4,7 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.amount import amount
 from support.executor_plans import random_slots
 from support.executor_stage import Stage, serves, trains
 from support.executor_world import Faults, World
@@ -147,7 +148,7 @@ def test_shares_stand_still_too() -> None:
     assert _resume(stage, 4.0) != []
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=amount(15, 80))
 @given(st.integers(0, 2**32 - 1), st.sampled_from(("A100-40GB", "A30-24GB")))
 def test_random_pauses_touch_nothing_that_serves_and_all_is_reached_after_them(
     seed: int, name: str

@@ -5,6 +5,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.amount import amount
 from support.executor_plans import random_slots
 from support.executor_world import Faults, Times, World
 
@@ -30,7 +31,7 @@ def _world(seed: int, name: str, faults: Faults = NO_FAULTS, lead_s: float = 4.0
     return World(board(name), Executor(board(name), lead_s, overheads_s), seed, faults)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=amount(15, 60))
 @given(seeds, st.sampled_from(BOARDS), st.sampled_from([0.0, 4.0, 20.0]))
 def test_without_faults_what_is_wanted_last_is_reached(seed: int, name: str, lead_s: float) -> None:
     chance = random.Random(seed)
@@ -40,7 +41,7 @@ def test_without_faults_what_is_wanted_last_is_reached(seed: int, name: str, lea
     assert world.missing() == []
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=amount(15, 60))
 @given(seeds, st.sampled_from(BOARDS))
 def test_replanned_in_the_middle_of_everything_with_faults(seed: int, name: str) -> None:
     chance = random.Random(seed)
@@ -54,7 +55,7 @@ def test_replanned_in_the_middle_of_everything_with_faults(seed: int, name: str)
     assert world.missing() == []
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=amount(15, 60))
 @given(seeds)
 def test_hopeless_faults_never_break_a_rule_and_are_told(seed: int) -> None:
     world = _world(seed, "A100-40GB", Faults(1.0, 1.0, 1.0, 1.0, 1.0, until_s=100.0))
@@ -66,7 +67,7 @@ def test_hopeless_faults_never_break_a_rule_and_are_told(seed: int) -> None:
     assert [each for each in world.missing() if "training" not in each] == []
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=amount(15, 60))
 @given(seeds, st.sampled_from(BOARDS))
 def test_leaving_empties_the_board(seed: int, name: str) -> None:
     world = _world(seed, name)

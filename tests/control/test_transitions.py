@@ -4,6 +4,7 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.amount import amount
 from support.executor_stage import Stage, serves, trains
 from support.executor_world import Faults, Slots, Times, World
 from support.step_orders import Units, has_order
@@ -239,13 +240,13 @@ def _change_layouts(seed: int, name: str, faults: Faults, layouts: int = 3) -> N
     assert world.missing() == []
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=amount(40, 200))
 @given(st.integers(0, 2**32 - 1), st.sampled_from(BOARDS))
 def test_where_any_order_of_steps_serves_every_tenant_one_is_found(seed: int, name: str) -> None:
     _change_layouts(seed, name, Faults())
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=amount(20, 80))
 @given(st.integers(0, 2**32 - 1), st.sampled_from(BOARDS))
 def test_refused_creations_and_lost_workers_do_not_lose_the_order(seed: int, name: str) -> None:
     chance = random.Random(seed)

@@ -4,16 +4,14 @@ In processes of their own: forking is cheap there, and no kill can strike the te
 """
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.amount import amount
 
 TESTS = Path(__file__).parent.parent
-SCALE = 4 if os.environ.get("HYPOTHESIS_PROFILE") == "explore" else 1
-"""Factor on the number of random operations."""
 NVML_POINTS = {
     "at journal",
     "at nvmlDeviceCreateGpuInstanceWithPlacement",
@@ -40,16 +38,15 @@ def campaign(world: str, folder: Path, *options: str) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("world", "board", "operations", "points"),
     [
-        ("mig", "A100-40GB", 1500, NVML_POINTS),
-        ("mig", "A30-24GB", 1000, NVML_POINTS),
-        ("mig", "H200-141GB", 500, NVML_POINTS),
-        ("emulated", "A100-40GB", 300, EMULATED_POINTS),
+        ("mig", "A100-40GB", amount(500, 6000), NVML_POINTS),
+        ("mig", "A30-24GB", amount(500, 4000), NVML_POINTS),
+        ("mig", "H200-141GB", amount(300, 2000), NVML_POINTS),
+        ("emulated", "A100-40GB", amount(300, 1200), EMULATED_POINTS),
     ],
 )
 def test_random_operations_with_faults_and_kills(
     world: str, board: str, operations: int, points: set[str], tmp_path: Path
 ) -> None:
-    operations *= SCALE
     counts = campaign(world, tmp_path, "--board", board, "--operations", str(operations))
     assert counts["operations"] >= operations
     assert points <= counts.keys()
@@ -67,7 +64,8 @@ def test_random_operations_with_faults_and_kills(
 def test_one_course_killed_at_every_point_and_its_recovery_too(
     world: str, times: str, points: set[str], tmp_path: Path
 ) -> None:
-    counts = campaign(world, tmp_path, "--every-point", times)
+    step = str(amount(4, 1))
+    counts = campaign(world, tmp_path, "--every-point", times, "--step", step)
     assert points <= counts.keys()
-    assert counts["kills"] > (200 if times == "twice" else 40)
+    assert counts["kills"] > (100 if times == "twice" else 40)
     assert min(counts["back"], counts["forward"]) > 10

@@ -14,8 +14,9 @@ import pytest
 from support.faults import users
 from support.live_context import idle_context
 from support.live_daemon import scenario_file
-from support.live_learning import ENVIRONMENT, made_job
-from support.serving import assignment, run_on_uvloop, started, until
+from support.live_learning import ENVIRONMENT, MEANS, made_job
+from support.serving import assignment, run_on_uvloop, started
+from support.waiting import until_async
 
 from migrator.control import events
 from migrator.control.retraining_plans import Estimate
@@ -100,7 +101,7 @@ async def actuation_on(folder: Path, weights: Path | None = None) -> AsyncIterat
     async with started(state / "run") as workers:
         actuation = Faulty(idle_context(serving, gpu_thread=thread, workers=workers), weights)
         actuation.do([events.Create(PLACE)])
-        await until(lambda: actuation.outcomes == [events.Created(PLACE)])
+        await until_async(lambda: actuation.outcomes == [events.Created(PLACE)])
         yield actuation
         await actuation.close()
     await thread.close()
@@ -116,12 +117,12 @@ def test_a_worker_that_cannot_take_the_newest_model_gives_its_instance_back(
         async with actuation_on(tmp_path, weights) as actuation:
             outcomes = actuation.outcomes
             actuation.do([events.Warm(PLACE, "a")])
-            await until(lambda: len(outcomes) == 2)
+            await until_async(lambda: len(outcomes) == 2)
             lost = outcomes[-1]
             assert isinstance(lost, events.WorkerLost)
             assert "cannot be loaded" in lost.why
             actuation.do([events.Destroy(PLACE)])
-            await until(lambda: len(outcomes) == 3)
+            await until_async(lambda: len(outcomes) == 3)
             assert outcomes[-1] == events.Destroyed(PLACE), "no process holds it"
 
     run_on_uvloop(scene())
@@ -131,7 +132,7 @@ def test_every_exception_is_reported_as_the_outcome_of_its_instruction(tmp_path:
     async def scene() -> None:
         async with actuation_on(tmp_path) as actuation:
             actuation.do([events.Warm(PLACE, "a"), events.Train(PLACE, "a"), events.Create(PLACE)])
-            await until(lambda: len(actuation.outcomes) == 4)
+            await until_async(lambda: len(actuation.outcomes) == 4)
             reasons = {type(each): getattr(each, "why", "") for each in actuation.outcomes}
             assert "KeyError" in reasons[events.WorkerLost]
             assert "ZeroDivisionError" in reasons[events.TrainingEnded]
@@ -144,14 +145,14 @@ def test_an_estimate_is_ended_before_its_instance_is_destroyed_and_a_retraining_
     tmp_path: Path,
 ) -> None:
     # at this pace neither ends by itself
-    job = replace(made_job(tmp_path / "learning"), pace_s=6000.0)
+    job = replace(made_job(tmp_path / "learning", MEANS), pace_s=6000.0)
     state, other = tmp_path / "state", Instance(1, 1)
 
     async def scene() -> None:
         async with actuation_on(tmp_path) as actuation:
             outcomes, trainings = actuation.outcomes, actuation._context.trainings
             actuation.do([events.Create(other)])
-            await until(lambda: outcomes[1:] == [events.Created(other)])
+            await until_async(lambda: outcomes[1:] == [events.Created(other)])
             with open_driver("emulated", 0, state=state) as driver:
                 first, second = (driver.environment(each) for each in driver.instances())
             estimated = replace(
@@ -159,9 +160,9 @@ def test_an_estimate_is_ended_before_its_instance_is_destroyed_and_a_retraining_
             )
             estimate = asyncio.create_task(trainings.estimate(estimated))
             retraining = asyncio.create_task(trainings.train(replace(job, environment=second)))
-            await until(lambda: len(users(state)) == 2, 60.0)
+            await until_async(lambda: len(users(state)) == 2, 60.0)
             actuation.do([events.Destroy(PLACE), events.Destroy(other)])
-            await until(lambda: len(outcomes) == 4, 60.0)
+            await until_async(lambda: len(outcomes) == 4, 60.0)
             assert events.Destroyed(PLACE) in outcomes
             (kept,) = (each for each in outcomes if isinstance(each, events.DestroyFailed))
             assert kept.instance == other

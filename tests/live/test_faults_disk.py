@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from support.faults import labels_of, said, serves, settled, teach, until
+from support.faults import labels_of, said, serves, settled, teach
 from support.full_disk import FullDisk
 from support.live_daemon import samples, scenario_file, served
+from support.waiting import until
 
 
 def _files(folder: Path) -> set[str]:

@@ -20,8 +20,9 @@ import httpx
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.faults import all_gone, family, instances, labels_of, serves, until, users
+from support.faults import all_gone, family, instances, labels_of, serves, users
 from support.live_daemon import Served, log_of, samples, scenario_file, served, started
+from support.waiting import until
 
 from migrator.core.instance import Instance
 from migrator.live.gpu_thread import GpuThread
@@ -100,7 +101,7 @@ def _while_retraining_and_writing_labels(lives: Lives) -> None:
     with served(lives.path, lives.state, **PACE) as daemon:
         storm = Storm(daemon)
         epoch = lives.home / "trainings" / "photos" / "retrain" / "epochs" / "000000.json"
-        until(epoch.exists, "an epoch of the retraining is done", 0.01)
+        until(epoch.exists, "an epoch of the retraining is done", look_s=0.01)
         assert not lives.newest().exists()
         lives.kill(daemon.process)
         storm.join()
@@ -114,14 +115,14 @@ def _while_creating(lives: Lives) -> None:
         def half_made() -> bool:
             return any(each.uuid is None for each in instances(lives.state))
 
-        until(half_made, "an instance is half made", 0.005)
+        until(half_made, "an instance is half made", look_s=0.005)
         lives.kill(process)
 
 
 def _while_warming(lives: Lives) -> None:
     """And one of its workers cannot even notice that it is gone."""
     with started(lives.path, lives.state, **PACE) as process:
-        warming = until(lambda: users(lives.state), "a worker warms", 0.005)
+        warming = until(lambda: users(lives.state), "a worker warms", look_s=0.005)
         os.kill(next(iter(warming)), signal.SIGSTOP)
         lives.kill(process)
 
@@ -129,7 +130,7 @@ def _while_warming(lives: Lives) -> None:
 def _while_swapping(lives: Lives) -> None:
     with served(lives.path, lives.state, **PACE) as daemon:
         lives.check(daemon)
-        until(lives.newest().exists, "a new version is kept, and workers load it", 0.005)
+        until(lives.newest().exists, "a new version is kept, and workers load it", look_s=0.005)
         lives.kill(daemon.process)
     lives.version += 1
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.serving import assignment, pictures, run_on_uvloop, started, until
+from support.serving import assignment, pictures, run_on_uvloop, started
+from support.waiting import until_async
 
 from migrator.core.errors import InputError
 from migrator.io.processes import Process, is_running
@@ -56,7 +57,7 @@ def test_the_forkserver_comes_back_once_it_can_be_started_again(
             before = workers.forkserver.pid or 0
             folder.rename(away)  # there is nowhere to write its log to
             os.kill(before, 9)
-            await until(lambda: workers.forkserver.pid is None)
+            await until_async(lambda: workers.forkserver.pid is None)
             await asyncio.sleep(0.2)
             away.rename(folder)
             worker = await workers.take(assignment())

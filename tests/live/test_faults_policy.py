@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from support.faults import all_gone, events, family, said, serves, until
+from support.faults import all_gone, events, family, said, serves
 from support.faulty_policies import MOOD
 from support.live_daemon import Served, scenario_file, served
+from support.waiting import until
 
 POLICY = "support.faulty_policies:Moody"
 MOODS = {
@@ -25,7 +27,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Path
     (folder / "mood").write_text("good", encoding="utf-8")
     path, state = scenario_file(folder, "photos", window_s=3, policy=POLICY), folder / "state"
     with served(path, state, **{MOOD: str(folder / "mood")}) as daemon:
-        said(state, "the window begins")
+        daemon.wait_for(lambda now: _gpcs(now) == [1] * 4, "its first plan is followed")
         yield daemon, folder
         processes = family(daemon.process.pid)
         daemon.process.kill()
@@ -43,6 +45,10 @@ def test_what_is_held_serves_on_and_an_event_says_why(run: tuple[Served, Path], 
     assert _ready(daemon) == held
     if mood != "never":
         _show(folder, "good")  # for it is asked again
+
+
+def _gpcs(now: dict[str, Any]) -> list[int]:
+    return sorted(each["gpcs"] for each in now["units"] if each["state"] == "ready")
 
 
 def _ready(daemon: Served) -> set[str]:

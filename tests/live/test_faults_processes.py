@@ -17,8 +17,9 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
-from support.faults import instances, said, serves, settled, teach, until, users
+from support.faults import instances, said, serves, settled, teach, users
 from support.live_daemon import LIMIT_S, Served, samples, scenario_file, served
+from support.waiting import until
 
 from migrator.core.placement import Place
 from migrator.gpu.drivers.base import GpuInstance, RefusedError
@@ -85,7 +86,7 @@ def test_a_worker_killed_while_it_warms_is_replaced(hour: Hour) -> None:
         serving = set(hour.daemon.status()["pids"].values())
         return {pid for pid in users(hour.state) if is_running(pid)} - serving - before
 
-    victims = until(warming, "another worker warms", 0.01)
+    victims = until(warming, "another worker warms", look_s=0.01)
     for pid in victims:
         os.kill(pid, signal.SIGKILL)
     serves(hour.daemon, hour.version)
@@ -117,9 +118,9 @@ def test_a_retraining_killed_in_the_middle_goes_on_from_its_checkpoint(hour: Hou
     first = folder / "trainings" / "photos" / "retrain" / "epochs" / "000000.json"
     with ThreadPoolExecutor(1) as teaching:
         taught = teaching.submit(teach, hour.daemon, "photos", 1, 24, "lesson")
-        pid = until(lambda: _retrainer(hour.state), "it is retrained", 0.01)
+        pid = until(lambda: _retrainer(hour.state), "it is retrained", look_s=0.01)
         now = hour.daemon.status()
-        until(first.exists, "an epoch is done", 0.005)
+        until(first.exists, "an epoch is done", look_s=0.005)
         os.kill(pid, signal.SIGKILL)
         written = first.stat().st_mtime_ns
     assert len(taught.result()) == 24

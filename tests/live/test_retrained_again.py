@@ -26,6 +26,7 @@ from migrator.core.catalogue import board
 from migrator.core.errors import InputError, MigratorError
 from migrator.core.instance import Instance
 from migrator.core.problem import Charge
+from migrator.core.profiles import Curve
 from migrator.live.labels import Labels, lot_of
 from migrator.live.learning import Learning, Rollout
 from migrator.live.recording import Recorder
@@ -221,6 +222,35 @@ def test_weights_that_know_no_class_are_where_pre_training_begins(
         asyncio.run(made.prepare(tenant))
     assert trainings.jobs[0].kind is JobKind.PRETRAIN
     assert trainings.jobs[0].weights == weights
+
+
+SECONDS = 30.0
+
+
+class _Resumed(Trainings):
+    """Has half of the epochs from checkpoints, and takes half of the time for the others."""
+
+    async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
+        del progress
+        half = job.settings.epochs // 2
+        return TrainingResult(
+            *(False, "it is no better", None, 0.5, 0.4, 0.5, 0.4),
+            new_classes=(),
+            samples=100,
+            curve=(0.4,) * job.settings.epochs,
+            epochs_resumed=half,
+            seconds=SECONDS + 1.0,
+            start_s=1.0,
+        )
+
+
+async def test_what_was_learned_before_a_restart_is_no_part_of_its_duration(
+    tmp_path: Path, tenant: TenantState
+) -> None:
+    tenant.retraining = Retraining(3, Curve(((14.0, 2 * SECONDS),)), 1.0, 0.9)
+    made = learning(tmp_path, tenant, _Resumed(tmp_path / "log"))
+    await made.train("photos", Instance(0, 1), {})
+    assert tenant.slower == pytest.approx(1.0)  # 30 s for half of what takes 60
 
 
 async def test_a_retraining_without_samples_ends_and_waits_for_more_labels(

@@ -9,14 +9,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
-from support.live_learning import ENVIRONMENT, SETTINGS, made_job
+from support.live_learning import ENVIRONMENT, MEANS, MODEL, SETTINGS, made_job
+from support.waiting import until_async
 
 from migrator.core.errors import InputError
 from migrator.core.placement import Place
@@ -44,20 +44,14 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> TrainingJob:
-    return made_job(tmp_path_factory.mktemp("learning"))
+@pytest.fixture
+def job(tmp_path: Path) -> TrainingJob:
+    return made_job(tmp_path / "learning", MEANS)
 
 
 @pytest.fixture
-def job(made: TrainingJob, tmp_path: Path) -> TrainingJob:
-    return replace(made, folder=tmp_path / "training")
-
-
-async def until(happened: Callable[[], bool]) -> None:
-    async with asyncio.timeout(LIMIT_S):
-        while not happened():
-            await asyncio.sleep(0.02)
+def torch_job(tmp_path: Path) -> TrainingJob:
+    return made_job(tmp_path / "torch", MODEL)
 
 
 def epochs_of(job: TrainingJob) -> list[Path]:
@@ -103,17 +97,35 @@ def test_a_retraining_holds_its_instance_reports_progress_and_gets_no_secret(
     assert driver.instances()[0].holders == ()
 
 
-def test_a_killed_retraining_goes_on_and_ends_with_the_same_model(
-    job: TrainingJob, tmp_path: Path
+async def test_a_retrainer_imports_what_its_model_needs_and_not_torch(
+    job: TrainingJob, torch_job: TrainingJob
 ) -> None:
-    job = replace(job, settings=replace(SETTINGS, epochs=8))
+    """Importing torch takes seconds of every window in which a model without it is retrained."""
+    mapped: list[str] = []
+
+    def follow(_part: float) -> None:
+        mapped.append(Path(f"/proc/{trainings.pids[0]}/maps").read_text(encoding="utf-8"))
+
+    trainings = Trainings(job.folder.parent / "log")
+    for each in (job, torch_job):
+        await trainings.prepare(1, [each.model.model])
+        assert (await trainings.train(each, follow)).adopted
+    await trainings.close()
+    assert "libtorch" not in mapped[0]
+    assert "libtorch" in mapped[-1]
+
+
+def test_a_killed_retraining_goes_on_and_ends_with_the_same_model(
+    torch_job: TrainingJob, tmp_path: Path
+) -> None:
+    job = replace(torch_job, settings=replace(SETTINGS, epochs=8))
 
     async def scene() -> TrainingResult:
         trainings = Trainings(job.folder.parent / "log")
         await trainings.prepare(2)
         # so slow that seven epochs are still to come when the first is seen
         lost = asyncio.create_task(trainings.train(replace(job, pace_s=30.0)))
-        await until(lambda: bool(epochs_of(job)) or lost.done())
+        await until_async(lambda: bool(epochs_of(job)) or lost.done())
         os.kill(trainings.pids[0], signal.SIGKILL)
         with pytest.raises(TrainingLostError, match="goes on from its last epoch"):
             await lost
@@ -122,7 +134,7 @@ def test_a_killed_retraining_goes_on_and_ends_with_the_same_model(
         return came
 
     came = asyncio.run(scene())
-    straight = replace(job, folder=tmp_path)
+    straight = replace(job, folder=tmp_path / "straight")
     whole = Work(straight, time.monotonic(), lambda _part: None).run()
     assert isinstance(whole, TrainingResult)
     assert 1 <= came.epochs_resumed < 8
@@ -133,7 +145,10 @@ def test_a_killed_retraining_goes_on_and_ends_with_the_same_model(
     assert came.weights.read_bytes() == whole.weights.read_bytes()
 
 
-async def test_a_full_disk_is_reported_and_leaves_nothing_half_written(job: TrainingJob) -> None:
+async def test_a_full_disk_is_reported_and_leaves_nothing_half_written(
+    torch_job: TrainingJob,
+) -> None:
+    job = torch_job
     assert job.labels is not None
     labels = Labels(job.labels)  # as beside a daemon: what reading needs is there already
     trainings = Trainings(job.folder.parent / "log")
@@ -207,7 +222,7 @@ async def test_one_past_its_limit_cancelled_or_there_at_the_end_is_ended(
         await trainings.train(replace(job, limit_s=0.05))
     jobs = [replace(job, tenant=tenant, folder=tmp_path / tenant) for tenant in ("one", "two")]
     asked = [asyncio.create_task(trainings.train(each)) for each in jobs]
-    await until(lambda: len(trainings.pids) == 2)
+    await until_async(lambda: len(trainings.pids) == 2)
     with pytest.raises(InputError, match="uses this folder already"):
         await trainings.train(jobs[0])
     pids = trainings.pids
@@ -230,7 +245,7 @@ async def test_one_past_its_limit_cancelled_or_there_at_the_end_is_ended(
 async def test_a_cancelled_caller_ends_the_process(job: TrainingJob) -> None:
     trainings = Trainings(job.folder.parent / "log")
     asked = asyncio.create_task(trainings.train(job))
-    await until(lambda: bool(trainings.pids))
+    await until_async(lambda: bool(trainings.pids))
     (pid,) = trainings.pids
     asked.cancel()
     with pytest.raises(asyncio.CancelledError):

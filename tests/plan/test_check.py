@@ -638,7 +638,7 @@ def test_there_is_no_best_plan_where_no_retraining_fits() -> None:
 
 
 @pytest.mark.parametrize("charge", Charge)
-@pytest.mark.parametrize(("seed", "initial"), [(1, False), (2, False), (0, True), (1, True)])
+@pytest.mark.parametrize(("seed", "initial"), [(1, False), (0, True)])
 def test_best_plan_is_the_best_of_all(seed: int, initial: bool, charge: Charge) -> None:
     problem = random_problem(seed, tenants=1, slots=2, charge=charge, initial=initial)
     best = best_plan(problem)

@@ -1,18 +1,24 @@
 """Where compiled kernels are kept: only where no other user can put code."""
 
+import itertools
 import os
 import shutil
 import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import migrator
 from migrator.core.errors import InputError
+from migrator.core.problem import Charge
 from migrator.io.state_folder import private_folder
 from migrator.plan import kernels
+from migrator.plan.solve import ready
+from migrator.plan.survivors import planner, state_search
 
 SOURCES = Path(migrator.__file__).parent
 PROGRAM = """
@@ -109,3 +115,20 @@ def test_what_is_compiled_is_noted_once_per_state_of_the_sources(
     monkeypatch.setattr(kernels, "_cache_folder", lambda: None)
     kernels.note_compiled("survivors")
     assert not kernels.is_compiled("survivors")
+
+
+def test_all_kernels_are_compiled_however_slow_the_machine_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    passes: list[int] = []
+    run = state_search.StateSearch.run
+
+    def counted(self: state_search.StateSearch, *args: Any) -> state_search.Outcome:
+        passes.append(1)
+        return run(self, *args)
+
+    seconds = itertools.count(0.0, 1000.0)
+    monkeypatch.setattr(planner, "time", SimpleNamespace(perf_counter=lambda: next(seconds)))
+    monkeypatch.setattr(state_search.StateSearch, "run", counted)
+    ready.__wrapped__(Charge.SURVIVORS)
+    assert passes

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.amount import amount
 from support.brute_force import best_plan
 from support.make import tenant
 from support.problems import random_problem
@@ -83,7 +84,7 @@ def held(plan: Plan, name: str, kind: Kind = Kind.INFERENCE) -> list[Spots]:
 def test_without_retrainings_the_plan_is_the_optimum(
     tenants: int, slots: int, initial: bool, scenarios: int
 ) -> None:
-    for seed in range(40):
+    for seed in range(amount(16, 40)):
         it = without_retrainings(small_problem(seed, tenants, slots, initial, scenarios))
         best, plan = best_plan(it), solve(it)
         assert best is not None
@@ -122,7 +123,7 @@ def test_with_retrainings_the_optimum_is_mostly_reached(
     What is missed is missed by the choice of when and where to retrain.
     """
     feasible, reached = 0, 0
-    for seed in range(60):
+    for seed in range(amount(25, 60)):
         it = small_problem(seed, tenants, slots, initial, scenarios)
         best = best_plan(it)
         if best is None:
@@ -145,7 +146,7 @@ def test_with_optional_retrainings_the_optimum_is_mostly_reached(
     tenants: int, slots: int, initial: bool, share: float
 ) -> None:
     feasible, reached = 0, 0
-    for seed in range(60):
+    for seed in range(amount(25, 60)):
         it = random_problem(
             seed,
             tenants=tenants,
@@ -168,7 +169,7 @@ def test_with_optional_retrainings_the_optimum_is_mostly_reached(
 
 @pytest.mark.parametrize("tenants", [2, 3])
 def test_overheads_longer_than_the_window_leave_what_is_warm_serving(tenants: int) -> None:
-    for seed in range(20):
+    for seed in range(amount(10, 20)):
         drawn = random_problem(
             seed, tenants=tenants, slots=3, charge=Charge.SURVIVORS, initial=True
         )
@@ -180,7 +181,7 @@ def test_overheads_longer_than_the_window_leave_what_is_warm_serving(tenants: in
             assert plan.status == "proven optimal", f"seed {seed}"
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(amount(4, 8)))
 def test_a_bound_holds_where_an_instance_is_cold_for_more_than_a_hundred_slots(seed: int) -> None:
     rng = np.random.default_rng(seed)
 
@@ -257,7 +258,7 @@ any_problems = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=amount(30, 60), deadline=None)
 @given(any_problems)
 def test_any_problem_gives_a_checked_plan_below_its_bound(it: Problem) -> None:
     try:
@@ -267,7 +268,7 @@ def test_any_problem_gives_a_checked_plan_below_its_bound(it: Problem) -> None:
     assert check_plan(it, plan) <= plan.upper_bound * (1 + 1e-9) + 1e-9
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=amount(10, 20), deadline=None)
 @given(any_problems)
 def test_the_same_problem_gives_the_same_plan(it: Problem) -> None:
     try:
@@ -280,7 +281,7 @@ def test_the_same_problem_gives_the_same_plan(it: Problem) -> None:
 def test_the_same_long_problem_gives_the_same_plan() -> None:
     rng = np.random.default_rng(5)
     tenants = [
-        tenant(f"t{m}", rng.poisson(15, 60).tolist(), retraining_slots={1: 30, 2: 16, 3: 12})
+        tenant(f"t{m}", rng.poisson(15, 24).tolist(), retraining_slots={1: 12, 2: 7, 3: 5})
         for m in range(3)
     ]
     first, again = (solve(problem(*tenants, gpu="A100-40GB")) for _ in range(2))
@@ -293,7 +294,7 @@ def test_the_same_long_problem_gives_the_same_plan() -> None:
 @pytest.mark.parametrize("steps", [1, 5, 60])
 @pytest.mark.parametrize(("tenants", "initial"), [(2, False), (2, True), (3, True)])
 def test_any_prices_bound_the_optimum(tenants: int, initial: bool, steps: int) -> None:
-    for seed in range(100, 125):
+    for seed in range(100, 100 + amount(10, 25)):
         it = random_problem(
             seed,
             tenants=tenants,

@@ -9,6 +9,7 @@ import pytest
 
 from migrator.core.catalogue import board, boards
 from migrator.core.errors import InputError
+from migrator.profiling.drivers import Cpu
 from migrator.profiling.measurements import (
     Measurement,
     Partition,
@@ -19,6 +20,7 @@ from migrator.profiling.measurements import (
     on_instances,
 )
 from migrator.profiling.run import next_group
+from migrator.profiling.workers import Pool
 
 H200 = board("H200-141GB")
 MODELS = ["resnet-50", "bert-base"]
@@ -111,3 +113,13 @@ def test_only_shares_that_coexist_are_prepared_together() -> None:
     waiting = deque(listed)
     assert next_group(waiting, set(), coexist=False) == listed[:1]
     assert len(waiting) == len(listed) - 1
+
+
+def test_on_a_cpu_one_process_measures_every_size() -> None:
+    """Importing the model's libraries takes longer than its measurements."""
+    pool = Pool(Cpu.find(0, H200))
+    listed = measurements(H200, MODELS[:1], [1, 4], interference=True)
+    shares = [each for each in listed if each.partition is Partition.SHARES]
+    assert len({tuple(pool.keys(each)) for each in shares if len(each.jobs) == 1}) == 1
+    for each in shares:
+        assert len(set(pool.keys(each))) == len(each.jobs)

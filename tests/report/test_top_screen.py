@@ -24,6 +24,7 @@ from migrator.records.standing import (
     DaemonState,
     RecentRows,
     Standing,
+    UnitUsage,
     read_recent,
     standing,
 )
@@ -41,6 +42,16 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> RecentRows:
     path.parent.mkdir()
     write_run(path, Made(began_s=ZERO_S))
     return read_recent(path)
+
+
+def test_what_the_driver_reports_is_shown_by_tenant(rows: RecentRows) -> None:
+    view = standing(rows, RUNNING, NOW_S)
+    start = next(each.start for each in view.held if each.tenant is not None)
+    owner = next(each.tenant for each in view.held if each.start == start)
+    usage = (UnitUsage(start, None, 1536, 20_480), UnitUsage(None, 0.25, 1024, 40_960))
+    (line,) = [each for each in drawn(replace(view, usage=usage)) if each.startswith("used")]
+    assert line == f"used    {owner} @{start} 1.5 of 20.0 GiB, GPU 25% busy 1.0 of 40.0 GiB"
+    assert not [each for each in drawn(view) if each.startswith("used")]
 
 
 def drawn(view: Standing, columns: int = 80, lines: int = 24, whole: bool = False) -> list[str]:

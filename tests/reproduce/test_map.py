@@ -193,6 +193,7 @@ def test_options_of_the_map_belong_to_the_map(tmp_path: Path) -> None:
 
     assert "only for the experiment map" in error("goodput", "--quick")
     assert "without it" in error("map", "goodput")
+    assert "not for the experiment map" in error("map", "--windows", "3")
     page = str(tmp_path / "map.html")
     assert "5 runs per cell or more" in error("map", "--seeds", "2", "--out", page)
     (tmp_path / "map.jsonl").write_text("hello\n", encoding="utf-8")

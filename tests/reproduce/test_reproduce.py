@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -6,7 +7,9 @@ from typer.testing import CliRunner
 
 from migrator.cli import app
 from migrator.core.errors import InputError
+from migrator.core.outcome import RunOutcome
 from migrator.report.html_page import write_page
+from migrator.reproduce.evaluation import WorkloadSource
 from migrator.reproduce.experiment import Setting
 from migrator.reproduce.reproduce import (
     ALL,
@@ -18,6 +21,7 @@ from migrator.reproduce.reproduce import (
     page_of,
     run_jobs,
 )
+from migrator.simulate.compare import Job
 
 NAMES = [
     *("allocation-table", "best-allocation", "retraining-split", "goodput"),
@@ -107,6 +111,28 @@ def test_the_verb_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_the_verb_lists_experiments() -> None:
     shown = CliRunner().invoke(app, ["reproduce", "--list"]).stdout
     assert [line.split()[0] for line in shown.splitlines()] == [*NAMES, "ladder", "map"]
+
+
+def test_workloads_and_windows_make_it_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MIGRATOR_DATA", raising=False)
+    seen: list[Job] = []
+
+    def made_up(jobs: Sequence[Job], *_: object) -> dict[Job, RunOutcome]:
+        seen.extend(jobs)
+        return outcomes_of(jobs)
+
+    monkeypatch.setattr("migrator.reproduce.reproduce.run_jobs", made_up)
+    short = ["reproduce", "ladder", "--out", str(tmp_path / "p.html"), "--windows", "2"]
+    done = CliRunner().invoke(app, [*short, "--workloads", "w9, W1"])
+    assert done.exit_code == 0, done.output
+    sources = [job.source for job in seen]
+    assert {each.name for each in sources if isinstance(each, WorkloadSource)} == {"W1", "W9"}
+    assert {job.windows for job in seen} == {2}
+    done = CliRunner().invoke(app, [*short, "--workloads", "W99"])
+    assert isinstance(done.exception, InputError)
+    assert "W99" in str(done.exception)
 
 
 def test_traces_that_are_missing_are_reported_at_once(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import httpx
 import pytest
 from support.api_server import connected, image_body, received, running_server
+from support.waiting import until
 
 LIMITS = {"body_bytes": 4096, "body_s": 0.5, "header_bytes": 4096, "header_s": 0.5}
 PATH = "/v2/models/images/infer"
@@ -40,13 +40,6 @@ def require_refusal(answer: bytes, status: int) -> None:
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(f"HTTP/1.1 {status} ".encode()), answer
     assert json.loads(body)["error"]
-
-
-def until(fact: Callable[[], bool], limit_s: float = 15.0) -> None:
-    end_s = time.monotonic() + limit_s
-    while not fact():
-        assert time.monotonic() < end_s
-        time.sleep(0.01)
 
 
 def state(url: str) -> Any:

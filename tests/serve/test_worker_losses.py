@@ -22,8 +22,8 @@ from support.serving import (
     pictures,
     run_on_uvloop,
     started,
-    until,
 )
+from support.waiting import until_async
 
 import migrator
 from migrator.core.errors import MigratorError
@@ -56,11 +56,11 @@ async def test_a_killed_worker_is_noticed_idle_and_serving(tmp_path: Path) -> No
         batch = asyncio.create_task(serving.infer(pictures(HANG)))
         await asyncio.sleep(0)
         os.kill(idle.pid, signal.SIGKILL)
-        await until(lambda: len(losses) == 1)
+        await until_async(lambda: len(losses) == 1)
         os.kill(serving.pid, signal.SIGSEGV)
         with pytest.raises(WorkerLostError, match=serving.name):
             await batch
-        await until(lambda: len(losses) == 2)
+        await until_async(lambda: len(losses) == 2)
         assert [worker for worker, _ in losses] == [idle, serving]
         assert "was killed by SIGKILL" in losses[0][1]
         assert "was killed by SIGSEGV" in losses[1][1]
@@ -76,7 +76,7 @@ async def test_a_worker_that_hangs_is_killed_and_reported(tmp_path: Path) -> Non
         worker = await workers.take(assignment(limit_s=0.3))
         with pytest.raises(WorkerLostError, match=r"within 0\.3 s"):
             await worker.infer(pictures(HANG))
-        await until(lambda: losses)
+        await until_async(lambda: losses)
         assert losses[0][0] is worker
         assert "did not answer" in losses[0][1]
         assert not alive(worker.pid)
@@ -119,17 +119,17 @@ async def test_workers_outlive_their_forkserver_and_another_one_comes(tmp_path: 
         losses = Losses(workers)
         await workers.prepare("a", 1)
         worker = await workers.take(assignment())
-        await until(lambda: workers.prepared("a") == 1)
+        await until_async(lambda: workers.prepared("a") == 1)
         before = workers.forkserver.pid
         os.kill(before or 0, signal.SIGKILL)
         assert (await worker.infer(pictures())).version == 1
-        await until(lambda: workers.forkserver.pid not in (before, None))
+        await until_async(lambda: workers.forkserver.pid not in (before, None))
         await workers.prepare("a", 2)
         new = [await workers.take(assignment()) for _ in range(2)]
         for each in (worker, *new):
             assert (await each.infer(pictures())).version == 1
         os.kill(worker.pid, signal.SIGKILL)
-        await until(lambda: losses)
+        await until_async(lambda: losses)
         assert losses[0][0] is worker
 
 
@@ -140,7 +140,7 @@ async def test_a_forkserver_that_does_not_answer_is_replaced(tmp_path: Path) -> 
         os.kill(before, signal.SIGSTOP)
         with pytest.raises(WorkerLostError, match="did not answer"):
             await workers.take(assignment())
-        await until(lambda: workers.forkserver.pid not in (before, None))
+        await until_async(lambda: workers.forkserver.pid not in (before, None))
         worker = await workers.take(assignment())
         assert (await worker.infer(pictures())).version == 1
 
@@ -188,7 +188,7 @@ def test_everything_ends_with_a_killed_daemon(tmp_path: Path) -> None:
         assert len(everybody) >= 3
         assert all(map(alive, everybody))
         daemon.kill()
-    run_on_uvloop(until(lambda: not any(map(alive, everybody)), 10.0))
+    run_on_uvloop(until_async(lambda: not any(map(alive, everybody)), 10.0))
 
 
 SLOW_TO_IMPORT = "import time\ntime.sleep(60)\n"
@@ -208,14 +208,14 @@ def test_a_forkserver_that_still_imports_ends_with_the_daemon_too(tmp_path: Path
         [sys.executable, "-c", program, str(tmp_path / "run")],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
     ) as daemon:
-        run_on_uvloop(until(lambda: children(daemon.pid)))
+        run_on_uvloop(until_async(lambda: children(daemon.pid)))
         (forkserver,) = children(daemon.pid)
         command = Path(f"/proc/{forkserver}/cmdline")
         run_on_uvloop(
-            until(lambda: b"migrator.serve.workers.forkserver_main" in command.read_bytes())
+            until_async(lambda: b"migrator.serve.workers.forkserver_main" in command.read_bytes())
         )
         daemon.kill()
-    run_on_uvloop(until(lambda: not alive(forkserver), 10.0))
+    run_on_uvloop(until_async(lambda: not alive(forkserver), 10.0))
 
 
 @in_uvloop

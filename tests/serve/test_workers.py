@@ -18,8 +18,8 @@ from support.serving import (
     in_loop,
     pictures,
     started,
-    until,
 )
+from support.waiting import until_async
 
 from migrator.core.catalogue import board
 from migrator.core.errors import InputError
@@ -63,11 +63,11 @@ async def test_prepared_workers_wait_and_are_replaced(tmp_path: Path) -> None:
         assert (workers.prepared("a"), len(waiting)) == (2, 2)
         worker = await workers.take(assignment())
         assert worker.pid in waiting
-        await until(lambda: workers.prepared("a") == 2)
+        await until_async(lambda: workers.prepared("a") == 2)
         assert len(children(forkserver)) == 3
         os.kill((waiting - {worker.pid}).pop(), 9)
-        await until(lambda: workers.prepared("a") == 1)
-        await until(lambda: workers.prepared("a") == 2)
+        await until_async(lambda: workers.prepared("a") == 1)
+        await until_async(lambda: workers.prepared("a") == 2)
         await workers.prepare("a", 0)
         assert children(forkserver) == {worker.pid}
     assert not alive(worker.pid)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import yaml
 
 from migrator.cluster.fleet.cluster_run import ClusterRun, read_run
 from migrator.learn.registry import benchmark
-from support.live_daemon import LIMIT_S, MODEL, PROFILES
+from support.live_daemon import MODEL, PROFILES
 from support.means_model import Means
 
 VARIABLES = {
@@ -93,17 +93,6 @@ def feedback(url: str, tenant: str, given_id: str, label: int) -> httpx.Response
     """The label of a request that was answered there."""
     body = {"id": given_id, "label": label}
     return httpx.post(f"{url}/v2/models/{tenant}/feedback", json=body, timeout=20)
-
-
-def until(so: Callable[[], Any], words: Callable[[], object], limit_s: float = LIMIT_S) -> Any:
-    """What it gives once that is true; AssertionError with the words where it never is."""
-    until_s = time.monotonic() + limit_s
-    while time.monotonic() < until_s:
-        found = so()
-        if found:
-            return found
-        time.sleep(0.05)
-    raise AssertionError(words())
 
 
 def _tenant(name: str, trained: bool) -> dict[str, Any]:

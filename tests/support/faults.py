@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +10,9 @@ from migrator.gpu.drivers.base import GpuInstance
 from migrator.gpu.drivers.registry import open_driver
 from migrator.io.processes import is_running
 from migrator.records.store import read_records
-from support.live_daemon import LIMIT_S, Served, samples
+from support.live_daemon import Served, samples
 from support.serving import children
-
-
-def until(happened: Callable[[], Any], words: str, look_s: float = 0.05) -> Any:
-    """What it returns once that is something; however busy the machine is."""
-    until_s = time.monotonic() + LIMIT_S
-    while time.monotonic() < until_s:
-        found = happened()
-        if found:
-            return found
-        time.sleep(look_s)
-    raise AssertionError(f"never: {words}")
+from support.waiting import until
 
 
 def settled(daemon: Served) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import httpx
 
-from support.agents import PICTURE, until
+from support.agents import PICTURE
+from support.waiting import until
 
 
 @contextmanager

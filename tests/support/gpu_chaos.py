@@ -1,7 +1,7 @@
 """Campaigns of lives that end in kills, each followed by a recovery that is held to its promises.
 
 python -m support.gpu_chaos {mig,emulated} FOLDER --operations N
-python -m support.gpu_chaos {mig,emulated} FOLDER --every-point once|twice
+python -m support.gpu_chaos {mig,emulated} FOLDER --every-point once|twice [--step N]
 Random operations, or one course killed at each of its points. Prints what happened as JSON; ends
 with a traceback where a promise is broken.
 """
@@ -256,8 +256,13 @@ def _places(*places: tuple[int, str]) -> frozenset[Place]:
     return frozenset(Place(*each) for each in places)
 
 
-def every_point(world: Callable[[Path, str], World], folder: Path, twice: bool) -> Counter[str]:
-    """The course killed at every point; `twice`: and each recovery killed at every point too."""
+def every_point(
+    world: Callable[[Path, str], World], folder: Path, twice: bool, step: int
+) -> Counter[str]:
+    """The course killed at every point; `twice`: and each recovery killed too, at every point.
+
+    With a `step` above 1 a recovery is killed at every so manieth point, another one's at others.
+    """
     counts: Counter[str] = Counter()
     for first in count(1):
         begun = folder / f"{first}"
@@ -272,7 +277,7 @@ def every_point(world: Callable[[Path, str], World], folder: Path, twice: bool) 
         counts += campaign.counts
         if not twice:
             continue
-        for second in count(1):
+        for second in count(1 + first % step, step):
             copied = shutil.copytree(begun, folder / f"{first}-{second}")
             again = Campaign(world(copied, COURSE_BOARD), copied, 0)
             again.foreign = campaign.foreign
@@ -303,12 +308,13 @@ def main() -> None:
     parser.add_argument("--board", default="A100-40GB")
     parser.add_argument("--operations", type=int, default=1000)
     parser.add_argument("--every-point", choices=["once", "twice"])
+    parser.add_argument("--step", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
     kind: Callable[[Path, str], World] = WORLDS[chosen.world]
     gc.freeze()  # a collection in a child would copy every page of its parent
     if chosen.every_point:
-        counts = every_point(kind, chosen.folder, chosen.every_point == "twice")
+        counts = every_point(kind, chosen.folder, chosen.every_point == "twice", chosen.step)
     else:
         campaign = Campaign(kind(chosen.folder, chosen.board), chosen.folder, chosen.seed)
         random_campaign(campaign, chosen.operations)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from migrator.learn.benchmarks.benchmark import Origin, limit_samples, window_data
 from migrator.learn.model import Inputs, Labels
-from migrator.learn.registry import benchmark
+from migrator.learn.registry import benchmark, build
 from migrator.learn.retraining import RetrainingSettings, retrain
 from migrator.learn.samples import Samples, WindowData
 from migrator.live import labels as kept
@@ -23,6 +23,8 @@ SETTINGS = RetrainingSettings(epochs=4, batch=32)
 ENVIRONMENT = {"PYTHONPATH": str(TESTS), "MIGRATOR_TOKEN": "secret"}
 """Variables of a daemon: retrainers find the tests' model, and must not see the token."""
 
+MEANS = replace(MODEL, model="support.means_model:Means")
+"""Without torch, whose import takes seconds."""
 SPOILED = replace(MODEL, model="support.live_learning:Spoiled")
 
 _KNOWN = benchmark("nc-synthetic")
@@ -53,17 +55,17 @@ async def add_all(labels: kept.Labels, tenant: str, window: int, samples: Sample
     )
 
 
-def made_job(folder: Path, tenant: str = "vision") -> TrainingJob:
+def made_job(folder: Path, spec: ModelSpec = MODEL) -> TrainingJob:
     """A model pre-trained on the first classes, and a window of labels with two new ones."""
-    first = scenario(0)
-    model, _ = retrain(Tiny.build(MODEL.classes, 0), first, 0.0, SETTINGS)
+    first, tenant = scenario(0), "vision"
+    model, _ = retrain(build(spec.model, spec.classes, 0), first, 0.0, SETTINGS)
     folder.mkdir(parents=True, exist_ok=True)
     model.save(folder / "serving.safetensors")
     asyncio.run(_labelled(folder / "labels.db", tenant, first))
     return TrainingJob(
         JobKind.RETRAIN,
         tenant,
-        MODEL,
+        spec,
         folder / "training",
         weights=folder / "serving.safetensors",
         labels=folder / "labels.db",

@@ -20,7 +20,10 @@ _NODE: dict[str, Any] = {
     "num_gpus": 0,
     "object_store_memory": 80 * 2**20,
     "include_dashboard": False,
+    "include_log_monitor": False,
+    "no_monitor": True,
 }
+"""Without Ray's processes for logs and autoscaling, which take seconds to start."""
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import wraps
@@ -74,14 +73,6 @@ def pictures(first: int = 0, batch: int = 2) -> NDArray[np.uint8]:
     made = np.zeros((batch, 3, 4, 4), np.uint8)
     made.flat[0] = first
     return made
-
-
-async def until(holds: Callable[[], object], limit_s: float = 60.0) -> None:
-    """Wait until that holds; fail if it does not."""
-    end_s = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < end_s, "it did not happen in time"
-        await asyncio.sleep(0.01)
 
 
 def alive(pid: int) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from migrator.control.rehearsal import predicted_goodput
+from migrator.control.rehearsal import predicted_goodput as predicted_goodput_of
 from migrator.core.comparison import Row, SeedMean
 from migrator.core.errors import InputError
 from migrator.core.outcome import RunOutcome
@@ -43,9 +43,9 @@ class PlanResult:
         return self.plan.goodput
 
     @property
-    def carried_out(self) -> float:
+    def predicted_goodput(self) -> float:
         """Goodput with the gaps in serving that no order of steps avoids."""
-        return predicted_goodput(self.problem, self.plan)
+        return predicted_goodput_of(self.problem, self.plan)
 
     @property
     def status(self) -> str:
@@ -54,7 +54,11 @@ class PlanResult:
 
     def to_json(self) -> dict[str, object]:
         """The plan as `migrator plan --json` prints it."""
-        return {**plan_to_json(self.plan), "charge": str(self.problem.charge)}
+        return {
+            **plan_to_json(self.plan),
+            "charge": str(self.problem.charge),
+            "predicted_goodput": self.predicted_goodput,
+        }
 
     def to_pandas(self) -> Any:
         """A `pandas.DataFrame` with a row per slot and instance."""
@@ -79,7 +83,7 @@ class PlanResult:
         return Path(path)
 
     def __str__(self) -> str:
-        lines = plan_summary(self.problem, self.plan, self.carried_out)
+        lines = plan_summary(self.problem, self.plan, self.predicted_goodput)
         return "\n".join([*lines, "", plan_timeline(self.problem, self.plan)])
 
     def __repr__(self) -> str:
@@ -87,7 +91,7 @@ class PlanResult:
 
     def _repr_html_(self) -> str:
         summary = "<br>".join(
-            map(html.escape, plan_summary(self.problem, self.plan, self.carried_out))
+            map(html.escape, plan_summary(self.problem, self.plan, self.predicted_goodput))
         )
         timeline = html.escape(plan_timeline(self.problem, self.plan))
         return f"<p>{summary}</p><pre>{timeline}</pre>"

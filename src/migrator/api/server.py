@@ -121,8 +121,10 @@ class Server:
 
 
 def serve(
-    scenario: str | Path,
+    scenario: str | Path | None = None,
     *,
+    model: str | None = None,
+    data: str | Path | None = None,
     policy: str | None = None,
     driver: str = "emulated",
     gpu: int = 0,
@@ -135,15 +137,17 @@ def serve(
 ) -> Server:
     """Serve and retrain the models of a live scenario; use it as `with migrator.serve(...) as s:`.
 
+    `model`, `data`: one model and its labelled samples, in place of a scenario.
+
     `port`, `grpc_port`: 0 takes any free port; None is none. `policy`: name or import path.
     `start_s`: the longest time to wait for the models. `token`: the administration token, if the
     scenario asks for tokens.
     """
     options = {"--driver": driver, "--gpu": gpu, "--port": port}
     options |= {"--policy": policy, "--state": state, "--windows": windows}
-    options |= {"--grpc-port": grpc_port}
+    options |= {"--grpc-port": grpc_port, "--model": model, "--data": data}
     given = [f"{key}={value}" for key, value in options.items() if value is not None]
-    return Server([str(scenario), *given], start_s, token)
+    return Server([*(() if scenario is None else (str(scenario),)), *given], start_s, token)
 
 
 def _shape(values: Any) -> list[int]:

@@ -85,7 +85,7 @@ def retrain(
 
     Try:  migrator retrain nc-synthetic --model small-cnn --windows 1
     """
-    from migrator.learn.answer_file import AnswerFile
+    from migrator.io.output_file import AnswerFile
     from migrator.learn.registry import benchmark as known
     from migrator.learn.registry import require_torch
     from migrator.learn.retraining import RetrainingSettings
@@ -171,7 +171,7 @@ def pretrain(
 
     Try:  migrator pretrain nc-synthetic --model small-cnn --epochs 1 --out small.safetensors
     """
-    from migrator.learn.answer_file import AnswerFile
+    from migrator.io.output_file import AnswerFile
     from migrator.learn.registry import model_class, require_torch
 
     file = AnswerFile(out)

@@ -233,7 +233,7 @@ def _table(entry: dict[str, Any], board: Board) -> str:
 def _compare(first: Path, second: Path, *, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from migrator.profiling.comparison import compare
+    from migrator.profiling.entries import compare
     from migrator.workload.profile_file import read_profiles
 
     found = compare(read_profiles(first), read_profiles(second))

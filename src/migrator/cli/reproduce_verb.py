@@ -84,6 +84,9 @@ def reproduce(
     if NAME in wanted:
         if len(wanted) > 1:
             raise InputError(f"{NAME} has a page of its own; name the other experiments without it")
+        for option in ("--workloads" if workloads else "", "--windows" if windows else ""):
+            if option:
+                raise InputError(f"{option}: not for the experiment {NAME}; leave it out")
         reproduce_map(
             _setting(1).data,
             quick=quick,

@@ -47,7 +47,10 @@ def serve(
     ] = None,
     board: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="With --model: the GPU's board; default: A100-40GB."),
+        typer.Option(
+            metavar="NAME",
+            help="With --model: the GPU's board; default: the one there, emulated A100-40GB.",
+        ),
     ] = None,
     driver: Annotated[
         str,
@@ -160,12 +163,14 @@ def serve(
             raise InputError(f"{option}: {chosen[:40]!r} is not known; use {' or '.join(known)}")
     from migrator.io.state_folder import state_folder
     from migrator.live.daemon import Daemon
-    from migrator.live.serving import Serving
+    from migrator.live.serving import EMULATED, Serving
     from migrator.serve.http.authentication import Tokens, digest
     from migrator.workload.live import ADMIN
     from migrator.workload.tokens import drop_token_variables, read_tokens
 
-    live = _live_scenario(scenario, model or "", data or "", board)
+    if scenario is None and board is None and driver != EMULATED:
+        board = board_of_gpu(driver, gpu, state_folder(state))
+    live = live_scenario(scenario, model or "", data or "", board)
     if policy is not None:
         live = replace(live, scenario=replace(live.scenario, policy=policy))
     own = live.live
@@ -198,7 +203,15 @@ def require_one_source(
             raise InputError(f"{option}: the scenario says it; leave the option or the file out")
 
 
-def _live_scenario(scenario: Path | None, model: str, data: str, board: str | None) -> LiveScenario:
+def board_of_gpu(driver: str, index: int, state: Path) -> str:
+    """The name of a GPU's board."""
+    from migrator.gpu.drivers.registry import open_driver
+
+    with open_driver(driver, index, state=state) as opened:
+        return opened.gpu().board.name
+
+
+def live_scenario(scenario: Path | None, model: str, data: str, board: str | None) -> LiveScenario:
     """The scenario in a file, or one for a model and its samples."""
     from migrator.learn.registry import benchmark
     from migrator.workload.examples import tenant_name, trial_entry

@@ -20,7 +20,7 @@ from migrator.core.errors import InputError, MigratorError
 
 if TYPE_CHECKING:
     from migrator.core.catalogue import Board
-    from migrator.records.standing import DaemonProbe, RecentRows, Standing
+    from migrator.records.standing import DaemonProbe, RecentRows, Standing, UnitUsage
 
 _PIPED_COLUMNS = 100
 _FIRST_LOOKS_S = 1.0
@@ -101,7 +101,8 @@ class _Watch:
             self._meter.clear()
         if self._rows is None and probe.reply is None and self._last is not None:
             return replace(self._last, probe=probe, now_s=now_s)
-        self._last = standing(self._rows, probe, now_s, self._meter)
+        found = standing(self._rows, probe, now_s, self._meter)
+        self._last = replace(found, usage=_usage(probe))
         return self._last
 
     def board(self) -> Board | None:
@@ -131,6 +132,21 @@ class _Watch:
             if self._rows is None:
                 raise
         return probe_daemon(self._rows.run, True, self._token)
+
+
+def _usage(probe: DaemonProbe) -> tuple[UnitUsage, ...]:
+    """What the driver reports of the daemon's GPU; empty if that is emulated or elsewhere."""
+    from migrator.cli.daemon import is_there
+
+    reply = probe.reply or {}
+    local = is_there(int(reply.get("pid", 0)), time.time()) if reply.get("pid") else False
+    if not local or reply.get("driver") not in ("mig", "mps"):
+        return ()
+    from migrator.gpu.usage import read_usage
+    from migrator.records.standing import UnitUsage
+
+    found = read_usage(int(reply.get("gpu", 0)))
+    return tuple(UnitUsage(e.start, e.busy, e.used_mib, e.total_mib) for e in found)
 
 
 def _live(watch: _Watch, every_s: float) -> None:

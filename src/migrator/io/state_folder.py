@@ -1,4 +1,4 @@
-"""The folder in which drivers and the journal keep persistent state."""
+"""The user's folders: of persistent state, and of what can be made or downloaded again."""
 
 from __future__ import annotations
 
@@ -41,3 +41,9 @@ def private_folder(folder: Path) -> Path:
             "or name another state folder in MIGRATOR_STATE"
         )
     return folder
+
+
+def cache_folder(kind: str) -> Path:
+    """The folder for one kind of files that can be made again; it may not exist yet."""
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "migrator" / kind

@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 
 from migrator.core.errors import InputError
 from migrator.io.atomic import replace_file
-from migrator.learn.cache import cache_folder
+from migrator.io.state_folder import cache_folder
 from migrator.learn.weights import damaged
 
 _ID = re.compile(r"(?:[\w.-]+/)?[\w.-]+")

@@ -108,6 +108,7 @@ class Api:
             "scenario": scenario.name,
             "board": scenario.board.name,
             "driver": context.serving.driver,
+            "gpu": context.serving.gpu,
             "policy": scenario.policy,
             "url": self.url,
             "window": clock.number,

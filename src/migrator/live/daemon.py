@@ -198,7 +198,9 @@ class _Run:
         actuation = self.actuation
         self.retrainings.begin_window()
         # prepare the processes for the retrainings of this window
-        actuation.in_background(self._context.trainings.prepare(len(self._tenants)))
+        models = {self._context.models[each].model for each in self._tenants}
+        prepared = self._context.trainings.prepare(len(self._tenants), sorted(models))
+        actuation.in_background(prepared)
         self.recorder.begin_window()
         actuation.in_background(actuation.update_foreign_instances())
         actuation.do(self.controller.begin_window())

@@ -249,8 +249,12 @@ class Learning:
             result = await self._trainings.train(training, set_progress)
             # plans add the start as the overhead of a new instance
             took_s = result.training_s
-            self._recorder.training_took(name, instance, took_s, planned_s * job.slower)
-            tenant.took(planned_s, took_s)
+            # what a process before this one had learned is not part of it
+            part = 1 - result.epochs_resumed / training.settings.epochs
+            if part > 0:
+                part_s = part * planned_s
+                self._recorder.training_took(name, instance, took_s, part_s * job.slower)
+                tenant.took(part_s, took_s)
             tenant.trained_on(job.labelled, result.samples)
             async with self._locks[name]:
                 why = await self._adopt(tenant, job.window, result, began_from)

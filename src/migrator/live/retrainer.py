@@ -1,8 +1,8 @@
-"""The process that retrains one model on one instance: `python -m migrator.live.retrainer FD`.
+"""Retrains one model on one instance: `python -m migrator.live.retrainer FD [MODEL ...]`.
 
-`training` starts it with one end of a socket pair and sends its job. Until then it waits with torch
-imported and without using CUDA. It exits when its parent has exited. If it is killed, the same job
-continues after its last epoch.
+`training` starts this process with one end of a socket pair and sends its job. Until then it waits
+with the modules of the models imported and without using CUDA. It exits when its parent has exited.
+If it is killed, the same job continues after its last epoch.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -33,7 +31,7 @@ from migrator.learn.benchmarks.benchmark import window_data as scenario_data
 from migrator.learn.checkpoint import Checkpoints
 from migrator.learn.estimation import estimate
 from migrator.learn.model import Model
-from migrator.learn.registry import benchmark, build, encoder, require_torch
+from migrator.learn.registry import benchmark, build, encoder, model_class
 from migrator.learn.retraining import Retrained, accuracy, retrain
 from migrator.learn.samples import NoSamplesError, WindowData
 from migrator.live.training import (
@@ -205,8 +203,9 @@ class Work:
 
     def _model(self) -> Model:
         spec = self.job.model
-        if self.job.device != "cpu":
-            import_module("torch").set_num_threads(_BUILDING)  # no core emulates a GPU here
+        model_class(spec.model)
+        # one thread: an instance is emulated by one core, however many there are
+        _limit_threads(1 if self.job.device == "cpu" else _BUILDING)
         pretrained = self.job.weights is None
         model = build(spec.model, spec.classes, spec.seed, spec.pixels, pretrained=pretrained)
         if self.job.weights is not None:
@@ -301,7 +300,7 @@ def main() -> None:
     channel = Channel[Begin](end, Begin)
     os.nice(_POLITE)
     with exit_with_parent(end), suppress(BrokenPipeError):
-        failure = _load_torch()
+        _import_models(sys.argv[2:])
         frame = channel.receive()
         if frame is None:
             return
@@ -309,23 +308,26 @@ def main() -> None:
         def report(part: float) -> None:
             channel.send(0, Advanced(part))
 
-        channel.send(frame.number, failure or answer(frame.message, report))
+        channel.send(frame.number, answer(frame.message, report))
 
 
-def _load_torch() -> Failed | None:
-    """Import what a training needs, without using CUDA."""
-    try:
-        require_torch()
-    except InputError as error:
-        return Failed(str(error))
-    torch: Any = import_module("torch")
-    # one thread: an instance is emulated by one core, however many there are
-    torch.set_num_threads(1)
-    if torch.version.cuda is None:
+def _import_models(names: Sequence[str]) -> None:
+    """Import the models and what their training needs, without using CUDA."""
+    for each in names:
+        with suppress(InputError):  # reported by the job that needs it
+            model_class(each)
+    _limit_threads(1)
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.version.cuda is None:
         # the first optimiser of a process loads a compiler, which takes as long as torch itself;
         # where that could look for GPUs it waits until the instance is known
         torch.optim.AdamW([torch.zeros(1, requires_grad=True)])
-    return None
+
+
+def _limit_threads(count: int) -> None:
+    """Limit the threads of torch, if a model uses it."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(count)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import asyncio
 import socket
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -167,7 +167,7 @@ FromRetrainer = TrainingResult | EstimateResult | Advanced | Failed
 
 
 class RetrainerProcess(ChildProcess):
-    """One retrainer process: imports torch, waits for its job, and exits after it."""
+    """One retrainer process: imports models, waits for its job, and exits after it."""
 
     lost_error = TrainingLostError
 
@@ -184,13 +184,16 @@ class RetrainerProcess(ChildProcess):
         self.exited = how
 
     @classmethod
-    async def start(cls, log: Path) -> RetrainerProcess:
-        """Start a process that writes to `log`; InputError if that fails."""
+    async def start(cls, log: Path, models: Iterable[str] = ()) -> RetrainerProcess:
+        """Start a process that writes to `log`; InputError if that fails.
+
+        `models`: what it imports before its job arrives.
+        """
         try:
             ours, theirs = socket.socketpair()
             try:
                 with theirs:
-                    command = ["migrator.live.retrainer", str(theirs.fileno())]
+                    command = ["migrator.live.retrainer", str(theirs.fileno()), *models]
                     process = cls(spawn(command, log, [theirs.fileno()]))
             except BaseException:
                 ours.close()
@@ -246,12 +249,12 @@ class Trainings:
         busy = [each.process for each in self._running if each.process is not None]
         return tuple(each.pid for each in (*busy, *self._spare))
 
-    async def prepare(self, count: int) -> None:
-        """Keep `count` processes waiting with torch imported, so that the next jobs begin at
-        once."""
+    async def prepare(self, count: int, models: Iterable[str] = ()) -> None:
+        """Keep `count` processes waiting with these models imported, so that the next jobs begin
+        at once."""
         self._spare = [each for each in self._spare if each.alive]
         while len(self._spare) < count and not self._closed:
-            self._spare.append(await RetrainerProcess.start(self._log))
+            self._spare.append(await RetrainerProcess.start(self._log, models))
 
     async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
         """Retrain or pre-train; TrainingFailedError, or TrainingLostError if the same job can

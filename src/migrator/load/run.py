@@ -27,8 +27,7 @@ from migrator.load.server import (
     error_in,
     read_answer,
 )
-from migrator.load.target import Target
-from migrator.load.uploads import Uploads, lead_s
+from migrator.load.uploads import Target, Uploads, lead_s
 from migrator.workload.live import LiveScenario, LiveTenant
 
 CONNECTIONS, LABEL_CONNECTIONS = 512, 64

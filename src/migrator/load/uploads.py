@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from uuid import uuid4
 
 import numpy as np
 
@@ -15,15 +17,26 @@ from migrator.core.errors import InputError
 from migrator.io.http_client import NoAnswerError, Reply
 from migrator.io.http_pool import HttpPool
 from migrator.load.ledger import Ledger
-from migrator.load.requests import Rows
-from migrator.load.server import Server, encode_samples, error_in
-from migrator.load.target import Target
+from migrator.load.requests import Questions, Rows
+from migrator.load.server import ModelInput, Server, encode_samples, error_in
+from migrator.workload.live import LiveTenant
 
 _BODY_BYTES = 2**20
 """Bytes of inputs in one upload; servers limit a request's body."""
 _PART, _LONGEST_S = 0.5, 60.0
 """Share of a window, and most seconds, before a window at which its samples are uploaded."""
 _POLL_S = 0.2
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """A tenant with its model's input and its samples."""
+
+    tenant: LiveTenant
+    input: ModelInput
+    questions: Questions
+    run: str = field(default_factory=lambda: uuid4().hex[:8])
+    """Part of every request id, which makes ids of different loads distinct."""
 
 
 def lead_s(window_s: float) -> float:

@@ -115,7 +115,7 @@ def ready(charge: Charge) -> None:
     from migrator.plan.kernels import note_compiled
 
     tiny = Tenant("tiny", ((1.0, 2.0),), {1: 1.0}, 0.5, 0.6, {1: 1}, 1.0, 1)
-    _planner(charge)(Problem(board("A30-24GB"), 1.0, 2, charge, (tiny,)), 60.0, False)
+    _planner(charge)(Problem(board("A30-24GB"), 1.0, 2, charge, (tiny,)), 60.0, True)
     note_compiled(charge)
 
 

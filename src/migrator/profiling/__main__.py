@@ -14,8 +14,8 @@ from pathlib import Path
 from migrator.core import catalogue
 from migrator.core.errors import GpuError, InputError, MigratorError
 from migrator.core.profiles import Profile, profile_of
-from migrator.profiling.comparison import compare
 from migrator.profiling.drivers import DRIVERS, Json, driver
+from migrator.profiling.entries import compare
 from migrator.profiling.measurements import (
     Measurement,
     estimate_s,

@@ -59,6 +59,8 @@ class Driver(ABC):
     name: ClassVar[str]
     coexist: ClassVar[bool] = True
     """Whether shares of all sizes can be open at once, and the GPU can be used without shares."""
+    alike: ClassVar[bool] = False
+    """Whether shares of all sizes are the same, so that one process measures them all."""
     device = "cuda"
     """torch's device: "cuda" or "cpu"."""
     words: str
@@ -102,9 +104,10 @@ class Driver(ABC):
 
 
 class Cpu(Driver):
-    """No GPU: each share is a process with one thread."""
+    """No GPU: a process with one thread stands for every share."""
 
     name = "cpu"
+    alike = True
     device = "cpu"
     words = "one CPU thread in place of every share"
 

@@ -1,4 +1,4 @@
-"""Profiles from measurements: the entries of a profile file, and the derivation of each figure.
+"""The entries of a profile file: derived from measurements, and compared with one another.
 
 A figure that was not measured comes from the packaged profile of the model if there is one, and is
 assumed otherwise. The provenance states which.
@@ -12,6 +12,7 @@ from statistics import fmean, median
 from typing import Any
 
 from migrator.core.catalogue import Board
+from migrator.core.errors import InputError
 from migrator.core.profiles import INTERFERING_PART, Profile, profiles
 from migrator.profiling.measurements import TRAINING_BATCH, Partition, Study, Task
 
@@ -216,3 +217,56 @@ def _text_keys(by_batch: Mapping[int, Mapping[int, float]]) -> Json:
         str(batch): {str(sms): each for sms, each in by_sms.items()}
         for batch, by_sms in by_batch.items()
     }
+
+
+@dataclass(frozen=True)
+class Apart:
+    """Differences of the two files in one quantity, relative to the mean of both values."""
+
+    quantity: str
+    values: int
+    median: float
+    largest: float
+    where: str
+    """Name of the value with the largest difference."""
+
+    def words(self) -> str:
+        """The comparison in one line."""
+        return (
+            f"{self.quantity:<15} {self.values:4d} values, apart by {self.median:6.2%} (median), "
+            f"{self.largest:6.2%} (most: {self.where})"
+        )
+
+
+def compare(first: Iterable[Profile], second: Iterable[Profile]) -> list[Apart]:
+    """The comparison of each quantity that both contain. InputError if they share no model."""
+    others = {(each.model, each.board): each for each in second}
+    found: dict[str, list[tuple[float, str]]] = {}
+    for each in first:
+        other = others.get((each.model, each.board))
+        if other is not None:
+            for quantity, where, one, two in _both(each, other):
+                found.setdefault(quantity, []).append((_apart(one, two), where))
+    if not found:
+        raise InputError("--compare: the files have no model on the same board in common")
+    return [
+        Apart(quantity, len(parts), median(part for part, _ in parts), *max(parts))
+        for quantity, parts in found.items()
+    ]
+
+
+def _both(one: Profile, two: Profile) -> Iterator[tuple[str, str, float, float]]:
+    for batch in sorted(one.latency_ms.keys() & two.latency_ms.keys()):
+        values = dict(two.latency_ms[batch].points)
+        for sms, value in one.latency_ms[batch].points:
+            if sms in values:
+                where = f"{one.model} x{batch} on {sms:g} SMs"
+                yield "latency_ms", where, value, values[sms]
+    for name in ("training_ratio", "interference", "contention"):
+        yield name, one.model, getattr(one, name), getattr(two, name)
+    for name in ("create_s", "start_s", "load_s"):
+        yield name, one.model, getattr(one.overhead, name), getattr(two.overhead, name)
+
+
+def _apart(one: float, two: float) -> float:
+    return abs(one - two) / ((one + two) / 2) if one + two else 0.0

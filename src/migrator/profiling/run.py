@@ -115,7 +115,8 @@ class Measuring:
         models = list(dict.fromkeys(each.model for each in todo))
         try:
             while waiting and self._has_time(waiting[0].estimate_s):
-                group = next_group(waiting, self._alone, coexist=self._driver.coexist)
+                together = self._driver.coexist and not self._driver.alike
+                group = next_group(waiting, self._alone, coexist=together)
                 if group[0].study is not Study.START and not self._pool.hello:
                     self._check_models(self._pool.workers(group)[0][0], models)
                 waiting.extendleft(reversed(self._run_group(group)))
@@ -186,7 +187,7 @@ class Measuring:
         if not self._driver.coexist:
             self._pool.close()
         with ExitStack() as stack:
-            worker = self._pool.start(worker_keys(measurement)[0], stack)
+            worker = self._pool.start(self._pool.keys(measurement)[0], stack)
             worker.ready()
             worker.ask("start", measurement.jobs[0][1])
             return worker.answer()

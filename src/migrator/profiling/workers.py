@@ -125,7 +125,7 @@ class Pool:
 
         Starts all missing ones at the same time.
         """
-        needed = {key for each in wanted for key in worker_keys(each)}
+        needed = {key for each in wanted for key in self.keys(each)}
         self._make_room(needed)
         for key in sorted(needed - self._open.keys()):
             with ExitStack() as stack:
@@ -134,7 +134,11 @@ class Pool:
         for key in needed:
             hello = self._open[key][0].ready()
             self.hello = self.hello or hello
-        return [[self._open[key][0] for key in worker_keys(each)] for each in wanted]
+        return [[self._open[key][0] for key in self.keys(each)] for each in wanted]
+
+    def keys(self, measurement: Measurement) -> list[WorkerKey]:
+        """The process of each job; where all sizes are alike, one stands for all of them."""
+        return worker_keys(measurement, self._driver.board.sms if self._driver.alike else None)
 
     def start(self, key: WorkerKey, stack: ExitStack) -> WorkerProcess:
         """Start a process on a share of its own. `stack` ends both."""
@@ -180,14 +184,15 @@ class Pool:
                 stack.push(opened)
 
 
-def worker_keys(measurement: Measurement) -> list[WorkerKey]:
-    """The process of each job.
+def worker_keys(measurement: Measurement, size: int | None = None) -> list[WorkerKey]:
+    """The process of each job; `size`: the SMs of all of them, instead of their own.
 
     Processes of one size are numbered, starting at the round's number.
     """
     used: dict[int, int] = {}
     found = []
-    for sms, _ in measurement.jobs:
+    for own, _ in measurement.jobs:
+        sms = own if size is None else size
         number = used.get(sms, measurement.round)
         used[sms] = number + 1
         found.append((measurement.partition, sms, number))

@@ -215,6 +215,17 @@ class UnitStanding:
 
 
 @dataclass(frozen=True)
+class UnitUsage:
+    """What the driver reports of an instance, or of the whole GPU."""
+
+    start: int | None
+    """None: the whole GPU."""
+    busy: float | None
+    used_mib: int
+    total_mib: int
+
+
+@dataclass(frozen=True)
 class Standing:
     """A run as it is now."""
 
@@ -238,6 +249,8 @@ class Standing:
     """By the plan for this slot; None: unknown."""
     held: tuple[UnitStanding, ...]
     events: tuple[EventRecord, ...]
+    usage: tuple[UnitUsage, ...] = ()
+    """Empty where there is no GPU, or another machine has it."""
 
     @property
     def distinct_events(self) -> tuple[EventRecord, ...]:

@@ -193,6 +193,7 @@ def top_json(now: Standing) -> Json:
         ],
         "planned": None if now.planned is None else [pick(each, *unit) for each in now.planned],
         "held": [pick(each, *unit) for each in now.held],
+        "usage": [asdict(each) for each in now.usage],
         "lines": [asdict(each) for each in now.distinct_events],
     }
 

@@ -38,7 +38,7 @@ class Screen:
         colours = dict(zip(names, shades(len(names)), strict=True))
         parts: list[RenderableType] = [*_head(now, width, plain), Text()]
         if self._board is not None and now.probe.state is not DaemonState.ENDED:
-            parts += [*_slices(now, self._board, colours, width), Text()]
+            parts += [*_slices(now, self._board, colours, width), *_usage(now, colours), Text()]
         parts.append(_tenants(now.tenants, colours, plain))
         used = sum(len(console.render_lines(each, options, pad=False)) for each in parts)
         events = now.distinct_events
@@ -141,6 +141,24 @@ def _share_words(share: UnitStanding, board: Board) -> str:
     state = "retrains" if share.kind == "retraining" else share.state
     shown = "" if state == "planned" else f" {state}"
     return f"{share.tenant or 'unused'} {percent:.0f}%{shown}"
+
+
+def _usage(now: Standing, colours: _Colours) -> Iterable[Text]:
+    """Memory, and how busy it is, of every instance or of the whole GPU, where it is known."""
+    owners: dict[int | None, str | None] = {
+        each.start: each.tenant for each in now.held if each.start is not None
+    }
+    text = Text(f"{'used':{_MARGIN}}")
+    for at, each in enumerate(now.usage):
+        tenant = owners.get(each.start)
+        name = "GPU" if each.start is None else f"{tenant or 'unused'} @{each.start}"
+        busy = "" if each.busy is None else f" {each.busy:.0%} busy"
+        memory = f"{each.used_mib / 1024:.1f} of {each.total_mib / 1024:.1f} GiB"
+        shade = colours.get(tenant or "")
+        text.append(", " if at else "")
+        text.append(f"{name}{busy} {memory}", style="" if shade is None else shade.fill)
+    if now.usage:
+        yield text
 
 
 # Tenants and events

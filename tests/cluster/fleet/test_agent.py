@@ -17,8 +17,9 @@ from typing import Any
 
 import httpx
 import pytest
-from support.agents import VARIABLES, cluster_run, feedback, infer, until
+from support.agents import VARIABLES, cluster_run, feedback, infer
 from support.gateways import Asking
+from support.waiting import until
 
 from migrator.cluster.fleet import agent as agents
 from migrator.cluster.fleet import gpu_daemon

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from support.agents import cluster_run
+from support.waiting import until_async
 
 from migrator.cluster.fleet import head as heads
 from migrator.cluster.fleet import keyed_tasks, watch
@@ -118,7 +119,7 @@ def led(
     """A head that leads until all tenants are served and the test is done."""
 
     async def served(head: Head) -> None:
-        await until(lambda: all_served(head))
+        await until_async(lambda: all_served(head))
         if test is not None:
             await test(head)
 
@@ -135,12 +136,6 @@ def led(
         return head
 
     return asyncio.run(inside())
-
-
-async def until(so: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not so():
-            await asyncio.sleep(0.01)
 
 
 def all_served(head: Head) -> bool:
@@ -184,10 +179,10 @@ def test_who_lived_on_a_gpu_that_went_is_taken_by_others_as_the_rules_want(run: 
 
     async def test(head: Head) -> None:
         agents.gone.add("g1")
-        await until(lambda: "g1" in head.watch.dead)
-        await until(lambda: all_served(head) and head.state.homes["a"] == "g3")
+        await until_async(lambda: "g1" in head.watch.dead)
+        await until_async(lambda: all_served(head) and head.state.homes["a"] == "g3")
         agents.gone.clear()  # it is back, and still has tenants that others serve by now
-        await until(lambda: not agents.tenants["g1"])
+        await until_async(lambda: not agents.tenants["g1"])
 
     head = led(run, agents, test)
     assert head.state.homes["b"] == "g2"
@@ -233,9 +228,9 @@ def test_a_gpu_that_refuses_a_tenant_is_asked_again_and_the_reason_is_reported(
 
     async def test(head: Head) -> None:
         agents.gone.add("g1")
-        await until(lambda: head.state.map.away.get("a") == "its disk is full")
+        await until_async(lambda: head.state.map.away.get("a") == "its disk is full")
         agents.refuse.clear()
-        await until(lambda: all_served(head))
+        await until_async(lambda: all_served(head))
 
     led(run, agents, test)
 
@@ -256,8 +251,8 @@ def test_a_tenant_moves_at_a_windows_edge_when_it_pays_and_is_served_throughout(
 
     async def test(head: Head) -> None:
         flooding = asyncio.create_task(flood(head))
-        await until(lambda: head.state.moves)
-        await until(lambda: not head.watch.last["g2"].report.tenants.keys() >= {"b", "c"})
+        await until_async(lambda: head.state.moves)
+        await until_async(lambda: not head.watch.last["g2"].report.tenants.keys() >= {"b", "c"})
         flooding.cancel()
 
     head = led(replace(run), agents, test)
@@ -297,7 +292,7 @@ def test_a_tenant_stays_until_another_gpu_reports_that_it_serves_it(
     agents = Agents("a", "b", "")
 
     async def test(head: Head) -> None:
-        await until(lambda: {"a", "b"} <= set(head.state.map.homes))
+        await until_async(lambda: {"a", "b"} <= set(head.state.map.homes))
         agents.silent_of.add("a")
         with pytest.raises(MigratorError, match="a stays on g1"):
             await head.move("a", "g3")
@@ -317,7 +312,7 @@ def test_a_map_that_could_not_be_written_is_written_again(run: ClusterRun) -> No
             raise OSError(28, "No space left on device")
 
     async def test(head: Head) -> None:
-        await until(lambda: len(tried) == 3)
+        await until_async(lambda: len(tried) == 3)
         assert tried[-1] == head.state.map.order
 
     led(run, agents, test, publish=publish)
@@ -335,7 +330,7 @@ def test_a_head_that_begins_inside_a_window_moves_no_tenant_before_its_edge(
         return await place_in_thread(question)
 
     async def test(_: Head) -> None:
-        await until(lambda: len(asked) >= 2)
+        await until_async(lambda: len(asked) >= 2)
 
     began_s = run.began_s - 100.5 * run.scenario.window_s
     slow = replace(run, began_s=began_s, data={**run.data, "window_s": 200})
@@ -375,10 +370,10 @@ def test_tenants_of_a_daemon_that_hangs_are_served_elsewhere_and_it_lets_go_of_t
 
     async def test(head: Head) -> None:
         agents.hangs.add("g1")
-        await until(lambda: all_served(head) and head.state.homes["a"] == "g3")
+        await until_async(lambda: all_served(head) and head.state.homes["a"] == "g3")
         assert "g1" not in head.state.map.pages  # gateways have closed their connections to it
         # before it comes back, or is ended and started with its tenants
-        await until(lambda: not agents.tenants["g1"])
+        await until_async(lambda: not agents.tenants["g1"])
         assert agents.hangs
 
     head = led(run, agents, test)
@@ -400,7 +395,7 @@ def test_while_only_the_agent_is_gone_its_tenants_are_never_away(
             away.update(head.state.map.away)
             return "http://g1" not in head.state.map.homes.values()
 
-        await until(moved)
+        await until_async(moved)
 
     led(run, agents, test)
     assert not away
@@ -421,15 +416,15 @@ def test_a_drained_gpu_is_emptied_and_gets_no_tenant_until_it_is_undrained(
             seen.append(len(head.state.map.homes))
             return not agents.tenants["g1"]
 
-        await until(empty)
-        await until(lambda: not next(iter(overview(head)["gpus"]))["holds"])
+        await until_async(empty)
+        await until_async(lambda: not next(iter(overview(head)["gpus"]))["holds"])
         assert next(iter(overview(head)["gpus"]))["words"] == "it can be removed"
         with pytest.raises(InputError, match="drained"):
             await head.move("a", "g1")
         with pytest.raises(InputError, match="no other GPU has room for a"):
             await head.drain(head.state.homes["a"], True)  # only b's is left
         await head.drain("g1", False)
-        await until(lambda: "g1" in head.watch.open)
+        await until_async(lambda: "g1" in head.watch.open)
 
     led(run, agents, test)
     assert set(seen) == {3}
@@ -443,8 +438,8 @@ def test_a_new_head_goes_on_with_a_drain(run: ClusterRun) -> None:
     agents.drained = {"g1"}
 
     async def test(head: Head) -> None:
-        await until(lambda: not agents.tenants["g1"])
-        await until(lambda: all_served(head))
+        await until_async(lambda: not agents.tenants["g1"])
+        await until_async(lambda: all_served(head))
 
     led(run, agents, test)
 
@@ -465,10 +460,10 @@ def test_a_store_that_does_not_take_the_map_is_named_until_it_does(run: ClusterR
             raise MigratorError("the shared store does not answer")
 
     async def test(head: Head) -> None:
-        await until(lambda: all_served(head) and head.store_trouble)
+        await until_async(lambda: all_served(head) and head.store_trouble)
         assert "the shared store does not answer" in overview_text(overview(head))
         broken.clear()
-        await until(lambda: not head.store_trouble)
+        await until_async(lambda: not head.store_trouble)
         assert "in trouble" not in overview_text(overview(head))
 
     led(run, agents, test, publish=publish)

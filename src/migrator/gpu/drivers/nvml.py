@@ -97,6 +97,22 @@ class Nvml:
         info = self._ask("read the GPU's memory", "nvmlDeviceGetMemoryInfo", device)
         return int(info.total) >> 20
 
+    def used_memory_mib(self, device: Device) -> tuple[int, int]:
+        """Used and total memory of a GPU or of a MIG device in MiB."""
+        info = self._ask("read a GPU's memory", "nvmlDeviceGetMemoryInfo", device)
+        return int(info.used) >> 20, int(info.total) >> 20
+
+    def busy(self, device: Device) -> float | None:
+        """The share of the last moments in which a GPU computed; None where that is not known.
+
+        Most drivers do not report it for MIG devices, nor for a GPU in MIG mode.
+        """
+        with self._call("read how busy a GPU is"):
+            try:
+                return float(self._nvml.nvmlDeviceGetUtilizationRates(device).gpu) / 100
+            except (self._nvml.NVMLError_NotSupported, self._nvml.NVMLError_InvalidArgument):
+                return None
+
     def mig_mode(self, device: Device) -> tuple[bool, bool]:
         """Whether MIG mode is on, and whether it will be on after a reset."""
         now, then = self._ask("read the MIG mode", "nvmlDeviceGetMigMode", device)

@@ -7,6 +7,8 @@ real allocations ranks its states by it.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from migrator.core.instance import Instance, Kind, Task
@@ -31,11 +33,13 @@ def around_of(problem: Problem, space: Space, arrivals: Arrivals, schedule: Sche
             endings[m] = start.end, space.geometry.place_size[start.place]
             later += tenants[m].later_goodput
     ahead = np.zeros((problem.slots + 1, len(space.joint)))
+    patterns = np.array([len(own) for own in space.patterns], np.int64)
     _fill(
         space.joint,
         space.arrays.fitting,
-        np.array([len(own) for own in space.patterns], np.int64),
+        space.arrays.kept_class[(1 << (len(tenants) - 1)) - 1],
         space.pattern_sizes,
+        _changes(space.pattern_sizes, patterns),
         np.array([[t.capability.get(size, 0.0) for size in sizes] for t in tenants]),
         np.array([t.overhead_s / problem.slot_s for t in tenants]),
         arrivals,
@@ -75,12 +79,40 @@ def allocations_of(
     return tuple(slots)
 
 
+class Changes(NamedTuple):
+    """Changes of a tenant's pattern, as far as the goodput of a slot can tell them apart."""
+
+    number: Ints
+    """[tenant, pattern before, pattern now] -> change"""
+    kept: Floats
+    """[tenant, change, size]: instances that stay"""
+    now: Ints
+    """[tenant, change]: the pattern now; -1 ends"""
+
+
+def _changes(counts: Floats, patterns: Ints) -> Changes:
+    """All changes. Which instances stay and which pattern follows is all that matters."""
+    tenants, width, _ = counts.shape
+    common = np.minimum(counts[:, :, None, :], counts[:, None, :, :])
+    codes = common.astype(np.int64) @ 8 ** np.arange(counts.shape[2]) * width + np.arange(width)
+    number = np.zeros((tenants, width, width), np.int64)
+    kept = np.zeros((tenants, width * width, counts.shape[2]))
+    now = np.full((tenants, width * width + 1), -1, np.int64)
+    for m, own in enumerate(patterns):
+        _, first, which = np.unique(codes[m, :own, :own], return_index=True, return_inverse=True)
+        number[m, :own, :own] = which.reshape(own, own)
+        before, after = np.divmod(first, own)
+        kept[m, : len(first)], now[m, : len(first)] = common[m, before, after], after
+    return Changes(number, kept, now)
+
+
 @compiled
 def _fill(
     joint: Ints,
     fitting: Ints,
-    patterns: Ints,
+    groups: Ints,
     counts: Floats,
+    changes: Changes,
     capability: Floats,
     over: Floats,
     arrivals: Arrivals,
@@ -89,52 +121,110 @@ def _fill(
     endings: Ints,
     values: Floats,
 ) -> None:
-    """values[slot, joint pattern held warm before it]: the goodput from that slot on."""
-    tenants, width = joint.shape[1], counts.shape[1]
-    gain = np.empty((tenants, width, width))
+    """values[slot, joint pattern held warm before it]: the goodput from that slot on.
+
+    `groups` [joint]: joint patterns that differ in the last tenant only have the same number.
+    """
+    joints, tenants, width = joint.shape[0], joint.shape[1], counts.shape[1]
+    gain, worth = np.empty((tenants, width, width)), np.empty(changes.now.shape[1])
+    best = np.empty((joints, width))
     for t in range(masks.shape[0] - 1, -1, -1):
         for m in range(tenants):
             freed = endings[m, 1] if endings[m, 0] == t else -1
-            for p in range(patterns[m]):
-                for q in range(patterns[m]):
-                    gain[m, p, q] = _gain(
-                        t, m, p, q, freed, counts, capability, over[m], arrivals, accuracy
-                    )
-        for j in range(joint.shape[0]):
-            best = NEVER
-            for n in range(fitting.shape[1]):
-                to = fitting[masks[t], n]
+            cost = capability, over[m], arrivals, accuracy
+            _gains(t, m, freed, counts, changes, *cost, worth, gain)
+        _best_changes(joint, fitting[masks[t]], groups, gain, values[t + 1], best, values[t])
+
+
+@compiled_inner
+def _best_changes(
+    joint: Ints,
+    fitting: Ints,
+    groups: Ints,
+    gain: Floats,
+    later: Floats,
+    best: Floats,
+    now: Floats,
+) -> None:
+    """now[joint]: the best change from it, with what is `later` worth after it.
+
+    First for every pattern that the last tenant changes to, then its own change.
+    """
+    last, width, seen = joint.shape[1] - 1, gain.shape[1], np.zeros(joint.shape[0], np.bool_)
+    for j in range(joint.shape[0]):
+        reached = best[groups[j]]
+        if not seen[groups[j]]:
+            seen[groups[j]] = True
+            reached[:] = NEVER
+            for n in range(fitting.shape[0]):
+                to = fitting[n]
                 if to < 0:
                     break
-                total = values[t + 1, to]
-                for m in range(tenants):
+                total = later[to]
+                for m in range(last):
                     total += gain[m, joint[j, m], joint[to, m]]
-                best = max(best, total)
-            values[t, j] = best
+                reached[joint[to, last]] = max(reached[joint[to, last]], total)
+        now[j] = NEVER
+        for q in range(width):
+            if reached[q] > NEVER:
+                now[j] = max(now[j], reached[q] + gain[last, joint[j, last], q])
+
+
+@compiled_inner
+def _gains(
+    t: int,
+    m: int,
+    freed: int,
+    counts: Floats,
+    changes: Changes,
+    capability: Floats,
+    over: float,
+    arrivals: Arrivals,
+    accuracy: Floats,
+    worth: Floats,
+    gain: Floats,
+) -> None:
+    """gain[m, p, q]: goodput of slot t when the tenant goes from pattern p to q, less what it
+    will miss.
+
+    `freed`: size index of the instance that a retraining of the tenant has just left to it.
+    """
+    sizes = capability.shape[1]
+    for c in range(changes.now.shape[1]):
+        q = changes.now[m, c]
+        if q < 0:
+            break
+        kept, total = 0.0, 0.0
+        for k in range(sizes):
+            kept += capability[m, k] * changes.kept[m, c, k]
+            total += capability[m, k] * counts[m, q, k]
+        worth[c] = _gain(t, m, kept, total, over, arrivals, accuracy)
+    for p in range(gain.shape[1]):
+        for q in range(gain.shape[1]):
+            c = changes.number[m, p, q]
+            gain[m, p, q] = worth[c]
+            if freed >= 0 and changes.kept[m, c, freed] < counts[m, q, freed]:
+                kept, total = 0.0, 0.0
+                for k in range(sizes):
+                    kept += capability[m, k] * changes.kept[m, c, k]
+                    total += capability[m, k] * counts[m, q, k]
+                if counts[m, p, freed] < counts[m, q, freed]:
+                    kept += capability[m, freed]
+                gain[m, p, q] = _gain(t, m, kept, total, over, arrivals, accuracy)
 
 
 @compiled_inner
 def _gain(
     t: int,
     m: int,
-    had: int,
-    has: int,
-    freed: int,
-    counts: Floats,
-    capability: Floats,
+    kept: float,
+    total: float,
     over: float,
     arrivals: Arrivals,
     accuracy: Floats,
 ) -> float:
-    """Goodput of slot t when the tenant goes from pattern `had` to `has`, less what it will miss.
-
-    `freed`: size index of the instance that a retraining of the tenant has just left to it.
-    """
-    kept, total = 0.0, 0.0
-    for k in range(capability.shape[1]):
-        mine = counts[m, had, k] + (1.0 if k == freed else 0.0)
-        kept += capability[m, k] * min(mine, counts[m, has, k])
-        total += capability[m, k] * counts[m, has, k]
+    """Goodput of slot t with this capability, of which only `kept` is warm, less what it will
+    miss."""
     share = min(1.0, max(0.0, 1.0 - over))
     worth: float = accuracy[m, t] * expected(arrivals, m, t, kept + share * (total - kept))
     then, age = t + 1, 1

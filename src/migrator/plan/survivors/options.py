@@ -10,10 +10,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from migrator.core.catalogue import Board
 from migrator.core.placement import PlacementSet, multiset_of, placement_sets
 from migrator.core.problem import Problem
-from migrator.plan.exact.space import Floats, Geometry, Ints, Space, geometry
+from migrator.plan.exact.space import Bools, Floats, Geometry, Ints, Space, geometry
 from migrator.plan.kernels import compiled_inner
+
+Needs = tuple[tuple[frozenset[int], int], ...]
+"""Per tenant, the sizes that can serve it and its min_gpcs."""
+_MOST_MENUS = 16
+_MENUS: dict[tuple[Board, Needs], Menus] = {}
 
 
 class Menu(NamedTuple):
@@ -27,18 +33,29 @@ class Menu(NamedTuple):
     """[tenant, n]: the own sets that occur in `shares`; -1 ends"""
 
 
+def menus_of(problem: Problem, space: Space) -> Menus:
+    """The menus of a problem, cached: replanning meets the same tenants every second."""
+    needs = tuple((frozenset(each.capability), each.min_gpcs) for each in problem.tenants)
+    key = problem.board, needs
+    if key not in _MENUS:
+        if len(_MENUS) >= _MOST_MENUS:
+            _MENUS.clear()
+        _MENUS[key] = Menus(problem.board, needs, space)
+    return _MENUS[key]
+
+
 class Menus:
     """Own sets, numbered for all tenants alike, and the menu of every mask, made on demand."""
 
-    def __init__(self, problem: Problem, space: Space) -> None:
-        """Number the placement sets of the problem's board."""
-        self._problem = problem
+    def __init__(self, board: Board, needs: Needs, space: Space) -> None:
+        """Number the placement sets of the board."""
+        self._needs = needs
         # joint patterns as numbers in a mixed base, so that all shares are looked up at once
         self._base = np.cumprod([1, *(len(own) for own in space.patterns[:-1])])
         self._joint = np.full(int(self._base[-1]) * len(space.patterns[-1]), -1, np.int64)
         self._joint[space.joint @ self._base] = np.arange(len(space.joint))
-        self._geo: Geometry = geometry(problem.board)
-        self._sets: tuple[PlacementSet, ...] = placement_sets(problem.board)
+        self._geo: Geometry = geometry(board)
+        self._sets: tuple[PlacementSet, ...] = placement_sets(board)
         at = {place: i for i, place in enumerate(self._geo.places)}
         longest = max(map(len, self._sets))
         self.places = np.full((len(self._sets), longest + 1), -1, np.int64)
@@ -47,7 +64,7 @@ class Menus:
             where = [at[place] for place in chosen]
             self.places[number, : len(where)] = where
             self._number[sum(1 << i for i in where)] = number
-        self._allowed = [self._allowed_to(m) for m in range(len(problem.tenants))]
+        self._allowed = [self._allowed_to(*each) for each in needs]
         of_set = [multiset_of(chosen) for chosen in self._sets]
         self._pattern = np.array(
             [[own.index(p) if p in own else -1 for p in of_set] for own in space.patterns]
@@ -60,18 +77,17 @@ class Menus:
             self._known[mask] = self._make(mask)
         return self._known[mask]
 
-    def _allowed_to(self, m: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        tenant = self._problem.tenants[m]
+    def _allowed_to(self, sizes: frozenset[int], min_gpcs: int) -> Bools:
         return np.array(
             [
-                all(place.gpcs in tenant.capability for place in chosen)
-                and any(place.gpcs >= tenant.min_gpcs for place in chosen)
+                all(place.gpcs in sizes for place in chosen)
+                and any(place.gpcs >= min_gpcs for place in chosen)
                 for chosen in self._sets
             ]
         )
 
     def _make(self, mask: int) -> Menu:
-        tenants = len(self._problem.tenants)
+        tenants = len(self._needs)
         found = [self._assigned(chosen) for chosen in self._sets if self._is_full(chosen, mask)]
         shares = np.concatenate([np.empty((0, tenants), np.int64), *found])
         own = [np.unique(shares[:, m]) for m in range(tenants)]
@@ -87,14 +103,14 @@ class Menus:
             if place.mask & taken:
                 return False
             taken |= place.mask
-        usable = {size for tenant in self._problem.tenants for size in tenant.capability}
+        usable = {size for sizes, _ in self._needs for size in sizes}
         if any(place.gpcs not in usable for place in chosen):
             return False
         return all(place.mask & taken or place.gpcs not in usable for place in self._geo.places)
 
     def _assigned(self, chosen: PlacementSet) -> Ints:
         """[share, tenant]: every assignment of the chosen placements to tenants that is legal."""
-        tenants = len(self._problem.tenants)
+        tenants = len(self._needs)
         owners = np.indices((tenants,) * len(chosen)).reshape(len(chosen), -1)
         bits = np.array([1 << self._geo.places.index(place) for place in chosen])
         shares = np.empty((owners.shape[1], tenants), np.int64)

@@ -5,7 +5,8 @@
 2. Around each schedule a narrow beam walks real allocations. Ages, moves and early holding are
    all in the state, so preparing an instance ahead of need is just one of the choices. The best
    inference for each schedule under the `paper` charge is a plan here too.
-3. Prices over serving patterns give a bound on every plan.
+3. Prices over serving patterns give a bound on every plan: a few steps of them first, all of them
+   where that leaves a gap.
 4. With few tenants, real allocations and retrainings are searched together, pruned by the prices
    and by what the best plan is worth, in widening passes: they improve the plan, the bound, or
    prove the optimum. With many tenants the best schedule gets a wide beam instead.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -30,6 +31,7 @@ from migrator.plan.exact.planner import TOLERANCE, WORK_PER_S, find_schedule
 from migrator.plan.exact.prices import first_prices
 from migrator.plan.exact.space import (
     Geometry,
+    Ints,
     Schedule,
     Space,
     Start,
@@ -40,7 +42,7 @@ from migrator.plan.exact.space import (
 )
 from migrator.plan.exact.tables import Tables, build_tables
 from migrator.plan.survivors.fixed_schedule import allocations_of, around_of
-from migrator.plan.survivors.options import Menus, arrivals_of
+from migrator.plan.survivors.options import Arrivals, arrivals_of, menus_of
 from migrator.plan.survivors.prices import find_prices
 from migrator.plan.survivors.search import Around, Shared, ShareSearch, States
 from migrator.plan.survivors.serving import build_serving, build_shares
@@ -54,6 +56,9 @@ FIRST_WIDTH, WIDEST_PASS, SAFE = 24, 16384, 0.7
 """States a slot of the first and of the widest pass; share of the budget a pass should need."""
 FEWEST_STEPS, MOST_STEPS, PRICES_SHARE = 60, 500, 0.4
 """Steps of the prices, and the share of the work they may take."""
+QUICK_STEPS, QUICK_SHARE = 80, 0.3
+"""Steps of the prices, and share of the work of the search, that are tried first: most windows
+with retrainings as long as those of real models are proven with them."""
 STEP_WORK = 750
 """Work of a step of the prices, per slot and tenant."""
 IN_TIME = 0.85
@@ -72,27 +77,12 @@ def plan_survivors(problem: Problem, time_limit_s: float, steady: bool = False) 
 
     space, budget = build_space(problem), WORK_PER_S * time_limit_s
     tables = build_tables(problem, space)
-    menus, arrivals = Menus(problem, space), arrivals_of(problem)
+    menus, arrivals = menus_of(problem, space), arrivals_of(problem)
     search = ShareSearch(problem, space, menus, arrivals)
     schedules, bound = schedules_to_try(problem, space, budget / 8, late)
-    best: tuple[Shared, Around] | None = None
-    worth = 0.0
-    for schedule in schedules:
-        if late():
-            break
-        around = around_of(problem, space, arrivals, schedule)
-        found = search.run(around, NARROW, late)
-        if found is not None and (best is None or found.value + around.later > worth):
-            best, worth = (found, around), found.value + around.later
-    plans, many = [], len(problem.tenants) > FEW
-    if best is not None:
-        shared, around = best
-        width = int(min(WIDEST, budget / search.work(around))) if many and not late() else 0
-        wider = search.run(around, width, late) if width > NARROW else None
-        if wider is not None and wider.value > shared.value:
-            shared = wider
-        slots = allocations_of(problem, space, shared.owners, around.schedule)
-        plans.append(_plan(problem, space, around.schedule, slots))
+    many = len(problem.tenants) > FEW
+    walked = _walked(problem, space, search, arrivals, schedules, budget if many else 0.0, late)
+    plans = [] if walked is None else [walked]
     for schedule in schedules:
         if plans and late():
             break
@@ -102,33 +92,60 @@ def plan_survivors(problem: Problem, time_limit_s: float, steady: bool = False) 
     if late():
         return _ended(best_plan, bound, began)
     serving, shares = build_serving(problem, space, tables), build_shares(problem, space)
-    running = running_of(problem, space)
     each = STEP_WORK * problem.slots * len(problem.tenants)
     steps = int(np.clip(PRICES_SHARE * budget / each, FEWEST_STEPS, MOST_STEPS))
-    prices = find_prices(
-        serving,
-        shares,
-        first_prices(space, tables),
-        occupied_by(space, running, problem.slots),
-        space.most_waiting,
-        steps,
-        best_plan.objective,
-        late,
-    )
-    bound = min(bound, prices.bound)
-    # one tenant is always searched, at little cost: `ready` compiles the kernels with it
-    is_open = bound > enough(best_plan.objective) and not late()
-    if not many and (is_open or len(problem.tenants) == 1):
-        states = StateSearch(
-            problem, space, serving, shares, prices, menus, arrivals, search.costs, running
+    rounds = [(steps, budget - steps * each)]
+    if not many and steps > 2 * QUICK_STEPS:
+        rounds.insert(0, (QUICK_STEPS, QUICK_SHARE * budget))
+    running, first = running_of(problem, space), first_prices(space, tables)
+    occupied = occupied_by(space, running, problem.slots)
+    for steps_now, budget_now in rounds:
+        value = best_plan.objective
+        prices = find_prices(
+            serving, shares, first, occupied, space.most_waiting, steps_now, value, late
         )
-        outcome, bound = widen(
-            states, search.before(), best_plan.objective, bound, budget - steps * each, late
-        )
+        bound = min(bound, prices.bound)
+        # one tenant is always searched, at little cost: `ready` compiles the kernels with it
+        is_open = bound > enough(value) and not late()
+        if many or (not is_open and len(problem.tenants) > 1):
+            break
+        known = serving, shares, prices, menus, arrivals, search.costs, running
+        states = StateSearch(problem, space, *known)
+        outcome, bound = widen(states, search.before(), value, bound, budget_now, late)
         if outcome is not None:
-            slots = allocations_of(problem, space, outcome.owners, outcome.schedule)
-            best_plan = _plan(problem, space, outcome.schedule, slots)
+            best_plan = _plan_of(problem, space, outcome.schedule, outcome.owners)
+        if bound <= enough(best_plan.objective):
+            break
     return _ended(best_plan, bound, began)
+
+
+def _walked(
+    problem: Problem,
+    space: Space,
+    search: ShareSearch,
+    arrivals: Arrivals,
+    schedules: Sequence[Schedule],
+    budget: float,
+    late: Callable[[], bool],
+) -> Plan | None:
+    """The best plan of narrow beams around the schedules; a wide one as far as the budget goes."""
+    best: tuple[Shared, Around] | None = None
+    worth = 0.0
+    for schedule in schedules:
+        if late():
+            break
+        around = around_of(problem, space, arrivals, schedule)
+        found = search.run(around, NARROW, late)
+        if found is not None and (best is None or found.value + around.later > worth):
+            best, worth = (found, around), found.value + around.later
+    if best is None:
+        return None
+    shared, around = best
+    width = 0 if late() else int(min(WIDEST, budget / search.work(around)))
+    wider = search.run(around, width, late) if width > NARROW else None
+    if wider is not None and wider.value > shared.value:
+        shared = wider
+    return _plan_of(problem, space, around.schedule, shared.owners)
 
 
 def _ended(plan: Plan, bound: float, began: float) -> Plan:
@@ -165,6 +182,11 @@ def widen(
         if bound <= enough(value) or wider < 2 * width or late():
             return best, bound
         width = wider
+
+
+def _plan_of(problem: Problem, space: Space, schedule: Schedule, owners: Ints) -> Plan:
+    """The plan in which tenants own placements [slot, placement]."""
+    return _plan(problem, space, schedule, allocations_of(problem, space, owners, schedule))
 
 
 def _plan(

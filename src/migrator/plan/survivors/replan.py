@@ -20,11 +20,11 @@ from migrator.core.plan import Allocation, Plan, Retraining
 from migrator.core.problem import Charge, Initial, Problem, Tenant
 from migrator.plan.exact.space import Schedule, Space, Start, build_space
 from migrator.plan.survivors.fixed_schedule import allocations_of, around_of
-from migrator.plan.survivors.options import Menus, arrivals_of
+from migrator.plan.survivors.options import arrivals_of, menus_of
 from migrator.plan.survivors.search import Around, ShareSearch
 
-WIDTH = 16
-"""States of the beam: four times as many found nothing better on real traces."""
+WIDTH = 8
+"""States of the beam: eight times as many found nothing better on real traces."""
 _ROUNDING = 1e-9
 Scenarios = tuple[tuple[float, ...], ...]
 
@@ -61,7 +61,7 @@ def replan(
     cold = {each: left for each, left in (cold_slots or {}).items() if left > 0}
     if not cold and _stays(held, problem, space, around, min(again_in, slots)):
         return (Allocation(tuple(each for each in held if each.task is not None)),) * slots
-    menus = Menus(problem, space)
+    menus = menus_of(problem, space)
     search = ShareSearch(problem, space, menus, arrivals, cold)
     found = search.run(around, WIDTH, lambda: False)
     if found is None:

@@ -1,0 +1,73 @@
+"""Every `migrator` command in the README, the docs and the examples has verbs and options that
+there are."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from migrator.cli import app
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "examples").rglob("*.yaml")),
+    *sorted((ROOT / "deploy").rglob("*.y*ml")),
+    *sorted((ROOT / "src" / "migrator" / "workload").glob("*.yaml")),
+    *sorted((ROOT / "src" / "migrator" / "workload").glob("*.txt")),
+]
+
+
+def _commands(page: Path) -> Iterator[list[str]]:
+    """Lines of code blocks and comments that begin with `migrator`, without their comments."""
+    text = page.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    if page.suffix == ".md":
+        blocks = re.findall(r"```\w*\n(.*?)```", text, re.DOTALL)
+        lines = [line for block in blocks for line in block.splitlines()]
+    for line in lines:
+        found = re.match(r"(?:#\s*)?\s*(migrator .*)", line)
+        if found is None or found[1].startswith("migrator is"):
+            continue
+        for part in re.split(r"\s(?:&&|\||>|>>)\s", found[1]):
+            words = shlex.split(part, comments=True)
+            if words[:1] == ["migrator"] and not set(part) & set("<[…"):
+                yield words[1:]
+
+
+CASES = [(page, words) for page in PAGES for words in _commands(page)]
+
+
+def test_there_are_such_commands() -> None:
+    assert len(CASES) > 80
+
+
+@pytest.mark.parametrize("page", sorted({page for page, _ in CASES}), ids=lambda each: each.name)
+def test_the_commands_of_a_page_can_be_parsed(page: Path) -> None:
+    wrong = []
+    for words in (words for own, words in CASES if own == page):
+        try:
+            _parse(get_command(app), words)
+        except Exception as error:  # typer has a click of its own
+            wrong.append(f"migrator {' '.join(words)}: {error}")
+    assert not wrong, "\n".join(wrong)
+
+
+def _parse(command: Any, words: list[str]) -> None:
+    """Find the verb and parse its options and arguments; nothing runs."""
+    name = "migrator"
+    while hasattr(command, "commands"):
+        context = command.make_context("migrator", list(words), resilient_parsing=True)
+        words = [*context._protected_args, *context.args]
+        if not words:
+            return
+        name, command, words = command.resolve_command(context, words)
+    command.make_context(name, list(words))

@@ -2,7 +2,9 @@
 
 Two servers of the same kind, each in a process of its own: ours with a worker that answers at
 once, and a Starlette route that reads the body and answers. The same requests go to one, then to
-the other, in turns, so that whatever else the machine does falls on both.
+the other, in turns, so that whatever else the machine does falls on both. Measured are latencies
+as the client sees them, and the CPU time (user and system) of each server process per request.
+`--before FOLDER`: the src folder of another version of MIGRator, measured in the same turns.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,6 +35,7 @@ from starlette.routing import Route
 from migrator.serve.http.app import application
 from migrator.serve.http.authentication import Tokens, digest
 from migrator.serve.http.protocol import ModelInterface, WindowNow
+from migrator.serve.http.requests import Limits
 from migrator.serve.http.server import ApiServer
 from migrator.serve.http.state import ApiState, Backend, Feedback
 from migrator.serve.router.queue import QueueSettings
@@ -44,7 +48,7 @@ PATH = "/v2/models/images/infer"
 
 @dataclass(frozen=True)
 class Row:
-    """The latencies of one server, in milliseconds."""
+    """One server: its latencies in milliseconds and its CPU time per request."""
 
     server: str
     requests: int
@@ -52,6 +56,8 @@ class Row:
     median_ms: float
     p90_ms: float
     p99_ms: float
+    cpu_us: float | None = None
+    """Microseconds, user and system; None: not measured."""
 
 
 class InstantWorker:
@@ -79,7 +85,9 @@ def served_application() -> Starlette:
         window=lambda: WindowNow(0, 0.0, 200.0),
         status=dict,
     )
-    return application(ApiState(backend, Tokens({"images": digest(TOKEN)})))
+    # small enough that the warm-up fills it, as in a server that has run for a minute
+    limits = Limits(recent_bytes=2**20)
+    return application(ApiState(backend, Tokens({"images": digest(TOKEN)}), limits))
 
 
 def echo_application() -> Starlette:
@@ -93,24 +101,46 @@ def echo_application() -> Starlette:
 
 
 async def serve(kind: str) -> None:
-    """A server until its input ends."""
+    """A server until its input ends; each line of input is answered with the CPU time so far."""
     app = served_application() if kind == "migrator" else echo_application()
     server = ApiServer(app, tokens=Tokens(admin=digest("a")), port=0)
     await server.start()
     print(server.port, flush=True)
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    await asyncio.get_running_loop().run_in_executor(None, _print_cpu_time)
     await server.stop()
 
 
+def _print_cpu_time() -> None:
+    for _ in sys.stdin:
+        print(time.process_time(), flush=True)
+
+
+@dataclass(frozen=True)
+class ServerProcess:
+    """A server of this benchmark."""
+
+    port: int
+    process: subprocess.Popen[str]
+
+    def cpu_s(self) -> float:
+        """CPU time of the process so far, user and system."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return float(self.process.stdout.readline())
+
+
 @contextmanager
-def running(kind: str) -> Iterator[int]:
-    """A server process and its port."""
+def running(kind: str, source: Path | None = None) -> Iterator[ServerProcess]:
+    """A server process, of the version of MIGRator in that folder."""
+    environment = os.environ | ({"PYTHONPATH": str(source.absolute())} if source else {})
     command = [sys.executable, __file__, "--serve", kind]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as process:
         assert process.stdout is not None
-        yield int(process.stdout.readline())
+        yield ServerProcess(int(process.stdout.readline()), process)
         process.communicate()
 
 
@@ -130,26 +160,38 @@ def request(binary: bool) -> bytes:
     return "\r\n".join([*headers, "", ""]).encode() + body
 
 
-async def measured(options: argparse.Namespace, ports: dict[str, int]) -> list[Row]:
-    """All rounds, the servers in turns."""
-    sent = request(binary=not options.json)
+async def measured(
+    options: argparse.Namespace,
+    ports: dict[str, int],
+    clocks: Mapping[str, Callable[[], float]] | None = None,
+) -> list[Row]:
+    """All rounds, the servers in turns; `clocks` give the CPU time of servers so far."""
+    sent, clocks = request(binary=not options.json), clocks or {}
     loads = {kind: Load(port, sent) for kind, port in ports.items()}
+    cpu_s = dict.fromkeys(clocks, 0.0)
     for load in loads.values():
         await load.run(options.rate, 1.0, counted=False)
     for _ in range(options.rounds):
-        for load in loads.values():
+        for kind, load in loads.items():
+            before_s = clocks[kind]() if kind in clocks else 0.0
             await load.run(options.rate, options.seconds, counted=True)
-    return [row(kind, load) for kind, load in loads.items()]
+            if kind in clocks:
+                cpu_s[kind] += clocks[kind]() - before_s
+    return [row(kind, load, cpu_s.get(kind)) for kind, load in loads.items()]
 
 
-def row(kind: str, load: Load) -> Row:
-    percentiles = np.percentile(np.array(load.latencies_s) * 1e3, [50, 90, 99]).round(3).tolist()
-    return Row(kind, len(load.latencies_s), load.refused, *percentiles)
+def row(kind: str, load: Load, cpu_s: float | None) -> Row:
+    median, p90, p99 = (
+        np.percentile(np.array(load.latencies_s) * 1e3, [50, 90, 99]).round(3).tolist()
+    )
+    count = len(load.latencies_s)
+    cpu_us = None if cpu_s is None else round(1e6 * cpu_s / count, 1)
+    return Row(kind, count, load.refused, median, p90, p99, cpu_us)
 
 
 def shown(rows: list[Row]) -> str:
     """The rows and their difference as a table."""
-    ours, echo = rows
+    ours, echo = rows[:2]
     lines = [f"{'':10} {'requests':>8} {'refused':>8} {'median':>8} {'90%':>8} {'99%':>8}  ms"]
     for each in rows:
         lines.append(
@@ -158,7 +200,23 @@ def shown(rows: list[Row]) -> str:
         )
     differences = [getattr(ours, key) - getattr(echo, key) for key in MEASURED]
     lines.append(f"{'added':10} {'':17} " + " ".join(f"{each:8.2f}" for each in differences))
+    lines += [
+        f"{kind}: {cpu_us:.0f} us of CPU time per request, {ratio:.2f} times the echo"
+        for kind, (cpu_us, ratio) in cpu_times(rows).items()
+    ]
     return "\n".join(lines)
+
+
+def cpu_times(rows: list[Row]) -> dict[str, tuple[float, float]]:
+    """CPU time per request in microseconds, and as a multiple of the echo, of measured servers."""
+    echo_us = rows[1].cpu_us
+    if echo_us is None:
+        return {}
+    return {
+        each.server: (each.cpu_us, round(each.cpu_us / echo_us, 2))
+        for each in rows
+        if each.cpu_us is not None
+    }
 
 
 MEASURED = ("median_ms", "p90_ms", "p99_ms")
@@ -172,6 +230,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two rounds")
     parser.add_argument("--json", action="store_true", help="the image as JSON, not as bytes")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--before", type=Path, help="src folder of another version")
     parser.add_argument("--serve", choices=("migrator", "echo"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.rounds = 2 if options.quick else options.rounds
@@ -181,14 +240,20 @@ def main() -> None:
         return
     load_average = os.getloadavg()[0]  # before it begins: what else the machine is doing
     with ExitStack() as stack:
-        ports = {kind: stack.enter_context(running(kind)) for kind in ("migrator", "echo")}
-        rows = asyncio.run(measured(options, ports))
+        servers = {kind: stack.enter_context(running(kind)) for kind in ("migrator", "echo")}
+        if options.before:
+            servers["before"] = stack.enter_context(running("migrator", options.before))
+        ports = {kind: each.port for kind, each in servers.items()}
+        clocks = {kind: each.cpu_s for kind, each in servers.items()}
+        rows = asyncio.run(measured(options, ports, clocks))
     print(shown(rows))
     if options.out:
         added = {key: getattr(rows[0], key) - getattr(rows[1], key) for key in MEASURED}
         result = {"machine": describe_machine(), "rate_rps": options.rate, "json": options.json}
         result |= {"load_average": round(load_average, 2)}
         result |= {"rows": [asdict(each) for each in rows], "added": added}
+        ratios = {kind: ratio for kind, (_, ratio) in cpu_times(rows).items()}
+        result |= {"cpu_times_echo": ratios}
         options.out.write_text(json.dumps(result, indent=1) + "\n")
 
 

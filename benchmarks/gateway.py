@@ -69,7 +69,7 @@ def main() -> None:
     load_average = os.getloadavg()[0]  # before it begins: what else the machine is doing
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        direct = stack.enter_context(running("migrator"))
+        direct = stack.enter_context(running("migrator")).port
         ports = {"gateway": stack.enter_context(gateway(direct, folder)), "direct": direct}
         rows = asyncio.run(measured(options, ports))
     print(shown(rows))

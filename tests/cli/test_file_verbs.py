@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from support.fake_gpu import mig_driver
 from support.gpu_cli import migrator
+from typer.testing import CliRunner
 
-from migrator.cli import GROUPS
+from migrator.cli import GROUPS, app
 from migrator.cli.serve_verbs import board_of_gpu, live_scenario
 from migrator.io import file_kind
 from migrator.io.file_kind import FileKind, recognise
@@ -215,3 +216,14 @@ def test_an_address_is_checked_before_models_are_built(tmp_path: Path) -> None:
     done = migrator("serve", *model[:-1], "/proc/nothing")
     assert (done.code, "/proc/nothing" in done.err) == (2, True)
     assert "building the models" not in done.err
+
+
+def test_a_file_that_cannot_be_parsed_is_reported_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text("tenants:\n  - [\n", encoding="utf-8")
+    done = CliRunner().invoke(app, ["validate", str(path)])
+    assert "not valid YAML" in str(done.exception)
+    assert "line 3" in str(done.exception)
+    path = tmp_path / "bad.json"
+    path.write_text('{"version": 1,}', encoding="utf-8")
+    assert "line 1" in str(CliRunner().invoke(app, ["validate", str(path)]).exception)

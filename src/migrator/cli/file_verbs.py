@@ -65,6 +65,7 @@ def validate(
         raise InputError(f"{file}: this is a folder; name a file in it")
     kind = recognise(file)
     if kind is None:
+        _report_syntax(file)
         raise InputError(
             f"{file}: this is no file that MIGRator reads; `migrator example` prints one of each "
             "kind"
@@ -76,6 +77,22 @@ def validate(
         return
     print(f"{file} is {kind.words}{f': {details}' if details else ''}")
     print(use)
+
+
+def _report_syntax(file: Path) -> None:
+    """InputError with the line if a YAML or JSON file cannot be parsed."""
+    import json
+
+    import yaml
+
+    if file.suffix not in (".yaml", ".yml", ".json"):
+        return
+    try:
+        text = file.read_text(encoding="utf-8")
+        json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        words = " ".join(str(error).split())[:300]
+        raise InputError(f"{file}: not valid YAML or JSON ({words}); correct it") from error
 
 
 def _no_details(_file: Path) -> str:
@@ -112,7 +129,7 @@ def _scenario(file: Path) -> str:
         read_live(file)
         served = ""
     except InputError as error:
-        served = f"; it can be simulated, not served ({str(error).partition(': ')[2]})"
+        served = f"; to be served it lacks something ({str(error).partition(': ')[2]})"
     names = ", ".join(each.name for each in found.tenants)
     windows = f"{found.windows} windows of {found.window_s:g} s under {chosen.name}"
     return f"{names} on {found.board.name}, {windows}{served}"

@@ -27,7 +27,7 @@ from migrator.io.http_client import Reply
 from migrator.serve.exceptions import HttpError
 from migrator.serve.http.authentication import Tokens, require_admin, require_own_page
 from migrator.serve.http.metrics import counter, gauge
-from migrator.serve.http.requests import Limits, raise_on_disconnect
+from migrator.serve.http.requests import DisconnectGuard, Limits
 
 _MODELS = "/v2/models/"
 _OWN = (b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"date")
@@ -91,7 +91,7 @@ class Gateway:
         # the daemon does not see the original Host header
         if path.endswith(("/feedback", "/samples")):
             require_own_page(request, self._tokens)
-        with raise_on_disconnect(request):
+        with DisconnectGuard(request):
             found = await self.forwarder.forward(tenant, _forwarded(request.scope, body))
         if isinstance(found, NotServed):
             return _error(found.status, found.reason, _RETRY if found.status == 503 else None)

@@ -15,10 +15,10 @@ from typing import Any
 import grpc
 import numpy as np
 from google.protobuf.json_format import ParseDict
-from starlette.applications import Starlette
 
 from migrator.core.errors import InputError
 from migrator.serve.grpc.messages import SERVICE, message_classes
+from migrator.serve.http.app import Application
 from migrator.serve.http.inference import TIMEOUT_HEADER, TIMEOUT_PARAMETERS
 from migrator.serve.http.protocol import DTYPES
 from migrator.serve.http.requests import JSON_LENGTH_HEADER, REQUEST_ID_HEADER, Limits
@@ -47,9 +47,9 @@ _log = logging.getLogger(__name__)
 class GrpcServer:
     """Serves an application over gRPC from `start` to `stop`."""
 
-    def __init__(self, app: Starlette, *, host: str, port: int, limits: Limits) -> None:
+    def __init__(self, app: Application, *, host: str, port: int, limits: Limits) -> None:
         """Listens at once, so that a port in use is found early; calls wait for `start`."""
-        self._app, self._state = app, app.state.api
+        self._app, self._state = app, app.api
         self._messages = message_classes()
         largest = limits.body_bytes + _ENVELOPE_BYTES
         self._server = grpc.aio.server(

@@ -10,10 +10,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from migrator.serve.http import routes, snippets, triton
 from migrator.serve.http.inference import TIMEOUT_HEADER, feedback, infer, samples
-from migrator.serve.http.middleware import guard, json_response, refuse_unknown_route
+from migrator.serve.http.middleware import GuardedOperation, json_response, refuse_unknown_route
 from migrator.serve.http.openapi import Operation, description, docs_page
 from migrator.serve.http.protocol import (
     FeedbackAnswer,
@@ -127,10 +128,34 @@ OPERATIONS = (
         )
     ),
 )
-"""The most frequent ones first: Starlette tries routes in order."""
+"""The most frequent one first."""
 
 
-def application(state: ApiState, pages: Sequence[Route] = ()) -> Starlette:
+class Application(Starlette):
+    """The API with its state.
+
+    Requests for the first operation do not pass Starlette's middleware and list of routes:
+    `GuardedOperation` handles every error, so that nothing is left for the middleware to do.
+    """
+
+    def __init__(self, api: ApiState, routes: Sequence[Route]) -> None:
+        super().__init__(routes=routes, exception_handlers={HTTPException: refuse_unknown_route})
+        self.router.redirect_slashes = False
+        self.api = api
+        self._first = routes[: len(OPERATIONS[0].paths)]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] == "http" and scope["method"] == OPERATIONS[0].method:
+            for route in self._first:
+                if found := route.path_regex.match(scope["path"]):
+                    scope["app"], scope["path_params"] = self, found.groupdict()
+                    await route.app(scope, receive, send)
+                    return
+        await super().__call__(scope, receive, send)
+
+
+def application(state: ApiState, pages: Sequence[Route] = ()) -> Application:
     """The API with this state, and HTML pages beside it."""
     described = description(OPERATIONS)
     page = docs_page(described, OPERATIONS)
@@ -142,12 +167,9 @@ def application(state: ApiState, pages: Sequence[Route] = ()) -> Starlette:
         return HTMLResponse(page)
 
     every = [
-        Route(path, guard(each), methods=[each.method])
+        Route(path, GuardedOperation(each), methods=[each.method])
         for each in OPERATIONS
         for path in each.paths
     ]
     every += [Route("/openapi.json", openapi), Route("/docs", docs), *pages]
-    app = Starlette(routes=every, exception_handlers={HTTPException: refuse_unknown_route})
-    app.router.redirect_slashes = False
-    app.state.api = state
-    return app
+    return Application(state, every)

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from migrator.serve.exceptions import HttpError
 from migrator.serve.http.authentication import require_own_page
-from migrator.serve.http.middleware import json_response
+from migrator.serve.http.middleware import EncodedResponse, json_response
 from migrator.serve.http.protocol import (
     FeedbackAnswer,
     FeedbackRequest,
@@ -34,9 +34,9 @@ from migrator.serve.http.protocol import (
 from migrator.serve.http.requests import (
     JSON_LENGTH_HEADER,
     MEDIA_TYPES,
+    DisconnectGuard,
     header_of,
     new_id,
-    raise_on_disconnect,
     read_message,
     request_id,
     require_media_type,
@@ -51,6 +51,11 @@ MAX_TIMEOUT_S = 600.0
 _INFER_DECODER = msgspec.json.Decoder(InferRequest)
 _FEEDBACK_DECODER = msgspec.json.Decoder(FeedbackRequest)
 _SAMPLES_DECODER = msgspec.json.Decoder(SamplesRequest)
+_JSON, _BINARY = (
+    (b"content-type", b"application/json"),
+    (b"content-type", b"application/octet-stream"),
+)
+_JSON_LENGTH = JSON_LENGTH_HEADER.encode()
 _ROWS_AT_ONCE = 128
 """Rows of an upload that are stored before other requests have their turn."""
 
@@ -62,8 +67,8 @@ def model_of(request: Request) -> ModelInterface:
         raise HttpError(
             404, f"model: there is no {name[:80]}; use one of {', '.join(backend.models)}"
         )
-    wanted, serving = request.path_params.get("version"), backend.version(name)
-    if wanted is not None and wanted != str(serving):
+    wanted = request.path_params.get("version")
+    if wanted is not None and wanted != str(serving := backend.version(name)):
         raise HttpError(
             404,
             f"version: {name} has version {serving} now, not {wanted[:80]}; leave the version out",
@@ -85,12 +90,13 @@ async def infer(request: Request) -> Response:
     del message, binary  # they refer to the whole body, which must not wait with the request
     router, name = state.backend.router, model.name
     deadline_s = None if timeout_s is None else router.clock() + timeout_s
-    with raise_on_disconnect(request):
+    with DisconnectGuard(request):
         routed = await router.infer(name, inputs, deadline_s, log_id)
     if routed.late:
         state.access_log.late(request, name, routed.waited_s, routed.served_s)
     scores = finite_scores(routed.scores)
-    state.recent[name].add(own_id, inputs, scores.argmax(axis=1))
+    labels = scores.argmax(axis=1)
+    state.recent[name].add(own_id, inputs, labels)
     answer = InferAnswer(
         model_name=name,
         model_version=str(routed.version),
@@ -98,11 +104,10 @@ async def infer(request: Request) -> Response:
         parameters={"late": routed.late},
         outputs=[],
     )
-    body, json_length = encode_answer(answer, scores, outputs)
+    body, json_length = encode_answer(answer, scores, labels, outputs)
     if json_length is None:
-        return Response(body, media_type="application/json")
-    headers = {JSON_LENGTH_HEADER: str(json_length)}
-    return Response(body, headers=headers, media_type="application/octet-stream")
+        return EncodedResponse(body, _JSON)
+    return EncodedResponse(body, _BINARY, (_JSON_LENGTH, str(json_length).encode()))
 
 
 async def feedback(request: Request) -> Response:
@@ -220,9 +225,10 @@ def _timeout_s(request: Request, parameters: Mapping[str, Any]) -> float | None:
         except ValueError:
             number = None
         return _seconds(TIMEOUT_HEADER, number, 1e-3)
-    for key, unit_s in TIMEOUT_PARAMETERS.items():
-        if key in parameters:
-            return _seconds(key, parameters[key], unit_s)
+    if parameters:
+        for key, unit_s in TIMEOUT_PARAMETERS.items():
+            if key in parameters:
+                return _seconds(key, parameters[key], unit_s)
     return None
 
 

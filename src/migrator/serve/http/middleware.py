@@ -12,10 +12,11 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from migrator.serve.exceptions import HttpError
 from migrator.serve.http.authentication import require_admin, require_tenant
-from migrator.serve.http.openapi import Handler, Operation
+from migrator.serve.http.openapi import Operation
 from migrator.serve.http.protocol import Problem
 from migrator.serve.http.requests import REQUEST_ID_HEADER, request_id, require_media_type
 from migrator.serve.http.state import state_of
@@ -27,38 +28,43 @@ _CLOSING = (408, 413)
 _log = logging.getLogger(__name__)
 
 
-def guard(operation: Operation) -> Handler:
-    """The operation's handler behind its access rule; nothing that it raises gets to the server."""
-    json_only = operation.body is not None and not operation.binary
+class GuardedOperation:
+    """An operation behind its access rule, as an ASGI application for one route.
 
-    async def endpoint(request: Request) -> Response:
+    Nothing that its handler raises gets to the server.
+    """
+
+    def __init__(self, operation: Operation) -> None:
+        self._handler, self._access = operation.handler, operation.access
+        self._json_only = operation.body is not None and not operation.binary
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        request = Request(scope, receive, send)
         try:
-            _authorize(request, operation.access)
-            if json_only:  # other types may come from a page of another site
+            _authorize(request, self._access)
+            if self._json_only:  # other types may come from a page of another site
                 require_media_type(request, "application/json")
-            response = await operation.handler(request)
-        except HttpError as refusal:
-            response = _refuse(request, refusal.status, str(refusal))
-            if refusal.retry_after_s is not None:
-                response.headers["retry-after"] = str(refusal.retry_after_s)
-        except ClientDisconnect:
-            response = _refuse(request, 400, "body: the client disconnected; send it again")
+            response = await self._handler(request)
         except Exception as error:
-            id_, path = request_id(request), request.url.path[:200]
-            _log.error(
-                "request %s: %s %s: %r",
-                id_,
-                request.method,
-                path,
-                error,
-                extra={"request_id": id_},
-            )
-            response = _refuse(request, 500, "internal error; see the server's log, or try again")
+            response = _refusal(request, error)
         # appended to the list that is sent: Starlette would search all headers first
         response.raw_headers.append((_ID_HEADER, request_id(request).encode()))
-        return response
+        await response(scope, receive, send)
 
-    return endpoint
+
+def _refusal(request: Request, error: Exception) -> Response:
+    """The answer to a request whose handler raised."""
+    if isinstance(error, HttpError):
+        response = _refuse(request, error.status, str(error))
+        if error.retry_after_s is not None:
+            response.headers["retry-after"] = str(error.retry_after_s)
+        return response
+    if isinstance(error, ClientDisconnect):
+        return _refuse(request, 400, "body: the client disconnected; send it again")
+    id_, path = request_id(request), request.url.path[:200]
+    _log.error("request %s: %s %s: %r", id_, request.method, path, error, extra={"request_id": id_})
+    return _refuse(request, 500, "internal error; see the server's log, or try again")
 
 
 def _authorize(request: Request, access: str) -> None:
@@ -86,6 +92,14 @@ async def refuse_unknown_route(request: Request, error: Exception) -> Response:
     response = refusal_response(error.status_code, f"{route} is not part of the API; see /docs")
     response.headers.update(error.headers or {})
     return response
+
+
+class EncodedResponse(Response):
+    """A response with headers that are encoded already: Starlette would encode them each time."""
+
+    def __init__(self, body: bytes, *headers: tuple[bytes, bytes]) -> None:
+        self.status_code, self.body, self.background = 200, body, None
+        self.raw_headers = [(b"content-length", str(len(body)).encode()), *headers]
 
 
 def json_response(value: Any) -> Response:

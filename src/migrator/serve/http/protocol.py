@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -190,7 +190,8 @@ def read_parameters(message: InputTensor | WantedOutput | InferRequest) -> Param
         return {}
     if len(message.parameters) > PARAMETERS_BYTES:
         raise HttpError(400, f"parameters: more than {PARAMETERS_BYTES} bytes; send fewer")
-    return cast("Parameters", decode(_PARAMETERS, message.parameters, "parameters"))
+    parameters: Parameters = decode(_PARAMETERS, message.parameters, "parameters")
+    return parameters
 
 
 def decode(
@@ -268,15 +269,15 @@ def read_input(tensor: InputTensor, binary: memoryview, model: ModelInterface) -
                 f"inputs: {len(binary)} bytes of binary data where shape and datatype need {size}; "
                 "correct binary_data_size or the body",
             )
-        found = np.frombuffer(binary, dtype)
+        found: NDArray[Any] = np.ndarray(shape, dtype, binary)
     else:
-        found = _from_json(tensor, binary, model)
+        found = _from_json(tensor, binary, model).reshape(shape)
     if model.datatype != "UINT8" and (found.min() < 0 or found.max() >= model.values):
         raise HttpError(
             400,
             f"inputs: a token outside 0 to {model.values - 1}; encode with the model's vocabulary",
         )
-    return found.reshape(shape).copy()
+    return found.copy()
 
 
 def _from_json(tensor: InputTensor, binary: memoryview, model: ModelInterface) -> NDArray[Any]:
@@ -331,28 +332,31 @@ def requested_outputs(outputs: list[WantedOutput], every_binary: bool) -> dict[s
 
 def finite_scores(scores: NDArray[np.float32]) -> NDArray[np.float32]:
     """Scores as JSON can hold them: -inf (a class never learned) becomes the lowest number."""
-    if np.isfinite(scores).all():
+    if b"\0" not in np.isfinite(scores).tobytes():  # half the time of all() for few scores
         return scores
     lowest = float(np.finfo(np.float32).min)
     return np.nan_to_num(scores, nan=lowest, neginf=lowest)
 
 
 def encode_answer(
-    answer: InferAnswer, scores: NDArray[np.float32], wanted: dict[str, bool]
+    answer: InferAnswer,
+    scores: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    wanted: dict[str, bool],
 ) -> tuple[bytes, int | None]:
     """The body of an answer, and the length of its JSON where bytes follow."""
     tail: list[bytes] = []
     for name, binary in wanted.items():
-        values = scores if name == SCORES else scores.argmax(axis=1)
-        typed = values.astype("<f4" if name == SCORES else "<i8", copy=False)
+        values: NDArray[Any] = scores if name == SCORES else labels
         output = OutputTensor(
             name=name, datatype="FP32" if name == SCORES else "INT64", shape=list(values.shape)
         )
         if binary:
+            typed = values.astype("<f4" if name == SCORES else "<i8", copy=False)
             tail.append(typed.tobytes())
             output.parameters = {"binary_data_size": len(tail[-1])}
         else:
-            output.data = typed.ravel().tolist()
+            output.data = values.ravel().tolist()
         answer.outputs.append(output)
     head = msgspec.json.encode(answer)
     return (head, None) if not tail else (b"".join((head, *tail)), len(head))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, cast
@@ -23,6 +21,7 @@ REQUEST_ID_HEADER = "x-request-id"
 _MAX_DIGITS = 18
 """int() raises ValueError beyond some thousand digits."""
 _ID_KEY, _WAITING_KEY = "migrator.request_id", "migrator.waiting"
+_HEADERS_KEY = "migrator.headers"
 """Keys of the ASGI scope."""
 _USABLE_ID = re.compile(r"[\x21-\x7e]{1,128}")
 """What may stand in a header and in a log unchanged."""
@@ -50,12 +49,16 @@ class Limits:
 
 
 def header_of(request: Request, name: str) -> str | None:
-    """One header; several times faster than Starlette's `request.headers`."""
-    wanted = name.encode()
-    for key, value in request.scope["headers"]:
-        if key == wanted:
-            return str(value, "latin-1")
-    return None
+    """One header, the first where it is repeated.
+
+    Several times faster than Starlette's `request.headers`, which searches a list every time.
+    """
+    headers: dict[bytes, bytes] | None = request.scope.get(_HEADERS_KEY)
+    if headers is None:
+        headers = dict(reversed(request.scope["headers"]))  # the first replaces later ones
+        request.scope[_HEADERS_KEY] = headers
+    value = headers.get(name.encode())
+    return None if value is None else str(value, "latin-1")
 
 
 async def read_message(
@@ -77,13 +80,16 @@ async def read_message(
 async def read_body(request: Request, limits: Limits) -> bytes:
     """The whole body, refused as soon as it is too large; `connections` ends slow ones."""
     require_media_type(request, *MEDIA_TYPES, missing="application/json")
-    encoding = (header_of(request, "content-encoding") or "identity").strip().lower()
-    if encoding != "identity":
+    encoding = header_of(request, "content-encoding")
+    if encoding and encoding.strip().lower() != "identity":
         raise HttpError(
-            415, f"content-encoding: {encoding[:80]} is not accepted; send the body uncompressed"
+            415,
+            f"content-encoding: {encoding.strip().lower()[:80]} is not accepted; send the body "
+            "uncompressed",
         )
     declared = header_of(request, "content-length") or "0"
-    size, parts = 0, list[bytes]()
+    size = 0
+    parts: list[bytes] = []
     if declared.isdecimal() and int(declared[:_MAX_DIGITS]) > limits.body_bytes:
         size = limits.body_bytes + 1
     while size <= limits.body_bytes:
@@ -104,7 +110,9 @@ async def read_body(request: Request, limits: Limits) -> bytes:
 
 def require_media_type(request: Request, *accepted: str, missing: str = "") -> None:
     """Refuse a body of another content type; `missing` is assumed where none is declared."""
-    kind = (header_of(request, "content-type") or "").partition(";")[0].strip().lower() or missing
+    kind = header_of(request, "content-type") or missing
+    if kind not in accepted:
+        kind = kind.partition(";")[0].strip().lower() or missing
     if kind not in accepted:
         raise HttpError(
             415,
@@ -116,9 +124,14 @@ def request_id(request: Request, given: str | None = None) -> str:
     """The id of a request: from its header, else `given` in its message, else a new one."""
     known: str | None = request.scope.get(_ID_KEY)
     if known is None:
-        offered = (header_of(request, REQUEST_ID_HEADER), given)
-        usable = (each for each in offered if each and _USABLE_ID.fullmatch(each))
-        request.scope[_ID_KEY] = known = next(usable, None) or new_id()
+        offered = header_of(request, REQUEST_ID_HEADER)
+        if offered and _USABLE_ID.fullmatch(offered):
+            known = offered
+        elif given and _USABLE_ID.fullmatch(given):
+            known = given
+        else:
+            known = new_id()
+        request.scope[_ID_KEY] = known
     return known
 
 
@@ -127,23 +140,28 @@ def new_id() -> str:
     return f"{_id_prefix}-{next(_id_numbers)}"
 
 
-@contextmanager
-def raise_on_disconnect(request: Request) -> Iterator[None]:
+class DisconnectGuard:
     """Inside, ClientDisconnect is raised when the client closes its connection.
 
     The connection finds the task to cancel in the scope: no request needs a task that watches.
     """
-    task = asyncio.current_task()
-    request.scope[_WAITING_KEY] = task
-    try:
-        yield
-    except asyncio.CancelledError:
-        if _WAITING_KEY in request.scope or task is None:
-            raise
-        task.uncancel()
-        raise ClientDisconnect from None
-    finally:
-        request.scope.pop(_WAITING_KEY, None)
+
+    __slots__ = ("_scope", "_task")
+
+    def __init__(self, request: Request) -> None:
+        self._scope = request.scope
+        self._task = asyncio.current_task()
+
+    def __enter__(self) -> None:
+        self._scope[_WAITING_KEY] = self._task
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        waiting = self._scope.pop(_WAITING_KEY, None)
+        disconnected = waiting is None and self._task is not None
+        if disconnected and kind is not None and issubclass(kind, asyncio.CancelledError):
+            assert self._task is not None
+            self._task.uncancel()
+            raise ClientDisconnect from None
 
 
 def cancel_on_disconnect(scope: object) -> None:

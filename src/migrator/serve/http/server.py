@@ -26,9 +26,8 @@ FILES_RESERVED = 128
 """Open files beside connections: databases, sockets and handles of workers."""
 
 if TYPE_CHECKING:
-    from starlette.applications import Starlette
-
     from migrator.serve.grpc.server import GrpcServer
+    from migrator.serve.http.app import Application
 
 _log = logging.getLogger(__name__)
 
@@ -115,7 +114,7 @@ def new_grpc_server(app: ASGIApp, host: str, port: int, limits: Limits) -> GrpcS
             f"grpc_port: {error.name} is not installed; pip install 'migrator[grpc]', or leave it "
             "out"
         ) from error
-    return GrpcServer(cast("Starlette", app), host=host, port=port, limits=limits)
+    return GrpcServer(cast("Application", app), host=host, port=port, limits=limits)
 
 
 def affordable(limits: Limits, files_each: int = 1) -> Limits:

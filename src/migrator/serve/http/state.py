@@ -97,8 +97,9 @@ class RecentRequests:
         if request_id in self._kept:
             self._bytes -= _held_bytes(self._kept.pop(request_id))
         # a view would keep the array that it is a part of: a whole request body, or a batch
-        owned = (each if each.flags.owndata else each.copy() for each in (inputs, predicted))
-        self._kept[request_id] = added = RecentRequest(*owned)
+        inputs = inputs if inputs.base is None else inputs.copy()
+        predicted = predicted if predicted.base is None else predicted.copy()
+        self._kept[request_id] = added = RecentRequest(inputs, predicted)
         self._bytes += _held_bytes(added)
         while self._bytes > self._limit_bytes or len(self._kept) > MAX_RECENT:
             self._bytes -= _held_bytes(self._kept.popitem(last=False)[1])
@@ -157,7 +158,7 @@ class AccessLog:
 
 @dataclass(frozen=True, eq=False)
 class ApiState:
-    """Everything that handlers use; `application` sets it as `app.state.api`."""
+    """Everything that handlers use; the application has it as `api`."""
 
     backend: Backend
     tokens: Tokens = field(default_factory=Tokens)
@@ -180,5 +181,5 @@ class ApiState:
 
 def state_of(request: Request) -> ApiState:
     """The state of the application that got the request."""
-    state: ApiState = request.app.state.api
+    state: ApiState = request.scope["app"].api
     return state

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,8 +132,7 @@ class QueueSettings:
     """Use the slowest free worker that is in time (ELSA), not the fastest."""
 
 
-@dataclass(frozen=True)
-class Routed:
+class Routed(NamedTuple):
     """The answer to one request."""
 
     scores: NDArray[np.float32]
@@ -179,14 +178,26 @@ class AttachedWorker:
     lag_s: float = 0.0
     measured_s: float = 0.0
     batch: list[QueuedRequest] = field(default_factory=list)
+    started_s: float = 0.0
+    """When the batch was taken from the queue."""
     task: asyncio.Task[None] | None = None
+    """Runs all of its batches; None before the first, and after it was detached."""
+    next_batch: asyncio.Future[None] | None = None
+    """Its task waits for it; None: a batch runs."""
     drained: asyncio.Event | None = None
     """Set when its last batch is answered; None: it is not being drained."""
     timer: asyncio.TimerHandle | None = None
-    """Runs until the first request of its batch is overdue."""
+    """Runs at the latest until the first request of its batch is overdue."""
+    timer_s: float = 0.0
+
+    def begin(self, batch: list[QueuedRequest], now_s: float) -> None:
+        """Give it a batch; its task runs it."""
+        self.batch, self.started_s = batch, now_s
+        if self.next_batch is not None and not self.next_batch.done():
+            self.next_batch.set_result(None)
 
     def stop_timer(self) -> None:
-        """Its batch is answered or lost."""
+        """It gets no further batch, or one that is overdue earlier."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -248,6 +259,10 @@ class TenantQueue:
         full_s = [max(1e-6, each.latency_s[each.full]) for each in self.taking]
         self._full_s = min(full_s, default=0.0)
         self._soonest_s = min((each.latency_s[1] for each in self.taking), default=0.0)
+        # what the fastest worker takes for one row at most, whatever its lag is
+        self._slowest_s = min(
+            (each.latency_s[1] + each.max_lag_s for each in self.taking), default=0.0
+        )
         self._rate_rps = sum(
             each.full / took_s for each, took_s in zip(self.taking, full_s, strict=True)
         )
@@ -270,13 +285,17 @@ class TenantQueue:
         """The time after which the most urgent request cannot be answered in time."""
         return self._waiting[0].deadline_s - self._soonest_s if self._waiting else None
 
-    def pop_hopeless(self, now_s: float) -> Iterator[QueuedRequest]:
+    def pop_hopeless(self, now_s: float) -> list[QueuedRequest]:
         """Remove requests that no worker can answer in time, even alone and at once."""
-        if not self._waiting:
-            return
-        soonest_s = min((each.expected_s(1, now_s) for each in self.taking), default=0.0)
+        if not self._waiting or self._waiting[0].deadline_s >= now_s + self._slowest_s:
+            return []
+        soonest_s, popped = (
+            min((each.expected_s(1, now_s) for each in self.taking), default=0.0),
+            [],
+        )
         while self._waiting and self._waiting[0].deadline_s < now_s + soonest_s:
-            yield self._pop_first()
+            popped.append(self._pop_first())
+        return popped
 
     def pop_surplus(self, now_s: float) -> Iterator[QueuedRequest]:
         """Remove the most urgent while more wait than can be served before the last deadline.
@@ -297,6 +316,10 @@ class TenantQueue:
 
     def batch_for(self, worker: AttachedWorker, now_s: float) -> list[QueuedRequest]:
         """Remove a batch for a free worker; empty where it could answer none in time."""
+        if len(self._waiting) == 1:
+            only = self._waiting[0]
+            in_time = worker.expected_s(only.rows, now_s) <= only.deadline_s - now_s
+            return [self._pop_first()] if in_time else []
         start = self._start(worker, now_s)
         if start is None:
             return []

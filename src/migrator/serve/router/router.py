@@ -91,11 +91,11 @@ class Router:
         `deadline_s` is a time of the router's clock; without one the objective counts from now.
         """
         queue = self._queue(tenant)
-        request = self._admit(queue, inputs, deadline_s)
-        request.request_id = request_id
+        request = self._admit(queue, inputs, deadline_s, request_id)
         queue.put(request)
         self._feed(queue)
-        self._set_timer(queue)
+        if queue.rows:
+            self._set_timer(queue)
         try:
             return await request.answer
         except asyncio.CancelledError:
@@ -130,7 +130,7 @@ class Router:
         if found is None:
             return
         queue, attached = found
-        if attached.task is not None and attached.batch:
+        if attached.task is not None:
             attached.task.cancel()
         self._remove(queue, attached)
 
@@ -149,6 +149,7 @@ class Router:
         """Does nothing the second time: its batch and the pool both report the loss of a worker."""
         if attached in queue.workers:
             attached.task = None
+            attached.stop_timer()
             queue.remove_worker(attached)
             self._put_back(queue, attached)
             self._feed(queue)
@@ -169,7 +170,7 @@ class Router:
         return None
 
     def _admit(
-        self, queue: TenantQueue, inputs: NDArray[Any], deadline_s: float | None
+        self, queue: TenantQueue, inputs: NDArray[Any], deadline_s: float | None, request_id: str
     ) -> QueuedRequest:
         """Count a request, and refuse it where it must not wait."""
         now_s, rows, settings = self.clock(), len(inputs), queue.settings
@@ -193,25 +194,26 @@ class Router:
             )
         deadline_s = now_s + settings.slo_s if deadline_s is None else deadline_s
         answer = asyncio.get_running_loop().create_future()
-        return QueuedRequest(inputs, rows, now_s, deadline_s, second, answer)
+        return QueuedRequest(inputs, rows, now_s, deadline_s, second, answer, request_id=request_id)
 
     def _feed(self, queue: TenantQueue) -> None:
         """Send batches to all free workers, in their order."""
-        if not len(queue):
+        if not queue.rows:
             return
         now_s = self.clock()
         for request in queue.pop_hopeless(now_s):
             _refuse(queue, request)
         for attached in queue.taking:
-            if not len(queue):
+            if not queue.rows:
                 return
             if not attached.batch and (batch := queue.batch_for(attached, now_s)):
-                attached.batch = batch
-                attached.task = asyncio.get_running_loop().create_task(
-                    self._run(queue, attached, now_s)
-                )
-        for request in queue.pop_surplus(now_s):
-            _refuse(queue, request)
+                attached.begin(batch, now_s)
+                if attached.task is None:
+                    loop = asyncio.get_running_loop()
+                    attached.task = loop.create_task(self._serve(queue, attached))
+        if queue.rows:
+            for request in queue.pop_surplus(now_s):
+                _refuse(queue, request)
 
     def _set_timer(self, queue: TenantQueue) -> None:
         """Set the timer at which the first request becomes hopeless: no worker may become free."""
@@ -229,13 +231,23 @@ class Router:
         self._feed(queue)
         self._set_timer(queue)
 
-    async def _run(self, queue: TenantQueue, attached: AttachedWorker, started_s: float) -> None:
+    async def _serve(self, queue: TenantQueue, attached: AttachedWorker) -> None:
+        """Run the batches of one worker until it is detached: a task for each would cost more."""
+        loop = asyncio.get_running_loop()
+        while attached.task is not None:
+            if attached.batch:
+                await self._run(queue, attached)
+            else:
+                attached.next_batch = loop.create_future()
+                await attached.next_batch
+
+    async def _run(self, queue: TenantQueue, attached: AttachedWorker) -> None:
         """One batch on one worker."""
         batch = attached.batch
-        self._check_overdue(queue, attached, batch)
+        self._set_overdue_timer(queue, attached, batch[0].overdue_s)  # ordered by deadline
         try:
-            rows = [each.inputs for each in batch]
-            inputs = rows[0] if len(rows) == 1 else np.concatenate(rows)
+            single = len(batch) == 1
+            inputs = batch[0].inputs if single else np.concatenate([x.inputs for x in batch])
             answered = await attached.worker.infer(inputs, _request_ids(batch))
             if len(answered.scores) != len(inputs):
                 raise InputError(
@@ -251,35 +263,45 @@ class Router:
         except Exception as error:
             self._retry(queue, attached, error)
         else:
-            self._resolve(queue, attached, answered, started_s)
-        finally:
-            attached.stop_timer()
+            self._resolve(queue, attached, answered)
         attached.batch = []
         if attached.drained is not None:
             attached.drained.set()
         self._feed(queue)
 
-    def _check_overdue(
-        self, queue: TenantQueue, attached: AttachedWorker, batch: list[QueuedRequest]
+    def _set_overdue_timer(
+        self, queue: TenantQueue, attached: AttachedWorker, until_s: float
     ) -> None:
+        """Check the worker's batch at that time at the latest.
+
+        The timer of an earlier batch is kept: most batches are answered long before they are
+        overdue, and need no timer of their own.
+        """
+        if attached.timer is not None and attached.timer_s <= until_s:
+            return
+        attached.stop_timer()
+        attached.timer_s = until_s
+        delay_s = max(MIN_DELAY_S, until_s - self.clock())
+        loop = asyncio.get_running_loop()
+        attached.timer = loop.call_later(delay_s, self._check_overdue, queue, attached)
+
+    def _check_overdue(self, queue: TenantQueue, attached: AttachedWorker) -> None:
         """Refuse overdue requests: the worker may hang."""
+        attached.timer = None
         now_s = self.clock()
-        for each in batch:
+        for each in attached.batch:
             if each.overdue_s <= now_s and not each.answer.done():
                 _refuse(queue, each)
-        left = [each.overdue_s for each in batch if not each.answer.done()]
+        left = [each.overdue_s for each in attached.batch if not each.answer.done()]
         if left:
-            delay_s = max(MIN_DELAY_S, min(left) - now_s)
-            loop = asyncio.get_running_loop()
-            attached.timer = loop.call_later(delay_s, self._check_overdue, queue, attached, batch)
+            self._set_overdue_timer(queue, attached, min(left))
 
-    def _resolve(
-        self, queue: TenantQueue, attached: AttachedWorker, answered: Answered, started_s: float
-    ) -> None:
-        now_s, row = self.clock(), 0
+    def _resolve(self, queue: TenantQueue, attached: AttachedWorker, answered: Answered) -> None:
+        now_s, started_s, row = self.clock(), attached.started_s, 0
         took_s = now_s - started_s
         for each in attached.batch:
-            scores = answered.scores[row : row + each.rows]
+            only = each.rows == len(answered.scores)
+            scores = answered.scores if only else answered.scores[row : row + each.rows]
             row += each.rows
             if each.answer.done():
                 continue

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from msgspec import Struct
@@ -79,8 +79,7 @@ class Ready(Struct, tag=True, frozen=True):
     """load_s (weights read), context_s, copy_s, first_s (warm-up), and their total."""
 
 
-@dataclass(frozen=True)
-class Answered:
+class Answered(NamedTuple):
     """Scores of a batch, one row per input, and the model version that computed them."""
 
     scores: NDArray[np.float32]

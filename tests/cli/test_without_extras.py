@@ -43,6 +43,7 @@ NEEDS = {
     "cluster plan live_cluster.yaml --ray auto": "cluster",
     "models": "learn",
     "retrain nc-synthetic --model small-cnn": "learn",
+    "pretrain nc-synthetic --model small-cnn --out weights.safetensors": "learn",
     "profile live.yaml --driver cpu": "learn",
     "forecast train trace.csv --out model": "forecast",
     "simulate quickstart.yaml --windows 1 --forecaster informer": "forecast",

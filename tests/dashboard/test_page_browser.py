@@ -107,7 +107,7 @@ def test_arrow_keys_go_from_window_to_window_and_charts_open(live: Any) -> None:
     last = int(live.locator(".strip [aria-selected=true]").inner_text())
     live.keyboard.press("ArrowLeft")
     live.wait_for_selector(f".strip [data-window='{last - 1}'][aria-selected=true]")
-    assert live.locator("section h2").first.inner_text() == f"Window {last - 1}"
+    assert live.locator(".head h2").first.inner_text() == f"Window {last - 1}"
     live.click("[data-view=details]")
     live.wait_for_selector("#details .plot .main-svg")
     assert f"Window {last - 1}: held" in live.locator("#details h3").all_inner_texts()

@@ -37,7 +37,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copied = shutil.copytree(
         SOURCES / "plan", folder / "migrator" / "plan", ignore=shutil.ignore_patterns("__pycache__")
     )
-    shutil.copy(SOURCES / "__init__.py", folder / "migrator")
+    (folder / "migrator" / "__init__.py").write_text("", encoding="utf-8")
     (copied / "__init__.py").write_text("", encoding="utf-8")
     (folder / "program.py").write_text(PROGRAM, encoding="utf-8")
     (copied / "__pycache__").write_text("in the way", encoding="utf-8")

@@ -14,16 +14,8 @@ from migrator.core.catalogue import board
 from migrator.records.runs import RecordedRun, recorded_run
 from migrator.records.store import read_records
 from migrator.report.html_page import page_text
-from migrator.report.page import (
-    Bars,
-    Block,
-    Lines,
-    Page,
-    Paint,
-    Slices,
-    Table,
-    legend_of,
-)
+from migrator.report.page import Bars, Block, Lines, Page, Slices, Table, legend_of
+from migrator.report.palette import Paint
 from migrator.report.plotly_charts import figure_of
 from migrator.report.run_charts import MOST_STARTS, starts_chart, version_chart
 from migrator.report.run_page import run_page
@@ -61,6 +53,7 @@ def test_the_page_has_all_its_parts(run: RecordedRun) -> None:
 def test_planned_and_held_stand_one_above_the_other(run: RecordedRun) -> None:
     titles = [each.title for each in blocks(run_page([run], A100), Slices)]
     assert titles == [
+        "Windows 0 to 2: held",
         *("Window 0: planned at its beginning", "Window 0: held"),
         *("Window 1: planned at its beginning", "Window 1: held"),
         *("Window 2: planned at its beginning", "Window 2: held"),
@@ -242,6 +235,8 @@ def test_a_run_of_nothing_is_still_a_page(run: RecordedRun) -> None:
 def test_the_page_is_well_formed_whatever_is_said(run: RecordedRun) -> None:
     event = replace(run.records.events[0], words="<b>& </script>")
     records = replace(run.records, events=(event,))
-    found = ParsedPage(page_text(run_page([recorded_run(records)], A100), "/* plotly */"))
-    assert found.tags["figure"] == found.tags["details"]
+    page = run_page([recorded_run(records)], A100)
+    found = ParsedPage(page_text(page, "/* plotly */"))
+    folds = sum(each.shown is not None and len(each.blocks) > each.shown for each in page.sections)
+    assert found.tags["figure"] + folds == found.tags["details"]
     assert "<b>& </script>" in found.words

@@ -15,7 +15,8 @@ from migrator.core.catalogue import board
 from migrator.core.instance import Instance, Task
 from migrator.core.plan import Allocation, Plan, Retraining
 from migrator.core.problem import Charge, Initial, Problem, Tenant
-from migrator.report.page import Lines, Slab, Slices, Use, legend_of, shades
+from migrator.report.page import Lines, Slab, Slices, Use, legend_of
+from migrator.report.palette import shades
 from migrator.report.plan_figure import (
     TenantSeries,
     draw_plan,
@@ -268,6 +269,7 @@ def test_seven_tenants_have_seven_colours_with_legible_words() -> None:
     for each in tones:
         assert contrast(each.ink, each.fill) > 3.8
         assert contrast(each.dark, "#FFFFFF") > 3.8
+        assert contrast(each.dark, "#14171A") > 3  # the ground of dark pages
 
 
 def contrast(one: str, other: str) -> float:

@@ -75,6 +75,16 @@ def test_at_most_12_windows_are_drawn_and_the_page_says_so() -> None:
     assert len(section(report(run(windows=2)), "slices").paragraphs) == 1
 
 
+def test_one_run_leads_with_its_allocation_over_all_windows() -> None:
+    lead = report(run(windows=3)).sections[0].blocks[0]
+    assert isinstance(lead, Slices)
+    assert lead.title == "Windows 0 to 2: instances and shares"
+    assert lead.until_s == 18.0
+    apart = [e for e in section(report(run(windows=3)), "slices").blocks if isinstance(e, Slices)]
+    assert len(lead.slabs) == sum(len(each.slabs) for each in apart)
+    assert {each.from_s // 6 for each in lead.slabs} == {0, 1, 2}
+
+
 def test_arrivals_stand_beside_what_was_expected() -> None:
     blocks = section(report(run(windows=1)), "requests").blocks
     bert, vit = [each for each in blocks if isinstance(each, Lines)]
@@ -174,7 +184,8 @@ def test_a_run_of_nothing_is_still_a_page() -> None:
 
 
 def test_the_page_is_well_formed() -> None:
-    text = page_text(report(run(), run("ekya", mps=True)), "/* plotly */")
-    found = ParsedPage(text)
-    assert found.tags["figure"] == found.tags["details"]
+    page = report(run(), run("ekya", mps=True))
+    found = ParsedPage(page_text(page, "/* plotly */"))
+    folds = sum(each.shown is not None and len(each.blocks) > each.shown for each in page.sections)
+    assert found.tags["figure"] + folds == found.tags["details"]
     assert "bert" in found.words

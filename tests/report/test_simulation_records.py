@@ -20,6 +20,9 @@ from migrator.records.simulated import BEGAN_S, Simulated, write_simulations
 from migrator.records.store import read_records, read_runs
 from migrator.simulate.run import overheads_s, run
 
+# for some slots nothing is held for cameras
+pytestmark = pytest.mark.filterwarnings("ignore::migrator.core.errors.PolicyWarning")
+
 PHOTOS, CAMERAS, TRAINS = serves("photos", 0, 3), serves("cameras", 4, 2), trains("photos", 4, 3)
 MOVED = serves("cameras", 4, 3)
 SLOTS: tuple[tuple[Holding, ...], ...] = (

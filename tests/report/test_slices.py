@@ -9,7 +9,8 @@ from migrator.core.catalogue import board
 from migrator.core.instance import Instance, Kind, Task
 from migrator.core.share import Holding, Share
 from migrator.records.blocks import held_blocks
-from migrator.report.page import Paint, Slices
+from migrator.report.page import Slices
+from migrator.report.palette import Paint
 from migrator.report.slices import planned_slices
 
 A100 = board("A100-40GB")

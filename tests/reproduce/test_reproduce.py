@@ -9,6 +9,7 @@ from migrator.cli import app
 from migrator.core.errors import InputError
 from migrator.core.outcome import RunOutcome
 from migrator.report.html_page import write_page
+from migrator.report.page import Table
 from migrator.reproduce.evaluation import WorkloadSource
 from migrator.reproduce.experiment import Setting
 from migrator.reproduce.reproduce import (
@@ -71,7 +72,12 @@ def test_the_longest_run_first() -> None:
 def test_a_page_has_every_section(tmp_path: Path) -> None:
     outcomes = outcomes_of(jobs_of([ALL], SMALL))
     page = page_of([ALL], SMALL, outcomes)
-    assert [each.anchor for each in page.sections] == NAMES
+    summary, *sections = page.sections
+    assert [each.anchor for each in sections] == NAMES
+    (table,) = summary.blocks
+    assert isinstance(table, Table)
+    assert [row[0] for row in table.rows] == [each.title for each in sections]
+    assert all(each.endswith(".") and len(each) > 30 for row in table.rows for each in row[1:])
     assert page == page_of([ALL], SMALL, outcomes)
     write_page(page, tmp_path / "all.html")
     text = (tmp_path / "all.html").read_text(encoding="utf-8")

@@ -55,6 +55,8 @@ class Made:
     ends: bool = False
     began_s: float | None = None
     """When the first window began; None: so that window 2 is half over."""
+    more: tuple[Record, ...] = ()
+    """Further rows."""
 
 
 def write_run(path: Path, made: Made | None = None) -> int:
@@ -72,7 +74,7 @@ def write_run(path: Path, made: Made | None = None) -> int:
             about=about,
         )
     zero_s = made.began_s if made.began_s is not None else time.time() - 2.5 * WINDOW_S
-    for row in rows(zero_s, made):
+    for row in (*rows(zero_s, made), *made.more):
         records.put(row)
     records.event("model", "photos: version 2 is better on data held out")
     records.flush()

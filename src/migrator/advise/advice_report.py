@@ -9,17 +9,8 @@ from migrator.advise.advice import Advice, AtLoad, Knob
 from migrator.advise.leads import Verdict
 from migrator.advise.trial import OURS, RIVALS, STATIC
 from migrator.core.comparison import SeedMean
-from migrator.report.page import (
-    Axis,
-    Bars,
-    Page,
-    Paint,
-    Picture,
-    Section,
-    Series,
-    Table,
-    paint_of,
-)
+from migrator.report.page import Axis, Bars, Page, Picture, Section, Series, Table
+from migrator.report.palette import Paint, paint_of
 from migrator.report.terminal import plural, table_lines, wrapped
 
 _LEAST_CHANGE = 0.005

@@ -28,7 +28,7 @@ from migrator.dashboard.updates import Marker
 from migrator.dashboard.window import window_figures, window_json
 from migrator.records.rows import RunRow
 from migrator.records.store import read_runs
-from migrator.report.page import HUES, shades
+from migrator.report.palette import HUES, OUTCOMES, shades
 from migrator.serve.exceptions import HttpError
 from migrator.serve.http.authentication import Tokens, require_own_page
 from migrator.serve.http.requests import Limits
@@ -221,7 +221,8 @@ class Dashboard:
     async def _send_sources(self, _: Request) -> Response:
         sources = [await asyncio.to_thread(source_json, each) for each in self._sources]
         palette = [asdict(each) for each in shades(HUES)]
-        return _json({"sources": sources, "palette": palette})
+        outcomes = {name: paint.fill for name, paint in OUTCOMES.items()}
+        return _json({"sources": sources, "palette": palette, "outcomes": outcomes})
 
     async def _whole(self, request: Request) -> Response:
         return _json_text((await self._feed(request).whole()).text)

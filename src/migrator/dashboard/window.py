@@ -27,7 +27,8 @@ from migrator.records.rows import (
 )
 from migrator.records.runs import RecordedRun, recorded_run
 from migrator.report.html_page import summary_of
-from migrator.report.page import HUES, Chart, Paint, legend_of
+from migrator.report.page import Chart, legend_of
+from migrator.report.palette import HUES, Paint
 from migrator.report.plotly_charts import figure_of, height_of, upright_title
 from migrator.report.run_charts import arrivals_chart, seconds_chart, seconds_of, starts_chart
 from migrator.report.slices import held_chart, planned_chart
@@ -134,5 +135,5 @@ def _chart_json(chart: Chart) -> Mapping[str, Any]:
 
 def _key(name: str, paint: Paint, dashed: bool) -> Mapping[str, object]:
     shade = paint.shade
-    tones: Sequence[str] = (shade.light, shade.fill) if paint.light else (shade.fill, shade.light)
+    tones: Sequence[str] = (paint.fill, shade.fill if paint.light else shade.light)
     return {"name": name, "tones": tones, "hatched": paint.hatched, "dashed": dashed}

@@ -26,8 +26,8 @@ from migrator.report.page import (
     Series,
     Table,
     anchor_of,
-    paint_of,
 )
+from migrator.report.palette import paint_of
 from migrator.report.terminal import (
     COLUMNS,
     NONE,

@@ -27,7 +27,6 @@ from migrator.report.page import (
     Lines,
     Note,
     Page,
-    Paint,
     Picture,
     Section,
     Series,
@@ -35,6 +34,7 @@ from migrator.report.page import (
     Table,
     legend_of,
 )
+from migrator.report.palette import Paint
 from migrator.report.plotly_charts import figure_of, height_of, upright_title, width_of
 
 _INLINE = re.compile(r"`([^`]+)`|(https?://[^\s<>\"]+[^\s<>\".,;:!?)])")
@@ -151,7 +151,10 @@ def _section(section: Section, charts: list[Chart]) -> str:
         f"<h2>{html.escape(section.title)}</h2>",
     ]
     parts += [f"<p>{_inline(each)}</p>" for each in section.paragraphs]
-    parts += _blocks(section.blocks, charts)
+    parts += _blocks(section.blocks[: section.shown], charts)
+    if section.shown is not None and (rest := section.blocks[section.shown :]):
+        parts.append(f'<details class="more">\n<summary>{html.escape(section.more)}</summary>')
+        parts += [*_blocks(rest, charts), "</details>"]
     return "\n".join([*parts, "</section>"])
 
 
@@ -191,18 +194,29 @@ def _figure(chart: Chart, number: int) -> str:
 
 
 def _legend(chart: Chart) -> str:
+    forms = _forms(chart)
     items = "\n".join(
-        f'<li><span class="swatch{" dashed" if dashed else ""}" style="{_swatch(paint, dashed)}">'
-        f"</span><span>{html.escape(name)}</span></li>"
+        f'<li><span class="swatch{" dashed" if dashed else forms.get(name, "")}" '
+        f'style="{_swatch(paint, dashed, is_line=forms.get(name) == " line")}"></span>'
+        f"<span>{html.escape(name)}</span></li>"
         for name, paint, dashed in legend_of(chart)
     )
     return f'<ul class="legend">\n{items}\n</ul>\n' if items else ""
 
 
-def _swatch(paint: Paint, dashed: bool) -> str:
+def _forms(chart: Chart) -> dict[str, str]:
+    """The classes of swatches of lines and of the areas below them."""
+    if not isinstance(chart, Lines) or chart.stacked:
+        return {}
+    return {each.name: " area" if each.area else " line" for each in chart.series}
+
+
+def _swatch(paint: Paint, dashed: bool, *, is_line: bool) -> str:
     shade = paint.shade
     if dashed:
-        return f"border-color:{shade.fill}"
+        return f"border-color:{shade.dark}"
+    if is_line and not paint.light:
+        return f"background:{shade.dark}"
     if paint.hatched:
         stripes = f"135deg,{paint.ground} 0 3px,{shade.fill} 3px 5px"
         return f"border-color:{shade.fill};background:repeating-linear-gradient({stripes})"
@@ -429,7 +443,8 @@ def _slices_table(chart: Slices) -> Table:
         last = each.start + each.width - 1
         where = f"{each.start:g}" if each.width == 1 else f"{each.start:g} to {last:g}"
         size = each.note or each.size
-        rows.append((each.name, size, where, f"{each.from_s:g}", f"{each.until_s:g}"))
+        span = (f"{round(at_s, 1):g}" for at_s in (each.from_s, each.until_s))
+        rows.append((each.name, size, where, *span))
     return Table(
         caption=chart.title,
         headers=("task", "instance", "memory slices", "from (s)", "until (s)"),

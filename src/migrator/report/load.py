@@ -8,7 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 from migrator.core.load_outcome import ClientSeconds, ClientTally, LoadOutcome
-from migrator.report.page import Axis, Bars, Lines, Page, Paint, Section, Series, Table
+from migrator.report.page import Axis, Bars, Lines, Page, Section, Series, Table
+from migrator.report.palette import DROPPED, FAILED, GOOD, LATE, REFUSED, WRONG
 from migrator.report.terminal import NONE, capitalised, count, grouped, percent, table_lines
 
 _HEADERS = (
@@ -130,12 +131,12 @@ def _names(outcome: LoadOutcome) -> tuple[str, ...]:
 def _outcomes(outcome: LoadOutcome) -> Bars:
     tallies = [each.whole for each in outcome.windows]
     parts = {
-        "goodput": (Paint(0), [each.goodput for each in tallies]),
-        "wrong": (Paint(4), [each.wrong for each in tallies]),
-        "late": (Paint(1), [each.late for each in tallies]),
-        "dropped": (Paint(5, hatched=True), [each.dropped for each in tallies]),
-        "refused": (Paint(2), [sum(each.refused.values()) for each in tallies]),
-        "failed": (Paint(None), [sum(each.failed.values()) for each in tallies]),
+        "goodput": (GOOD, [each.goodput for each in tallies]),
+        "wrong": (WRONG, [each.wrong for each in tallies]),
+        "late": (LATE, [each.late for each in tallies]),
+        "dropped": (DROPPED, [each.dropped for each in tallies]),
+        "refused": (REFUSED, [sum(each.refused.values()) for each in tallies]),
+        "failed": (FAILED, [sum(each.failed.values()) for each in tallies]),
     }
     series = tuple(
         Series(name, tuple(map(float, values)), paint=paint)

@@ -46,16 +46,29 @@
     if (layout.meta === "linked") place.on("plotly_relayout", (change) => zoom(place, change));
   };
 
+  const isFolded = (place) => place.closest("details:not([open])") !== null;
+
   // One at a time, so that a page of a hundred charts can be read while it draws.
   const next = () => {
-    const place = waiting.shift();
-    if (place) {
-      draw(place);
-      setTimeout(next, 0);
-    }
+    const at = waiting.findIndex((place) => !isFolded(place));
+    if (at < 0) return;
+    draw(waiting.splice(at, 1)[0]);
+    setTimeout(next, 0);
   };
+  const folds = Array.from(document.querySelectorAll("details.more"));
+  for (const each of folds) {
+    each.addEventListener("toggle", () => {
+      if (!each.open) return;
+      next();
+      for (const place of plots) if (place._fullLayout && each.contains(place)) Plotly.Plots.resize(place);
+    });
+  }
 
+  // Paper has nothing to click on: what is folded is opened for it, and all charts are drawn.
+  let opened = [];
   addEventListener("beforeprint", () => {
+    opened = [...opened, ...folds.filter((each) => !each.open)];
+    for (const each of opened) each.open = true;
     while (waiting.length) draw(waiting.shift());
     for (const place of plots) {
       if (place._fullLayout.width > PRINTED) Plotly.relayout(place, { width: PRINTED });
@@ -63,6 +76,8 @@
   });
   addEventListener("afterprint", () => {
     for (const place of plots) Plotly.relayout(place, { width: null, autosize: true });
+    for (const each of opened) each.open = false;
+    opened = [];
   });
   next();
 })();

@@ -1,4 +1,4 @@
-"""What a report page consists of, as plain data, and its colours.
+"""What a report page consists of, as plain data.
 
 Reports build a `Page`. `html_page.py` writes it as a page, `png.py` its charts as a picture, and
 `terminal.py` draws slices in characters; nothing here draws.
@@ -11,90 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-HUES = 7
-_OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
-"""Distinguishable by colour-blind people; the most distinct first."""
-
-
-@dataclass(frozen=True)
-class Shade:
-    """The tones of one hue, legible on white and on each other."""
-
-    fill: str
-    light: str
-    """Ground under hatching, and the colour of an instance that is still cold."""
-    dark: str
-    """Lines and words on white."""
-    ink: str
-    """Words on `fill`."""
-
-
-def shades(count: int) -> tuple[Shade, ...]:
-    """One hue per tenant; they repeat after seven, the most tenants a board can hold."""
-    return tuple(_shade(_OKABE_ITO[index % HUES]) for index in range(count))
-
-
-def _shade(fill: str) -> Shade:
-    luminance = _luminance(fill)
-    return Shade(
-        fill=fill,
-        light=_mix(fill, "#FFFFFF", 0.68),
-        dark=_mix(fill, "#000000", 0.25 if luminance < 0.3 else 0.45),
-        ink="#FFFFFF" if luminance < 0.23 else "#1A1A1A",
-    )
-
-
-def _channels(colour: str) -> tuple[int, int, int]:
-    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return red, green, blue
-
-
-def _luminance(colour: str) -> float:
-    """Relative luminance as in WCAG, with gamma 2.2 instead of its piecewise curve."""
-    weights = (0.2126, 0.7152, 0.0722)
-    pairs = zip(weights, _channels(colour), strict=True)
-    return float(sum(weight * (channel / 255) ** 2.2 for weight, channel in pairs))
-
-
-def _mix(colour: str, other: str, share: float) -> str:
-    pairs = zip(_channels(colour), _channels(other), strict=True)
-    return "#" + "".join(f"{round(a + (b - a) * share):02X}" for a, b in pairs)
-
-
-_GREYS = Shade(fill="#9A9A9A", light="rgba(140,140,140,0.25)", dark="#5A5A5A", ink="#1A1A1A")
-
-
-@dataclass(frozen=True)
-class Paint:
-    """How something coloured looks; hues count from 0, the most distinct first."""
-
-    hue: int | None
-    """None: grey."""
-    light: bool = False
-    hatched: bool = False
-    dark: bool = False
-
-    @property
-    def shade(self) -> Shade:
-        """Its tones."""
-        return _GREYS if self.hue is None else shades(self.hue + 1)[self.hue]
-
-    @property
-    def fill(self) -> str:
-        """Its main tone."""
-        shade = self.shade
-        return shade.light if self.light else shade.dark if self.dark else shade.fill
-
-    @property
-    def ground(self) -> str:
-        """What hatching is drawn on."""
-        return "#FFFFFF" if self.light else self.shade.light
-
-
-def paint_of(index: int) -> Paint:
-    """The look of the `index`-th of many things: plain hues, then hatched, then light ones."""
-    rounds, hue = divmod(index, HUES)
-    return Paint(hue, light=rounds % 4 >= 2, hatched=rounds % 2 == 1)
+from migrator.report.palette import HUES, Paint, paint_of
 
 
 @dataclass(frozen=True)
@@ -335,6 +252,10 @@ class Section:
     anchor: str
     paragraphs: tuple[str, ...] = ()
     blocks: tuple[Block, ...] = ()
+    shown: int | None = None
+    """Blocks that are shown; the rest opens with a click. None: all of them."""
+    more: str = "Details"
+    """What the rest is."""
 
 
 @dataclass(frozen=True)

@@ -18,25 +18,22 @@ from migrator.core.plan import Plan
 from migrator.core.problem import Charge, Problem, Tenant
 from migrator.records.blocks import held_blocks
 from migrator.report.html_page import write_figure
-from migrator.report.page import (
-    HUES,
-    Axis,
-    Lines,
-    Page,
-    Paint,
-    Picture,
-    Section,
-    Series,
-    Slices,
-    Use,
-)
+from migrator.report.page import Axis, Lines, Page, Picture, Section, Series, Slices, Use
+from migrator.report.palette import HUES, Paint
 from migrator.report.slices import planned_slices
+from migrator.report.terminal import capitalised
 
 Values = NDArray[np.float64]
 """One value per slot, in requests."""
 _WORDS = (
     "Full colours serve, hatched ones retrain, light ones are cold, grey ones are unused. A dashed "
     "line is drawn where a retrained model takes over."
+)
+_BELOW_ZERO = (
+    "Bars below zero are charges: with the charge `paper`, a change of a tenant's instances costs "
+    "its whole overhead in the slot of the change. Where the overhead is longer than the slot, the "
+    "slot's goodput is negative, and the plan's goodput includes that loss. A charge may reach "
+    "below the panel; the table has its value."
 )
 _CHANGES = "The ticks above the slices are changes that the tenant is charged for."
 
@@ -45,7 +42,8 @@ def draw_plan(problem: Problem, plan: Plan, path: Path) -> None:
     """Draw `plan` as HTML or PNG, by the suffix of `path`; a failure leaves no file behind."""
 
     def picture() -> Picture:
-        return Picture(headline(problem), verdict(plan), plan_charts(problem, plan))
+        charts = plan_charts(problem, plan)
+        return Picture(title_of(problem), f"{headline(problem)}; {verdict(plan)}", charts)
 
     write_figure(path, "--figure", lambda: plan_page(problem, plan), picture)
 
@@ -54,9 +52,12 @@ def plan_page(problem: Problem, plan: Plan) -> Page:
     """The figure as a page."""
     charts = plan_charts(problem, plan)
     has_changes = isinstance(charts[0], Slices) and charts[0].changes
-    words = (_WORDS, _CHANGES) if has_changes else (_WORDS,)
-    section = Section("Instances and requests", "plan", words, charts)
-    return Page(headline(problem), f"{verdict(plan)}.", (section,))
+    words = [_WORDS, _CHANGES] if has_changes else [_WORDS]
+    if any(isinstance(each, Lines) and _is_below_zero(each) for each in charts):
+        words.append(_BELOW_ZERO)
+    section = Section("Instances and requests", "plan", tuple(words), charts)
+    lead = f"{capitalised(verdict(plan))}. {headline(problem)}."
+    return Page(title_of(problem), lead, (section,))
 
 
 def plan_charts(problem: Problem, plan: Plan) -> tuple[Slices | Lines, ...]:
@@ -95,6 +96,17 @@ def plan_slices(problem: Problem, plan: Plan, *, cold: bool = True) -> Slices:
         {each.name: each.overhead_s if charged else 0.0 for each in problem.tenants},
         before,
     )
+
+
+def title_of(problem: Problem) -> str:
+    """For whom and for which board the plan is."""
+    *others, last = [each.name for each in problem.tenants]
+    names = f"{', '.join(others)} and {last}" if others else last
+    return f"Plan for {names} on {problem.board.name}"
+
+
+def _is_below_zero(panel: Lines) -> bool:
+    return panel.y_range is not None and panel.y_range[0] < 0
 
 
 def headline(problem: Problem) -> str:
@@ -223,15 +235,17 @@ def _panel(found: TenantSeries, hue: int, problem: Problem) -> Lines:
         Series("arrivals", _values(found.arrivals), paint=Paint(None, dark=True)),
     ]
     slot_s, completed = problem.slot_s, found.completed
+    shown = panel_range(found)
+    charge = "; below zero: the charge for a change" if shown[0] < 0 else ""
     return Lines(
-        f"{found.name}: {_result(found, slot_s)}",
+        f"{found.name}: {_result(found, slot_s)}{charge}",
         tuple(slot * slot_s for slot in range(problem.slots)),
         tuple(series),
         Axis("time", "s"),
         Axis("requests per slot"),
         until=problem.slots * slot_s,
         marks=() if completed is None else (completed * slot_s,),
-        y_range=panel_range(found),
+        y_range=shown,
         linked=True,
     )
 

@@ -19,18 +19,18 @@ from migrator.report.page import (
     ClassMap,
     HeatMap,
     Lines,
-    Paint,
     Series,
     Slab,
     Slices,
     band_floors,
     paints,
 )
+from migrator.report.palette import Paint, tenant_paint
 
 Figure = dict[str, Any]
 
 INK, GREY, FAINT = "#222222", "#777777", "#E4E4E4"
-_DASHES = {"color": INK, "width": 1.2, "dash": "5px,3px"}
+_DASHES = {"color": GREY, "width": 1.2, "dash": "5px,3px"}
 _HATCH = {"shape": "/", "size": 6, "solidity": 0.35}
 _MOST_MARKERS = 40
 _MOST_TICKS = 15
@@ -171,7 +171,7 @@ def _lines(chart: Lines) -> list[Figure]:
             "x": [*at, chart.until] if steps else at,
             "y": [*values, values[-1]] if steps else values,
             "line": {
-                "color": paint.fill,
+                "color": paint.fill if paint.light else paint.shade.dark,
                 "width": 2.4 if series.dashed else 1.0 if faint else 1.6,
                 "dash": "4px,3px" if series.dashed else "solid",
                 "shape": "hv" if steps else "linear",
@@ -283,7 +283,7 @@ def _retrained_traces(chart: Slices) -> list[Figure]:
     top = chart.slices + _rug(chart)
     traces = []
     for tenant, at_s in chart.retrained:
-        colour = Paint(chart.place(tenant)).shade.fill
+        colour = tenant_paint(chart.place(tenant)).shade.fill
         head = {"symbol": "triangle-down", "size": [0, 11], "color": colour, "opacity": 1}
         traces.append(
             _unnamed_line([at_s, at_s], [0, top], _DASHES)
@@ -301,7 +301,7 @@ def _change_traces(chart: Slices) -> list[Figure]:
         low = chart.slices + _rug(chart) - _RUG * (chart.place(tenant) + 1)
         x = [each for at_s in moments for each in (at_s, at_s, None)]
         y = [low + 0.2 * _RUG, low + 0.95 * _RUG, None] * len(moments)
-        line = {"color": Paint(chart.place(tenant)).shade.fill, "width": 1.5}
+        line = {"color": tenant_paint(chart.place(tenant)).shade.fill, "width": 1.5}
         traces.append(_unnamed_line(x, y, line) | {"name": safe(f"{tenant}, change charged")})
     return traces
 
@@ -332,7 +332,7 @@ def _slab_trace(name: str, paint: Paint, slabs: Sequence[Slab]) -> Figure:
         "insidetextfont": {"color": ink},
         "hovertext": [
             f"<b>{safe(name)}</b><br>{safe(each.note or each.size)}"
-            f"<br>{each.from_s:g}-{each.until_s:g} s"
+            f"<br>{round(each.from_s, 1):g}-{round(each.until_s, 1):g} s"
             for each in slabs
         ],
         "hoverinfo": "text",

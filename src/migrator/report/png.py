@@ -26,7 +26,6 @@ from migrator.report.page import (
     ClassMap,
     HeatMap,
     Lines,
-    Paint,
     Picture,
     Series,
     Slab,
@@ -36,6 +35,7 @@ from migrator.report.page import (
     legend_of,
     paints,
 )
+from migrator.report.palette import Paint, tenant_paint
 from migrator.report.terminal import short
 
 _DPI = 200
@@ -273,7 +273,7 @@ def _draw_slices(axes: Axes, chart: Slices, points: float) -> None:
     for slab in chart.slabs:
         _label_slab(axes, slab, chart.paint(slab), points / chart.until_s)
     for tenant, at_s in chart.retrained:
-        colour = Paint(chart.place(tenant)).shade.fill
+        colour = tenant_paint(chart.place(tenant)).shade.fill
         axes.plot([at_s, at_s], [0, top], zorder=4, **_DASHED)
         axes.plot(at_s, top, "v", color=colour, ms=5, mec=_INK, mew=0.4, clip_on=False)
     if chart.changes:
@@ -329,7 +329,7 @@ def _draw_changes(axes: Axes, chart: Slices) -> None:
     row = rug / len(chart.tenants)
     for tenant, moments in chart.changes:
         low = chart.slices + row * (len(chart.tenants) - 1 - chart.place(tenant))
-        colour = Paint(chart.place(tenant)).shade.fill
+        colour = tenant_paint(chart.place(tenant)).shade.fill
         axes.vlines(moments, low + 0.2 * row, low + 0.95 * row, color=colour, lw=0.9)
     middle = (0, chart.slices + rug / 2)
     beside: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "va": "center"}

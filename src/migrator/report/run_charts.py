@@ -8,7 +8,18 @@ from dataclasses import replace
 from migrator.core.outcome import Tally
 from migrator.records.rows import SecondRecord, UnitRecord
 from migrator.records.runs import RecordedRun, RecordedWindow, start_duration_s
-from migrator.report.page import HUES, Axis, Bars, Lines, Paint, Series, Table
+from migrator.report.page import Axis, Bars, Lines, Series, Table
+from migrator.report.palette import (
+    DROPPED,
+    FAILED,
+    GOOD,
+    HUES,
+    LATE,
+    UNANSWERED,
+    UNJUDGED,
+    WRONG,
+    Paint,
+)
 from migrator.report.terminal import NONE, moment, number, percent
 
 MOST_STARTS = 30
@@ -18,18 +29,16 @@ _MOST_ROWS = 60
 _MOST_EVENTS = 500
 _TIME = Axis("time since the first window", "s")
 _REQUESTS, _PER_S = Axis("requests"), Axis("requests per second")
-_WINDOW, _GOODPUT = Axis("window"), Axis("goodput", "requests")
-_GOOD, _WRONG, _LATE = Paint(0), Paint(4), Paint(1)
-_DROPPED, _FAILED = Paint(5, hatched=True), Paint(3)
+_WINDOW, GOODPUT = Axis("window"), Axis("goodput", "requests")
 _OUTCOMES: Mapping[str, tuple[Paint, Callable[[Tally], float]]] = {
-    "goodput": (_GOOD, lambda each: each.goodput),
-    "in time, not judged yet": (replace(_GOOD, light=True), lambda each: each.unjudged),
-    "wrong": (_WRONG, lambda each: each.wrong),
-    "late": (_LATE, lambda each: each.late),
-    "dropped": (_DROPPED, lambda each: each.dropped),
-    "failed": (_FAILED, lambda each: each.failed),
+    "goodput": (GOOD, lambda each: each.goodput),
+    "in time, not judged yet": (UNJUDGED, lambda each: each.unjudged),
+    "wrong": (WRONG, lambda each: each.wrong),
+    "late": (LATE, lambda each: each.late),
+    "dropped": (DROPPED, lambda each: each.dropped),
+    "failed": (FAILED, lambda each: each.failed),
     # a window that also answers requests of the one before has fewer than none waiting
-    "unanswered": (Paint(None), lambda each: max(0.0, each.queued)),
+    "unanswered": (UNANSWERED, lambda each: max(0.0, each.queued)),
 }
 _PARTS = {
     "create_s": "instance created",
@@ -113,14 +122,14 @@ def prediction_chart(run: RecordedRun) -> Bars | None:
     if all(each is None for each in (*predicted, *fluid)):
         return None
     series = [
-        Series("measured", tuple(each.tally.goodput for each in ended), paint=_GOOD),
-        Series("predicted by the plan", predicted, paint=replace(_GOOD, light=True, hatched=True)),
+        Series("measured", tuple(each.tally.goodput for each in ended), paint=GOOD),
+        Series("predicted by the plan", predicted, paint=replace(GOOD, light=True, hatched=True)),
     ]
     if any(each is not None for each in fluid):
         name = "the plan in the fluid model, on the real arrivals"
-        series.append(Series(name, fluid, paint=Paint(2)))
+        series.append(Series(name, fluid, paint=Paint(0)))
     names = tuple(_numbers(ended))
-    return Bars("Goodput predicted and measured", names, tuple(series), _WINDOW, _GOODPUT)
+    return Bars("Goodput predicted and measured", names, tuple(series), _WINDOW, GOODPUT)
 
 
 def tenants_table(run: RecordedRun) -> Table:
@@ -229,11 +238,11 @@ def seconds_chart(tenant: str, seconds: Sequence[SecondRecord]) -> Lines | None:
     if not any(e.received for e in seconds) or any(e.in_time is None for e in seconds):
         return None
     parts: dict[str, tuple[Paint, Callable[[SecondRecord], float]]] = {
-        "in time": (_GOOD, lambda each: (each.in_time or 0) - (each.wrong or 0.0)),
-        "in time, expected to be wrong": (_WRONG, lambda each: each.wrong or 0.0),
-        "late": (_LATE, lambda each: each.late),
-        "dropped": (_DROPPED, lambda each: each.dropped),
-        "failed": (_FAILED, lambda each: each.failed),
+        "in time": (GOOD, lambda each: (each.in_time or 0) - (each.wrong or 0.0)),
+        "in time, expected to be wrong": (WRONG, lambda each: each.wrong or 0.0),
+        "late": (LATE, lambda each: each.late),
+        "dropped": (DROPPED, lambda each: each.dropped),
+        "failed": (FAILED, lambda each: each.failed),
     }
     series = tuple(
         Series(name, tuple(part(each) / each.span_s for each in seconds), paint=paint)

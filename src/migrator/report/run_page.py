@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from migrator.core.catalogue import Board
@@ -12,7 +12,6 @@ from migrator.core.scenario import LabelsAt
 from migrator.records.runs import RecordedRun, RecordedWindow
 from migrator.report.comparison import lead_paragraphs
 from migrator.report.page import (
-    HUES,
     Axis,
     Bars,
     Block,
@@ -20,11 +19,12 @@ from migrator.report.page import (
     Page,
     Section,
     Series,
+    Slices,
     Table,
     anchor_of,
-    paint_of,
     present,
 )
+from migrator.report.palette import HUES, paint_of
 from migrator.report.run_charts import (
     MOST_STARTS,
     TALLY_HEADERS,
@@ -47,11 +47,13 @@ from migrator.report.run_charts import (
     window_outcomes,
     windows_table,
 )
-from migrator.report.slices import held_chart, planned_chart
+from migrator.report.slices import held_chart, joined, planned_chart
 from migrator.report.terminal import NONE, capitalised, moment, percent, plural
 
 MOST_WINDOWS = 12
 """Windows whose slices and seconds are drawn: the last ones."""
+_MOST_EVENTS = 12
+"""More events are folded."""
 _MOST_BARS = 60
 """If there are more windows times runs, they are drawn as lines."""
 _SHARE = Axis("goodput over received", share=True)
@@ -62,9 +64,12 @@ _WINDOW_WORDS = (
     "at the end, less those that waited at the start. Predicted: the goodput that the window's "
     "first plan expected."
 )
-_SLICES_WORDS = (
+_COLOUR_WORDS = (
     "Full colours serve, hatched ones retrain, light ones are cold or being warmed, grey belongs "
-    "to no tenant. In plans, new instances are light for as long as a start took on average; a "
+    "to no tenant."
+)
+_SLICES_WORDS = (
+    f"{_COLOUR_WORDS} In plans, new instances are light for as long as a start took on average; a "
     "triangle marks a new instance whose start was not measured."
 )
 _HELD_WORDS = "Above the plan made at the beginning of the window, below what was really held."
@@ -88,7 +93,7 @@ _Key = TypeVar("_Key", int, str)
 def run_page(runs: Sequence[RecordedRun], board: Board, beside: Sequence[RecordedRun] = ()) -> Page:
     """The page of at least one run, all on `board`; those `beside` are only compared with."""
     names = _names((*runs, *beside))
-    sections = [_result((*runs, *beside), names)]
+    sections = [_result((*runs, *beside), names, board)]
     for at, run in enumerate(runs):
         several = len(runs) > 1
         title = f"{names[at]}: " if several else ""
@@ -157,13 +162,14 @@ def _names(runs: Sequence[RecordedRun]) -> list[str]:
 # The result
 
 
-def _result(runs: Sequence[RecordedRun], names: Sequence[str]) -> Section:
+def _result(runs: Sequence[RecordedRun], names: Sequence[str], board: Board) -> Section:
     if len(runs) == 1:
         run = runs[0]
-        blocks = present(
-            tenants_table(run), window_outcomes(run), tenant_outcomes(run), prediction_chart(run)
-        )
-        return Section("Result", "result", (_headline(run),), blocks)
+        first = present(_allocation(run, board), tenants_table(run), window_outcomes(run))
+        rest = present(tenant_outcomes(run), prediction_chart(run))
+        more = "By tenant, and predicted against measured"
+        said = (_headline(run), _COLOUR_WORDS)
+        return Section("Result", "result", said, (*first, *rest), len(first), more)
     best = max(range(len(runs)), key=lambda at: runs[at].tally.goodput_share)
     words = (f"{names[best]}: {_headline(runs[best])}", *_relation(runs, names))
     blocks = (_ranking(runs, names), _totals(runs, names, best), *_comparison(runs, names))
@@ -301,36 +307,69 @@ def _share_cell(run: RecordedRun, window: int, tenant: str) -> str:
 def _run_sections(
     run: RecordedRun, board: Board, title: str, anchor: str, *, is_compared: bool
 ) -> Iterator[Section]:
-    def section(name: str, address: str, words: Sequence[str], *blocks: Block | None) -> Section:
-        return Section(f"{title}{name}", f"{anchor}{address}", tuple(words), present(*blocks))
+    def section(
+        name: str,
+        address: str,
+        words: Sequence[str],
+        blocks: Iterable[Block | None],
+        folded: Iterable[Block | None] = (),
+        more: str = "",
+    ) -> Section:
+        shown, rest = present(*blocks), present(*folded)
+        where = (f"{title}{name}", f"{anchor}{address}")
+        return Section(*where, tuple(words), (*shown, *rest), len(shown), more)
 
     drawn = run.windows[-MOST_WINDOWS:]
     # beside other runs, the result section compares and leaves these out
     charts = (window_outcomes(run), tenant_outcomes(run), prediction_chart(run))
     compared = (tenants_table(run), *charts) if is_compared else ()
     tables = (windows_table(run), plans_table(run)) if run.windows else ()
-    yield section("Windows", "windows", (_WINDOW_WORDS,), *compared, *tables)
+    yield section(
+        "Windows", "windows", (_WINDOW_WORDS,), compared, tables, "Tables of windows and plans"
+    )
     words = [_SLICES_WORDS] if run.is_simulated else [_HELD_WORDS, _SLICES_WORDS]
     if len(drawn) < len(run.windows):
         words.append(f"The last {len(drawn)} of {len(run.windows)} windows are drawn.")
     name = "Instances and shares" if run.is_simulated else "Planned and held"
-    yield section(name, "slices", words, *_slices(run, drawn, board))
-    yield section("Requests", "requests", (_FORECAST_WORDS,), *_requests(run, drawn))
-    yield section(
-        "Models",
-        "models",
-        (_ACCURACY_WORDS,),
-        accuracy_chart(run),
-        version_chart(run),
-        accuracies_table(run),
-        versions_table(run),
-    )
+    lead = [_allocation(run, board)] if is_compared else []
+    yield section(name, "slices", words, lead, _slices(run, drawn, board), "Window by window")
+    arrivals, outcomes = _requests(run, drawn)
+    words = [_FORECAST_WORDS]
+    yield section("Requests", "requests", words, arrivals, outcomes, "Outcomes by tenant")
+    models = (version_chart(run), accuracies_table(run), versions_table(run))
+    words, more = [_ACCURACY_WORDS], "Versions, and the models by window"
+    yield section("Models", "models", words, [accuracy_chart(run)], models, more)
     if not run.is_simulated:
         words = [_STARTS_WORDS]
         if len(run.starts) > MOST_STARTS:
             words.append(f"The last {MOST_STARTS} of {len(run.starts)} starts are drawn.")
-        yield section("Starts", "starts", words, starts_chart(run), starts_table(run))
-    yield section("Events", "events", (), events_table(run))
+        starts = [starts_table(run)]
+        yield section("Starts", "starts", words, [starts_chart(run)], starts, "Table of starts")
+    events = events_table(run)
+    is_long = events is not None and len(events.rows) > _MOST_EVENTS
+    many = f"{len(events.rows):,} events" if events is not None else ""
+    yield section("Events", "events", (), [] if is_long else [events], [events][:is_long], many)
+
+
+def _allocation(run: RecordedRun, board: Board) -> Slices | None:
+    """The drawn windows as one chart: planned in a simulation, held in a live run."""
+    drawn = run.windows[-MOST_WINDOWS:]
+    overheads_s = run.overheads_s
+    charts = []
+    for window in drawn:
+        chart = (
+            planned_chart(run, window, board, overheads_s)
+            if run.is_simulated
+            else held_chart(run, window, board)
+        )
+        if chart is not None:
+            charts.append((round(window.row.began_s - drawn[0].row.began_s, 1), chart))
+    if not charts:
+        return None
+    first, last = drawn[0].number, drawn[-1].number
+    which = f"Window {first}" if first == last else f"Windows {first} to {last}"
+    words = "instances and shares" if run.is_simulated else "held"
+    return joined(f"{which}: {words}", charts)
 
 
 def _slices(
@@ -344,10 +383,16 @@ def _slices(
             yield held_chart(run, window, board)
 
 
-def _requests(run: RecordedRun, drawn: Sequence[RecordedWindow]) -> Iterator[Block | None]:
+def _requests(
+    run: RecordedRun, drawn: Sequence[RecordedWindow]
+) -> tuple[list[Block | None], list[Block | None]]:
+    """Charts of the arrivals of every tenant, and of what became of them."""
+    arrivals: list[Block | None] = []
+    outcomes: list[Block | None] = []
     for hue, name in enumerate(run.tenants):
         seconds = seconds_of(run, name, drawn)
+        arrivals.append(arrivals_chart(name, hue % HUES, seconds))
         if len(run.tenants) > 1 and run.windows:
-            yield window_outcomes(run, name)
-        yield arrivals_chart(name, hue % HUES, seconds)
-        yield seconds_chart(name, seconds)
+            outcomes.append(window_outcomes(run, name))
+        outcomes.append(seconds_chart(name, seconds))
+    return arrivals, outcomes

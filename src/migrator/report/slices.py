@@ -248,6 +248,21 @@ def held_chart(run: RecordedRun, window: RecordedWindow, board: Board) -> Slices
     return Slices(title, board.memory_slices, round(length_s, 3), run.tenants, tuple(slabs))
 
 
+def joined(title: str, windows: Sequence[tuple[float, Slices]]) -> Slices:
+    """The charts of at least one window as one, each moved by its seconds."""
+    slabs: list[Slab] = []
+    starts: list[tuple[float, float]] = []
+    for offset_s, chart in windows:
+        slabs += [
+            replace(each, from_s=each.from_s + offset_s, until_s=each.until_s + offset_s)
+            for each in chart.slabs
+        ]
+        starts += [(at_s + offset_s, where) for at_s, where in chart.starts]
+    first = windows[0][1]
+    until_s = max(offset_s + chart.until_s for offset_s, chart in windows)
+    return Slices(title, first.slices, until_s, first.tenants, tuple(slabs), tuple(starts))
+
+
 def _unit_starts(units: Sequence[UnitRecord], board: Board) -> dict[str, float]:
     """Where every unit is drawn, by its name."""
     histories: dict[str, list[UnitRecord]] = {}

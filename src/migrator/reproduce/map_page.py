@@ -10,19 +10,8 @@ from typing import Any
 from migrator.advise.leads import LEAST, Leads, Verdict
 from migrator.advise.trial import OURS, PEERS, RIVALS, STATIC
 from migrator.core.comparison import SeedMean
-from migrator.report.page import (
-    Axis,
-    Bars,
-    ClassMap,
-    Note,
-    Page,
-    Paint,
-    Picture,
-    Section,
-    Series,
-    Table,
-    paint_of,
-)
+from migrator.report.page import Axis, Bars, ClassMap, Note, Page, Picture, Section, Series, Table
+from migrator.report.palette import GOOD, LATE, UNJUDGED, Paint, paint_of
 from migrator.reproduce.experiment import listed, percent, signed, table
 from migrator.reproduce.map import MapResults, MapSetting
 from migrator.reproduce.map_cells import BASE, Cell, Gain
@@ -30,9 +19,9 @@ from migrator.reproduce.map_cells import BASE, Cell, Gain
 REPORTED = {"ekya": 0.17, "astraea": 0.21, "paris-reconfiguring": 0.20}
 """Peer, as the paper runs it -> the lead that the paper reports."""
 _PAINTS = {
-    Verdict.PAYS: Paint(2),
-    Verdict.UNSURE: Paint(2, light=True),
-    Verdict.PEER: Paint(1, light=True),
+    Verdict.PAYS: GOOD,
+    Verdict.UNSURE: UNJUDGED,
+    Verdict.PEER: replace(LATE, light=True),
     Verdict.STATIC: Paint(None, light=True),
 }
 _ROWS = {

@@ -14,7 +14,8 @@ from migrator.core.outcome import RunOutcome, Tally
 from migrator.core.profiles import profile
 from migrator.core.scenario import Drift, Scenario, ServedTenant, Trace
 from migrator.core.service import Service
-from migrator.report.page import Axis, paint_of
+from migrator.report.page import Axis
+from migrator.report.palette import paint_of
 from migrator.reproduce.experiment import (
     Experiment,
     Figures,

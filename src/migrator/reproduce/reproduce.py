@@ -12,11 +12,11 @@ from migrator.core.scenario import LabelsAt
 from migrator.policies.migrator import Migrator, Replanned
 from migrator.policies.policy import Policy
 from migrator.policies.registry import policy
-from migrator.report.page import Page
+from migrator.report.page import Note, Page, Section, Table
 from migrator.report.terminal import capitalised
 from migrator.reproduce.best_allocation import BEST_ALLOCATION
 from migrator.reproduce.evaluation import WorkloadSource
-from migrator.reproduce.experiment import Experiment, Figures, Outcomes, Setting
+from migrator.reproduce.experiment import DIFFERS, PAPER, Experiment, Figures, Outcomes, Setting
 from migrator.reproduce.fixed_splits import ALLOCATION_TABLE, RETRAINING_SPLIT
 from migrator.reproduce.goodput import BATCH_4, GOODPUT, SLO_ACCURACY
 from migrator.reproduce.ladder import LADDER
@@ -46,6 +46,7 @@ _BY_NAME_ONLY = (LADDER.name,)
 """Experiments that `all` leaves out, because they take long."""
 _WINDOW_S = {Charge.SURVIVORS: 2.0, Charge.PAPER: 0.3}
 """Approximate seconds for planning one window."""
+_OURS = "Ours: "
 _REPLANNED_WINDOW_S = 5.0
 _OTHERS_WINDOW_S = 0.06
 
@@ -95,7 +96,25 @@ def run_jobs(
 def page_of(names: Iterable[str], setting: Setting, outcomes: Outcomes) -> Page:
     """Build a page with a section per experiment."""
     sections = tuple(each.section(setting, outcomes) for each in chosen(names))
-    return Page("The paper's evaluation, redone", _lead(setting), sections)
+    return Page("The paper's evaluation, redone", _lead(setting), (_summary(sections), *sections))
+
+
+def _summary(sections: Iterable[Section]) -> Section:
+    """A row per experiment: what the paper reports, and the result here."""
+    rows = []
+    for each in sections:
+        notes = {note.title: note.paragraphs for note in each.blocks if isinstance(note, Note)}
+        rows.append((each.title, *(_main_sentence(notes[kind][0]) for kind in (PAPER, DIFFERS))))
+    caption = "What the paper reports, and what these runs show"
+    table = Table(caption, ("experiment", "paper", "here"), tuple(rows))
+    return Section("Summary", "summary", (), (table,))
+
+
+def _main_sentence(paragraph: str) -> str:
+    """The sentence that states the result of the runs, else the first one."""
+    sentences = [each.removesuffix(".") for each in paragraph.split(". ")]
+    found = next((each for each in sentences if each.startswith(_OURS)), sentences[0])
+    return f"{capitalised(found.removeprefix(_OURS))}."
 
 
 def figures_of(names: Iterable[str], setting: Setting, outcomes: Outcomes) -> Figures:

@@ -167,7 +167,7 @@ export const arrivals = (tenant, window, onCursor) =>
           const value = seconds.forecast_mean[at];
           return value === null || value === undefined ? null : y(value);
         }, colour("soft"), [4, 3], 1.2);
-        steps(pen, first, last, (at) => x(moment(at)), (at) => x(moment(at) + seconds.span_s[at]), (at) => y(seconds.received[at] / seconds.span_s[at]), run.tones(tenant).fill, [], 1.5);
+        steps(pen, first, last, (at) => x(moment(at)), (at) => x(moment(at) + seconds.span_s[at]), (at) => y(seconds.received[at] / seconds.span_s[at]), run.tones(tenant).dark, [], 1.5);
       });
     },
     (run, cursor, range) => {
@@ -281,7 +281,7 @@ export const accuracy = (tenant, onCursor) =>
       const known = run.accuracies(tenant);
       const moments = known.map(([at], place) => [Math.max(at, range[0]), place + 1 < known.length ? known[place + 1][0] : Math.min(run.now, range[1])]);
       clipped(frame, () => {
-        steps(pen, 0, known.length, (at) => x(moments[at][0]), (at) => x(Math.max(moments[at][0], moments[at][1])), (at) => (moments[at][1] < range[0] ? null : y(known[at][1])), run.tones(tenant).fill, [], 2);
+        steps(pen, 0, known.length, (at) => x(moments[at][0]), (at) => x(Math.max(moments[at][0], moments[at][1])), (at) => (moments[at][1] < range[0] ? null : y(known[at][1])), run.tones(tenant).dark, [], 2);
       });
       pen.textAlign = "left";
       for (const [at, value, version] of known) {

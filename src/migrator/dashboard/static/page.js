@@ -50,6 +50,7 @@ const reload = async () => {
   state.about = about;
   state.sources = answer.sources;
   state.palette = answer.palette;
+  for (const [name, fill] of Object.entries(answer.outcomes)) document.documentElement.style.setProperty(`--${name}`, fill);
   show(chosen());
 };
 
@@ -144,9 +145,11 @@ addEventListener("hashchange", () => show(chosen()));
 new ResizeObserver(() => {
   for (const each of state.panes) each.draw();
 }).observe(place("panes"));
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-  for (const each of state.panes) each.draw();
-});
+for (const query of ["(prefers-color-scheme: dark)", "print"]) {
+  matchMedia(query).addEventListener("change", () => {
+    for (const each of state.panes) each.draw();
+  });
+}
 setInterval(() => {
   for (const each of state.panes) if (each.run.ended === null) each.facts();
 }, 1000);

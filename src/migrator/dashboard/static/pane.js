@@ -6,8 +6,9 @@ import { PARTS, parts } from "./run.js";
 import { Slices } from "./slices.js";
 import { follow, get } from "./stream.js";
 import { Strip } from "./strip.js";
+import { Summary } from "./summary.js";
 import * as tables from "./tables.js";
-import { count, lasting, make, percent, rate } from "./words.js";
+import { count, lasting, make, percent } from "./words.js";
 
 const SILENT_S = 5;
 
@@ -85,6 +86,7 @@ export class Pane {
   }
 
   build() {
+    this.summary = new Summary();
     this.list = make("dl", { class: "facts" });
     this.strip = new Strip((number, newest) => this.show(number, newest));
     this.slices = new Slices();
@@ -105,11 +107,11 @@ export class Pane {
     this.rows = new Map();
     this.lists = [
       [tables.unitsList(), tables.unitRows], [tables.windowsList(), tables.windowRows],
-      [tables.plansList(), tables.planRows], [tables.eventsList(), tables.eventRows],
+      [tables.happeningsList(), tables.happeningRows],
     ];
     if (!this.run.simulated) this.lists.push([tables.actionsList(), tables.actionRows]);
     this.element = make("article", { class: "pane", "aria-label": `${this.run.about.scenario} under ${this.run.about.policy}` },
-      make("section", { class: "card", "aria-label": "The run" }, this.list),
+      make("section", { class: "card", "aria-label": "The run" }, this.summary.element, this.list),
       make("section", { class: "card", "aria-label": "Windows and slices" },
         make("div", { class: "head" }, this.title, this.note, make("span", { class: "right" }, this.follow, this.all, this.details)),
         this.strip.element, this.slices.element, this.slicesLegend),
@@ -148,7 +150,6 @@ export class Pane {
   facts() {
     const { run } = this;
     const window = run.windows.get(run.numbers.at(-1));
-    const lately = run.lately();
     const silent = run.heardAt === null ? 0 : (performance.now() - run.heardAt.page) / 1000;
     const entries = [
       ["scenario", run.about.scenario], ["board", run.about.board], ["driver", run.about.driver], ["policy", run.about.policy],
@@ -156,19 +157,11 @@ export class Pane {
     ];
     const items = entries.map(([name, value]) => make("div", {}, make("dt", { text: name }), make("dd", { text: value })));
     if (window && run.ended === null) items.push(this.progress(window));
-    const live = run.ended === null && lately.known;
-    const over = run.ended !== null ? this.total() : null;
-    const [good, received] = over ?? [parts(lately).good, lately.received];
-    items.push(make("div", { class: "now" }, make("dt", { text: over ? "goodput" : "goodput now" }), make("dd", { text: percent(good, received) })));
-    if (live) items.push(make("div", {}, make("dt", { text: "requests" }), make("dd", { text: `${rate(lately.per_s)}/s` })));
-    items.push(make("div", {}, make("dt", { text: "state" }), this.state(silent)));
+    const trouble = this.trouble(silent);
+    const quiet = run.ended !== null ? (run.simulated ? "simulated" : "ended") : run.heardAt === null ? "loading …" : "live";
+    items.push(make("div", {}, make("dt", { text: "state" }), make("dd", { class: trouble ? "state bad" : "state", text: trouble || quiet })));
     this.list.replaceChildren(...items);
-  }
-
-  total() {
-    const ended = this.run.numbers.filter((each) => this.run.windows.get(each).ended_s !== null);
-    const fates = ended.map((each) => this.run.whole(each));
-    return [fates.reduce((sum, each) => sum + parts(each).good, 0), fates.reduce((sum, each) => sum + each.received, 0)];
+    this.summary.draw(run, trouble);
   }
 
   progress(window) {
@@ -178,15 +171,15 @@ export class Pane {
       make("progress", { max: slots, value: slot + 1, "aria-label": `slot ${slot + 1} of ${slots}` }));
   }
 
-  state(silent) {
-    if (this.run.ended !== null) return make("dd", { class: "state", text: this.run.simulated ? "simulated" : "ended" });
-    if (this.lost) return make("dd", { class: "state bad", text: `no connection: ${this.lost}` });
-    if (this.run.heardAt === null) return make("dd", { class: "state", text: "loading …" });
+  /** What keeps the page from being up to date; empty if nothing does. */
+  trouble(silent) {
+    if (this.run.ended !== null) return "";
+    if (this.lost) return `no connection: ${this.lost}`;
+    if (this.run.heardAt === null) return "";
     const last = this.lastMoment();
     const quiet = this.run.now - last;
-    if (last > 0 && quiet > SILENT_S + this.run.about.slot_s) return make("dd", { class: "state bad", text: `nothing written for ${lasting(quiet)}` });
-    if (silent > 15) return make("dd", { class: "state bad", text: `no update for ${lasting(silent)}` });
-    return make("dd", { class: "state", text: "live" });
+    if (last > 0 && quiet > SILENT_S + this.run.about.slot_s) return `nothing written for ${lasting(quiet)}`;
+    return silent > 15 ? `no update for ${lasting(silent)}` : "";
   }
 
   lastMoment() {

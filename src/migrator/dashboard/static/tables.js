@@ -3,12 +3,11 @@
 import { count, lasting, make, moment, percent, seconds, size } from "./words.js";
 
 const PARTS = [
-  ["create_s", "created", "#0072B2"],
-  ["load_s", "weights", "#56B4E9"],
-  ["context_s", "context", "#E69F00"],
-  ["copy_s", "copied", "#009E73"],
-  ["first_s", "first batch", "#CC79A7"],
-  ["warm_s", "warm in all", "#999999"],
+  ["create_s", "created"],
+  ["load_s", "weights"],
+  ["context_s", "context"],
+  ["copy_s", "copied"],
+  ["first_s", "first batch"],
 ];
 
 /** A table whose rows are made anew only where they differ. */
@@ -54,7 +53,7 @@ export const unitRows = (run) => {
         each.state,
         run.ended === null ? lasting(run.now - each.from_s) : moment(run, each.from_s),
         seconds(parts ? total(parts) : null),
-        parts ? { words: JSON.stringify(parts), element: () => bar(parts) } : "",
+        parts ? { words: JSON.stringify(parts), element: () => bar(parts, run.palette) } : "",
       ];
     });
 };
@@ -67,31 +66,34 @@ const overhead = (run, unit) => {
 
 const total = (parts) => (parts.create_s ?? 0) + (parts.warm_s ?? parts.total ?? 0);
 
-const bar = (parts) => {
-  const known = PARTS.filter(([name]) => name !== "warm_s" && parts[name]);
+const bar = (parts, palette) => {
+  const known = PARTS.map(([name, words], at) => [name, words, palette[at].fill]).filter(([name]) => parts[name]);
   const rest = total(parts) - known.reduce((sum, [name]) => sum + parts[name], 0);
-  const shown = [...known.map(([name, words, colour]) => [parts[name], words, colour]), [Math.max(0, rest), "everything else", "#999999"]];
+  const shown = [...known.map(([name, words, colour]) => [parts[name], words, colour]), [Math.max(0, rest), "everything else", "var(--none)"]];
   const whole = shown.reduce((sum, [value]) => sum + value, 0) || 1;
   const words = shown.filter(([value]) => value > 0.0005).map(([value, name]) => `${name} ${seconds(value)}`).join(", ");
   return make("span", { class: "parts", role: "img", title: words, "aria-label": words },
     ...shown.map(([value, , colour]) => make("i", { style: `width:${(100 * value) / whole}%;background:${colour}` })));
 };
 
-export const plansList = () => new List("Plans, newest first", ["at", "window", "slot", "reason", "promised", "took", "gap"], [1, 2, 4, 5, 6]);
+const MOST_ROWS = 100;
 
-export const planRows = (run) =>
-  [...run.plans.values()]
+export const happeningsList = () => new List("Plans and events, newest first", ["at", "kind", "what"]);
+
+export const happeningRows = (run) =>
+  [...[...run.plans.values()].map((each) => ({ at_s: each.at_s, kind: "plan", words: planWords(each) })), ...run.events]
     .sort((a, b) => b.at_s - a.at_s)
-    .slice(0, 60)
-    .map((each) => [
-      moment(run, each.at_s), each.window, each.slot, each.reason,
-      each.predicted_goodput === null ? "–" : count(each.predicted_goodput),
-      seconds(each.plan_s), each.gap === null ? "–" : `${(100 * each.gap).toFixed(2)}%`,
-    ]);
+    .slice(0, MOST_ROWS)
+    .map((each) => [moment(run, each.at_s), each.kind, each.words]);
 
-export const eventsList = () => new List("Events, newest first", ["at", "kind", "what"]);
-export const eventRows = (run) =>
-  [...run.events].reverse().slice(0, 100).map((each) => [moment(run, each.at_s), each.kind, each.words]);
+const planWords = (plan) => {
+  const facts = [
+    plan.predicted_goodput === null ? null : `goodput ${count(plan.predicted_goodput)} promised`,
+    plan.plan_s === null ? null : `took ${seconds(plan.plan_s)}`,
+    plan.gap === null ? null : `gap ${(100 * plan.gap).toFixed(2)}%`,
+  ];
+  return [`window ${plan.window}, slot ${plan.slot}: ${plan.reason}`, ...facts.filter((each) => each !== null)].join("; ");
+};
 
 export const actionsList = () => new List("Actions, newest first", ["at", "action", "by", "outcome", "what"]);
 export const actionRows = (run) =>

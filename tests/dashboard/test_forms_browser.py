@@ -1,0 +1,102 @@
+"""The live page in a real browser: light, dark, on a phone and printed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.browser import Browsed, chromium, kept
+from support.live_records import Made, write_run
+from support.page_server import served
+
+from migrator.records.rows import PlanRecord
+from migrator.report.palette import OUTCOMES
+
+FORMS: dict[str, dict[str, Any]] = {
+    "light": {"width": 1400},
+    "dark": {"width": 1400, "color_scheme": "dark"},
+    "phone": {"width": 390},
+    "print": {"width": 794, "color_scheme": "dark"},
+}
+GROUNDS = {"dark": "rgb(18, 19, 20)", "print": "rgb(255, 255, 255)"}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browsed]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def address(browser: Browsed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The page of a run that has ended, in which a sixth of the requests were late."""
+    assert browser
+    path = tmp_path_factory.mktemp("forms") / "records.db"
+    write_run(path, Made(ends=True, late=25))
+    with served(path) as found:
+        yield found
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_it_leads_with_goodput_slo_attainment_and_alerts(
+    browser: Browsed, address: str, form: str
+) -> None:
+    page = browser.page(address, **FORMS[form])
+    page.wait_for_selector(".tenant:nth-child(2)")
+    page.wait_for_selector("[data-figure=goodput] .large:has-text('%')")
+    if form == "print":
+        page.emulate_media(media="print")
+    kept(page, f"forms-{form}")
+    wide, shown = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+    assert wide == shown
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ground == GROUNDS.get(form, "rgb(246, 246, 244)")
+    figures = page.locator(".pane .figure h2").all_inner_texts()
+    assert figures == ["goodput", "SLO attainment", "alerts"]
+    top = page.locator(".summary").bounding_box()
+    assert top["y"] < 200, "it is the first thing on the page"
+    words = page.locator(".summary .large").first
+    assert float(words.evaluate("(each) => parseFloat(getComputedStyle(each).fontSize)")) >= 30
+    alerts = page.locator("[data-figure=alerts]")
+    assert alerts.locator("li").all_inner_texts()[0].startswith("cameras: only ")
+    assert alerts.locator(".large").inner_text() == str(alerts.locator("li").count())
+    page.context.close()
+
+
+def test_plans_and_events_are_one_list_newest_first(browser: Browsed, tmp_path: Path) -> None:
+    path = tmp_path / "records.db"
+    now_s = time.time()
+    first = PlanRecord(2, now_s - 60, 0, "the window begins", 1502.0, 0.25, 0.001)
+    again = PlanRecord(2, now_s + 60, 9, "more arrivals than forecast")
+    write_run(path, Made(more=(first, again)))
+    with served(path) as address:
+        page = browser.page(address)
+        rows = page.locator("[aria-label='Plans and events, newest first'] tbody tr")
+        rows.nth(2).wait_for()
+        cells = [each.split("\t")[1:] for each in rows.all_inner_texts()]
+    assert cells == [
+        ["plan", "window 2, slot 9: more arrivals than forecast"],
+        ["model", "photos: version 2 is better on data held out"],
+        [
+            "plan",
+            "window 2, slot 0: the window begins; goodput 1,502 promised; took 0.25 s; gap 0.10%",
+        ],
+    ]
+
+
+def test_outcomes_have_the_colours_of_the_palette(browser: Browsed, address: str) -> None:
+    page = browser.page(address)
+    page.wait_for_selector(".tenant:nth-child(2)")
+    for name, paint in OUTCOMES.items():
+        found = page.evaluate(
+            "(name) => getComputedStyle(document.documentElement).getPropertyValue(name)",
+            f"--{name}",
+        )
+        assert found.strip() == paint.fill
+
+
+def test_the_browser_reported_no_error(browser: Browsed) -> None:
+    assert browser.complaints == []

@@ -1,0 +1,176 @@
+"""Written pages in a real browser: light, dark, on a phone and printed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.browser import Browsed, chromium, kept
+from support.live_records import Made, write_run
+from support.reproduction import outcomes_of
+from support.scenarios import Fixed, Flat, scenario, serves, tenant
+
+from migrator.core.catalogue import board
+from migrator.core.instance import Instance, Task
+from migrator.core.plan import Allocation, Plan
+from migrator.core.problem import Charge, Problem, Tenant
+from migrator.records.runs import recorded_run
+from migrator.records.simulated import Simulated, simulated_run
+from migrator.records.store import read_records
+from migrator.report.html_page import write_page
+from migrator.report.plan_figure import draw_plan
+from migrator.report.run_page import run_page
+from migrator.reproduce.experiment import Setting
+from migrator.reproduce.reproduce import jobs_of, page_of
+from migrator.simulate.run import overheads_s, run
+
+FORMS: dict[str, dict[str, Any]] = {
+    "light": {"width": 1200},
+    "dark": {"width": 1200, "color_scheme": "dark"},
+    "phone": {"width": 390},
+    "print": {"width": 720},
+}
+CONTRASTS = """() => {
+  const light = (colour) => {
+    const parts = colour.match(/[0-9.]+/g).slice(0, 3).map((each) => (each / 255) ** 2.2);
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2] + 0.05;
+  };
+  const ground = light(getComputedStyle(document.body).backgroundColor);
+  const drawn = [...document.querySelectorAll(".plot .js-line, .plot .shapelayer path")];
+  return drawn.map((each) => getComputedStyle(each))
+    .filter((each) => parseFloat(each.strokeWidth) >= 1)
+    .map((each) => light(each.stroke))
+    .map((each) => Math.max(each, ground) / Math.min(each, ground));
+}"""
+"""Of every line of every chart to the ground of the page; thinner ones are edges of areas."""
+
+
+UNDRAWN = """() => [...document.querySelectorAll(".plot")].filter(
+  (each) => each.checkVisibility() && !each.querySelector(".main-svg")).length"""
+"""How many visible charts are not drawn yet."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browsed]:
+    with chromium() as found:
+        yield found
+
+
+def opened(browser: Browsed, path: Path, form: str) -> Any:
+    """The page with all its visible charts drawn, as that form shows it."""
+    page = browser.page(path.as_uri(), **FORMS[form])
+    if form == "print":
+        page.emulate_media(media="print")
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    until_s = time.monotonic() + 30
+    while page.evaluate(UNDRAWN):
+        assert time.monotonic() < until_s, "charts are not drawn"
+        page.wait_for_timeout(50)
+    kept(page, f"{path.stem}-{form}")
+    return page
+
+
+def require_form(page: Any, form: str) -> None:
+    """Nothing is wider than the page, the ground is that of the form, and lines stand out."""
+    wide, shown = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+    assert wide <= shown
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ground == ("rgb(20, 23, 26)" if form == "dark" else "rgb(255, 255, 255)")
+    assert min(page.evaluate(CONTRASTS), default=9.0) > 2.9
+    assert page.locator("h1").inner_text() == page.title()
+
+
+def _tenant(name: str, received: float) -> Tenant:
+    return Tenant(name, ((received,) * 6,), {1: 10.0, 2: 18.0, 3: 25.0}, 0.5, 0.8, {2: 3}, 2.5, 1)
+
+
+@pytest.fixture(scope="module")
+def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A plan under the charge `paper` whose change costs more than its slot."""
+
+    def held(*sizes: int) -> Allocation:
+        one = Instance(0, sizes[0], Task.parse("bert/inference"))
+        return Allocation((one, Instance(4, sizes[1], Task.parse("vit/inference"))))
+
+    tenants = (_tenant("bert", 20.0), _tenant("vit", 5.0))
+    problem = Problem(board("A100-40GB"), 1.0, 6, Charge.PAPER, tenants, None)
+    slots = (held(3, 1),) * 3 + (held(1, 1),) * 3
+    path = tmp_path_factory.mktemp("plan") / "plan.html"
+    draw_plan(problem, Plan(57.5, 57.5, "exact", 0.25, (), slots), path)
+    return path
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_plan_page(browser: Browsed, plan_file: Path, form: str) -> None:
+    page = opened(browser, plan_file, form)
+    require_form(page, form)
+    assert page.title() == "Plan for bert and vit on A100-40GB"
+    assert page.locator(".plot .main-svg >> visible=true").count() >= 3
+    titles = page.locator("figcaption").all_inner_texts()
+    # only bert's instances change
+    assert [("below zero" in each) for each in titles] == [False, True, False]
+    assert "Bars below zero are charges" in page.locator("section").inner_text()
+
+
+@pytest.fixture(scope="module")
+def run_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Reports of five simulated windows and of a live run."""
+    folder = tmp_path_factory.mktemp("runs")
+    this = scenario(tenant("photos", [20] * 30), tenant("cameras", [8] * 30), windows=5)
+    policy = Fixed((serves("photos", 0, 3), serves("cameras", 4, 2)))
+    simulated = Simulated(run(this, policy, Flat()), this, overheads_s(this, policy))
+    write_page(run_page([simulated_run(simulated)], this.board), folder / "simulated.html")
+    live = read_records(folder / "records.db", write_run(folder / "records.db", Made(ends=True)))
+    write_page(run_page([recorded_run(live)], board("A100-40GB")), folder / "live.html")
+    return {each: folder / f"{each}.html" for each in ("simulated", "live")}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", ["simulated", "live"])
+def test_the_report_of_a_run(
+    browser: Browsed, run_files: dict[str, Path], kind: str, form: str
+) -> None:
+    page = opened(browser, run_files[kind], form)
+    require_form(page, form)
+    lead = page.locator("figcaption").first.inner_text()
+    assert lead in ("Windows 0 to 4: instances and shares", "Windows 0 to 2: held")
+    plots, drawn = page.locator(".plot").count(), page.locator(".plot:has(.main-svg)").count()
+    folds, unfolded = page.locator(".more").count(), page.locator(".more[open]").count()
+    if form == "print":
+        assert (drawn, unfolded) == (plots, folds)
+        page.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert page.locator(".more[open]").count() == 0
+        return
+    assert unfolded == 0
+    assert drawn < plots
+    assert page.evaluate("document.documentElement.scrollHeight") < 6000
+    page.locator(".more > summary").nth(2).click()
+    page.wait_for_selector(".more[open] .plot .main-svg")
+
+
+@pytest.fixture(scope="module")
+def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two experiments with made-up outcomes."""
+    names, setting = ("goodput", "slo-accuracy"), Setting(workloads=("W1",), most_windows=1)
+    path = tmp_path_factory.mktemp("reproduce") / "reproduce.html"
+    write_page(page_of(names, setting, outcomes_of(jobs_of(names, setting))), path)
+    return path
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_reproduce_page_begins_with_a_summary(
+    browser: Browsed, reproduced: Path, form: str
+) -> None:
+    page = opened(browser, reproduced, form)
+    require_form(page, form)
+    first = page.locator("section").first
+    assert first.locator("h2").inner_text() == "Summary"
+    assert first.locator("tbody tr").count() == 2
+    assert "+6.5% over ekya" in first.locator("tbody tr").first.inner_text()
+
+
+def test_the_browser_reported_no_error(browser: Browsed) -> None:
+    assert browser.complaints == []

@@ -24,6 +24,12 @@ _LIMITS = (
 )
 
 
+def _windows(found: Json) -> str:
+    """The option that limits the windows of every run, if there was one."""
+    most = found.get("most_windows")
+    return "" if most is None else f" --windows {most}"
+
+
 def text(found: Json) -> str:
     """The page."""
     of = found["experiments"]
@@ -33,8 +39,8 @@ def text(found: Json) -> str:
         "",
         _LIMITS,
         "",
-        "`MIGRATOR_DATA=FOLDER migrator reproduce all --json > FIGURES.json`, then "
-        "`python benchmarks/evaluation.py FIGURES.json --out docs/results`. "
+        f"`MIGRATOR_DATA=FOLDER migrator reproduce all{_windows(found)} --json > FIGURES.json`, "
+        "then `python benchmarks/evaluation.py FIGURES.json --out docs/results`. "
         f"Traces: {found['traces']}; seeds: {', '.join(map(str, found['seeds']))}. "
         "The page that the first command writes says beside every figure what the paper reports "
         "and why ours differs.",

@@ -122,6 +122,7 @@ def figures_of(names: Iterable[str], setting: Setting, outcomes: Outcomes) -> Fi
     return {
         "traces": "generated" if setting.data is None else "real",
         "seeds": list(setting.seeds),
+        "most_windows": setting.most_windows,
         "experiments": {each.name: each.figures(setting, outcomes) for each in chosen(names)},
         "plans": _plans(jobs_of(names, setting), outcomes),
     }

@@ -27,7 +27,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Path
     (folder / "mood").write_text("good", encoding="utf-8")
     path, state = scenario_file(folder, "photos", window_s=3, policy=POLICY), folder / "state"
     with served(path, state, **{MOOD: str(folder / "mood")}) as daemon:
-        daemon.wait_for(lambda now: _gpcs(now) == [1] * 4, "its first plan is followed")
+        daemon.wait_for(_follows_the_split, "its first plan is followed")
         yield daemon, folder
         processes = family(daemon.process.pid)
         daemon.process.kill()
@@ -47,8 +47,9 @@ def test_what_is_held_serves_on_and_an_event_says_why(run: tuple[Served, Path], 
         _show(folder, "good")  # for it is asked again
 
 
-def _gpcs(now: dict[str, Any]) -> list[int]:
-    return sorted(each["gpcs"] for each in now["units"] if each["state"] == "ready")
+def _follows_the_split(now: dict[str, Any]) -> bool:
+    """Four instances are ready, and none is still created or destroyed for the first layout."""
+    return [(each["gpcs"], each["state"]) for each in now["units"]] == [(1, "ready")] * 4
 
 
 def _ready(daemon: Served) -> set[str]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from support.scenarios import drift, scenario, tenant
 
+from migrator.advise.fixed_layout import FixedLayout
 from migrator.advise.static_splits import static_policies
 from migrator.advise.trial import OURS, STATIC, Trial
 from migrator.core.instance import Kind
@@ -15,7 +16,8 @@ def _first(this: Scenario) -> dict[tuple[str, Kind], list[int]]:
     """Instances of the best layout of the fluid model."""
     best = static_policies(this)[0]
     found: dict[tuple[str, Kind], list[int]] = {}
-    for task, gpcs in best.sizes:  # type: ignore[attr-defined]
+    assert isinstance(best, FixedLayout)
+    for task, gpcs in best.sizes:
         found.setdefault((task.tenant, task.kind), []).append(gpcs)
     return found
 
@@ -45,7 +47,8 @@ def test_the_papers_splits_are_among_them() -> None:
     ]
 
 
-def make(seed: int | None, windows: int | None) -> Scenario:  # noqa: ARG001
+def make(seed: int | None, windows: int | None) -> Scenario:
+    del seed
     retrained = tenant("a", [80] * 20, drifts=(drift(0.5, 0.9, 5.0), drift(0.5, 0.9, 5.0)))
     made = scenario(retrained, tenant("b", [50] * 20), windows=windows or 2)
     return replace(made, forecaster="last-mean", policy="migrator")

@@ -16,7 +16,6 @@ import pytest
 
 import migrator
 import migrator.plan.solve
-from migrator.api.functions import PolicySource
 from migrator.plan.example import example_problem
 from migrator.policies.policy import Observation
 from migrator.policies.registry import policy as policy_named
@@ -174,7 +173,7 @@ def test_without_pandas_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_something_else_is_no_policy(quickstart: Path) -> None:
-    wrong: PolicySource = 7  # type: ignore[assignment]
+    wrong: Any = 7
     with pytest.raises(migrator.InputError, match="7 is no policy"):
         migrator.simulate(quickstart, wrong)
 

@@ -2,6 +2,7 @@
 
 import random
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hypothesis import given, settings
@@ -44,7 +45,7 @@ class Watched(World):
                 self.without[tenant][slot] += (at_s - self.now_s) / self.slot_s
         super()._pass(at_s)
 
-    def _obey(self, instructions: list[ev.Instruction]) -> None:  # type: ignore[override]
+    def _obey(self, instructions: Sequence[ev.Instruction]) -> None:
         for each in instructions:
             if isinstance(each, ev.Train):
                 assert isinstance(each.instance, Instance)
@@ -161,7 +162,8 @@ class Planning:
     def __init__(self, decision: Decision) -> None:
         self._decision = decision
 
-    def decide(self, observation: Observation) -> Decision:  # noqa: ARG002
+    def decide(self, observation: Observation) -> Decision:
+        del observation
         return self._decision
 
 

@@ -17,7 +17,8 @@ from support.page_server import served
 from support.scenarios import Fixed, Flat, scenario, serves, tenant
 
 from migrator.records.simulated import Simulated, write_simulations
-from migrator.simulate.run import overheads_s, run
+from migrator.simulate.durations import overheads_s
+from migrator.simulate.run import run
 
 ADMIN, PHOTOS, CAMERAS = "admin-token-of-the-test", "photos-token-of-the-test", "cameras-token-x-1"
 VARIABLES = {"T_ADMIN": ADMIN, "T_PHOTOS": PHOTOS, "T_CAMERAS": CAMERAS}

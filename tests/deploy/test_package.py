@@ -69,7 +69,9 @@ def test_the_sdist_can_build_the_wheel(built: Path) -> None:
 def _instructions() -> list[tuple[str, str]]:
     lines = [line for line in DOCKERFILE.splitlines() if not line.startswith("#")]
     joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
-    return [tuple(line.split(None, 1)) for line in joined.splitlines() if line]  # type: ignore[misc]
+    return [
+        (word, rest) for line in joined.splitlines() if line for word, rest in [line.split(None, 1)]
+    ]
 
 
 def test_the_dockerfile_names_what_there_is() -> None:

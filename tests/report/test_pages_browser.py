@@ -25,7 +25,8 @@ from migrator.report.plan_figure import draw_plan
 from migrator.report.run_page import run_page
 from migrator.reproduce.experiment import Setting
 from migrator.reproduce.reproduce import jobs_of, page_of
-from migrator.simulate.run import overheads_s, run
+from migrator.simulate.durations import overheads_s
+from migrator.simulate.run import run
 
 FORMS: dict[str, dict[str, Any]] = {
     "light": {"width": 1200},

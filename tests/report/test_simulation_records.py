@@ -18,7 +18,8 @@ from migrator.policies.policy import Sharing
 from migrator.records.rows import RunRecords, UnitRecord
 from migrator.records.simulated import BEGAN_S, Simulated, write_simulations
 from migrator.records.store import read_records, read_runs
-from migrator.simulate.run import overheads_s, run
+from migrator.simulate.durations import overheads_s
+from migrator.simulate.run import run
 
 # for some slots nothing is held for cameras
 pytestmark = pytest.mark.filterwarnings("ignore::migrator.core.errors.PolicyWarning")

@@ -23,7 +23,8 @@ from migrator.core.service import Service
 from migrator.core.share import Share
 from migrator.policies.policy import Sharing, Sight
 from migrator.policies.registry import policy
-from migrator.simulate.run import overheads_s, run
+from migrator.simulate.durations import overheads_s
+from migrator.simulate.run import run
 
 MPS_PEERS = ("ekya", "astraea", "gpulet", "infless", "equal-mps")
 RESNET = Service("a", packaged("resnet-50", BOARD.name), 0.1, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from migrator.report.run_json import run_json
 from migrator.report.run_page import run_page
 from migrator.report.run_text import run_table
 from migrator.simulate.compare import Job
-from migrator.simulate.run import overheads_s
+from migrator.simulate.durations import overheads_s
 
 Records = Sequence[Mapping[str, Any]]
 _PER_TENANT = ("received", "goodput", "goodput_share", "slo_attainment", "accuracy", "dropped")
@@ -216,7 +217,7 @@ def _rounded(values: Mapping[str, Any]) -> dict[str, str]:
 
 def _frame(rows: Records) -> Any:
     try:
-        import pandas as pd  # noqa: PLC0415
+        pd = import_module("pandas")
     except ModuleNotFoundError as error:
         raise InputError("to_pandas needs pandas: pip install 'migrator[pandas]'") from error
     return pd.DataFrame(rows)

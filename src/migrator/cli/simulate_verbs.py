@@ -151,7 +151,7 @@ def _simulated(jobs: Iterable[Job], outcomes: Iterable[RunOutcome]) -> list[Simu
     """The runs in the form that records are written from."""
     from migrator.policies.registry import policy
     from migrator.records.simulated import Simulated
-    from migrator.simulate.run import overheads_s
+    from migrator.simulate.durations import overheads_s
 
     pairs = [(each, job.scenario()) for job, each in zip(jobs, outcomes, strict=True)]
     return [Simulated(each, this, overheads_s(this, policy(each.policy))) for each, this in pairs]

@@ -47,7 +47,7 @@ class LabelSource(Protocol):
         """Number of stored labels of the windows from `first` to `before` - 1."""
         ...
 
-    def accuracy(self, tenant: str, window: int, fewest: int) -> float | None:
+    def accuracy(self, tenant: str, window: int, fewest: int, /) -> float | None:
         """Accuracy by the labels of a window; None if there are less than `fewest`."""
         ...
 

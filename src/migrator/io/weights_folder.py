@@ -116,7 +116,7 @@ def knows_classes(path: Path) -> bool:
         note = json.loads(header["__metadata__"][NOTE])
         return bool(note["seen"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return True  # whoever loads them says what is wrong
+        return True  # loading them reports what is wrong
 
 
 def sha256_of(path: Path) -> str:

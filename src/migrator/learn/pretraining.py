@@ -187,7 +187,10 @@ class _Rotations(nn.Module):
         turns = torch.randint(4, (len(pictures),), device=pictures.device)
         pictures = self._model.augmented(pictures)
         turned = torch.stack(
-            [torch.rot90(each, int(turn), (1, 2)) for each, turn in zip(pictures, turns)]  # noqa: B905
+            [
+                torch.rot90(each, int(turn), (1, 2))
+                for each, turn in zip(pictures, turns, strict=True)
+            ]
         )
         kept: list[Tensor] = []
         hook = self._head.register_forward_pre_hook(lambda _, given: kept.append(given[0]))
@@ -229,7 +232,7 @@ def _step(
     with torch.autocast(model.device.type, torch.bfloat16, enabled=on_gpu):
         loss: Tensor = task(batch)
     optimiser.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
+    torch.autograd.backward(loss)
     nn.utils.clip_grad_norm_([each for g in optimiser.param_groups for each in g["params"]], 1.0)
     optimiser.step()
     return float(loss.detach())

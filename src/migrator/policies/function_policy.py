@@ -7,10 +7,13 @@ instances of each task, which are placed here. It may also return holdings or a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import cast
 
 from migrator.core.errors import InputError
 from migrator.core.instance import Instance, Kind, Task
 from migrator.core.placement import Multiset
+from migrator.core.registry import import_class
 from migrator.core.share import Holding, Share
 from migrator.policies.layouts import Wish, best_allocation
 from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight, running
@@ -19,6 +22,7 @@ Layout = Mapping[str, int | Sequence[int]]
 """Task -> GPCs of its instance or instances. A tenant's name alone stands for its inference."""
 Answer = Layout | Iterable[Holding] | Decision
 PolicyFunction = Callable[[Observation], Answer]
+_DERIVED = ("function", "summary")
 
 
 class FunctionPolicy:
@@ -44,6 +48,13 @@ class FunctionPolicy:
         self.sight: Sight = sight
         self.sharing: Sharing = sharing
         self.every_s, self.on_completion = every_s, on_completion
+
+    def __reduce__(self) -> tuple[Callable[..., FunctionPolicy], tuple[object, ...]]:
+        """Send it by its import path if it has one: a decorated function cannot be pickled."""
+        if ":" in self.name:
+            return _imported, (self.name,)
+        parts = {key: each for key, each in vars(self).items() if key not in _DERIVED}
+        return partial(FunctionPolicy, self.function, **parts), ()
 
     def decide(self, observation: Observation) -> Decision:
         """The function's answer as a decision; InputError if it is no layout."""
@@ -102,3 +113,15 @@ class FunctionPolicy:
                 f"policy: {self.name} gives {key} {given!r}; give GPCs such as 3, or a list of them"
             )
         return tuple(sorted(sizes, reverse=True))
+
+
+def named(policy: FunctionPolicy | PolicyFunction, path: str) -> FunctionPolicy:
+    """The policy at an import path, which becomes its name."""
+    if not isinstance(policy, FunctionPolicy):
+        return FunctionPolicy(policy, name=path)
+    policy.name = path
+    return policy
+
+
+def _imported(path: str) -> FunctionPolicy:
+    return named(cast("FunctionPolicy | PolicyFunction", import_class("policy", path)), path)

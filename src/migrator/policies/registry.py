@@ -3,15 +3,14 @@
 
 from __future__ import annotations
 
-import copyreg
-from functools import cache, partial
+from functools import cache
 from inspect import getdoc, getmodule
 from types import FunctionType
 from typing import cast
 
 from migrator.core.errors import InputError
 from migrator.core.registry import found_in, import_class, pick
-from migrator.policies.function_policy import FunctionPolicy
+from migrator.policies.function_policy import FunctionPolicy, named
 from migrator.policies.policy import Policy
 
 _PARTS = ("summary", "sharing", "sight", "routing", "every_s", "on_completion", "decide")
@@ -44,11 +43,8 @@ def policy(name: str) -> Policy:
 def _own(path: str) -> Policy:
     """A user's policy. Its name is its import path, so that other processes can load it."""
     kind = import_class("policy", path)
-    if isinstance(kind, FunctionPolicy):
-        kind.name = path
-        return kind
-    if isinstance(kind, FunctionType):
-        return FunctionPolicy(kind, name=path)
+    if isinstance(kind, FunctionPolicy | FunctionType):
+        return named(kind, path)
     if not isinstance(kind, type):
         raise InputError(
             f"policy: {path} is no function and no class; name a function that takes an "
@@ -71,14 +67,3 @@ def _own(path: str) -> Policy:
     own.name = path
     own.estimates = getattr(made, "estimates", True)
     return own
-
-
-def _reduced(this: FunctionPolicy) -> tuple[object, ...]:
-    """For pickle: a function is sent by its import path, since a decorated one has no other."""
-    parts = {key: each for key, each in vars(this).items() if key not in ("function", "summary")}
-    if ":" in this.name:
-        return policy, (this.name,)
-    return partial(FunctionPolicy, this.function, **parts), ()
-
-
-copyreg.pickle(FunctionPolicy, _reduced)  # type: ignore[arg-type]

@@ -11,7 +11,9 @@ from typing import Protocol
 
 import numpy as np
 
+from migrator.control.observation import Policy, Sharing, Sight
 from migrator.core.profiles import Curve, Overhead
+from migrator.core.scenario import Scenario
 from migrator.core.share import Holding, bare
 
 
@@ -240,3 +242,32 @@ class MeasuredDurations:
             (step, window, bare(holding)), (step, window, tenant), (step, tenant)
         )
         return otherwise_s if found is None else found
+
+
+def overheads_s(scenario: Scenario, policy: Policy) -> dict[str, float]:
+    """Per tenant, seconds until a new instance serves under the policy's way of sharing the GPU."""
+    mig, prepared = policy.sharing is Sharing.MIG, _has_prepared_workers(scenario, policy)
+    return {
+        each.name: each.service.profile.overhead.total_s(mig=mig, prepared=prepared)
+        for each in scenario.tenants
+    }
+
+
+def _has_prepared_workers(scenario: Scenario, policy: Policy) -> bool:
+    """Whether worker processes are started in advance for the policy.
+
+    Starting them for instances to come is part of policies that look ahead.
+    """
+    return scenario.prepared and (scenario.peers.prepared or policy.sight is not Sight.NOTHING)
+
+
+def profile_durations(scenario: Scenario, policy: Policy, spread: float) -> ProfileDurations:
+    """Durations from the profiles of the tenants. `spread`: of those of retrainings."""
+    return ProfileDurations(
+        {each.name: each.service.profile.overhead for each in scenario.tenants},
+        policy.sharing is Sharing.MIG,
+        _has_prepared_workers(scenario, policy),
+        DECISION_S if policy.sight is Sight.NOTHING else PLAN_S,
+        spread,
+        scenario.seed,
+    )

@@ -7,17 +7,16 @@ requests one by one on the workers that existed.
 
 from __future__ import annotations
 
-import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from time import perf_counter
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from migrator.control.controller import Controller
 from migrator.control.events import Event, Instruction, Ready, Train, TrainingEnded, Warm
-from migrator.control.forecasting_policy import ForecastingPolicy, tenants_without_instance
+from migrator.control.forecasting_policy import ForecastingPolicy
 from migrator.control.observation import (
     Decision,
     Observation,
@@ -26,28 +25,24 @@ from migrator.control.observation import (
     Sharing,
     Sight,
 )
-from migrator.control.planning_loop import rest_of
 from migrator.control.retraining_plans import RetrainingPlans
 from migrator.control.tenant_state import Retraining, TenantState
 from migrator.control.units import State
 from migrator.control.window_clock import WindowClock
-from migrator.core.errors import PolicyWarning
 from migrator.core.instance import Task
-from migrator.core.outcome import PlanGap, RunOutcome, TenantOutcome, WindowOutcome
+from migrator.core.outcome import RunOutcome, TenantOutcome, WindowOutcome
 from migrator.core.peer_limits import Overlap, ResizedTraining
-from migrator.core.plan import Plan
 from migrator.core.problem import Problem
 from migrator.core.scenario import Scenario
 from migrator.core.share import Holding
 from migrator.forecast.forecaster import Forecaster
 from migrator.plan.check import goodput_of
-from migrator.plan.solve import default_time_limit_s
+from migrator.simulate.decider import SimulatedDecider
 from migrator.simulate.durations import (
-    DECISION_S,
-    PLAN_S,
     RETRAINING_SPREAD,
     Durations,
-    ProfileDurations,
+    overheads_s,
+    profile_durations,
 )
 from migrator.simulate.gpu import SimulatedGpu, Worker
 from migrator.simulate.interference import (
@@ -60,7 +55,6 @@ from migrator.simulate.learning import Model
 from migrator.simulate.tenant import RunningTenant
 from migrator.workload.live import LiveTenant
 
-Floats = tuple[float, ...]
 _HELD = (State.WARMING, State.READY, State.TRAINING)
 
 
@@ -130,38 +124,6 @@ def windows_of(
         yield simulation.window(window, even_start=even_start)
 
 
-def overheads_s(scenario: Scenario, policy: Policy) -> dict[str, float]:
-    """Per tenant, seconds until a new instance serves under the policy's way of sharing the GPU."""
-    mig, prepared = policy.sharing is Sharing.MIG, has_prepared_workers(scenario, policy)
-    return {
-        each.name: each.service.profile.overhead.total_s(mig=mig, prepared=prepared)
-        for each in scenario.tenants
-    }
-
-
-def has_prepared_workers(scenario: Scenario, policy: Policy) -> bool:
-    """Whether worker processes are started in advance for the policy.
-
-    Starting them for instances to come is part of policies that look ahead.
-    """
-    return scenario.prepared and (scenario.peers.prepared or policy.sight is not Sight.NOTHING)
-
-
-@dataclass
-class _Course:
-    """The events of a window so far."""
-
-    new: dict[str, int]
-    planned: list[tuple[Holding, ...]]
-    """By slot: the decisions that were followed."""
-    plan_s: float = 0.0
-    first: Decision | None = None
-    last: Plan | None = None
-    plans: list[PlanGap] = field(default_factory=list)
-    expected: dict[str, Floats] | None = None
-    forecast_by: dict[str, str] | None = None
-
-
 class _SimulatedTenantState(TenantState):
     """A tenant whose request history is its trace."""
 
@@ -170,48 +132,6 @@ class _SimulatedTenantState(TenantState):
     def seen(self) -> NDArray[np.float64]:
         """Requests per slot so far, including the trace before the run."""
         return self.trace()
-
-
-class _SimulatedDecider:
-    """A policy that answers after its planning time."""
-
-    rehearsing = False
-    unused: Mapping[str, int] = {}
-
-    def __init__(
-        self,
-        decide: Callable[[Observation], Decision],
-        now_s: Callable[[], float],
-        plan_s: Callable[[int], float],
-        wake: Callable[[float], None],
-    ) -> None:
-        self._decide, self._now_s, self._plan_s, self._wake = decide, now_s, plan_s, wake
-        self._asked: tuple[int, int, float, Decision] | None = None
-
-    @property
-    def busy(self) -> bool:
-        """Whether the planning time has not passed yet."""
-        return self._asked is not None and self._now_s() + 1e-9 < self._asked[2]
-
-    def ask(self, window: int, observation: Observation) -> bool:
-        """Decide at once, and hold the decision until the planning time has passed."""
-        if self.busy:
-            return False
-        decision = self._decide(observation)
-        ready_s = self._now_s() + self._plan_s(window)
-        self._asked = (window, observation.slot, ready_s, decision)
-        self._wake(ready_s)
-        return True
-
-    def answer(self, window: int, slot: int) -> Decision | None:
-        """The remaining slots of the decision; None if its window is over."""
-        if self._asked is None or self.busy:
-            return None
-        (asked_in, asked_at, _, decision), self._asked = self._asked, None
-        return rest_of(decision, slot - asked_at) if asked_in == window else None
-
-    def close(self) -> None:
-        """Do nothing: there are no resources to release."""
 
 
 class _Simulation:
@@ -227,7 +147,7 @@ class _Simulation:
         spread: float,
     ) -> None:
         self.scenario, self.policy, self.drawn = scenario, policy, drawn
-        self.measured, self.search_s = measured is not None, 0.0
+        self.measured = measured is not None
         models: Mapping[str, Model] = measured.models if measured else {}
         self.tenants = [
             RunningTenant(each, scenario.slot_s, scenario.seed, number, models.get(each.name))
@@ -242,24 +162,25 @@ class _Simulation:
         self.gpu = SimulatedGpu(
             scenario.board,
             {each.name: each.service for each in self.tenants},
-            measured.durations if measured else self._profile_durations(spread),
+            measured.durations if measured else profile_durations(scenario, policy, spread),
             (measured.sharing if measured else None) or policy.sharing,
             self._start_retraining,
             self._training_speed,
             free_resizing=scenario.peers.resized_training is ResizedTraining.FREE,
         )
         self.clock = WindowClock(scenario.window_s, scenario.slot_s, now_s=lambda: self.gpu.now_s)
-        self.course = _Course({}, [])
-        self._unserved: set[str] = set()
+        self.decider = SimulatedDecider(
+            policy, self.forecasting, self.clock.now_s, self._planning_s, self.gpu.wake
+        )
+        self.new: Counter[str] = Counter()
+        self.planned: list[tuple[Holding, ...]] = []
         self.controller = Controller(
             self.forecasting,
             scenario.board,
             self.clock,
             self.states,
             self.overheads_s,
-            lambda _failed: _SimulatedDecider(
-                self._decide, self.clock.now_s, self._plan_s, self.gpu.wake
-            ),
+            lambda _failed: self.decider,
             self,
             self._plan,
             limits=scenario.peers,
@@ -278,7 +199,7 @@ class _Simulation:
         """Number of labels that a retraining in the window `before` can learn."""
         return self.by_name[tenant].model.labelled(first, before)
 
-    def accuracy(self, tenant: str, window: int, fewest: int) -> float | None:  # noqa: ARG002
+    def accuracy(self, _tenant: str, _window: int, _fewest: int) -> float | None:
         """None: models set the accuracy themselves."""
         return None
 
@@ -289,9 +210,9 @@ class _Simulation:
 
     def plan_followed(self, decision: Decision, _seconds: float) -> None:
         """Note what the decision holds in the rest of the window."""
-        planned, slot = self.course.planned, self.clock.slot
+        slot = self.clock.slot
         left = self.scenario.slots - slot
-        planned[slot:] = [decision.slots[min(k, len(decision.slots) - 1)] for k in range(left)]
+        self.planned[slot:] = [decision.slots[min(k, len(decision.slots) - 1)] for k in range(left)]
 
     def plan_refused(self, error: Exception) -> None:
         """Raise the error: a policy whose decision no GPU can follow has a bug."""
@@ -317,7 +238,7 @@ class _Simulation:
             if each.estimating and self.gpu.sharing is Sharing.MIG
             for service in [self.by_name[each.task.tenant].service]
         ]
-        course, outcomes = self.course, []
+        decisions, outcomes = self.decider.of_window, []
         for each in self.tenants:
             tally = each.serve(
                 self.gpu.workers,
@@ -334,24 +255,24 @@ class _Simulation:
                 TenantOutcome(
                     each.name,
                     tally,
-                    course.new[each.name],
+                    self.new[each.name],
                     before[each.name],
                     switches[-1][0] - begin_s if len(switches) > 1 else None,
                     each.model.accuracy,
                     tuple(int(count) for count in received[each.name]),
-                    (course.expected or {}).get(each.name),
-                    (course.forecast_by or {}).get(each.name),
+                    decisions.expected.get(each.name),
+                    decisions.forecast_by.get(each.name),
                 )
             )
         self.gpu.forget(end_s)
         return WindowOutcome(
             window,
             tuple(outcomes),
-            tuple(course.planned),
-            course.plan_s,
-            course.first.predicted_goodput if course.first else None,
-            self._fluid(course.first, begin_s),
-            tuple(course.plans),
+            tuple(self.planned),
+            decisions.plan_s,
+            decisions.first.predicted_goodput if decisions.first else None,
+            self._fluid(decisions.first, begin_s),
+            tuple(decisions.gaps),
         )
 
     def _begin(self, window: int, begin_s: float, *, even_start: bool) -> None:
@@ -359,7 +280,10 @@ class _Simulation:
         self.gpu.report_progress()
         self.gpu.now_s = self.clock.began_s = begin_s
         self.clock.number = self.gpu.window = window
-        self.course = self._new_course()
+        self.decider.begin_window()
+        self.new.clear()
+        held = tuple(e.instance for e in self.controller.executor.units if e.state in _HELD)
+        self.planned = [held] * self.scenario.slots
         if window > 0:
             self.retrainings.end_window()
         for each in self.tenants:
@@ -419,7 +343,7 @@ class _Simulation:
     def _do(self, instructions: list[Instruction]) -> None:
         for each in instructions:
             if isinstance(each, Warm | Train):
-                self.course.new[each.tenant] += 1
+                self.new[each.tenant] += 1
         self.gpu.do(instructions, self._owner)
 
     def _owner(self, instance: Holding) -> Task | None:
@@ -427,43 +351,12 @@ class _Simulation:
 
     # Deciding.
 
-    def _decide(self, observation: Observation) -> Decision:
-        before = perf_counter()
-        seen = self.forecasting.with_forecast(observation)
-        decision = self.forecasting.decide_on(seen)
-        course = self.course
-        course.plan_s += perf_counter() - before
-        self._warn_of_unserved(seen, decision)
-        self._note_plan(decision)
-        if course.first is None:
-            course.first = decision
-            course.expected = {
-                each.name: tuple(each.ahead.mean(axis=0).tolist())
-                for each in seen.tenants
-                if each.ahead is not None
-            }
-            if self.policy.sight in (Sight.FORECAST, Sight.START):
-                names = [each.name for each in seen.tenants]
-                words = self.forecasting.forecasts.words(seen)
-                course.forecast_by = dict(zip(names, words, strict=True))
-        return decision
-
-    def _note_plan(self, decision: Decision) -> None:
-        """Note the gap of a plan that is new, and how long it took."""
-        course, plan, problem = self.course, decision.plan, decision.problem
-        self.search_s = 0.0
-        if plan is not None and problem is not None and plan is not course.last:
-            course.plans.append(PlanGap(decision.begin, problem.charge, plan.gap))
-            if plan.gap > 0:  # the planner has used all the work of its limit
-                self.search_s = default_time_limit_s(problem)
-        course.last = plan
-
-    def _plan_s(self, window: int) -> float:
-        """Seconds of the last decision."""
+    def _planning_s(self, search_s: float) -> float:
+        """Seconds that the last decision takes."""
         if self.gpu.instant:
             return 0.0
-        known_s = self.gpu.plan_s(window)
-        return known_s if self.measured else max(known_s, self.search_s)
+        known_s = self.gpu.plan_s(self.clock.number)
+        return known_s if self.measured else max(known_s, search_s)
 
     def _truth_ahead(self, now: Observation) -> tuple[NDArray[np.float64], ...]:
         begin_s = self.clock.slot_began_s
@@ -532,19 +425,6 @@ class _Simulation:
     def _is_overlap_limited(self) -> bool:
         return self.scenario.peers.overlap is Overlap.LIMITED
 
-    def _warn_of_unserved(self, seen: Observation, decision: Decision) -> None:
-        """Warn once per tenant for which a decision holds no instance or share."""
-        for name, slot in tenants_without_instance(seen, decision):
-            if name not in self._unserved:
-                self._unserved.add(name)
-                warnings.warn(
-                    f"{self.policy.name} holds nothing for the inference of {name} from slot "
-                    f"{slot} of window {self.clock.number} on; without an instance its requests "
-                    "are dropped",
-                    PolicyWarning,
-                    stacklevel=2,
-                )
-
     # Figures of a window.
 
     def _slowdowns(
@@ -585,20 +465,6 @@ class _Simulation:
         )
 
     # Construction.
-
-    def _new_course(self) -> _Course:
-        held = tuple(e.instance for e in self.controller.executor.units if e.state in _HELD)
-        return _Course({each.name: 0 for each in self.tenants}, [held] * self.scenario.slots)
-
-    def _profile_durations(self, spread: float) -> ProfileDurations:
-        return ProfileDurations(
-            {each.name: each.service.profile.overhead for each in self.tenants},
-            self.policy.sharing is Sharing.MIG,
-            has_prepared_workers(self.scenario, self.policy),
-            DECISION_S if self.policy.sight is Sight.NOTHING else PLAN_S,
-            spread,
-            self.scenario.seed,
-        )
 
     def _state(self, tenant: RunningTenant, measured: MeasuredRun | None) -> TenantState:
         live = (measured.tenants if measured else {}).get(tenant.name) or LiveTenant(

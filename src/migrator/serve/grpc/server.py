@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 import numpy as np
 from google.protobuf.json_format import ParseDict
+from starlette.types import Message
 
 from migrator.core.errors import InputError
 from migrator.serve.grpc.messages import SERVICE, message_classes
@@ -242,19 +243,19 @@ class GrpcServer:
             "client": None,
             "server": None,
         }
-        waiting = [{"type": "http.request", "body": body, "more_body": False}]
-        sent: list[Mapping[str, Any]] = []
+        waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        sent: list[Message] = []
 
-        async def receive() -> Mapping[str, Any]:
+        async def receive() -> Message:
             if waiting:
                 return waiting.pop()
             await asyncio.Event().wait()  # the call is cancelled when its client leaves
             raise AssertionError
 
-        async def send(message: Mapping[str, Any]) -> None:
+        async def send(message: Message) -> None:
             sent.append(message)
 
-        await self._app(scope, receive, send)  # type: ignore[arg-type]
+        await self._app(scope, receive, send)
         answered = {str(k, "latin-1"): str(v, "latin-1") for k, v in sent[0]["headers"]}
         return sent[0]["status"], answered, b"".join(each.get("body", b"") for each in sent[1:])
 

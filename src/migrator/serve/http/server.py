@@ -9,7 +9,8 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -27,7 +28,6 @@ FILES_RESERVED = 128
 
 if TYPE_CHECKING:
     from migrator.serve.grpc.server import GrpcServer
-    from migrator.serve.http.app import Application
 
 _log = logging.getLogger(__name__)
 
@@ -108,13 +108,14 @@ def require_address(host: str, port: int, tokens: Tokens, key: str = "port") -> 
 def new_grpc_server(app: ASGIApp, host: str, port: int, limits: Limits) -> GrpcServer:
     """The same application over gRPC; InputError if the extra is not installed."""
     try:
-        from migrator.serve.grpc.server import GrpcServer  # noqa: PLC0415
+        server = import_module("migrator.serve.grpc.server")
     except ModuleNotFoundError as error:
         raise InputError(
             f"grpc_port: {error.name} is not installed; pip install 'migrator[grpc]', or leave it "
             "out"
         ) from error
-    return GrpcServer(cast("Application", app), host=host, port=port, limits=limits)
+    made: GrpcServer = server.GrpcServer(app, host=host, port=port, limits=limits)
+    return made
 
 
 def affordable(limits: Limits, files_each: int = 1) -> Limits:

@@ -20,7 +20,7 @@ demo: $(STAMP)
 
 # Three workers for two cores: tests of daemons and clusters wait for a quarter of their time.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 3 --dist loadfile
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -17,11 +17,25 @@ settings.register_profile("repeatable", derandomize=True)
 settings.register_profile("explore", derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
-sys.path.insert(0, str(Path(__file__).parent))
+TESTS = Path(__file__).parent
+SLOW_FOLDERS = ("live", "cluster", "plan", "cli", "learn", "report")
+"""Folders with the longest files, which parallel runs begin with."""
+
+sys.path.insert(0, str(TESTS))
 # at the end: benchmarks are scripts that find each other by plain names
-sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
+sys.path.append(str(TESTS.parent / "benchmarks"))
 
 pytest_plugins = ["support.nvidia_programs"]  # the fixtures `state` and `programs`
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with slow files, so that short ones keep all workers busy until the end."""
+
+    def rank(item: pytest.Item) -> int:
+        folder = item.path.relative_to(TESTS).parts[0]
+        return SLOW_FOLDERS.index(folder) if folder in SLOW_FOLDERS else len(SLOW_FOLDERS)
+
+    items.sort(key=rank)
 
 
 @pytest.hookimpl(tryfirst=True)

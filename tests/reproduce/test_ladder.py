@@ -1,14 +1,16 @@
 """The ladder: every step has one limit more, and concerns the policies that it is about."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import pairwise
 
 import pytest
 from support.reproduction import outcomes_of
 
 from migrator.core.peer_limits import DEFAULT_LIMITS, PeerLimits
+from migrator.reproduce.evaluation import WorkloadSource
 from migrator.reproduce.experiment import Setting
-from migrator.reproduce.ladder import DEFAULT, LADDER, OURS, PEERS, limits_of, steps
+from migrator.reproduce.ladder import DEFAULT, LADDER, OURS, PEERS, evaluation_of, limits_of, steps
+from migrator.simulate.compare import Job
 
 SMALL = Setting(workloads=("W1", "W9"), most_windows=1)
 
@@ -22,6 +24,29 @@ def test_every_step_changes_one_limit_and_the_default_is_among_them() -> None:
     assert [each for each in changed if len(each) != 1] == []
     assert sorted(name for (name,) in changed) == sorted(e.name for e in fields(PeerLimits))
     assert steps()[DEFAULT] == DEFAULT_LIMITS
+
+
+def test_steps_are_runs_that_differ_in_their_limits_only() -> None:
+    made = {
+        words: {
+            (job.policy, job.source.name): (
+                job.forecaster,
+                job.windows,
+                scenario_without_limits(job),
+            )
+            for job in evaluation_of("ekya", limits).jobs(SMALL)
+            if isinstance(job.source, WorkloadSource)
+        }
+        for words, limits in steps().items()
+    }
+    assert all(each == made[DEFAULT] for each in made.values())
+
+
+def scenario_without_limits(job: Job) -> tuple[object, ...]:
+    this = replace(job.scenario(), peers=DEFAULT_LIMITS)
+    counts = [each.trace.counts.tobytes() for each in this.tenants]
+    rest = [(each.service, each.offset_s, each.drifts) for each in this.tenants]
+    return (*counts, *rest, this.board, this.seed, this.prepared, this.windows, this.slot_s)
 
 
 def test_a_limit_of_mps_is_no_other_run_of_a_mig_policy() -> None:

@@ -26,7 +26,7 @@ from migrator.reproduce.map_page import (
     map_picture,
     nearest_to_paper,
 )
-from migrator.reproduce.map_results import open_results
+from migrator.reproduce.results_file import open_results
 from migrator.workload.capacity import highest_rps
 
 QUICK = MapSetting(quick=True, runs=5)
@@ -131,17 +131,17 @@ EXPECTED = frozenset({KEY, ("cell", 1)})
 
 
 def _kept(path: Path) -> dict[tuple[str, int], TrialResult]:
-    with open_results(path, SETTINGS, EXPECTED) as file:
+    with open_results(path, "map", TrialResult, SETTINGS, EXPECTED) as file:
         return dict(file.finished)
 
 
 def test_results_are_kept(tmp_path: Path) -> None:
     path, result = tmp_path / "map.jsonl", _made_up(600, 500, 400)
-    with open_results(path, SETTINGS, EXPECTED) as file:
+    with open_results(path, "map", TrialResult, SETTINGS, EXPECTED) as file:
         file.add(KEY, result)
         with (
             pytest.raises(InputError, match="another process writes"),
-            open_results(path, SETTINGS, EXPECTED),
+            open_results(path, "map", TrialResult, SETTINGS, EXPECTED),
         ):
             pass
     assert _kept(path) == {KEY: result}
@@ -149,7 +149,7 @@ def test_results_are_kept(tmp_path: Path) -> None:
 
 def test_an_unfinished_line_is_run_again(tmp_path: Path) -> None:
     path, result = tmp_path / "map.jsonl", _made_up(600, 500, 400)
-    with open_results(path, SETTINGS, EXPECTED) as file:
+    with open_results(path, "map", TrialResult, SETTINGS, EXPECTED) as file:
         file.add(KEY, result)
         whole = path.read_bytes()
         file.add(("cell", 1), result)
@@ -174,7 +174,7 @@ def test_an_unfinished_line_is_run_again(tmp_path: Path) -> None:
 )
 def test_other_and_damaged_files_are_refused(tmp_path: Path, spoil, sentence: str) -> None:  # type: ignore[no-untyped-def]
     path = tmp_path / "map.jsonl"
-    with open_results(path, SETTINGS, EXPECTED) as file:
+    with open_results(path, "map", TrialResult, SETTINGS, EXPECTED) as file:
         file.add(KEY, _made_up(600, 500, 400))
     lines = path.read_bytes().splitlines()
     spoilt = b"\n".join(spoil(lines)) + b"\n"

@@ -16,7 +16,8 @@ from migrator.reproduce.evaluation import (
     WorkloadSource,
 )
 from migrator.workload.capacity import highest_rps
-from migrator.workload.workloads import workload
+from migrator.workload.traces.generator import KINDS
+from migrator.workload.workloads import TRACES, workload, workloads
 
 
 def _mean_rps(scenario: Scenario, at: int) -> float:
@@ -73,3 +74,47 @@ def test_supposing_changes_one_thing() -> None:
     still = WorkloadSource("W7", supposing=Supposing.NO_INTERFERENCE)(0, 1)
     assert {e.service.profile.interference for e in still.tenants} == {0.0}
     assert still.board == plain.board
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> Path:
+    """A folder with short traces of both kinds; the rate rises from second to second."""
+    for kind in TRACES:
+        rows = "\n".join(f"{second},{1 + second // 100}" for second in range(3600))
+        (tmp_path / KINDS[kind].file_name).write_text(rows + "\n", encoding="utf-8")
+    return tmp_path
+
+
+def test_every_workload_begins_at_another_place_of_real_traces(traces: Path) -> None:
+    made = {name: WorkloadSource(name, traces)(0, 2) for name in workloads()}
+    for tenant in (0, 1):
+        begins = sorted(each.tenants[tenant].offset_s for each in made.values())
+        assert (begins[0], begins[-1]) == (600, 3600 - 2 * 200)
+        assert set(np.diff(begins)) == {173, 174}
+    first, second = (sorted(made[f"W{n}"].tenants[0].offset_s for n in ns) for ns in _HALVES)
+    assert max(np.diff(first)) <= 3 * 174 >= max(np.diff(second))  # each half is spread as well
+    for each in made.values():
+        for at in (0, 1):
+            most = highest_rps(each.tenants[at].service, each.board)
+            assert _mean_rps(each, at) == pytest.approx(0.3 * most, rel=1e-3)
+
+
+_HALVES = range(1, 9), range(9, 17)
+
+
+def test_another_seed_moves_all_workloads_on(traces: Path) -> None:
+    begins = [
+        [WorkloadSource(name, traces)(seed, 2).tenants[0].offset_s for name in workloads()]
+        for seed in (0, 1)
+    ]
+    assert sorted(begins[0]) == sorted(begins[1])
+    assert all(one != other for one, other in zip(*begins, strict=True))
+
+
+def test_a_run_begins_at_another_window_of_the_data_if_there_is_room(traces: Path) -> None:
+    whole = workload("W6").tenants[0].drifts
+    assert len(whole) == 4
+    # W6 is at place 3, and runs of two windows can begin at three windows of four
+    assert WorkloadSource("W6", traces)(0, 2).tenants[0].drifts == whole
+    assert WorkloadSource("W6", traces)(1, 2).tenants[0].drifts == whole[1:]
+    assert WorkloadSource("W6", traces)(1, 4).tenants[0].drifts == whole

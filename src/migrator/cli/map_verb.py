@@ -22,6 +22,7 @@ def reproduce_map(
     as_json: bool,
 ) -> None:
     """Run what the results file lacks and write FILE.html, FILE.png and FILE.jsonl."""
+    from migrator.advise.trial import TrialResult
     from migrator.cluster.placement.workers import open_workers
     from migrator.report.html_page import (
         check_figure_path,
@@ -29,9 +30,9 @@ def reproduce_map(
         write_figure,
         write_page,
     )
-    from migrator.reproduce.map import FEWEST_RUNS, FULL_RUNS, MapSetting, measured, run_map
+    from migrator.reproduce.map import FEWEST_RUNS, FULL_RUNS, NAME, MapSetting, measured, run_map
     from migrator.reproduce.map_page import map_figures, map_page, map_picture, summary
-    from migrator.reproduce.map_results import open_results
+    from migrator.reproduce.results_file import open_results
     from migrator.simulate import tenant
     from migrator.simulate.compare import cores
 
@@ -46,7 +47,7 @@ def reproduce_map(
     setting = MapSetting(data, quick, runs)
     trials = setting.trials()
     path = results or page.with_suffix(".jsonl")
-    with open_results(path, setting.as_json(), frozenset(trials)) as file:
+    with open_results(path, NAME, TrialResult, setting.as_json(), frozenset(trials)) as file:
         left = len(trials) - len(file.finished)
         if left:
             at_once = processes or cores()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,7 +18,9 @@ from migrator.cli.options import AsJson, RayAddress
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
+    from migrator.core.outcome import RunOutcome
     from migrator.reproduce.experiment import Setting
+    from migrator.reproduce.results_file import ResultsFile
     from migrator.simulate.compare import Job
 
 
@@ -42,7 +45,8 @@ def reproduce(
         typer.Option(metavar="W1,W2,...", help="Workloads to run; default: all that each uses."),
     ] = None,
     windows: Annotated[
-        int | None, typer.Option(min=1, help="Most windows of a run; default: all.")
+        int | None,
+        typer.Option(min=1, help="Most windows of a run; default: 2 of a workload."),
     ] = None,
     processes: Annotated[
         int | None, typer.Option(min=1, help="Runs in parallel; default: one per core.")
@@ -54,7 +58,7 @@ def reproduce(
         Path | None,
         typer.Option(
             metavar="FILE.jsonl",
-            help="Of `map`: where finished runs are kept, so that it can be continued.",
+            help="Where finished runs are kept, so that the same command continues them.",
         ),
     ] = None,
     ray: RayAddress = None,
@@ -69,6 +73,7 @@ def reproduce(
         EXPERIMENTS,
         figures_of,
         jobs_of,
+        key_of,
         page_of,
         run_jobs,
     )
@@ -98,16 +103,18 @@ def reproduce(
             as_json=as_json,
         )
         return
-    _require_map(quick, results, ray)
+    _require_map(quick, ray)
     out = out or Path("out/reproduce.html")
     setting = _limited(_setting(seeds or 1), workloads, windows)
     jobs = jobs_of(wanted, setting)
     out.parent.mkdir(parents=True, exist_ok=True)
     check_page_path(out, "--out")
-    _announce(setting, jobs, processes)
-    warm(["migrator"] if jobs else [])
-    with progress(len(jobs), "runs") as step:
-        outcomes = run_jobs(jobs, step, processes)
+    with _kept(results) as file:
+        left = [job for job in jobs if file is None or key_of(job) not in file.finished]
+        _announce(setting, left, len(jobs) - len(left), processes)
+        warm(["migrator"] if left else [])
+        with progress(len(left), "runs") as step:
+            outcomes = run_jobs(jobs, step, processes, file)
     write_page(page_of(wanted, setting, outcomes), out, "--out")
     if as_json:
         print_json({**figures_of(wanted, setting, outcomes), "page": str(out)})
@@ -115,9 +122,22 @@ def reproduce(
         print(f"page  {out}")
 
 
-def _require_map(quick: bool, results: Path | None, ray: str | None) -> None:
+@contextmanager
+def _kept(path: Path | None) -> Iterator[ResultsFile[RunOutcome] | None]:
+    """The results file, if one is named."""
+    from migrator.core.outcome import RunOutcome
+    from migrator.reproduce.results_file import code_digest, open_results
+
+    if path is None:
+        yield None
+        return
+    with open_results(path, "runs", RunOutcome, {"code": code_digest()}) as file:
+        yield file
+
+
+def _require_map(quick: bool, ray: str | None) -> None:
     """InputError if an option is given that only the map supports."""
-    given = {"--quick": quick, "--results": results is not None, "--ray": ray is not None}
+    given = {"--quick": quick, "--ray": ray is not None}
     for option in (name for name, is_given in given.items() if is_given):
         raise InputError(f"{option}: only for the experiment map; leave it out")
 
@@ -149,8 +169,8 @@ def _limited(setting: Setting, workloads: str | None, windows: int | None) -> Se
     return replace(setting, workloads=chosen or setting.workloads, most_windows=windows)
 
 
-def _announce(setting: Setting, jobs: Sequence[Job], processes: int | None) -> None:
-    """Print which traces are used and the estimated time."""
+def _announce(setting: Setting, jobs: Sequence[Job], done: int, processes: int | None) -> None:
+    """Print which traces are used, what is left to run and the estimated time."""
     from migrator.reproduce.reproduce import cost_s
     from migrator.simulate.compare import cores
 
@@ -158,4 +178,5 @@ def _announce(setting: Setting, jobs: Sequence[Job], processes: int | None) -> N
     at_once = processes or cores()
     minutes = sum(map(cost_s, jobs)) / at_once / 60
     long = "under a minute" if minutes < 1 else f"about {minutes:.0f} minutes"
-    print(f"{traces}, {len(jobs)} runs, {at_once} at a time: {long}", file=sys.stderr)
+    before = f", {done} done before" if done else ""
+    print(f"{traces}, {len(jobs)} runs{before}, {at_once} at a time: {long}", file=sys.stderr)

@@ -12,6 +12,8 @@ class Kind(StrEnum):
     INFERENCE = "inference"
     RETRAINING = "retraining"
 
+    __hash__ = str.__hash__  # tasks are hashed all the time; that of an Enum is written in Python
+
 
 @dataclass(frozen=True, order=True)
 class Task:

@@ -15,7 +15,14 @@ from migrator.core.profiles import profile
 from migrator.core.service import Service
 from migrator.policies.mps_workers import capability_rps, sms_of
 from migrator.report.page import Table
-from migrator.reproduce.evaluation import PAPERS_PEERS, SHORT, Evaluation, PolicyResults, Supposing
+from migrator.reproduce.evaluation import (
+    AUTO,
+    PAPERS_PEERS,
+    SHORT,
+    Evaluation,
+    PolicyResults,
+    Supposing,
+)
 from migrator.reproduce.experiment import Figures, Outcomes, Setting, points, signed, table
 from migrator.simulate.compare import Job
 from migrator.workload.workloads import GPU, LOAD, SLO_MS, workloads
@@ -31,7 +38,7 @@ _HALF = 50.0
 
 
 def _by_load() -> dict[float, Evaluation]:
-    return {load: Evaluation((PLANNED, *PAPERS_PEERS), SHORT, load=load) for load in LOADS}
+    return {load: Evaluation((PLANNED, *PAPERS_PEERS), SHORT, AUTO, load=load) for load in LOADS}
 
 
 def _by_condition() -> dict[str, Evaluation]:
@@ -41,7 +48,7 @@ def _by_condition() -> dict[str, Evaluation]:
 
 
 def _learned() -> Evaluation:
-    return Evaluation((PLANNED, *PAPERS_PEERS), SHORT, supposing=Supposing.PRETRAINED)
+    return Evaluation((PLANNED, *PAPERS_PEERS), SHORT, AUTO, supposing=Supposing.PRETRAINED)
 
 
 def jobs(setting: Setting) -> tuple[Job, ...]:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from migrator.advise.leads import paired_lead
+from migrator.control.observation import policy_named
 from migrator.core.catalogue import Board
 from migrator.core.comparison import ALL_SCENARIOS, Row, SeedMean, summarise
+from migrator.core.errors import InputError
 from migrator.core.peer_limits import DEFAULT_LIMITS, PeerLimits
 from migrator.core.scenario import Scenario, ServedTenant
-from migrator.policies.policy import Policy
+from migrator.policies.policy import Policy, Sight
 from migrator.report.page import Axis, Bars, Series, Table
 from migrator.reproduce.experiment import Outcomes, Setting, cell, table
 from migrator.reproduce.map_cells import Gain, with_gain
+from migrator.reproduce.replanning import offset
 from migrator.simulate.compare import Job
 from migrator.workload.capacity import highest_rps
-from migrator.workload.workloads import LOAD, TRACES, workload, workloads
+from migrator.workload.workloads import LOAD, TRACES, WINDOW_S, workload, workloads
 
 PARIS, STATIC_PARIS = "paris-reconfiguring", "paris"
 """PARIS as the paper runs it, which reconfigures when retrainings start and end, and its static
@@ -29,6 +34,12 @@ LABELS = {PARIS: f"{PARIS} (as in the paper)", STATIC_PARIS: f"{STATIC_PARIS} (s
 """Names in headline tables, where the policy's own does not tell enough."""
 SHORT = tuple(workloads())[:8]
 """The workloads on NC-CIFAR-10."""
+WINDOWS = 2
+"""Windows of a run unless more are asked for: many short runs at different places of the traces
+say more than a few long ones in the same time."""
+AUTO = "auto"
+"""The forecaster of the headline: the best of the simple ones and the ridge regression over the
+last windows of each tenant. It needs no torch; `auto-informer` does, and hours."""
 
 
 class Evaluation:
@@ -38,22 +49,28 @@ class Evaluation:
         self,
         policies: tuple[str | Policy, ...],
         names: tuple[str, ...] = tuple(workloads()),
+        forecaster: str | None = None,
         **parameters: Any,
     ) -> None:
-        """`parameters`: those of `WorkloadSource` that are not the default."""
+        """`forecaster`: that of the policies that plan on a forecast; None: the last window's mean.
+
+        `parameters`: those of `WorkloadSource` that are not the default.
+        """
         self._policies, self._names, self._parameters = policies, names, parameters
+        self._forecaster = forecaster
 
     def jobs(self, setting: Setting) -> tuple[Job, ...]:
         """A run per workload, policy and seed."""
         return tuple(
             Job(
                 WorkloadSource(name, setting.data, **self._parameters),
-                policy,
+                each,
+                self._forecaster if _forecasts(each) else None,
                 seed=seed,
-                windows=setting.windows(workloads()[name].windows),
+                windows=setting.windows(workloads()[name].windows, WINDOWS),
             )
             for name in self.chosen(setting)
-            for policy in self._policies
+            for each in self._policies
             for seed in setting.seeds
         )
 
@@ -65,6 +82,11 @@ class Evaluation:
     def chosen(self, setting: Setting) -> tuple[str, ...]:
         """The evaluation's workloads that the setting selects; its first one if there are none."""
         return tuple(each for each in self._names if each in setting.workloads) or self._names[:1]
+
+
+def _forecasts(each: str | Policy) -> bool:
+    chosen = policy_named(each) if isinstance(each, str) else each
+    return chosen.sight in (Sight.FORECAST, Sight.START)
 
 
 @dataclass(frozen=True)
@@ -95,6 +117,16 @@ class PolicyResults:
         """Relative gain of the policy's goodput over a peer's, over all workloads."""
         return self.goodput(policy) / self.goodput(peer) - 1
 
+    def lead(self, policy: str, peer: str) -> SeedMean:
+        """The same gain with its 95% confidence interval over the workloads, which are pairs."""
+        ours, theirs = (list(self.goodputs(each).values()) for each in (policy, peer))
+        found = paired_lead(ours, theirs)
+        return found if found is not None else SeedMean(math.inf, None)
+
+    def half_widths(self, policy: str, others: Iterable[str]) -> dict[str, float | None]:
+        """Half widths of the intervals of the policy's gains over the others."""
+        return {each: self.lead(policy, each).half_width for each in others if each != policy}
+
     def lines(self, policies: Iterable[str]) -> list[tuple[str, list[Row]]]:
         """Every workload's rows by policy, then those over all of them."""
         names = list(policies)
@@ -120,7 +152,12 @@ class Supposing(StrEnum):
 
 @dataclass(frozen=True)
 class WorkloadSource:
-    """One of the paper's workloads with the given parameters."""
+    """One of the paper's workloads with the given parameters.
+
+    On real traces every workload begins at another place of them and, where there is room, at
+    another window of its data set, so that an average covers all of both. The load is that of the
+    run. Generated traces have no places.
+    """
 
     name: str
     data: Path | None = None
@@ -141,7 +178,39 @@ class WorkloadSource:
             windows=windows or made.windows,
             peers=self.peers,
         )
-        return made if self.supposing is None else _supposed(made, self.supposing)
+        made = made if self.supposing is None else _supposed(made, self.supposing)
+        if self.data is None:
+            return made
+        place = _place(self.name, seed or 0)
+        tenants = (
+            _moved(each, self.load / 2 * highest_rps(each.service, made.board), place, made.windows)
+            for each in made.tenants
+        )
+        return replace(made, tenants=tuple(tenants))
+
+
+_PLACES = len(workloads())
+_STRIDE = 7
+"""Places from one workload to the next: W1 to W8 alone are spread over the traces as well."""
+
+
+def _place(name: str, seed: int) -> int:
+    """The place of a workload; with another seed all workloads move on by one."""
+    return (list(workloads()).index(name) * _STRIDE + seed) % _PLACES
+
+
+def _moved(tenant: ServedTenant, mean_rps: float, number: int, windows: int) -> ServedTenant:
+    """The tenant at a place of its trace, with this mean rate in the windows of the run."""
+    begin = offset(tenant.trace, number, _PLACES, windows)
+    found_rps = float(tenant.trace.counts[begin : begin + windows * WINDOW_S].mean())
+    if found_rps == 0:
+        raise InputError(
+            f"{tenant.trace.name}: nothing comes in {windows} windows from second {begin}; give "
+            "the whole trace"
+        )
+    first = number % max(1, len(tenant.drifts) - windows + 1)
+    trace = tenant.trace.scaled(mean_rps / found_rps)
+    return replace(tenant, trace=trace, offset_s=begin, drifts=tenant.drifts[first:])
 
 
 @dataclass(frozen=True)

@@ -30,11 +30,11 @@ class Setting:
     seeds: tuple[int, ...] = (0,)
     workloads: tuple[str, ...] = tuple(workloads())
     most_windows: int | None = None
-    """Maximum number of windows of a run; None: as long as the data drifts."""
+    """Maximum number of windows of a run; None: what each experiment usually has."""
 
-    def windows(self, drifting: int) -> int:
+    def windows(self, drifting: int, usual: int | None = None) -> int:
         """Number of windows of a run whose data drifts in `drifting` windows."""
-        return min(drifting, self.most_windows or drifting)
+        return min(drifting, self.most_windows or usual or drifting)
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,12 @@ def cell(estimate: SeedMean) -> str:
     """Format a share in percent, with its confidence interval if there is one."""
     width = "" if estimate.half_width is None else f"\u00a0±\u00a0{100 * estimate.half_width:.1f}"
     return f"{100 * estimate.mean:.1f}{width}"
+
+
+def interval(gain: SeedMean) -> str:
+    """Format a relative change with its confidence interval if there is one."""
+    width = "" if gain.half_width is None else f"\u00a0±\u00a0{100 * gain.half_width:.1f}"
+    return f"{points(gain.mean)}{width}%"
 
 
 def listed(names: Iterable[str], last: str = "and") -> str:

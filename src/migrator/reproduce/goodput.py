@@ -8,6 +8,7 @@ from migrator.report.page import Table
 from migrator.reproduce import conditions
 from migrator.reproduce.conditions import PLANNED, at_loads, loads_jobs
 from migrator.reproduce.evaluation import (
+    AUTO,
     LABELS,
     MEASURES,
     PAPERS_PEERS,
@@ -25,12 +26,14 @@ from migrator.reproduce.experiment import (
     Outcomes,
     Setting,
     cell,
+    interval,
     listed,
     percent,
     points,
     signed,
     table,
 )
+from migrator.reproduce.high_load import REPORTED
 
 OURS, BOUND = "migrator", "oracle"
 FIGURE = (OURS, *PAPERS_PEERS, BOUND)
@@ -39,17 +42,13 @@ POLICIES = (
     *FIGURE,
     *("migrator-paper", STATIC_PARIS, "gpulet", "infless", "miso"),
     *("equal-mig", "equal-mps", "unpartitioned"),
-    "migrator-once",
 )
 _RETRAINS = {
-    **dict.fromkeys((OURS, "migrator-once", BOUND), "where it pays"),
+    **dict.fromkeys((OURS, BOUND), "where it pays"),
     "migrator-paper": "every tenant, every window",
 }
 """Which retrainings a planner starts."""
-REPORTED = {"ekya": 0.17, "astraea": 0.21, PARIS: 0.20}
-"""Peer -> relative gain in goodput that the paper reports."""
-
-EVALUATION = Evaluation(POLICIES)
+EVALUATION = Evaluation(POLICIES, forecaster=AUTO)
 
 
 def _findings(setting: Setting, outcomes: Outcomes) -> Findings:
@@ -62,8 +61,10 @@ def _findings(setting: Setting, outcomes: Outcomes) -> Findings:
             "each, batch 1, an objective of 100 ms, windows of 200 s, slots of 1 s; every policy "
             "gets the same requests. Each tenant's mean rate is 0.3 of what the whole board could "
             "answer for it, so that inference alone would keep 0.6 of the board busy.",
-            "`migrator` plans on a forecast, `oracle` is the same planner with the arrivals that "
-            "will come, `migrator-paper` the paper's own formulation. `paris-reconfiguring` is "
+            "`migrator` plans on a forecast (`auto`: the best of several simple forecasters and a "
+            "ridge regression over the tenant's last windows) and retrains where that pays, "
+            "`migrator-paper` is the paper's own formulation on the same forecast, `oracle` is "
+            "migrator's planner with the arrivals that will come. `paris-reconfiguring` is "
             "PARIS as the paper runs it: it partitions the GPU again when retrainings start and "
             "end; `paris` keeps its partition.",
         ),
@@ -92,6 +93,10 @@ def _figures(setting: Setting, outcomes: Outcomes) -> Figures:
     measured = EVALUATION.measured(setting, outcomes)
     return {
         **_goodput_figures(measured, POLICIES),
+        "measures": {
+            name: {each: _average(measured, name, each) for each in POLICIES} for name in MEASURES
+        },
+        "forecaster": AUTO,
         "paper_gains": REPORTED,
         "share_of_oracle": measured.goodput(OURS) / measured.goodput(BOUND),
         **conditions.measure_conditions(setting, outcomes).figures(),
@@ -107,6 +112,7 @@ def _goodput_figures(measured: PolicyResults, policies: Sequence[str]) -> Figure
         },
         "average": {each: measured.goodput(each) for each in policies},
         "gains": {each: measured.gain(OURS, each) for each in policies if each != OURS},
+        "half_widths": measured.half_widths(OURS, policies),
     }
 
 
@@ -131,14 +137,15 @@ def _gains_table(
         rows.append(
             (
                 f"over {LABELS.get(peer, peer)}",
-                signed(measured.gain(OURS, peer)),
+                interval(measured.lead(OURS, peer)),
                 points(measured.goodput(OURS) - measured.goodput(peer)),
                 f"{won} of {number}",
                 *(_reported(reported, peer) if reported else ()),
             )
         )
     headers = ("migrator", "ours", "in points", "workloads won", *(("paper",) if reported else ()))
-    return table("Gain in goodput, average over the workloads", headers, rows)
+    caption = "Gain in goodput, average over the workloads, with 95% confidence intervals"
+    return table(caption, headers, rows)
 
 
 def _reported(reported: dict[str, float], peer: str) -> tuple[str]:
@@ -158,7 +165,7 @@ def _ranking(measured: PolicyResults) -> Table:
                 cell(row.accuracy),
                 cell(row.correct_share),
                 _RETRAINS.get(policy, ""),
-                "" if policy == OURS else signed(measured.gain(OURS, policy)),
+                "" if policy == OURS else interval(measured.lead(OURS, policy)),
                 f"{row.reconfigurations.mean:,.0f}",
                 f"{row.plan_s.mean:.2f}",
             )
@@ -176,7 +183,7 @@ def _ranking(measured: PolicyResults) -> Table:
 
 
 def _gains(measured: PolicyResults) -> str:
-    return listed(f"{signed(measured.gain(OURS, peer))} over {peer}" for peer in PAPERS_PEERS)
+    return listed(f"{interval(measured.lead(OURS, peer))} over {peer}" for peer in PAPERS_PEERS)
 
 
 def _differs(measured: PolicyResults, found: conditions.ConditionResults) -> tuple[str, ...]:
@@ -204,7 +211,7 @@ REPORTED_SLO = {
 }
 _BY_PAPERS_DEFINITION = ("accuracy over received", REPORTED_SLO["accuracy"])
 """The paper defines accuracy as correct answers over requests received."""
-SLO_EVALUATION = Evaluation(FIGURE)
+SLO_EVALUATION = Evaluation(FIGURE, forecaster=AUTO)
 
 
 def _slo_findings(setting: Setting, outcomes: Outcomes) -> Findings:
@@ -335,7 +342,7 @@ def _at_high_load(loads: dict[float, PolicyResults]) -> str:
 
 BATCH = 4
 BATCH_4_POLICIES = (OURS, *PAPERS_PEERS)
-BATCH_4_EVALUATION = Evaluation(BATCH_4_POLICIES, batch=BATCH)
+BATCH_4_EVALUATION = Evaluation(BATCH_4_POLICIES, forecaster=AUTO, batch=BATCH)
 
 
 def _batch_4_findings(setting: Setting, outcomes: Outcomes) -> Findings:

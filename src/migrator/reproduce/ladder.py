@@ -19,7 +19,7 @@ from migrator.core.peer_limits import (
 from migrator.policies.policy import Sharing, Sight
 from migrator.policies.registry import policy
 from migrator.report.page import Axis
-from migrator.reproduce.evaluation import Evaluation, PolicyResults
+from migrator.reproduce.evaluation import AUTO, Evaluation, PolicyResults
 from migrator.reproduce.experiment import (
     Experiment,
     Figures,
@@ -72,8 +72,9 @@ def limits_of(name: str, limits: PeerLimits) -> PeerLimits:
     return replace(DEFAULT_LIMITS, prepared=prepared)
 
 
-def _evaluation(name: str, limits: PeerLimits) -> Evaluation:
-    return Evaluation((name,), peers=limits_of(name, limits))
+def evaluation_of(name: str, limits: PeerLimits) -> Evaluation:
+    """The runs of a policy with the limits of a step."""
+    return Evaluation((name,), forecaster=AUTO, peers=limits_of(name, limits))
 
 
 def _jobs(setting: Setting) -> tuple[Job, ...]:
@@ -81,7 +82,7 @@ def _jobs(setting: Setting) -> tuple[Job, ...]:
         job
         for limits in steps().values()
         for name in (OURS, *PEERS)
-        for job in _evaluation(name, limits).jobs(setting)
+        for job in evaluation_of(name, limits).jobs(setting)
     )
     return tuple(dict.fromkeys(wanted))
 
@@ -90,7 +91,7 @@ def _measured(setting: Setting, outcomes: Outcomes) -> dict[str, dict[str, Polic
     """Step -> policy -> its results."""
     return {
         words: {
-            name: _evaluation(name, limits).measured(setting, outcomes) for name in (OURS, *PEERS)
+            name: evaluation_of(name, limits).measured(setting, outcomes) for name in (OURS, *PEERS)
         }
         for words, limits in steps().items()
     }

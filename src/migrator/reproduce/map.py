@@ -23,8 +23,8 @@ from migrator.reproduce.map_cells import (
     axes,
     grid,
 )
-from migrator.reproduce.map_results import Key, ResultsFile, code_digest
 from migrator.reproduce.replanning import generated_kinds
+from migrator.reproduce.results_file import Key, ResultsFile, code_digest
 
 NAME, TITLE = "map", "Where MIGRator pays: its lead as conditions vary"
 QUICK = "migrator-once"
@@ -111,7 +111,10 @@ class Workers(Protocol):
 
 
 def run_map(
-    setting: MapSetting, results: ResultsFile, workers: Workers, step: Callable[[], None]
+    setting: MapSetting,
+    results: ResultsFile[TrialResult],
+    workers: Workers,
+    step: Callable[[], None],
 ) -> None:
     """Run what the file lacks; every finished run is in the file at once."""
     left = {key: each for key, each in setting.trials().items() if key not in results.finished}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import replace
 
 from migrator.core.outcome import RunOutcome
 from migrator.core.problem import Charge
@@ -19,9 +20,11 @@ from migrator.reproduce.evaluation import WorkloadSource
 from migrator.reproduce.experiment import DIFFERS, PAPER, Experiment, Figures, Outcomes, Setting
 from migrator.reproduce.fixed_splits import ALLOCATION_TABLE, RETRAINING_SPLIT
 from migrator.reproduce.goodput import BATCH_4, GOODPUT, SLO_ACCURACY
+from migrator.reproduce.high_load import HIGH_LOAD
 from migrator.reproduce.ladder import LADDER
 from migrator.reproduce.overhead import OVERHEAD
 from migrator.reproduce.replanning import REPLANNING
+from migrator.reproduce.results_file import Key, ResultsFile
 from migrator.reproduce.slot_length import SLOT_LENGTH
 from migrator.simulate.compare import Job, run_all
 
@@ -33,6 +36,7 @@ EXPERIMENTS = {
         BEST_ALLOCATION,
         RETRAINING_SPLIT,
         GOODPUT,
+        HIGH_LOAD,
         SLO_ACCURACY,
         BATCH_4,
         SLOT_LENGTH,
@@ -78,19 +82,52 @@ def cost_s(job: Job) -> float:
 
 
 def run_jobs(
-    jobs: Sequence[Job], step: Callable[[], None] = lambda: None, processes: int | None = None
+    jobs: Sequence[Job],
+    step: Callable[[], None] = lambda: None,
+    processes: int | None = None,
+    results: ResultsFile[RunOutcome] | None = None,
 ) -> dict[Job, RunOutcome]:
-    """Return the outcome of every run; `step` is called after each. An interrupt stops them all."""
-    outcomes: dict[Job, RunOutcome] = {}
-    running = run_all(jobs, processes)
+    """Return the outcome of every run; `step` is called after each. An interrupt stops them all.
+
+    Runs that are in `results` are not run again, and those that end are added.
+    """
+    kept = {} if results is None else results.finished
+    outcomes = {job: kept[key_of(job)] for job in jobs if key_of(job) in kept}
+    left = [job for job in jobs if job not in outcomes]
+    running = run_all(left, processes)
     try:
         for place, outcome in running:
-            outcomes[jobs[place]] = outcome
+            job = left[place]
+            outcomes[job] = outcome
+            if results is not None and type(job) is Job:  # others have more to tell
+                results.add(key_of(job), _short(outcome))
             step()
     finally:
         if isinstance(running, Generator):
             running.close()  # ends its processes, also if the interrupt came outside of it
     return outcomes
+
+
+def key_of(job: Job) -> Key:
+    """The name of a run in a results file: everything that decides its outcome but the code."""
+    runs = job.policy if isinstance(job.policy, str) or job.policy is None else job.policy.name
+    words = (type(job).__name__, repr(job.source), runs, job.forecaster, f"{job.windows} windows")
+    return ", ".join(map(str, words)), job.seed or 0
+
+
+def _short(outcome: RunOutcome) -> RunOutcome:
+    """The outcome without its slots, which no experiment reads."""
+    return replace(
+        outcome,
+        windows=tuple(
+            replace(
+                window,
+                slots=(),
+                tenants=tuple(replace(e, received=(), expected=None) for e in window.tenants),
+            )
+            for window in outcome.windows
+        ),
+    )
 
 
 def page_of(names: Iterable[str], setting: Setting, outcomes: Outcomes) -> Page:

@@ -114,15 +114,22 @@ def _require_trace(entry: ArrivalsEntry, location: Location) -> None:
 def _loaded(path: str, location: Location, folder: Path) -> Trace:
     file = beside(folder, path, location)
     try:
-        state = file.stat() if file.is_file() else None
-        return _loaded_once(file, state.st_mtime_ns if state else 0, state.st_size if state else 0)
+        return cached_trace(file)
     except InputError as error:
         raise InputError(f"{key_path(location)}: {error}") from error
 
 
+def cached_trace(file: Path) -> Trace:
+    """The trace in a file, which is read again only if it has changed.
+
+    A trace may be large, and a comparison reads its scenario many times.
+    """
+    state = file.stat() if file.is_file() else None
+    return _loaded_once(file, state.st_mtime_ns if state else 0, state.st_size if state else 0)
+
+
 @lru_cache(maxsize=8)
 def _loaded_once(file: Path, _changed_ns: int, _size: int) -> Trace:
-    """Cached, because a trace may be large and a comparison reads its scenario many times."""
     return load_trace(file)
 
 

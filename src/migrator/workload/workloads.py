@@ -20,12 +20,11 @@ from migrator.core.profiles import profile
 from migrator.core.registry import pick
 from migrator.core.scenario import Scenario
 from migrator.core.service import Service
-from migrator.workload.arrivals import HISTORY_S
+from migrator.workload.arrivals import HISTORY_S, cached_trace
 from migrator.workload.capacity import highest_rps
 from migrator.workload.drifts import datasets
 from migrator.workload.entries import VERSION
 from migrator.workload.file import parse_scenario
-from migrator.workload.traces.formats import load_trace
 from migrator.workload.traces.generator import KINDS, real_file
 
 GPU = "H200-141GB"
@@ -189,7 +188,7 @@ def _generated(kind: str, mean_rps: float) -> dict[str, object]:
 def _real(kind: str, mean_rps: float, data: Path, windows: int) -> dict[str, object]:
     """The real trace, scaled so that the run has the requested mean."""
     path = _file(kind, data)
-    run = load_trace(path).counts[HISTORY_S : HISTORY_S + windows * WINDOW_S]
+    run = cached_trace(path).counts[HISTORY_S : HISTORY_S + windows * WINDOW_S]
     if not run.any():
         raise InputError(f"{path}: nothing comes in {windows} windows; give the whole trace")
     return {

@@ -1,4 +1,4 @@
-"""The results file of the map: one line per finished run, so that an interrupted map continues."""
+"""A results file: one line per finished run, so that interrupted experiments continue."""
 
 from __future__ import annotations
 
@@ -10,33 +10,41 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 import migrator
-from migrator.advise.trial import TrialResult
 from migrator.core.errors import InputError, NotWrittenError
 
 VERSION = 1
 Key = tuple[str, int]
-"""A cell's key and the number of the run."""
-_RESULT = TypeAdapter(TrialResult)
+"""What is run, and the number or seed of the run."""
+
+
+class _Data(Protocol):
+    """A dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+_Result = TypeVar("_Result", bound=_Data)
 _PACKAGES = ("core", "workload", "forecast", "plan", "policies", "control", "simulate")
 _MODULES = (
     *("advise/ceiling.py", "advise/fixed_layout.py", "advise/static_splits.py"),
-    *("advise/trial.py", "reproduce/map_cells.py"),
+    *("advise/trial.py", "reproduce/map_cells.py", "reproduce/replanning.py"),
+    *("reproduce/evaluation.py", "reproduce/overhead.py", "reproduce/variants.py"),
 )
 """Code that the results depend on."""
 
 
-class ResultsFile:
+class ResultsFile(Generic[_Result]):
     """Results of finished runs, those of earlier calls included."""
 
-    def __init__(self, path: Path, descriptor: int, finished: dict[Key, TrialResult]) -> None:
+    def __init__(self, path: Path, descriptor: int, finished: dict[Key, _Result]) -> None:
         self._path, self._descriptor, self.finished = path, descriptor, finished
 
-    def add(self, key: Key, result: TrialResult) -> None:
+    def add(self, key: Key, result: _Result) -> None:
         """Append a result; it is on the disk when this returns."""
         line = {"cell": key[0], "run": key[1], "result": asdict(result)}
         _write(self._path, self._descriptor, line)
@@ -45,20 +53,27 @@ class ResultsFile:
 
 @contextmanager
 def open_results(
-    path: Path, settings: Mapping[str, Any], expected: frozenset[Key]
-) -> Iterator[ResultsFile]:
-    """Open the file for one process; create it with these settings if it is missing.
+    path: Path,
+    kind: str,
+    result: type[_Result],
+    settings: Mapping[str, Any],
+    expected: frozenset[Key] | None = None,
+) -> Iterator[ResultsFile[_Result]]:
+    """Open a file of results of one kind; create it with these settings if it is missing.
 
-    InputError if it has other settings, is damaged, or another process writes it. A line that a
-    killed process left unfinished at the end is removed.
+    `expected`: the only keys that it may have; None: any. InputError if it has other settings, is
+    damaged, or another process writes it. A line that a killed process left unfinished at the end
+    is removed.
     """
-    header = {"map": VERSION, "settings": dict(settings)}
+    header = {kind: VERSION, "settings": dict(settings)}
     descriptor = _opened(path)
     try:
-        lines = _finished_lines(descriptor)
+        lines = _finished_lines(descriptor, kind)
         if not lines:
             _write(path, descriptor, header)
-        finished = _read(path, lines, header, expected) if lines else {}
+        else:
+            _check_header(path, lines[0], kind, header)
+        finished = _read(path, lines[1:], TypeAdapter(result), expected)
         yield ResultsFile(path, descriptor, finished)
     finally:
         os.close(descriptor)
@@ -96,42 +111,44 @@ def _opened(path: Path) -> int:
     return descriptor
 
 
-def _finished_lines(descriptor: int) -> list[bytes]:
+def _finished_lines(descriptor: int, kind: str) -> list[bytes]:
     """The complete lines; an unfinished last one is cut off."""
     size = os.fstat(descriptor).st_size
     content = os.pread(descriptor, size, 0)
     whole = content[: content.rfind(b"\n") + 1]
-    if len(whole) < size and (whole or content.startswith(b'{"map"')):
+    if len(whole) < size and (whole or content.startswith(b'{"%s"' % kind.encode())):
         os.ftruncate(descriptor, len(whole))
         return whole.splitlines()
     return content.splitlines()
 
 
 def _read(
-    path: Path, lines: list[bytes], header: Mapping[str, Any], expected: frozenset[Key]
-) -> dict[Key, TrialResult]:
-    _check_header(path, lines[0], header)
-    finished: dict[Key, TrialResult] = {}
-    for number, line in enumerate(lines[1:], start=2):
+    path: Path,
+    lines: list[bytes],
+    results: TypeAdapter[_Result],
+    expected: frozenset[Key] | None,
+) -> dict[Key, _Result]:
+    finished: dict[Key, _Result] = {}
+    for number, line in enumerate(lines, start=2):
         try:
             entry = json.loads(line)
-            key = (entry["cell"], entry["run"])
-            result = _RESULT.validate_python(entry["result"])
+            key = (str(entry["cell"]), int(entry["run"]))
+            result = results.validate_python(entry["result"])
         except (ValueError, KeyError, TypeError, ValidationError, RecursionError) as error:
             raise _damaged(path, number) from error
-        if key not in expected or key in finished:
+        if key in finished or (expected is not None and key not in expected):
             raise _damaged(path, number)
         finished[key] = result
     return finished
 
 
-def _check_header(path: Path, line: bytes, header: Mapping[str, Any]) -> None:
+def _check_header(path: Path, line: bytes, kind: str, header: Mapping[str, Any]) -> None:
     try:
         found = json.loads(line)
         is_ours = isinstance(found, dict) and isinstance(found["settings"], dict)
     except (ValueError, KeyError, RecursionError):
         is_ours = False
-    if not is_ours or found.get("map") != VERSION:
+    if not is_ours or found.get(kind) != VERSION:
         raise InputError(
             f"--results: {path} is not a results file of this version; name another file"
         )

@@ -50,7 +50,7 @@ def test_what_the_driver_reports_is_shown_by_tenant(rows: RecentRows) -> None:
     owner = next(each.tenant for each in view.held if each.start == start)
     usage = (UnitUsage(start, None, 1536, 20_480), UnitUsage(None, 0.25, 1024, 40_960))
     (line,) = [each for each in drawn(replace(view, usage=usage)) if each.startswith("used")]
-    assert line == f"used    {owner} @{start} 1.5 of 20.0 GiB, GPU 25% busy 1.0 of 40.0 GiB"
+    assert line == f"used    {owner} @{start} - busy 1.5 of 20.0 GiB, GPU 25% busy 1.0 of 40.0 GiB"
     assert not [each for each in drawn(view) if each.startswith("used")]
 
 

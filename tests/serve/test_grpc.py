@@ -1,17 +1,27 @@
-"""The API over gRPC with Triton's own client, unchanged; and Triton's routes over HTTP."""
+"""The API over gRPC with Triton's own client, unchanged; and Triton's routes over HTTP.
+
+Each of a daemon, and of a gateway before it.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import numpy as np
 import pytest
 from support.api_server import CLASSES, LENGTH, SIDE, VOCABULARY, image_body, running_server
+from support.gateways import gateway
 
+from migrator.cluster.fleet.messages import ClusterMap
 from migrator.serve.grpc.messages import message_classes
+from migrator.serve.http.authentication import digest
 
 triton: Any = import_module("tritonclient.grpc")  # it has no types
 messages: Any = import_module("tritonclient.grpc.service_pb2")
@@ -20,11 +30,34 @@ configs: Any = import_module("tritonclient.grpc.model_config_pb2")
 grpc: Any = import_module("grpc")
 
 
-@pytest.fixture(scope="module")
-def addresses() -> Iterator[tuple[str, str]]:
-    with running_server(grpc=True) as (url, process):
+KINDS = ("daemon", "gateway")
+
+
+@contextmanager
+def running(kind: str, folder: Path, **settings: Any) -> Iterator[tuple[str, str]]:
+    """A server of that kind: its addresses over HTTP and gRPC."""
+    with running_server(grpc=True, **settings) as (url, process):
         assert process.stdout is not None
-        yield url, process.stdout.readline().strip()
+        if kind == "daemon":
+            yield url, process.stdout.readline().strip()
+            return
+        found = ClusterMap(1, 1, {"images": url, "texts": url}, admin=digest("secret-of-admin"))
+        (folder / "map.json").write_bytes(msgspec.json.encode(found))
+        mib = settings.get("limits", {}).get("body_bytes", 2**24) / 2**20
+        options = ("--map", str(folder / "map.json"), "--max-body-mib", str(mib))
+        log = folder / "gateway.log"
+        with gateway(log, *options, "--grpc-port", "0") as own:
+            said = re.search(r"gRPC at (\S+)", log.read_text(encoding="utf-8"))
+            assert said
+            yield own, said[1]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def addresses(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, str]]:
+    with running(request.param, tmp_path_factory.mktemp("map")) as found:
+        yield found
 
 
 def _image(rows: int = 1, value: int = 0) -> Any:
@@ -95,6 +128,7 @@ def test_refusals_are_those_of_http(addresses: tuple[str, str]) -> None:
     with triton.InferenceServerClient(addresses[1]) as client:
         wrong: list[tuple[Callable[[], Any], str]] = [
             (lambda: client.infer("nobody", [_image()]), "NOT_FOUND"),
+            (lambda: client.infer("no one\r\nhost: other", [_image()]), "NOT_FOUND"),
             (lambda: client.infer("images", [_image()], model_version="3"), "NOT_FOUND"),
             (lambda: client.infer("images", [_image(5)]), "INVALID_ARGUMENT"),
             (lambda: client.infer("images", [_image()], timeout=-1), "INVALID_ARGUMENT"),
@@ -105,17 +139,15 @@ def test_refusals_are_those_of_http(addresses: tuple[str, str]) -> None:
                 call()
 
 
-def test_tokens_limits_and_deadlines_are_the_same() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokens_limits_and_deadlines_are_the_same(kind: str, tmp_path: Path) -> None:
     settings: dict[str, Any] = {
-        "grpc": True,
         "tokens": {"images": "secret-of-images"},
         "admin": "secret-of-admin",
         "latency_s": 0.3,
         "limits": {"body_bytes": 4096},
     }
-    with running_server(**settings) as (_, process):
-        assert process.stdout is not None
-        address = process.stdout.readline().strip()
+    with running(kind, tmp_path, **settings) as (_, address):
         headers = {"authorization": "Bearer secret-of-images"}
         with triton.InferenceServerClient(address) as client:
             with pytest.raises(Exception, match="UNAUTHENTICATED"):
@@ -125,6 +157,10 @@ def test_tokens_limits_and_deadlines_are_the_same() -> None:
             assert client.infer("images", [_image()], headers=headers).as_numpy("label").size
             with pytest.raises(Exception, match="DEADLINE_EXCEEDED"):  # 50 ms, as Triton counts
                 client.infer("images", [_image()], headers=headers, timeout=50_000)
+            with pytest.raises(Exception, match="DEADLINE_EXCEEDED"):  # 100 ms, of the call
+                client.infer("images", [_image()], headers=headers, client_timeout=0.1)
+            longer = {"headers": headers, "client_timeout": 3600}  # the objective counts
+            assert client.infer("images", [_image()], **longer).as_numpy("label").size
             large = triton.InferInput("input", [4, 3, 200, 200], "UINT8")
             large.set_data_from_numpy(np.zeros((4, 3, 200, 200), np.uint8))
             with pytest.raises(Exception, match="RESOURCE_EXHAUSTED"):

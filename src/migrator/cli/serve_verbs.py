@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -147,6 +147,7 @@ def serve(
             raise InputError("--model: only for one GPU; with --cluster name a cluster scenario")
 
         alone = {"--gpu": gpu or None, "--port": port, "--policy": policy, "--windows": windows}
+        alone |= {"--grpc-port": grpc_port}
         for option, given in alone.items():
             if given is not None:
                 raise InputError(f"{option}: only for one GPU; leave it out with --cluster")
@@ -255,6 +256,10 @@ def gateway(
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free port.")
     ] = 8600,
+    grpc_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Port of the API over gRPC; default: none."),
+    ] = None,
     max_body_mib: Annotated[
         float, typer.Option(min=0.001, max=1024.0, help="Largest request in MiB.")
     ] = 16.0,
@@ -273,6 +278,8 @@ def gateway(
     if cluster is not None:
         require_extra("cluster", "migrator gateway --cluster")
     require_extra("serve", "migrator gateway")
+    if grpc_port is not None:
+        require_extra("grpc", "the API over gRPC")
     from migrator.cli.daemon import read_token
     from migrator.cluster.fleet.map_source import MapSource, from_file, from_gateway, from_head
     from migrator.cluster.fleet.ray_connection import connect, find_head
@@ -291,15 +298,21 @@ def gateway(
             source = from_gateway(map_from or "", read_token(None))
         else:
             source = from_file(map_from or "", read_bytes)
-        run_until_signal(partial(_serve_gateway, MapSource(source), host, port, limits))
+        ports = (port, grpc_port)
+        run_until_signal(partial(_serve_gateway, MapSource(source), host, ports, limits))
 
 
 async def _serve_gateway(
-    source: MapSource, host: str, port: int, limits: Limits, stop: asyncio.Event
+    source: MapSource,
+    host: str,
+    ports: tuple[int, int | None],
+    limits: Limits,
+    stop: asyncio.Event,
 ) -> None:
+    """Serve until `stop` is set; `ports`: of HTTP and, if any, of gRPC."""
     from migrator.cluster.fleet.gateway import Gateway, follow_map
     from migrator.serve.http.authentication import Tokens
-    from migrator.serve.http.server import ApiServer, affordable
+    from migrator.serve.http.server import ApiServer, affordable, new_grpc_server
 
     following = await follow_map(source)
     if not source.current.order > (0, 0):
@@ -311,12 +324,18 @@ async def _serve_gateway(
     limits = affordable(limits, files_each=2)  # the client's connection and the daemon's
     app = Gateway(source, limits)
     tokens = Tokens(admin=source.current.admin)
-    server = ApiServer(app, tokens=tokens, host=host, port=port, limits=limits)
+    server = ApiServer(app, tokens=tokens, host=host, port=ports[0], limits=limits)
     try:
-        await server.start()
-        say(f"serving at {server.url}")
-        await stop.wait()
-        await server.stop()
+        async with AsyncExitStack() as stack:
+            if ports[1] is not None:
+                beside = new_grpc_server(app, host, ports[1], limits)
+                await beside.start()
+                stack.push_async_callback(beside.stop)
+                say(f"gRPC at {beside.address}")
+            await server.start()
+            stack.push_async_callback(server.stop)
+            say(f"serving at {server.url}")
+            await stop.wait()
     finally:
         following.cancel()
         app.forwarder.close()

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from migrator.core.errors import MigratorError
 from migrator.gpu.drivers.nvml import Device, Nvml, open_nvml
 
+MEASURED_S = 0.1
+"""Time over which the use of MIG instances is measured."""
+
 
 @dataclass(frozen=True)
 class Usage:
@@ -26,23 +29,23 @@ def read_usage(index: int) -> tuple[Usage, ...]:
     try:
         with open_nvml() as nvml:
             device = nvml.device(index)
-            return tuple(_instances(nvml, device)) or (_usage(nvml, device, None),)
+            whole = Usage(None, nvml.busy(device), *nvml.used_memory_mib(device))
+            return tuple(_instances(nvml, device)) or (whole,)
     except MigratorError:  # no driver, or an instance that has just been destroyed
         return ()
 
 
 def _instances(nvml: Nvml, device: Device) -> Iterator[Usage]:
     found = [
-        (nvml.gpu_instance_info(each).start, each)
+        (nvml.gpu_instance_info(each), each)
         for profile in nvml.profiles(device)
         for each in nvml.gpu_instances(device, profile)
     ]
-    for start, instance in sorted(found, key=lambda each: each[0]):
+    if not found:
+        return
+    busy = nvml.busy_instances(device, [info.number for info, _ in found], MEASURED_S)
+    for info, instance in sorted(found, key=lambda each: each[0].start):
         for profile in nvml.compute_profiles(instance):
             for compute in nvml.compute_instances(instance, profile):
-                yield _usage(nvml, nvml.mig_device(compute), start)
-
-
-def _usage(nvml: Nvml, device: Device, start: int | None) -> Usage:
-    used_mib, total_mib = nvml.used_memory_mib(device)
-    return Usage(start, nvml.busy(device), used_mib, total_mib)
+                memory = nvml.used_memory_mib(nvml.mig_device(compute))
+                yield Usage(info.start, busy.get(info.number), *memory)

@@ -153,7 +153,7 @@ def _usage(now: Standing, colours: _Colours) -> Iterable[Text]:
     for at, each in enumerate(now.usage):
         tenant = owners.get(each.start)
         name = "GPU" if each.start is None else f"{tenant or 'unused'} @{each.start}"
-        busy = "" if each.busy is None else f" {each.busy:.0%} busy"
+        busy = f" {'-' if each.busy is None else format(each.busy, '.0%')} busy"
         memory = f"{each.used_mib / 1024:.1f} of {each.total_mib / 1024:.1f} GiB"
         shade = colours.get(tenant or "")
         text.append(", " if at else "")

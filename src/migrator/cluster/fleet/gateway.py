@@ -29,7 +29,7 @@ from migrator.serve.http.authentication import Tokens, require_admin, require_ow
 from migrator.serve.http.metrics import counter, gauge
 from migrator.serve.http.requests import DisconnectGuard, Limits
 
-_MODELS = "/v2/models/"
+_MODELS, _ALL_STATISTICS = "/v2/models/", "/v2/models/stats"
 _OWN = (b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"date")
 """Headers of one connection, which are not passed on."""
 
@@ -58,7 +58,7 @@ class Gateway:
             if body is None:
                 reason = f"body: larger than {self._limits.body_bytes} bytes"
                 response = _error(413, reason, {"connection": "close"})
-            elif scope["path"].startswith(_MODELS):
+            elif scope["path"].startswith(_MODELS) and scope["path"] != _ALL_STATISTICS:
                 response = await self._forward(Request(scope), body)
             else:
                 response = await self._own(Request(scope), body)
@@ -105,7 +105,9 @@ class Gateway:
         if path == "/v2/health/ready":
             return self._ready()
         if path == "/v2/repository/index":
-            return await self._index(request, body)
+            return await self._of_all(request, body)
+        if path == _ALL_STATISTICS:
+            return await self._of_all(request, body, "model_stats")
         if path in ("/cluster", "/cluster/map", "/metrics"):
             require_admin(request, self._tokens)
             return await self._administration(request, path)
@@ -118,22 +120,22 @@ class Gateway:
         away = ", ".join(found.away) or "all tenants"
         return _error(503, f"not served now: {away}; try again in some seconds")
 
-    async def _index(self, request: Request, body: bytes) -> Response:
-        """List the models of all daemons that the caller may use."""
+    async def _of_all(self, request: Request, body: bytes, key: str | None = None) -> Response:
+        """The lists of all daemons in one; `key`: where the list is in the answer of each."""
         homes = self._source.current.homes
         replies = await self.forwarder.each(_forwarded(request.scope, body))
         refused = next((each for each in replies.values() if each.status != 200), None)
         if refused is not None:
             return _passed_on(refused)
         # during a move two daemons have the tenant: list it once, at the daemon that the map names
-        return _json(
-            [
-                each
-                for url, reply in replies.items()
-                for each in msgspec.json.decode(reply.body)
-                if homes.get(each["name"]) == url
-            ]
-        )
+        answers = {url: msgspec.json.decode(reply.body) for url, reply in replies.items()}
+        found = [
+            each
+            for url, answer in answers.items()
+            for each in (answer if key is None else answer[key])
+            if homes.get(each["name"]) == url
+        ]
+        return _json(found if key is None else {key: found})
 
     async def _administration(self, request: Request, path: str) -> Response:
         if path == "/cluster/map":

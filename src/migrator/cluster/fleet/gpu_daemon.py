@@ -51,7 +51,8 @@ def serving_of(settings: GpuDaemonSettings) -> Serving:
     """The configuration of the daemon; InputError if it is invalid."""
     run, gpu = settings.run, settings.gpu
     live = run.live_on(gpu, settings.tenants)
-    live = replace(live, live=replace(live.live, port=settings.port))
+    # clients that use gRPC call a gateway: the daemons of one machine would share the port
+    live = replace(live, live=replace(live.live, port=settings.port, grpc_port=None))
     return Serving(
         live,
         run.state_of(gpu),

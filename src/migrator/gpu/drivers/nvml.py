@@ -7,8 +7,9 @@ it. The binding is imported when NVML is opened: importing this module needs no 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from ctypes import byref, c_uint
 from dataclasses import dataclass
 from typing import Any, NewType
@@ -105,13 +106,50 @@ class Nvml:
     def busy(self, device: Device) -> float | None:
         """The share of the last moments in which a GPU computed; None where that is not known.
 
-        Most drivers do not report it for MIG devices, nor for a GPU in MIG mode.
+        It is not for MIG devices, nor for a GPU in MIG mode: see `busy_instances`.
         """
         with self._call("read how busy a GPU is"):
             try:
                 return float(self._nvml.nvmlDeviceGetUtilizationRates(device).gpu) / 100
             except (self._nvml.NVMLError_NotSupported, self._nvml.NVMLError_InvalidArgument):
                 return None
+
+    def busy_instances(
+        self, device: Device, numbers: Sequence[int], seconds: float
+    ) -> dict[int, float]:
+        """The share of so many seconds from now in which GPU instances computed, by number.
+
+        Measured with GPM, which GPUs since Hopper have; empty where it cannot be.
+        """
+        known = self._nvml
+        with ExitStack() as stack:
+
+            def sample(number: int) -> Any:
+                made = known.nvmlGpmSampleAlloc()
+                stack.callback(known.nvmlGpmSampleFree, made)
+                return known.nvmlGpmMigSampleGet(device, number, made)
+
+            try:
+                if not known.nvmlGpmQueryDeviceSupport(device).isSupportedDevice:
+                    return {}
+                before = [sample(each) for each in numbers]
+                time.sleep(seconds)
+                after = [sample(each) for each in numbers]
+                busy = list(map(self._gpm_busy, before, after))
+            except known.NVMLError:  # an old driver, no permission, or an instance that is gone
+                return {}
+        return {n: each for n, each in zip(numbers, busy, strict=True) if each is not None}
+
+    def _gpm_busy(self, before: Any, after: Any) -> float | None:
+        """The share of the time between two samples in which anything computed."""
+        asked = self._nvml.c_nvmlGpmMetricsGet_t()
+        asked.version, asked.numMetrics = self._nvml.NVML_GPM_METRICS_GET_VERSION, 1
+        asked.sample1, asked.sample2 = before, after
+        metric = asked.metrics[0]
+        metric.metricId = self._nvml.NVML_GPM_METRIC_GRAPHICS_UTIL
+        self._nvml.nvmlGpmMetricsGet(asked)
+        known = metric.nvmlReturn == self._nvml.NVML_SUCCESS and 0 <= metric.value <= 100
+        return metric.value / 100 if known else None
 
     def mig_mode(self, device: Device) -> tuple[bool, bool]:
         """Whether MIG mode is on, and whether it will be on after a reset."""

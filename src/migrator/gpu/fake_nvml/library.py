@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum, auto
 from functools import partial
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, NoReturn
@@ -30,6 +31,9 @@ _PROCESS_BYTES = 512 << 20
 """Memory that every process takes."""
 CALLS: dict[str, Callable[..., Any]] = {}
 """Functions by their names in `pynvml`. The first argument of each is the state."""
+_SAMPLES: dict[int, float] = {}
+"""Address of an allocated GPM sample -> how busy its instance was, in percent."""
+_SAMPLE_NUMBERS = count(1)
 _REFERENCE: Any = type(ctypes.byref(ctypes.c_int()))
 
 
@@ -107,6 +111,53 @@ def _utilization(state: State, device: Handle) -> SimpleNamespace:
         _unsupported()
     busy = 25 * len(_gpu(state, device).processes)
     return SimpleNamespace(gpu=min(100, busy), memory=0)
+
+
+@_call("nvmlGpmQueryDeviceSupport")
+def _gpm_support(state: State, device: Handle) -> SimpleNamespace:
+    return SimpleNamespace(isSupportedDevice=_gpu(state, device).board[0] not in "AV")
+
+
+@_call("nvmlGpmSampleAlloc")
+def _gpm_sample(_state: State) -> Any:
+    address = 8 * next(_SAMPLE_NUMBERS)
+    _SAMPLES[address] = 0.0
+    return ctypes.cast(address, pynvml.c_nvmlGpmSample_t)
+
+
+@_call("nvmlGpmSampleFree")
+def _free_gpm_sample(_state: State, sample: Any) -> None:
+    del _SAMPLES[_address(sample)]  # KeyError: the real library would crash
+
+
+@_call("nvmlGpmMigSampleGet")
+def _gpm_mig_sample(state: State, device: Handle, number: int, sample: Any) -> Any:
+    """Every process on an instance keeps a quarter of it busy."""
+    serials = {
+        compute.serial
+        for each in _mig_gpu(state, device).instances
+        if each.number == number
+        for compute in each.compute
+    } or _invalid()
+    found = [each for each in _gpu(state, device).processes if each.serial in serials]
+    _SAMPLES[_address(sample)] = min(100.0, 25.0 * len(found))
+    return sample
+
+
+@_call("nvmlGpmMetricsGet")
+def _gpm_metrics(_state: State, asked: Any) -> Any:
+    if asked.version != pynvml.NVML_GPM_METRICS_GET_VERSION:
+        _fail(pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH)
+    for metric in asked.metrics[: asked.numMetrics]:
+        known = metric.metricId == pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL
+        metric.nvmlReturn = 0 if known else pynvml.NVML_ERROR_NOT_SUPPORTED
+        samples = (_SAMPLES[_address(each)] for each in (asked.sample1, asked.sample2))
+        metric.value = sum(samples) / 2
+    return asked
+
+
+def _address(sample: Any) -> int:
+    return int(ctypes.cast(sample, ctypes.c_void_p).value or 0)
 
 
 @_call("nvmlDeviceGetMigMode")

@@ -1,4 +1,4 @@
-"""The Open Inference Protocol over gRPC, in front of the HTTP API's application.
+"""The Open Inference Protocol over gRPC, in front of the HTTP application of a daemon or gateway.
 
 Every call becomes a request to that application inside this process, so that tokens, limits,
 deadlines, counters and refusals are the same whichever way a client comes.
@@ -11,19 +11,22 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 import grpc
 import numpy as np
 from google.protobuf.json_format import ParseDict
-from starlette.types import Message
+from starlette.types import ASGIApp, Message
 
 from migrator.core.errors import InputError
 from migrator.serve.grpc.messages import SERVICE, message_classes
-from migrator.serve.http.app import Application
-from migrator.serve.http.inference import TIMEOUT_HEADER, TIMEOUT_PARAMETERS
+from migrator.serve.http.inference import (
+    CALL_TIMEOUT_HEADER,
+    TIMEOUT_HEADER,
+    TIMEOUT_PARAMETERS,
+)
 from migrator.serve.http.protocol import DTYPES
 from migrator.serve.http.requests import JSON_LENGTH_HEADER, REQUEST_ID_HEADER, Limits
-from migrator.serve.http.state import ApiState
 
 _PASSED_HEADERS = ("authorization", REQUEST_ID_HEADER, TIMEOUT_HEADER)
 _ENVELOPE_BYTES = 64 * 2**10
@@ -48,9 +51,9 @@ _log = logging.getLogger(__name__)
 class GrpcServer:
     """Serves an application over gRPC from `start` to `stop`."""
 
-    def __init__(self, app: Application, *, host: str, port: int, limits: Limits) -> None:
+    def __init__(self, app: ASGIApp, *, host: str, port: int, limits: Limits) -> None:
         """Listens at once, so that a port in use is found early; calls wait for `start`."""
-        self._app, self._state = app, app.api
+        self._app = app
         self._messages = message_classes()
         largest = limits.body_bytes + _ENVELOPE_BYTES
         self._server = grpc.aio.server(
@@ -182,18 +185,10 @@ class GrpcServer:
             JSON_LENGTH_HEADER: str(len(head)),
         }
         if not TIMEOUT_PARAMETERS.keys() & parameters.keys():
-            headers |= self._deadline(request.model_name, context)
+            left_s = context.time_remaining()
+            if left_s is not None:
+                headers[CALL_TIMEOUT_HEADER] = repr(max(1e-3, left_s * 1e3))
         return headers, b"".join([head, *tensors])
-
-    def _deadline(self, model: str, context: Any) -> dict[str, str]:
-        """The deadline of the call, where it is shorter than the tenant's objective."""
-        state: ApiState = self._state
-        left_s = context.time_remaining()
-        if left_s is None or model not in state.backend.models:
-            return {}
-        if left_s >= state.backend.router.settings(model).slo_s:
-            return {}
-        return {TIMEOUT_HEADER: repr(max(1e-3, left_s * 1e3))}
 
     def _infer_response(self, found: Mapping[str, Any], tensors: bytes) -> Any:
         answer = self._messages["ModelInferResponse"](
@@ -236,7 +231,7 @@ class GrpcServer:
             "method": method,
             "scheme": "http",
             "path": path,
-            "raw_path": path.encode(),
+            "raw_path": quote(path).encode(),
             "query_string": b"",
             "root_path": "",
             "headers": [(key.encode(), value.encode()) for key, value in both.items()],

@@ -22,7 +22,7 @@ from starlette.requests import Request
 
 from migrator.core.errors import InputError
 from migrator.serve.exceptions import HttpError
-from migrator.serve.http.requests import header_of
+from migrator.serve.http.requests import header_of, headers_of
 
 _HOST = re.compile(r"(\[(?P<six>[^\[\]]+)\]|(?P<name>[^:\[\]]+))(:\d+)?")
 _OWN_SITES = ("same-origin", "none")
@@ -41,19 +41,24 @@ class Holder:
         return self.admin or self.tenant == tenant
 
 
+_ANYONE = Holder(admin=True)
+"""Where there are no tokens."""
+
+
 class Tokens:
     """Tokens as SHA-256 digests in hexadecimal; without any, every request is allowed."""
 
     def __init__(self, tenants: Mapping[str, str] | None = None, admin: str | None = None) -> None:
-        self._known = [(Holder(tenant=name), each) for name, each in (tenants or {}).items()]
+        given = [(Holder(tenant=name), each) for name, each in (tenants or {}).items()]
         if admin is not None:
-            self._known.append((Holder(admin=True), admin))
-        for holder, each in self._known:
+            given.append((Holder(admin=True), admin))
+        for holder, each in given:
             if not re.fullmatch("[0-9a-f]{64}", each):
                 raise InputError(
                     f"token of {holder.tenant or 'administration'}: not a SHA-256 digest; give 64 "
                     "lower case hexadecimal digits"
                 )
+        self._known = [(holder, bytes.fromhex(each)) for holder, each in given]
 
     @property
     def configured(self) -> bool:
@@ -63,13 +68,13 @@ class Tokens:
     def holder(self, request: Request) -> Holder:
         """The holder of the token in the Authorization header; HttpError 401 without one."""
         if not self._known:
-            return Holder(admin=True)
-        scheme, _, token = (header_of(request, "authorization") or "").partition(" ")
-        sent, found = digest(token.strip()), None
+            return _ANYONE
+        scheme, _, token = headers_of(request).get(b"authorization", b"").partition(b" ")
+        sent, found = hashlib.sha256(token.strip()).digest(), None
         for holder, known in self._known:
             if hmac.compare_digest(sent, known):
                 found = holder
-        if scheme.lower() != "bearer" or found is None:
+        if found is None or scheme.lower() != b"bearer":
             raise HttpError(
                 401, "token: missing or unknown; send the header 'Authorization: Bearer TOKEN'"
             )

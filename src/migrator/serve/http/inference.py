@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import msgspec
 from numpy.typing import NDArray
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from migrator.serve.exceptions import HttpError
@@ -20,13 +20,13 @@ from migrator.serve.http.middleware import EncodedResponse, json_response
 from migrator.serve.http.protocol import (
     FeedbackAnswer,
     FeedbackRequest,
-    InferAnswer,
     InferRequest,
     ModelInterface,
     SamplesAnswer,
     SamplesRequest,
     encode_answer,
     finite_scores,
+    flat_decoder,
     read_input,
     read_parameters,
     requested_outputs,
@@ -34,8 +34,9 @@ from migrator.serve.http.protocol import (
 from migrator.serve.http.requests import (
     JSON_LENGTH_HEADER,
     MEDIA_TYPES,
-    DisconnectGuard,
-    header_of,
+    cancel_at_disconnect,
+    headers_of,
+    is_disconnected,
     new_id,
     read_message,
     request_id,
@@ -46,6 +47,8 @@ from migrator.serve.http.state import ApiState, Feedback, state_of
 TIMEOUT_HEADER = "timeout-ms"
 TIMEOUT_PARAMETERS = {"timeout_ms": 1e-3, "deadline_ms": 1e-3, "timeout": 1e-6}
 """Request parameters and their unit in seconds; `timeout` is in microseconds, as in Triton."""
+CALL_TIMEOUT_HEADER = "call-timeout-ms"
+"""What is left of a gRPC call: it counts where it is shorter than the tenant's objective."""
 MAX_TIMEOUT_S = 600.0
 
 _INFER_DECODER = msgspec.json.Decoder(InferRequest)
@@ -55,56 +58,61 @@ _JSON, _BINARY = (
     (b"content-type", b"application/json"),
     (b"content-type", b"application/octet-stream"),
 )
-_JSON_LENGTH = JSON_LENGTH_HEADER.encode()
+_JSON_LENGTH, _TIMEOUT = JSON_LENGTH_HEADER.encode(), TIMEOUT_HEADER.encode()
+_CALL_TIMEOUT = CALL_TIMEOUT_HEADER.encode()
 _ROWS_AT_ONCE = 128
 """Rows of an upload that are stored before other requests have their turn."""
 
 
 def model_of(request: Request) -> ModelInterface:
     """The model and version in the path; HttpError 404 where they do not exist."""
-    backend, name = state_of(request).backend, request.path_params["name"]
-    if name not in backend.models:
+    backend, parameters = state_of(request).backend, request.path_params
+    name = parameters["name"]
+    model = backend.models.get(name)
+    if model is None:
         raise HttpError(
             404, f"model: there is no {name[:80]}; use one of {', '.join(backend.models)}"
         )
-    wanted = request.path_params.get("version")
+    wanted = parameters.get("version")
     if wanted is not None and wanted != str(serving := backend.version(name)):
         raise HttpError(
             404,
             f"version: {name} has version {serving} now, not {wanted[:80]}; leave the version out",
         )
-    return backend.models[name]
+    return model
 
 
 async def infer(request: Request) -> Response:
     """Scores and labels of one tensor of inputs."""
     state, model = state_of(request), model_of(request)
-    message, binary = await read_message(request, state.limits, _INFER_DECODER)
+    flat = flat_decoder(model.datatype)
+    message, binary = await read_message(request, state.limits, _INFER_DECODER, flat)
     parameters = read_parameters(message)
     # feedback finds requests by this id: a header that a client repeats would not do
     own_id = message.id or new_id()
     log_id = request_id(request, own_id)
     inputs = read_input(message.inputs[0], binary, model)
     outputs = requested_outputs(message.outputs, parameters.get("binary_data_output") is True)
-    timeout_s = _timeout_s(request, parameters)
-    del message, binary  # they refer to the whole body, which must not wait with the request
     router, name = state.backend.router, model.name
+    timeout_s = _timeout_s(request, parameters, router.settings(name).slo_s)
+    del message, binary  # they refer to the whole body, which must not wait with the request
     deadline_s = None if timeout_s is None else router.clock() + timeout_s
-    with DisconnectGuard(request):
-        routed = await router.infer(name, inputs, deadline_s, log_id)
+    queued = router.submit(name, inputs, deadline_s, log_id)
+    cancel_at_disconnect(request, queued.answer)
+    try:
+        routed = await queued.answer
+    except asyncio.CancelledError:
+        router.withdraw(name, queued)
+        if is_disconnected(request):
+            raise ClientDisconnect from None
+        raise
     if routed.late:
         state.access_log.late(request, name, routed.waited_s, routed.served_s)
-    scores = finite_scores(routed.scores)
-    labels = scores.argmax(axis=1)
+    scores, labels = finite_scores(routed.scores)
     state.recent[name].add(own_id, inputs, labels)
-    answer = InferAnswer(
-        model_name=name,
-        model_version=str(routed.version),
-        id=own_id,
-        parameters={"late": routed.late},
-        outputs=[],
+    body, json_length = encode_answer(
+        name, routed.version, own_id, routed.late, scores, labels, outputs
     )
-    body, json_length = encode_answer(answer, scores, labels, outputs)
     if json_length is None:
         return EncodedResponse(body, _JSON)
     return EncodedResponse(body, _BINARY, (_JSON_LENGTH, str(json_length).encode()))
@@ -211,25 +219,32 @@ def _label_of_request(state: ApiState, message: FeedbackRequest, model: ModelInt
         state.backend.window().of_labels,
         found.inputs[row],
         message.label,
-        int(found.predicted[row]),
+        found.predicted[row],
         message.id if len(found.inputs) == 1 else f"{message.id}/{row}",
     )
 
 
-def _timeout_s(request: Request, parameters: Mapping[str, Any]) -> float | None:
+def _timeout_s(request: Request, parameters: Mapping[str, Any], slo_s: float) -> float | None:
     """The time that the client allows; None: the tenant's objective."""
-    header = header_of(request, TIMEOUT_HEADER)
-    if header is not None:
-        try:
-            number: object = float(header)
-        except ValueError:
-            number = None
-        return _seconds(TIMEOUT_HEADER, number, 1e-3)
+    headers = headers_of(request)
+    if _TIMEOUT in headers:
+        return _seconds(TIMEOUT_HEADER, _number(headers[_TIMEOUT]), 1e-3)
     if parameters:
         for key, unit_s in TIMEOUT_PARAMETERS.items():
             if key in parameters:
                 return _seconds(key, parameters[key], unit_s)
+    if _CALL_TIMEOUT in headers:
+        left_s = min(_number(headers[_CALL_TIMEOUT]) or 0.0, MAX_TIMEOUT_S * 1e3)
+        left_s = _seconds(CALL_TIMEOUT_HEADER, left_s, 1e-3)
+        return left_s if left_s < slo_s else None
     return None
+
+
+def _number(header: bytes) -> float | None:
+    try:
+        return float(header)
+    except ValueError:
+        return None
 
 
 def _seconds(key: str, given: object, unit_s: float) -> float:

@@ -72,7 +72,7 @@ def _authorize(request: Request, access: str) -> None:
     if access == "any":
         tokens.holder(request)
     elif access == "tenant":
-        require_tenant(request, tokens, request.path_params["name"])
+        require_tenant(request, tokens, request.scope["path_params"]["name"])
     elif access == "admin":
         require_admin(request, tokens)
 

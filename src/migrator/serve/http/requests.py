@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, cast
@@ -20,6 +21,9 @@ JSON_LENGTH_HEADER = "inference-header-content-length"
 REQUEST_ID_HEADER = "x-request-id"
 _MAX_DIGITS = 18
 """int() raises ValueError beyond some thousand digits."""
+_UNDISPUTED_TYPES = (b"", *(each.encode() for each in MEDIA_TYPES))
+_JSON_LENGTH, _REQUEST_ID = JSON_LENGTH_HEADER.encode(), REQUEST_ID_HEADER.encode()
+_NOTHING = memoryview(b"")
 _ID_KEY, _WAITING_KEY = "migrator.request_id", "migrator.waiting"
 _HEADERS_KEY = "migrator.headers"
 """Keys of the ASGI scope."""
@@ -53,44 +57,61 @@ def header_of(request: Request, name: str) -> str | None:
 
     Several times faster than Starlette's `request.headers`, which searches a list every time.
     """
+    value = headers_of(request).get(name.encode())
+    return None if value is None else str(value, "latin-1")
+
+
+def headers_of(request: Request) -> dict[bytes, bytes]:
+    """All headers by name in lower case, of repeated ones the first."""
     headers: dict[bytes, bytes] | None = request.scope.get(_HEADERS_KEY)
     if headers is None:
         headers = dict(reversed(request.scope["headers"]))  # the first replaces later ones
         request.scope[_HEADERS_KEY] = headers
-    value = headers.get(name.encode())
-    return None if value is None else str(value, "latin-1")
+    return headers
 
 
 async def read_message(
-    request: Request, limits: Limits, decoder: msgspec.json.Decoder[Any]
+    request: Request,
+    limits: Limits,
+    decoder: msgspec.json.Decoder[Any],
+    first: msgspec.json.Decoder[Any] | None = None,
 ) -> tuple[Any, memoryview]:
-    """The JSON message and the binary tensor data behind it."""
-    body = memoryview(await read_body(request, limits))
-    given, length = header_of(request, JSON_LENGTH_HEADER), len(body)
-    if given is not None:
-        if not given.isdecimal() or len(given) > _MAX_DIGITS or int(given) > length:
-            raise HttpError(
-                400,
-                f"{JSON_LENGTH_HEADER}: not a number within the body; send the length of the JSON",
-            )
-        length = int(given)
-    return decode(decoder, body[:length]), body[length:]
+    """The JSON message and the binary tensor data behind it.
+
+    `first`: tried before `decoder` on a body without binary data.
+    """
+    body = await read_body(request, limits)
+    given = headers_of(request).get(_JSON_LENGTH)
+    if given is None:
+        if first is not None:
+            with suppress(msgspec.MsgspecError, ValueError, RecursionError):
+                return first.decode(body), _NOTHING
+        return decode(decoder, body), _NOTHING
+    if not given.isdigit() or len(given) > _MAX_DIGITS or int(given) > len(body):
+        raise HttpError(
+            400,
+            f"{JSON_LENGTH_HEADER}: not a number within the body; send the length of the JSON",
+        )
+    whole, length = memoryview(body), int(given)
+    return decode(decoder, whole[:length]), whole[length:]
 
 
 async def read_body(request: Request, limits: Limits) -> bytes:
     """The whole body, refused as soon as it is too large; `connections` ends slow ones."""
-    require_media_type(request, *MEDIA_TYPES, missing="application/json")
-    encoding = header_of(request, "content-encoding")
-    if encoding and encoding.strip().lower() != "identity":
+    headers = headers_of(request)
+    if headers.get(b"content-type", b"") not in _UNDISPUTED_TYPES:
+        require_media_type(request, *MEDIA_TYPES, missing="application/json")
+    encoding = headers.get(b"content-encoding")
+    if encoding and encoding.strip().lower() != b"identity":
         raise HttpError(
             415,
-            f"content-encoding: {encoding.strip().lower()[:80]} is not accepted; send the body "
-            "uncompressed",
+            f"content-encoding: {str(encoding.strip().lower(), 'latin-1')[:80]} is not accepted; "
+            "send the body uncompressed",
         )
-    declared = header_of(request, "content-length") or "0"
+    declared = headers.get(b"content-length", b"0")
     size = 0
     parts: list[bytes] = []
-    if declared.isdecimal() and int(declared[:_MAX_DIGITS]) > limits.body_bytes:
+    if declared.isdigit() and int(declared[:_MAX_DIGITS]) > limits.body_bytes:
         size = limits.body_bytes + 1
     while size <= limits.body_bytes:
         message = await request.receive()
@@ -124,9 +145,9 @@ def request_id(request: Request, given: str | None = None) -> str:
     """The id of a request: from its header, else `given` in its message, else a new one."""
     known: str | None = request.scope.get(_ID_KEY)
     if known is None:
-        offered = header_of(request, REQUEST_ID_HEADER)
-        if offered and _USABLE_ID.fullmatch(offered):
-            known = offered
+        offered = headers_of(request).get(_REQUEST_ID)
+        if offered is not None and _USABLE_ID.fullmatch(str(offered, "latin-1")):
+            known = str(offered, "latin-1")
         elif given and _USABLE_ID.fullmatch(given):
             known = given
         else:
@@ -140,25 +161,32 @@ def new_id() -> str:
     return f"{_id_prefix}-{next(_id_numbers)}"
 
 
-class DisconnectGuard:
-    """Inside, ClientDisconnect is raised when the client closes its connection.
+def cancel_at_disconnect(request: Request, waiting: asyncio.Future[Any]) -> None:
+    """Cancel what the request waits for when its client closes the connection.
 
-    The connection finds the task to cancel in the scope: no request needs a task that watches.
+    The connection finds it in the scope: no request needs a task that watches.
     """
+    request.scope[_WAITING_KEY] = waiting
 
-    __slots__ = ("_scope", "_task")
+
+def is_disconnected(request: Request) -> bool:
+    """Whether the connection has cancelled what the request waits for."""
+    return _WAITING_KEY not in request.scope
+
+
+class DisconnectGuard:
+    """Inside, ClientDisconnect is raised when the client closes its connection."""
 
     def __init__(self, request: Request) -> None:
-        self._scope = request.scope
-        self._task = asyncio.current_task()
+        self._request, self._task = request, asyncio.current_task()
 
     def __enter__(self) -> None:
-        self._scope[_WAITING_KEY] = self._task
+        assert self._task is not None
+        cancel_at_disconnect(self._request, self._task)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        waiting = self._scope.pop(_WAITING_KEY, None)
-        disconnected = waiting is None and self._task is not None
-        if disconnected and kind is not None and issubclass(kind, asyncio.CancelledError):
+        connected = self._request.scope.pop(_WAITING_KEY, None) is not None
+        if kind is not None and not connected and issubclass(kind, asyncio.CancelledError):
             assert self._task is not None
             self._task.uncancel()
             raise ClientDisconnect from None
@@ -166,6 +194,6 @@ class DisconnectGuard:
 
 def cancel_on_disconnect(scope: object) -> None:
     """Called by the connection when it is closed."""
-    task = cast("dict[str, Any]", scope).pop(_WAITING_KEY, None)
-    if task is not None:
-        task.cancel()
+    waiting = cast("dict[str, Any]", scope).pop(_WAITING_KEY, None)
+    if waiting is not None:
+        waiting.cancel()

@@ -62,6 +62,7 @@ class ApiServer:
         self._server = _Server(
             uvicorn.Config(
                 app,
+                interface="asgi3",
                 http=guarded_connection(limits),
                 ws="none",
                 lifespan="off",

@@ -79,7 +79,9 @@ class RecentRequest(NamedTuple):
     """An answered request."""
 
     inputs: NDArray[Any]
-    predicted: NDArray[np.int64]
+    predicted: list[int]
+    """The label of each row."""
+    held_bytes: int
 
 
 class RecentRequests:
@@ -92,25 +94,22 @@ class RecentRequests:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def add(self, request_id: str, inputs: NDArray[Any], predicted: NDArray[np.int64]) -> None:
+    def add(self, request_id: str, inputs: NDArray[Any], predicted: list[int]) -> None:
         """Keep a request, and drop the oldest ones beyond the limit."""
-        if request_id in self._kept:
-            self._bytes -= _held_bytes(self._kept.pop(request_id))
-        # a view would keep the array that it is a part of: a whole request body, or a batch
-        inputs = inputs if inputs.base is None else inputs.copy()
-        predicted = predicted if predicted.base is None else predicted.copy()
-        self._kept[request_id] = added = RecentRequest(inputs, predicted)
-        self._bytes += _held_bytes(added)
-        while self._bytes > self._limit_bytes or len(self._kept) > MAX_RECENT:
-            self._bytes -= _held_bytes(self._kept.popitem(last=False)[1])
+        kept = self._kept
+        if request_id in kept:
+            self._bytes -= kept.pop(request_id).held_bytes
+        if isinstance(inputs.base, np.ndarray):
+            inputs = inputs.copy()  # a view would keep the whole array that it is a part of
+        held_bytes = inputs.nbytes + 8 * len(predicted) + ENTRY_BYTES
+        kept[request_id] = RecentRequest(inputs, predicted, held_bytes)
+        self._bytes += held_bytes
+        while self._bytes > self._limit_bytes or len(kept) > MAX_RECENT:
+            self._bytes -= kept.popitem(last=False)[1].held_bytes
 
     def find(self, request_id: str) -> RecentRequest | None:
         """The request; None if it is unknown or too old."""
         return self._kept.get(request_id)
-
-
-def _held_bytes(each: RecentRequest) -> int:
-    return each.inputs.nbytes + each.predicted.nbytes + ENTRY_BYTES
 
 
 class AccessLog:

@@ -152,11 +152,11 @@ class QueuedRequest:
     deadline_s: float
     second: Second
     answer: asyncio.Future[Routed]
+    request_id: str = ""
     lost: int = 0
     """The number of workers that were lost while they had it."""
     alone: bool = False
     """A batch with it failed: it is sent by itself now, so that others do not fail with it."""
-    request_id: str = ""
 
     @property
     def overdue_s(self) -> float:

@@ -90,19 +90,35 @@ class Router:
 
         `deadline_s` is a time of the router's clock; without one the objective counts from now.
         """
-        queue = self._queue(tenant)
-        request = self._admit(queue, inputs, deadline_s, request_id)
-        queue.put(request)
-        self._feed(queue)
-        if queue.rows:
-            self._set_timer(queue)
+        request = self.submit(tenant, inputs, deadline_s, request_id)
         try:
             return await request.answer
         except asyncio.CancelledError:
-            queue.withdraw(request)
-            if request.answer.cancelled():
-                queue.counts.drop(request.second, request.rows)
+            self.withdraw(tenant, request)
             raise
+
+    def submit(
+        self,
+        tenant: str,
+        inputs: NDArray[Any],
+        deadline_s: float | None = None,
+        request_id: str = "",
+    ) -> QueuedRequest:
+        """Queue a request; its `answer` is to be awaited, and withdrawn if that is cancelled."""
+        queue = self._queue(tenant)
+        request = self._admit(queue, inputs, deadline_s, request_id)
+        queue.put(request)
+        self._feed(queue, request.came_s)
+        if queue.rows:
+            self._set_timer(queue)
+        return request
+
+    def withdraw(self, tenant: str, request: QueuedRequest) -> None:
+        """Remove a request whose client has left from the queue, and count it as dropped."""
+        queue = self._queue(tenant)
+        queue.withdraw(request)
+        if request.answer.cancelled():
+            queue.counts.drop(request.second, request.rows)
 
     def attach(self, tenant: str, worker: WorkerLink, latency_s: Callable[[int], float]) -> None:
         """Send batches to it from now on; `latency_s`: rows of a batch to the seconds it takes."""
@@ -156,11 +172,12 @@ class Router:
             self._set_timer(queue)
 
     def _queue(self, tenant: str) -> TenantQueue:
-        if tenant not in self._queues:
+        found = self._queues.get(tenant)
+        if found is None:
             raise HttpError(
                 404, f"model: there is no {tenant}; use one of {', '.join(self._queues)}"
             )
-        return self._queues[tenant]
+        return found
 
     def _find(self, worker: WorkerLink) -> tuple[TenantQueue, AttachedWorker] | None:
         for queue in self._queues.values():
@@ -193,14 +210,14 @@ class Router:
                 429, f"{settings.name}: {queue.rows} requests wait already; send fewer, or later"
             )
         deadline_s = now_s + settings.slo_s if deadline_s is None else deadline_s
-        answer = asyncio.get_running_loop().create_future()
-        return QueuedRequest(inputs, rows, now_s, deadline_s, second, answer, request_id=request_id)
+        answer: asyncio.Future[Routed] = asyncio.get_running_loop().create_future()
+        return QueuedRequest(inputs, rows, now_s, deadline_s, second, answer, request_id)
 
-    def _feed(self, queue: TenantQueue) -> None:
+    def _feed(self, queue: TenantQueue, now_s: float | None = None) -> None:
         """Send batches to all free workers, in their order."""
         if not queue.rows:
             return
-        now_s = self.clock()
+        now_s = self.clock() if now_s is None else now_s
         for request in queue.pop_hopeless(now_s):
             _refuse(queue, request)
         for attached in queue.taking:
@@ -248,7 +265,8 @@ class Router:
         try:
             single = len(batch) == 1
             inputs = batch[0].inputs if single else np.concatenate([x.inputs for x in batch])
-            answered = await attached.worker.infer(inputs, _request_ids(batch))
+            ids = batch[0].request_id if single else _request_ids(batch)
+            answered = await attached.worker.infer(inputs, ids)
             if len(answered.scores) != len(inputs):
                 raise InputError(
                     f"the model gave {len(answered.scores)} rows of scores for {len(inputs)} "

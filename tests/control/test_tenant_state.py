@@ -61,3 +61,23 @@ def test_an_estimate_that_ends_late_still_tells_the_accuracy_on_new_data(
     state.take_estimate(0.9, 0.45, 10, 3, 1)
     assert state.accuracy == accuracy
     assert (state.estimate, state.estimated_for) == (0.9, 4)
+
+
+def test_a_duration_is_a_fixed_part_and_one_that_grows_with_the_samples() -> None:
+    """As measured: half as many samples take more than half as long."""
+    state = TenantState(LiveTenant(service("a"), None, None, None, None, 0, 1, 0, 0.0), np.empty(0))
+    for _ in range(12):
+        state.took(planned_s=10.0, seconds=25.0, fixed_s=5.0)
+    assert (state.slower, state.fixed_s) == pytest.approx((2.0, 5.0), rel=0.01)
+    half = Retraining(
+        1, Curve(((16.0, 5.0), (64.0, 2.0))), state.slower, 0.9, fixed_s=state.fixed_s
+    )
+    assert [half.planned_s.at(each) for each in (16.0, 64.0)] == pytest.approx([15, 9], rel=0.01)
+    # as long as expected: the spread disappears
+    assert state.variance < 0.001
+
+
+def test_the_first_measurement_on_a_gpu_replaces_the_profile() -> None:
+    state = TenantState(LiveTenant(service("a"), None, None, None, None, 0, 1, 0, 0.0), np.empty(0))
+    state.took(planned_s=10.0, seconds=18.0, fixed_s=6.0, followed=1.0)
+    assert (state.slower, state.fixed_s) == pytest.approx((1.2, 6.0))

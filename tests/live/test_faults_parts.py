@@ -20,6 +20,7 @@ from migrator.io.processes import Process, is_running
 from migrator.live import labels as kept
 from migrator.live import orphans
 from migrator.live.training import Trainings
+from migrator.serve.workers.messages import ModelSpec
 
 TESTS = Path(__file__).parent.parent
 PICTURE = np.zeros((3, 2, 2), np.uint8)
@@ -43,7 +44,7 @@ async def test_labels_are_stored_again_after_an_unexpected_error(
 def test_without_a_place_for_its_log_no_retrainer_is_started(tmp_path: Path) -> None:
     trainings = Trainings(tmp_path / "missing" / "log")
     with pytest.raises(InputError, match="no process for a training can be started"):
-        asyncio.run(trainings.prepare(1))
+        asyncio.run(trainings.prepare([ModelSpec("small-cnn", 2)]))
 
 
 def test_the_forkserver_comes_back_once_it_can_be_started_again(

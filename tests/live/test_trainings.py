@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from support.live_learning import ENVIRONMENT, MEANS, MODEL, SETTINGS, made_job
+from support.slow_model import BUILD_S
 from support.waiting import until_async
 
 from migrator.core.errors import InputError
@@ -23,7 +24,7 @@ from migrator.core.placement import Place
 from migrator.gpu.drivers.emulated import EmulatedDriver
 from migrator.io.processes import is_running
 from migrator.live.labels import Labels
-from migrator.live.retrainer import EPOCHS, RETRAINED, Work
+from migrator.live.retrainer import EPOCHS, RETRAINED, Work, _has_opened_gpu
 from migrator.live.training import (
     JobKind,
     TrainingFailedError,
@@ -108,11 +109,38 @@ async def test_a_retrainer_imports_what_its_model_needs_and_not_torch(
 
     trainings = Trainings(job.folder.parent / "log")
     for each in (job, torch_job):
-        await trainings.prepare(1, [each.model.model])
+        await trainings.prepare([each.model])
         assert (await trainings.train(each, follow)).adopted
     await trainings.close()
     assert "libtorch" not in mapped[0]
     assert "libtorch" in mapped[-1]
+
+
+async def test_a_process_waits_with_the_model_built_and_another_follows_it(
+    job: TrainingJob,
+) -> None:
+    slow = replace(job, model=replace(job.model, model="support.slow_model:SlowlyBuilt"))
+    trainings = Trainings(job.folder.parent / "log")
+    cold = await trainings.train(slow)
+    assert cold.start_s >= BUILD_S
+    await trainings.prepare([slow.model])
+    (first,) = trainings.pids
+    await asyncio.sleep(BUILD_S + cold.start_s)
+    warm = await trainings.train(replace(slow, replay=39))
+    assert warm.start_s < BUILD_S
+    assert (warm.adopted, warm.accuracy_before) == (True, cold.accuracy_before)
+    # the next one waits without being asked for
+    await until_async(lambda: len(trainings.pids) == 1 and trainings.pids != (first,))
+    await trainings.close()
+    assert trainings.pids == ()
+
+
+def test_a_process_that_opened_the_gpu_ahead_of_its_job_is_recognised(tmp_path: Path) -> None:
+    (tmp_path / "3").symlink_to("/dev/nvidiactl")
+    assert not _has_opened_gpu(tmp_path)
+    (tmp_path / "4").symlink_to("/dev/nvidia-uvm")
+    assert _has_opened_gpu(tmp_path)
+    assert not _has_opened_gpu()
 
 
 def test_a_killed_retraining_goes_on_and_ends_with_the_same_model(
@@ -122,7 +150,7 @@ def test_a_killed_retraining_goes_on_and_ends_with_the_same_model(
 
     async def scene() -> TrainingResult:
         trainings = Trainings(job.folder.parent / "log")
-        await trainings.prepare(2)
+        await trainings.prepare([job.model] * 2)
         # so slow that seven epochs are still to come when the first is seen
         lost = asyncio.create_task(trainings.train(replace(job, pace_s=30.0)))
         await until_async(lambda: bool(epochs_of(job)) or lost.done())
@@ -152,7 +180,7 @@ async def test_a_full_disk_is_reported_and_leaves_nothing_half_written(
     assert job.labels is not None
     labels = Labels(job.labels)  # as beside a daemon: what reading needs is there already
     trainings = Trainings(job.folder.parent / "log")
-    await trainings.prepare(1)
+    await trainings.prepare([job.model])
     (pid,) = trainings.pids
     # less than a checkpoint, more than the small files before it
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (20_000, 20_000))
@@ -175,7 +203,7 @@ async def main():
     path = Path(sys.argv[1])
     job = msgspec.json.decode(path.read_bytes(), type=TrainingJob, dec_hook=lambda t, v: t(v))
     trainings = Trainings(path.with_name("log"))
-    await trainings.prepare(2)
+    await trainings.prepare([job.model] * 2)
     asked = asyncio.create_task(trainings.train(job, lambda part: print("busy", flush=True)))
     await asyncio.sleep(0)
     while len(trainings.pids) < 2 or not trainings.running:
@@ -232,7 +260,7 @@ async def test_one_past_its_limit_cancelled_or_there_at_the_end_is_ended(
     with pytest.raises(TrainingLostError, match="ended on request"):
         await asked[0]
     assert trainings.running == (("two", JobKind.RETRAIN),)
-    await trainings.prepare(1)
+    await trainings.prepare([job.model])
     pids = (*pids, *trainings.pids)
     await trainings.close()
     with pytest.raises(TrainingLostError, match="the daemon stops"):

@@ -11,6 +11,7 @@ from support.html import ParsedPage
 from support.live_records import PARTS_S, RETRAINED_S, WINDOW_S, Made, write_run
 
 from migrator.core.catalogue import board
+from migrator.records.rows import RetrainingRecord
 from migrator.records.runs import RecordedRun, recorded_run
 from migrator.records.store import read_records
 from migrator.report.html_page import page_text
@@ -18,7 +19,9 @@ from migrator.report.page import Bars, Block, Lines, Page, Slices, Table, legend
 from migrator.report.palette import Paint
 from migrator.report.plotly_charts import figure_of
 from migrator.report.run_charts import MOST_STARTS, starts_chart, version_chart
+from migrator.report.run_json import windows_json
 from migrator.report.run_page import run_page
+from migrator.report.run_text import window_text
 
 A100 = board("A100-40GB")
 B = TypeVar("B", Bars, Lines, Slices, Table)
@@ -194,6 +197,28 @@ def test_every_start_is_shown_by_its_parts(run: RecordedRun) -> None:
     drawn = starts_chart(recorded_run(many))
     assert drawn is not None
     assert len(drawn.categories) == MOST_STARTS
+
+
+def test_retrainings_are_shown_planned_and_taken_with_their_parts(tmp_path: Path) -> None:
+    parts_s = {"start_s": 1.0, "data_s": 0.5, "epochs_s": 7.0, "hand_over_s": 0.25}
+    known = RetrainingRecord(1, "photos", 1032.0, "done", 1.0, 0.9, 6.0, 7.5, parts_s)
+    waiting = RetrainingRecord(1, "cameras", 1030.0, "waiting", 0.0)
+    run = made(tmp_path, Made(began_s=1000.0, more=(known, waiting)))
+    page = run_page([run], A100)
+    (bars,) = blocks(page, Bars, "Retrainings, planned and taken")
+    assert bars.categories == ("window 1: photos",)
+    assert [each.values for each in bars.series] == [(6.0,), (7.5,)]
+    (parts,) = blocks(page, Table, "Retrainings and their parts")
+    assert parts.rows[0][:7] == ("1", "photos", "6.0", "7.5", "1.25", "1.00", "0.50")
+    window = windows_json(run)["windows"][1]
+    assert window["tenants"]["photos"]["retraining"] == {
+        "planned_s": 6.0,
+        "taken_s": 7.5,
+        "parts_s": parts_s,
+    }
+    assert "retraining" not in window["tenants"]["cameras"]
+    text = window_text(run, run.windows[1], A100)
+    assert "photos: 7.5 s, planned 6.0 s (start 1.00, data 0.50" in text
 
 
 def test_two_runs_stand_side_by_side(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ ROWS: tuple[Record, ...] = (
     EventRecord(13.0, "worker lost", "w1 died"),
     PlanRecord(0, 10.2, 0, "the window begins", 9.5, 0.2, 0.01, ({"start": 0, "gpcs": 3},)),
     ActionRecord(14.0, "drain", "vision", "page", "done", "vision takes no requests any more"),
-    RetrainingRecord(0, "vision", 15.0, "running", 0.5, 0.8),
+    RetrainingRecord(0, "vision", 15.0, "done", 1.0, 0.8, 4.0, 4.5, {"epochs_s": 3.5}),
 )
 
 
@@ -262,6 +262,32 @@ def test_a_file_of_version_1_is_read_as_it_is_and_brought_up_by_a_writer(tmp_pat
     assert len(read_records(path).plans) == 1
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (LAYOUT.version,)
+
+
+_VERSION_3 = """
+DROP TABLE retraining;
+CREATE TABLE retraining (run INTEGER, window, tenant, at_s, phase, progress, accuracy_estimated,
+    checksum INTEGER GENERATED ALWAYS AS (row_checksum(run, window, tenant, at_s, phase, progress,
+    accuracy_estimated)) STORED, PRIMARY KEY (run, window, tenant));
+INSERT INTO retraining VALUES (1, 0, 'vision', 15.0, 'done', 1.0, 0.8);
+PRAGMA user_version=3;
+"""
+
+
+def test_retrainings_of_version_3_are_kept_without_their_parts(tmp_path: Path) -> None:
+    path = tmp_path / "records.db"
+    with begun(path) as records:
+        put_all(records, ROWS)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.create_function("row_checksum", -1, lambda *_: 0, deterministic=True)
+        connection.executescript(_VERSION_3)
+    old = RetrainingRecord(0, "vision", 15.0, "done", 1.0, 0.8)
+    assert read_records(path).retrainings == (old,)
+    with begun(path) as records:
+        assert records.damaged is None
+        put_all(records, ROWS)
+    assert read_records(path, 1).retrainings == (old,)
+    assert read_records(path).retrainings[0].parts_s == {"epochs_s": 3.5}
 
 
 def test_a_file_of_a_version_to_come_is_left_alone(tmp_path: Path) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Self
 
 from support.means_model import Means
 
-LOAD_S, KEEP_S = 0.7, 1.2
+LOAD_S, KEEP_S, BUILD_S = 0.7, 1.2, 1.5
 
 
 class Slow(Means):
@@ -21,3 +22,12 @@ class Slow(Means):
         if training:  # after every epoch
             time.sleep(KEEP_S)
         super().save(path, training=training)
+
+
+class SlowlyBuilt(Means):
+    """As `Means`, but its construction takes its time."""
+
+    @classmethod
+    def build(cls, classes: int, seed: int) -> Self:
+        time.sleep(BUILD_S)
+        return super().build(classes, seed)

@@ -151,6 +151,14 @@ class Retraining:
     """Labels that were not learned yet when it was planned."""
     most_samples: int | None = None
     """Maximum number of training samples; None for all."""
+    fixed_s: float = 0.0
+    """Measured seconds that every retraining takes, however small: its duration is these and
+    `slower` times the profile's."""
+
+    @property
+    def planned_s(self) -> Curve:
+        """Expected duration by SMs."""
+        return self.seconds.scaled(self.slower).raised(self.fixed_s)
 
 
 @dataclass
@@ -180,6 +188,8 @@ class TenantState:
     past: list[Any] = field(default_factory=list)
     slower: float = 1.0
     """Measured duration of retrainings divided by the profile's duration."""
+    fixed_s: float = 0.0
+    """Measured seconds of a retraining that its samples do not change."""
     variance: float = _DEVIATION**2
     """Of that ratio, relative to its square."""
     gain: GainLifetime = field(default_factory=GainLifetime)
@@ -212,6 +222,7 @@ class TenantState:
         """Set the serving version. Everything received since it was made is to be learned."""
         self.version, self.since = version, int(version.about.get("window", _NOTHING_LEARNED))
         self.slower = float(version.about.get("slower", self.slower))
+        self.fixed_s = float(version.about.get("fixed_s", self.fixed_s))
         if version.accuracy is not None:
             self.accuracy = version.accuracy
 
@@ -247,6 +258,7 @@ class TenantState:
                 since=self.since,
                 labelled=labelled,
                 most_samples=most,
+                fixed_s=self.fixed_s,
             )
 
     def take_estimate(
@@ -291,7 +303,8 @@ class TenantState:
         """
         part = max(_SMALLEST, _SMALLER**self.missed)
         each_s = self.live.training_s(1).at(room.sms) * self.slower
-        return max(FEWEST_LABELS, int((part * room.seconds - self.overhead_s) / each_s))
+        left_s = part * room.seconds - self.overhead_s - self.fixed_s
+        return max(FEWEST_LABELS, int(left_s / each_s))
 
     def end_window(self) -> None:
         """End a window in which plans were followed, and check whether its retraining waited in
@@ -308,6 +321,7 @@ class TenantState:
             else:
                 self.missed += 1
                 self.slower += _FOLLOWED * (1 - self.slower)
+                self.fixed_s -= _FOLLOWED * self.fixed_s
         self.left_out = False
 
     def end_without_samples(self, job: Retraining) -> None:
@@ -336,12 +350,19 @@ class TenantState:
     def _usual(self) -> float:
         return self.accuracy + _USUAL_GAIN * (1 - self.accuracy)
 
-    def took(self, planned_s: float, seconds: float) -> None:
-        """Update the expected duration of retrainings from one that has ended."""
-        factor = min(_SLOWEST, max(_FASTEST, seconds / planned_s))
-        off = factor / self.slower - 1
+    def took(
+        self, planned_s: float, seconds: float, fixed_s: float = 0.0, followed: float = _FOLLOWED
+    ) -> None:
+        """Update the expected duration of retrainings from one that has ended.
+
+        `planned_s`: by the profile; `fixed_s`: seconds of it that do not depend on its samples;
+        `followed`: weight of this measurement against the earlier ones.
+        """
+        factor = min(_SLOWEST, max(_FASTEST, (seconds - fixed_s) / planned_s))
+        off = (factor * planned_s + fixed_s) / (self.slower * planned_s + self.fixed_s) - 1
         self.variance += _FOLLOWED * (off * off - self.variance)
-        self.slower += _FOLLOWED * (factor - self.slower)
+        self.slower += followed * (factor - self.slower)
+        self.fixed_s += followed * (fixed_s - self.fixed_s)
         self.missed = self.skipped = self.fruitless = 0
 
     def seen(self) -> NDArray[np.float64]:
@@ -383,7 +404,7 @@ class TenantState:
         return RetrainingState(
             self.accuracy,
             job.expected,
-            job.seconds.scaled(job.slower),
+            job.planned_s,
             min(job.progress, 0.99) if running else 0.0,
             job.on if running else None,
             1 + _LATE * self.variance**0.5,

@@ -180,6 +180,10 @@ class Curve:
         """The same shape, every value times `factor`."""
         return Curve(tuple((sms, value * factor) for sms, value in self.points))
 
+    def raised(self, by: float) -> Curve:
+        """Every value plus `by`, which does not depend on SMs."""
+        return Curve(tuple((sms, value + by) for sms, value in self.points))
+
     def _law(self, sms: float) -> float:
         a, b = self._fit
         return a + b / sms

@@ -81,9 +81,14 @@ def table(name: str, columns: Sequence[str], *constraints: str) -> str:
     return f"CREATE TABLE {name} ({', '.join((*columns, checksum, *constraints))})"
 
 
-def rebuilt(name: str, columns: Sequence[str], *constraints: str) -> tuple[str, ...]:
-    """The statements that recreate a table with its rows, for upgrades. Its indexes are lost."""
-    names = ", ".join(each.split()[0] for each in columns)
+def rebuilt(
+    name: str, columns: Sequence[str], *constraints: str, added: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """The statements that recreate a table with its rows, for upgrades. Its indexes are lost.
+
+    `added`: columns that the older table lacks; they are null in its rows.
+    """
+    names = ", ".join(each.split()[0] for each in columns if each not in added)
     return (
         f"ALTER TABLE {name} RENAME TO old_{name}",
         table(name, columns, *constraints),

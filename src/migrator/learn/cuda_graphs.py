@@ -10,6 +10,7 @@ same memory take effect at the next replay.
 from __future__ import annotations
 
 import gc
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ _MAX_GRAPHS = 2
 """Batches of one training are of one size."""
 _WARM_UP_RUNS = 3
 """Inferences before a capture: they choose and load kernels."""
+_TIMED_REPLAYS = 10
 _CUDA: Any = torch.cuda
 
 
@@ -193,6 +195,17 @@ class CapturedAnswers:
         graph.inputs[:rows].copy_(inputs)
         graph.replay()
         return graph.output[:rows]
+
+    def seconds(self) -> float:
+        """The shortest of some replays of the largest graph. Not beside `answer`."""
+        graph, found = self._graphs[max(self._graphs)], []
+        for _ in range(_TIMED_REPLAYS):
+            began = time.perf_counter()
+            graph.replay()
+            if graph.inputs.is_cuda:
+                _CUDA.current_stream().synchronize()
+            found.append(time.perf_counter() - began)
+        return min(found)
 
 
 def _capture_inference(forward: Forward, inputs: Tensor) -> Graph | None:

@@ -41,6 +41,8 @@ class Model(Protocol):
       with some samples of every class and the number of training samples per class. The model
       corrects for these frequencies: epochs then show every sample once instead of every class
       equally often
+    - `expect_training(steps)`: called before a training of that many steps, and before the
+      evaluations that come with it, to prepare for it
     - `end_training()`: free what only training needs
     - `begin_serving(batch)`: called once if only batches of up to `batch` inputs follow
     - `take_over(other)`: copy the weights of another model of this class between two batches, or

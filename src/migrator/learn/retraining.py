@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from migrator.core.errors import InputError, MigratorError
 from migrator.learn.checkpoint import Checkpoints, CheckpointSchedule
+from migrator.learn.laps import CHECKPOINTS, EPOCHS, EVALUATION, FIRST, Laps
 from migrator.learn.model import Labels, Model
 from migrator.learn.samples import NoSamplesError, Samples, Stream, WindowData, random_stream
 
@@ -69,17 +70,21 @@ def retrain(
     settings: RetrainingSettings,
     checkpoints: Checkpoints | None = None,
     step_done: Callable[[], None] = lambda: None,
+    laps: Laps | None = None,
 ) -> tuple[Model, Retrained]:
     """The model that serves afterwards, and the result. `model` itself is not changed.
 
     `before` is its accuracy on all held-out data. The epoch that is best on the validation samples
     is kept; training ends early if later epochs are worse for long. A training whose loss or
-    scores become NaN or infinite is stopped, and `model` stays in service.
+    scores become NaN or infinite is stopped, and `model` stays in service. `laps` gets the seconds
+    of its parts.
     """
+    laps = laps or Laps()
     if not len(data.new) or not len(data.held_out):
         raise NoSamplesError("retraining: the window has no samples; give it some of every class")
     new_before = accuracy(model, data.held_out_new)
-    training = _Training.begin(model, data, settings, checkpoints)
+    laps.end(EVALUATION)
+    training = _Training.begin(model, data, settings, checkpoints, laps)
     stopped = ""
     while training.has_more:
         try:
@@ -96,6 +101,7 @@ def retrain(
     if hasattr(best, "end_training"):
         best.end_training()  # frees GPU memory that only training needs
     after, new_after = accuracy(best, data.held_out), accuracy(best, data.held_out_new)
+    laps.end(EVALUATION)
     adopted = after >= before
     done = Retrained(before, after, new_before, new_after, curve, seconds, adopted)
     return (best if adopted else model), done
@@ -110,9 +116,10 @@ class _Training:
         data: WindowData,
         settings: RetrainingSettings,
         checkpoints: Checkpoints | None,
+        laps: Laps,
     ) -> None:
         self._model, self._data, self._settings = model, data, settings
-        self._checkpoints = checkpoints
+        self._checkpoints, self._laps, self._steps = checkpoints, laps, 0
         self._schedule = CheckpointSchedule(getattr(model, "kept_bytes", 0))
         self._best: Model | None = None
         """A copy of the best epoch's model; None if the best epoch is the last one."""
@@ -126,10 +133,11 @@ class _Training:
         data: WindowData,
         settings: RetrainingSettings,
         checkpoints: Checkpoints | None,
+        laps: Laps,
     ) -> _Training:
         """Train a copy of the model; resume from the newest checkpoint if there is one."""
         began = time.perf_counter()
-        training = cls(copy.deepcopy(model), data, settings, checkpoints)
+        training = cls(copy.deepcopy(model), data, settings, checkpoints, laps)
         training._resume(model)
         begin_training(training._model, data.training, settings.seed)
         training.seconds += time.perf_counter() - began
@@ -170,6 +178,7 @@ class _Training:
             self._best = None
         if self._checkpoints is not None and self._schedule.due:
             self._schedule.time(self._write)
+            self._laps.end(CHECKPOINTS)
 
     def best_model(self) -> Model:
         """The model of the best epoch."""
@@ -179,8 +188,17 @@ class _Training:
         """Train one epoch; the accuracy on the validation samples afterwards."""
         data, settings = self._data, self._settings
         epochs, batch, seed = settings.epochs, settings.batch, settings.seed
-        train_epoch(self._model, data.training, epoch, epochs, batch, seed, step_done)
+
+        def counted() -> None:
+            self._steps += 1
+            step_done()
+            if self._steps == FIRST_STEPS:
+                self._laps.end(FIRST)
+
+        train_epoch(self._model, data.training, epoch, epochs, batch, seed, counted)
+        self._laps.end(EPOCHS)
         found = judge(self._model, data.validation)
+        self._laps.end(EVALUATION)
         if found.unanswered == found.samples:
             raise DivergedError(
                 f"after epoch {epoch + 1} all scores are NaN, so the previous model stays in "
@@ -202,6 +220,8 @@ def best_epoch(curve: Sequence[float]) -> int:
     return max(epoch for epoch, each in enumerate(curve) if each == best)
 
 
+FIRST_STEPS = 3
+"""Steps after which a GPU has chosen kernels and captured the step."""
 _LEAST_PATIENCE = 3
 """Epochs without improvement, or half of all epochs, after which a training ends."""
 _FEATURE_SAMPLES = 64

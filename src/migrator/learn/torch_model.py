@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from migrator.core.errors import InputError
 from migrator.learn.cuda_graphs import CapturedAnswers, CapturedSteps, convert_to_bf16
+from migrator.learn.depthwise import Answers, NativeDepthwise, QuickAnswers, has_depthwise
 from migrator.learn.model import Inputs, Labels, Modality, Scores
 from migrator.learn.new_classes import features_of, last_layer, place_rows
 from migrator.learn.text import BEGIN, PADDING, TOKENS, VOCABULARY
@@ -47,7 +48,9 @@ class TorchModel(ABC):
         """Classes trained on so far; the others get a score of minus infinity."""
         self._optimiser: torch.optim.AdamW | None = None
         self._captured: CapturedSteps | None = None
-        self._answers: CapturedAnswers | None = None
+        self._answers: Answers | None = None
+        self._native = False
+        """Answers without a graph use PyTorch's depthwise kernels, which need no compilation."""
         self._unseen = torch.ones(classes, dtype=torch.bool)
         self._prior = torch.zeros(classes)
 
@@ -99,10 +102,20 @@ class TorchModel(ABC):
         self.network.eval()
         self.network.requires_grad_(False)
         convert_to_bf16(self.network)
+        self._native = has_depthwise(self.network)
         example = self._on_device(self.example(1))
-        with self._within_memory(), torch.inference_mode(False), torch.no_grad():
+
+        def captured() -> CapturedAnswers:
+            with torch.inference_mode(False), torch.no_grad():
+                return CapturedAnswers(self.logits, example, batch)
+
+        def quick() -> CapturedAnswers:
+            with NativeDepthwise():
+                return captured()
+
+        with self._within_memory():
             try:
-                self._answers = CapturedAnswers(self.logits, example, batch)
+                self._answers = QuickAnswers(quick, captured) if self._native else captured()
             except RuntimeError:
                 self._answers = None  # a network that depends on the host runs without graphs
 
@@ -337,11 +350,16 @@ class TorchModel(ABC):
                 return self._answers.answer(given)
         given = self._on_device(inputs)
         if self.device.type == "cpu" or len(inputs) < 2:
-            return self.logits(given)
+            return self._eager(given)
         # few sizes of batches: choosing kernels for a new one takes seconds
         spare = (1 << (len(inputs) - 1).bit_length()) - len(inputs)
         padded = torch.cat([given, given[-1:].expand(spare, *given.shape[1:])])
-        return self.logits(padded)[: len(inputs)]
+        return self._eager(padded)[: len(inputs)]
+
+    def _eager(self, inputs: Tensor) -> Tensor:
+        """Scores without a graph."""
+        with NativeDepthwise() if self._native else nullcontext():
+            return self.logits(inputs)
 
     def _on_device(self, inputs: Inputs) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(inputs)).to(self.device, non_blocking=True)

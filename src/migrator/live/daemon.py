@@ -141,6 +141,7 @@ class _Run:
                 f"not every tenant had an instance within {START_S:g} s; see "
                 f"{workers.log} and `migrator gpu show`"
             ) from error
+        self._prepare_trainings()
         for name, tenant in self._tenants.items():
             if tenant.version is not None:
                 self.recorder.begin_version(name, tenant.version)
@@ -197,13 +198,15 @@ class _Run:
     def _begin_window(self) -> None:
         actuation = self.actuation
         self.retrainings.begin_window()
-        # prepare the processes for the retrainings of this window
-        models = {self._context.models[each].model for each in self._tenants}
-        prepared = self._context.trainings.prepare(len(self._tenants), sorted(models))
-        actuation.in_background(prepared)
+        self._prepare_trainings()  # tenants may have changed
         self.recorder.begin_window()
         actuation.in_background(actuation.update_foreign_instances())
         actuation.do(self.controller.begin_window())
+
+    def _prepare_trainings(self) -> None:
+        """Keep a process ready for the next training of every tenant."""
+        models = [self._context.models[each] for each in self._tenants]
+        self.actuation.in_background(self._context.trainings.prepare(models))
 
     def _is_last_window_over(self) -> bool:
         windows = self._context.serving.windows

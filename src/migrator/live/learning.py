@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -142,6 +143,8 @@ class Learning:
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         """One lock per tenant, so that versions change one after the other."""
         self._rolling_out: set[asyncio.Task[None]] = set()
+        self._timed: set[str] = set()
+        """Tenants of which a training has been measured here."""
 
     async def prepare_all(self) -> None:
         """Give every tenant a first version: its last good one, given weights, or a pre-training.
@@ -239,22 +242,21 @@ class Learning:
             if isinstance(instance, Instance):
                 instance = replace(instance, task=Task(name, Kind.RETRAINING))
             job.on = instance
-            planned_s = job.seconds.at(sms_of(self._board, instance))
-            pace_s = planned_s if self._context.serving.emulated else None
+            sms = sms_of(self._board, instance)
+            planned_s, profile_s = job.planned_s.at(sms), job.seconds.at(sms)
+            pace_s = profile_s if self._context.serving.emulated else None
             training = replace(
                 self._job(JobKind.RETRAIN, tenant, job.window - 1, environment, pace_s),
-                limit_s=max(LEAST_LIMIT_S, SLOWEST * planned_s * job.slower),
+                limit_s=max(LEAST_LIMIT_S, SLOWEST * planned_s),
                 most_samples=job.most_samples,
             )
             result = await self._trainings.train(training, set_progress)
-            # plans add the start as the overhead of a new instance
-            took_s = result.training_s
             # what a process before this one had learned is not part of it
             part = 1 - result.epochs_resumed / training.settings.epochs
             if part > 0:
-                part_s = part * planned_s
-                self._recorder.training_took(name, instance, took_s, part_s * job.slower)
-                tenant.took(part_s, took_s)
+                left_s = planned_s - (1 - part) * profile_s * job.slower
+                self._recorder.training_took(name, job.window, instance, result, left_s)
+                self._measure(tenant, part * profile_s, result)
             tenant.trained_on(job.labelled, result.samples)
             async with self._locks[name]:
                 why = await self._adopt(tenant, job.window, result, began_from)
@@ -300,7 +302,7 @@ class Learning:
             about = {
                 "window": window,
                 "new_classes": list(result.new_classes),
-                "slower": round(tenant.slower, 3),
+                **_durations(tenant),
             }
             versions = self._context.versions_of(tenant.name)
             version = await asyncio.to_thread(
@@ -309,14 +311,19 @@ class Learning:
             tenant.version, tenant.accuracy = version, result.accuracy_after
             tenant.judged = None  # another model was judged
         tenant.since = window
+        ended_s = time.monotonic()
         # in the background: large weights take seconds, for which the instance need not wait
-        task = asyncio.create_task(self._roll_out(tenant, result, version))
+        task = asyncio.create_task(self._roll_out(tenant, result, version, ended_s))
         self._rolling_out.add(task)
         task.add_done_callback(self._rolling_out.discard)
         return result.why
 
     async def _roll_out(
-        self, tenant: TenantState, result: TrainingResult, version: Version | None
+        self,
+        tenant: TenantState,
+        result: TrainingResult,
+        version: Version | None,
+        ended_s: float,
     ) -> None:
         async with self._locks[tenant.name]:
             if version is not None and tenant.version == version:
@@ -325,6 +332,7 @@ class Learning:
                 except TimeoutError:
                     words = "%s: version %d did not reach every worker and the store within %g s"
                     _log.error(words, tenant.name, version.number, ROLL_OUT_LIMIT_S)
+                self._recorder.handed_over(tenant.name, time.monotonic() - ended_s)
             self._recorder.retrained(tenant.name, result, version)
 
     async def _find(self, tenant: TenantState) -> Version | None:
@@ -349,9 +357,18 @@ class Learning:
         if environment is not None:
             # on a GPU it shows how long retrainings take, including reading data and judging
             whole_s = tenant.live.training_s(result.samples).at(self._board.sms)
-            tenant.took(whole_s, result.training_s)
-        about = {"pre-trained": True, "slower": round(tenant.slower, 3)}
+            self._measure(tenant, whole_s, result)
+        about = {"pre-trained": True, **_durations(tenant)}
         return await asyncio.to_thread(versions.add, result.weights, result.accuracy_after, about)
+
+    def _measure(self, tenant: TenantState, profile_s: float, result: TrainingResult) -> None:
+        """Plan later retrainings with what this one took. The start of its process is not part of
+        it: plans add it as the overhead of a new instance."""
+        first = not self._context.serving.emulated and tenant.name not in self._timed
+        self._timed.add(tenant.name)
+        # the first measurement on this GPU replaces the profile's
+        weight = {"followed": 1.0} if first else {}
+        tenant.took(profile_s, result.training_s, result.fixed_s, **weight)
 
     async def _pretrain_with_retries(self, job: TrainingJob) -> TrainingResult:
         for _ in range(PRETRAIN_TRIES - 1):
@@ -388,3 +405,8 @@ class Learning:
             pace_s=pace_s,
             benchmark=live.benchmark,
         )
+
+
+def _durations(tenant: TenantState) -> dict[str, float]:
+    """What retrainings take, for the next daemon."""
+    return {"slower": round(tenant.slower, 3), "fixed_s": round(tenant.fixed_s, 3)}

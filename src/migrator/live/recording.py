@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypedDict
 
@@ -21,6 +21,7 @@ from migrator.core.catalogue import Board
 from migrator.core.errors import MigratorError
 from migrator.core.plan import Plan
 from migrator.core.share import Holding, Share
+from migrator.learn.laps import HAND_OVER
 from migrator.live.context import Context
 from migrator.live.decisions import Decisions
 from migrator.live.instruments import ADOPTED, REFUSED
@@ -69,6 +70,7 @@ class Recorder:
         self.last_plan_s: float | None = None
         """When the last decision took effect."""
         self._retrainings: dict[str, RetrainingRecord] = {}
+        self._trained: dict[str, _Trained] = {}
         self._refused_in: dict[str, int] = {}
         """The last window in which a tenant's labels were refused."""
 
@@ -166,15 +168,33 @@ class Recorder:
         self.event("model", words, tenant=tenant, version=number, adopted=result.adopted)
 
     def training_took(
-        self, tenant: str, instance: Holding, seconds: float, planned_s: float
+        self,
+        tenant: str,
+        window: int,
+        instance: Holding,
+        result: TrainingResult,
+        planned_s: float,
     ) -> None:
-        """Record how long a retraining took, beside its expected duration, both without the start
-        of its process."""
+        """Record how long the retraining of a window took, beside its expected duration, both
+        without the start of its process."""
+        seconds = result.training_s
         words = (
             f"{tenant}: retraining on {instance} took {seconds:.1f} s, planned {planned_s:.1f} s"
         )
         fields = {"seconds": round(seconds, 3), "planned_s": round(planned_s, 3)}
         self.event("retraining", words, tenant=tenant, **fields)
+        self._trained[tenant] = _Trained(window, **fields, parts_s=dict(result.parts_s))
+
+    def handed_over(self, tenant: str, seconds: float) -> None:
+        """Record how long the workers took to serve the newest retrained model."""
+        trained = self._trained.get(tenant)
+        if trained is None:
+            return
+        trained.parts_s[HAND_OVER] = round(seconds, 3)
+        row = self._retrainings.get(tenant)
+        if row is not None and row.window == trained.window and row.parts_s:
+            self._retrainings[tenant] = row = replace(row, parts_s=dict(trained.parts_s))
+            self._records.put(row)
 
     def begin_version(
         self, tenant: str, version: Version, words: str = "the model it begins with"
@@ -247,8 +267,15 @@ class Recorder:
         row = RetrainingRecord(
             job.window, name, time.time(), job.phase, round(job.progress, 3), job.expected
         )
-        state = (row.window, row.phase, row.progress)
-        if known is None or (known.window, known.phase, known.progress) != state:
+        trained = self._trained.get(name)
+        if trained is not None and trained.window == job.window:
+            row = replace(
+                row,
+                planned_s=trained.planned_s,
+                taken_s=trained.seconds,
+                parts_s=dict(trained.parts_s),
+            )
+        if known is None or replace(known, at_s=row.at_s) != row:
             self._retrainings[name] = row
             self._records.put(row)
 
@@ -275,6 +302,16 @@ class Recorder:
             accuracy_estimated=tenant.retraining.expected if tenant.retraining else None,
             version=tenant.version.number if tenant.version else None,
         )
+
+
+@dataclass
+class _Trained:
+    """Durations of a tenant's last retraining."""
+
+    window: int
+    seconds: float
+    planned_s: float
+    parts_s: dict[str, float]
 
 
 class _UnitRows:

@@ -1,22 +1,24 @@
-"""Retrains one model on one instance: `python -m migrator.live.retrainer FD [MODEL ...]`.
+"""Retrains one model on one instance: `python -m migrator.live.retrainer FD [MODEL]`.
 
 `training` starts this process with one end of a socket pair and sends its job. Until then it waits
-with the modules of the models imported and without using CUDA. It exits when its parent has exited.
-If it is killed, the same job continues after its last epoch.
+with the model built on the host and without using CUDA. It exits when its parent has exited. If it
+is killed, the same job continues after its last epoch.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 
 import msgspec
@@ -30,6 +32,7 @@ from migrator.learn.benchmarks.benchmark import Origin
 from migrator.learn.benchmarks.benchmark import window_data as scenario_data
 from migrator.learn.checkpoint import Checkpoints
 from migrator.learn.estimation import estimate
+from migrator.learn.laps import DATA, EVALUATION, SAVE, START, Laps
 from migrator.learn.model import Model
 from migrator.learn.registry import benchmark, build, encoder, model_class
 from migrator.learn.retraining import Retrained, accuracy, retrain
@@ -43,6 +46,7 @@ from migrator.live.training import (
     Progress,
     TrainingJob,
     TrainingResult,
+    built_model,
 )
 from migrator.live.training_data import remember, window_data
 
@@ -97,6 +101,15 @@ class Pace:
 
 
 @dataclass(frozen=True)
+class ReadyModel:
+    """A model without its weights."""
+
+    spec: str
+    """As `training.built_model` describes it."""
+    model: Model
+
+
+@dataclass(frozen=True)
 class Work:
     """One job."""
 
@@ -104,6 +117,8 @@ class Work:
     began_s: float
     """When its process was started, by the monotonic clock."""
     report: Progress
+    ready: ReadyModel | None = None
+    """A model that was built before the job was known."""
 
     def run(self) -> TrainingResult | EstimateResult:
         """Do the job; InputError if it cannot be done."""
@@ -112,30 +127,39 @@ class Work:
         return self._retrain()
 
     def _retrain(self) -> TrainingResult:
-        job, model = self.job, self._model()
+        job, laps, model = self.job, Laps(self.began_s), self._model()
         started_s = time.monotonic()
+        laps.end(START)
         data = self._data(job.model.input_pixels or getattr(model, "pixels", None))
         samples = len(data.new) + len(data.replay)
         checkpoints = self._checkpoints()
         found = checkpoints.newest_good()
         resumed = 0 if found is None else len(found.about["curve"])
         steps = job.settings.steps(samples)
+        _expect(model, steps)
+        laps.end(DATA)
         before = accuracy(model, data.held_out)
+        laps.end(EVALUATION)
         done = resumed * steps // job.settings.epochs
         pace = Pace(job.pace_s, steps, started_s, done=done)
+        made = 0
 
         def step() -> None:
+            nonlocal made
+            made += 1
             pace.step()
             self.report(pace.part)
 
         self.report(pace.part)
-        candidate, result = retrain(model, data, before, job.settings, checkpoints, step)
+        candidate, result = retrain(model, data, before, job.settings, checkpoints, step, laps)
         if job.kind is JobKind.PRETRAIN and job.labels is not None:
             remember(job.labels, job.tenant, data, job.replay, job.settings.seed)
+        weights = self._save(candidate) if result.adopted else None
+        laps.end(SAVE)
         return TrainingResult(
             adopted=result.adopted,
             why=_reason(result),
-            weights=self._save(candidate) if result.adopted else None,
+            weights=weights,
             accuracy_before=result.accuracy_before,
             accuracy_after=result.accuracy_after,
             accuracy_new_before=result.accuracy_new_before,
@@ -146,6 +170,8 @@ class Work:
             epochs_resumed=resumed,
             seconds=time.monotonic() - self.began_s,
             start_s=started_s - self.began_s,
+            parts_s={part: round(seconds, 3) for part, seconds in laps.parts_s.items()},
+            steps=made,
         )
 
     def _estimate(self) -> EstimateResult:
@@ -156,6 +182,7 @@ class Work:
                 "of every class"
             )
         pace = Pace(job.pace_s, 1, self.began_s)
+        _expect(model, 0)
         before = accuracy(model, data.held_out)
         expected = estimate(model, data, before, job.settings, job.past)
         pace.step()
@@ -207,7 +234,10 @@ class Work:
         # one thread: an instance is emulated by one core, however many there are
         _limit_threads(1 if self.job.device == "cpu" else _BUILDING)
         pretrained = self.job.weights is None
-        model = build(spec.model, spec.classes, spec.seed, spec.pixels, pretrained=pretrained)
+        if self.ready is not None and not pretrained and self.ready.spec == built_model(spec):
+            model = self.ready.model
+        else:
+            model = build(spec.model, spec.classes, spec.seed, spec.pixels, pretrained=pretrained)
         if self.job.weights is not None:
             begins = self.job.kind is JobKind.PRETRAIN
             load = getattr(model, "begin_with", model.load) if begins else model.load
@@ -235,6 +265,12 @@ class Work:
         return path
 
 
+def _expect(model: Model, steps: int) -> None:
+    """Let the model prepare for a training of so many steps, if it has a method for that."""
+    if hasattr(model, "expect_training"):
+        model.expect_training(steps)
+
+
 def _identity(job: TrainingJob) -> str:
     """A digest of everything that determines the result."""
     elsewhere = replace(
@@ -259,7 +295,9 @@ def _reason(result: Retrained) -> str:
     )
 
 
-def answer(begin: Begin, report: Progress) -> TrainingResult | EstimateResult | Failed:
+def answer(
+    begin: Begin, report: Progress, ready: ReadyModel | None = None
+) -> TrainingResult | EstimateResult | Failed:
     """Do the job. Returns the result or any error."""
     job = begin.job
     os.environ.update(job.environment)
@@ -267,7 +305,7 @@ def answer(begin: Begin, report: Progress) -> TrainingResult | EstimateResult | 
         Path("/proc/self/comm").write_text(f"{job.kind} {job.tenant}"[:15], encoding="utf-8")
     try:
         with register_use(os.environ, f"migrator {job.kind} {job.tenant}"):
-            return Work(job, begin.began_s, _seldom(report)).run()
+            return Work(job, begin.began_s, _seldom(report), ready).run()
     except NoSamplesError as error:
         return Failed(str(error), empty=True)
     except InputError as error:
@@ -300,7 +338,7 @@ def main() -> None:
     channel = Channel[Begin](end, Begin)
     os.nice(_POLITE)
     with exit_with_parent(end), suppress(BrokenPipeError):
-        _import_models(sys.argv[2:])
+        ready = _build_ahead(sys.argv[2]) if len(sys.argv) > 2 else None
         frame = channel.receive()
         if frame is None:
             return
@@ -308,20 +346,40 @@ def main() -> None:
         def report(part: float) -> None:
             channel.send(0, Advanced(part))
 
-        channel.send(frame.number, answer(frame.message, report))
+        channel.send(frame.number, answer(frame.message, report, ready))
 
 
-def _import_models(names: Sequence[str]) -> None:
-    """Import the models and what their training needs, without using CUDA."""
-    for each in names:
-        with suppress(InputError):  # reported by the job that needs it
-            model_class(each)
-    _limit_threads(1)
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.version.cuda is None:
-        # the first optimiser of a process loads a compiler, which takes as long as torch itself;
-        # where that could look for GPUs it waits until the instance is known
-        torch.optim.AdamW([torch.zeros(1, requires_grad=True)])
+def _build_ahead(spec: str) -> ReadyModel | None:
+    """Build the model and import what its training needs, without using CUDA."""
+    name, classes, seed, pixels = json.loads(spec)
+    # asking torch for a GPU must not open CUDA before the instance is known
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    try:
+        model_class(name)
+        _limit_threads(_BUILDING)
+        model = build(name, classes, seed, pixels, pretrained=False)
+    except Exception as error:  # reported by the job that needs it
+        _log.warning("%s could not be built ahead of its job: %s", name, one_line(error))
+        return None
+    finally:
+        _limit_threads(1)
+    if "torch" in sys.modules:
+        # the first optimiser of a process loads a compiler, which takes as long as torch itself
+        with suppress(ImportError):
+            import_module("torch._dynamo")
+    if _has_opened_gpu():
+        raise SystemExit(f"{name} opened the GPU before its instance was known; not used")
+    return ReadyModel(spec, model)
+
+
+def _has_opened_gpu(folder: Path = Path("/proc/self/fd")) -> bool:
+    """Whether this process uses CUDA, which must not happen before its instance is known."""
+    with suppress(OSError):
+        for each in list(folder.iterdir()):
+            with suppress(OSError):
+                if str(each.readlink()).startswith("/dev/nvidia-uvm"):
+                    return True
+    return False
 
 
 def _limit_threads(count: int) -> None:

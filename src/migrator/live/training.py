@@ -7,9 +7,12 @@ If a process dies, the same job continues later. This module does not need torch
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import socket
 import subprocess
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,15 +20,19 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from migrator.core.errors import InputError, MigratorError
 from migrator.io.child_process import ChildLostError, ChildProcess, exit_status, spawn
 from migrator.learn.estimation import AccuracyEstimate, Past
-from migrator.learn.retraining import RetrainingSettings
+from migrator.learn.laps import EPOCHS
+from migrator.learn.retraining import FIRST_STEPS, RetrainingSettings
 from migrator.serve.workers.messages import ModelSpec
 
 _A_DAY_S = 86_400.0
+
+_log = logging.getLogger(__name__)
 
 Progress = Callable[[float], None]
 """Called with the completed share, at most a few times per second."""
@@ -115,11 +122,24 @@ class TrainingResult(Struct, tag=True, frozen=True):
     start_s: float
     """Of these: the start of the process and the construction of the model on its instance.
     Plans count them as the overhead of a new instance."""
+    parts_s: Mapping[str, float] = msgspec.field(default_factory=dict)
+    """These seconds by part, as `learn.laps` names them."""
+    steps: int = 0
+    """Training steps, without those of lost processes."""
 
     @property
     def training_s(self) -> float:
         """Seconds of the training itself: reading samples, learning and judging."""
         return self.seconds - self.start_s
+
+    @property
+    def fixed_s(self) -> float:
+        """Seconds of the training that do not grow with its samples: reading, the surplus of the
+        first steps, evaluating, saving. 0 where it had too few steps to tell."""
+        others = self.steps - FIRST_STEPS
+        if others < FIRST_STEPS or EPOCHS not in self.parts_s:
+            return 0.0
+        return max(0.0, self.training_s - self.parts_s[EPOCHS] * self.steps / others)
 
 
 class EstimateResult(Struct, tag=True, frozen=True):
@@ -177,6 +197,8 @@ class RetrainerProcess(ChildProcess):
 
         super().__init__("the retrainer", popen.pid, FromRetrainer, reap=reap, on_exit=self._on_end)
         self.progress: Progress | None = None
+        self.model: ModelSpec | None = None
+        """The model that it builds while it waits."""
         self.exited = ""
         """How it ended, in words."""
 
@@ -184,16 +206,17 @@ class RetrainerProcess(ChildProcess):
         self.exited = how
 
     @classmethod
-    async def start(cls, log: Path, models: Iterable[str] = ()) -> RetrainerProcess:
+    async def start(cls, log: Path, model: ModelSpec | None = None) -> RetrainerProcess:
         """Start a process that writes to `log`; InputError if that fails.
 
-        `models`: what it imports before its job arrives.
+        `model`: what it imports and builds before its job arrives.
         """
+        built = () if model is None else (built_model(model),)
         try:
             ours, theirs = socket.socketpair()
             try:
                 with theirs:
-                    command = ["migrator.live.retrainer", str(theirs.fileno()), *models]
+                    command = ["migrator.live.retrainer", str(theirs.fileno()), *built]
                     process = cls(spawn(command, log, [theirs.fileno()]))
             except BaseException:
                 ours.close()
@@ -204,6 +227,7 @@ class RetrainerProcess(ChildProcess):
                 f"or make room for {log}"
             ) from error
         await process.connect(ours)
+        process.model = model
         return process
 
     def on_notice(self, message: Any) -> None:
@@ -236,6 +260,9 @@ class Trainings:
         self._log = log
         self._running: list[_Running] = []
         self._spare: list[RetrainerProcess] = []
+        self._wanted: tuple[ModelSpec, ...] = ()
+        self._filling = asyncio.Lock()
+        self._fills: set[asyncio.Task[None]] = set()
         self._closed = False
 
     @property
@@ -249,12 +276,16 @@ class Trainings:
         busy = [each.process for each in self._running if each.process is not None]
         return tuple(each.pid for each in (*busy, *self._spare))
 
-    async def prepare(self, count: int, models: Iterable[str] = ()) -> None:
-        """Keep `count` processes waiting with these models imported, so that the next jobs begin
-        at once."""
-        self._spare = [each for each in self._spare if each.alive]
-        while len(self._spare) < count and not self._closed:
-            self._spare.append(await RetrainerProcess.start(self._log, models))
+    async def prepare(self, models: Iterable[ModelSpec]) -> None:
+        """Keep a process waiting for each of these models from now on, with the model built on the
+        host, so that the next jobs begin at once."""
+        self._wanted = tuple(models)
+        async with self._filling:
+            self._spare = [each for each in self._spare if each.alive]
+            missing = Counter(self._wanted) - Counter(each.model for each in self._spare if each.model)
+            for model in missing.elements():
+                if not self._closed:
+                    self._spare.append(await RetrainerProcess.start(self._log, model))
 
     async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
         """Retrain or pre-train; TrainingFailedError, or TrainingLostError if the same job can
@@ -294,6 +325,11 @@ class Trainings:
             running.end("the daemon stops")
         waiting = [running.gone.wait() for running in self._running]
         await asyncio.gather(*waiting, *(each.wait() for each in spare))
+        await asyncio.gather(*self._fills, return_exceptions=True)
+        for process in self._spare:  # started meanwhile
+            process.kill("the daemon stops")
+        await asyncio.gather(*(each.wait() for each in self._spare))
+        self._spare = []
 
     async def _do(self, job: TrainingJob, progress: Progress | None = None) -> Any:
         began_s = time.monotonic()
@@ -316,7 +352,7 @@ class Trainings:
         """A process for the job; it has exited at the end in any case."""
         running = self._admit(job)
         try:
-            running.process = process = await self._take()
+            running.process = process = await self._take(job.model)
             try:
                 if running.ended is not None:
                     process.kill(running.ended)
@@ -327,6 +363,7 @@ class Trainings:
         finally:
             self._running.remove(running)
             running.gone.set()
+            self._refill()
 
     def _admit(self, job: TrainingJob) -> _Running:
         if self._closed:
@@ -339,9 +376,29 @@ class Trainings:
         self._running.append(running)
         return running
 
-    async def _take(self) -> RetrainerProcess:
-        while self._spare:
-            process = self._spare.pop(0)
-            if process.alive:
-                return process
-        return await RetrainerProcess.start(self._log)
+    async def _take(self, model: ModelSpec) -> RetrainerProcess:
+        alive = [each for each in self._spare if each.alive]
+        same = [each for each in alive if each.model == model]
+        if not alive:
+            return await RetrainerProcess.start(self._log)
+        process = (same or alive)[0]
+        self._spare.remove(process)
+        return process
+
+    def _refill(self) -> None:
+        """Replace the processes that were used, once their jobs have ended."""
+        if self._wanted and not self._closed:
+            task = asyncio.create_task(self.prepare(self._wanted))
+            self._fills.add(task)
+            task.add_done_callback(self._on_filled)
+
+    def _on_filled(self, task: asyncio.Task[None]) -> None:
+        self._fills.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            _log.warning("no process waits for the next training: %s", error)
+
+
+def built_model(model: ModelSpec) -> str:
+    """What a waiting process needs to build the model, as an argument of its command."""
+    return json.dumps([model.model, model.classes, model.seed, model.pixels])

@@ -242,6 +242,12 @@ class RetrainingRecord(Record):
     progress: float
     """From 0 to 1."""
     accuracy_estimated: float | None = None
+    planned_s: float | None = None
+    """Expected duration without the start of its process, once it has ended."""
+    taken_s: float | None = None
+    """Duration without the start of its process."""
+    parts_s: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of its parts, with the start and the handing over (`learn.laps`)."""
 
 
 TABLES: tuple[type[Record], ...] = (
@@ -292,19 +298,35 @@ _EVERY: tuple[_Definition, ...] = (
     *map(_definition, TABLES),
 )
 
+_ADDED = ("planned_s", "taken_s", "parts_s")
+"""Columns of retrainings since version 4."""
+
+
+def _before_4(kind: type[Record]) -> _Definition:
+    name, columns, *constraints = _definition(kind)
+    if kind is RetrainingRecord:
+        columns = [each for each in columns if each not in _ADDED]
+    return name, columns, *constraints
+
+
 LAYOUT = Layout(
     holds="records",
     application_id=0x4D495245,
-    version=3,
+    version=4,
     statements=tuple(table(*each) for each in _EVERY),
     upgrades={
         1: (
             "ALTER TABLE second ADD COLUMN failed DEFAULT 0",
             "ALTER TABLE second ADD COLUMN wrong",
             "ALTER TABLE second ADD COLUMN reconfiguring DEFAULT 0",
-            *(table(*_definition(each)) for each in (PlanRecord, ActionRecord, RetrainingRecord)),
+            *(table(*_before_4(each)) for each in (PlanRecord, ActionRecord, RetrainingRecord)),
         ),
-        2: tuple(statement for each in _EVERY for statement in rebuilt(*each)),
+        2: tuple(
+            statement
+            for each in (_EVERY[0], *map(_before_4, TABLES))
+            for statement in rebuilt(*each)
+        ),
+        3: rebuilt(*_definition(RetrainingRecord), added=_ADDED),
     },
 )
 
@@ -392,6 +414,8 @@ def _fields(names: tuple[str, ...], row: tuple[Any, ...]) -> dict[str, Any]:
     named = dict(zip(names, row, strict=True))
     for name in _JSON & named.keys():
         named[name] = None if named[name] is None else json.loads(named[name])
+    if "parts_s" in named:
+        named["parts_s"] = named["parts_s"] or {}
     if "adopted" in named:
         named["adopted"] = bool(named["adopted"])
     if "blocks" in named:

@@ -13,6 +13,7 @@ from migrator.records.blocks import Block, first_plan_blocks
 from migrator.records.rows import (
     EventRecord,
     PlanRecord,
+    RetrainingRecord,
     RunRecords,
     SecondRecord,
     TenantWindowRecord,
@@ -169,6 +170,14 @@ class RecordedRun:
     def events_of(self, window: RecordedWindow) -> tuple[EventRecord, ...]:
         """The events of a window."""
         return tuple(each for each in self.records.events if window.contains(each.at_s))
+
+    def retrainings_of(self, window: RecordedWindow) -> tuple[RetrainingRecord, ...]:
+        """The retrainings planned in a window whose durations are known."""
+        return tuple(
+            each
+            for each in self.records.retrainings
+            if each.window == window.number and each.taken_s is not None
+        )
 
     def adoptions(self, tenant: str) -> tuple[VersionRecord, ...]:
         """The versions of a tenant's model that began to serve, oldest first."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from migrator.core.outcome import Tally
-from migrator.records.rows import SecondRecord, UnitRecord
+from migrator.records.rows import RetrainingRecord, SecondRecord, UnitRecord
 from migrator.records.runs import RecordedRun, RecordedWindow, start_duration_s
 from migrator.report.page import Axis, Bars, Lines, Series, Table
 from migrator.report.palette import (
@@ -47,6 +47,17 @@ _PARTS = {
     "copy_s": "copied to the GPU",
     "first_s": "first batch",
 }
+RETRAINING_PARTS = {
+    "start_s": "start",
+    "data_s": "data",
+    "first_s": "first steps",
+    "epochs_s": "other steps",
+    "evaluation_s": "evaluation",
+    "checkpoints_s": "checkpoints",
+    "save_s": "saving",
+    "hand_over_s": "handing over",
+}
+"""Parts of a retraining, in their order."""
 TALLY_HEADERS = (
     *("received", "goodput", "goodput share", "SLO attainment", "accuracy"),
     *("wrong", "late", "dropped", "failed", "unanswered", "while reconfig\u00aduring"),
@@ -354,6 +365,49 @@ def versions_table(run: RecordedRun) -> Table | None:
     ]
     headers = ("time", "tenant", "version", "accuracy", "result", "why")
     return table("Retrained models", headers, rows, words=2) if rows else None
+
+
+def retrainings_chart(run: RecordedRun) -> Bars | None:
+    """Planned and taken duration of every retraining; None where none is known."""
+    found = _timed(run)
+    if not found:
+        return None
+    names = tuple(f"window {each.window}: {each.tenant}" for each in found)
+    series = (
+        Series("planned", tuple(each.planned_s for each in found), paint=Paint(None)),
+        Series("taken", tuple(each.taken_s for each in found), paint=Paint(0)),
+    )
+    seconds = Axis("duration without the start", "s")
+    return Bars(
+        "Retrainings, planned and taken",
+        names,
+        series,
+        Axis("retraining"),
+        seconds,
+        horizontal=True,
+    )
+
+
+def retrainings_table(run: RecordedRun) -> Table | None:
+    """Every retraining: planned, taken, and its parts in seconds."""
+    rows = [
+        (
+            str(each.window),
+            each.tenant,
+            *(f"{seconds or 0.0:.1f}" for seconds in (each.planned_s, each.taken_s)),
+            f"{(each.taken_s or 0.0) / each.planned_s:.2f}" if each.planned_s else NONE,
+            *(f"{each.parts_s.get(part, 0.0):.2f}" for part in RETRAINING_PARTS),
+        )
+        for each in _timed(run)
+    ]
+    headers = ("window", "tenant", "planned", "taken", "taken / planned")
+    caption = "Retrainings and their parts in seconds"
+    names = (*headers, *RETRAINING_PARTS.values())
+    return table(caption, names, rows, words=2) if rows else None
+
+
+def _timed(run: RecordedRun) -> list[RetrainingRecord]:
+    return [each for window in run.windows for each in run.retrainings_of(window)]
 
 
 # Starts and events

@@ -202,7 +202,7 @@ def windows_json(run: RecordedRun) -> Json:
     """What `migrator windows --json` prints; plans are in that of a single window."""
     return {
         "run": asdict(run.records.run),
-        "windows": [_recorded_window(each) for each in run.windows],
+        "windows": [_recorded_window(run, each) for each in run.windows],
         "tenants": {name: _recorded_tally(each) for name, each in run.totals.items()},
         "whole": _recorded_tally(run.tally),
     }
@@ -216,7 +216,7 @@ def window_json(run: RecordedRun, window: RecordedWindow) -> Json:
         for each in run.records.units
         if each.from_s < until_s and (each.to_s or until_s) > window.row.began_s
     ]
-    return _recorded_window(window) | {
+    return _recorded_window(run, window) | {
         "plan": window.row.plan,
         "units": units,
         "versions": [asdict(e) for e in run.records.versions if window.contains(e.at_s)],
@@ -224,12 +224,15 @@ def window_json(run: RecordedRun, window: RecordedWindow) -> Json:
     }
 
 
-def _recorded_window(window: RecordedWindow) -> Json:
+def _recorded_window(run: RecordedRun, window: RecordedWindow) -> Json:
     row = {name: value for name, value in asdict(window.row).items() if name != "plan"}
     tenants = {name: _recorded_tally(each) for name, each in window.tenants.items()}
     accuracies = ("accuracy_before", "accuracy_estimated", "accuracy_after")
     for name, known in window.rows.items():
         tenants[name] |= pick(known, "labelled", *accuracies, "version")
+    for each in run.retrainings_of(window):
+        duration = pick(each, "planned_s", "taken_s") | {"parts_s": dict(each.parts_s)}
+        tenants.setdefault(each.tenant, {})["retraining"] = duration
     whole = _recorded_tally(window.tally)
     return row | {"ended": window.ended, "tenants": tenants, "whole": whole}
 

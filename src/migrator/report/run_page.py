@@ -34,6 +34,8 @@ from migrator.report.run_charts import (
     events_table,
     plans_table,
     prediction_chart,
+    retrainings_chart,
+    retrainings_table,
     seconds_chart,
     seconds_of,
     starts_chart,
@@ -81,6 +83,10 @@ _ACCURACY_WORDS = (
     "At the beginning of a window the accuracy is that of the answers whose labels arrived in the "
     "window before; a jump inside a window is a retrained model that took over, evaluated on "
     "held-out data."
+)
+_RETRAININGS_WORDS = (
+    "Planned and taken durations of retrainings are without the start of their process, which "
+    "plans count as the overhead of a new instance."
 )
 _STARTS_WORDS = (
     "A start lasts from the creation of an instance, if it had to be created, until its worker "
@@ -336,9 +342,13 @@ def _run_sections(
     arrivals, outcomes = _requests(run, drawn)
     words = [_FORECAST_WORDS]
     yield section("Requests", "requests", words, arrivals, outcomes, "Outcomes by tenant")
-    models = (version_chart(run), accuracies_table(run), versions_table(run))
-    words, more = [_ACCURACY_WORDS], "Versions, and the models by window"
-    yield section("Models", "models", words, [accuracy_chart(run)], models, more)
+    durations = retrainings_chart(run)
+    models = (accuracies_table(run), versions_table(run), retrainings_table(run))
+    words, more = [_ACCURACY_WORDS], "Versions, retrainings, and the models by window"
+    if durations is not None:
+        words.append(_RETRAININGS_WORDS)
+    shown = [accuracy_chart(run), durations]
+    yield section("Models", "models", words, shown, (version_chart(run), *models), more)
     if not run.is_simulated:
         words = [_STARTS_WORDS]
         if len(run.starts) > MOST_STARTS:

@@ -16,6 +16,7 @@ from migrator.records.standing import (
     UnitStanding,
     daemon_url,
 )
+from migrator.report.run_charts import RETRAINING_PARTS
 from migrator.report.slices import current_slabs, held_chart, planned_chart
 from migrator.report.terminal import (
     COLUMNS,
@@ -290,6 +291,7 @@ def window_text(run: RecordedRun, window: RecordedWindow, board: Board) -> str:
         table,
         list(_slice_lines(run, window, board)),
         list(_start_lines(run, window)),
+        list(_retraining_lines(run, window)),
         _dated("models", list(_versions(run, window)), row.began_s),
         _dated("events", events, row.began_s),
     ]
@@ -325,6 +327,19 @@ def _start_lines(run: RecordedRun, window: RecordedWindow) -> Iterator[str]:
         took = ", ".join(f"{name.removesuffix('_s')} {s:.2f}" for name, s in parts.items())
         where = f"{each.unit.partition('#')[0]} for {each.tenant}"
         yield f"{where}: {start_duration_s(each.parts_s):.2f} s ({took})"
+
+
+def _retraining_lines(run: RecordedRun, window: RecordedWindow) -> Iterator[str]:
+    found = run.retrainings_of(window)
+    if found:
+        yield "retrainings"
+    for each in found:
+        parts = ", ".join(
+            f"{words} {each.parts_s[part]:.2f}"
+            for part, words in RETRAINING_PARTS.items()
+            if part in each.parts_s
+        )
+        yield f"{each.tenant}: {each.taken_s:.1f} s, planned {each.planned_s:.1f} s ({parts})"
 
 
 def _versions(run: RecordedRun, window: RecordedWindow) -> Iterator[tuple[float, str]]:

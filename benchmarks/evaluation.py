@@ -35,6 +35,11 @@ def _windows(found: Json) -> str:
     return "" if most is None else f" --windows {most}"
 
 
+def _length(found: Json) -> int:
+    """Windows of a run."""
+    return int(found.get("most_windows") or WINDOWS)
+
+
 def text(found: Json) -> str:
     """The page."""
     of = found["experiments"]
@@ -52,7 +57,7 @@ def text(found: Json) -> str:
         "(paper-figures.md) has both in one table.",
         "",
         "On real traces every workload begins at another of 16 places spread evenly over them, and "
-        f"at another window of its data set; runs have {found.get('most_windows') or WINDOWS} windows "
+        f"at another window of its data set; runs have {_length(found)} windows "
         "where no other number is given, and the load is that of the run. ± is a 95% confidence "
         "interval over the workloads, each of which is one pair of models at one place (Student's "
         "t on the pairs). `migrator` retrains where that pays, `migrator-paper` every tenant in "
@@ -88,6 +93,9 @@ def text(found: Json) -> str:
         _gains("goodput, batch 4", of["batch-4"]["gains"]),
         *(_gains(f"goodput, load {load}", g) for load, g in goodput["gains_by_load"].items()),
         _gains("goodput, load 0.6, gains of published weights", goodput["gains_pretrained"]),
+        "",
+        "Slots of other lengths under `migrator-paper` on W1 to W8. Planning is wall time, on two "
+        "cores shared with other work.",
         "",
         "| slot (s) | goodput on the forecast | on true arrivals | planning per window (s) |",
         "|---|---|---|---|",

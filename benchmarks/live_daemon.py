@@ -47,7 +47,7 @@ class LiveDaemon:
 @contextmanager
 def served(scenario: Path, state: Path, *options: str) -> Iterator[LiveDaemon]:
     """A daemon on a free port; its first window begins with the first request."""
-    state.mkdir(parents=True)
+    state.mkdir(parents=True, exist_ok=True)
     command = [*MIGRATOR, "serve", str(scenario), "--port", "0", "--state", str(state)]
     with (state / "serve.log").open("wb") as log:
         process = subprocess.Popen(

@@ -25,14 +25,16 @@ def text(found: Json, name: str) -> str:
     generated = settings["generated"]
     traces = f"; generated traces: {', '.join(generated)}" if generated else "; real traces"
     nearest = found["nearest_to_paper"]
+    runs = found["cells"][0]["runs"]
     lines = [
         "# Where MIGRator pays" + (", the quick map" if quick else ""),
         "",
         f"`MIGRATOR_DATA=FOLDER python benchmarks/map.py{quick} --out docs/results`. "
-        f"{len(found['cells'])} cells of {settings['runs']} runs of {settings['windows']} x 200 s"
+        f"{len(found['cells'])} cells of {runs} runs of {settings['windows']} x 200 s"
         f"{traces}; `{settings['policies'][0]}` runs as migrator. How to read it: "
         "[when it pays](../when-it-pays.md).",
         "",
+        *_unfinished(runs, settings["runs"]),
         f"![Where MIGRator pays]({name}.png)",
         "",
         "Goodput over received, then migrator's leads with 95% confidence intervals, and in "
@@ -46,6 +48,17 @@ def text(found: Json, name: str) -> str:
         "|" + "---|" * (6 + len(RIVALS)),
     ]
     return "\n".join([*lines, *map(_row, found["cells"]), ""])
+
+
+def _unfinished(runs: int, planned: int) -> list[str]:
+    """A sentence if not all runs have been made."""
+    if runs == planned:
+        return []
+    return [
+        f"**{runs} of {planned} runs per cell**: the map was drawn before it was finished "
+        "(`--draw`), so that intervals are wider. The command above continues it.",
+        "",
+    ]
 
 
 def _row(cell: Json) -> str:
@@ -83,6 +96,7 @@ def main() -> None:
     """Run the map and write its page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--draw", action="store_true", help="only draw what has been run")
     parser.add_argument("--seeds", type=int, help="runs per cell")
     parser.add_argument("--processes", type=int)
     parser.add_argument("--work", type=Path, default=Path("out"), help="where results are kept")
@@ -92,6 +106,7 @@ def main() -> None:
     command = [sys.executable, "-m", "migrator", "reproduce", "map", "--json"]
     command += ["--out", str(asked.work / f"{name}.html")]
     command += ["--quick"] if asked.quick else []
+    command += ["--draw"] if asked.draw else []
     for option in ("seeds", "processes"):
         value = getattr(asked, option)
         command += [] if value is None else [f"--{option}", str(value)]

@@ -212,12 +212,12 @@ def _what_it_takes(cells: list[Json]) -> Iterable[str]:
     reached = [each for each in cells if _lead(each, PARIS) >= WANTED]
     if reached:
         told = "; ".join(
-            f"{conditions(each)} ({100 * _lead(each, PARIS):+.0f}%)"
+            f"{conditions(each)} ({_with_width(each, PARIS)})"
             for each in sorted(reached, key=lambda each: -_lead(each, PARIS))
         )
         yield (
             f"**What {WANTED:+.0%} over PARIS as the paper runs it takes**, of all "
-            f"{len(cells)} cells of the map: {told}."
+            f"{len(cells)} cells of [the map](map.md): {told}."
         )
         return
     most = max(cells, key=lambda each: _lead(each, PARIS))
@@ -257,15 +257,12 @@ def _lead(cell: Json, peer: str) -> float:
 
 
 def _leads(cell: Json) -> str:
-    told = []
-    for peer in PEERS:
-        width = (cell["leads"][peer] or {}).get("half_width")
-        told.append(
-            f"{100 * _lead(cell, peer):+.1f}%"
-            + ("" if width is None else f" ± {100 * width:.1f}")
-            + f" over {peer}"
-        )
-    return ", ".join(told)
+    return ", ".join(f"{_with_width(cell, peer)} over {peer}" for peer in PEERS)
+
+
+def _with_width(cell: Json, peer: str) -> str:
+    width = (cell["leads"][peer] or {}).get("half_width")
+    return f"{_lead(cell, peer):+.1%}" + ("" if width is None else f" ± {100 * width:.1f}")
 
 
 def _most(cell: Json) -> str:

@@ -5,8 +5,7 @@
 
 Without --records: a daemon on the emulated driver and `migrator load` run here, each in its own
 process. With --records: the runs in FOLDER, which holds a scenario (YAML, with its profiles), and
-per policy the daemon's records (POLICY.records.db) and what clients saw (POLICY.load.json), as
-benchmarks/gpu/live.py leaves them.
+per policy the daemon's records (POLICY.records.db) and what clients saw (POLICY.load.json).
 
 Then the simulator runs the same arrivals under the same policy and forecaster from the same even
 split, with the durations and accuracies that the live run measured (`measured_run.py`). Printed:

@@ -1,148 +1,347 @@
-"""Two tenants with real models and real data, served live on a GPU shared by MPS, policy by policy.
+"""Policies served live on one GPU, with the same requests, and simulation beside them.
 
-    PYTHONPATH=src:benchmarks/gpu MIGRATOR_DATA=... python benchmarks/gpu/live.py --out FOLDER
+    PYTHONPATH=src MIGRATOR_DATA=... python benchmarks/gpu/live.py --out FOLDER --driver mps
+    PYTHONPATH=src python benchmarks/gpu/live.py --out FOLDER --driver emulated --quick
 
-Measures the image model's profile first, pre-trains both models once, then serves the same
-requests under every policy, three windows each. In the folder afterwards: what clients saw
-(POLICY.load.json), the daemon's records (POLICY.records.db), the profile and the scenario.
-`benchmarks/gpu/live_results.py` makes tables of them.
+Measures the models' profile, pre-trains both models once, and serves the same requests under every
+policy and seed. Then writes `live.json` and `live.html`: goodput per policy and tenant, measured
+and simulated, planned against held slices and taken durations, and what requests were lost to.
+
+Every finished run is a folder with a `run.json`. The same command continues where it was stopped;
+a run that broke off is repeated. `--budget` begins no run that would end later. `--page` only
+writes the results, on a machine without a GPU too. docs/live-comparison.md describes the design.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+from typing import Any, cast
 
 HERE = Path(__file__).parent
-PORT = 8611
-PROFILED = """version: 1
-gpu: H200-141GB
-tenants:
-  - name: pictures
-    model: live_models:ConvNextB384
-    slo_ms: 100
-    arrivals: {generator: azure, mean_rps: 100}
-"""
+ROOT = HERE.parent.parent
+sys.path[:0] = [str(ROOT / "src"), str(HERE.parent), str(HERE)]
+
+from live_daemon import MIGRATOR, environment, served, write_scenario  # noqa: E402
+
+from migrator.core.catalogue import board  # noqa: E402
+from migrator.io.atomic import write_atomically  # noqa: E402
+from migrator.io.yaml_file import load_yaml  # noqa: E402
+from migrator.workload.profile_file import read_profile  # noqa: E402
+
+POLICIES = ("migrator", "ekya", "astraea", "paris-reconfiguring", "equal-mig", "migrator-paper")
+LAST = ("migrator-paper",)
+"""They run when all others have run with every seed."""
+LOADS = {"alibaba": 0.4, "azure-bursty": 0.45}
+"""Mean rate over what the tenant's even part of the board answers, by kind of arrivals."""
+MARKER = "run.json"
+LEAD_S = 10.0
+"""From the upload of the first samples to the first request; the daemon estimates meanwhile."""
+START_S = 45.0
+"""Seconds of a run beside its windows, before any was measured."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One policy with one seed."""
+
+    seed: int
+    policy: str
+
+    @property
+    def folder(self) -> Path:
+        """Below the folder of all results."""
+        return Path("runs", f"seed{self.seed}", self.policy)
+
+
+def schedule(policies: Sequence[str], seeds: int) -> list[Run]:
+    """Every policy with every seed; the order of the policies changes from seed to seed."""
+    groups = [each for each in policies if each not in LAST], [e for e in policies if e in LAST]
+    runs: list[Run] = []
+    for group in groups:
+        for seed in range(seeds):
+            runs += [Run(seed, each) for each in random.Random(seed).sample(group, len(group))]
+    return runs
+
+
+def is_done(folder: Path, run: Run) -> bool:
+    """Whether the run has ended as it should."""
+    return (folder / run.folder / MARKER).is_file()
+
+
+def left_to_do(folder: Path, runs: Iterable[Run]) -> list[Run]:
+    """The runs without a marker. What is left of them is removed."""
+    left = [each for each in runs if not is_done(folder, each)]
+    for each in left:
+        shutil.rmtree(folder / each.folder, ignore_errors=True)
+    return left
+
+
+@dataclass
+class Budget:
+    """How many seconds are left, and what a run takes."""
+
+    seconds: float | None
+    """None: no limit."""
+    run_s: float
+    began_s: float
+
+    def allows_run(self, now_s: float) -> bool:
+        """Whether a run that begins now ends in time."""
+        return self.seconds is None or now_s - self.began_s + self.run_s <= self.seconds
+
+    def took(self, seconds: float) -> None:
+        """Count with the longest run so far."""
+        self.run_s = max(self.run_s, seconds)
 
 
 def main() -> None:
     """Everything into one folder; what is there already is not done again."""
+    asked = _asked()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, _end)
+    if not asked.page:
+        _measure(asked, time.monotonic())
+    if not asked.no_page:
+        from live_results import write_results  # noqa: PLC0415 (needs figures)
+
+        print("\n".join(write_results(asked.out)))
+
+
+def _asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--policies", default="migrator,ekya,paris")
-    parser.add_argument("--driver", default="mps")
-    parser.add_argument("--scenario", type=Path, default=HERE / "live.yaml")
-    parser.add_argument("--labelled", default="0.05", help="part of the labels that are sent")
-    parser.add_argument("--labels-at", default="feedback", choices=("feedback", "start"))
-    parser.add_argument("--windows", type=int, default=3)
-    parser.add_argument("--state", type=Path, default=Path("/tmp/migrator-live"))
+    parser.add_argument("--driver", default="mps", choices=("mps", "mig", "emulated"))
+    parser.add_argument("--board", help="the GPU's, as `migrator boards` names it; default H200")
+    parser.add_argument("--policies", default=",".join(POLICIES))
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--windows", type=int, default=2)
+    parser.add_argument("--window-s", type=int, default=60)
+    parser.add_argument("--labelled", default="0.5", help="part of the training samples sent")
+    parser.add_argument("--profile", type=Path, help="a profile file instead of measuring one")
+    parser.add_argument("--profile-s", type=float, default=120.0, help="limit for measuring it")
+    parser.add_argument("--budget", type=float, help="seconds in which the last run must end")
+    parser.add_argument("--quick", action="store_true", help="small models, short windows")
+    parser.add_argument("--page", action="store_true", help="only write the results")
+    parser.add_argument("--no-page", action="store_true", help="only measure")
     asked = parser.parse_args()
-    asked.out.mkdir(parents=True, exist_ok=True)
-    scenario = _prepared(asked)
-    begun = asked.state / "begun"
-    if not begun.exists():
-        _pretrain(scenario, begun, asked)
-    for policy in asked.policies.split(","):
-        state = asked.state / policy
-        shutil.rmtree(state, ignore_errors=True)
-        shutil.copytree(begun, state)
-        _run(scenario, policy, state, asked)
+    if asked.quick:
+        asked.window_s, asked.seeds = 20, min(asked.seeds, 1)
+        if asked.policies == ",".join(POLICIES):
+            asked.policies = "migrator,equal-mig"
+    return asked
 
 
-def _prepared(asked: argparse.Namespace) -> Path:
-    """The scenario beside its profiles."""
+def _end(_number: int, _frame: FrameType | None) -> None:
+    """End the daemon of the present run; it is repeated next time."""
+    raise SystemExit(143)
+
+
+def _measure(asked: argparse.Namespace, began_s: float) -> None:
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [str(ROOT / "src"), str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
     folder: Path = asked.out
-    scenario = folder / Path(asked.scenario).name
-    shutil.copy(asked.scenario, scenario)
+    scenario = _scenario(asked)
+    begun, policies = folder / "begun", asked.policies.split(",")
+    with _compiling(scenario(0), policies):
+        if not begun.exists():
+            _timed("pre-training and start", lambda: _pretrain(scenario(0), begun, asked))
+    budget = Budget(asked.budget, asked.windows * asked.window_s + START_S, began_s)
+    left = left_to_do(folder, schedule(policies, asked.seeds))
+    for at, each in enumerate(left):
+        if not budget.allows_run(time.monotonic()):
+            names = ", ".join(f"{run.policy} with seed {run.seed}" for run in left[at:])
+            print(f"left for another time: {names}", flush=True)
+            return
+        run_began_s = time.monotonic()
+        try:
+            _run(scenario(each.seed), each, begun, asked)
+        except (subprocess.SubprocessError, OSError, SystemExit) as error:
+            if isinstance(error, SystemExit) and error.code == 143:
+                raise
+            print(f"{each.policy}, seed {each.seed}: broke off: {error}", flush=True)
+        budget.took(time.monotonic() - run_began_s)
+
+
+def _scenario(asked: argparse.Namespace) -> Any:
+    """A function from the seed to the scenario's file, beside its profiles."""
+    folder: Path = asked.out / "scenario"
+    folder.mkdir(exist_ok=True)
+    told = _read(HERE / "live.yaml")
+    if asked.quick or asked.driver == "emulated":
+        _make_small(told)
+    told |= {"window_s": asked.window_s, "windows": asked.windows}
+    told["gpu"] = asked.board or told["gpu"]
     profiles = folder / "live.profiles.json"
-    kept = asked.scenario.with_name(profiles.name)
-    if kept.exists():
-        shutil.copy(kept, profiles)
     if not profiles.exists():
-        only = folder / "profiled.yaml"
-        only.write_text(PROFILED, encoding="utf-8")
-        words = ["profile", str(only), "--batches", "1,2,4", "--out", str(profiles)]
-        _timed("profiles", lambda: subprocess.run(_verb(words), check=True))
-    return scenario
+        if asked.profile is None:
+            _timed("profiles", lambda: _profile(told, profiles, asked))
+        else:
+            shutil.copy(asked.profile, profiles)
+    set_rates(told, profiles)
+
+    def written(seed: int) -> Path:
+        (folder / f"seed{seed}").mkdir(exist_ok=True)
+        shutil.copy(profiles, folder / f"seed{seed}")
+        return write_scenario(folder / f"seed{seed}" / "live.yaml", {**told, "seed": seed})
+
+    return written
+
+
+def set_rates(told: dict[str, Any], profiles: Path) -> None:
+    """Rates as parts of what a tenant's even part of the board answers, in full batches on its
+    smallest instances."""
+    known = board(told["gpu"])
+    size = known.sizes[0]
+    instances = known.compute_slices / size / len(told["tenants"])
+    for each in told["tenants"]:
+        profile = read_profile(profiles, each["model"])
+        full_s = profile.latency_s(each["batch"], known.sms_of(size))
+        able_rps = instances * each["batch"] / full_s
+        arrivals = each["arrivals"]
+        arrivals["mean_rps"] = round(LOADS[arrivals["generator"]] * able_rps, 1)
+
+
+def _make_small(told: dict[str, Any]) -> None:
+    """For a machine without a GPU: other models, pictures made from the seed, slow answers."""
+    for each in told["tenants"]:
+        each["model"] = "live_models:ManyViewsSmall"
+        each["slo_ms"] = 4000
+        each["live"] |= {"benchmark": "nc-synthetic", "pixels": 16, "input_pixels": 16}
+        each["live"] |= {"epochs": 2, "replay": 25}
+
+
+SMALL = {
+    "model": "live_models:ManyViewsSmall",
+    "board": "H200-141GB",
+    "latency_ms": {
+        "1": {"16": 400, "32": 240, "64": 160, "132": 120},
+        "4": {"16": 1200, "32": 700, "64": 420, "132": 300},
+    },
+    "training_ratio": 0.05,
+    "interference": 0.0,
+    "contention": 0.5,
+    "overhead": {"create_s": 0.3, "start_s": 3.0, "load_s": 0.3},
+    "provenance": "chosen so that this machine, not a GPU, can answer in time",
+}
+
+
+def _profile(told: Mapping[str, Any], out: Path, asked: argparse.Namespace) -> None:
+    if asked.driver == "emulated":
+        about = {"version": 2, "measured": {}, "profiles": [SMALL]}
+        out.write_text(json.dumps(about, indent=1), encoding="utf-8")
+        return
+    bare = [{k: v for k, v in each.items() if k != "profile"} for each in told["tenants"]]
+    path = write_scenario(out.with_name("profiled.yaml"), {**told, "tenants": bare})
+    words = ["profile", str(path), "--driver", asked.driver, "--batches", "1,4", "--pace", "0.4"]
+    words += ["--budget-s", f"{asked.profile_s:g}", "--out", str(out)]
+    subprocess.run([*MIGRATOR, *words], check=True, env=environment())
+
+
+@contextmanager
+def _compiling(scenario: Path, policies: Iterable[str]) -> Iterator[None]:
+    """Compile the planners, which takes up to a minute once per machine, meanwhile."""
+    command = [*MIGRATOR, "simulate", str(scenario), "--windows", "1", "--policy"]
+    running = [
+        subprocess.Popen([*command, each], stdout=subprocess.DEVNULL, env=environment())
+        for each in ("migrator", "migrator-paper")
+        if each in policies
+    ]
+    try:
+        yield
+        for each in running:
+            each.wait()
+    finally:
+        for each in running:
+            each.terminate()
 
 
 def _pretrain(scenario: Path, state: Path, asked: argparse.Namespace) -> None:
     """The first versions, so that every policy begins with the same ones."""
     unfinished = state.with_name("begun.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
-    log = asked.out / "pretraining.log"
-    with _served(scenario, "static-4-3", unfinished, log, asked) as daemon:
-        _timed("pre-training and start", lambda: _until_serving(daemon, log))
-    # windows of the run before are not this run's
-    for records in unfinished.glob("live/*/records.db*"):
-        records.unlink()
+    with served(scenario, unfinished, "--driver", asked.driver, "--policy", "static-4-3"):
+        pass
+    # windows of this daemon are not those of a run, and its checkpoints are large
+    for each in unfinished.glob("live/*/records.db*"):
+        each.unlink()
+    for each in unfinished.glob("live/*/trainings"):
+        shutil.rmtree(each)
     unfinished.rename(state)
 
 
-def _run(scenario: Path, policy: str, state: Path, asked: argparse.Namespace) -> None:
-    log = asked.out / f"{policy}.log"
-    with _served(scenario, policy, state, log, asked) as daemon:
-        _timed(f"{policy}: start", lambda: _until_serving(daemon, log))
-        load = ["load", str(scenario), "--url", f"http://127.0.0.1:{PORT}", "--now"]
-        load += ["--windows", str(asked.windows), "--labelled", asked.labelled, "--json"]
-        load += ["--labels-at", asked.labels_at]
-        with (asked.out / f"{policy}.load.json").open("wb") as told:
-            _timed(f"{policy}: load", lambda: subprocess.run(_verb(load), stdout=told, check=True))
-        daemon.wait(30)
-    found = next(state.glob("live/*/records.db"))
-    shutil.copy(found, asked.out / f"{policy}.records.db")
-    for log in state.glob("live/*/workers/*log*"):
-        sys.stdout.write(log.read_text(encoding="utf-8", errors="replace")[-2000:])
+def _run(scenario: Path, run: Run, begun: Path, asked: argparse.Namespace) -> None:
+    folder: Path = asked.out / run.folder
+    state = folder / "state"
+    shutil.copytree(begun, state)
+    options = ("--driver", asked.driver, "--policy", run.policy, "--windows", str(asked.windows))
+    began_s = time.monotonic()
+    with served(scenario, state, *options) as daemon:
+        start_s = time.monotonic() - began_s
+        load = ["load", str(scenario), "--url", daemon.url, "--now", "--json"]
+        load += ["--windows", str(asked.windows), "--labels-at", "start"]
+        load += ["--labelled", asked.labelled, "--first-lead-s", f"{LEAD_S:g}"]
+        with (folder / "load.json").open("wb") as told:
+            subprocess.run([*MIGRATOR, *load], stdout=told, check=True, env=environment())
+        daemon.wait()
+        for each in daemon.folder.glob("records.db*"):
+            shutil.copy(each, folder)
+    shutil.copy(state / "serve.log", folder)
+    shutil.rmtree(state)
+    sent = json.loads((folder / "load.json").read_text(encoding="utf-8"))
+    why = broken(sent, asked.windows)
+    if why:
+        raise SystemExit(why)
+    about = {
+        "policy": run.policy,
+        "seed": run.seed,
+        "driver": asked.driver,
+        "windows": asked.windows,
+        "start_s": round(start_s, 1),
+        "seconds": round(time.monotonic() - began_s, 1),
+        "ended_at": time.strftime("%Y-%m-%dT%H:%M:%S"),
+    }
+    with write_atomically(folder / MARKER) as unfinished:
+        unfinished.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    goodput = f"{sent['goodput']:,} of {sent['sent']:,}"
+    print(
+        f"{run.policy}, seed {run.seed}: {about['seconds']} s, goodput {goodput}, "
+        f"refused {sum(sent['refused'].values())}, failed {sum(sent['failed'].values())}",
+        flush=True,
+    )
 
 
-class _Daemon(subprocess.Popen[bytes]):
-    """Stopped as an operator would, when we are done with it."""
-
-    def __exit__(self, *_: object) -> None:
-        if self.poll() is None:
-            self.send_signal(signal.SIGTERM)
-            try:
-                self.wait(40)
-            except subprocess.TimeoutExpired:
-                self.kill()
+def broken(sent: Mapping[str, Any], windows: int) -> str:
+    """Why a run does not count; empty if it does."""
+    if sent.get("ended"):
+        return f"the clients ended early: {sent['ended']}"
+    if len(sent["windows"]) < windows:
+        return f"{len(sent['windows'])} of {windows} windows were sent"
+    return ""
 
 
-def _served(
-    scenario: Path, policy: str, state: Path, log: Path, asked: argparse.Namespace
-) -> _Daemon:
-    words = ["serve", str(scenario), "--driver", asked.driver, "--policy", policy]
-    words += ["--port", str(PORT), "--state", str(state), "--from-first-request"]
-    words += ["--windows", str(asked.windows)]
-    state.mkdir(parents=True, exist_ok=True)
-    with log.open("wb") as told:
-        return _Daemon(_verb(words), stdout=told, stderr=told)
+def _read(path: Path) -> dict[str, Any]:
+    return cast("dict[str, Any]", load_yaml(path.read_text(encoding="utf-8")))
 
 
-def _until_serving(daemon: _Daemon, log: Path) -> None:
-    while b"serving at" not in log.read_bytes():
-        if daemon.poll() is not None:
-            raise SystemExit(f"the daemon ended with {daemon.returncode}; see {log}")
-        time.sleep(0.2)
-
-
-def _verb(words: Sequence[str]) -> list[str]:
-    return [sys.executable, "-m", "migrator", *words]
-
-
-def _timed(what: str, doing: object) -> None:
-    assert callable(doing)
+def _timed(what: str, doing: Any) -> None:
     began = time.monotonic()
     doing()
     print(f"{what}: {time.monotonic() - began:.1f} s", flush=True)
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("PYTHONUNBUFFERED", "1")
     main()

@@ -1,155 +1,500 @@
-"""What a live run on a GPU came to, with simulation beside it, as a page for docs/results.
+"""What the live comparison came to: tables, simulation beside it, and the page.
 
-    PYTHONPATH=src:benchmarks:benchmarks/gpu python benchmarks/gpu/live_results.py FOLDER \
-        --out docs/results/h200-live.json
+`benchmarks/gpu/live.py` calls it; it needs no GPU. Every run is simulated twice:
 
-FOLDER is what benchmarks/gpu/live.py left: loads, records, profile and scenario. Writes the
-numbers and prints them as tables. Simulated with what only the run could tell: accuracies, how
-long retrainings took, what new workers took.
+- ahead: arrivals and profile of the scenario, accuracies and durations as the runs of the *other*
+  policies with the same seed measured them; nothing of the run itself;
+- again: with what the run itself measured (`measured_run.py`). What remains is the simulator's.
+
+The difference between both says how much durations and accuracies of this run differed.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections.abc import Iterable, Mapping
+import math
+import shutil
+import statistics
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from measured_run import LiveRun
-from simulated_live import simulate
+from machine import describe_machine
+from measured_run import LiveRun, measured_run
 
+from migrator.core.catalogue import board
 from migrator.core.outcome import RunOutcome
+from migrator.forecast.registry import forecaster
+from migrator.policies.registry import policy
 from migrator.records.rows import RunRecords
+from migrator.records.runs import recorded_run
 from migrator.records.store import read_records
-from migrator.workload.live import read_live
+from migrator.report.html_page import write_page
+from migrator.report.page import Axis, Bars, Page, Section, Series, Table
+from migrator.report.palette import DROPPED, FAILED, GOOD, LATE, UNANSWERED, WRONG, Paint
+from migrator.report.run_charts import RETRAINING_PARTS
+from migrator.report.run_page import run_page
+from migrator.simulate.durations import MeasuredDurations
+from migrator.simulate.run import run as simulated_run
+from migrator.workload.live import LiveScenario, read_live
 
-PARTS = ("create_s", "load_s", "context_s", "copy_s", "first_s", "warm_s")
-
-
-def main() -> None:
-    """The file and the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
-    asked = parser.parse_args()
-    names = [each.name.partition(".")[0] for each in sorted(asked.folder.glob("*.load.json"))]
-    found = {name: results(asked.folder, name) for name in names}
-    told = json.dumps(found, indent=1) + "\n"
-    asked.out.write_text(told, encoding="utf-8")
-    print("\n".join(tables(found)))
+OURS = "migrator"
+ALL = "all"
+NEAR = (0.9, 1.1)
+"""Taken over planned durations that count as planned well."""
+_LOSSES = ("wrong", "late", "dropped", "refused", "failed")
 
 
-def results(folder: Path, name: str) -> dict[str, Any]:
-    """One policy: as clients saw it, as records have it, as simulated."""
-    live = read_live(folder / "live.yaml")
-    sent = json.loads((folder / f"{name}.load.json").read_text(encoding="utf-8"))
-    records = read_records(folder / f"{name}.records.db")
-    simulated = simulate(live, name, LiveRun(records, sent), ())
-    return {
-        "live": {each: _seen(told) for each, told in _tenants(sent)},
-        "simulated": _simulated(simulated),
-        "windows": [_seen(each) for each in sent["windows"]],
-        "overhead_s": _overheads(records),
-        "retrainings": _retrainings(records),
-        "plan_s": [each.plan_s for each in records.windows],
-        "replans": sum(each.replans for each in records.windows),
+@dataclass(frozen=True)
+class Finished:
+    """A run that ended as it should."""
+
+    policy: str
+    seed: int
+    live: LiveScenario
+    measured: LiveRun
+
+
+@dataclass(frozen=True)
+class Row:
+    """One tenant, or all, of one run."""
+
+    policy: str
+    seed: int
+    tenant: str
+    sent: int
+    goodput: int
+    in_time: int
+    accuracy: float
+    wrong: int
+    late: int
+    dropped: int
+    refused: int
+    failed: int
+    p50_ms: float | None
+    p99_ms: float | None
+    ahead: float | None
+    """Goodput simulated before the run."""
+    again: float
+    """Goodput simulated with what the run measured."""
+
+    @property
+    def share(self) -> float:
+        """Goodput of sent."""
+        return self.goodput / max(1, self.sent)
+
+
+@dataclass(frozen=True)
+class Retraining:
+    """One retraining of one run."""
+
+    policy: str
+    seed: int
+    window: int
+    """Counted from the first of its run."""
+    tenant: str
+    planned_s: float
+    taken_s: float
+    parts_s: Mapping[str, float]
+
+    @property
+    def ratio(self) -> float:
+        """Taken over planned."""
+        return self.taken_s / self.planned_s if self.planned_s else math.inf
+
+
+@dataclass(frozen=True)
+class Starts:
+    """The starts of a tenant's workers in one run."""
+
+    policy: str
+    seed: int
+    tenant: str
+    count: int
+    serves_s: float
+    """Median seconds from the instance to the first answer."""
+    longest_s: float
+    hidden: float
+    """Part of the cold overhead for which no planned instance was missing."""
+
+
+def write_results(folder: Path) -> Iterator[str]:
+    """Write live.json and live.html; the tables as text."""
+    runs = finished_runs(folder)
+    if not runs:
+        raise SystemExit(f"{folder}: no run has ended yet; start one without --page")
+    rows = [row for each in runs for row in rows_of(each, runs)]
+    retrainings = [row for each in runs for row in retrainings_of(each)]
+    starts = [row for each in runs for row in starts_of(each)]
+    found = {
+        "machine": describe_machine(),
+        "rows": [asdict(each) for each in rows],
+        "leads": leads(rows),
+        "retrainings": [asdict(each) for each in retrainings],
+        "starts": [asdict(each) for each in starts],
     }
+    (folder / "live.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write_page(page(runs, rows, retrainings, starts), folder / "live.html")
+    for table in tables(rows, retrainings, starts):
+        yield from (f"\n{table.caption}", *_markdown(table))
+    yield f"\nwritten: {folder / 'live.html'} and live.json"
 
 
-def _tenants(sent: Mapping[str, Any]) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    yield from sent["tenants"].items()
-    yield "all", sent
+def finished_runs(folder: Path) -> list[Finished]:
+    """Every run with a marker, by seed and policy."""
+    found = []
+    for marker in sorted(folder.glob("runs/seed*/*/run.json")):
+        about = json.loads(marker.read_text(encoding="utf-8"))
+        live = read_live(folder / "scenario" / f"seed{about['seed']}" / "live.yaml")
+        scenario = replace(live.scenario, windows=about["windows"])
+        sent = json.loads(marker.with_name("load.json").read_text(encoding="utf-8"))
+        measured = LiveRun(_records(marker.parent), sent)
+        live = replace(live, scenario=scenario)
+        found.append(Finished(about["policy"], about["seed"], live, measured))
+    return found
 
 
-def _seen(told: Mapping[str, Any]) -> dict[str, Any]:
-    kept = ("sent", "goodput", "late", "dropped", "slo_attainment", "accuracy", "goodput_share")
-    row = {each: told[each] for each in kept}
-    latencies_ms = {name: 1e3 * value for name, value in told["latencies"].items()}
-    return row | {"refused": sum(told["refused"].values()), **latencies_ms}
+def _records(folder: Path) -> RunRecords:
+    """Read from a copy: opening a database may write beside it."""
+    with tempfile.TemporaryDirectory() as temporary:
+        for each in folder.glob("records.db*"):
+            shutil.copy(each, temporary)
+        return read_records(Path(temporary, "records.db"))
 
 
-def _simulated(outcome: RunOutcome) -> dict[str, Any]:
-    tallies = {**outcome.tenants, "all": outcome.tally}
-    return {
-        name: {"goodput": each.goodput, "slo_attainment": each.slo_attainment}
-        for name, each in tallies.items()
-    }
-
-
-def _overheads(records: RunRecords) -> dict[str, dict[str, float]]:
-    """Medians per tenant of what workers took until they served, and how many there were."""
-    known: dict[str, list[Mapping[str, float]]] = {}
-    for each in records.units:
-        if each.parts_s and each.tenant is not None:
-            known.setdefault(each.tenant, []).append(each.parts_s)
-    return {
-        tenant: {"starts": len(rows)}
-        | {part: median(each.get(part, 0.0) for each in rows) for part in PARTS}
-        for tenant, rows in known.items()
-    }
-
-
-def _retrainings(records: RunRecords) -> list[dict[str, Any]]:
-    first_s = records.windows[0].began_s
-    ended = {
-        each.tenant: (each.accuracy, each.adopted, each.why)
-        for each in records.versions
-        if each.at_s > first_s
-    }
-    return [
-        {
-            "tenant": each.tenant,
-            "on": each.unit.partition("#")[0],
-            "from_s": each.from_s - first_s,
-            "seconds": None if each.to_s is None else each.to_s - each.from_s,
-            "came_to": ended.get(each.tenant or ""),
-        }
-        for each in records.units
-        if each.state == "training" and each.to_s is not None and each.to_s - each.from_s > 1
-    ]
-
-
-def tables(found: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
-    """As docs/results/h200-live.md has them."""
-    yield "| policy | tenant | sent | goodput | of sent | in time | accuracy | p50 / p99 ms |"
-    yield "|---|---|---|---|---|---|---|---|"
-    for name, result in found.items():
-        for tenant, row in result["live"].items():
-            yield (
-                f"| {name} | {tenant} | {row['sent']:,} | {row['goodput']:,} | "
-                f"{row['goodput_share']:.1%} | {row['slo_attainment']:.1%} | "
-                f"{row['accuracy']:.1%} | {row['p50_s']:.1f} / {row['p99_s']:.1f} |"
-            )
-    yield ""
-    yield "| policy | goodput live | simulated | live / simulated | in time live | simulated |"
-    yield "|---|---|---|---|---|---|"
-    for name, result in found.items():
-        live, simulated = result["live"]["all"], result["simulated"]["all"]
-        yield (
-            f"| {name} | {live['goodput']:,} | {simulated['goodput']:,.0f} | "
-            f"{live['goodput'] / simulated['goodput']:.3f} | {live['slo_attainment']:.1%} | "
-            f"{simulated['slo_attainment']:.1%} |"
+def rows_of(run: Finished, runs: Iterable[Finished]) -> Iterator[Row]:
+    """As clients saw it, and simulated."""
+    others = [e.measured for e in runs if e.seed == run.seed and e.policy != run.policy]
+    again = _simulated(run, run.measured, ())
+    ahead = _simulated(run, others[0], others[1:], foreign=True) if others else None
+    sent = run.measured.sent
+    for tenant, told in (*sent["tenants"].items(), (ALL, sent)):
+        kept = ("sent", "goodput", "in_time", "accuracy", "wrong", "late", "dropped")
+        counts: dict[str, Any] = {name: told[name] for name in kept}
+        ms = {name: 1e3 * value for name, value in (told["latencies"] or {}).items()}
+        yield Row(
+            run.policy,
+            run.seed,
+            tenant,
+            **counts,
+            refused=sum(told["refused"].values()),
+            failed=sum(told["failed"].values()),
+            p50_ms=ms.get("p50_s"),
+            p99_ms=ms.get("p99_s"),
+            ahead=None if ahead is None else _goodput(ahead, tenant),
+            again=_goodput(again, tenant),
         )
-    yield ""
-    yield "| policy | tenant | starts | create s | load s | context s | copy s | first s | in all |"
-    yield "|---|---|---|---|---|---|---|---|---|"
-    for name, result in found.items():
-        for tenant, row in result["overhead_s"].items():
-            cells = " | ".join(f"{row[part]:.2f}" for part in PARTS)
-            yield f"| {name} | {tenant} | {row['starts']} | {cells} |"
-    yield ""
-    yield "| policy | retraining | on | from s | seconds | came to |"
-    yield "|---|---|---|---|---|---|"
-    for name, result in found.items():
-        for row in result["retrainings"]:
-            why = row["came_to"][2] if row["came_to"] else "cut off by the end of the run"
-            yield (
-                f"| {name} | {row['tenant']} | {row['on']} | {row['from_s']:.0f} | "
-                f"{row['seconds']:.0f} | {why} |"
+
+
+def _simulated(
+    run: Finished, own: LiveRun, others: Sequence[LiveRun], *, foreign: bool = False
+) -> RunOutcome:
+    """The run in virtual time. `foreign`: what another policy's run measured stands for it."""
+    chosen = policy(run.policy)
+    measured = measured_run(run.live, chosen, own, others)
+    if foreign and isinstance(measured.durations, MeasuredDurations):
+        # which instances were destroyed when depends on the policy
+        measured = replace(measured, durations=replace(measured.durations, removals={}))
+    ahead = forecaster(run.measured.records.windows[0].forecaster)
+    return simulated_run(run.live.scenario, chosen, ahead, even_start=True, measured=measured)
+
+
+def _goodput(outcome: RunOutcome, tenant: str) -> float:
+    tally = outcome.tally if tenant == ALL else outcome.tenants[tenant]
+    return round(tally.goodput, 1)
+
+
+def retrainings_of(run: Finished) -> Iterator[Retraining]:
+    """Every retraining whose duration is known."""
+    first = run.measured.records.windows[0].window
+    for each in run.measured.records.retrainings:
+        if each.planned_s is not None and each.taken_s is not None:
+            yield Retraining(
+                run.policy,
+                run.seed,
+                each.window - first,
+                each.tenant,
+                each.planned_s,
+                each.taken_s,
+                each.parts_s,
             )
 
 
-if __name__ == "__main__":
-    main()
+def starts_of(run: Finished) -> Iterator[Starts]:
+    """Starts after the first window began."""
+    for tenant in run.live.tenants:
+        cold_s = tenant.service.profile.overhead.start_s
+        found = [
+            each.parts_s
+            for each in run.measured.records.units
+            if each.tenant == tenant.name and each.parts_s and each.from_s >= run.measured.began_s
+        ]
+        if not found:
+            continue
+        warm_s = [each["create_s"] + each["warm_s"] for each in found]
+        late_s = sum(each.get("late_s", 0.0) for each in found)
+        yield Starts(
+            run.policy,
+            run.seed,
+            tenant.name,
+            len(found),
+            round(statistics.median(each["warm_s"] for each in found), 3),
+            round(max(warm_s), 3),
+            round(1 - late_s / (sum(warm_s) + cold_s * len(found)), 4),
+        )
+
+
+def leads(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
+    """Per other policy: by how much ours is ahead, in the mean over the seeds and in each."""
+    shares = {(each.policy, each.seed): each.share for each in rows if each.tenant == ALL}
+    found: dict[str, dict[str, Any]] = {}
+    for name in dict.fromkeys(other for other, _ in shares if other != OURS):
+        each = {
+            seed: shares[OURS, seed] / share - 1
+            for (other, seed), share in shares.items()
+            if other == name and (OURS, seed) in shares and share
+        }
+        if each:
+            found[name] = {"mean": statistics.mean(each.values()), "by_seed": each}
+    return found
+
+
+def planned_well(retrainings: Iterable[Retraining]) -> tuple[int, int]:
+    """Of the retrainings after the first window: how many took what was planned, of how many."""
+    later = [each for each in retrainings if each.window > 0]
+    return sum(NEAR[0] <= each.ratio <= NEAR[1] for each in later), len(later)
+
+
+# Tables and the page
+
+
+def tables(
+    rows: Sequence[Row], retrainings: Sequence[Retraining], starts: Sequence[Starts]
+) -> tuple[Table, ...]:
+    """All tables of the page."""
+    made = [_result_table(rows), _leads_table(rows), _simulation_table(rows)]
+    if retrainings:
+        made.append(_retrainings_table(retrainings))
+    if starts:
+        made.append(_starts_table(starts))
+    return tuple(made)
+
+
+def _result_table(rows: Sequence[Row]) -> Table:
+    headers = ("policy", "seed", "tenant", "sent", "goodput", "of sent", "in time", "accuracy")
+    cells = [
+        (
+            each.policy,
+            str(each.seed),
+            each.tenant,
+            f"{each.sent:,}",
+            f"{each.goodput:,}",
+            f"{each.share:.1%}",
+            f"{each.in_time / max(1, each.sent):.1%}",
+            f"{each.accuracy:.1%}",
+            *(f"{getattr(each, name):,}" for name in _LOSSES),
+            "-" if each.p50_ms is None else f"{each.p50_ms:.1f} / {each.p99_ms:.1f}",
+        )
+        for each in rows
+    ]
+    return _table("As clients saw it", (*headers, *_LOSSES, "p50 / p99 ms"), cells, words=3)
+
+
+def _leads_table(rows: Sequence[Row]) -> Table:
+    cells = [
+        (
+            name,
+            f"{found['mean']:+.1%}",
+            ", ".join(f"{each:+.1%}" for each in found["by_seed"].values()),
+        )
+        for name, found in leads(rows).items()
+    ]
+    headers = ("policy", f"goodput of {OURS} over its own, mean", "by seed")
+    return _table(f"How far {OURS} is ahead", headers, cells, words=1)
+
+
+def _simulation_table(rows: Sequence[Row]) -> Table:
+    cells = [
+        (
+            each.policy,
+            str(each.seed),
+            each.tenant,
+            f"{each.goodput:,}",
+            "-" if each.ahead is None else f"{each.ahead:,.0f}",
+            _difference(each.ahead, each.goodput),
+            f"{each.again:,.0f}",
+            _difference(each.again, each.goodput),
+        )
+        for each in rows
+    ]
+    headers = ("policy", "seed", "tenant", "goodput live", "simulated ahead", "difference")
+    more = ("simulated again", "difference")
+    return _table("Live and simulated", (*headers, *more), cells, words=3)
+
+
+def _difference(simulated: float | None, live: float) -> str:
+    return "-" if simulated is None or not live else f"{simulated / live - 1:+.1%}"
+
+
+def _retrainings_table(retrainings: Sequence[Retraining]) -> Table:
+    headers = ("policy", "seed", "window", "tenant", "planned s", "taken s", "taken / planned")
+    cells = [
+        (
+            each.policy,
+            str(each.seed),
+            str(each.window),
+            each.tenant,
+            f"{each.planned_s:.1f}",
+            f"{each.taken_s:.1f}",
+            f"{each.ratio:.2f}",
+            *(f"{each.parts_s.get(part, 0.0):.2f}" for part in RETRAINING_PARTS),
+        )
+        for each in retrainings
+    ]
+    names = (*headers, *RETRAINING_PARTS.values())
+    return _table("Retrainings, planned and taken, with their parts in seconds", names, cells, 4)
+
+
+def _starts_table(starts: Sequence[Starts]) -> Table:
+    headers = ("policy", "seed", "tenant", "starts", "serves after s", "longest s", "hidden")
+    cells = [
+        (
+            *(each.policy, str(each.seed), each.tenant, str(each.count)),
+            *(f"{each.serves_s:.2f}", f"{each.longest_s:.2f}", f"{each.hidden:.1%}"),
+        )
+        for each in starts
+    ]
+    caption = "Starts of workers within the windows; hidden: part of the cold overhead"
+    return _table(caption, headers, cells, words=3)
+
+
+def _table(
+    caption: str, headers: Sequence[str], rows: Sequence[tuple[str, ...]], words: int
+) -> Table:
+    numeric = frozenset(range(words, len(headers)))
+    return Table(caption, tuple(headers), tuple(rows), numeric)
+
+
+def page(
+    runs: Sequence[Finished],
+    rows: Sequence[Row],
+    retrainings: Sequence[Retraining],
+    starts: Sequence[Starts],
+) -> Page:
+    """The whole report: the comparison first, then every run."""
+    recorded = [recorded_run(each.measured.records) for each in runs]
+    each_run = run_page(recorded, board(runs[0].live.scenario.board.name))
+    made = tables(rows, retrainings, starts)
+    near, of = planned_well(retrainings)
+    planned = f"{near} of {of} retrainings after the first window took 0.9 to 1.1 of their plan."
+    sections = [
+        Section("Comparison", "comparison", (), (_shares(rows), made[1], made[0])),
+        Section(
+            "Live and simulated",
+            "simulated",
+            (
+                "Ahead: accuracies and durations are those of the other policies' runs with the "
+                "same seed. Again: those of the run itself.",
+            ),
+            (_simulation(rows), made[2]),
+        ),
+        Section("What was lost to what", "losses", (), (_losses(rows),)),
+        Section("Planned and taken", "durations", (planned,), _durations(retrainings, made)),
+    ]
+    scenario, first = runs[0].live.scenario, runs[0].measured.records.run
+    lead = (
+        f"{first.board}, driver {first.driver}: {scenario.windows} windows of "
+        f"{scenario.window_s:g} s, tenants {', '.join(first.tenants)}; the same requests for every "
+        "policy, labels of a window at its start. Goodput counts requests answered in time and "
+        "correctly, as clients saw it."
+    )
+    rest = tuple(replace(each, anchor=f"runs-{each.anchor}") for each in each_run.sections[1:])
+    return Page("MIGRator, live comparison", lead, (*sections, *rest))
+
+
+def _means(rows: Iterable[Row], value: str) -> dict[str, list[float]]:
+    """Per policy the value of all tenants together over sent, one per seed."""
+    found: dict[str, list[float]] = {}
+    for each in rows:
+        counted = getattr(each, value)
+        if each.tenant == ALL and counted is not None:
+            found.setdefault(each.policy, []).append(counted / max(1, each.sent))
+    return found
+
+
+_SHARE = Axis("goodput over sent", share=True)
+
+
+def _shares(rows: Sequence[Row]) -> Bars:
+    shares = _means(rows, "goodput")
+    order = sorted(shares, key=lambda name: -statistics.mean(shares[name]))
+    values = tuple(statistics.mean(shares[name]) for name in order)
+    return Bars(
+        "Goodput share, mean over the seeds",
+        tuple(order),
+        (Series("goodput share", values, paint=GOOD),),
+        Axis("policy"),
+        _SHARE,
+        horizontal=True,
+    )
+
+
+def _simulation(rows: Sequence[Row]) -> Bars:
+    live = _means(rows, "goodput")
+    series = [Series("live", tuple(statistics.mean(each) for each in live.values()), paint=GOOD)]
+    for name, value, paint in (
+        ("simulated ahead", "ahead", Paint(0)),
+        ("simulated again", "again", Paint(1)),
+    ):
+        found = _means(rows, value)
+        means = tuple(statistics.mean(found[each]) if found.get(each) else None for each in live)
+        series.append(Series(name, means, paint=paint))
+    title = "Goodput share live and simulated, mean over the seeds"
+    return Bars(title, tuple(live), tuple(series), Axis("policy"), _SHARE)
+
+
+def _losses(rows: Sequence[Row]) -> Bars:
+    paints = dict(zip(_LOSSES, (WRONG, LATE, DROPPED, UNANSWERED, FAILED), strict=True))
+    names = {
+        "dropped": "given up before their deadline",
+        "refused": "no instance ready, or full",
+    }
+    found = {value: _means(rows, value) for value in ("goodput", *_LOSSES)}
+    policies = tuple(found["goodput"])
+    series = [
+        Series(
+            names.get(value, value),
+            tuple(statistics.mean(found[value][each]) for each in policies),
+            paint=paints.get(value, GOOD),
+        )
+        for value in found
+    ]
+    title = "What became of the requests, mean over the seeds"
+    return Bars(title, policies, tuple(series), Axis("policy"), Axis("of sent", share=True), True)
+
+
+def _durations(
+    retrainings: Sequence[Retraining], made: Sequence[Table]
+) -> tuple[Bars | Table, ...]:
+    if not retrainings:
+        return tuple(made[3:])
+    names = tuple(
+        f"{each.policy}, seed {each.seed}, window {each.window}: {each.tenant}"
+        for each in retrainings
+    )
+    series = (
+        Series("planned", tuple(each.planned_s for each in retrainings), paint=Paint(None)),
+        Series("taken", tuple(each.taken_s for each in retrainings), paint=Paint(0)),
+    )
+    title, seconds = "Retrainings, planned and taken", Axis("duration without the start", "s")
+    chart = Bars(title, names, series, Axis("retraining"), seconds, horizontal=True)
+    return (chart, *made[3:])
+
+
+def _markdown(table: Table) -> Iterator[str]:
+    yield f"| {' | '.join(table.headers)} |"
+    yield "|" + "---|" * len(table.headers)
+    for row in table.rows:
+        yield f"| {' | '.join(row)} |"

@@ -9,6 +9,7 @@ CELL: Json = {
     "traces": "tweets",
     "tenants": 3,
     "workers": "cold",
+    "runs": 5,
     "goodput": 0.5,
     "ceiling": 0.75,
     "leads": {
@@ -38,3 +39,16 @@ def test_a_row_tells_conditions_leads_and_the_ceiling() -> None:
     assert "| tweets, retraining x 2, 3 tenants, cold workers | a static split will do |" in row
     assert "| 50.0% | 75.0% | +12.3% ± 1.0 (+50.0%) | - |" in row
     assert row.endswith("| -5.0% (+25.0%) |")
+
+
+def test_an_unfinished_map_says_so() -> None:
+    most = dict.fromkeys(CELL["leads"]) | CELL["most"]
+    settings = {"quick": False, "runs": 8, "windows": 2, "generated": [], "policies": ["migrator"]}
+    found = {
+        "settings": settings,
+        "cells": [CELL | {"most": most}],
+        "paper": {},
+        "nearest_to_paper": {"load": 0.8, "gain": "packaged"},
+    }
+    assert "1 cells of 5 runs of 2 x 200 s; real traces" in text(found, "map")
+    assert "**5 of 8 runs per cell**" in text(found, "map")

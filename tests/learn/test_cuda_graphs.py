@@ -206,6 +206,20 @@ def test_every_size_gets_the_answers_of_its_own_rows() -> None:
         assert torch.equal(answers.answer(inputs), 2.0 * inputs)
 
 
+def test_the_largest_graph_is_timed_a_few_times_at_least() -> None:
+    replays: list[int] = []
+
+    def counted(forward: Forward, inputs: Tensor) -> Graph:
+        made = replayed(forward, inputs)
+        return Graph(lambda: replays.append(len(inputs)), made.inputs, made.labels, made.output)
+
+    answers = CapturedAnswers(lambda given: given, torch.zeros(1, 3), 4, counted)
+    assert 0 < answers.seconds(0.0) < 1.0
+    assert replays == [4, 4, 4]
+    answers.seconds(0.001)
+    assert len(replays) > 6
+
+
 def test_what_it_was_not_captured_for_is_left_to_others() -> None:
     answers = CapturedAnswers(lambda given: given, torch.zeros(1, 3), 2, replayed)
     assert not answers.takes(torch.zeros(3, 3)), "too many"

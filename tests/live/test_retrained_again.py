@@ -167,8 +167,10 @@ class _NoRollout(Rollout):
         raise AssertionError(f"version {version.number} was adopted")
 
 
-def learning(tmp_path: Path, tenant: TenantState, trainings: Trainings) -> Learning:
-    serving = Serving(read_live(tmp_path / "small.yaml"), tmp_path)
+def learning(
+    tmp_path: Path, tenant: TenantState, trainings: Trainings, driver: str = "emulated"
+) -> Learning:
+    serving = Serving(read_live(tmp_path / "small.yaml"), tmp_path, driver)
     table = LabelTable(tmp_path / "labels.db")
     context = idle_context(serving, trainings=trainings, labels=table)
     context.tenants[tenant.name] = tenant
@@ -251,6 +253,39 @@ async def test_what_was_learned_before_a_restart_is_no_part_of_its_duration(
     made = learning(tmp_path, tenant, _Resumed(tmp_path / "log"))
     await made.train("photos", Instance(0, 1), {})
     assert tenant.slower == pytest.approx(1.0)  # 30 s for half of what takes 60
+
+
+class _Timed(Trainings):
+    """4 s before the first step and after the last, 2 s for each of 10 steps."""
+
+    async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
+        del progress
+        return TrainingResult(
+            *(False, "it is no better", None, 0.5, 0.4, 0.5, 0.4),
+            new_classes=(),
+            samples=100,
+            curve=(0.4,) * job.settings.epochs,
+            epochs_resumed=0,
+            seconds=25.0,
+            start_s=1.0,
+            parts_s={"start_s": 1.0, "data_s": 1.0, "first_s": 7.0, "epochs_s": 14.0},
+            steps=10,
+        )
+
+
+@pytest.mark.parametrize(("driver", "weight"), [("mps", 1.0), ("emulated", 0.5)])
+async def test_the_first_retraining_on_a_gpu_replaces_the_profile(
+    tmp_path: Path, tenant: TenantState, driver: str, weight: float
+) -> None:
+    tenant.retraining = Retraining(3, Curve(((14.0, 10.0),)), 1.0, 0.9)
+    made = learning(tmp_path, tenant, _Timed(tmp_path / "log"), driver)
+    await made.train("photos", Instance(0, 1), {})
+    # 20 s of steps where the profile says 10, and 4 s that samples do not change
+    assert tenant.slower == pytest.approx(1 + weight)
+    assert tenant.fixed_s == pytest.approx(4.0 * weight)
+    tenant.retraining = Retraining(4, Curve(((14.0, 10.0),)), tenant.slower, 0.9)
+    await made.train("photos", Instance(0, 1), {})
+    assert tenant.slower == pytest.approx(2.0 if weight == 1.0 else 1.75)
 
 
 async def test_a_retraining_without_samples_ends_and_waits_for_more_labels(

@@ -184,6 +184,41 @@ def test_other_and_damaged_files_are_refused(tmp_path: Path, spoil, sentence: st
     assert path.read_bytes() == spoilt
 
 
+def test_an_unfinished_map_is_drawn_from_the_runs_of_all_cells() -> None:
+    setting = MapSetting(quick=True, runs=8)
+    assert list(dict.fromkeys(number for _, number in setting.trials())) == [0, 4, 2, 6, 1, 5, 3, 7]
+    keys = list(setting.trials())[: 3 * len(setting.cells) + 1]  # three runs, and one of a cell
+    finished = {key: _made_up(600 + key[1], 500, 590) for key in keys}
+    found = measured(setting, finished)
+    assert found.numbers == (0, 2, 4)
+    assert {each.samples for each in found.leads.values()} == {3}
+    assert found.leads[BASE_OF_QUICK].goodput == pytest.approx((600 + 602 + 604) / 3000)
+    assert "3 runs per cell (of 8" in map_page(found).lead
+
+
+BASE_OF_QUICK = QUICK.cells[0]
+
+
+def test_drawing_needs_runs_and_no_equal_code(tmp_path: Path) -> None:
+    path = tmp_path / "map.jsonl"
+    settings = {**QUICK.as_json(), "code": "other"}
+    command = ["reproduce", "map", "--quick", "--draw", "--out", str(tmp_path / "map.html")]
+    assert "run the map first" in str(CliRunner().invoke(app, command).exception)
+    keys = frozenset(QUICK.trials())
+    with open_results(path, "map", TrialResult, settings, keys):
+        pass
+    assert "no run of every cell" in str(CliRunner().invoke(app, command).exception)
+    with open_results(path, "map", TrialResult, settings, keys) as file:
+        for key in keys:
+            if key[1] < 2:
+                file.add(key, _made_up(600, 500, 590))
+    done = CliRunner().invoke(app, [*command, "--json"])
+    assert done.exit_code == 0, done.output
+    shown = json.loads(done.stdout)
+    assert shown["cells"][0]["runs"] == 2
+    assert shown["settings"]["code"] == "other"  # what made the results, not what draws them
+
+
 # The verb
 
 

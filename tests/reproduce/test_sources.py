@@ -81,7 +81,7 @@ def traces(tmp_path: Path) -> Path:
     """A folder with short traces of both kinds; the rate rises from second to second."""
     for kind in TRACES:
         rows = "\n".join(f"{second},{1 + second // 100}" for second in range(3600))
-        (tmp_path / KINDS[kind].file_name).write_text(rows + "\n", encoding="utf-8")
+        (tmp_path / str(KINDS[kind].file_name)).write_text(rows + "\n", encoding="utf-8")
     return tmp_path
 
 

@@ -70,6 +70,15 @@ def load(
             "(its training samples, uploaded shortly before it).",
         ),
     ] = "feedback",
+    first_lead_s: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="With --labels-at start and a server that waits for its first request: seconds "
+            "from the first upload to that request; default: half a window, 60 at most.",
+        ),
+    ] = None,
     now: Annotated[
         bool, typer.Option("--now", help="Start now instead of at the server's next window.")
     ] = False,
@@ -103,6 +112,7 @@ def load(
         tokens=_tokens(live, token),
         labels=labelled if feedback else 0.0,
         labels_at=_labels_at(labels_at),
+        first_lead_s=first_lead_s,
         now=now,
         patience_s=patience_s,
     )

@@ -14,6 +14,7 @@ def reproduce_map(
     data: Path | None,
     *,
     quick: bool,
+    draw: bool,
     runs: int | None,
     out: Path | None,
     results: Path | None,
@@ -21,7 +22,10 @@ def reproduce_map(
     ray: str | None,
     as_json: bool,
 ) -> None:
-    """Run what the results file lacks and write FILE.html, FILE.png and FILE.jsonl."""
+    """Run what the results file lacks and write FILE.html, FILE.png and FILE.jsonl.
+
+    With `draw` run nothing, and draw the runs that every cell has.
+    """
     from migrator.advise.trial import TrialResult
     from migrator.cluster.placement.workers import open_workers
     from migrator.report.html_page import (
@@ -47,9 +51,17 @@ def reproduce_map(
     setting = MapSetting(data, quick, runs)
     trials = setting.trials()
     path = results or page.with_suffix(".jsonl")
-    with open_results(path, NAME, TrialResult, setting.as_json(), frozenset(trials)) as file:
+    if draw and not path.is_file():
+        raise InputError(f"--draw: there is no {path}; run the map first or name it with --results")
+    with open_results(
+        path, NAME, TrialResult, setting.as_json(), frozenset(trials), to_read=draw
+    ) as file:
         left = len(trials) - len(file.finished)
-        if left:
+        if draw and not setting.finished_runs(file.finished):
+            raise InputError(
+                f"--draw: {path} has no run of every cell yet; continue the map without --draw"
+            )
+        if left and not draw:
             at_once = processes or cores()
             where = "on Ray" if ray_address(ray) else f"{at_once} at a time"
             done = f", {len(file.finished)} done before" if file.finished else ""
@@ -65,11 +77,12 @@ def reproduce_map(
                 progress(left, "runs") as step,
             ):
                 run_map(setting, file, workers, step)
-        found = measured(setting, file.finished)
+        found, made_with = measured(setting, file.finished), file.settings
     write_page(map_page(found), page, "--out")
     write_figure(picture, "--out", lambda: map_page(found), lambda: map_picture(found))
     if as_json:
-        print_json({**map_figures(found), "page": str(page), "picture": str(picture)})
+        figures = {**map_figures(found), "settings": made_with}
+        print_json({**figures, "page": str(page), "picture": str(picture)})
         return
     print(summary(found))
     print(f"page     {page}\npicture  {picture}\nresults  {path}")

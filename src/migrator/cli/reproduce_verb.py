@@ -54,6 +54,9 @@ def reproduce(
     quick: Annotated[
         bool, typer.Option("--quick", help="Of `map`: fewer cells, in two minutes.")
     ] = False,
+    draw: Annotated[
+        bool, typer.Option("--draw", help="Of `map`: draw the finished runs, run nothing.")
+    ] = False,
     results: Annotated[
         Path | None,
         typer.Option(
@@ -95,6 +98,7 @@ def reproduce(
         reproduce_map(
             _setting(1).data,
             quick=quick,
+            draw=draw,
             runs=seeds,
             out=out,
             results=results,
@@ -103,7 +107,7 @@ def reproduce(
             as_json=as_json,
         )
         return
-    _require_map(quick, ray)
+    _require_map(quick, draw, ray)
     out = out or Path("out/reproduce.html")
     setting = _limited(_setting(seeds or 1), workloads, windows)
     jobs = jobs_of(wanted, setting)
@@ -135,9 +139,9 @@ def _kept(path: Path | None) -> Iterator[ResultsFile[RunOutcome] | None]:
         yield file
 
 
-def _require_map(quick: bool, ray: str | None) -> None:
+def _require_map(quick: bool, draw: bool, ray: str | None) -> None:
     """InputError if an option is given that only the map supports."""
-    given = {"--quick": quick, "--ray": ray is not None}
+    given = {"--quick": quick, "--draw": draw, "--ray": ray is not None}
     for option in (name for name, is_given in given.items() if is_given):
         raise InputError(f"{option}: only for the experiment map; leave it out")
 

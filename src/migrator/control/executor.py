@@ -9,7 +9,9 @@ executor returns `Replan`; serving instances continue to serve.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from migrator.control.events import (
     Create,
@@ -37,6 +39,16 @@ OVERHEADS = 2.0
 """A tenant's lead time is at least its overhead times this factor."""
 REPLAN_AGAIN_SLOTS = 5
 """Slots before the same reason to replan is reported again."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A step that had nothing to do: what it depended on beside the units."""
+
+    timeline: Timeline
+    wanted: Wanted
+    done: frozenset[str]
+    """Tenants whose retraining has ended."""
 
 
 class Executor:
@@ -69,6 +81,10 @@ class Executor:
         self._available = board
         self._still: Mapping[Site, Task] | None = None
         self._said: list[Instruction] = []
+        self._acted = False
+        """Whether the present step has begun something or asked for a plan."""
+        self._settled: Settled | None = None
+        """What the last step found, if it had nothing to do."""
 
     @property
     def units(self) -> tuple[Unit, ...]:
@@ -101,6 +117,7 @@ class Executor:
 
     def adopt(self, now_s: float, instances: Iterable[Holding]) -> None:
         """Take over idle instances that already exist. Plans use or remove them."""
+        self._settled = None
         for each in instances:
             site = Site.of(self._board, each)
             self._units.setdefault(site, Unit(site, State.IDLE, now_s))
@@ -125,6 +142,8 @@ class Executor:
         begin_s = now_s if since_s is None else min(now_s, since_s)
         self._timeline = Timeline(self._board, begin_s, slots, slot_s)
         self._trials.begin(window)
+        if self._leaving or self._available != (available or self._board):
+            self._settled = None
         self._leaving = False
         self._available = available or self._board
         return self.tick(now_s)
@@ -137,7 +156,7 @@ class Executor:
     def leave(self, now_s: float) -> list[Instruction]:
         """Free the whole board; wait only for running retrainings. `units` becomes empty."""
         self._timeline = Timeline(self._board, now_s, [()], self._slot_s)
-        self._leaving, self._still = True, None
+        self._leaving, self._still, self._settled = True, None, None
         return self.tick(now_s)
 
     @property
@@ -178,8 +197,9 @@ class Executor:
         """The instructions due at this time. Call it several times per slot; a call takes
         microseconds."""
         if self._still is not None:
+            self._settled = None
             self._stand(self._still, now_s)
-        elif self._timeline is not None:
+        elif self._timeline is not None and not self._is_settled(self._timeline, now_s):
             self._step(self._timeline, now_s)
         said, self._said = self._said, []
         return said
@@ -188,7 +208,24 @@ class Executor:
     def _slot_s(self) -> float:
         return self._timeline.slot_s if self._timeline is not None else 1.0
 
+    def _is_settled(self, timeline: Timeline, now_s: float) -> bool:
+        """Whether a step would find what the last one found, which had nothing to do."""
+        last = self._settled
+        if last is None or last.done != self._trials.done:
+            return False
+        same = timeline.at(now_s).wanted == last.wanted
+        left_s = timeline.left_s(now_s)
+        if timeline is last.timeline:
+            return same and left_s > self._longest_s
+        return same and left_s == last.timeline.left_s(now_s) == math.inf
+
+    @property
+    def _longest_s(self) -> float:
+        """The longest lead time of any tenant."""
+        return max(map(self._lead_of, self._overheads_s), default=self._lead_s)
+
     def _take(self, site: Site, heard: Outcome, now_s: float) -> None:
+        self._settled = None
         if heard.unit is None:
             del self._units[site]
         else:
@@ -203,12 +240,15 @@ class Executor:
         fixed = [each.site for each in self._units.values() if self._is_fixed(each, now_s)]
         resting = self._troubles.resting(now_s)
         situation = Situation(self._board, self._units, outlook, fixed, self._available, resting)
-        longest_s = max(map(self._lead_of, self._overheads_s), default=self._lead_s)
-        soon = outlook.soon(self._lead_of, longest_s)
+        soon = outlook.soon(self._lead_of, self._longest_s)
+        self._acted = False
         for unit in self.units:
             self._go_on(unit, situation, soon, now_s)
         self._create(situation, soon, now_s)
         self._tell_late(situation, now_s)
+        waits = self._acted or soon or self._late_since or self._troubles.any_waits(now_s)
+        wanted, done = timeline.at(now_s).wanted, frozenset(self._trials.done)
+        self._settled = None if waits else Settled(timeline, wanted, done)
 
     def _stand(self, still: Mapping[Site, Task], now_s: float) -> None:
         """While paused, keep the serving instances running and change nothing else."""
@@ -340,8 +380,10 @@ class Executor:
     def _become(self, unit: Unit, instruction: Instruction) -> None:
         self._units[unit.site] = unit
         self._said.append(instruction)
+        self._acted = True
 
     def _replan(self, key: str, reason: str, now_s: float) -> None:
+        self._acted = True
         told_s = self._told_s.get(key)
         if told_s is None or now_s - told_s >= REPLAN_AGAIN_SLOTS * self._slot_s:
             self._told_s[key] = now_s

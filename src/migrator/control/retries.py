@@ -83,6 +83,10 @@ class SiteRetries:
     def __init__(self) -> None:
         self._at: defaultdict[Site, _Trouble] = defaultdict(_Trouble)
 
+    def any_waits(self, now_s: float) -> bool:
+        """Whether any site waits after a failure."""
+        return any(now_s < max(here.until_s, here.stuck_s) for here in self._at.values())
+
     def rests(self, site: Site, now_s: float) -> bool:
         """Whether the site must not be used yet."""
         return site in self._at and now_s < self._at[site].until_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -57,6 +58,11 @@ class Timeline:
         """The later stretches, in order."""
         for index in range(self._index(now_s) + 1, len(self._stretches)):
             yield self._stretches[index]
+
+    def left_s(self, now_s: float) -> float:
+        """Seconds until the next stretch; infinite in the last one."""
+        after = self._index(now_s) + 1
+        return self._begins_s[after] - now_s if after < len(self._begins_s) else math.inf
 
     def _add(self, begin_s: float, wanted: Wanted) -> None:
         if self._stretches and self._stretches[-1].wanted == wanted:

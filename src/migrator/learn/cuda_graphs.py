@@ -30,7 +30,7 @@ _MAX_GRAPHS = 2
 """Batches of one training are of one size."""
 _WARM_UP_RUNS = 3
 """Inferences before a capture: they choose and load kernels."""
-_TIMED_REPLAYS = 10
+_FEWEST_REPLAYS = 3
 _CUDA: Any = torch.cuda
 
 
@@ -196,10 +196,10 @@ class CapturedAnswers:
         graph.replay()
         return graph.output[:rows]
 
-    def seconds(self) -> float:
-        """The shortest of some replays of the largest graph. Not beside `answer`."""
-        graph, found = self._graphs[max(self._graphs)], []
-        for _ in range(_TIMED_REPLAYS):
+    def seconds(self, limit_s: float) -> float:
+        """The shortest replay of the largest graph within about `limit_s`. Not beside `answer`."""
+        graph, found = self._graphs[max(self._graphs)], list[float]()
+        while len(found) < _FEWEST_REPLAYS or sum(found) < limit_s:
             began = time.perf_counter()
             graph.replay()
             if graph.inputs.is_cuda:

@@ -22,6 +22,9 @@ from torch.overrides import TorchFunctionMode
 
 _POLITE = 10
 """Niceness of the thread that compiles: answers come first."""
+_SOON_S, _BESIDE_S = 0.05, 1.0
+"""Seconds in which replays are timed: before the first answer, and beside answers, where most
+replays wait for one."""
 
 _log = logging.getLogger(__name__)
 
@@ -105,8 +108,8 @@ class Answers(Protocol):
         """Scores of the inputs."""
         ...
 
-    def seconds(self) -> float:
-        """The shortest of some replays of the largest graph."""
+    def seconds(self, limit_s: float) -> float:
+        """The shortest replay of the largest graph within about `limit_s`."""
         ...
 
 
@@ -121,7 +124,7 @@ class QuickAnswers:
         """`quick` and `fast` capture; the second one may take seconds. RuntimeError if the first
         cannot be captured."""
         self._current = quick()
-        self._quick_s = self._current.seconds()
+        self._quick_s = self._current.seconds(_SOON_S)
         self.switching = threading.Thread(target=self._switch, args=(fast,), daemon=True)
         """Ends once the faster kernels are used or given up."""
         self.switching.start()
@@ -134,16 +137,16 @@ class QuickAnswers:
         """Scores of the inputs, which may be on the host."""
         return self._current.answer(inputs)
 
-    def seconds(self) -> float:
-        """The shortest of some replays of the largest graph."""
-        return self._current.seconds()
+    def seconds(self, limit_s: float) -> float:
+        """The shortest replay of the largest graph within about `limit_s`."""
+        return self._current.seconds(limit_s)
 
     def _switch(self, fast: Callable[[], Answers]) -> None:
         with suppress(OSError, AttributeError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _POLITE)
         try:
             found = fast()
-            fast_s = found.seconds()
+            fast_s = found.seconds(_BESIDE_S)
         except Exception as error:  # the quick ones remain, whatever it was
             _log.warning("cuDNN's kernels could not be captured: %s", error)
             return

@@ -219,7 +219,7 @@ class Actuation:
         """Report to the controller how long an instance took until it served."""
         took_s = parts_s["create_s"] + parts_s["warm_s"]
         late_s = self._controller.measured(tenant, instance, took_s)
-        self._recorder.overhead(bare(instance), parts_s)
+        self._recorder.overhead(bare(instance), {**parts_s, "late_s": late_s})
         self._recorder.decisions.measured(tenant, parts_s, late_s)
 
     async def _load_newest(self, worker: ServingWorker, newest: Assignment) -> None:

@@ -282,7 +282,9 @@ class Trainings:
         self._wanted = tuple(models)
         async with self._filling:
             self._spare = [each for each in self._spare if each.alive]
-            missing = Counter(self._wanted) - Counter(each.model for each in self._spare if each.model)
+            missing = Counter(self._wanted) - Counter(
+                each.model for each in self._spare if each.model
+            )
             for model in missing.elements():
                 if not self._closed:
                     self._spare.append(await RetrainerProcess.start(self._log, model))

@@ -55,6 +55,9 @@ class LoadSettings:
     labels: float = 1.0
     """The share of the answers, or of the samples before a window, whose true label is sent."""
     labels_at: LabelsAt = LabelsAt.FEEDBACK
+    first_lead_s: float | None = None
+    """Seconds from the upload of the first window's samples to its first request; None: as for
+    every other window."""
     now: bool = False
     """Begin in the middle of the server's window instead of waiting for the next."""
     timeout_s: float = 10.0
@@ -120,7 +123,9 @@ async def load(
         uploads = Uploads(server, labels, targets, settings.labels if at_start else 0.0, windows)
         await uploads.upload(first, ledger, stop)
         if at_start and now is not None and not now.begun:
-            begin_s = asyncio.get_running_loop().time() + lead_s(scenario.window_s)
+            given_s = settings.first_lead_s
+            first_s = lead_s(scenario.window_s) if given_s is None else given_s
+            begin_s = asyncio.get_running_loop().time() + first_s
         share = 0.0 if at_start else settings.labels
         sender = Sender(server, labels, share, targets, ledger, begin_s, first)
         questions = [each.questions for each in targets]

@@ -161,7 +161,8 @@ class UnitRecord(Record):
     state: str
     to_s: float | None = None
     parts_s: Mapping[str, float] = field(default_factory=dict)
-    """Parts of its start: create_s, load_s, context_s, copy_s, first_s, warm_s."""
+    """Parts of its start: create_s, load_s, context_s, copy_s, first_s, warm_s; and late_s, for
+    how long the plan had waited for it."""
 
 
 @dataclass(frozen=True)

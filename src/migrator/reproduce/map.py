@@ -79,14 +79,25 @@ class MapSetting:
         return generated_kinds([(kind, kind) for kind in kinds], self.data)
 
     def trials(self) -> dict[Key, Trial]:
-        """Every run of every cell; runs of all cells come before the next run of any."""
+        """Every run of every cell; runs of all cells come before the next run of any.
+
+        Numbers are ordered so that the first few runs are spread over the traces.
+        """
         return {
             (cell.key, number): Trial(
                 CellSource(cell, number, self.runs, self.data), number, self.windows, self.ours
             )
-            for number in range(self.runs)
+            for number in sorted(range(self.runs), key=_spread)
             for cell in self.cells
         }
+
+    def finished_runs(self, finished: Mapping[Key, TrialResult]) -> tuple[int, ...]:
+        """Numbers of the runs that every cell has."""
+        return tuple(
+            number
+            for number in range(self.runs)
+            if all((cell.key, number) in finished for cell in self.cells)
+        )
 
     def as_json(self) -> dict[str, Any]:
         """What results depend on."""
@@ -98,6 +109,11 @@ class MapSetting:
             "generated": list(self.generated),
             "code": code_digest(),
         }
+
+
+def _spread(number: int) -> int:
+    """The bits of the number in reverse: 0, 4, 2, 6, 1 ... of eight."""
+    return int(f"{number:08b}"[::-1], 2)
 
 
 class Workers(Protocol):
@@ -132,18 +148,19 @@ class MapResults:
     leads: Mapping[Cell, Leads]
     static: Mapping[Cell, tuple[str, ...]]
     """The best static split of every run."""
+    numbers: tuple[int, ...]
+    """The runs of every cell; fewer than planned if the map is not finished."""
 
 
 def measured(setting: MapSetting, finished: Mapping[Key, TrialResult]) -> MapResults:
-    """The leads of every cell over its runs."""
-    runs = {
-        cell: [finished[(cell.key, number)] for number in range(setting.runs)]
-        for cell in setting.cells
-    }
+    """The leads of every cell over the runs that all cells have, which is at least one."""
+    numbers = setting.finished_runs(finished)
+    runs = {cell: [finished[(cell.key, number)] for number in numbers] for cell in setting.cells}
     return MapResults(
         setting,
         {cell: measure_leads([_sample(each) for each in found]) for cell, found in runs.items()},
         {cell: tuple(each.static for each in found) for cell, found in runs.items()},
+        numbers,
     )
 
 

@@ -62,7 +62,7 @@ def map_page(found: MapResults) -> Page:
     sections.append(Section("All cells", "cells", cells, (_cells_table(found),)))
     how = (*_method(setting), *(f"Gain of {_gain(each)}: {each.about}." for each in Gain))
     sections.append(Section("How it was measured", "method", how))
-    return Page("Where MIGRator pays", _lead(setting), tuple(sections))
+    return Page("Where MIGRator pays", _lead(found), tuple(sections))
 
 
 def map_picture(found: MapResults) -> Picture:
@@ -286,7 +286,9 @@ def _out_of_reach(found: MapResults) -> Iterator[str]:
         yield f"At least one of the paper's leads lies above that ceiling at {where}."
 
 
-def _lead(setting: MapSetting) -> str:
+def _lead(found: MapResults) -> str:
+    setting, runs = found.setting, len(found.numbers)
+    part = "" if runs == setting.runs else f" (of {setting.runs}: the map is not finished)"
     quick = (
         f" This is the quick map: `{setting.ours}`, which plans once per window, stands for "
         "migrator, and only load and gain are varied."
@@ -295,7 +297,7 @@ def _lead(setting: MapSetting) -> str:
     )
     return (
         f"Leads in goodput of migrator over {listed(PEERS)} and the best static split, with 95% "
-        f"confidence intervals over {setting.runs} runs per cell.{quick}"
+        f"confidence intervals over {runs} runs per cell{part}.{quick}"
     )
 
 

@@ -6,7 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -28,6 +28,8 @@ class _Data(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
 
+_CODE = "code"
+"""The setting that holds a digest of the code."""
 _Result = TypeVar("_Result", bound=_Data)
 _PACKAGES = ("core", "workload", "forecast", "plan", "policies", "control", "simulate")
 _MODULES = (
@@ -41,8 +43,15 @@ _MODULES = (
 class ResultsFile(Generic[_Result]):
     """Results of finished runs, those of earlier calls included."""
 
-    def __init__(self, path: Path, descriptor: int, finished: dict[Key, _Result]) -> None:
-        self._path, self._descriptor, self.finished = path, descriptor, finished
+    def __init__(
+        self,
+        path: Path,
+        descriptor: int,
+        settings: Mapping[str, Any],
+        finished: dict[Key, _Result],
+    ) -> None:
+        self._path, self._descriptor = path, descriptor
+        self.settings, self.finished = settings, finished
 
     def add(self, key: Key, result: _Result) -> None:
         """Append a result; it is on the disk when this returns."""
@@ -58,23 +67,27 @@ def open_results(
     result: type[_Result],
     settings: Mapping[str, Any],
     expected: frozenset[Key] | None = None,
+    *,
+    to_read: bool = False,
 ) -> Iterator[ResultsFile[_Result]]:
     """Open a file of results of one kind; create it with these settings if it is missing.
 
-    `expected`: the only keys that it may have; None: any. InputError if it has other settings, is
+    `expected`: the only keys that it may have; None: any. `to_read`: nothing will be added, so that
+    results of other code will do. InputError if it has other settings, is
     damaged, or another process writes it. A line that a killed process left unfinished at the end
     is removed.
     """
-    header = {kind: VERSION, "settings": dict(settings)}
+    header: dict[str, Any] = {kind: VERSION, "settings": dict(settings)}
     descriptor = _opened(path)
     try:
         lines = _finished_lines(descriptor, kind)
-        if not lines:
-            _write(path, descriptor, header)
+        if lines:
+            _check_header(path, lines[0], kind, header, (_CODE,) if to_read else ())
         else:
-            _check_header(path, lines[0], kind, header)
+            _write(path, descriptor, header)
+        made_with = json.loads(lines[0])["settings"] if lines else header["settings"]
         finished = _read(path, lines[1:], TypeAdapter(result), expected)
-        yield ResultsFile(path, descriptor, finished)
+        yield ResultsFile(path, descriptor, made_with, finished)
     finally:
         os.close(descriptor)
 
@@ -142,7 +155,9 @@ def _read(
     return finished
 
 
-def _check_header(path: Path, line: bytes, kind: str, header: Mapping[str, Any]) -> None:
+def _check_header(
+    path: Path, line: bytes, kind: str, header: Mapping[str, Any], ignored: Collection[str]
+) -> None:
     try:
         found = json.loads(line)
         is_ours = isinstance(found, dict) and isinstance(found["settings"], dict)
@@ -153,7 +168,11 @@ def _check_header(path: Path, line: bytes, kind: str, header: Mapping[str, Any])
             f"--results: {path} is not a results file of this version; name another file"
         )
     wanted = json.loads(json.dumps(header["settings"]))
-    other = [each for each in wanted if found["settings"].get(each) != wanted[each]]
+    other = [
+        each
+        for each in wanted
+        if each not in ignored and found["settings"].get(each) != wanted[each]
+    ]
     if other or found["settings"].keys() != wanted.keys():
         raise InputError(
             f"--results: {path} has results of other settings ({', '.join(other) or 'more keys'}); "

@@ -1,0 +1,164 @@
+"""The live comparison: order of the runs, what is resumed, the budget, rates, tables."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
+sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "gpu")]
+
+from live import (  # noqa: E402
+    LAST,
+    LOADS,
+    MARKER,
+    POLICIES,
+    SMALL,
+    Budget,
+    Run,
+    broken,
+    left_to_do,
+    schedule,
+    set_rates,
+)
+from live_models import VIEWS, ManyViewsSmall, views  # noqa: E402
+from live_results import (  # noqa: E402
+    Finished,
+    Retraining,
+    Row,
+    leads,
+    page,
+    planned_well,
+    retrainings_of,
+    starts_of,
+    tables,
+)
+from measured_run import LiveRun  # noqa: E402
+from support.html import ParsedPage  # noqa: E402
+from support.live_records import Made, write_run  # noqa: E402
+
+from migrator.core.catalogue import board  # noqa: E402
+from migrator.records.rows import RetrainingRecord  # noqa: E402
+from migrator.records.store import read_records  # noqa: E402
+from migrator.report.html_page import page_text  # noqa: E402
+from migrator.workload.live import read_live  # noqa: E402
+
+
+def test_every_policy_runs_with_every_seed_in_changing_order() -> None:
+    runs = schedule(POLICIES, 3)
+    assert Counter(runs) == Counter(Run(s, p) for s in range(3) for p in POLICIES)
+    main = [each for each in runs if each.policy not in LAST]
+    assert runs[: len(main)] == main
+    orders = {tuple(e.policy for e in main if e.seed == seed) for seed in range(3)}
+    assert len(orders) == 3
+    assert runs == schedule(POLICIES, 3)
+
+
+def test_finished_runs_are_kept_and_broken_ones_repeated(tmp_path: Path) -> None:
+    done, cut = Run(0, "migrator"), Run(0, "ekya")
+    for each in (done, cut):
+        (tmp_path / each.folder / "state").mkdir(parents=True)
+    (tmp_path / done.folder / MARKER).write_text("{}", encoding="utf-8")
+    assert left_to_do(tmp_path, [done, cut]) == [cut]
+    assert (tmp_path / done.folder / MARKER).exists()
+    assert not (tmp_path / cut.folder).exists()
+
+
+def test_no_run_begins_that_would_end_after_the_budget() -> None:
+    budget = Budget(300.0, 100.0, began_s=1000.0)
+    assert budget.allows_run(1200.0)
+    assert not budget.allows_run(1201.0)
+    budget.took(140.0)
+    budget.took(120.0)
+    assert not budget.allows_run(1161.0)
+    assert Budget(None, 100.0, 0.0).allows_run(1e9)
+
+
+def test_a_run_whose_clients_gave_up_does_not_count() -> None:
+    assert broken({"ended": None, "windows": [{}, {}]}, 2) == ""
+    assert "gave up" in broken({"ended": "gave up", "windows": [{}, {}]}, 2)
+    assert "1 of 2 windows" in broken({"ended": None, "windows": [{}]}, 2)
+
+
+def test_rates_are_parts_of_what_an_even_part_of_the_board_answers(tmp_path: Path) -> None:
+    profiles = tmp_path / "live.profiles.json"
+    content = {"version": 2, "measured": {}, "profiles": [SMALL]}
+    profiles.write_text(json.dumps(content), encoding="utf-8")
+    tenants: list[dict[str, Any]] = [
+        {"model": SMALL["model"], "batch": 4, "arrivals": {"generator": name}} for name in LOADS
+    ]
+    set_rates({"gpu": "H200-141GB", "tenants": tenants}, profiles)
+    able_rps = board("H200-141GB").compute_slices / 2 * 4 / 1.2
+    for each, part in zip(tenants, LOADS.values(), strict=True):
+        assert each["arrivals"]["mean_rps"] == pytest.approx(part * able_rps, abs=0.1)
+
+
+def _row(policy: str, seed: int, goodput: int) -> Row:
+    counts = (1000, goodput, 900, 0.8, 1, 2, 3, 4, 5)
+    return Row(policy, seed, "all", *counts, 10.0, 20.0, goodput * 1.05, goodput * 0.99)
+
+
+def test_leads_are_means_over_seeds_that_both_policies_have() -> None:
+    rows = [_row("migrator", 0, 660), _row("ekya", 0, 600), _row("ekya", 1, 100)]
+    assert leads(rows) == {"ekya": {"mean": pytest.approx(0.1), "by_seed": {0: pytest.approx(0.1)}}}
+    rows.append(_row("migrator", 1, 130))
+    assert leads(rows)["ekya"]["mean"] == pytest.approx(0.2)
+    made = {each.caption: each.rows for each in tables(rows, [], [])}
+    assert made["How far migrator is ahead"] == (("ekya", "+20.0%", "+10.0%, +30.0%"),)
+    assert made["Live and simulated"][0][3:] == ("660", "693", "+5.0%", "653", "-1.0%")
+
+
+def test_retrainings_of_the_first_window_do_not_count_as_planned() -> None:
+    some = Retraining("migrator", 0, 1, "pictures", 10.0, 10.9, {"epochs_s": 8.0})
+    found = [some, replace(some, taken_s=11.2), replace(some, window=0, taken_s=30.0)]
+    assert planned_well(found) == (1, 2)
+    (table,) = [e for e in tables([_row("migrator", 0, 1)], found, []) if "planned" in e.caption]
+    assert table.rows[0][4:7] == ("10.0", "10.9", "1.09")
+
+
+def test_the_page_has_the_comparison_and_every_run(tmp_path: Path) -> None:
+    live = read_live(BENCHMARKS.parent / "examples" / "live.yaml")
+    known = RetrainingRecord(1, "photos", 1032.0, "done", 1.0, 0.9, 6.0, 7.5, {"epochs_s": 7.0})
+    runs = []
+    for seed, name in enumerate(("migrator", "ekya")):
+        path = tmp_path / name / "records.db"
+        made = Made(policy=name, began_s=1000.0, more=(known,), ends=True)
+        run = read_records(path, write_run(path, made))
+        runs.append(Finished(name, seed, live, LiveRun(run, {})))
+    rows = [_row("migrator", 0, 660), _row("ekya", 1, 600)]
+    retrainings = [row for each in runs for row in retrainings_of(each)]
+    starts = [row for each in runs for row in starts_of(each)]
+    assert [(each.window, each.ratio) for each in retrainings] == [(1, 1.25)] * 2
+    # one start after the first window began: 0.9 s of 3.9 and none of it late
+    assert {(each.tenant, each.count, each.hidden) for each in starts} == {("cameras", 1, 1.0)}
+    found = page(runs, rows, retrainings, starts)
+    titles = [each.title for each in found.sections]
+    assert titles[:4] == [
+        *("Comparison", "Live and simulated", "What was lost to what", "Planned and taken")
+    ]
+    assert sum("Planned and held" in each for each in titles) == 2
+    assert len({each.anchor for each in found.sections}) == len(titles)
+    ParsedPage(page_text(found, ""))
+
+
+def test_an_answer_is_the_mean_of_the_views_and_a_training_sees_one() -> None:
+    images = torch.rand(2, 3, 16, 16)
+    seen = views(images)
+    assert seen.shape == (2 * VIEWS, 3, 16, 16)
+    torch.testing.assert_close(seen[1], seen[0].flip(-1))
+    model = ManyViewsSmall.build(4, 0, 16)
+    model.seen[:] = True
+    inputs = model.example(2)
+    many = model.infer(inputs)
+    each = [model.infer(inputs[[row]]) for row in range(2)]
+    np.testing.assert_allclose(many, np.concatenate(each), rtol=1e-4, atol=1e-5)
+    model.expect_training(10)
+    assert not np.allclose(model.infer(inputs), many)

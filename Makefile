@@ -10,9 +10,9 @@ WARM := $(BIN)/python -c "from migrator.plan.solve import Charge, ready; from mi
 
 demo: $(STAMP)
 	@mkdir -p out
-	$(BIN)/migrator example > out/window.json
-	$(BIN)/migrator plan out/window.json --figure out/plan.html
-	$(BIN)/migrator plan out/window.json --charge survivors --figure out/plan-survivors.png
+	$(BIN)/migrator example > out/window.yaml
+	$(BIN)/migrator plan out/window.yaml --figure out/plan.html
+	$(BIN)/migrator plan out/window.yaml --charge survivors --figure out/plan-survivors.png
 	$(BIN)/migrator example quickstart > out/quickstart.yaml
 	$(BIN)/migrator simulate out/quickstart.yaml --policy migrator,ekya --windows 2 --report out/run.html
 	$(BIN)/python examples/live_demo.py out
@@ -45,7 +45,7 @@ package: $(STAMP)
 	$(BIN)/python -m hatchling build -d out/package/dist
 	$(PYTHON) -m venv out/package/venv
 	out/package/venv/bin/pip install --quiet --disable-pip-version-check -c constraints-dev.txt out/package/dist/*.whl
-	cd out/package && venv/bin/migrator example > window.json && CC=false venv/bin/migrator plan window.json
+	cd out/package && venv/bin/migrator example > window.yaml && CC=false venv/bin/migrator plan window.yaml
 
 clean:
 	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -17,6 +17,7 @@ from support.gpu_cli import Answer, migrator
 from migrator import __version__
 from migrator.core.catalogue import boards
 from migrator.core.problem import Charge
+from migrator.io.yaml_file import load_yaml
 from migrator.plan.example import example_problem
 from migrator.plan.solve import ready
 
@@ -293,7 +294,7 @@ def test_boards() -> None:
 @pytest.mark.skipif(not Path("/dev/stdin").exists(), reason="a pipe needs a name")
 def test_example_can_be_piped_into_plan() -> None:
     printed = answer("example")
-    assert json.loads(printed) == example_problem()
+    assert load_yaml(printed) == example_problem()
     plan = json.loads(process("plan", "/dev/stdin", "--json", input=printed, stdout=PIPE).stdout)
     assert len(plan["slots"]) == 200
     assert {each["tenant"] for each in plan["retrainings"]} == {"bert", "resnet50"}
@@ -306,7 +307,7 @@ def test_version() -> None:
 @pytest.mark.parametrize(
     ("verb", "words"),
     [
-        ((), ["plan", "check", "boards", "example", "migrator example > window.json"]),
+        ((), ["plan", "check", "boards", "example", "migrator example > window.yaml"]),
         (("plan",), ["Plan a window", "--solver", "--backend", "--time-limit", "--charge"]),
         (("check",), ["Check a plan", "exit code is 1", "--charge", "--json"]),
         (("boards",), ["List the known GPU boards", "--json"]),

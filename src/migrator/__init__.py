@@ -2,7 +2,7 @@
 
     import migrator
 
-    migrator.plan("window.json")
+    migrator.plan("window.yaml")
     migrator.simulate("my.yaml", policy="ekya")
     migrator.compare("my.yaml", ["migrator", "ekya"])
     with migrator.serve("live.yaml") as server: ...

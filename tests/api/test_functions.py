@@ -192,7 +192,7 @@ def test_the_code_of_the_pages_runs(
     """All blocks of a page in order, in one namespace. Serving is tested in test_server.py."""
     monkeypatch.chdir(quickstart.parent)
     problem = json.dumps(example_problem())
-    (quickstart.parent / "window.json").write_text(problem, encoding="utf-8")
+    (quickstart.parent / "window.yaml").write_text(problem, encoding="utf-8")
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     blocks = [part.partition("```")[0] for part in text.split("```python\n")[1:]]
     names: dict[str, Any] = {"__name__": "page"}

@@ -183,6 +183,7 @@ def test_every_verb_is_in_a_group_of_the_help() -> None:
         (["--model", "small-cnn"], "--model and --data"),
         (["live.yaml", "--model", "small-cnn"], "--model: the scenario says it"),
         (["--model", "small-cnn", "--data", "no/folder"], "--data: there is no folder"),
+        (["--model", "small-cnn", "--data", "pictures"], "--data: there is no folder pictures"),
         (["--model", "small-cnn", "--data", "nc-nothing"], "nc-nothing"),
     ],
 )

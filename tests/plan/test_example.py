@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from migrator.core.problem import Charge, Problem
+from migrator.io.yaml_file import load_yaml
 from migrator.plan.check import check_plan
 from migrator.plan.example import example_problem
 from migrator.plan.problem_file import parse_problem, problem_to_json, read_problem
 from migrator.plan.solve import make_plan, require_feasible
 
-FILE = Path(__file__).parents[2] / "examples" / "window.json"
+FILE = Path(__file__).parents[2] / "examples" / "window.yaml"
 
 PLENTY_S = 60.0
 
@@ -61,6 +61,8 @@ def test_it_is_planned_under_the_other_charge_too(window: Problem) -> None:
 def test_the_file_in_the_repository_is_what_the_verb_prints(window: Problem) -> None:
     verb = [sys.executable, "-m", "migrator", "example"]
     printed = subprocess.run(verb, capture_output=True, encoding="utf-8", check=True).stdout
-    assert json.loads(printed) == example_problem()
+    assert load_yaml(printed) == example_problem()
+    assert "# requests per slot" in printed
+    assert max(map(len, printed.splitlines())) <= 100
     assert FILE.read_text("utf-8") == printed
     assert read_problem(FILE) == window

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from collections.abc import Iterator
 from importlib import import_module
@@ -204,6 +205,59 @@ def test_only_outputs_that_are_there_can_be_asked_for(
 ) -> None:
     answer = client.post("/v2/models/images/infer", json=image_body() | {"outputs": [wanted]})
     assert answer.status_code == 400
+
+
+def _text_body(data: Any, shape: list[int], name: str = "texts") -> tuple[str, dict[str, Any]]:
+    tensor = {"name": "input", "datatype": "BYTES", "shape": shape, "data": data}
+    return f"/v2/models/{name}/infer", {"inputs": [tensor]}
+
+
+@pytest.mark.parametrize(("data", "shape"), [(["a", "dogs"], [2]), ([["a"], ["dogs"]], [2, 1])])
+def test_texts_are_tokenised_by_the_server(
+    client: httpx.Client, data: Any, shape: list[int]
+) -> None:
+    path, body = _text_body(data, shape)
+    outputs = {
+        each["name"]: each["data"] for each in client.post(path, json=body).json()["outputs"]
+    }
+    assert outputs["label"] == [1 % CLASSES, 4 % CLASSES]  # tokens are lengths here
+
+
+def test_texts_of_triton_s_client(server: Any) -> None:
+    sent = triton.InferInput("input", [2, 1], "BYTES")
+    sent.set_data_from_numpy(np.array([["é"], ["dogs"]], np.object_))
+    assert server.infer("texts", [sent]).as_numpy("label").tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        (_text_body(["a"], [2]), "1 texts for 2 rows; send one per row"),
+        (_text_body(["a"], [1, 1, 1]), "texts of texts have [rows]"),
+        (_text_body([1], [1]), "no texts; send them as data"),
+        (_text_body([None], [1]), "inputs: data: "),
+        (_text_body(["a"], [1], "images"), "takes one tensor named input of UINT8; not"),
+    ],
+)
+def test_wrong_texts_are_refused(
+    client: httpx.Client, sent: tuple[str, dict[str, Any]], words: str
+) -> None:
+    reply = client.post(sent[0], json=sent[1])
+    assert reply.status_code == 400
+    assert words in reply.json()["error"]
+
+
+def test_texts_with_wrong_lengths_are_refused(client: httpx.Client) -> None:
+    tensor = {"name": "input", "datatype": "BYTES", "shape": [1]}
+    for tail in (b"\x09\0\0\0a", b"\x01\0", b"\x01\0\0\0\xff"):
+        head = json.dumps({"inputs": [tensor | {"parameters": {"binary_data_size": len(tail)}}]})
+        reply = client.post(
+            "/v2/models/texts/infer",
+            content=head.encode() + tail,
+            headers={"inference-header-content-length": str(len(head))},
+        )
+        assert reply.status_code == 400
+        assert "not texts in UTF-8 after their lengths" in reply.json()["error"]
 
 
 def test_a_model_that_fails_is_the_servers_fault(client: httpx.Client) -> None:

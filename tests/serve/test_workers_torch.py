@@ -6,6 +6,7 @@ import asyncio
 import os
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from support.small_models import WORDS, save_bert, save_vit
 from support.tiny_model import SIDE, Tiny
 
 from migrator.core.errors import InputError
-from migrator.learn.registry import build
+from migrator.learn.registry import build, model_class
+from migrator.learn.text_encoder import text_encoder
 from migrator.serve.workers.forkserver_main import build_all
 from migrator.serve.workers.messages import InputKind, ModelSpec
 from migrator.serve.workers.pool import Workers
@@ -89,7 +91,14 @@ async def test_models_of_libraries_are_forked_with_their_weights(tmp_path: Path)
     try:
         await workers.start()
         assert len(list(Path(f"/proc/{workers.forkserver.pid}/task").iterdir())) == 1
-        assert workers.inputs["b"] == InputKind("INT32", (64,), len(WORDS))
+        kind = workers.inputs["b"]
+        assert kind == InputKind(
+            "INT32", (64,), len(WORDS), str(bert / "tokenizer.json"), WORDS.index("[PAD]")
+        )
+        encode = text_encoder(str(kind.tokenizer), 64, kind.padding)
+        theirs: Any = model_class(f"hf:{bert}")
+        texts = ["the cats", "dogs " * 100, "", "unheard of"]
+        assert encode(texts).tolist() == theirs.encode(texts).tolist()
         for tenant, name in known.items():
             ours = build(name, 3, 0)
             batch = ours.example(2)

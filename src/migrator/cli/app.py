@@ -52,8 +52,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Plan, second by second, which MIG instance serves or retrains which model.\n\n"
-    "One window:  migrator example > window.json  and  "
-    "migrator plan window.json --figure plan.html\n\n"
+    "One window:  migrator example > window.yaml  and  "
+    "migrator plan window.yaml --figure plan.html\n\n"
     "Whole runs:  migrator example quickstart > my.yaml  and  "
     "migrator simulate my.yaml --report run.html",
 )

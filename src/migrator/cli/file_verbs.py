@@ -39,9 +39,9 @@ def example(
     if name != "live" and (model or benchmark):
         raise InputError("--model, --benchmark: only for `migrator example live`; leave them out")
     if name == "window":
-        from migrator.plan.example import example_problem
+        from migrator.plan.example import example_text as window_text
 
-        print_json(example_problem())
+        print(window_text(), end="")
         return
     from migrator.workload.examples import example_text, live_text
 

@@ -222,8 +222,11 @@ def live_scenario(scenario: Path | None, model: str, data: str, board: str | Non
         return read_live(scenario)
     if Path(data).is_dir():
         data = f"folder:{Path(data).absolute()}"
-    elif "/" in data and ":" not in data:
-        raise InputError(f"--data: there is no folder {data}; check the path")
+    elif ":" not in data and not data.startswith("nc-"):
+        raise InputError(
+            f"--data: there is no folder {data}; check the path, or name a benchmark such as "
+            "nc-synthetic"
+        )
     benchmark(data)
     entry = trial_entry(model, data, board or "A100-40GB")
     live = parse_live(entry, folder=Path(), name=tenant_name(model))

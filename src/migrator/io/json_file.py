@@ -69,7 +69,7 @@ def _text(path: Path, form: str) -> str:
 
 def read_json_file(path: Path, parse: Callable[[object], _Parsed], *expected: FileKind) -> _Parsed:
     """Read a JSON file and convert it with `parse`. Errors start with the file's name."""
-    return read_file(path, "JSON", _load, parse, *expected)
+    return read_file(path, "JSON", load_json, parse, *expected)
 
 
 class _Duplicated(dict[str, object]):
@@ -78,7 +78,8 @@ class _Duplicated(dict[str, object]):
     key: str = ""
 
 
-def _load(text: str) -> object:
+def load_json(text: str) -> object:
+    """The value in `text`; InputError names the line of what is wrong."""
     try:
         data = json.loads(text, object_pairs_hook=_object, parse_int=integer)
     except json.JSONDecodeError as error:

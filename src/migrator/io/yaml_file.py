@@ -15,7 +15,7 @@ import yaml
 
 from migrator.core.errors import InputError
 from migrator.io.file_kind import FileKind
-from migrator.io.json_file import integer, read_file
+from migrator.io.json_file import integer, load_json, read_file
 from migrator.io.strict import Location, refuse, shown
 
 _Parsed = TypeVar("_Parsed")
@@ -41,6 +41,15 @@ _WORDS = {
 def read_yaml_file(path: Path, parse: Callable[[object], _Parsed], *expected: FileKind) -> _Parsed:
     """Read a YAML file and convert it with `parse`. Errors start with the file's name."""
     return read_file(path, "YAML", load_yaml, parse, *expected)
+
+
+def read_data_file(path: Path, parse: Callable[[object], _Parsed], *expected: FileKind) -> _Parsed:
+    """Read a file that is a JSON object or else YAML; large ones are read much faster as JSON."""
+
+    def load(text: str) -> object:
+        return load_json(text) if text.lstrip().startswith(("{", "[")) else load_yaml(text)
+
+    return read_file(path, "JSON or YAML", load, parse, *expected)
 
 
 def load_yaml(text: str) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from migrator.control.observation import Routing, Sharing, policy_named
 from migrator.core.errors import InputError
 from migrator.learn.registry import benchmark
+from migrator.learn.text_encoder import text_encoder
 from migrator.live.shared_store import SharedStore
 from migrator.serve.http.authentication import Tokens
 from migrator.serve.http.protocol import ModelInterface
@@ -109,4 +111,7 @@ def assumed_overhead_s(tenant: LiveTenant) -> float:
 
 def offered(name: str, kind: InputKind, classes: int) -> ModelInterface:
     """A model as the API describes it."""
-    return ModelInterface(name, kind.datatype, kind.shape, classes, kind.values)
+    encode = None
+    if kind.tokenizer is not None:
+        encode = text_encoder(kind.tokenizer, math.prod(kind.shape), kind.padding)
+    return ModelInterface(name, kind.datatype, kind.shape, classes, kind.values, encode)

@@ -2,10 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
+import textwrap
+from typing import Any
 
 SLOTS = 200
+
+_HEAD = """\
+# One window to plan: two tenants whose bursts take turns on one GPU.
+#
+#   migrator plan window.yaml --figure plan.html
+#
+# JSON with the same keys is read as well. docs/problem-format.md describes every key.
+"""
+_COMMENTS = {
+    "gpu": "a board that `migrator boards` lists",
+    "slot_s": "length of a slot in seconds",
+    "slots": "number of slots, planned together",
+    "charge": "paper: a tenant pays for every change of its sizes; survivors: only new instances",
+    "received": "requests per slot, as many numbers as slots",
+    "capability": "requests per slot of one instance, by its GPCs; others are never used",
+    "accuracy_pre": "before the retraining",
+    "accuracy_post": "after it",
+    "retraining_slots": "slots that a retraining takes, by the instance's GPCs; null: none",
+    "overhead_s": "seconds until a new instance serves",
+    "min_gpcs": "in every slot it holds an instance of this size or larger",
+    "initial": "instances held before the first slot; null: not known, and slot 0 costs nothing",
+}
+_WIDTH = 96
 
 
 def example_problem() -> dict[str, object]:
@@ -53,3 +79,28 @@ def _arrivals(seed: int, mean: float, swing: float, period_s: float, phase: floa
         rate += sum(height for at, height in bursts.items() if at <= t < at + 12)
         arrivals.append(max(0, round(mean * rate * noise.gauss(1, 0.08))))
     return arrivals
+
+
+def example_text() -> str:
+    """The problem as YAML with a comment on every key."""
+    problem: dict[str, Any] = example_problem()
+    lines = [_HEAD.rstrip()]
+    for key, value in problem.items():
+        if key != "tenants":
+            lines += _entry(key, value, "", explained=True)
+            continue
+        lines.append("tenants:")
+        for at, tenant in enumerate(value):
+            entries = [x for k, v in tenant.items() for x in _entry(k, v, "    ", explained=not at)]
+            lines += ["  - " + entries[0].strip(), *entries[1:]]
+    return "\n".join(lines) + "\n"
+
+
+def _entry(key: str, value: object, indent: str, *, explained: bool) -> list[str]:
+    """A key with its value, under its comment."""
+    about = _COMMENTS.get(key) if explained else None
+    text = value if isinstance(value, str) else json.dumps(value)
+    # keys of objects are sizes, which need no quotes in YAML
+    shown = f"{indent}{key}: {text if isinstance(value, str) else text.replace(chr(34), '')}"
+    wrapped = textwrap.wrap(shown, _WIDTH, subsequent_indent=f"{indent}  ", break_on_hyphens=False)
+    return [*([f"{indent}# {about}"] if about else []), *wrapped]

@@ -1,4 +1,4 @@
-"""The problem file, version 1: from JSON to the planning problem and back.
+"""The problem file, version 1: from JSON or YAML to the planning problem and back.
 
 Shapes and ranges are pydantic's work; what ties several keys together (lengths, names, the
 board's sizes and placements) is checked here. Whether a plan can exist is `feasible`'s work.
@@ -18,7 +18,6 @@ from migrator.core.instance import Instance, Kind, Task
 from migrator.core.placement import Placement, find_placement, placements
 from migrator.core.problem import Charge, Initial, Problem, RunningRetraining, Tenant
 from migrator.io.file_kind import PROBLEM
-from migrator.io.json_file import read_json_file
 from migrator.io.strict import (
     MAX_NUMBER,
     Count,
@@ -36,6 +35,7 @@ from migrator.io.strict import (
     shown,
     validated,
 )
+from migrator.io.yaml_file import read_data_file
 
 VERSION = 1
 _MIN_SLOT_S = 1e-6
@@ -145,7 +145,7 @@ class _ProblemEntry(Entry):
 
 def read_problem(path: Path) -> Problem:
     """The problem in a file; InputError names the file, the key and the remedy."""
-    return read_json_file(path, parse_problem, PROBLEM)
+    return read_data_file(path, parse_problem, PROBLEM)
 
 
 def parse_problem(data: object) -> Problem:

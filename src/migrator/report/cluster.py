@@ -9,7 +9,7 @@ from migrator.core.cluster import ClusterOutcome, ClusterPlan, GpuPlacement
 from migrator.core.outcome import Tally
 from migrator.report.html_page import write_figure
 from migrator.report.page import Axis, Bars, Lines, Page, Picture, Section, Series, Table
-from migrator.report.terminal import count, percent, plural, table_lines, wrapped
+from migrator.report.terminal import capitalised, count, percent, plural, table_lines, wrapped
 
 _MOST_ROWS = 40
 _NAMED = 24
@@ -128,13 +128,14 @@ def draw_placement(plan: ClusterPlan, path: Path, option: str = "--out") -> None
 
 def placement_page(plan: ClusterPlan) -> Page:
     """The page: goodput and load of every GPU, and the tenants placed on it."""
+    far = f"at most {plan.gap:.2%} below the best placement" if plan.gap > 0 else "proven optimal"
     lead = (
         f"{plural(_tenants(plan), 'tenant')} on {plural(len(plan.gpus), 'GPU')}: "
-        f"{plan.goodput_rps:,.0f} requests a second in time and correct, at most {plan.gap:.2%} "
-        "below the best placement there is."
+        f"{plan.goodput_rps:,.0f} requests a second in time and correct, {far}."
     )
+    sentences = tuple(f"{capitalised(each)}." for each in plan_lines(plan))
     sections = (
-        Section("GPUs", "gpus", tuple(plan_lines(plan)), _charts(plan)),
+        Section("GPUs", "gpus", sentences, _charts(plan)),
         Section("Tenants by GPU", "placement", (), (_table(plan.gpus),)),
     )
     return Page(f"Placement of {plan.scenario}", lead, sections)

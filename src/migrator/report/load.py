@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from migrator.core.load_outcome import ClientSeconds, ClientTally, LoadOutcome
 from migrator.report.page import Axis, Bars, Lines, Page, Section, Series, Table
-from migrator.report.palette import DROPPED, FAILED, GOOD, LATE, REFUSED, WRONG
+from migrator.report.palette import (
+    DROPPED,
+    FAILED,
+    GOOD,
+    LATE,
+    REFUSED,
+    WRONG,
+    Paint,
+    tenant_paint,
+)
 from migrator.report.terminal import NONE, capitalised, count, grouped, percent, table_lines
 
 _HEADERS = (
@@ -149,8 +158,12 @@ def _outcomes(outcome: LoadOutcome) -> Bars:
 
 def _accuracies(outcome: LoadOutcome) -> Bars:
     series = tuple(
-        Series(tenant, tuple(each.tenants[tenant].accuracy for each in outcome.windows))
-        for tenant in outcome.tenants
+        Series(
+            tenant,
+            tuple(each.tenants[tenant].accuracy for each in outcome.windows),
+            paint=tenant_paint(at),
+        )
+        for at, tenant in enumerate(outcome.tenants)
     )
     title = "Accuracy of what was answered in time"
     return Bars(title, _names(outcome), series, _WINDOW, Axis("accuracy", share=True))
@@ -161,19 +174,30 @@ def _latencies(outcome: LoadOutcome) -> Bars:
         return None if tally.latencies is None else getattr(tally.latencies, name) * 1e3
 
     series = tuple(
-        Series(f"{tenant}, {name[:3]}", tuple(ms(w.tenants[tenant], name) for w in outcome.windows))
-        for tenant in outcome.tenants
+        Series(
+            f"{tenant}, {name[:3]}",
+            tuple(ms(w.tenants[tenant], name) for w in outcome.windows),
+            paint=replace(tenant_paint(at), light=name == "p99_s"),
+        )
+        for at, tenant in enumerate(outcome.tenants)
         for name in ("p50_s", "p99_s")
     )
     return Bars("Latency", _names(outcome), series, _WINDOW, Axis("latency", "ms"))
 
 
 def _lines(tenant: str, seconds: ClientSeconds) -> Lines:
-    rows = {"sent": seconds.sent, "in time": seconds.in_time, "goodput": seconds.goodput}
+    rows = {
+        "sent": (Paint(None, dark=True), seconds.sent),
+        "in time": (GOOD, seconds.in_time),
+        "goodput": (GOOD, seconds.goodput),
+    }
     return Lines(
         f"{tenant}, second by second",
         tuple(float(each) for each in range(len(seconds.sent))),
-        tuple(Series(name, tuple(map(float, row))) for name, row in rows.items()),
+        tuple(
+            Series(name, tuple(map(float, row)), paint=paint, dashed=name == "in time")
+            for name, (paint, row) in rows.items()
+        ),
         Axis("time", "s"),
         Axis("requests per second"),
         until=float(len(seconds.sent)),

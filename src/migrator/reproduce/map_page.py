@@ -22,7 +22,7 @@ _PAINTS = {
     Verdict.PAYS: GOOD,
     Verdict.UNSURE: UNJUDGED,
     Verdict.PEER: replace(LATE, light=True),
-    Verdict.STATIC: Paint(None, light=True),
+    Verdict.STATIC: Paint(None),
 }
 _ROWS = {
     Gain.PACKAGED: "random\nweights",

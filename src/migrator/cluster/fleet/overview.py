@@ -108,20 +108,29 @@ def overview_text(status: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+_STYLE = (
+    "body{font:14px/1.5 system-ui;margin:2em;background:#fff;color:#222}div{overflow-x:auto}"
+    "table{border-collapse:collapse;margin:1em 0}"
+    "td,th{border-bottom:1px solid #ccc;padding:.3em .8em;text-align:left}"
+    "@media(max-width:600px){body{margin:1em}td,th{padding:.3em .5em .3em 0}}"
+    "@media screen and (prefers-color-scheme:dark){:root{color-scheme:dark}"
+    "body{background:#14171a;color:#ddd}td,th{border-color:#444}a{color:#8ab4f8}}"
+)
+
+
 def overview_page(status: Mapping[str, Any]) -> str:
     """Render the status as a page without scripts, with links to the GPUs' live pages."""
     gpus = "".join(_gpu_row(each) for each in status["gpus"])
     tenants = "".join(_tenant_row(name, each) for name, each in status["tenants"].items())
     return (
         "<!doctype html><html lang=en><meta charset=utf-8><meta http-equiv=refresh content=5>"
-        f"<title>{escape(status['scenario'])}</title>"
-        "<style>body{font:14px system-ui;margin:2em}table{border-collapse:collapse;margin:1em 0}"
-        "td,th{border-bottom:1px solid #ccc;padding:.3em .8em;text-align:left}</style>"
+        "<meta name=viewport content='width=device-width, initial-scale=1'>"
+        f"<title>{escape(status['scenario'])}</title><style>{_STYLE}</style>"
         f"<h1>{escape(status['scenario'])}</h1>"
-        "<table><tr><th>GPU<th>board<th>state<th>tenants<th></tr>"
-        f"{gpus}</table>"
-        "<table><tr><th>tenant<th>GPU<th>received<th>in time<th>goodput<th>accuracy<th></tr>"
-        f"{tenants}</table></html>"
+        "<div><table><tr><th>GPU<th>board<th>state<th>tenants<th></tr>"
+        f"{gpus}</table></div>"
+        "<div><table><tr><th>tenant<th>GPU<th>received<th>in time<th>goodput<th>accuracy<th></tr>"
+        f"{tenants}</table></div></html>"
     )
 
 
@@ -134,8 +143,13 @@ def _gpu_row(each: Mapping[str, Any]) -> str:
 
 
 def _tenant_row(name: str, each: Mapping[str, Any]) -> str:
-    counts = (str(each.get(key, "")) for key in ("received", "in_time", "goodput", "accuracy"))
-    return _row(escape(name), escape(each["gpu"] or ""), *counts, escape(each["words"]))
+    counts = [_number(each.get(key)) for key in ("received", "in_time", "goodput")]
+    accuracy = f"{each['accuracy']:.1%}" if "accuracy" in each else ""
+    return _row(escape(name), escape(each["gpu"] or ""), *counts, accuracy, escape(each["words"]))
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}"
 
 
 def _row(*cells: str) -> str:

@@ -25,7 +25,7 @@ from migrator.serve.http.inference import (
     TIMEOUT_HEADER,
     TIMEOUT_PARAMETERS,
 )
-from migrator.serve.http.protocol import DTYPES
+from migrator.serve.http.protocol import DTYPES, TEXTS
 from migrator.serve.http.requests import JSON_LENGTH_HEADER, REQUEST_ID_HEADER, Limits
 
 _PASSED_HEADERS = ("authorization", REQUEST_ID_HEADER, TIMEOUT_HEADER)
@@ -281,7 +281,10 @@ def _value(parameter: Any) -> Any:
 
 
 def _typed(tensor: Any) -> bytes:
-    """The bytes of values that were sent as a list of numbers."""
+    """The bytes of values that were sent as a list of numbers or of texts."""
+    if tensor.datatype == TEXTS:
+        texts = tensor.contents.bytes_contents
+        return b"".join(len(each).to_bytes(4, "little") + each for each in texts)
     values: Sequence[int] = getattr(tensor.contents, _CONTENTS.get(tensor.datatype, ""), ())
     dtype = DTYPES.get(tensor.datatype, np.dtype(np.uint8))
     return np.array(list(values), dtype).tobytes()

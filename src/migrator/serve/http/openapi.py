@@ -114,28 +114,34 @@ def _answer(each: Operation, status: int, schemas: dict[str, Any]) -> dict[str, 
 
 
 STYLE = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
-    "code,pre{font:14px/1.4 ui-monospace,monospace}pre{background:#f4f4f4;padding:.7rem;"
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;"
+    "background:#fff;color:#222}"
+    "code,pre{font:14px/1.4 ui-monospace,monospace;overflow-wrap:anywhere}"
+    "pre{background:#f4f4f4;padding:.7rem;"
     "overflow:auto}h2{margin-top:2rem;font-size:1.05rem}td{padding:0 1rem 0 0}"
-    "@media(prefers-color-scheme:dark){body{background:#111;color:#ddd}pre{background:#222}}"
+    "@media screen and (prefers-color-scheme:dark){:root{color-scheme:dark}"
+    "body{background:#14171a;color:#ddd}pre{background:#222}a{color:#8ab4f8}}"
+    "@media print{pre{white-space:pre-wrap}}"
 )
 
 
 def docs_page(described: dict[str, Any], operations: Sequence[Operation]) -> str:
     """The description as one HTML page without scripts; every operation once."""
     info = described["info"]
+    title = escape(f"{info['title']} {info['version']}")
     parts = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-        f"<title>{escape(info['title'])}</title><style>{STYLE}</style></head><body>",
-        f"<h1>{escape(info['title'])} {escape(info['version'])}</h1>",
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{title}</title><style>{STYLE}</style></head><body>",
+        f"<h1>{title}</h1>",
         f"<p>{escape(info['description'])}</p>",
         "<p>With tokens, every example needs <code>-H 'authorization: Bearer TOKEN'</code>.</p>",
         *_operations(described["paths"], operations),
-        "<h1>Messages</h1>",
+        "<h2>Messages</h2>",
     ]
     for name, schema in described["components"]["schemas"].items():
         parts += [
-            f'<h2 id="{escape(name)}">{escape(name)}</h2>',
+            f'<h3 id="{escape(name)}">{escape(name)}</h3>',
             f"<p>{escape(schema.get('description', ''))}</p>",
             f"<pre>{escape(json.dumps(schema.get('properties', {}), indent=1))}</pre>",
         ]

@@ -19,6 +19,7 @@ import numpy as np
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, defstruct
 from numpy.typing import NDArray
 
+from migrator.learn.text_encoder import TextEncoder
 from migrator.serve.exceptions import HttpError
 
 Identifier = Annotated[str, Meta(max_length=128)]
@@ -218,7 +219,7 @@ def decode(
         ) from error
 
 
-INPUT = "input"
+INPUT, TEXTS = "input", "BYTES"
 SCORES, LABEL = "scores", "label"
 DTYPES: dict[str, np.dtype[Any]] = {
     "UINT8": np.dtype(np.uint8),
@@ -240,6 +241,8 @@ class ModelInterface:
     classes: int
     values: int = 256
     """Inputs are numbers from 0 to below this."""
+    encode: TextEncoder | None = None
+    """From texts (datatype BYTES) to rows of tokens; None: clients send numbers."""
 
     def metadata(self, version: int | None) -> ModelMetadata:
         """The model in the protocol's terms."""
@@ -257,10 +260,13 @@ class ModelInterface:
 
 def read_input(tensor: InputTensor, binary: memoryview, model: ModelInterface) -> NDArray[Any]:
     """The rows of a request, checked against the model; a copy, so that the body can be freed."""
+    if tensor.datatype == TEXTS and tensor.name == INPUT and model.encode is not None:
+        return model.encode(_texts(tensor, binary, model.name))
     if tensor.name != INPUT or tensor.datatype != model.datatype:
         raise HttpError(
             400,
-            f"inputs: {model.name} takes one tensor named {INPUT} of {model.datatype}; not "
+            f"inputs: {model.name} takes one tensor named {INPUT} of "
+            f"{model.datatype if model.encode is None else f'{model.datatype} or {TEXTS}'}; not "
             f"{tensor.name[:80]} of {tensor.datatype[:80]}",
         )
     if tuple(tensor.shape[1:]) != model.shape or tensor.shape[0] < 1:
@@ -289,6 +295,50 @@ def read_input(tensor: InputTensor, binary: memoryview, model: ModelInterface) -
             f"inputs: a token outside 0 to {model.values - 1}; encode with the model's vocabulary",
         )
     return found
+
+
+def _texts(tensor: InputTensor, binary: memoryview, name: str) -> list[str]:
+    """The texts of a request, as JSON or as Triton's clients write them: each after its length."""
+    rows = tensor.shape[0]
+    if tensor.shape not in ([rows], [rows, 1]) or rows < 1:
+        raise HttpError(
+            400, f"inputs: shape {tensor.shape} where texts of {name} have [rows]; send that shape"
+        )
+    parameters = tensor.parameters
+    if parameters and parameters.binary_data_size is not UNSET:
+        if parameters.binary_data_size != len(binary):
+            raise HttpError(
+                400, f"inputs: {len(binary)} bytes of binary data; correct binary_data_size"
+            )
+        texts = _unpacked(binary)
+    elif isinstance(tensor.data, Raw):
+        nested = decode(_TEXT_DECODER, tensor.data, "inputs: data")
+        texts = [text for each in nested for text in ([each] if isinstance(each, str) else each)]
+    else:
+        raise HttpError(400, "inputs: no texts; send them as data, or binary_data_size and bytes")
+    if len(texts) != rows:
+        raise HttpError(400, f"inputs: {len(texts)} texts for {rows} rows; send one per row")
+    return texts
+
+
+_TEXT_DECODER = msgspec.json.Decoder(list[str | list[str]])
+
+
+def _unpacked(binary: memoryview) -> list[str]:
+    texts: list[str] = []
+    at = 0
+    try:
+        while at < len(binary):
+            (size,) = struct.unpack_from("<I", binary, at)
+            if at + 4 + size > len(binary):
+                raise ValueError("a text is longer than the data")
+            texts.append(str(binary[at + 4 : at + 4 + size], "utf-8"))
+            at += 4 + size
+    except (struct.error, ValueError) as error:
+        raise HttpError(
+            400, f"inputs: not texts in UTF-8 after their lengths ({error}); correct the data"
+        ) from error
+    return texts
 
 
 def _from_json(tensor: InputTensor, binary: memoryview, model: ModelInterface) -> NDArray[Any]:

@@ -28,7 +28,8 @@ from migrator.io.child_process import (
 from migrator.io.frames import Channel
 from migrator.learn.model import Modality, Model
 from migrator.learn.registry import build, model_class
-from migrator.learn.text import VOCABULARY
+from migrator.learn.text import PADDING, VOCABULARY
+from migrator.learn.text_encoder import HASHED, tokenizer_of
 from migrator.serve.logs import FORMAT_VARIABLE, configure
 from migrator.serve.workers.messages import (
     Build,
@@ -116,7 +117,11 @@ def input_kind(model: Model) -> InputKind:
     if model.modality == Modality.TEXT:
         # a class of the user's own may read the packaged models' hashed words
         values = getattr(model, "vocabulary", VOCABULARY)
-        return InputKind("INT32", example.shape[1:], values)
+        tokenizer = tokenizer_of(type(model))
+        if tokenizer == HASHED and values < VOCABULARY:
+            tokenizer = None
+        padding = int(getattr(model, "padding", PADDING))
+        return InputKind("INT32", example.shape[1:], values, tokenizer, padding)
     return InputKind("UINT8", example.shape[1:], 256)
 
 

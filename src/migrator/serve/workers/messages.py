@@ -50,6 +50,10 @@ class InputKind:
     shape: tuple[int, ...]
     values: int
     """Inputs are numbers from 0 to below this."""
+    tokenizer: str | None = None
+    """Of texts: what `learn.text_encoder` needs to encode them; None: clients send tokens."""
+    padding: int = 0
+    """Of texts: the token that fills up short ones."""
 
 
 class Assignment(Struct, tag=True, frozen=True):

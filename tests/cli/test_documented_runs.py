@@ -1,0 +1,137 @@
+"""The commands of the README, the docs and the printed examples, run as a reader types them.
+
+All run in one folder, each page after the other, so that a file which a command writes is there
+for the next one. Those that need more than a machine without a GPU are named with the reason.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from contextlib import chdir
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from migrator.cli import app
+
+ROOT = Path(__file__).parents[2]
+PRINTED = ("quickstart", "live", "cluster", "layout", "policy", "model")
+COMMENT = re.compile(r"\s+# .*")
+
+ELSEWHERE = {
+    r"pip install|docker |^ray |^export |^make ": "installs, or needs a network; see tests/deploy",
+    r"migrator (serve|load|dashboard|gateway|status|windows|report|top)\b": "runs until it is "
+    "stopped, or needs such a run; see tests/cli/test_bring_your_model.py and tests/live",
+    r"migrator cluster (drain|undrain|stop)": "needs Ray; see tests/cluster/fleet",
+    r"migrator (simulate|compare|cluster plan) (examples/)?cluster.yaml (--(windows|seeds|out))": (
+        "takes half a minute; see tests/cluster/placement"
+    ),
+    r"migrator (re|pre)train (nc-cifar-10|nc-20-newsgroups|texts)": "needs a data set or weights",
+    r"MIGRATOR_DATA=|python benchmarks|migrator forecast train|--forecaster informer:": "needs "
+    "traces; see tests/reproduce and tests/forecast",
+    r"migrator (advise|simulate my.yaml --side|compare (my|quick)|reproduce (all|map|ladder))": (
+        "takes minutes; see tests/advise, tests/test_cli_runs.py and tests/reproduce"
+    ),
+    r"migrator profile my.yaml --interference": "needs a GPU",
+}
+"""What does not run here, and why."""
+CODES = {("docs/gpu.md", "migrator gpu assert layout.yaml"): 3}
+"""Exit codes that the page announces: nothing has been applied."""
+
+
+def blocks(text: str) -> Iterator[tuple[str, str]]:
+    """The language and the lines of every fenced block."""
+    yield from re.findall(r"^```(\w*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def commands(text: str) -> Iterator[str]:
+    """Commands of a page without their comments; of blocks that are not `sh` only `migrator`."""
+    for language, block in blocks(text):
+        for line in block.splitlines():
+            words = COMMENT.sub("", line).strip()
+            first = words.split(" ")[0]
+            if first == "migrator" or (language == "sh" and words):
+                yield words
+
+
+def pages() -> dict[str, list[str]]:
+    """Commands by page; those of bring-your-model.md have a test of their own."""
+    files = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    found = {str(each.relative_to(ROOT)): list(commands(each.read_text("utf-8"))) for each in files}
+    for name in PRINTED:
+        shown = CliRunner().invoke(app, ["example", name]).output
+        lines = re.findall(r"^(?:#| ) +(migrator .*)$", shown, re.MULTILINE)
+        found[f"example {name}"] = [COMMENT.sub("", each).strip() for each in lines]
+    del found["docs/bring-your-model.md"]
+    return {name: lines for name, lines in found.items() if lines}
+
+
+def is_elsewhere(command: str) -> bool:
+    return any(re.search(each, command) for each in ELSEWHERE)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what pages say the reader has: the examples under the names they use."""
+    made = tmp_path_factory.mktemp("reader")
+    shutil.copytree(ROOT / "examples", made / "examples")
+    names = {"quickstart.yaml": "quickstart", "my.yaml": "quickstart", "cluster.yaml": "cluster"}
+    names |= {"layout.yaml": "layout", "my_policy.py": "policy", "my_model.py": "model"}
+    for file, example in names.items():
+        shown = CliRunner().invoke(app, ["example", example])
+        (made / file).write_text(shown.output, encoding="utf-8")
+    for file in ("quickstart.yaml", "my.yaml", "examples/quickstart.yaml"):
+        shorten(made / file)
+    for file in ("a.json", "b.json"):
+        shutil.copy(ROOT / "examples" / "live.profiles.json", made / file)
+    return made
+
+
+PAGES = pages()
+DONE: set[str] = set()
+"""Simulations that have run: some stand on several pages."""
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_of_a_page_run(
+    page: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MIGRATOR_STATE", str(folder / "state"))
+    monkeypatch.syspath_prepend(str(folder))
+    for command in PAGES[page]:
+        if is_elsewhere(command) or command in DONE:
+            continue
+        run(command, folder, CODES.get((page, command), 0))
+        if command.startswith("migrator simulate"):
+            DONE.add(command)
+
+
+def run(command: str, folder: Path, code: int = 0) -> None:
+    """One command, with its output in the file that it names."""
+    typed, _, file = command.partition(" > ")
+    words = shlex.split(typed)
+    assert words[0] == "migrator", f"{command}: say in ELSEWHERE why it does not run"
+    with chdir(folder):
+        done = CliRunner().invoke(app, words[1:], prog_name="migrator")
+    if file:
+        (folder / file.strip()).write_text(done.stdout, encoding="utf-8")
+        shorten(folder / file.strip())
+    assert done.exit_code == code, f"{command}: {done.output[-2000:]}"
+
+
+def shorten(file: Path) -> None:
+    """One window instead of those that a reader waits for."""
+    text = file.read_text(encoding="utf-8")
+    file.write_text(re.sub(r"^windows: \d+", "windows: 1", text, flags=re.MULTILINE), "utf-8")
+
+
+def test_what_does_not_run_is_on_some_page() -> None:
+    every = [each for lines in PAGES.values() for each in lines]
+    for pattern in ELSEWHERE:
+        assert any(re.search(pattern, each) for each in every), pattern
+    run_here = [each for each in every if not is_elsewhere(each)]
+    assert len(run_here) >= 30, f"{len(run_here)} of {len(every)}"

@@ -36,6 +36,15 @@ def compiled_inner(kernel: _Kernel) -> _Kernel:
     return _compile(kernel, {"no_cpython_wrapper": True, "no_cfunc_wrapper": True})
 
 
+def compiled_leaf(kernel: _Kernel) -> _Kernel:
+    """Compile a kernel that only other kernels call and that makes no arrays.
+
+    Its arguments are not counted: the atomic operations would cost more than most rows.
+    """
+    inner = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return _compile(kernel, {**inner, "_nrt": False})
+
+
 def _compile(kernel: _Kernel, options: dict[str, Any]) -> _Kernel:
     folder = _cache_folder()
     if folder is None:

@@ -137,6 +137,21 @@ def _symmetries(index: dict[tuple[int, int], int], slices: int) -> list[tuple[in
     return found
 
 
+@lru_cache(maxsize=16)
+def symmetries(board: Board) -> Ints:
+    """[n, placement]: every rearrangement of the placements that the board allows; none first."""
+    places = placements(board)
+    index = {(each.mask, each.gpcs): i for i, each in enumerate(places)}
+    swaps = [image for _, image in _symmetries(index, board.memory_slices)]
+    found = [tuple(range(len(places)))]
+    for known in found:  # grows: products of swaps
+        for image in swaps:
+            both = tuple(image[at] for at in known)
+            if both not in found:
+                found.append(both)
+    return np.array(found, np.int64)
+
+
 def _permuted(mask: int, moved: list[int]) -> int:
     return sum(1 << to for bit, to in enumerate(moved) if mask >> bit & 1)
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from migrator.plan.exact.space import Floats, Ints, Space
 from migrator.plan.exact.tables import NEVER
-from migrator.plan.kernels import compiled, compiled_inner
+from migrator.plan.kernels import compiled, compiled_leaf
 from migrator.plan.survivors.prices import (
     RETRAINING,
     WAITING,
@@ -118,7 +118,7 @@ def _fill(serving: Serving, cost: Floats, rents: Floats, ahead: Ahead) -> None:
                         _fill_running(m, k, serving, cost, waited, later, now, ahead)
 
 
-@compiled_inner
+@compiled_leaf
 def _start_now(t: int, m: int, c: int, serving: Serving, rents: Floats, ahead: Ahead) -> None:
     """Instead of waiting, start on some size in slot t and pay its price to the end."""
     slots = rents.shape[2] - 1
@@ -134,7 +134,7 @@ def _start_now(t: int, m: int, c: int, serving: Serving, rents: Floats, ahead: A
             ahead.values[0, m, t, c, p] = max(ahead.values[0, m, t, c, p], worth)
 
 
-@compiled_inner
+@compiled_leaf
 def _fill_running(
     m: int,
     k: int,
@@ -165,7 +165,7 @@ def _fill_running(
                 ahead.running[first + end * stride + left, p] = up
 
 
-@compiled_inner
+@compiled_leaf
 def _step_back(
     t: int,
     m: int,

@@ -54,7 +54,7 @@ NARROW, WIDEST = 6, 256
 """States of the beam around a schedule."""
 FIRST_WIDTH, WIDEST_PASS, SAFE = 24, 16384, 0.7
 """States a slot of the first and of the widest pass; share of the budget a pass should need."""
-FEWEST_STEPS, MOST_STEPS, PRICES_SHARE = 60, 500, 0.4
+FEWEST_STEPS, MOST_STEPS, PRICES_SHARE = 60, 400, 0.4
 """Steps of the prices, and the share of the work they may take."""
 QUICK_STEPS, QUICK_SHARE = 80, 0.3
 """Steps of the prices, and share of the work of the search, that are tried first: most windows

@@ -21,7 +21,7 @@ import numpy as np
 from migrator.plan.exact.prices import move
 from migrator.plan.exact.space import Bools, Floats, Ints
 from migrator.plan.exact.tables import NEVER
-from migrator.plan.kernels import compiled, compiled_inner
+from migrator.plan.kernels import compiled, compiled_inner, compiled_leaf
 from migrator.plan.survivors.serving import Serving, Shares
 
 WAITING, RETRAINING = 0, 1
@@ -262,7 +262,7 @@ def _forward(
                 forward[t + 1, w], came[t, w] = worth, s
 
 
-@compiled_inner
+@compiled_leaf
 def _backward(
     m: int,
     serving: Serving,
@@ -298,7 +298,7 @@ def _backward(
                 backward[t, p], kept[t, p] = backward[t, less], kept[t, less]
 
 
-@compiled_inner
+@compiled_leaf
 def _completion(
     m: int, serving: Serving, rents: Floats, forward: Floats, backward: Floats
 ) -> tuple[float, int, int, int, int]:

@@ -17,7 +17,7 @@ from migrator.core.instance import Instance
 from migrator.core.problem import Problem
 from migrator.plan.exact.expand import descending
 from migrator.plan.exact.space import Floats, Ints, Schedule, Space
-from migrator.plan.kernels import compiled, compiled_inner
+from migrator.plan.kernels import compiled, compiled_inner, compiled_leaf
 from migrator.plan.survivors.options import Arrivals, Menu, Menus, expected
 
 HURRIED = 4
@@ -301,7 +301,7 @@ def _keep_best(
     return kept
 
 
-@compiled_inner
+@compiled_leaf
 def _crowded(kept: int, owner: Ints, age: Ints, keys: Ints) -> bool:
     """Whether the state at `kept` is known already or its allocation has had its share."""
     key = 0
@@ -321,7 +321,7 @@ def _crowded(kept: int, owner: Ints, age: Ints, keys: Ints) -> bool:
     return False
 
 
-@compiled_inner
+@compiled_leaf
 def _foresee(
     m: int, state: int, all_warm: bool, states: States, costs: Costs, parts: Floats
 ) -> None:
@@ -335,7 +335,7 @@ def _foresee(
             parts[at, later] = costs.capability[m, at] * share
 
 
-@compiled_inner
+@compiled_leaf
 def _worth(
     slot: int,
     m: int,

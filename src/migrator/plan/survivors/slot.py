@@ -7,7 +7,7 @@ import numpy as np
 from migrator.plan.exact.expand import descending
 from migrator.plan.exact.space import Floats, Ints
 from migrator.plan.exact.tables import IMPOSSIBLE, NEVER
-from migrator.plan.kernels import compiled, compiled_inner
+from migrator.plan.kernels import compiled, compiled_inner, compiled_leaf
 from migrator.plan.survivors.ahead import Ahead
 from migrator.plan.survivors.options import Arrivals, expected
 from migrator.plan.survivors.search import Costs
@@ -41,7 +41,7 @@ def expand(
             )
             for v in range(sizes + 1):
                 top[m, v] = np.inf  # not known yet
-        work += 8 * tenants * sets
+        work += 4 * tenants * sets
         for start in range(choices.starts.shape[0]):
             taken, starting = choices.start_facts[start, 0], choices.start_facts[start, 1]
             both = mask | taken
@@ -64,18 +64,20 @@ def expand(
                     top[m, v] = _score_sets(
                         slot, m, v, status, own, until, choices, ahead, thrown, where, score
                     )
-                    work += 2 * sets
+                    work += sets
                 most_here += top[m, v]
-            work += 60
+            work += 30
             if most_here > max(found.limits[0], IMPOSSIBLE):
+                if found.used[0] + shares > found.bound.shape[0]:
+                    _halve(found)
                 _add(
                     state, start, both, bound, now, choices, status, starts_on, thrown, score, found
                 )
-                work += 4 * shares
+                work += 2 * shares
     return work
 
 
-@compiled_inner
+@compiled_leaf
 def _read_status(
     slot: int, state: int, now: Layer, choices: Choices, status: Ints
 ) -> tuple[int, int]:
@@ -92,7 +94,7 @@ def _read_status(
     return mask, still
 
 
-@compiled_inner
+@compiled_leaf
 def _look_at_sets(
     slot: int,
     state: int,
@@ -135,7 +137,7 @@ def _look_at_sets(
         where[m, own, 0], where[m, own, 1] = choices.pattern[m, code], closed
 
 
-@compiled_inner
+@compiled_leaf
 def _rent_ahead(slot: int, own: Ints, until: Ints, choices: Choices, ahead: Ahead) -> float:
     """What the slices that running retrainings leave free can be rented for from `slot` on."""
     total, still, slots = 0.0, 0, ahead.rent.shape[2] - 1
@@ -152,7 +154,7 @@ def _rent_ahead(slot: int, own: Ints, until: Ints, choices: Choices, ahead: Ahea
     return total
 
 
-@compiled_inner
+@compiled_leaf
 def _score_sets(
     slot: int,
     m: int,
@@ -190,7 +192,7 @@ def _score_sets(
     return top
 
 
-@compiled_inner
+@compiled_leaf
 def _add(
     state: int,
     start: int,
@@ -218,22 +220,20 @@ def _add(
         found.state[used], found.start[used], found.share[used] = state, start, share
         found.bound[used], found.value[used] = total, value
         used += 1
-        if used == found.bound.shape[0]:
-            used = _halve(found)
     found.used[0] = used
 
 
 @compiled_inner
-def _halve(found: Candidates) -> int:
-    """Keep about the better half of the candidates and raise the limit; returns how many."""
-    room, used = found.bound.shape[0], 0
-    middle = found.bound[descending(found.bound)[room // 2]]
+def _halve(found: Candidates) -> None:
+    """Keep about the better half of the candidates and raise the limit."""
+    count, used = found.used[0], 0
+    middle = found.bound[descending(found.bound[:count])[count // 2]]
     found.limits[0] = max(found.limits[0], middle)
     found.limits[1] = max(found.limits[1], found.limits[0])
-    for i in range(room):
+    for i in range(count):
         if found.bound[i] > found.limits[0]:
             found.state[used], found.start[used] = found.state[i], found.start[i]
             found.share[used], found.bound[used] = found.share[i], found.bound[i]
             found.value[used] = found.value[i]
             used += 1
-    return used
+    found.used[0] = used

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from migrator.core.problem import Problem
-from migrator.plan.exact.space import Ints, Schedule, Space, Start
+from migrator.plan.exact.space import Ints, Schedule, Space, Start, symmetries
 from migrator.plan.exact.tables import NEVER
 from migrator.plan.survivors.ahead import tabulate
 from migrator.plan.survivors.options import Arrivals, Menus
@@ -60,6 +60,7 @@ class StateSearch:
         self._problem, self._space, self._running = problem, space, running
         self._serving, self._arrivals, self._costs = serving, arrivals, costs
         self._choices = _choices_of(problem, space, serving, menus)
+        self._most_shares = int(np.diff(self._choices.first).max())
         masks = {int(mask) for mask in space.reachable if _has_shares(self._choices.first, mask)}
         self._ahead = tabulate(serving, shares, prices, space, masks)
 
@@ -87,7 +88,7 @@ class StateSearch:
             walked += len(now.value)
             allowed = NARROW if late() else allowed
             all_warm = slot == 0 and self._problem.initial is None
-            found = candidates(64 * allowed + 4096, incumbent)
+            found = candidates(max(64 * allowed, 4096) + 2 * self._most_shares, incumbent)
             rest = self._choices, self._costs, self._arrivals
             work += expand(slot, all_warm, now, *rest, self._ahead, found)
             now, back, lost, spent = next_layer(slot, allowed, all_warm, now, found, *rest)
@@ -97,20 +98,27 @@ class StateSearch:
             layers.append((now, back))
         worth = now.value + (now.place != STILL) @ self._serving.later
         at = int(worth.argmax())
-        best = float(worth[at])
-        owners = np.empty((slots, now.owner.shape[1]), np.int64)
-        schedule = list(self._running)
-        for slot in range(slots - 1, -1, -1):
-            states, back = layers[slot]
-            owners[slot] = states.owner[at]
-            for m, where in enumerate(states.place[at].tolist()):
+        owners, schedule = self._trace(layers, at)
+        return Outcome(float(worth[at]), schedule, owners, missed, work)
+
+    def _trace(self, layers: list[tuple[Layer, Ints]], at: int) -> tuple[Ints, Schedule]:
+        """What is held in every slot, and the retrainings, on the way to the last state `at`."""
+        way = [at]
+        for _, back in reversed(layers):
+            way.append(int(back[way[-1], 0]))
+        turns = self._choices.turns
+        owners = np.empty((len(layers), turns.shape[1]), np.int64)
+        schedule, real = list(self._running), turns[0]
+        for slot, ((states, back), row) in enumerate(zip(layers, way[-2::-1], strict=True)):
+            real = real[turns[back[row, 1]]]  # where the placements of the turned state lie
+            owners[slot, real] = states.owner[row]
+            for m, where in enumerate(states.place[row].tolist()):
                 if where >= 0 and self._running[m] is None:
-                    ends = int(states.end[at, m])
+                    ends = int(states.end[row, m])
                     size = self._space.geometry.place_size[where]
                     begin = ends - int(self._serving.durations[m, size])
-                    schedule[m] = Start(where, begin, ends)
-            at = int(back[at])
-        return Outcome(best, tuple(schedule), owners, missed, work)
+                    schedule[m] = Start(int(real[where]), begin, ends)
+        return owners, tuple(schedule)
 
     def _first(self, held: States) -> Layer:
         """The state before slot 0."""
@@ -157,6 +165,7 @@ def _choices_of(problem: Problem, space: Space, serving: Serving, menus: Menus) 
         durations=serving.durations,
         lead=serving.lead,
         accuracy=serving.accuracy,
+        turns=symmetries(problem.board),
     )
 
 

@@ -1,7 +1,8 @@
 """States of the search, one row each, and which of them go on to the next slot.
 
 A state is left out where another one with the same retraining status could change to its
-allocation at once and still be ahead.
+allocation at once and still be ahead. Slices can be rearranged so that placements stay
+placements: of the states that differ in nothing else, one goes on.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from migrator.plan.exact.space import Floats, Ints
 from migrator.plan.exact.tables import NEVER
-from migrator.plan.kernels import compiled, compiled_inner
+from migrator.plan.kernels import compiled, compiled_leaf
 from migrator.plan.survivors.options import Arrivals, expected
 from migrator.plan.survivors.search import Costs
 
@@ -63,6 +64,8 @@ class Choices(NamedTuple):
     """[tenant]: whole slots for which a new instance is held before it serves"""
     accuracy: Floats
     """[tenant, done]"""
+    turns: Ints
+    """[n, placement]: rearrangements of the placements that change nothing; none first"""
 
 
 class Candidates(NamedTuple):
@@ -98,7 +101,10 @@ def next_layer(
     costs: Costs,
     arrivals: Arrivals,
 ) -> tuple[Layer, Ints, float, int]:
-    """The best states after the slot, the state each comes from, the best bound lost, work."""
+    """The best states after the slot, where each comes from, the best bound lost, work.
+
+    It comes from a state, turned: [state, (state before, turn)].
+    """
     order = np.argsort(-found.bound[: found.used[0]], kind="stable")
     room, tenants, places = min(width, len(order)), now.place.shape[1], now.owner.shape[1]
     then = Layer(
@@ -108,7 +114,7 @@ def next_layer(
         age=np.empty((room, places), np.int32),
         value=np.empty(room),
     )
-    back = np.empty(room, np.int64)
+    back = np.empty((room, 2), np.int64)
     kept, lost, work = _keep_best(
         slot, width, all_warm, now, found, order, choices, costs, arrivals, then, back
     )
@@ -140,9 +146,15 @@ def _keep_best(
 
     Half of the states are the best ones; then every combination of statuses has a quota.
     """
-    ranks, kept, work = order.shape[0], 0, 0
+    ranks, kept, work, room = order.shape[0], 0, 0, 64
     taken, quota = np.zeros(3 ** then.place.shape[1], np.int64), 0
     used, rank, left = np.zeros(ranks, np.bool_), 0, ranks
+    while room < 4 * then.value.shape[0]:
+        room *= 2
+    # hash tables of rows, by state and by status; the rows of a status are chained
+    seen, chains = np.full(room, -1, np.int64), np.full((room, 2), -1, np.int64)
+    following = np.empty(then.value.shape[0], np.int64)
+    scratch = np.empty(then.owner.shape[1], np.int64)
     for row in range(then.value.shape[0]):
         while left > 0 and kept == row:
             if rank == ranks:
@@ -158,10 +170,24 @@ def _keep_best(
             used[chosen] = True
             left -= 1
             _set_holders(row, i, all_warm, now, found, choices, costs, then)
-            dominated, looked = _is_dominated(slot + 1, row, then, choices, costs, arrivals)
-            work += 80 * looked
+            turn = _turn(row, choices, then, scratch)
+            at, chain, known = _find(row, then, seen, chains)
+            if known:
+                work += 40
+                continue
+            first = chains[chain, 0]
+            dominated, looked = _is_dominated(
+                slot + 1, row, first, following, then, choices, costs, arrivals, scratch
+            )
+            work += 40 + 15 * looked
             if not dominated:
-                back[row] = found.state[i]
+                seen[at], following[row] = row, -1
+                if chains[chain, 0] < 0:
+                    chains[chain, 0] = row
+                else:
+                    following[chains[chain, 1]] = row
+                chains[chain, 1] = row
+                back[row, 0], back[row, 1] = found.state[i], turn
                 taken[phase] += 1
                 kept += 1
     lost = NEVER
@@ -171,7 +197,74 @@ def _keep_best(
     return kept, lost, work
 
 
-@compiled_inner
+@compiled_leaf
+def _turn(row: int, choices: Choices, then: Layer, code: Ints) -> int:
+    """Rearrange the state to the first of those that are alike; returns how.
+
+    `code`: room for a number per placement.
+    """
+    places, tenants = then.owner.shape[1], then.place.shape[1]
+    best = 0
+    for at in range(places):
+        code[at] = (then.owner[row, at] + 1) * 65536 + then.age[row, at]
+    for m in range(tenants):
+        if then.place[row, m] >= 0:
+            code[then.place[row, m]] += 32768
+    for turn in range(1, choices.turns.shape[0]):
+        for at in range(places):
+            difference = code[choices.turns[turn, at]] - code[choices.turns[best, at]]
+            if difference != 0:
+                if difference > 0:
+                    best = turn
+                break
+    if best > 0:
+        for m in range(tenants):
+            for at in range(places):
+                if then.place[row, m] >= 0 and choices.turns[best, at] == then.place[row, m]:
+                    then.place[row, m] = at
+                    break
+        for at in range(places):
+            held = code[choices.turns[best, at]]
+            then.owner[row, at], then.age[row, at] = held // 65536 - 1, held % 32768
+    return best
+
+
+@compiled_leaf
+def _find(row: int, then: Layer, seen: Ints, chains: Ints) -> tuple[int, int, bool]:
+    """Where the state and its status belong in the tables; and whether the state is known."""
+    last, key = seen.shape[0] - 1, 0
+    for m in range(then.place.shape[1]):
+        end = then.end[row, m] if then.place[row, m] >= 0 else 0
+        key = (key * 1000003 + then.place[row, m]) * 1000003 + end
+    chain = (key ^ (key >> 17)) & last
+    while chains[chain, 0] >= 0 and not _same_status(row, chains[chain, 0], then):
+        chain = (chain + 1) & last
+    for at in range(then.owner.shape[1]):
+        key = (key * 1000003 + then.owner[row, at]) * 1000003 + then.age[row, at]
+    at = (key ^ (key >> 17)) & last
+    while seen[at] >= 0:
+        if _same_status(row, seen[at], then):
+            same = True
+            for i in range(then.owner.shape[1]):
+                same = same and then.owner[row, i] == then.owner[seen[at], i]
+                same = same and then.age[row, i] == then.age[seen[at], i]
+            if same:
+                return at, chain, True
+        at = (at + 1) & last
+    return at, chain, False
+
+
+@compiled_leaf
+def _same_status(row: int, other: int, then: Layer) -> bool:
+    same = True
+    for m in range(then.place.shape[1]):
+        place = then.place[row, m]
+        same = same and place == then.place[other, m]
+        same = same and (place < 0 or then.end[row, m] == then.end[other, m])
+    return same
+
+
+@compiled_leaf
 def _set_status(
     slot: int, row: int, i: int, now: Layer, found: Candidates, choices: Choices, then: Layer
 ) -> int:
@@ -190,7 +283,7 @@ def _set_status(
     return phase
 
 
-@compiled_inner
+@compiled_leaf
 def _set_holders(
     row: int,
     i: int,
@@ -221,28 +314,31 @@ def _set_holders(
             then.age[row, at] = min(costs.warm_age[m], now.age[before, at] + 1)
 
 
-@compiled_inner
+@compiled_leaf
 def _is_dominated(
-    slot: int, row: int, then: Layer, choices: Choices, costs: Costs, arrivals: Arrivals
+    slot: int,
+    row: int,
+    other: int,
+    following: Ints,
+    then: Layer,
+    choices: Choices,
+    costs: Costs,
+    arrivals: Arrivals,
+    lacking: Ints,
 ) -> tuple[bool, int]:
-    """Whether a state before this row is at least as good; rows looked at."""
-    place, end, looked = then.place, then.end, 0
-    for other in range(row):
-        same = then.value[other] >= then.value[row]
-        for m in range(place.shape[1]):
-            same = same and place[other, m] == place[row, m]
-            same = same and (place[row, m] < 0 or end[other, m] == end[row, m])
-        if not same:
-            continue
+    """Whether one of the chain that begins with `other` is at least as good; rows looked at."""
+    looked = 0
+    while other >= 0 and looked < COMPARED:
         looked += 1
-        if _can_change(slot, other, row, then, choices, costs, arrivals):
+        if then.value[other] >= then.value[row] and _can_change(
+            slot, other, row, then, choices, costs, arrivals, lacking
+        ):
             return True, looked
-        if looked == COMPARED:
-            break
+        other = following[other]
     return False, looked
 
 
-@compiled_inner
+@compiled_leaf
 def _can_change(
     slot: int,
     other: int,
@@ -251,20 +347,34 @@ def _can_change(
     choices: Choices,
     costs: Costs,
     arrivals: Arrivals,
+    lacking: Ints,
 ) -> bool:
     """Whether `other`, changed to the allocation of `row` in `slot`, is still ahead of it.
 
     What an instance serves more than another beside it is at most what it serves alone.
+    `lacking`: room for the placements that `row` has had for longer.
     """
-    owner, age, slots = then.owner, then.age, arrivals.ordered.shape[1]
-    slack = then.value[other] - then.value[row]
-    for m in range(then.place.shape[1]):
+    owner, age, slots, count = then.owner, then.age, arrivals.ordered.shape[1], 0
+    for at in range(owner.shape[1]):
+        m = owner[row, at]
+        if m >= 0 and (owner[other, at] != m or age[other, at] < age[row, at]):
+            lacking[count] = at
+            count += 1
+    slack, m = then.value[other] - then.value[row], -1
+    for i in range(count):
+        m = owner[row, lacking[i]]
+        first = True
+        for j in range(i):
+            first = first and owner[row, lacking[j]] != m
+        if not first:
+            continue
         accuracy = max(choices.accuracy[m, 0], choices.accuracy[m, 1])
         over, warm_age = costs.over[m], costs.warm_age[m]
         for t in range(slot, min(slots, slot + warm_age + 1)):
             missing, ahead = 0.0, float(t - slot)
-            for at in range(owner.shape[1]):
-                if owner[row, at] != m or (owner[other, at] == m and age[other, at] >= warm_age):
+            for j in range(i, count):
+                at = lacking[j]
+                if owner[row, at] != m:
                     continue
                 has = age[other, at] + 2.0 if owner[other, at] == m else 1.0
                 needs = over + 1.0 if age[row, at] >= warm_age else age[row, at] + 2.0

@@ -32,6 +32,11 @@ class Connection(asyncio.Protocol):
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(exc or ConnectionError("the server left"))
 
+    @property
+    def open(self) -> bool:
+        """Whether the server keeps it; it closes connections that are unused for long."""
+        return self._transport is not None and not self._transport.is_closing()
+
     async def ask(self, request: bytes) -> bytes:
         """The head of the answer."""
         assert self._transport is not None
@@ -61,6 +66,8 @@ class Load:
         await asyncio.gather(*asking)
 
     async def _one(self, due_s: float, counted: bool) -> None:
+        while self._free and not self._free[-1].open:
+            self._free.pop()
         connection = self._free.pop() if self._free else await self._connected()
         head = await connection.ask(self._request)
         if counted:

@@ -51,9 +51,9 @@ NEEDS = {
     "compare quickstart.yaml --figure compare.png": "figures",
     "advise quickstart.yaml --figure advice.png": "figures",
     "advise quickstart.yaml --ray auto": "cluster",
-    "plan window.json --figure plan.html": "figures",
-    "plan window.json --figure plan.png": "figures",
-    "plan window.json --solver ilp --backend gurobi": "gurobi",
+    "plan window.yaml --figure plan.html": "figures",
+    "plan window.yaml --figure plan.png": "figures",
+    "plan window.yaml --solver ilp --backend gurobi": "gurobi",
     "report --out report.html --state state": "figures",
     "reproduce --out page.html": "figures",
     "reproduce map --out map.html": "figures",
@@ -61,9 +61,9 @@ NEEDS = {
 """Commands that need an extra, and which one they name."""
 
 WORK = {
-    "plan window.json",
+    "plan window.yaml",
     "validate quickstart.yaml",
-    "check window.json plan.json",
+    "check window.yaml plan.json",
     "simulate quickstart.yaml --windows 1 --policy equal-mig",
     "compare quickstart.yaml --windows 1 --seeds 1 --policies equal-mig --processes 1",
     "reproduce --list",
@@ -139,14 +139,14 @@ for command in json.load(sys.stdin):
         except BaseException:
             traceback.print_exc()
     results[command] = code, out.getvalue(), err.getvalue()
-    if command.startswith("plan window.json --json"):
+    if command.startswith("plan window.yaml --json"):
         open("plan.json", "w").write(out.getvalue())
 print(json.dumps(results))
 """
 """Runs commands one after the other in one process."""
 RECORDS = "state/live/quickstart/records.db"
 FIRST = (
-    "plan window.json --json",
+    "plan window.yaml --json",
     f"simulate quickstart.yaml --windows 1 --policy equal-mig --records {RECORDS}",
 )
 """What other commands read is written by these."""

@@ -5,8 +5,10 @@ Without a GPU: a stand-in for PyTorch's CUDA kernel notes what it is given.
 
 from __future__ import annotations
 
+import copy
 import threading
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 
 import numpy as np
@@ -14,6 +16,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from migrator.learn import torch_model
+from migrator.learn.cuda_graphs import CapturedAnswers, Forward, Graph
 from migrator.learn.depthwise import (
     NativeDepthwise,
     QuickAnswers,
@@ -122,9 +126,60 @@ def test_faster_answers_take_over_once_they_are_ready(fast_s: float | None, used
     assert answers.takes(inputs)
     assert answers.answer(inputs).tolist() == [QUICK] * 3
     compiled.set()
-    answers.switching.join(LIMIT_S)
+    assert answers.decided.wait(LIMIT_S)
     assert answers.answer(inputs).tolist() == [used] * 3
     assert answers.seconds(1.0) == (fast_s if used == FAST else 1.0)
+
+
+def test_a_model_serves_with_both_kinds_of_kernels_and_hands_its_weights_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on a GPU, with graphs that run the network on the host."""
+    kernel, forwards = Kernel(), list[str]()
+
+    def capture(forward: Forward, inputs: Tensor) -> Graph:
+        given, output = inputs.clone(), forward(inputs)
+        forwards.append(f"{len(inputs)} {'native' if kernel.channels else 'cuDNN'}")
+        kernel.channels.clear()
+
+        def replay() -> None:
+            output.copy_(forward(given))
+
+        return Graph(replay, given, inputs, output)
+
+    monkeypatch.setattr(torch_model, "CapturedAnswers", partial(CapturedAnswers, capture=capture))
+    monkeypatch.setattr(torch_model, "NativeDepthwise", partial(NativeDepthwise, kernel))
+    monkeypatch.setattr(Depthwise, "is_captured", True)
+    model = Depthwise.build(3, 0)
+    model.seen[:] = True
+    model.begin_serving(2)
+    answers = model._answers
+    assert isinstance(answers, QuickAnswers)
+    assert answers.decided.wait(LIMIT_S)
+    assert forwards == ["1 native", "2 native", "1 cuDNN", "2 cuDNN"]
+    inputs = np.random.default_rng(0).integers(0, 256, (2, 3, 8, 8), dtype=np.uint8)
+    # another version is tried beside it, without a graph and without compiling
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        for each in other.network.parameters():
+            each.add_(0.25)
+    kernel.channels.clear()
+    tried = other.infer(inputs)
+    assert kernel.channels == [4]
+    assert model.take_over(other)
+    np.testing.assert_allclose(model.infer(inputs), tried, rtol=0.02, atol=0.02)
+
+
+class Depthwise(ImageModel):
+    """Two layers, the second one depthwise."""
+
+    name, summary, learning_rate, own_pixels, least_pixels = "depthwise", "small", 1e-3, 8, 8
+
+    @classmethod
+    def network_of(cls, classes: int) -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3, groups=4), nn.Flatten(), nn.Linear(64, classes)
+        )
 
 
 @pytest.mark.skipif(find_spec("timm") is None, reason="the extra timm is not installed")

@@ -18,7 +18,7 @@ from migrator.core.plan import Plan
 from migrator.core.problem import Charge, Initial, Problem, RunningRetraining, Tenant
 from migrator.plan.check import check_plan
 from migrator.plan.exact.labels import best_path
-from migrator.plan.exact.space import Start, build_space, geometry
+from migrator.plan.exact.space import Start, build_space, geometry, symmetries
 from migrator.plan.exact.tables import NEVER, build_tables
 from migrator.plan.solve import make_plan
 
@@ -243,6 +243,21 @@ def test_schedule_that_cannot_fit_is_refused_by_the_search() -> None:
 
 
 ONE_OF_EACH_GEOMETRY = list({tuple(placements(each)): each for each in boards().values()}.values())
+
+
+@pytest.mark.parametrize("each", ONE_OF_EACH_GEOMETRY, ids=lambda each: each.name)
+def test_rearranged_placements_overlap_as_before(each: Board) -> None:
+    known = placements(each)
+    overlaps = np.array([[a.overlaps(b) for b in known] for a in known])
+    gpcs = np.array([place.gpcs for place in known])
+    for turn in symmetries(each):
+        assert sorted(turn) == list(range(len(known)))
+        assert (gpcs[turn] == gpcs).all()
+        assert (overlaps[np.ix_(turn, turn)] == overlaps).all()
+
+
+def test_an_a100_can_be_rearranged_in_sixteen_ways() -> None:
+    assert len(symmetries(board("A100-40GB"))) == 16
 
 
 @pytest.mark.parametrize("each", ONE_OF_EACH_GEOMETRY, ids=lambda each: each.name)

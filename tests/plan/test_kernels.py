@@ -132,3 +132,31 @@ def test_all_kernels_are_compiled_however_slow_the_machine_is(
     monkeypatch.setattr(state_search.StateSearch, "run", counted)
     ready.__wrapped__(Charge.SURVIVORS)
     assert passes
+
+
+USED = """
+import sys
+from migrator.core.problem import Charge
+from migrator.plan.first_use import compile_backwards
+from migrator.plan.solve import ready
+{walk}(Charge.SURVIVORS)
+for name, module in sorted(sys.modules.items()):
+    for kernel in vars(module).values() if name.startswith("migrator.plan.") else ():
+        if getattr(kernel, "__module__", "") == name and getattr(kernel, "signatures", ()):
+            print(name, kernel.__name__, kernel.signatures)
+"""
+
+
+def test_the_second_process_compiles_what_planning_uses() -> None:
+    used = [
+        subprocess.run(
+            [sys.executable, "-c", USED.format(walk=walk)],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for walk in ("ready", "compile_backwards")
+    ]
+    assert "survivors.slot expand" in used[0]
+    assert "exact.expand expand" in used[0]
+    assert used[0] == used[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,11 +23,13 @@ from migrator.core.problem import Charge, Initial, Problem, RunningRetraining, T
 from migrator.plan.check import check_plan, goodput_of, later_goodput_of
 from migrator.plan.exact import prices as paper_prices
 from migrator.plan.exact.prices import first_prices
-from migrator.plan.exact.space import build_space, occupied_by, running_of
+from migrator.plan.exact.space import build_space, occupied_by, running_of, symmetries
 from migrator.plan.exact.tables import build_tables
 from migrator.plan.solve import make_plan, ready
+from migrator.plan.survivors import state_search
 from migrator.plan.survivors.prices import find_prices
 from migrator.plan.survivors.serving import build_serving, build_shares
+from migrator.plan.survivors.states import Layer, next_layer
 
 PLENTY_S = 60.0
 TOLERANCE = 1e-6
@@ -521,3 +524,37 @@ def test_an_overhead_beyond_any_window_is_no_trouble() -> None:
     """Nothing new ever gets warm, but what is held in slot 0 serves."""
     it = problem(tenant("a", [5.0] * 3, overhead_s=1e9))
     assert solve(it).goodput == pytest.approx(0.5 * 3 * 5)
+
+
+def test_of_states_that_differ_by_a_rearrangement_of_the_slices_one_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ready(Charge.SURVIVORS)
+    layers: list[Layer] = []
+
+    def watched(*args: Any) -> Any:
+        found = next_layer(*args)
+        layers.append(found[0])
+        return found
+
+    monkeypatch.setattr(state_search, "next_layer", watched)
+    it = random_problem(
+        12, tenants=2, slots=12, board="A100-40GB", charge=Charge.SURVIVORS, optional=True
+    )
+    make_plan(it, time_limit_s=1.0, steady=True)
+    assert max(len(layer.value) for layer in layers) > 5
+    for layer in layers:
+        seen = set()
+        for row in range(len(layer.value)):
+            retrains = np.zeros_like(layer.owner[row])
+            running = layer.place[row][layer.place[row] >= 0]
+            retrains[running] = 1
+            status = [(at, -1) if at < 0 else (0, end) for at, end in _status(layer, row)]
+            held = np.stack([layer.owner[row], layer.age[row], retrains])
+            alike = min(held[:, turn].tobytes() for turn in symmetries(it.board))
+            assert (alike, *status) not in seen
+            seen.add((alike, *status))
+
+
+def _status(layer: Layer, row: int) -> list[tuple[int, int]]:
+    return list(zip(layer.place[row].tolist(), layer.end[row].tolist(), strict=True))

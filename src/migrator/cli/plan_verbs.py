@@ -33,7 +33,7 @@ class IlpBackend(StrEnum):
 ChargeOption = Annotated[
     Charge | None, typer.Option(help="Cost model of reconfigurations; default: the problem's.")
 ]
-ProblemFile = Annotated[Path, typer.Argument(help="Planning problem, version 1 (JSON).")]
+ProblemFile = Annotated[Path, typer.Argument(help="Planning problem, version 1 (YAML or JSON).")]
 
 
 @app.command()

@@ -125,9 +125,9 @@ class QuickAnswers:
         cannot be captured."""
         self._current = quick()
         self._quick_s = self._current.seconds(_SOON_S)
-        self.switching = threading.Thread(target=self._switch, args=(fast,), daemon=True)
-        """Ends once the faster kernels are used or given up."""
-        self.switching.start()
+        self.decided = threading.Event()
+        """Set once the faster kernels are used or given up."""
+        threading.Thread(target=self._compile, args=(fast,), daemon=True).start()
 
     def takes(self, inputs: Tensor) -> bool:
         """Whether there is a graph for these inputs."""
@@ -141,14 +141,22 @@ class QuickAnswers:
         """The shortest replay of the largest graph within about `limit_s`."""
         return self._current.seconds(limit_s)
 
-    def _switch(self, fast: Callable[[], Answers]) -> None:
+    def _compile(self, fast: Callable[[], Answers]) -> None:
         with suppress(OSError, AttributeError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _POLITE)
+        is_used = self._switch(fast)
+        self.decided.set()
+        if is_used:
+            # compiled kernels belong to this thread, and the graphs need them
+            threading.Event().wait()
+
+    def _switch(self, fast: Callable[[], Answers]) -> bool:
         try:
             found = fast()
             fast_s = found.seconds(_BESIDE_S)
         except Exception as error:  # the quick ones remain, whatever it was
             _log.warning("cuDNN's kernels could not be captured: %s", error)
-            return
+            return False
         if fast_s < self._quick_s:
             self._current = found
+        return self._current is found

@@ -79,6 +79,11 @@ class TorchModel(ABC):
         self._optimiser = self._captured = self._answers = None
 
     @property
+    def is_captured(self) -> bool:
+        """Whether answers are captured as graphs: on a GPU."""
+        return self.device.type == "cuda"
+
+    @property
     def kept_bytes(self) -> int:
         """Approximate size of a training checkpoint: every weight and its two moments."""
         return 3 * sum(each.numel() * each.element_size() for each in self.network.parameters())
@@ -97,7 +102,7 @@ class TorchModel(ABC):
 
         Converts weights to bf16 and captures inference as CUDA graphs, as when profiling.
         """
-        if self.device.type != "cuda":
+        if not self.is_captured:
             return
         self.network.eval()
         self.network.requires_grad_(False)
@@ -128,7 +133,8 @@ class TorchModel(ABC):
             for name, own in self.network.state_dict().items():
                 own.copy_(theirs[name])
         self.seen, self.weights, self.steps = other.seen.copy(), other.weights, other.steps
-        _CUDA.synchronize()
+        if self.device.type == "cuda":
+            _CUDA.synchronize()
         return True
 
     def begin_training(self, inputs: Inputs, labels: Labels, counts: Labels) -> None:

@@ -58,6 +58,11 @@ def _compile(kernel: _Kernel, options: dict[str, Any]) -> _Kernel:
         settings["CACHE_DIR"] = before
 
 
+def has_cache() -> bool:
+    """Whether kernels are kept on disk for other processes."""
+    return _cache_folder() is not None
+
+
 def is_compiled(what: str) -> bool:
     """Whether an earlier process has compiled all kernels of `what` for this installation."""
     folder = _cache_folder()

@@ -25,8 +25,8 @@ from migrator.serve.http.inference import (
     TIMEOUT_HEADER,
     TIMEOUT_PARAMETERS,
 )
-from migrator.serve.http.protocol import DTYPES, TEXTS
 from migrator.serve.http.requests import JSON_LENGTH_HEADER, REQUEST_ID_HEADER, Limits
+from migrator.serve.http.tensors import DTYPES, TEXTS
 
 _PASSED_HEADERS = ("authorization", REQUEST_ID_HEADER, TIMEOUT_HEADER)
 _ENVELOPE_BYTES = 64 * 2**10

@@ -24,12 +24,7 @@ from migrator.serve.http.protocol import (
     ModelInterface,
     SamplesAnswer,
     SamplesRequest,
-    encode_answer,
-    finite_scores,
-    flat_decoder,
-    read_input,
     read_parameters,
-    requested_outputs,
 )
 from migrator.serve.http.requests import (
     JSON_LENGTH_HEADER,
@@ -43,6 +38,13 @@ from migrator.serve.http.requests import (
     require_media_type,
 )
 from migrator.serve.http.state import ApiState, Feedback, state_of
+from migrator.serve.http.tensors import (
+    encode_answer,
+    finite_scores,
+    flat_decoder,
+    read_input,
+    requested_outputs,
+)
 
 TIMEOUT_HEADER = "timeout-ms"
 TIMEOUT_PARAMETERS = {"timeout_ms": 1e-3, "deadline_ms": 1e-3, "timeout": 1e-6}

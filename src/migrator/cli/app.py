@@ -182,7 +182,7 @@ def compile_first(charge: Charge) -> None:
     from migrator.plan.solve import ready
 
     if not is_compiled(charge):
-        say("first use: compiling the planner, about a minute, once per installation")
+        say("first use: compiling the planner, up to a minute, once per installation")
     ready(charge)
     gc.freeze()
     gc.enable()

@@ -23,7 +23,7 @@ SLOW_FOLDERS = ("live", "cluster", "plan", "cli", "learn", "report")
 
 sys.path.insert(0, str(TESTS))
 # at the end: benchmarks are scripts that find each other by plain names
-sys.path.append(str(TESTS.parent / "benchmarks"))
+sys.path += [str(TESTS.parent / "benchmarks"), str(TESTS.parent / "benchmarks" / "gpu")]
 
 pytest_plugins = ["support.nvidia_programs"]  # the fixtures `state` and `programs`
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
-BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
-sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "gpu")]
-
-from live import (  # noqa: E402
+from live import (
     LAST,
     LOAD,
     MARKER,
@@ -29,8 +24,8 @@ from live import (  # noqa: E402
     schedule,
     set_rates,
 )
-from live_models import VIEWS, ManyViewsSmall, views  # noqa: E402
-from live_results import (  # noqa: E402
+from live_models import VIEWS, ManyViewsSmall, views
+from live_results import (
     Finished,
     Retraining,
     Row,
@@ -41,15 +36,17 @@ from live_results import (  # noqa: E402
     starts_of,
     tables,
 )
-from measured_run import LiveRun  # noqa: E402
-from support.html import ParsedPage  # noqa: E402
-from support.live_records import Made, write_run  # noqa: E402
+from measured_run import LiveRun
+from support.html import ParsedPage
+from support.live_records import Made, write_run
 
-from migrator.core.catalogue import board  # noqa: E402
-from migrator.records.rows import RetrainingRecord  # noqa: E402
-from migrator.records.store import read_records  # noqa: E402
-from migrator.report.html_page import page_text  # noqa: E402
-from migrator.workload.live import read_live  # noqa: E402
+from migrator.core.catalogue import board
+from migrator.records.rows import RetrainingRecord
+from migrator.records.store import read_records
+from migrator.report.html_page import page_text
+from migrator.workload.live import read_live
+
+BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
 
 
 def test_every_policy_runs_with_every_seed_in_changing_order() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migrator.learn.text import BEGIN, PADDING, TOKENS, VOCABULARY, body_of, tokens_of
+from migrator.learn.text import BEGIN, CHARACTERS, PADDING, TOKENS, VOCABULARY, body_of, tokens_of
 
 MESSAGE = """From: somebody@example.org (A Name)
 Subject: hockey
@@ -95,3 +95,10 @@ def test_any_text_is_a_row_of_the_vocabulary(text: str) -> None:
     assert row.dtype == np.int32
     assert row.min() >= 0
     assert row.max() < VOCABULARY
+
+
+def test_only_the_beginning_of_a_very_long_text_is_read() -> None:
+    words = "word " * TOKENS
+    long = words + "x" * 30_000_000
+    assert tokens_of(long).tolist() == tokens_of(words).tolist()
+    assert tokens_of(" " * CHARACTERS * TOKENS + "word").tolist() == tokens_of("").tolist()

@@ -27,12 +27,14 @@ from migrator.live.labels import Labels
 from migrator.live.retrainer import EPOCHS, RETRAINED, Work, _has_opened_gpu
 from migrator.live.training import (
     JobKind,
+    RetrainerProcess,
     TrainingFailedError,
     TrainingJob,
     TrainingLostError,
     TrainingResult,
     Trainings,
 )
+from migrator.serve.workers.messages import ModelSpec
 
 LIMIT_S = 60.0
 SLOW_S = 6000.0
@@ -141,6 +143,55 @@ def test_a_process_that_opened_the_gpu_ahead_of_its_job_is_recognised(tmp_path: 
     (tmp_path / "4").symlink_to("/dev/nvidia-uvm")
     assert _has_opened_gpu(tmp_path)
     assert not _has_opened_gpu()
+
+
+async def test_a_job_for_a_model_that_opens_the_gpu_ahead_is_done(job: TrainingJob) -> None:
+    opens = replace(job, model=replace(job.model, model="support.slow_model:OpensGpu"))
+    log = job.folder.parent / "log"
+    trainings = Trainings(log)
+    await trainings.prepare([opens.model])
+    (pid,) = trainings.pids
+    came: list[tuple[int, ...]] = []
+    # the job arrives while the model is built
+    assert (await trainings.train(opens, lambda _part: came.append(trainings.pids))).adopted
+    assert pid in came[0]
+    await trainings.close()
+    assert "opens the GPU when it is built" in log.read_text(encoding="utf-8")
+
+
+async def test_processes_of_models_that_no_tenant_has_end(job: TrainingJob) -> None:
+    trainings = Trainings(job.folder.parent / "log")
+    await trainings.prepare([job.model, replace(job.model, seed=1)])
+    first, second = trainings.pids
+    await trainings.prepare([replace(job.model, seed=1)])
+    assert trainings.pids == (second,)
+    assert not is_running(first)
+    await trainings.prepare([])
+    assert not trainings.pids
+    assert not is_running(second)
+    await trainings.close()
+
+
+async def test_closing_ends_a_process_that_is_being_started(
+    job: TrainingJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+    start = RetrainerProcess.start
+
+    async def slowly(log: Path, model: ModelSpec | None = None) -> RetrainerProcess:
+        process = await start(log, model)
+        started.append(process.pid)
+        await asyncio.sleep(0.2)
+        return process
+
+    monkeypatch.setattr(RetrainerProcess, "start", slowly)
+    trainings = Trainings(job.folder.parent / "log")
+    filling = asyncio.create_task(trainings.prepare([job.model] * 2))
+    await until_async(lambda: bool(started))
+    await trainings.close()
+    await filling
+    assert len(started) == 1
+    assert not is_running(started[0])
 
 
 def test_a_killed_retraining_goes_on_and_ends_with_the_same_model(

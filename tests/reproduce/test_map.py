@@ -219,6 +219,23 @@ def test_drawing_needs_runs_and_no_equal_code(tmp_path: Path) -> None:
     assert shown["settings"]["code"] == "other"  # what made the results, not what draws them
 
 
+def test_a_map_is_drawn_while_another_process_runs_it(tmp_path: Path) -> None:
+    path = tmp_path / "map.jsonl"
+    command = ["reproduce", "map", "--quick", "--draw", "--out", str(tmp_path / "map.html")]
+    keys = frozenset(QUICK.trials())
+    with open_results(path, "map", TrialResult, QUICK.as_json(), keys) as file:
+        for key in keys:
+            if key[1] == 0:
+                file.add(key, _made_up(600, 500, 590))
+        with path.open("ab") as unfinished:
+            unfinished.write(b'{"cell":')  # it writes just now
+        before = path.read_bytes()
+        done = CliRunner().invoke(app, [*command, "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["cells"][0]["runs"] == 1
+    assert path.read_bytes() == before
+
+
 # The verb
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import html
 import json
+import os
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -245,6 +248,18 @@ def test_wrong_texts_are_refused(
     reply = client.post(sent[0], json=sent[1])
     assert reply.status_code == 400
     assert words in reply.json()["error"]
+
+
+def test_other_requests_do_not_wait_for_long_texts(client: httpx.Client, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    path, body = _text_body([f"{pipe} " + "long " * 10_000], [1])
+    with ThreadPoolExecutor(1) as threads:
+        long = threads.submit(client.post, path, json=body)
+        with pipe.open("wb"):  # when the server has begun to encode
+            assert client.post("/v2/models/images/infer", json=image_body()).status_code == 200
+            assert not long.done()
+        assert long.result().status_code == 200
 
 
 def test_texts_with_wrong_lengths_are_refused(client: httpx.Client) -> None:

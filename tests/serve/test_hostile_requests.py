@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.api_server import CLASSES, SIDE, connected, image_body, received, running_server
 from support.schema_strategies import mostly
+from support.waiting import until
 
 INFER, FEEDBACK = "/v2/models/images/infer", "/v2/models/images/feedback"
 SIZE = 3 * SIDE**2
@@ -156,6 +157,16 @@ def test_those_that_do_not_read_make_room_for_others() -> None:
         while httpx.get(f"{url}/v2/health/live").status_code != 200:
             assert time.monotonic() < begun_s + 25
             time.sleep(0.05)
+
+
+def test_pipelined_requests_of_a_client_that_has_left_are_no_error() -> None:
+    body = json.dumps(image_body()).encode()
+    head = f"POST {INFER} HTTP/1.1\r\nhost: a\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+    with running_server(latency_s=0.3) as (url, _):  # it fails if the server wrote a traceback
+        with connected(url) as connection:
+            connection.sendall((head + body) * 3)
+            until(lambda: httpx.get(f"{url}/admin/status").json()["open"])
+        until(lambda: not httpx.get(f"{url}/admin/status").json()["open"])
 
 
 def test_slow_but_steady_readers_get_everything(url: str) -> None:

@@ -42,7 +42,11 @@ TESTS = Path(__file__).parent.parent
 
 
 def lengths(texts: list[str]) -> NDArray[np.int32]:
-    """Stands for a tokenizer: every token is the length of its text."""
+    """Stands for a tokenizer: every token is the length of its text. One that begins with the path
+    of a pipe is long until something is written there."""
+    if texts[0].startswith("/"):
+        Path(texts[0].split()[0]).read_bytes()
+        texts = [""]
     return np.array([[len(each)] * LENGTH for each in texts], np.int32)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import Self
@@ -30,4 +31,14 @@ class SlowlyBuilt(Means):
     @classmethod
     def build(cls, classes: int, seed: int) -> Self:
         time.sleep(BUILD_S)
+        return super().build(classes, seed)
+
+
+class OpensGpu(Means):
+    """As `Means`, but a process that builds it ahead of a job takes it for one that uses a GPU."""
+
+    @classmethod
+    def build(cls, classes: int, seed: int) -> Self:
+        if len(sys.argv) > 2:
+            vars(sys.modules["__main__"])["_has_opened_gpu"] = lambda: True
         return super().build(classes, seed)

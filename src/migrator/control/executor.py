@@ -27,7 +27,7 @@ from migrator.control.events import (
 )
 from migrator.control.paused_layout import paused_layout
 from migrator.control.retries import RetrainingRetries, SiteRetries
-from migrator.control.timeline import Outlook, Situation, Timeline
+from migrator.control.timeline import Outlook, Situation, Stretch, Timeline
 from migrator.control.transitions import Outcome, apply_event
 from migrator.control.units import Site, State, Unit, Wanted, fits
 from migrator.core.catalogue import Board
@@ -46,7 +46,8 @@ class Settled:
     """A step that had nothing to do: what it depended on beside the units."""
 
     timeline: Timeline
-    wanted: Wanted
+    stretch: Stretch
+    """That of the timeline in which it was made."""
     done: frozenset[str]
     """Tenants whose retraining has ended."""
 
@@ -213,10 +214,12 @@ class Executor:
         last = self._settled
         if last is None or last.done != self._trials.done:
             return False
-        same = timeline.at(now_s).wanted == last.wanted
+        if last.timeline.at(now_s) is not last.stretch:
+            return False
         left_s = timeline.left_s(now_s)
         if timeline is last.timeline:
-            return same and left_s > self._longest_s
+            return left_s > self._longest_s
+        same = timeline.at(now_s).wanted == last.stretch.wanted
         return same and left_s == last.timeline.left_s(now_s) == math.inf
 
     @property
@@ -247,8 +250,8 @@ class Executor:
         self._create(situation, soon, now_s)
         self._tell_late(situation, now_s)
         waits = self._acted or soon or self._late_since or self._troubles.any_waits(now_s)
-        wanted, done = timeline.at(now_s).wanted, frozenset(self._trials.done)
-        self._settled = None if waits else Settled(timeline, wanted, done)
+        done = frozenset(self._trials.done)
+        self._settled = None if waits else Settled(timeline, timeline.at(now_s), done)
 
     def _stand(self, still: Mapping[Site, Task], now_s: float) -> None:
         """While paused, keep the serving instances running and change nothing else."""

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 VOCABULARY = 30_522
 """The size of BERT-base's vocabulary."""
 TOKENS = 128
+CHARACTERS = 512
+"""Characters of a text that are read per token: the rest of a very long text is not looked at."""
 PADDING, BEGIN = 0, 1
 """Token that fills up short texts; first token of every text."""
 
@@ -32,7 +34,7 @@ _SIGNATURE_LINES = 8
 
 def tokens_of(text: str, length: int = TOKENS) -> NDArray[np.int32]:
     """The first words of a text as token numbers; a word always has the same number."""
-    plain = unicodedata.normalize("NFKC", text).casefold()
+    plain = unicodedata.normalize("NFKC", text[: CHARACTERS * length]).casefold()
     words = _WORD.findall(plain)[: length - 1]
     numbers = [2 + zlib.crc32(each.encode()) % (VOCABULARY - 2) for each in words]
     return np.array([BEGIN, *numbers] + [PADDING] * (length - 1 - len(words)), dtype=np.int32)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
-from migrator.learn.text import all_tokens
+from migrator.learn.text import CHARACTERS, all_tokens
 
 HASHED = "hashed words"
 """In place of a tokenizer's path: the words of `text.py`."""
@@ -42,7 +42,8 @@ def text_encoder(tokenizer: str, length: int, padding: int) -> TextEncoder:
     read.enable_padding(length=length, pad_id=padding)
 
     def encode(texts: list[str]) -> NDArray[np.int32]:
-        rows = [each.ids for each in read.encode_batch(texts)]
+        begins = [each[: CHARACTERS * length] for each in texts]
+        rows = [each.ids for each in read.encode_batch(begins)]
         return np.array(rows, np.int32).reshape(len(texts), length)
 
     return encode

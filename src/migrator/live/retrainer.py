@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 
@@ -336,7 +337,9 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
     end = socket.socket(fileno=int(sys.argv[1]))
     channel = Channel[Begin](end, Begin)
-    os.nice(_POLITE)
+    with suppress(OSError):  # not added up where this process has started again
+        niceness = os.getpriority(os.PRIO_PROCESS, os.getppid()) + _POLITE
+        os.setpriority(os.PRIO_PROCESS, 0, niceness)
     with exit_with_parent(end), suppress(BrokenPipeError):
         ready = _build_ahead(sys.argv[2]) if len(sys.argv) > 2 else None
         frame = channel.receive()
@@ -368,8 +371,20 @@ def _build_ahead(spec: str) -> ReadyModel | None:
         with suppress(ImportError):
             import_module("torch._dynamo")
     if _has_opened_gpu():
-        raise SystemExit(f"{name} opened the GPU before its instance was known; not used")
+        _log.warning("%s opens the GPU when it is built; its trainings build it themselves", name)
+        _start_again(sys.argv[1])
     return ReadyModel(spec, model)
+
+
+def _start_again(end: str) -> NoReturn:
+    """Replace the program of this process by a new one that builds nothing ahead. A job that has
+    arrived at the socket stays there."""
+    sys.stderr.flush()
+    for each in list(Path("/proc/self/fd").iterdir()):
+        if int(each.name) > 2 and each.name != end:
+            with suppress(OSError):  # the folder itself has been closed
+                os.set_inheritable(int(each.name), False)
+    os.execv(sys.executable, [sys.executable, "-m", "migrator.live.retrainer", end])
 
 
 def _has_opened_gpu(folder: Path = Path("/proc/self/fd")) -> bool:

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -280,14 +280,7 @@ class Trainings:
         """Keep a process waiting for each of these models from now on, with the model built on the
         host, so that the next jobs begin at once."""
         self._wanted = tuple(models)
-        async with self._filling:
-            self._spare = [each for each in self._spare if each.alive]
-            missing = Counter(self._wanted) - Counter(
-                each.model for each in self._spare if each.model
-            )
-            for model in missing.elements():
-                if not self._closed:
-                    self._spare.append(await RetrainerProcess.start(self._log, model))
+        await self._fill()
 
     async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
         """Retrain or pre-train; TrainingFailedError, or TrainingLostError if the same job can
@@ -320,18 +313,13 @@ class Trainings:
     async def close(self) -> None:
         """End every process and wait until all have exited."""
         self._closed = True
-        spare, self._spare = self._spare, []
-        for process in spare:
-            process.kill("the daemon stops")
         for running in self._running:
             running.end("the daemon stops")
-        waiting = [running.gone.wait() for running in self._running]
-        await asyncio.gather(*waiting, *(each.wait() for each in spare))
+        async with self._filling:  # so that none is about to start
+            spare, self._spare = self._spare, []
+            await _end(spare, "the daemon stops")
+        await asyncio.gather(*(running.gone.wait() for running in self._running))
         await asyncio.gather(*self._fills, return_exceptions=True)
-        for process in self._spare:  # started meanwhile
-            process.kill("the daemon stops")
-        await asyncio.gather(*(each.wait() for each in self._spare))
-        self._spare = []
 
     async def _do(self, job: TrainingJob, progress: Progress | None = None) -> Any:
         began_s = time.monotonic()
@@ -387,10 +375,29 @@ class Trainings:
         self._spare.remove(process)
         return process
 
+    async def _fill(self) -> None:
+        """Start the processes that are missing, and end those whose model no tenant has."""
+        async with self._filling:
+            missing = Counter(self._wanted)
+            kept: list[RetrainerProcess] = []
+            others: list[RetrainerProcess] = []
+            for each in (each for each in self._spare if each.alive):
+                if each.model is not None and missing[each.model] > 0:
+                    missing[each.model] -= 1
+                    kept.append(each)
+                else:
+                    others.append(each)
+            self._spare = kept
+            await _end(others, "no tenant has its model")
+            for model in missing.elements():
+                if not self._closed:
+                    process = await RetrainerProcess.start(self._log, model)
+                    self._spare.append(process)
+
     def _refill(self) -> None:
         """Replace the processes that were used, once their jobs have ended."""
         if self._wanted and not self._closed:
-            task = asyncio.create_task(self.prepare(self._wanted))
+            task = asyncio.create_task(self._fill())
             self._fills.add(task)
             task.add_done_callback(self._on_filled)
 
@@ -399,6 +406,13 @@ class Trainings:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             _log.warning("no process waits for the next training: %s", error)
+
+
+async def _end(processes: Sequence[RetrainerProcess], why: str) -> None:
+    """Kill processes and wait until they have exited."""
+    for each in processes:
+        each.kill(why)
+    await asyncio.gather(*(each.wait() for each in processes))
 
 
 def built_model(model: ModelSpec) -> str:

@@ -72,18 +72,18 @@ def open_results(
 ) -> Iterator[ResultsFile[_Result]]:
     """Open a file of results of one kind; create it with these settings if it is missing.
 
-    `expected`: the only keys that it may have; None: any. `to_read`: nothing will be added, so that
-    results of other code will do. InputError if it has other settings, is
-    damaged, or another process writes it. A line that a killed process left unfinished at the end
-    is removed.
+    `expected`: the only keys that it may have; None: any. `to_read`: nothing is written, so that
+    another process may write the file, and results of other code will do. InputError if it has
+    other settings, is damaged, or another process writes it. A line that a killed process left
+    unfinished at the end is removed.
     """
     header: dict[str, Any] = {kind: VERSION, "settings": dict(settings)}
-    descriptor = _opened(path)
+    descriptor = _opened_to_read(path) if to_read else _opened(path)
     try:
-        lines = _finished_lines(descriptor, kind)
+        lines = _finished_lines(descriptor, kind, is_cut=not to_read)
         if lines:
             _check_header(path, lines[0], kind, header, (_CODE,) if to_read else ())
-        else:
+        elif not to_read:
             _write(path, descriptor, header)
         made_with = json.loads(lines[0])["settings"] if lines else header["settings"]
         finished = _read(path, lines[1:], TypeAdapter(result), expected)
@@ -124,13 +124,23 @@ def _opened(path: Path) -> int:
     return descriptor
 
 
-def _finished_lines(descriptor: int, kind: str) -> list[bytes]:
-    """The complete lines; an unfinished last one is cut off."""
+def _opened_to_read(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise InputError(
+            f"--results: cannot read {path} ({error.strerror}); name another file"
+        ) from error
+
+
+def _finished_lines(descriptor: int, kind: str, *, is_cut: bool) -> list[bytes]:
+    """The complete lines; `is_cut`: an unfinished last one is removed from the file."""
     size = os.fstat(descriptor).st_size
     content = os.pread(descriptor, size, 0)
     whole = content[: content.rfind(b"\n") + 1]
     if len(whole) < size and (whole or content.startswith(b'{"%s"' % kind.encode())):
-        os.ftruncate(descriptor, len(whole))
+        if is_cut:
+            os.ftruncate(descriptor, len(whole))
         return whole.splitlines()
     return content.splitlines()
 

@@ -38,6 +38,10 @@ class _Transport:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
+    def write(self, data: bytes) -> None:
+        if not self._real.is_closing():  # the client of pipelined requests may have left
+            self._real.write(data)
+
     def close(self) -> None:
         self._connection.end()
 

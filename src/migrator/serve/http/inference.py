@@ -21,6 +21,7 @@ from migrator.serve.http.protocol import (
     FeedbackAnswer,
     FeedbackRequest,
     InferRequest,
+    InputTensor,
     ModelInterface,
     SamplesAnswer,
     SamplesRequest,
@@ -42,6 +43,7 @@ from migrator.serve.http.tensors import (
     encode_answer,
     finite_scores,
     flat_decoder,
+    has_long_texts,
     read_input,
     requested_outputs,
 )
@@ -93,7 +95,7 @@ async def infer(request: Request) -> Response:
     # feedback finds requests by this id: a header that a client repeats would not do
     own_id = message.id or new_id()
     log_id = request_id(request, own_id)
-    inputs = read_input(message.inputs[0], binary, model)
+    inputs = await _read_input(message.inputs[0], binary, model)
     outputs = requested_outputs(message.outputs, parameters.get("binary_data_output") is True)
     router, name = state.backend.router, model.name
     timeout_s = _timeout_s(request, parameters, router.settings(name).slo_s)
@@ -126,7 +128,7 @@ async def feedback(request: Request) -> Response:
     message, binary = await _read_labels(request, state, _FEEDBACK_DECODER)
     _require_class("label", message.label, model)
     if message.inputs:
-        given = _label_of_inputs(state, message, binary, model)
+        given = await _label_of_inputs(state, message, binary, model)
     else:
         given = _label_of_request(state, message, model)
     await state.backend.feedback(given)
@@ -137,7 +139,7 @@ async def samples(request: Request) -> Response:
     """Labelled samples to learn from in the next window; no answer is computed. Kept on disk."""
     state, model = state_of(request), model_of(request)
     message, binary = await _read_labels(request, state, _SAMPLES_DECODER)
-    inputs = read_input(message.inputs[0], binary, model)
+    inputs = await _read_input(message.inputs[0], binary, model)
     labels, given_id = message.labels, message.id or uuid4().hex
     del message, binary  # they refer to the whole body
     if len(labels) != len(inputs):
@@ -171,6 +173,15 @@ async def samples(request: Request) -> Response:
     return json_response(SamplesAnswer(id=given_id, stored=stored, repeated=repeated))
 
 
+async def _read_input(
+    tensor: InputTensor, binary: memoryview, model: ModelInterface
+) -> NDArray[Any]:
+    """The rows of a request; long texts are encoded beside other requests."""
+    if has_long_texts(tensor, binary):
+        return await asyncio.to_thread(read_input, tensor, binary, model)
+    return read_input(tensor, binary, model)
+
+
 def _sample_id(upload_id: str, row: int, inputs: NDArray[Any], label: int) -> str:
     """The id of a row of an upload. It depends on the content: another upload with the same id
     must not count as stored."""
@@ -197,10 +208,10 @@ def _require_class(key: str, label: int, model: ModelInterface) -> None:
         )
 
 
-def _label_of_inputs(
+async def _label_of_inputs(
     state: ApiState, message: FeedbackRequest, binary: memoryview, model: ModelInterface
 ) -> Feedback:
-    inputs = read_input(message.inputs[0], binary, model)
+    inputs = await _read_input(message.inputs[0], binary, model)
     if len(inputs) != 1:
         raise HttpError(400, f"inputs: {len(inputs)} rows for one label; send one row")
     window, given_id = state.backend.window().of_labels, message.id or uuid4().hex

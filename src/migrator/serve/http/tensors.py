@@ -34,12 +34,25 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "INT32": np.dtype("<i4"),
 }
 
+_LONG_BYTES = 16 * 2**10
+
 _NESTED = re.compile(rb"\s*\[\s*\[")
 _ENCODE = msgspec.json.Encoder().encode
 
 
+def has_long_texts(tensor: InputTensor, binary: memoryview) -> bool:
+    """Whether reading it takes so long that other requests must not wait for it."""
+    if tensor.datatype != TEXTS:
+        return False
+    given = memoryview(tensor.data) if isinstance(tensor.data, Raw) else binary
+    return len(given) > _LONG_BYTES
+
+
 def read_input(tensor: InputTensor, binary: memoryview, model: ModelInterface) -> NDArray[Any]:
     """The rows of a request, checked against the model; a copy, so that the body can be freed."""
+    parameters = tensor.parameters
+    if parameters and parameters.shared_memory_region is not UNSET:
+        raise HttpError(400, "inputs: shared memory is not supported; send the data in the request")
     if tensor.datatype == TEXTS and tensor.name == INPUT and model.encode is not None:
         return model.encode(_texts(tensor, binary, model.name))
     if tensor.name != INPUT or tensor.datatype != model.datatype:
@@ -55,9 +68,7 @@ def read_input(tensor: InputTensor, binary: memoryview, model: ModelInterface) -
             400,
             f"inputs: shape {tensor.shape} where {model.name} takes [{wanted}]; send that shape",
         )
-    shape, dtype, parameters = tensor.shape, DTYPES[model.datatype], tensor.parameters
-    if parameters and parameters.shared_memory_region is not UNSET:
-        raise HttpError(400, "inputs: shared memory is not supported; send the data in the request")
+    shape, dtype = tensor.shape, DTYPES[model.datatype]
     if parameters and parameters.binary_data_size is not UNSET:
         size = math.prod(shape) * dtype.itemsize
         if parameters.binary_data_size != size or len(binary) != size:
@@ -170,8 +181,10 @@ def _data_decoder(datatype: str, row: tuple[int, ...]) -> msgspec.json.Decoder[l
 @cache
 def flat_decoder(datatype: str) -> msgspec.json.Decoder[InferRequest]:
     """For a request whose data is one flat list of numbers, which is then read only once."""
-    flat: Any = list[_number(datatype)]  # type: ignore[misc]
-    tensor: Any = defstruct("_FlatTensor", [("data", flat)], bases=(InputTensor,), kw_only=True)
+    number: Any = _number(datatype)
+    tensor: Any = defstruct(
+        "_FlatTensor", [("data", list[number])], bases=(InputTensor,), kw_only=True
+    )
     inputs = Annotated[list[tensor], Meta(min_length=1, max_length=1)]
     return msgspec.json.Decoder(
         defstruct("_FlatRequest", [("inputs", inputs)], bases=(InferRequest,), kw_only=True)

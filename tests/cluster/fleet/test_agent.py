@@ -11,6 +11,7 @@ import stat
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -151,10 +152,15 @@ def test_orders_are_idempotent_and_those_of_an_older_head_are_refused(pair: Pair
 def test_the_last_tenant_goes_while_it_is_retrained_and_one_comes_to_an_empty_gpu(
     pair: Pair,
 ) -> None:
-    for number in range(30):
+    numbers = count()
+
+    def is_retrained() -> bool:
+        number = next(numbers)  # labels in every window, each of which has a retraining then
         assert infer(pair.second.url, "a", f"s{number}").status_code == 200
         assert feedback(pair.second.url, "a", f"s{number}", number % 3).status_code == 200
-    until(lambda: pair.second.report(5).tenants["a"].retraining, lambda: pair.second.report(5))
+        return pair.second.report(5).tenants["a"].retraining
+
+    until(is_retrained, lambda: pair.second.report(5), look_s=0.0)
     assert pair.second.release(5, "a").done
     assert pair.second.report(5).tenants == {}
     units = call_daemon(pair.second.url, "GET", "/admin/status", token=None)[1]["units"]

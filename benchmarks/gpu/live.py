@@ -34,12 +34,12 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 sys.path[:0] = [str(ROOT / "src"), str(HERE.parent), str(HERE)]
 
-from live_daemon import MIGRATOR, environment, served, write_scenario  # noqa: E402
+from live_daemon import MIGRATOR, environment, served, write_scenario  # noqa: E402 (found on sys.path above)
 
-from migrator.core.catalogue import board  # noqa: E402
-from migrator.io.atomic import write_atomically  # noqa: E402
-from migrator.io.yaml_file import load_yaml  # noqa: E402
-from migrator.workload.profile_file import read_profile  # noqa: E402
+from migrator.core.catalogue import board  # noqa: E402 (found on sys.path above)
+from migrator.io.atomic import write_atomically  # noqa: E402 (found on sys.path above)
+from migrator.io.yaml_file import load_yaml  # noqa: E402 (found on sys.path above)
+from migrator.workload.profile_file import read_profile  # noqa: E402 (found on sys.path above)
 
 POLICIES = ("migrator", "ekya", "astraea", "paris-reconfiguring", "equal-mig", "migrator-paper")
 LAST = ("migrator-paper",)

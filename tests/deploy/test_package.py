@@ -97,6 +97,7 @@ def test_the_dockerfile_names_what_there_is() -> None:
 
 def test_the_unit_starts_a_command_that_there_is() -> None:
     parser = configparser.ConfigParser(strict=False, interpolation=None)
+    # keys keep their case; typeshed declares a method that cannot be assigned
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     parser.read_string(UNIT.read_text(encoding="utf-8"))
     program, verb, scenario, *options = shlex.split(parser["Service"]["ExecStart"])

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -172,7 +173,9 @@ def test_an_unfinished_line_is_run_again(tmp_path: Path) -> None:
         (lambda lines: [lines[0], lines[1].replace(b'"run":0', b'"run":9')], "line 2"),
     ],
 )
-def test_other_and_damaged_files_are_refused(tmp_path: Path, spoil, sentence: str) -> None:  # type: ignore[no-untyped-def]
+def test_other_and_damaged_files_are_refused(
+    tmp_path: Path, spoil: Callable[[list[bytes]], list[bytes]], sentence: str
+) -> None:
     path = tmp_path / "map.jsonl"
     with open_results(path, "map", TrialResult, SETTINGS, EXPECTED) as file:
         file.add(KEY, _made_up(600, 500, 400))

@@ -77,7 +77,7 @@ class ImageModel(TorchModel):
         self._lay_out()
 
     def expect_training(self, steps: int) -> None:
-        """Choose the layout for a training of so many steps and the evaluations around it."""
+        """Choose the layout for a training of `steps` steps and the evaluations around it."""
         self._short = steps < BREAK_EVEN_STEPS and has_depthwise(self.network)
         self._lay_out()
 

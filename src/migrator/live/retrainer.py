@@ -267,7 +267,7 @@ class Work:
 
 
 def _expect(model: Model, steps: int) -> None:
-    """Let the model prepare for a training of so many steps, if it has a method for that."""
+    """Let the model prepare for a training of `steps` steps, if it has a method for that."""
     if hasattr(model, "expect_training"):
         model.expect_training(steps)
 

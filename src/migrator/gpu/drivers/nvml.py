@@ -117,7 +117,7 @@ class Nvml:
     def busy_instances(
         self, device: Device, numbers: Sequence[int], seconds: float
     ) -> dict[int, float]:
-        """The share of so many seconds from now in which GPU instances computed, by number.
+        """The share of the next `seconds` in which GPU instances computed, by number.
 
         Measured with GPM, which GPUs since Hopper have; empty where it cannot be.
         """

@@ -280,7 +280,7 @@ def test_a_map_that_is_killed_continues(tmp_path: Path) -> None:
     assert not page.exists()
 
 
-def _wait_for(condition, verb: subprocess.Popen[bytes]) -> None:  # type: ignore[no-untyped-def]
+def _wait_for(condition: Callable[[], object], verb: subprocess.Popen[bytes]) -> None:
     until = time.monotonic() + 300
     while not condition():
         assert verb.poll() is None, "the verb ended"

@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# bytecode is kept, so that not every process of a test compiles all modules
+unexport PYTHONDONTWRITEBYTECODE
 WARM := $(BIN)/python -c "from migrator.plan.solve import Charge, ready; from migrator.simulate import tenant; \
 	[ready(charge) for charge in Charge]; tenant.ready()"
 

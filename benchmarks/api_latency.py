@@ -34,13 +34,13 @@ from starlette.routing import Route
 
 from migrator.serve.http.app import application
 from migrator.serve.http.authentication import Tokens, digest
-from migrator.serve.http.protocol import ModelInterface, WindowNow
+from migrator.serve.http.operations import ApiState, Backend, Feedback
+from migrator.serve.http.protocol import WindowNow
 from migrator.serve.http.requests import Limits
 from migrator.serve.http.server import ApiServer
-from migrator.serve.http.state import ApiState, Backend, Feedback
-from migrator.serve.router.queue import QueueSettings
-from migrator.serve.router.router import Router
-from migrator.serve.workers.messages import Answered
+from migrator.serve.queue import QueueSettings
+from migrator.serve.router import Router
+from migrator.serve.workers.messages import Answered, ModelInterface
 
 SIDE, CLASSES, TOKEN = 32, 10, "benchmark"
 PATH = "/v2/models/images/infer"

@@ -18,7 +18,7 @@ from live_daemon import environment
 
 from migrator.core.catalogue import board
 from migrator.core.placement import Place
-from migrator.gpu.drivers.emulated import EmulatedDriver
+from migrator.gpu.drivers.virtual_board import EmulatedDriver
 from migrator.learn.registry import build
 from migrator.serve.workers.worker import load_weights, warm_up
 from migrator.workload.live import LiveTenant

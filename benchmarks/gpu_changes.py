@@ -23,7 +23,7 @@ from migrator.core.catalogue import Board, boards
 from migrator.core.errors import MigratorError
 from migrator.core.placement import Place, maximal_placement_sets
 from migrator.gpu.drivers.base import GpuInstance
-from migrator.gpu.partition.layout import Layout, plan_steps
+from migrator.gpu.layout import Layout, plan_steps
 
 REPEATS = 3
 COUNTS_PER_BOARD = 400

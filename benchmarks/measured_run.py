@@ -19,10 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.control.observation import Policy, Sharing
-from migrator.core.instance import Instance
+from migrator.core.instance import Holding, Instance
 from migrator.core.profiles import Curve
 from migrator.core.scenario import Scenario
-from migrator.core.share import Holding
 from migrator.records.rows import RunRecords, TenantWindowRecord, UnitRecord
 from migrator.simulate.durations import (
     MeasuredDurations,
@@ -31,8 +30,8 @@ from migrator.simulate.durations import (
     Samples,
     Training,
 )
-from migrator.simulate.learning import MeasuredModel, MeasuredWindow
 from migrator.simulate.run import MeasuredRun
+from migrator.simulate.tenant import MeasuredModel, MeasuredWindow
 from migrator.workload.live import LiveScenario, LiveTenant
 
 Sent = Mapping[str, Any]

@@ -1,10 +1,13 @@
 """Goodput with optional against required retraining, by length of the retrainings.
 
-    python benchmarks/optional_retraining.py --out docs/results
+    python benchmarks/optional_retraining.py --seeds 0 1 2 --values --out docs/results
 
 Runs the paper's workloads with every retraining 0.5 to 4 times as long: every tenant retrained in
 every window; optional retraining; and optional retraining that misjudges the value of a gain after
-the window by a factor. `--charge paper` (the default) plans in a tenth of the time of `survivors`.
+the window by the factors of `--values` (none if none are given after it). A seed is another part of
+the generated traces and other durations of retrainings. `--oracle` plans on the arrivals and
+accuracies to come. `--charge paper` (the default) plans in a tenth of the time of `survivors`.
+`--out` adds the runs to those of other seeds in the file.
 """
 
 from __future__ import annotations
@@ -24,6 +27,11 @@ from migrator.simulate.compare import Job, run_all
 from migrator.workload.workloads import workload, workloads
 
 REQUIRED, OPTIONAL = "required", "optional"
+_EQUAL = 1e-4
+"""Difference of goodput shares that counts as none."""
+
+Found = dict[str, dict[str, dict[str, dict[str, float]]]]
+"""Seed -> factor -> workload -> policy -> goodput over received."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +59,16 @@ class LongerRetraining:
 class Planned(Migrator):
     """One plan per window; the value of a gain after the window is off by `factor`."""
 
-    def __init__(self, name: str, charge: Charge, *, optional: bool, factor: float = 1.0) -> None:
-        super().__init__(name, "", Sight.FORECAST, charge, optional=optional)
+    def __init__(
+        self,
+        name: str,
+        charge: Charge,
+        *,
+        optional: bool,
+        factor: float = 1.0,
+        sight: Sight = Sight.FORECAST,
+    ) -> None:
+        super().__init__(name, "", sight, charge, optional=optional)
         self.factor = factor
 
     def decide(self, observation: Observation) -> Decision:
@@ -69,22 +85,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--workloads", nargs="+", default=list(workloads()))
     parser.add_argument("--factors", nargs="+", type=float, default=[0.5, 1.0, 2.0, 4.0])
-    parser.add_argument("--values", nargs="+", type=float, default=[0.0, 0.5, 2.0])
+    parser.add_argument("--values", nargs="*", type=float, default=[0.0, 0.5, 2.0])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--charge", type=Charge, default=Charge.PAPER, choices=list(Charge))
+    parser.add_argument("--oracle", action="store_true", help="plan on what will come")
     parser.add_argument("--windows", type=int)
     parser.add_argument("--processes", type=int)
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
+    sight = Sight.TRUTH if chosen.oracle else Sight.FORECAST
     policies = [
-        Planned(REQUIRED, chosen.charge, optional=False),
-        Planned(OPTIONAL, chosen.charge, optional=True),
+        Planned(REQUIRED, chosen.charge, optional=False, sight=sight),
+        Planned(OPTIONAL, chosen.charge, optional=True, sight=sight),
         *(
-            Planned(f"value x {each:g}", chosen.charge, optional=True, factor=each)
+            Planned(f"value x {each:g}", chosen.charge, optional=True, factor=each, sight=sight)
             for each in chosen.values
         ),
     ]
     jobs = [
-        Job(LongerRetraining(name, factor), policy, windows=chosen.windows)
+        Job(LongerRetraining(name, factor), policy, seed=seed, windows=chosen.windows)
+        for seed in chosen.seeds
         for factor in chosen.factors
         for name in chosen.workloads
         for policy in policies
@@ -94,27 +114,42 @@ def main() -> None:
     for place, outcome in run_all(jobs, chosen.processes):
         goodput[place] = outcome.tally.goodput_share
     rows = iter(goodput)
-    found = {
-        f"{factor:g}": {name: dict(zip(names, rows, strict=False)) for name in chosen.workloads}
-        for factor in chosen.factors
+    found: Found = {
+        str(seed): {
+            f"{factor:g}": {name: dict(zip(names, rows, strict=False)) for name in chosen.workloads}
+            for factor in chosen.factors
+        }
+        for seed in chosen.seeds
     }
     print(table(found, names))
     if chosen.out:
         path = chosen.out / "optional_retraining.json"
-        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        path.write_text(json.dumps(known | found, indent=1) + "\n", encoding="utf-8")
 
 
-def table(found: dict[str, dict[str, dict[str, float]]], names: Sequence[str]) -> str:
-    """Mean goodput by factor and policy, and the worst difference of a workload."""
+def table(found: Found, names: Sequence[str]) -> str:
+    """By factor: mean goodput of every policy, and by how much optional retraining is ahead."""
     lines = [
-        f"| retraining | {' | '.join(names)} | optional - required, worst workload |",
-        "|---" * (len(names) + 2) + "|",
+        f"| retraining | {' | '.join(names)} | gain | worst workload, mean of seeds | worst run | "
+        "runs below |",
+        "|---" * (len(names) + 5) + "|",
     ]
-    for factor, by_workload in found.items():
-        means = [mean(each[name] for each in by_workload.values()) for name in names]
-        worst = min(each[OPTIONAL] - each[REQUIRED] for each in by_workload.values())
-        cells = " | ".join(f"{100 * each:.1f}%" for each in means)
-        lines.append(f"| x {factor} | {cells} | {100 * worst:+.1f} points |")
+    seeds = list(found.values())
+    for factor, by_workload in seeds[0].items():
+        runs = [each for seed in seeds for each in seed[factor].values()]
+        means = [mean(each[name] for each in runs) for name in names]
+        ahead = [each[OPTIONAL] - each[REQUIRED] for each in runs]
+        workload_means = [
+            mean(seed[factor][name][OPTIONAL] - seed[factor][name][REQUIRED] for seed in seeds)
+            for name in by_workload
+        ]
+        below = sum(each < -_EQUAL for each in ahead)
+        cells = " | ".join(f"{100 * each:.2f}%" for each in means)
+        lines.append(
+            f"| x {factor} | {cells} | {100 * mean(ahead):+.2f} | {100 * min(workload_means):+.2f} "
+            f"| {100 * min(ahead):+.2f} | {below} of {len(ahead)} |"
+        )
     return "\n".join(lines)
 
 

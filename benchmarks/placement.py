@@ -27,10 +27,9 @@ from migrator.cluster.placement.workers import open_workers
 from migrator.core.catalogue import board
 from migrator.core.cluster import ClusterScenario
 from migrator.core.problem import Charge
-from migrator.core.profiles import profile
-from migrator.core.service import Service
+from migrator.core.profiles import Service, profile
 from migrator.plan.solve import ready
-from migrator.workload.capacity import highest_rps
+from migrator.workload.arrivals import highest_rps
 from migrator.workload.cluster import parse_cluster
 
 SIZES = (10, 30, 100, 300, 1000)

@@ -1,8 +1,9 @@
 """Whether `migrator` replans where that pays: python benchmarks/replanning.py [--windows N] ...
 
 ResNet-50 and ViT-B/16 on an H200 with pairs of real traces (MIGRATOR_DATA names their folder), in
-windows spread evenly over them. Four policies side by side: one plan per window, the default that
-decides by itself, replanned always, and the oracle.
+windows spread evenly over them. Policies side by side: one plan per window, the default that
+decides by itself, and the oracle; with --always also the one that always replans. --time measures
+how long a replan takes instead.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ import argparse
 import json
 import os
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
+
+from migrator.control.observation import Decision, Observation, Policy, policy_named
 from migrator.core.errors import InputError
 from migrator.reproduce.replanning import (
     LOAD,
@@ -25,10 +30,12 @@ from migrator.reproduce.replanning import (
     jobs_apart,
     pair_name,
 )
-from migrator.simulate.compare import run_all
+from migrator.simulate.compare import Job, run_all
 from migrator.workload.traces.generator import KINDS, VARIABLE
 
-POLICIES = ("migrator-once", "migrator", "migrator-replanned", "oracle")
+POLICIES = ("migrator-once", "migrator", "oracle")
+ALWAYS = "migrator-replanned"
+"""The same as `migrator` in windows in which that decides to replan."""
 MORE_PAIRS: tuple[Pair, ...] = (("alibaba-steady", "alibaba"), ("batch", "azure-bursty"))
 """Beside those of the experiment."""
 Row = dict[str, Any]
@@ -73,8 +80,9 @@ def measure(
     retrain: bool,
     processes: int,
     known: Sequence[Row] = (),
+    policies: Sequence[str] = POLICIES,
 ) -> list[Row]:
-    """All windows of a pair under all policies, a row per window; `known` rows are completed."""
+    """All windows of a pair under the policies, a row per window; `known` rows are completed."""
     sources = [WindowApart(pair, n, windows, data, load, retrain) for n in range(windows)]
     rows: dict[object, Row] = {}
     for each in sources:
@@ -84,7 +92,7 @@ def measure(
         rows[each] = next(same, about)
     jobs = [
         job
-        for job in jobs_apart(sources, policies=POLICIES)
+        for job in jobs_apart(sources, policies=policies)
         if str(job.policy) not in rows[job.source]
     ]
     for place, outcome in run_all(jobs, processes):
@@ -96,15 +104,43 @@ def measure(
     return list(rows.values())
 
 
-def table_row(rows: Sequence[Row]) -> str:
-    """A line of the table: sums over the windows, changes relative to one plan per window."""
+class TimedPolicy:
+    """`migrator`, with the processor time of every decision after a window's first slot."""
+
+    def __init__(self) -> None:
+        self._policy = policy_named("migrator")
+        self.taken_ms: list[float] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._policy, name)
+
+    def decide(self, observation: Observation) -> Decision:
+        began_s = time.process_time()
+        decision = self._policy.decide(observation)
+        if observation.slot:
+            self.taken_ms.append((time.process_time() - began_s) * 1000)
+        return decision
+
+
+def times_row(pair: Pair, windows: int, data: Path, load: float, retrain: bool) -> str:
+    """A line of the table of times: how long the replans of all windows of a pair took."""
+    timed = TimedPolicy()
+    for number in range(windows):
+        source = WindowApart(pair, number, windows, data, load, retrain)
+        Job(source, cast("Policy", timed), windows=1).run()
+    taken = np.array(timed.taken_ms)
+    cells = [f"{value:.1f}" for value in (*np.quantile(taken, (0.5, 0.9, 0.99)), taken.max())]
+    return f"| {pair_name(pair)} | {len(taken)} | {' | '.join(cells)} |"
+
+
+def table_row(rows: Sequence[Row], policies: Sequence[str] = POLICIES) -> str:
+    """A line of the table: sums over the windows, compared with one plan per window and oracle."""
     received = sum(each["received"] for each in rows)
-    goodput = {name: sum(each[name] for each in rows) for name in POLICIES}
-    once, decided, always, oracle = (goodput[name] for name in POLICIES)
+    goodput = {name: sum(each[name] for each in rows) for name in policies}
     replanned = sum(each["migrator"] != each["migrator-once"] for each in rows)
-    cells = [rows[0]["pair"], *(f"{goodput[name] / received:.2%}" for name in POLICIES)]
-    cells += [f"{each / once - 1:+.2%}" for each in (decided, always, oracle)]
-    cells += [f"{replanned} of {len(rows)}"]
+    cells = [rows[0]["pair"], *(f"{goodput[name] / received:.2%}" for name in policies)]
+    cells += [f"{goodput['migrator'] / goodput['migrator-once'] - 1:+.2%}"]
+    cells += [f"{goodput['migrator'] / goodput['oracle']:.2%}", f"{replanned} of {len(rows)}"]
     return f"| {' | '.join(cells)} |"
 
 
@@ -120,6 +156,8 @@ def main() -> int:
     parser.add_argument("--windows", type=int, default=20, help="per pair, spread over the traces")
     parser.add_argument("--pairs", metavar="KIND+KIND,...", help="default: all")
     parser.add_argument("--retrain", action="store_true", help="retrain in every window")
+    parser.add_argument("--always", action="store_true", help=f"also {ALWAYS}")
+    parser.add_argument("--time", action="store_true", help="measure how long replans take")
     parser.add_argument("--processes", type=int, default=2, help="runs in parallel")
     parser.add_argument("--json", type=Path, metavar="FILE", help="rows; those it has are kept")
     options = parser.parse_args()
@@ -131,15 +169,22 @@ def main() -> int:
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    names = [f"`{name}`" for name in POLICIES]
-    changes = [f"{name} to once" for name in ("decided", "always", "oracle")]
-    print(f"| traces | {' | '.join([*names, *changes])} | windows that differ |")
-    print(f"|{'---|' * 9}", flush=True)
+    if options.time:
+        print("| traces | replans | median, ms | 90% | 99% | longest |\n|---|---|---|---|---|---|")
+        for pair in pairs:
+            row = times_row(pair, options.windows, data, options.load, options.retrain)
+            print(row, flush=True)
+        return 0
+    policies = (*POLICIES, ALWAYS) if options.always else POLICIES
+    names = [f"`{name}`" for name in policies]
+    compared = ["`migrator` to once", "`migrator` of the oracle", "windows that differ"]
+    print(f"| traces | {' | '.join([*names, *compared])} |")
+    print(f"|{'---|' * (1 + len(names) + len(compared))}", flush=True)
     for pair in pairs:
         known = _rows_in(options.json)
         setting = options.windows, data, options.load, options.retrain, options.processes
-        rows = measure(pair, *setting, known)
-        print(table_row(rows), flush=True)
+        rows = measure(pair, *setting, known, policies)
+        print(table_row(rows, policies), flush=True)
         if options.json:
             others = [row for row in known if row not in rows]
             options.json.write_text(json.dumps([*others, *rows], indent=1) + "\n")

@@ -31,8 +31,8 @@ from machine import describe_machine
 from measured_run import LiveRun, measured_run
 
 from migrator.core.outcome import RunOutcome, Tally
-from migrator.forecast.registry import forecaster
-from migrator.io.yaml_file import load_yaml
+from migrator.forecast.selection import forecaster
+from migrator.io.data_file import load_yaml
 from migrator.policies.registry import policy
 from migrator.records.store import read_records
 from migrator.simulate.run import run

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
-from migrator.forecast.registry import forecaster
+from migrator.forecast.selection import forecaster
 from migrator.policies.registry import policy
 from migrator.simulate.compare import prepare
 from migrator.simulate.run import run

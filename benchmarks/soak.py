@@ -326,18 +326,16 @@ class Daemon:
         return False
 
     def _processes(self, kind: str) -> Iterator[int]:
+        names = {"worker": "migrator ", "retrainer": "retrain ", "estimator": "estimate "}
         for pid in _children(self.process.pid):
-            command, name = _words(pid, "cmdline"), _words(pid, "comm")
-            found = {
-                "fork server": "migrator.serve.workers.forkserver_main" in command,
-                "policy process": "spawn_main" in command,
-                "retrainer": name.startswith("retrain "),
-                "estimator": name.startswith("estimate "),
-            }
-            if kind == "worker" and found["fork server"]:
-                yield from _children(pid)
-            elif found.get(kind):
+            command = _words(pid, "cmdline")
+            forks = "migrator.serve.workers.worker" in command
+            if {"fork server": forks, "policy process": "spawn_main" in command}.get(kind):
                 yield pid
+            if forks and kind in names:
+                for each in _children(pid):
+                    if _words(each, "comm").startswith(names[kind]):
+                        yield each
 
     def memory_mib(self) -> float:
         """Resident memory of the process itself."""

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from migrator.workload.workloads import all_workloads, quickstart_yaml, workload_yaml
+from migrator.workload.workloads import all_workloads, example_text, workload_yaml
 
 
 def main() -> None:
     """Write the quick start and every workload beside this script."""
     here = Path(__file__).parent
-    (here / "quickstart.yaml").write_text(quickstart_yaml(), encoding="utf-8")
+    (here / "quickstart.yaml").write_text(example_text("quickstart"), encoding="utf-8")
     folder = here / "workloads"
     folder.mkdir(exist_ok=True)
     for name, each in all_workloads().items():

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw
 
-from migrator.learn.libraries import transformers
+from migrator.learn.registry import transformers
 
 SHAPES = ("ellipse", "rectangle")
 TRAINED = ("brown", "cyan", "gray", "magenta", "orange", "purple")

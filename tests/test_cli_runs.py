@@ -184,7 +184,7 @@ def test_side_by_side_in_json_is_the_runs_and_the_lead(short: Path) -> None:
 def test_compare_makes_a_table_a_figure_and_json(small: Path, tmp_path: Path) -> None:
     figure = tmp_path / "compare.png"
     chosen = ("--policies", "ekya,equal-mig", "--seeds", 2)
-    done = migrator("compare", small, *chosen, "--figure", figure)
+    done = migrator("compare", small, *chosen, "--processes", 1, "--figure", figure)
     assert done.code == OK, done.err
     assert figure.read_bytes().startswith(b"\x89PNG")
     assert "±" in done.out
@@ -200,7 +200,8 @@ def test_scenarios_of_one_name_are_kept_apart(tmp_path: Path) -> None:
     for path, rate in zip(paths, (900, 300), strict=True):
         path.parent.mkdir()
         path.write_text(SMALL.replace("mean_rps: 900", f"mean_rps: {rate}"), encoding="utf-8")
-    found = answer("compare", *paths, "--policies", "equal-mps", "--seeds", 1, "--json")
+    one = ("--policies", "equal-mps", "--seeds", 1, "--processes", 1)
+    found = answer("compare", *paths, *one, "--json")
     assert {each["scenario"] for each in found["runs"]} == {str(path) for path in paths}
 
 

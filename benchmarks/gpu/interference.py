@@ -29,6 +29,7 @@ from migrator.core import catalogue
 from migrator.core.catalogue import Board
 from migrator.profiling.__main__ import print_measurement
 from migrator.profiling.drivers import DRIVERS, driver
+from migrator.profiling.entries import Results
 from migrator.profiling.measurements import (
     TRAINING_BATCH,
     Job,
@@ -37,7 +38,6 @@ from migrator.profiling.measurements import (
     Study,
     Task,
 )
-from migrator.profiling.results import Results
 from migrator.profiling.run import Measuring
 
 FEEDING, FEEDERS = "resnet-50", 4

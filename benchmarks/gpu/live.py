@@ -37,15 +37,22 @@ sys.path[:0] = [str(ROOT / "src"), str(HERE.parent), str(HERE)]
 from live_daemon import MIGRATOR, environment, served, write_scenario  # noqa: E402 (found on sys.path above)
 
 from migrator.core.catalogue import board  # noqa: E402 (found on sys.path above)
-from migrator.io.atomic import write_atomically  # noqa: E402 (found on sys.path above)
-from migrator.io.yaml_file import load_yaml  # noqa: E402 (found on sys.path above)
+from migrator.io.data_file import load_yaml  # noqa: E402 (found on sys.path above)
+from migrator.io.files import write_atomically  # noqa: E402 (found on sys.path above)
 from migrator.workload.profile_file import read_profile  # noqa: E402 (found on sys.path above)
+from migrator.workload.traces.generator import (  # noqa: E402 (found on sys.path above)
+    KINDS,
+    generate,
+    statistics_of,
+)
 
 POLICIES = ("migrator", "ekya", "astraea", "paris-reconfiguring", "equal-mig", "migrator-paper")
 LAST = ("migrator-paper",)
 """They run when all others have run with every seed."""
+BOARDS = {"mps": "H200-141GB-MPS"}
+"""Default boards: all policies divide the GPU as the driver can. MPS has more than MIG's sizes."""
 LOAD = 0.8
-"""Mean rate of a tenant over what its even part of the board answers."""
+"""Mean rate of a tenant, in seconds with requests, over what its even part of the board answers."""
 MARKER = "run.json"
 LEAD_S = 10.0
 """From the upload of the first samples to the first request; the daemon estimates meanwhile."""
@@ -109,7 +116,7 @@ class Budget:
 
 def main() -> None:
     """Everything into one folder; what is there already is not done again."""
-    asked = _asked()
+    asked = asked_for(sys.argv[1:])
     asked.out.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, _end)
     if not asked.page:
@@ -120,15 +127,25 @@ def main() -> None:
         print("\n".join(write_results(asked.out)))
 
 
-def _asked() -> argparse.Namespace:
+def asked_for(words: Sequence[str]) -> argparse.Namespace:
+    """The options."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--driver", default="mps", choices=("mps", "mig", "emulated"))
-    parser.add_argument("--board", help="the GPU's, as `migrator boards` names it; default H200")
+    parser.add_argument(
+        "--board",
+        help="the GPU's, as `migrator boards` names it; default H200-141GB, with -MPS for MPS",
+    )
     parser.add_argument("--policies", default=",".join(POLICIES))
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--windows", type=int, default=2)
     parser.add_argument("--window-s", type=int, default=60)
+    parser.add_argument("--epochs", type=int, help="of a retraining; default 6")
+    parser.add_argument(
+        "--bursty", choices=KINDS, help="generator of the second tenant; default azure-bursty"
+    )
+    parser.add_argument("--history-s", type=int, help="arrivals before the run; default 2400")
+    parser.add_argument("--forecaster", help="default auto")
     parser.add_argument("--labelled", default="0.5", help="part of the training samples sent")
     parser.add_argument("--profile", type=Path, help="a profile file instead of measuring one")
     parser.add_argument("--profile-s", type=float, default=120.0, help="limit for measuring it")
@@ -136,7 +153,7 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="small models, short windows")
     parser.add_argument("--page", action="store_true", help="only write the results")
     parser.add_argument("--no-page", action="store_true", help="only measure")
-    asked = parser.parse_args()
+    asked = parser.parse_args(words)
     if asked.quick:
         asked.window_s, asked.seeds = 20, min(asked.seeds, 1)
         if asked.policies == ",".join(POLICIES):
@@ -183,8 +200,7 @@ def _scenario(asked: argparse.Namespace) -> Any:
     told = _read(HERE / "live.yaml")
     if asked.quick or asked.driver == "emulated":
         _make_small(told)
-    told |= {"window_s": asked.window_s, "windows": asked.windows}
-    told["gpu"] = asked.board or told["gpu"]
+    adapt(told, asked)
     profiles = folder / "live.profiles.json"
     if not profiles.exists():
         if asked.profile is None:
@@ -201,9 +217,31 @@ def _scenario(asked: argparse.Namespace) -> Any:
     return written
 
 
+def adapt(told: dict[str, Any], asked: argparse.Namespace) -> None:
+    """Put what was asked for into the scenario."""
+    told |= {"window_s": asked.window_s, "windows": asked.windows}
+    told["gpu"] = asked.board or BOARDS.get(asked.driver, told["gpu"])
+    sizes = board(told["gpu"]).sizes
+    told["forecaster"] = asked.forecaster or told["forecaster"]
+    if asked.bursty is not None:
+        told["tenants"][-1]["arrivals"]["generator"] = asked.bursty
+    for each in told["tenants"]:
+        if asked.history_s is not None:
+            each["arrivals"]["offset_s"] = asked.history_s
+        if asked.epochs is not None:
+            each["live"]["epochs"] = asked.epochs
+        for window in each["retraining"]["windows"]:
+            seconds = window["seconds"]
+            window["seconds"] = {size: seconds[size] for size in seconds if int(size) in sizes}
+
+
 def set_rates(told: dict[str, Any], profiles: Path) -> None:
     """Rates as parts of what a tenant's even part of the board answers, in full batches on its
-    smallest instances."""
+    smallest instances.
+
+    Seconds without requests do not count: a trace that is silent for most of the time would
+    otherwise ask for several times the board in all others.
+    """
     known = board(told["gpu"])
     size = known.sizes[0]
     instances = known.compute_slices / size / len(told["tenants"])
@@ -212,7 +250,9 @@ def set_rates(told: dict[str, Any], profiles: Path) -> None:
         full_s = profile.latency_s(each["batch"], known.sms_of(size))
         able_rps = instances * each["batch"] / full_s
         arrivals = each["arrivals"]
-        arrivals["mean_rps"] = round(LOAD * able_rps, 1)
+        drawn = generate(arrivals["generator"], mean_rps=able_rps, seconds=3600, seed=0)
+        busy = 1 - statistics_of(drawn.counts).empty_share
+        arrivals["mean_rps"] = round(LOAD * busy * able_rps, 1)
 
 
 def _make_small(told: dict[str, Any]) -> None:
@@ -244,6 +284,8 @@ def _profile(told: Mapping[str, Any], out: Path, asked: argparse.Namespace) -> N
         about = {"version": 2, "measured": {}, "profiles": [SMALL]}
         out.write_text(json.dumps(about, indent=1), encoding="utf-8")
         return
+    # a profile is of SMs, whatever divides them
+    told = {**told, "gpu": told["gpu"].removesuffix("-MPS")}
     bare = [{k: v for k, v in each.items() if k != "profile"} for each in told["tenants"]]
     path = write_scenario(out.with_name("profiled.yaml"), {**told, "tenants": bare})
     words = ["profile", str(path), "--driver", asked.driver, "--batches", "1,4", "--pace", "0.4"]
@@ -273,7 +315,7 @@ def _pretrain(scenario: Path, state: Path, asked: argparse.Namespace) -> None:
     """The first versions, so that every policy begins with the same ones."""
     unfinished = state.with_name("begun.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
-    with served(scenario, unfinished, "--driver", asked.driver, "--policy", "static-4-3"):
+    with served(scenario, unfinished, "--driver", asked.driver, "--policy", "equal-mig"):
         pass
     # windows of this daemon are not those of a run, and its checkpoints are large
     for each in unfinished.glob("live/*/records.db*"):

@@ -3,7 +3,7 @@
 `benchmarks/gpu/live.py` calls it; it needs no GPU. Every run is simulated twice:
 
 - ahead: arrivals and profile of the scenario, accuracies and durations as the runs of the *other*
-  policies with the same seed measured them; nothing of the run itself;
+  policies with the same seed measured them, of similar ones first; nothing of the run itself;
 - again: with what the run itself measured (`measured_run.py`). What remains is the simulator's.
 
 The difference between both says how much durations and accuracies of this run differed.
@@ -26,14 +26,27 @@ from measured_run import LiveRun, measured_run
 
 from migrator.core.catalogue import board
 from migrator.core.outcome import RunOutcome
-from migrator.forecast.registry import forecaster
+from migrator.forecast.selection import forecaster
 from migrator.policies.registry import policy
 from migrator.records.rows import RunRecords
 from migrator.records.runs import recorded_run
 from migrator.records.store import read_records
 from migrator.report.html_page import write_page
-from migrator.report.page import Axis, Bars, Page, Section, Series, Table
-from migrator.report.palette import DROPPED, FAILED, GOOD, LATE, UNANSWERED, WRONG, Paint
+from migrator.report.page import (
+    DROPPED,
+    FAILED,
+    GOOD,
+    LATE,
+    UNANSWERED,
+    WRONG,
+    Axis,
+    Bars,
+    Page,
+    Paint,
+    Section,
+    Series,
+    Table,
+)
 from migrator.report.run_charts import RETRAINING_PARTS
 from migrator.report.run_page import run_page
 from migrator.simulate.durations import MeasuredDurations
@@ -166,7 +179,7 @@ def _records(folder: Path) -> RunRecords:
 
 def rows_of(run: Finished, runs: Iterable[Finished]) -> Iterator[Row]:
     """As clients saw it, and simulated."""
-    others = [e.measured for e in runs if e.seed == run.seed and e.policy != run.policy]
+    others = _others(run, runs)
     again = _simulated(run, run.measured, ())
     ahead = _simulated(run, others[0], others[1:], foreign=True) if others else None
     sent = run.measured.sent
@@ -186,6 +199,20 @@ def rows_of(run: Finished, runs: Iterable[Finished]) -> Iterator[Row]:
             ahead=None if ahead is None else _goodput(ahead, tenant),
             again=_goodput(again, tenant),
         )
+
+
+def _others(run: Finished, runs: Iterable[Finished]) -> list[LiveRun]:
+    """The other policies' runs of the seed: first those that estimate accuracies if this one does,
+    then those with the same kind of instances, then those with most retrainings."""
+    own = policy(run.policy)
+    others = [each for each in runs if each.seed == run.seed and each.policy != run.policy]
+
+    def distance(other: Finished) -> tuple[bool, bool, int]:
+        made = sum(len(other.measured.trainings(each.name)) for each in other.live.tenants)
+        theirs = policy(other.policy)
+        return theirs.estimates != own.estimates, theirs.sharing is not own.sharing, -made
+
+    return [each.measured for each in sorted(others, key=distance)]
 
 
 def _simulated(

@@ -20,8 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from migrator.gpu.drivers.mps import PERCENTAGE, find_shareable, percentage
-from migrator.gpu.drivers.mps_daemon import MpsDaemon
+from migrator.gpu.drivers.mps import PERCENTAGE, MpsDaemon, find_shareable, percentage
 from migrator.gpu.drivers.nvidia_smi import device_sms
 
 ROWS = (64, 128, 512, 1024, 3136, 8192, 147456)

@@ -21,7 +21,7 @@ from migrator.advise.trial import OURS, RIVALS, STATIC, TrialResult, WindowResul
 from migrator.cli import app
 from migrator.core.errors import InputError
 from migrator.core.scenario import Scenario
-from migrator.forecast.registry import forecaster
+from migrator.forecast.selection import forecaster
 from migrator.policies.registry import policy
 from migrator.report.html_page import write_page
 from migrator.simulate.run import run

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.scenarios import drift, scenario, tenant
 
-from migrator.advise.ceiling import best_accuracies, ceiling
+from migrator.advise.static_splits import best_accuracies, ceiling
 from migrator.core.scenario import Drift
-from migrator.forecast.registry import forecaster
+from migrator.forecast.selection import forecaster
 from migrator.policies.registry import policies, policy
 from migrator.simulate.run import run
 

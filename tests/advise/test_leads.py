@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from migrator.advise.leads import Leads, Sample, Verdict, measure_leads, paired_lead
-from migrator.advise.trial import OURS, STATIC
+from migrator.advise.trial import OURS, STATIC, Leads, Sample, Verdict, measure_leads, paired_lead
 from migrator.core.comparison import SeedMean
 
 

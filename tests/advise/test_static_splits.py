@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 from support.scenarios import drift, scenario, tenant
 
-from migrator.advise.fixed_layout import FixedLayout
-from migrator.advise.static_splits import static_policies
+from migrator.advise.static_splits import FixedLayout, static_policies
 from migrator.advise.trial import OURS, STATIC, Trial
 from migrator.core.instance import Kind
 from migrator.core.scenario import Scenario

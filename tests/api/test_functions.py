@@ -19,7 +19,7 @@ import migrator.plan.solve
 from migrator.plan.example import example_problem
 from migrator.policies.policy import Observation
 from migrator.policies.registry import policy as policy_named
-from migrator.workload.workloads import quickstart_yaml
+from migrator.workload.workloads import example_text
 
 ROOT = Path(__file__).parent.parent.parent
 OWN = """
@@ -40,7 +40,7 @@ def replanned(observation):
 @pytest.fixture
 def quickstart(tmp_path: Path) -> Path:
     path = tmp_path / "quickstart.yaml"
-    path.write_text(quickstart_yaml(), encoding="utf-8")
+    path.write_text(example_text("quickstart"), encoding="utf-8")
     return path
 
 

@@ -19,6 +19,8 @@ from live import (
     SMALL,
     Budget,
     Run,
+    adapt,
+    asked_for,
     broken,
     left_to_do,
     schedule,
@@ -36,15 +38,18 @@ from live_results import (
     starts_of,
     tables,
 )
+from live_settings import SETTINGS, scenario_of
 from measured_run import LiveRun
 from support.html import ParsedPage
 from support.live_records import Made, write_run
 
 from migrator.core.catalogue import board
+from migrator.io.data_file import load_yaml
 from migrator.records.rows import RetrainingRecord
 from migrator.records.store import read_records
 from migrator.report.html_page import page_text
 from migrator.workload.live import read_live
+from migrator.workload.traces.generator import generate
 
 BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
 
@@ -95,8 +100,43 @@ def test_rates_are_parts_of_what_an_even_part_of_the_board_answers(tmp_path: Pat
     ]
     set_rates({"gpu": "H200-141GB", "tenants": tenants}, profiles)
     able_rps = board("H200-141GB").compute_slices / 2 * 4 / 1.2
-    for each in tenants:
-        assert each["arrivals"]["mean_rps"] == pytest.approx(LOAD * able_rps, abs=0.1)
+    steady, bursty = (each["arrivals"]["mean_rps"] for each in tenants)
+    assert steady == pytest.approx(LOAD * able_rps, abs=0.1)
+    # it has requests in about a quarter of its seconds, and as many in these
+    drawn = generate("azure-bursty", mean_rps=bursty, seconds=20_000, seed=5).counts
+    assert drawn[drawn > 0].mean() == pytest.approx(LOAD * able_rps, rel=0.25)
+
+
+def test_options_change_the_scenario_and_what_is_not_asked_for_stays() -> None:
+    def told(*words: str) -> dict[str, Any]:
+        path = BENCHMARKS / "gpu" / "live.yaml"
+        found: dict[str, Any] = load_yaml(path.read_text(encoding="utf-8"))  # type: ignore[assignment]
+        adapt(found, asked_for(["--out", "x", *words]))
+        return found
+
+    usual = told()
+    assert (usual["forecaster"], usual["gpu"]) == ("auto", "H200-141GB-MPS")
+    assert set(usual["tenants"][0]["retraining"]["windows"][0]["seconds"]) == {"1", "2"}
+    assert told("--driver", "mig")["gpu"] == "H200-141GB"
+    assert [each["live"]["epochs"] for each in usual["tenants"]] == [6, 6]
+    words = "--epochs 4 --history-s 600 --forecaster last-mean --bursty batch --window-s 80"
+    asked = told(*words.split())
+    assert (asked["forecaster"], asked["window_s"]) == ("last-mean", 80)
+    assert [each["live"]["epochs"] for each in asked["tenants"]] == [4, 4]
+    assert [each["arrivals"]["offset_s"] for each in asked["tenants"]] == [600, 600]
+    kinds = [each["arrivals"]["generator"] for each in asked["tenants"]]
+    assert kinds == [usual["tenants"][0]["arrivals"]["generator"], "batch"]
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_every_setting_that_is_simulated_is_a_scenario(name: str) -> None:
+    profiles = BENCHMARKS.parent / "docs" / "results" / "h200-live-comparison-profile.json"
+    live = scenario_of(SETTINGS[name], 1, profiles)
+    found, wanted = live.scenario, SETTINGS[name]
+    assert (found.window_s, found.windows) == (wanted.window_s, wanted.windows)
+    assert (found.board.name, found.forecaster) == (wanted.board, wanted.forecaster)
+    assert {each.epochs for each in live.tenants} == {wanted.epochs}
+    assert {each.offset_s for each in found.tenants} == {wanted.history_s}
 
 
 def _row(policy: str, seed: int, goodput: int) -> Row:

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+
+import pytest
+from support.waiting import until
+from typer.testing import CliRunner
+
+from migrator.cli import app
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "bring-your-model.md"
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 START_S, COMMAND_S = 180.0, 300.0
+SHORTER = {"COUNT": 16, "STEPS": 20}
+"""Fewer pictures and steps than the page's example takes."""
 
 
 def commands() -> list[str]:
@@ -25,14 +34,20 @@ def commands() -> list[str]:
     return [line for block in BLOCK.findall(text) for line in block.splitlines()]
 
 
-def test_the_commands_of_the_page_work(tmp_path: Path) -> None:
+def test_the_commands_of_the_page_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MIGRATOR_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     lines = commands()
     assert len(lines) == 10
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    before, (serve, *after) = lines[:5], lines[5:]
-    for line in before:
+    make, retrain, example, profile, simulate, serve, *after = lines
+    assert make == "python examples/own_model.py"
+    make_model(tmp_path, monkeypatch)
+    for line in (retrain, example):
         run(line, tmp_path)
-    use_a_free_port(tmp_path / "my.yaml")
+    shorten(tmp_path / "my.yaml")
+    run_process(profile, tmp_path)
+    run(simulate, tmp_path)
     with serving(serve, tmp_path):
         said = {line: run(line, tmp_path) for line in after}
     load, status, windows, _ = said.values()
@@ -44,39 +59,59 @@ def test_the_commands_of_the_page_work(tmp_path: Path) -> None:
     assert "my-model" in (tmp_path / "my.html").read_text(encoding="utf-8")
 
 
+def make_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the example makes."""
+    path = ROOT / "examples" / "own_model.py"
+    spec = spec_from_file_location("own_model", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for constant, value in SHORTER.items():
+        monkeypatch.setattr(module, constant, value)
+    monkeypatch.setattr(sys, "argv", [str(path), str(folder)])
+    module.main()
+
+
 def run(line: str, folder: Path) -> str:
-    """The output of a command; it must succeed."""
+    """The output of a command of ours, also in the file that it names; it must succeed."""
+    typed, _, file = line.partition(" > ")
+    with chdir(folder):
+        done = CliRunner().invoke(app, shlex.split(typed)[1:], prog_name="migrator")
+    assert done.exit_code == 0, f"{line}: {done.output[-2000:]} {done.exception}"
+    if file:
+        (folder / file).write_text(done.stdout, encoding="utf-8")
+    return done.stdout
+
+
+def run_process(line: str, folder: Path) -> None:
+    """The same, in a process of its own."""
     done = subprocess.run(
-        ["bash", "-c", line],
+        shlex.split(line),
         cwd=folder,
-        env=environment(folder),
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=COMMAND_S,
         check=False,
     )
     assert done.returncode == 0, f"{line}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
-    return done.stdout
 
 
 @contextmanager
 def serving(line: str, folder: Path) -> Iterator[None]:
     """Run a command until Ctrl-C; it begins to serve and ends without an error."""
-    assert line.startswith("migrator serve ")
     log = folder / "serve.log"
     with log.open("wb") as file:
         process = subprocess.Popen(
-            ["bash", "-c", f"exec {line}"],
-            cwd=folder,
-            env=environment(folder),
-            stdout=file,
-            stderr=subprocess.STDOUT,
+            shlex.split(line), cwd=folder, env=environment(), stdout=file, stderr=subprocess.STDOUT
         )
     try:
-        until_s = time.monotonic() + START_S
-        while "serving at " not in log.read_text() and process.poll() is None:
-            assert time.monotonic() < until_s, log.read_text()
-            time.sleep(0.2)
+        until(
+            lambda: "serving at " in log.read_text() or process.poll() is not None,
+            "it serves",
+            limit_s=START_S,
+        )
         assert process.poll() is None, log.read_text()
         yield
         process.send_signal(signal.SIGINT)
@@ -87,16 +122,18 @@ def serving(line: str, folder: Path) -> Iterator[None]:
             process.wait()
 
 
-def environment(folder: Path) -> dict[str, str]:
-    """This interpreter's programs first; state in the test's own folder."""
-    own = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
-    return {**os.environ, **own, "MIGRATOR_STATE": str(folder / "state")}
+def environment() -> dict[str, str]:
+    """This interpreter's programs first."""
+    return {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
-def use_a_free_port(scenario: Path) -> None:
-    """Another test or daemon may use the usual one."""
+def shorten(scenario: Path) -> None:
+    """Shorter windows and retrainings, at a port that no other process uses."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     text = scenario.read_text(encoding="utf-8")
-    assert "port: 8600" in text
-    scenario.write_text(text.replace("port: 8600", f"port: {port}"), encoding="utf-8")
+    shorter = {"port: 8600": f"port: {port}", "epochs: 8": "epochs: 4"}
+    for old, new in {**shorter, "window_s: 20": "window_s: 10"}.items():
+        assert old in text
+        text = text.replace(old, new)
+    scenario.write_text(text, encoding="utf-8")

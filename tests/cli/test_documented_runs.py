@@ -27,15 +27,16 @@ ELSEWHERE = {
     r"migrator (serve|load|dashboard|gateway|status|windows|report|top)\b": "runs until it is "
     "stopped, or needs such a run; see tests/cli/test_bring_your_model.py and tests/live",
     r"migrator cluster (drain|undrain|stop)": "needs Ray; see tests/cluster/fleet",
-    r"migrator (simulate|compare|cluster plan) (examples/)?cluster.yaml (--(windows|seeds|out))": (
-        "takes half a minute; see tests/cluster/placement"
+    r"migrator (simulate|compare|cluster plan) (examples/)?cluster.yaml --[wsoc]\w+": (
+        "takes half a minute; see tests/cluster/placement and tests/cli/test_cluster_verbs.py"
     ),
     r"migrator (re|pre)train (nc-cifar-10|nc-20-newsgroups|texts)": "needs a data set or weights",
     r"MIGRATOR_DATA=|python benchmarks|migrator forecast train|--forecaster informer:": "needs "
     "traces; see tests/reproduce and tests/forecast",
-    r"migrator (advise|simulate my.yaml --side|compare (my|quick)|reproduce (all|map|ladder))": (
+    r"migrator (advise|simulate my.yaml --side|reproduce (all|map|ladder))": (
         "takes minutes; see tests/advise, tests/test_cli_runs.py and tests/reproduce"
     ),
+    r"migrator compare (my|(examples/)?quick)": "see tests/test_cli_runs.py and tests/cli",
     r"migrator profile my.yaml --interference": "needs a GPU",
 }
 """What does not run here, and why."""
@@ -84,8 +85,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for file, example in names.items():
         shown = CliRunner().invoke(app, ["example", example])
         (made / file).write_text(shown.output, encoding="utf-8")
-    for file in ("quickstart.yaml", "my.yaml", "examples/quickstart.yaml"):
+    for file in ("quickstart.yaml", "my.yaml", "cluster.yaml"):
         shorten(made / file)
+    for file in ("quickstart.yaml", "cluster.yaml"):
+        shorten(made / "examples" / file)
     for file in ("a.json", "b.json"):
         shutil.copy(ROOT / "examples" / "live.profiles.json", made / file)
     return made
@@ -124,9 +127,9 @@ def run(command: str, folder: Path, code: int = 0) -> None:
 
 
 def shorten(file: Path) -> None:
-    """One window instead of those that a reader waits for."""
-    text = file.read_text(encoding="utf-8")
-    file.write_text(re.sub(r"^windows: \d+", "windows: 1", text, flags=re.MULTILINE), "utf-8")
+    """One window of 100 s instead of those that a reader waits for."""
+    text = re.sub(r"^windows: \d+", "windows: 1", file.read_text("utf-8"), flags=re.MULTILINE)
+    file.write_text(re.sub(r"^window_s: 200", "window_s: 100", text, flags=re.MULTILINE), "utf-8")
 
 
 def test_what_does_not_run_is_on_some_page() -> None:

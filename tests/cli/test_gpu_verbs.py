@@ -16,8 +16,8 @@ import pytest
 from support.gpu_cli import Answer, gpu
 
 from migrator.core.placement import Place
-from migrator.gpu.drivers.emulated import EmulatedDriver
-from migrator.gpu.partition.layout_file import layout_to_yaml
+from migrator.gpu.drivers.virtual_board import EmulatedDriver
+from migrator.gpu.layout_file import layout_to_yaml
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "layouts"
 BOTH = EXAMPLES / "serve-and-retrain.yaml"
@@ -94,15 +94,6 @@ def test_apply_prints_the_steps_it_took(tmp_path: Path) -> None:
     assert emulated("apply", other).out == "destroy 3g.20gb at 4\ncreate 1g.5gb at 6\n"
 
 
-def test_one_instance_changes_and_its_neighbour_in_use_runs_on(state: Path, tmp_path: Path) -> None:
-    emulated("apply", BOTH)
-    other = written(tmp_path, Place(0, "4g.20gb"), Place(4, "2g.10gb"))
-    with held(state, 0):
-        steps = emulated("apply", other, "--json").json["steps"]
-    assert [each["op"] for each in steps] == ["destroy", "create"]
-    assert {each["start"] for each in steps} == {4}
-
-
 def test_a_layout_from_a_mig_parted_file_by_name() -> None:
     path = EXAMPLES / "mig-parted.yaml"
     expected = [
@@ -167,19 +158,6 @@ def test_what_is_of_another_owner_is_left_to_its_owner(tmp_path: Path) -> None:
     assert "migrator gpu clear --owner night-shift" in cleared.err
     assert emulated("clear", "--owner", "night-shift").out == "destroy 3g.20gb at 4\n"
     assert emulated("apply", seven).code == OK
-
-
-def test_an_instance_that_is_not_in_the_journal_is_never_touched(
-    state: Path, tmp_path: Path
-) -> None:
-    state.mkdir()
-    EmulatedDriver(state, pace=0).create(Place(4, "3g.20gb"))
-    done = emulated("apply", written(tmp_path, Place(0, "7g.40gb")))
-    assert done.code == REFUSED
-    assert "not ours" in done.refusal
-    assert emulated("apply", written(tmp_path, Place(0, "4g.20gb"))).code == OK
-    assert "note: 3g.20gb at 4 is left: not ours\n" in emulated("clear").err
-    assert [each.place for each in EmulatedDriver(state).instances()] == [Place(4, "3g.20gb")]
 
 
 # clear.

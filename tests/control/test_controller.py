@@ -37,8 +37,8 @@ from migrator.control.observation import Decision, Observation
 from migrator.control.tenant_state import TenantState
 from migrator.control.units import State, fits
 from migrator.control.window_clock import WindowClock
-from migrator.core.service import Service
-from migrator.core.share import Holding
+from migrator.core.instance import Holding
+from migrator.core.profiles import Service
 from migrator.workload.live import LiveTenant
 
 

@@ -13,8 +13,7 @@ from migrator.control.events import Created, Destroyed, Drained, Stopped, Traini
 from migrator.control.executor import Executor
 from migrator.control.retries import LOSSES
 from migrator.core.catalogue import board
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.share import Share
+from migrator.core.instance import Instance, Kind, Share, Task
 
 A4, B3 = serves("a", 4, 0), serves("b", 3, 4)
 A2, A2_HIGH, B2 = serves("a", 2, 0), serves("a", 2, 2), serves("b", 2, 4)

@@ -11,7 +11,7 @@ from support.scenarios import Fixed, drift, scenario, serves, tenant
 
 from migrator.control.forecasting_policy import ForecastingPolicy
 from migrator.core.errors import InputError
-from migrator.forecast.registry import forecaster
+from migrator.forecast.selection import forecaster
 from migrator.policies.policy import Observation, Sight
 from migrator.policies.registry import policy
 from migrator.simulate.run import run

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.mig_views import instances, observation, view
+from support.make import instances
+from support.mig_views import observation, view
 
 from migrator.control.planning_loop import REHEARSAL
 from migrator.control.policy_process import PolicyProcess, _think

@@ -19,7 +19,7 @@ from migrator.core.catalogue import Board, board
 from migrator.core.instance import Instance, Kind, Task
 from migrator.core.plan import Allocation, Plan
 from migrator.core.problem import Charge, Initial, Problem, Tenant
-from migrator.forecast.registry import forecaster
+from migrator.forecast.selection import forecaster
 from migrator.plan.check import goodput_of
 from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight
 

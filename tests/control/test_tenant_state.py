@@ -6,33 +6,9 @@ import numpy as np
 import pytest
 from support.mig_views import service
 
-from migrator.control.tenant_state import GainLifetime, Retraining, TenantState, TrainingRoom
+from migrator.control.tenant_state import Retraining, TenantState, TrainingRoom
 from migrator.core.profiles import Curve
 from migrator.workload.live import LiveTenant
-
-
-def windows(life: GainLifetime, count: int, *, kept: float, completed: float | None) -> float:
-    """The value of a gain after `count` windows that all went the same way."""
-    for _ in range(count):
-        if completed is not None:
-            life.complete(completed)
-        life.end_window(0.8)
-        life.begin_window(0.8 * kept)
-    return life.windows
-
-
-def test_a_gain_counts_until_the_next_retraining_completes() -> None:
-    always = windows(GainLifetime(), 30, kept=0.6, completed=0.25)
-    assert always == pytest.approx(0.6 * 0.25, abs=1e-6)
-
-
-def test_a_gain_of_a_tenant_that_is_never_retrained_counts_until_it_has_faded() -> None:
-    never = windows(GainLifetime(), 30, kept=0.6, completed=None)
-    assert never == pytest.approx(0.6 + 0.6**2 / (1 - 0.6), abs=1e-6)
-
-
-def test_data_that_does_not_drift_does_not_make_a_gain_worth_infinitely_much() -> None:
-    assert windows(GainLifetime(), 50, kept=1.2, completed=None) < 20
 
 
 @pytest.mark.parametrize(("left_out", "slower", "missed"), [(True, 1.6, 0), (False, 1.3, 1)])
@@ -81,3 +57,29 @@ def test_the_first_measurement_on_a_gpu_replaces_the_profile() -> None:
     state = TenantState(LiveTenant(service("a"), None, None, None, None, 0, 1, 0, 0.0), np.empty(0))
     state.took(planned_s=10.0, seconds=18.0, fixed_s=6.0, followed=1.0)
     assert (state.slower, state.fixed_s) == pytest.approx((1.2, 6.0))
+
+
+def test_without_an_estimate_a_retraining_is_expected_to_gain_what_earlier_ones_gained() -> None:
+    state = TenantState(LiveTenant(service("a"), None, None, None, None, 0, 1, 0, 0.0), np.empty(0))
+    state.accuracy = 0.2
+    assert state.expected_accuracy(0) == pytest.approx(0.2 + 0.3 * 0.8)
+    for _ in range(12):
+        state.gained(before=0.2, after=0.28)
+    assert state.expected_accuracy(0) == pytest.approx(0.28, abs=1e-3)
+    state.skipped = 3  # left out again and again: it may be wrong
+    assert state.expected_accuracy(0) == pytest.approx(0.2 + 0.3 * 0.8)
+
+
+def test_a_gain_is_worth_more_if_later_retrainings_will_not_fit() -> None:
+    """The scenario's durations grow from window to window, and so does the value."""
+    tenants = [
+        TenantState(LiveTenant(service("a"), None, None, None, None, 0, 1, 0, 0.0), np.empty(0))
+        for _ in range(2)
+    ]
+    for state, before_s in zip(tenants, (90.0, 60.0), strict=True):
+        state.accuracy = 0.3
+        for window, seconds in enumerate((before_s, 90.0)):
+            state.retraining = Retraining(window, Curve(((16.0, seconds),)), 1.0, 0.4)
+            state.value_retraining(16.0, 100.0, None)
+    steady, growing = (each.view().value_after for each in tenants)
+    assert growing > 2 * steady > 0

@@ -57,3 +57,28 @@ def test_unfind_board_is_answered_with_the_nearest() -> None:
 def test_unknown_profile_lists_the_known_ones() -> None:
     with pytest.raises(InputError, match=r"2g\.12gb"):
         board("A30-24GB").profile("3g.12gb")
+
+
+def test_mps_divides_an_h200_into_eight_slices_that_begin_anywhere() -> None:
+    shares = board("H200-141GB-MPS")
+    assert shares.is_of_shares
+    assert not board("H200-141GB").is_of_shares
+    assert (shares.compute_slices, shares.memory_slices, shares.sms) == (8, 8, 132)
+    assert [(size, shares.sms_of(size)) for size in shares.sizes] == [
+        (1, 16),
+        (2, 32),
+        (4, 64),
+        (8, 132),
+    ]
+    assert shares.plain_profiles[4].starts == (0, 1, 2, 3, 4)
+    assert shares.memory_mib_of(8) == board("H200-141GB").memory_mib_of(7)
+    assert board("H200-141GB-MPS") is shares
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("A100-40GB-MPS", "no more slices than A100-40GB"), ("H20O-141GB-MPS", "H200-141GB")],
+)
+def test_boards_that_mps_does_not_divide_otherwise_are_refused(name: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        board(name)

@@ -8,26 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.browser import Browsed, chromium, kept
+from support.browser import Browsed, kept
 from support.live_records import Made, write_run
 from support.page_server import served
 
 from migrator.records.rows import PlanRecord
-from migrator.report.palette import OUTCOMES
+from migrator.report.page import OUTCOMES
 
 FORMS: dict[str, dict[str, Any]] = {
-    "light": {"width": 1400},
+    "light": {"width": 1400, "color_scheme": "light"},
     "dark": {"width": 1400, "color_scheme": "dark"},
-    "phone": {"width": 390},
-    "print": {"width": 794, "color_scheme": "dark"},
+    "phone": {"width": 390, "color_scheme": "light"},
+    "print": {"width": 794, "color_scheme": "dark", "media": "print"},
 }
 GROUNDS = {"dark": "rgb(18, 19, 20)", "print": "rgb(255, 255, 255)"}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browsed]:
-    with chromium() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -40,16 +34,19 @@ def address(browser: Browsed, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield found
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_it_leads_with_goodput_slo_attainment_and_alerts(
-    browser: Browsed, address: str, form: str
-) -> None:
-    page = browser.page(address, **FORMS[form])
+def test_it_leads_with_goodput_slo_attainment_and_alerts(browser: Browsed, address: str) -> None:
+    page = browser.page(address)
     page.wait_for_selector(".tenant:nth-child(2)")
     page.wait_for_selector("[data-figure=goodput] .large:has-text('%')")
-    if form == "print":
-        page.emulate_media(media="print")
-    kept(page, f"forms-{form}")
+    for form, media in FORMS.items():
+        page.set_viewport_size({"width": media["width"], "height": 900})
+        page.emulate_media(media=media.get("media"), color_scheme=media["color_scheme"])
+        kept(page, f"forms-{form}")
+        require_form(page, form)
+    page.context.close()
+
+
+def require_form(page: Any, form: str) -> None:
     wide, shown = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
     assert wide == shown
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -63,7 +60,6 @@ def test_it_leads_with_goodput_slo_attainment_and_alerts(
     alerts = page.locator("[data-figure=alerts]")
     assert alerts.locator("li").all_inner_texts()[0].startswith("cameras: only ")
     assert alerts.locator(".large").inner_text() == str(alerts.locator("li").count())
-    page.context.close()
 
 
 def test_plans_and_events_are_one_list_newest_first(browser: Browsed, tmp_path: Path) -> None:

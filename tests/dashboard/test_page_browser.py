@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.browser import Browsed, chromium, kept
+from support.browser import Browsed, kept
 from support.live_daemon import LIMIT_S, log_of, samples, scenario_file, started
 from support.live_records import Made, write_run
 from support.page_server import served
@@ -22,12 +22,6 @@ from migrator.simulate.run import run
 
 ADMIN, PHOTOS, CAMERAS = "admin-token-of-the-test", "photos-token-of-the-test", "cameras-token-x-1"
 VARIABLES = {"T_ADMIN": ADMIN, "T_PHOTOS": PHOTOS, "T_CAMERAS": CAMERAS}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browsed]:
-    with chromium() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from migrator.forecast.evaluation import (
+from migrator.forecast.selection import (
     covered,
     interval_of,
     measure,

@@ -6,14 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
+from support.amount import amount
 
 from migrator.core.errors import InputError
-from migrator.forecast.forecaster import Forecaster
-from migrator.forecast.levels import Ewma, LastMean, LastWindow, Seasonal
-from migrator.forecast.registry import forecaster, forecasters
-from migrator.forecast.residuals import SCENARIOS
+from migrator.forecast.forecaster import SCENARIOS, Forecaster
+from migrator.forecast.levels import Ewma, LastMean, LastWindow, LongMean, Seasonal
+from migrator.forecast.selection import forecaster, forecasters
 
-SIMPLE = (LastWindow(), LastMean(), Ewma(), Seasonal())
+SIMPLE = (LastWindow(), LastMean(), LongMean(), Ewma(), Seasonal())
 EVERY = pytest.mark.parametrize("each", SIMPLE, ids=lambda each: each.name)
 
 HISTORIES = st.integers(0, 120).flatmap(
@@ -30,8 +30,8 @@ def _poisson(rate: float, slots: int) -> NDArray[np.float64]:
     return np.random.default_rng(8).poisson(rate, slots).astype(float)
 
 
-def test_all_four_are_found_by_name() -> None:
-    assert {"last-window", "last-mean", "ewma", "seasonal"} <= set(forecasters())
+def test_all_of_them_are_found_by_name() -> None:
+    assert {each.name for each in SIMPLE} <= set(forecasters())
     for name, each in forecasters().items():
         assert each.name == name
         assert each.summary
@@ -43,7 +43,7 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
 
 
 @EVERY
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=amount(25, 60), deadline=None)
 @given(history=HISTORIES, slots=LENGTHS, window_slots=LENGTHS)
 def test_scenarios_are_rows_of_counts(
     each: Forecaster, history: NDArray[np.float64], slots: int, window_slots: int
@@ -58,10 +58,10 @@ def test_scenarios_are_rows_of_counts(
 
 
 @EVERY
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=amount(25, 60), deadline=None)
 @given(history=HISTORIES, slots=LENGTHS, window_slots=LENGTHS)
 def test_the_mean_is_the_point_forecast(
-    each: LastMean | LastWindow | Ewma | Seasonal,
+    each: LastMean | LastWindow | LongMean | Ewma | Seasonal,
     history: NDArray[np.float64],
     slots: int,
     window_slots: int,

@@ -10,14 +10,19 @@ import pytest
 from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
+from migrator.forecast.forecaster import SCENARIOS
 from migrator.forecast.informer.forecaster import InformerForecaster, SavedInformer
 from migrator.forecast.informer.network import Shape
-from migrator.forecast.informer.trained import TrainedInformer, data_hash, save
-from migrator.forecast.informer.training import Settings, least_slots, train
+from migrator.forecast.informer.training import (
+    Settings,
+    TrainedInformer,
+    data_hash,
+    least_slots,
+    save,
+    train,
+)
 from migrator.forecast.levels import LastMean
-from migrator.forecast.registry import forecaster, forecasters
-from migrator.forecast.residuals import SCENARIOS
-from migrator.forecast.selection import Auto
+from migrator.forecast.selection import Auto, forecaster, forecasters
 
 WINDOW = 20
 LEAST = least_slots(Shape.for_window(WINDOW))
@@ -37,7 +42,7 @@ def saved(tmp_path: Path) -> Path:
 
 def test_listing_forecasters_does_not_load_torch() -> None:
     code = (
-        "import sys; from migrator.forecast.registry import forecasters; "
+        "import sys; from migrator.forecast.selection import forecasters; "
         "print(*forecasters()); assert 'torch' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -4,25 +4,26 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from migrator.forecast.forecaster import Points
 from migrator.forecast.levels import (
     NO_PERIOD,
     SPANS,
     Ewma,
     LastMean,
     LastWindow,
+    LongMean,
     Seasonal,
     find_period,
     last_window_mean,
     levels,
     means_before,
 )
-from migrator.forecast.residuals import Points
 
 HISTORY = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
 TO_EIGHT = np.arange(1.0, 9.0)
 SLOTS = np.arange(3000)
 RNG = np.random.default_rng(11)
-ALL = [LastWindow().points, LastMean().points, Ewma().points, Seasonal().points]
+ALL = [each.points for each in (LastWindow(), LastMean(), LongMean(), Ewma(), Seasonal())]
 
 
 def _at(points: Points, origin: int, slots: int, window_slots: int) -> list[float]:
@@ -47,6 +48,13 @@ def test_the_mean_of_the_last_window() -> None:
     assert _at(points, 6, 2, 3) == [5, 5]
     assert _at(points, 4, 1, 2) == [3.5]
     assert _at(points, 2, 1, 100) == [1.5]
+
+
+def test_the_mean_of_five_windows() -> None:
+    points = LongMean().points
+    assert _at(points, 6, 2, 1) == [4, 4]
+    assert _at(points, 6, 1, 2) == [3.5]
+    assert _at(points, 3, 2, 100) == [2, 2]
 
 
 def test_ewma_halves_every_quarter_of_a_window() -> None:

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from migrator.forecast.nowcast import Nowcast
-from migrator.forecast.residuals import SCENARIOS
+from migrator.forecast.nowcast import NEAREST, Nowcast
 
 WINDOW = 100
 
@@ -20,12 +19,12 @@ def remembering(slots: int, memory: float) -> np.ndarray[tuple[int], np.dtype[np
 
 
 def test_without_history_every_slot_gets_one_request() -> None:
-    assert Nowcast().ahead(np.empty(0), 5, WINDOW).tolist() == [[1.0] * 5] * SCENARIOS
+    assert Nowcast().ahead(np.empty(0), 5, WINDOW).tolist() == [[1.0] * 5] * NEAREST
 
 
 def test_what_never_changes_goes_on() -> None:
     ahead = Nowcast().ahead(np.full(500, 7.0), 30, WINDOW)
-    assert ahead == pytest.approx(np.full((SCENARIOS, 30), 7.0))
+    assert ahead == pytest.approx(np.full((NEAREST, 30), 7.0))
 
 
 def test_a_burst_carries_as_far_as_bursts_did() -> None:
@@ -57,8 +56,8 @@ def test_only_the_history_counts_and_nothing_is_negative() -> None:
 @pytest.mark.parametrize("length", [1, 2, 5, 20, 60])
 def test_a_short_history_is_enough_for_a_level(length: int) -> None:
     ahead = Nowcast().ahead(np.full(length, 4.0), 10, WINDOW)
-    assert ahead.shape == (SCENARIOS, 10)
-    assert ahead == pytest.approx(np.full((SCENARIOS, 10), 4.0))
+    assert ahead.shape == (NEAREST, 10)
+    assert ahead == pytest.approx(np.full((NEAREST, 10), 4.0))
 
 
 def test_bursts_stay_bursts() -> None:
@@ -86,6 +85,13 @@ def test_skill_is_measured_where_arrivals_have_a_memory() -> None:
     noise = Nowcast().skill(np.random.default_rng(5).poisson(50, 8000).astype(float), 20, WINDOW)
     assert abs(noise.share) < 0.1 < remembered.share
     assert Nowcast().skill(np.ones(50), 20, WINDOW) == (0.0, 0.0)
+
+
+def test_a_gap_does_not_hide_the_skill() -> None:
+    counts = remembering(3000, 0.98)
+    whole = Nowcast().skill(counts, 20, WINDOW)
+    counts[-10] = np.nan
+    assert abs(Nowcast().skill(counts, 20, WINDOW).share - whole.share) < 0.05
 
 
 def test_skill_on_rare_bursts_is_less_certain_than_on_noise() -> None:

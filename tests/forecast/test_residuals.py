@@ -8,9 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from migrator.forecast.levels import LastMean
-from migrator.forecast.registry import forecasters
-from migrator.forecast.residuals import (
+from migrator.forecast.forecaster import (
     RECENT_WINDOWS,
     Origins,
     _warn_of_gaps,
@@ -19,6 +17,8 @@ from migrator.forecast.residuals import (
     with_mean,
     without_gaps,
 )
+from migrator.forecast.levels import LastMean
+from migrator.forecast.selection import forecasters
 
 
 def _ten(

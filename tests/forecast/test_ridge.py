@@ -6,10 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
+from support.amount import amount
 
 from migrator.forecast import ridge
+from migrator.forecast.forecaster import SCENARIOS, Origins, full_history
 from migrator.forecast.levels import Ewma, LastMean
-from migrator.forecast.residuals import SCENARIOS, Origins, full_history
 from migrator.forecast.ridge import LEAST_WINDOWS, Ridge
 
 HISTORIES = st.integers(0, 300).flatmap(
@@ -30,7 +31,7 @@ def _bursts(slots: int) -> NDArray[np.float64]:
     return random.poisson(rate).astype(float)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=amount(25, 60), deadline=None)
 @given(history=HISTORIES, slots=st.integers(1, 60), window_slots=st.integers(1, 60))
 def test_scenarios_are_rows_of_counts(
     history: NDArray[np.float64], slots: int, window_slots: int

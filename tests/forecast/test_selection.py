@@ -8,6 +8,7 @@ from migrator.forecast.forecaster import Counts, Forecaster
 from migrator.forecast.levels import LastMean, Seasonal
 from migrator.forecast.ridge import Ridge
 from migrator.forecast.selection import BACKTEST_WINDOWS, MARGIN, Auto, pinball_score
+from migrator.workload.traces.generator import generate
 
 
 def _poisson(rate: float, slots: int) -> NDArray[np.float64]:
@@ -93,3 +94,12 @@ def test_windows_in_which_nothing_came_count_as_well() -> None:
     choice = Auto().explain(history, 200)
     assert choice.chosen == "seasonal"
     assert np.isfinite([loss for _, loss in choice.losses]).all()
+
+
+def test_bursts_shorter_than_a_window_are_averaged_over_several_and_slow_changes_are_not() -> None:
+    bursty = generate("azure-bursty", mean_rps=100, seconds=2400, seed=0).counts.astype(float)
+    choice = Auto().explain(bursty, 60)
+    assert choice.chosen == "long-mean", choice
+    for seed in range(3):
+        slow = generate("twitter", mean_rps=100, seconds=2400, seed=seed).counts.astype(float)
+        assert Auto().explain(slow, 60).chosen in ("last-mean", "ewma")

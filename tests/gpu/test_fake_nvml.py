@@ -17,7 +17,7 @@ from migrator.core.catalogue import boards
 from migrator.core.errors import InputError
 from migrator.core.placement import Place, placement_sets
 from migrator.gpu.fake_nvml import FakeNvml, FaultKind, installed
-from migrator.gpu.fake_nvml import boards as rules
+from migrator.gpu.fake_nvml import state as rules
 from migrator.gpu.fake_nvml.__main__ import main
 from migrator.gpu.fake_nvml.state import FakeGpu
 

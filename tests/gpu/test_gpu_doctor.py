@@ -25,13 +25,12 @@ from migrator.gpu.doctor import (
     mps_checks,
 )
 from migrator.gpu.drivers.base import Gpu, GpuInstance, Holder
-from migrator.gpu.drivers.emulated import EmulatedDriver
 from migrator.gpu.drivers.nvidia_smi import compute_mode
-from migrator.gpu.drivers.virtual_board import BoardFile, BoardState
+from migrator.gpu.drivers.virtual_board import BoardFile, BoardState, EmulatedDriver
 from migrator.gpu.drivers.virtual_board import VirtualInstance as Share
-from migrator.gpu.journal.journal import Journal
-from migrator.gpu.lock import GpuLock
-from migrator.gpu.partition.layout import Op
+from migrator.gpu.journal import Journal
+from migrator.gpu.layout import Op
+from migrator.gpu.partitioner import GpuLock
 from migrator.io.processes import boot_id
 
 

@@ -15,8 +15,7 @@ from migrator.core.catalogue import board
 from migrator.core.errors import InputError
 from migrator.core.placement import Place
 from migrator.gpu.drivers.base import GpuDriver, InUseError
-from migrator.gpu.drivers.emulated import EmulatedDriver
-from migrator.gpu.drivers.virtual_board import register_use
+from migrator.gpu.drivers.virtual_board import EmulatedDriver, register_use
 
 PLACE = Place(4, "3g.20gb")
 
@@ -106,7 +105,7 @@ SLOW = """
 import sys
 from pathlib import Path
 from migrator.core.placement import Place
-from migrator.gpu.drivers.emulated import EmulatedDriver
+from migrator.gpu.drivers.virtual_board import EmulatedDriver
 driver = EmulatedDriver(Path(sys.argv[1]), pace=100)
 if there := driver.instances():
     driver.destroy(there[0])

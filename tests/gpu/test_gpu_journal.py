@@ -11,11 +11,10 @@ import pytest
 from migrator.core.catalogue import boards
 from migrator.core.errors import GpuError, InputError
 from migrator.core.placement import Place
+from migrator.gpu import journal as journal_file
 from migrator.gpu.drivers.base import Gpu, GpuInstance
-from migrator.gpu.journal import journal as journal_file
-from migrator.gpu.journal import journal as journal_module
-from migrator.gpu.journal.journal import EntryState, Journal, live_creates
-from migrator.gpu.partition.layout import Op
+from migrator.gpu.journal import EntryState, Journal, live_creates
+from migrator.gpu.layout import Op
 
 PLACE = Place(4, "3g.20gb")
 INSTANCE = GpuInstance(PLACE, 2, "MIG-a")
@@ -102,7 +101,7 @@ def test_another_boot_clears_this_gpu_only(path: Path) -> None:
 def test_it_stays_small_and_forgets_nothing_alive(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_module, "KEPT", 3)
+    monkeypatch.setattr(journal_file, "KEPT", 3)
     with opened(path) as journal:
         created(journal, Place(0, "1g.5gb"))
         for _ in range(9):
@@ -219,7 +218,7 @@ def test_the_log_of_a_damaged_file_is_not_replayed_into_the_new_one(path: Path) 
 
 
 OPEN = (
-    "import sys\nfrom pathlib import Path\nfrom migrator.gpu.journal.journal import Journal\n"
+    "import sys\nfrom pathlib import Path\nfrom migrator.gpu.journal import Journal\n"
     "with Journal(Path(sys.argv[1])) as journal: print(journal.damaged or '')\n"
 )
 

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import board_search
+from support.amount import amount
 from support.board_search import Item, State
 
 from migrator.core.catalogue import Board, boards
 from migrator.core.errors import InputError
 from migrator.core.placement import Place, all_places, maximal_placement_sets, place_mask
 from migrator.gpu.drivers.base import Gpu, GpuInstance, Holder
-from migrator.gpu.partition.layout import (
+from migrator.gpu.layout import (
     BlockedError,
     Layout,
     Op,
@@ -130,7 +131,7 @@ def sorted_states(board: Board) -> list[State]:
     return sorted(board_search.neighbours(board), key=lambda state: (len(state), sorted(state)))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=amount(150, 400), deadline=None)
 @given(situations())
 def test_random_boards_and_layouts_against_the_search(
     drawn: tuple[Board, State, State, State, Layout],

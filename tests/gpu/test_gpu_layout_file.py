@@ -15,8 +15,8 @@ from migrator.core.catalogue import board, boards
 from migrator.core.errors import InputError
 from migrator.core.placement import Place, maximal_placement_sets
 from migrator.gpu.drivers.base import Gpu
-from migrator.gpu.partition.layout import Layout
-from migrator.gpu.partition.layout_file import (
+from migrator.gpu.layout import Layout
+from migrator.gpu.layout_file import (
     NEVER_OFF,
     LayoutFile,
     layout_to_json,
@@ -24,7 +24,7 @@ from migrator.gpu.partition.layout_file import (
     parse_layout,
     read_layout,
 )
-from migrator.io.yaml_file import load_yaml
+from migrator.io.data_file import load_yaml
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "layouts"
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from migrator.core.errors import GpuError
-from migrator.gpu import lock as lock_module
-from migrator.gpu.drivers.emulated import EmulatedDriver
-from migrator.gpu.lock import GpuLock
+from migrator.gpu import partitioner
+from migrator.gpu.drivers.virtual_board import EmulatedDriver
+from migrator.gpu.partitioner import GpuLock
 
 HOLD = (
-    "import sys, time\nfrom pathlib import Path\nfrom migrator.gpu.lock import GpuLock\n"
+    "import sys, time\nfrom pathlib import Path\nfrom migrator.gpu.partitioner import GpuLock\n"
     "lock = GpuLock(Path(sys.argv[1]), 'GPU-0')\nlock.acquire()\nprint('held', flush=True)\n"
     "time.sleep(60)\n"
 )
@@ -155,7 +155,7 @@ def test_without_the_kernels_list_the_signature_names_the_holder(
 ) -> None:
     first = GpuLock(tmp_path, "GPU-0")
     first.acquire()
-    monkeypatch.setattr("migrator.io.lock.PROC", tmp_path)
+    monkeypatch.setattr("migrator.io.processes.PROC", tmp_path)
     with pytest.raises(GpuError, match=rf"by process {os.getpid()} \(.*\) since \d\d:"):
         GpuLock(tmp_path, "GPU-0").acquire()
     first.path.write_bytes(NONSENSE["1e999"])
@@ -195,8 +195,8 @@ def shared_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     place, device = tmp_path / "run-lock", tmp_path / "nvidiactl"
     place.mkdir()
     device.touch()
-    monkeypatch.setattr(lock_module, "MACHINE_WIDE", (tmp_path / "missing", place))
-    monkeypatch.setattr(lock_module, "NVIDIA_DEVICE", device)
+    monkeypatch.setattr(partitioner, "MACHINE_WIDE", (tmp_path / "missing", place))
+    monkeypatch.setattr(partitioner, "NVIDIA_DEVICE", device)
     return place
 
 
@@ -240,8 +240,8 @@ def test_users_share_the_lock_of_a_gpu_and_see_its_holder(
 ) -> None:
     shared_place.chmod(0o1777)
     monkeypatch.chdir(shared_place)  # other users cannot reach it by its path
-    monkeypatch.setattr(lock_module, "MACHINE_WIDE", (Path(),))
-    monkeypatch.setattr(lock_module, "NVIDIA_DEVICE", Path())
+    monkeypatch.setattr(partitioner, "MACHINE_WIDE", (Path(),))
+    monkeypatch.setattr(partitioner, "NVIDIA_DEVICE", Path())
     assert outcome_as(first) == "taken"
     assert outcome_as(second) == "taken"
     with held_as(second) as holder:
@@ -266,7 +266,7 @@ def test_where_the_common_folder_cannot_be_written_the_state_folder_has_it(
     shared_place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda path, _: path != shared_place)
-    monkeypatch.setattr(lock_module, "MACHINE_WIDE", (shared_place,))
+    monkeypatch.setattr(partitioner, "MACHINE_WIDE", (shared_place,))
     assert GpuLock(tmp_path, "GPU-0").path == tmp_path / "gpu-GPU-0.lock"
 
 

@@ -22,7 +22,7 @@ from migrator.gpu.drivers.base import (
 )
 from migrator.gpu.drivers.nvml import LostError, UnsupportedError
 from migrator.gpu.fake_nvml import FakeNvml, FaultKind, installed
-from migrator.gpu.fake_nvml import boards as rules
+from migrator.gpu.fake_nvml import state as rules
 from migrator.gpu.fake_nvml.state import Process
 from migrator.io.processes import boot_id
 

@@ -21,6 +21,8 @@ from migrator.core.placement import Place
 from migrator.gpu.drivers import nvidia_smi
 from migrator.gpu.drivers.base import GpuDriver, InUseError, RefusedError
 from migrator.gpu.drivers.mps import (
+    PERCENTAGE,
+    MpsDaemon,
     MpsDriver,
     board_like,
     daemon_folder,
@@ -30,7 +32,7 @@ from migrator.gpu.drivers.mps import (
     safe_sms,
     share_sms,
 )
-from migrator.gpu.drivers.mps_daemon import MpsDaemon
+from migrator.gpu.drivers.registry import open_driver
 from migrator.gpu.drivers.virtual_board import register_use
 from migrator.io.processes import is_running
 
@@ -119,6 +121,32 @@ def test_the_sms_of_the_gpu_itself_count(
     driver.environment(whole)
     assert len(asked) == 1
     driver.destroy(whole)
+
+
+@pytest.mark.usefixtures("programs")
+def test_the_board_of_shares_has_all_slices_of_the_gpu(state: Path) -> None:
+    with open_driver("mps", 0, state=state, board="H200-141GB-MPS") as driver:
+        assert driver.gpu().board == board("H200-141GB-MPS")
+        shares = [driver.create(Place(start, "1g.17gb")) for start in range(8)]
+        percentages = {driver.environment(each)[PERCENTAGE] for each in shares}
+        assert percentages == {"12.2"}
+        with pytest.raises(RefusedError, match="it overlaps"):
+            driver.create(Place(3, "2g.35gb"))
+        for each in shares:
+            driver.destroy(each)
+
+
+@pytest.mark.usefixtures("programs")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("H100-80GB-SXM-MPS", "GPU 0 is a H200-141GB-MPS"), ("H200-141GB", "leave --board out")],
+)
+def test_the_board_of_another_gpu_or_of_mig_is_refused(state: Path, name: str, words: str) -> None:
+    with (
+        pytest.raises(InputError, match=words),
+        open_driver("mps", 0, state=state, board=name),
+    ):
+        pass
 
 
 def test_a_gpu_without_mig_is_divided_into_sevenths(programs: NvidiaPrograms, state: Path) -> None:

@@ -18,12 +18,11 @@ from migrator.gpu.drivers.base import (
     RefusedError,
     TransientError,
 )
-from migrator.gpu.drivers.emulated import EmulatedDriver
-from migrator.gpu.drivers.virtual_board import register_use
+from migrator.gpu.drivers.virtual_board import EmulatedDriver, register_use
 from migrator.gpu.fake_nvml import FaultKind
-from migrator.gpu.journal.journal import EntryState, Journal
-from migrator.gpu.partition.layout import BlockedError, Layout, Op
-from migrator.gpu.partition.partitioner import Partitioner
+from migrator.gpu.journal import EntryState, Journal
+from migrator.gpu.layout import BlockedError, Layout, Op
+from migrator.gpu.partitioner import Partitioner
 
 LEFT, RIGHT, WHOLE = Place(0, "4g.20gb"), Place(4, "3g.20gb"), Place(0, "7g.40gb")
 ONE, SIX = Place(1, "1g.5gb"), Place(6, "1g.5gb")

@@ -5,8 +5,8 @@ from pathlib import Path
 import pynvml
 import pytest
 
+from migrator.gpu.drivers.nvml import Usage, read_usage
 from migrator.gpu.fake_nvml import FaultKind, installed, library
-from migrator.gpu.usage import Usage, read_usage
 
 
 def test_instances_have_their_own_memory_and_use_since_hopper(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migrator.core.errors import InputError
-from migrator.io.yaml_file import MAX_VALUES, load_yaml, read_yaml_file
+from migrator.io.data_file import MAX_VALUES, load_yaml, read_yaml_file
 
 
 def refusal(text: str) -> str:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from migrator.cli import app
 from migrator.core.errors import InputError
-from migrator.io.output_file import AnswerFile
+from migrator.io.files import AnswerFile
 
 
 def test_a_file_is_replaced_whole_also_behind_a_link(tmp_path: Path) -> None:

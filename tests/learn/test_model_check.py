@@ -12,8 +12,7 @@ from migrator.core.errors import InputError
 from migrator.learn.benchmarks.benchmark import Material, Origin
 from migrator.learn.course import Course, CourseSettings
 from migrator.learn.model import Model
-from migrator.learn.model_check import require_works
-from migrator.learn.registry import benchmark
+from migrator.learn.registry import benchmark, require_works
 from migrator.learn.retraining import RetrainingSettings
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from migrator.cli import app
 from migrator.core.errors import InputError
-from migrator.io.weights_folder import knows_classes
+from migrator.io.files import knows_classes
 from migrator.learn.pretraining import PretrainingSettings, pretrain, unlabelled_inputs
 from migrator.learn.registry import build, model_class
 from migrator.learn.torch_model import TorchModel

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from migrator.core.errors import InputError
-from migrator.io.state_folder import cache_folder
+from migrator.io.files import cache_folder
 from migrator.learn.model import Inputs
 from migrator.learn.registry import build
 from migrator.learn.zoo import efficientnet_lite
@@ -80,8 +80,7 @@ def test_a_head_for_other_classes_is_random_and_the_rest_is_published(cache: Pat
 
 
 @installed
-@pytest.mark.parametrize("damage", [b"", b"not weights", None], ids=("empty", "other", "cut"))
-def test_a_damaged_cache_is_converted_again(damage: bytes | None, cache: Path) -> None:
+def test_a_damaged_cache_is_converted_again(cache: Path) -> None:
     def stem() -> torch.Tensor:
         model = EfficientNetLite0.build(10, 0)
         model.load_pretrained()
@@ -90,9 +89,10 @@ def test_a_damaged_cache_is_converted_again(damage: bytes | None, cache: Path) -
     first = stem()
     (file,) = cache.glob("*.safetensors")
     whole = file.read_bytes()
-    file.write_bytes(whole[: len(whole) // 2] if damage is None else damage)
-    assert torch.equal(stem(), first)
-    assert file.read_bytes() == whole
+    for damaged in (b"", b"not weights", whole[: len(whole) // 2]):
+        file.write_bytes(damaged)
+        assert torch.equal(stem(), first)
+        assert file.read_bytes() == whole
 
 
 @installed

@@ -10,19 +10,17 @@ import numpy as np
 import pytest
 from support.live_context import idle_context
 from support.live_daemon import scenario_file
-from support.stand_in_worker import StandInWorker
+from support.stand_in_worker import StandInWorker, infer
 
 from migrator.core.errors import MigratorError
-from migrator.live import admission
+from migrator.live import changes
 from migrator.live.actuation import Actuation
-from migrator.live.admission import Admission
-from migrator.live.context import Context
+from migrator.live.changes import REFUSAL, Admission
+from migrator.live.context import Context, Serving
 from migrator.live.daemon import new_controller
 from migrator.live.labels import Labels, NotKeptError, sample_row
 from migrator.live.learning import Learning, Rollout
-from migrator.live.operator_actions import REFUSAL
 from migrator.live.recording import Recorder
-from migrator.live.serving import Serving
 from migrator.live.shared_store import SharedStore
 from migrator.serve.exceptions import HttpError
 from migrator.serve.workers.pool import Workers
@@ -111,7 +109,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "READY_S", 0.1)
+    monkeypatch.setattr(changes, "READY_S", 0.1)
 
 
 async def test_a_tenant_whose_removal_failed_is_served_again(
@@ -144,7 +142,7 @@ async def test_a_drained_tenant_stays_drained_when_its_removal_fails(bench: Benc
     await bench.admission.admit({})
     assert bench.tenants["photos"].drained
     with pytest.raises(HttpError, match=REFUSAL.split(",")[0]):
-        await bench.router.infer("photos", np.zeros((1, 2), np.uint8))
+        await infer(bench.router, "photos", np.zeros((1, 2), np.uint8))
 
 
 async def test_a_drained_tenant_stays_drained_when_it_is_added_again(

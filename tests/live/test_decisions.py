@@ -10,8 +10,7 @@ from support.watched_run import PHOTOS, Run, decision, watched_run
 
 from migrator.control import events
 from migrator.control.executor import Executor
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.share import Share
+from migrator.core.instance import Instance, Kind, Share, Task
 
 AT = Instance(0, 4)
 

@@ -14,22 +14,20 @@ import pytest
 from support.faults import users
 from support.live_context import idle_context
 from support.live_daemon import scenario_file
-from support.live_learning import ENVIRONMENT, MEANS, made_job
+from support.live_learning import ENVIRONMENT, MEANS, made_job, trainings_for
 from support.serving import assignment, run_on_uvloop, started
 from support.waiting import until_async
 
 from migrator.control import events
 from migrator.control.retraining_plans import Estimate
-from migrator.core.instance import Instance
-from migrator.core.share import Holding
+from migrator.core.instance import Holding, Instance
 from migrator.gpu.drivers.registry import open_driver
 from migrator.live.actuation import Actuation
-from migrator.live.context import Context
+from migrator.live.context import Context, Serving
 from migrator.live.gpu_thread import GpuThread
 from migrator.live.learning import Learning
 from migrator.live.recording import Recorder
-from migrator.live.serving import Serving
-from migrator.live.training import JobKind, TrainingLostError, Trainings
+from migrator.live.training import JobKind, TrainingLostError
 from migrator.serve.workers.messages import Assignment
 from migrator.workload.live import read_live
 
@@ -45,8 +43,7 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
 class FailingLearning:
     """Cannot train, and its estimates never end."""
 
-    def __init__(self, trainings: Trainings) -> None:
-        self.end_estimates = trainings.end_estimates
+    def __init__(self) -> None:
         self.estimated_on: list[Mapping[str, str] | None] = []
         self.cancelled = asyncio.Event()
 
@@ -71,7 +68,7 @@ class Faulty(Actuation):
 
     def __init__(self, context: Context, weights: Path | None) -> None:
         controller: Any = None
-        self.learning = FailingLearning(context.trainings)
+        self.learning = FailingLearning()
         super().__init__(context, controller, cast(Learning, self.learning), Recorder(context))
         self.outcomes: list[events.Event] = []
         self._weights, self._asked = weights, 0
@@ -91,7 +88,9 @@ class Faulty(Actuation):
 
 
 @asynccontextmanager
-async def actuation_on(folder: Path, weights: Path | None = None) -> AsyncIterator[Faulty]:
+async def actuation_on(
+    folder: Path, weights: Path | None = None, **replaced: Any
+) -> AsyncIterator[Faulty]:
     """An emulated GPU with one instance."""
     state = folder / "state"
     state.mkdir(exist_ok=True)
@@ -99,7 +98,8 @@ async def actuation_on(folder: Path, weights: Path | None = None) -> AsyncIterat
     await thread.open()
     serving = Serving(read_live(scenario_file(folder, "a")), folder)
     async with started(state / "run") as workers:
-        actuation = Faulty(idle_context(serving, gpu_thread=thread, workers=workers), weights)
+        context = idle_context(serving, gpu_thread=thread, workers=workers, **replaced)
+        actuation = Faulty(context, weights)
         actuation.do([events.Create(PLACE)])
         await until_async(lambda: actuation.outcomes == [events.Created(PLACE)])
         yield actuation
@@ -149,8 +149,11 @@ def test_an_estimate_is_ended_before_its_instance_is_destroyed_and_a_retraining_
     state, other = tmp_path / "state", Instance(1, 1)
 
     async def scene() -> None:
-        async with actuation_on(tmp_path) as actuation:
-            outcomes, trainings = actuation.outcomes, actuation._context.trainings
+        async with (
+            trainings_for(job) as (trainings, _),
+            actuation_on(tmp_path, trainings=trainings) as actuation,
+        ):
+            outcomes = actuation.outcomes
             actuation.do([events.Create(other)])
             await until_async(lambda: outcomes[1:] == [events.Created(other)])
             with open_driver("emulated", 0, state=state) as driver:

@@ -15,12 +15,9 @@ import pytest
 from support.serving import assignment, pictures, run_on_uvloop, started
 from support.waiting import until_async
 
-from migrator.core.errors import InputError
 from migrator.io.processes import Process, is_running
+from migrator.live import gpu_thread
 from migrator.live import labels as kept
-from migrator.live import orphans
-from migrator.live.training import Trainings
-from migrator.serve.workers.messages import ModelSpec
 
 TESTS = Path(__file__).parent.parent
 PICTURE = np.zeros((3, 2, 2), np.uint8)
@@ -39,12 +36,6 @@ async def test_labels_are_stored_again_after_an_unexpected_error(
             await labels.add("a", 0, PICTURE, 1, None, "one")
     assert await labels.add("a", 0, PICTURE, 1, None, "one")
     await labels.close()
-
-
-def test_without_a_place_for_its_log_no_retrainer_is_started(tmp_path: Path) -> None:
-    trainings = Trainings(tmp_path / "missing" / "log")
-    with pytest.raises(InputError, match="no process for a training can be started"):
-        asyncio.run(trainings.prepare([ModelSpec("small-cnn", 2)]))
 
 
 def test_the_forkserver_comes_back_once_it_can_be_started_again(
@@ -71,7 +62,7 @@ def test_the_forkserver_comes_back_once_it_can_be_started_again(
 @contextmanager
 def _sleeping(mark: str) -> Iterator[int]:
     program = [sys.executable, "-c", "import time; time.sleep(60)"]
-    with subprocess.Popen(program, env={**os.environ, orphans.MARK: mark}) as process:
+    with subprocess.Popen(program, env={**os.environ, gpu_thread.MARK: mark}) as process:
         try:
             yield process.pid
         finally:
@@ -89,8 +80,8 @@ def test_only_what_a_dead_daemon_of_the_folder_left_is_ended(tmp_path: Path) -> 
         _sleeping("nonsense") as of_no_daemon,
         _sleeping(f"{gone} {tmp_path}") as left,
     ):
-        killed = orphans.kill(tmp_path)
+        killed = gpu_thread.kill_orphans(tmp_path)
         assert [each.pid for each in killed] == [left]
-        orphans.wait_until_gone(killed)
+        gpu_thread.wait_until_gone(killed)
         assert not is_running(left)
         assert all(map(is_running, (of_the_living, of_another_folder, of_no_daemon)))

@@ -24,9 +24,9 @@ from support.waiting import until
 from migrator.core.placement import Place
 from migrator.gpu.drivers.base import GpuInstance, RefusedError
 from migrator.gpu.drivers.registry import open_driver
-from migrator.gpu.journal.journal import Journal
-from migrator.gpu.partition.layout import Layout
-from migrator.gpu.partition.partitioner import Partitioner
+from migrator.gpu.journal import Journal
+from migrator.gpu.layout import Layout
+from migrator.gpu.partitioner import Partitioner
 from migrator.io.processes import is_running, open_files
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
 from migrator.io.database import transaction
-from migrator.learn.samples import Samples, WindowData
+from migrator.learn.model import Samples, WindowData
 from migrator.live import labels as labels_module
 from migrator.live.labels import PRETRAINED, LabelCounts, LabelLimits, Labels, lot_of
 from migrator.live.training_data import HELD_OUT_PER_CLASS, remember, window_data

@@ -20,10 +20,9 @@ from migrator.control.units import Site, State, Unit
 from migrator.control.window_clock import WindowClock
 from migrator.core.instance import Instance, Kind, Task
 from migrator.core.profiles import Curve
-from migrator.live.context import Context
+from migrator.live.context import Context, Serving
 from migrator.live.daemon import new_controller
 from migrator.live.recording import Recorder
-from migrator.live.serving import Serving
 from migrator.policies.policy import Decision
 from migrator.workload.live import read_live
 

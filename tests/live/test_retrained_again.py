@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from support.faults import labels_of, settled
-from support.live_context import LabelTable, idle_context
+from support.live_context import LabelTable, idle_context, idle_forkserver
 from support.live_daemon import TESTS, Served, samples, scenario_file, served
 
 from migrator.control.tenant_state import (
@@ -27,11 +27,12 @@ from migrator.core.errors import InputError, MigratorError
 from migrator.core.instance import Instance
 from migrator.core.problem import Charge
 from migrator.core.profiles import Curve
+from migrator.live.context import Serving, model_spec
 from migrator.live.labels import Labels, lot_of
 from migrator.live.learning import Learning, Rollout
 from migrator.live.recording import Recorder
-from migrator.live.serving import Serving
 from migrator.live.training import (
+    PREPARE,
     JobKind,
     Progress,
     TrainingJob,
@@ -42,6 +43,7 @@ from migrator.live.training import (
 from migrator.live.versions import Version
 from migrator.policies.planning import problem_of
 from migrator.policies.policy import Observation
+from migrator.serve.workers.pool import Forkserver
 from migrator.workload.live import read_live
 
 BOARD = board("A100-40GB")
@@ -150,7 +152,7 @@ class _Ending(Trainings):
     """Ends with an error instead of training."""
 
     def __init__(self, error: BaseException) -> None:
-        super().__init__(Path("unused"))
+        super().__init__(Path("unused"), idle_forkserver())
         self.error, self.jobs = error, list[TrainingJob]()
 
     async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
@@ -200,7 +202,7 @@ def test_a_job_that_cannot_even_be_begun_does_not_stay_running(
     tmp_path: Path, tenant: TenantState
 ) -> None:
     job = tenant.retraining = Retraining(3, tenant.live.training_s(100), 1.0, 0.9)
-    made = learning(tmp_path, tenant, Trainings(tmp_path / "log"))
+    made = learning(tmp_path, tenant, Trainings(tmp_path / "log", idle_forkserver()))
     with pytest.raises(MigratorError):
         asyncio.run(made.train("photos", Instance(0, 5), {}))  # no size of this board
     assert job.phase is Phase.WAITING
@@ -250,7 +252,7 @@ async def test_what_was_learned_before_a_restart_is_no_part_of_its_duration(
     tmp_path: Path, tenant: TenantState
 ) -> None:
     tenant.retraining = Retraining(3, Curve(((14.0, 2 * SECONDS),)), 1.0, 0.9)
-    made = learning(tmp_path, tenant, _Resumed(tmp_path / "log"))
+    made = learning(tmp_path, tenant, _Resumed(tmp_path / "log", idle_forkserver()))
     await made.train("photos", Instance(0, 1), {})
     assert tenant.slower == pytest.approx(1.0)  # 30 s for half of what takes 60
 
@@ -278,7 +280,7 @@ async def test_the_first_retraining_on_a_gpu_replaces_the_profile(
     tmp_path: Path, tenant: TenantState, driver: str, weight: float
 ) -> None:
     tenant.retraining = Retraining(3, Curve(((14.0, 10.0),)), 1.0, 0.9)
-    made = learning(tmp_path, tenant, _Timed(tmp_path / "log"), driver)
+    made = learning(tmp_path, tenant, _Timed(tmp_path / "log", idle_forkserver()), driver)
     await made.train("photos", Instance(0, 1), {})
     # 20 s of steps where the profile says 10, and 4 s that samples do not change
     assert tenant.slower == pytest.approx(1 + weight)
@@ -300,11 +302,15 @@ async def test_a_retraining_without_samples_ends_and_waits_for_more_labels(
     room = TrainingRoom.of(BOARD, [tenant], WINDOW_S)
     tenant.begin(1, labels.kept("photos", 0, 1), 0.1, room)
     assert tenant.retraining is not None
-    trainings = Trainings(tmp_path / "log")
+    models = {"photos": model_spec(tenant.live)}
+    forkserver = Forkserver(tmp_path / "workers.log", models, answer_s=20.0, prepare=PREPARE)
+    await forkserver.start()
+    trainings = Trainings(tmp_path / "log", forkserver)
     try:
         why = await learning(tmp_path, tenant, trainings).train("photos", Instance(0, 7), {})
     finally:
         await trainings.close()
+        await forkserver.close()
     assert "no samples" in why
     assert tenant.retraining.phase is Phase.DONE
     tenant.begin(2, 30, 0.1, room)

@@ -15,10 +15,9 @@ from support.live_daemon import scenario_file
 from support.serving import assignment
 
 from migrator.core.instance import Instance
-from migrator.live.context import Context
+from migrator.live.context import Context, Serving
 from migrator.live.learning import Rollout
 from migrator.live.recording import Recorder
-from migrator.live.serving import Serving
 from migrator.live.shared_files import SharedFiles
 from migrator.live.shared_store import SharedStore
 from migrator.live.versions import Version, Versions
@@ -96,7 +95,7 @@ class Home:
 
     def shared(self) -> int:
         """The version that serves by the store."""
-        found = self.store.read("versions/photos/serving.json")
+        found = self.store.files.read("versions/photos/serving.json")
         return -1 if found is None else int(json.loads(found)["number"])
 
     @property

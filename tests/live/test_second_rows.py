@@ -19,8 +19,8 @@ from migrator.live.labels import Labels
 from migrator.live.outcomes import Forecasts, Goodput, SecondRows
 from migrator.records.rows import SecondRecord
 from migrator.records.store import Records, read_records
-from migrator.serve.router.queue import QueueSettings
-from migrator.serve.router.router import Router
+from migrator.serve.queue import QueueSettings
+from migrator.serve.router import Router
 
 START = 1000
 """The router's clock when the first window began."""

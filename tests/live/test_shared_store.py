@@ -112,7 +112,7 @@ def test_in_an_object_store_every_commit_is_an_object(store_at: Store) -> None:
     assert requests(store) == ["a", "b", "c"]
     fsspec: Any = import_module("fsspec")
     assert len(fsspec.filesystem("memory").find("/store-of-labels/labels/photos")) == 2
-    store.write("map.json", b"{}")
+    store.files.write("map.json", b"{}")
     assert read_bytes("memory://store-of-labels/map.json") == b"{}"
 
 
@@ -241,7 +241,7 @@ def test_two_machines_with_the_same_process_number_do_not_write_one_file(
 
     monkeypatch.setattr(Path, "replace", watched)
     for each in stores:
-        each.write("map.json", b"{}")
+        each.files.write("map.json", b"{}")
     assert len(set(seen)) == 2
 
 
@@ -362,7 +362,7 @@ async def test_labels_that_are_brought_are_counted_once_and_not_shared_again(
 
 def serving(store: SharedStore) -> tuple[int, int]:
     """The version that serves by the store, and the highest number that was given."""
-    entry = json.loads(store.read("versions/photos/serving.json") or b"{}")
+    entry = json.loads(store.files.read("versions/photos/serving.json") or b"{}")
     return entry["number"], entry["highest"]
 
 

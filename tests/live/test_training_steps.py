@@ -26,6 +26,7 @@ from migrator.live.training import (
     TrainingResult,
 )
 from migrator.live.training_data import window_data
+from migrator.serve.workers.worker import build_all
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,12 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> TrainingJob:
 
 
 def run(job: TrainingJob) -> TrainingResult | EstimateResult:
-    return Work(job, time.monotonic(), lambda _part: None).run()
+    return work(job).run()
+
+
+def work(job: TrainingJob, began_s: float | None = None) -> Work:
+    built = build_all({job.tenant: job.model})[job.tenant]
+    return Work(job, built, began_s or time.monotonic(), lambda _part: None)
 
 
 def retrained(job: TrainingJob) -> TrainingResult:
@@ -70,7 +76,7 @@ def test_the_start_of_the_process_is_no_part_of_the_training(
 ) -> None:
     asked_s = time.monotonic() - 30.0
     paced = replace(job, folder=tmp_path, pace_s=0.5)
-    came = Work(paced, asked_s, lambda _part: None).run()
+    came = work(paced, asked_s).run()
     assert isinstance(came, TrainingResult)
     assert came.start_s >= 30.0
     assert came.training_s >= 0.5
@@ -117,7 +123,6 @@ def test_an_estimate_says_what_a_retraining_brings(job: TrainingJob, tmp_path: P
     truth = retrained(replace(job, folder=tmp_path))
     assert came.estimate.before == truth.accuracy_before
     assert came.estimate.accuracy == pytest.approx(truth.accuracy_after, abs=0.25)
-    assert came.new_classes == (2, 3)
     assert not (tmp_path / "estimate" / EPOCHS).exists()
 
 
@@ -164,7 +169,6 @@ def test_pre_training_leaves_a_memory_for_the_first_retraining(tmp_path: Path) -
             lambda job: replace(job, model=replace(MODEL, classes=3), weights=None),
             "a sample is of class 3",
         ),
-        (lambda job: replace(job, model=replace(MODEL, model="unknown")), "unknown"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(
@@ -177,7 +181,7 @@ def test_what_cannot_be_done_is_one_sentence(
 def test_a_folder_that_cannot_be_written_is_reported(job: TrainingJob, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     here = replace(job, folder=tmp_path / "file" / "training")
-    result = answer(Begin(here, time.monotonic()), lambda _part: None)
+    result = answer(Begin(here, time.monotonic()), work(here).built, lambda _part: None)
     assert isinstance(result, Failed)
     assert "cannot be written" in result.why
     assert not result.again

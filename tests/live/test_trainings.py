@@ -1,4 +1,4 @@
-"""Trainings with real processes: followed, killed, resumed, out of disk, orphaned, closed."""
+"""Trainings with real processes: forked, followed, killed, resumed, out of disk, orphaned."""
 
 from __future__ import annotations
 
@@ -15,26 +15,32 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from support.live_learning import ENVIRONMENT, MEANS, MODEL, SETTINGS, made_job
-from support.slow_model import BUILD_S
+from support.live_learning import (
+    ENVIRONMENT,
+    MEANS,
+    MODEL,
+    SETTINGS,
+    forkserver_for,
+    made_job,
+    trainings_for,
+)
 from support.waiting import until_async
 
 from migrator.core.errors import InputError
 from migrator.core.placement import Place
-from migrator.gpu.drivers.emulated import EmulatedDriver
+from migrator.gpu.drivers.virtual_board import EmulatedDriver
 from migrator.io.processes import is_running
 from migrator.live.labels import Labels
-from migrator.live.retrainer import EPOCHS, RETRAINED, Work, _has_opened_gpu
+from migrator.live.retrainer import EPOCHS, RETRAINED, Work
 from migrator.live.training import (
     JobKind,
-    RetrainerProcess,
     TrainingFailedError,
     TrainingJob,
     TrainingLostError,
     TrainingResult,
     Trainings,
 )
-from migrator.serve.workers.messages import ModelSpec
+from migrator.serve.workers.worker import build_all, has_opened_gpu
 
 LIMIT_S = 60.0
 SLOW_S = 6000.0
@@ -65,7 +71,7 @@ def running_environment(pid: int) -> bytes:
     return Path(f"/proc/{pid}/environ").read_bytes()
 
 
-def test_a_retraining_holds_its_instance_reports_progress_and_gets_no_secret(
+async def test_a_retraining_holds_its_instance_reports_progress_and_gets_no_secret(
     job: TrainingJob, tmp_path: Path
 ) -> None:
     driver = EmulatedDriver(tmp_path / "board", pace=0)
@@ -79,15 +85,10 @@ def test_a_retraining_holds_its_instance_reports_progress_and_gets_no_secret(
         holders = tuple(str(each) for each in driver.instances()[0].holders)
         seen.append((running_environment(trainings.pids[0]), holders))
 
-    trainings = Trainings(job.folder.parent / "log")
-
-    async def scene() -> TrainingResult:
+    async with trainings_for(job) as (trainings, _):
         came = await trainings.train(here, follow)
         assert trainings.running == ()
         assert trainings.pids == ()
-        return came
-
-    came = asyncio.run(scene())
     assert came.adopted
     assert came.weights == job.folder / RETRAINED
     assert came.seconds >= 1.0
@@ -103,105 +104,116 @@ def test_a_retraining_holds_its_instance_reports_progress_and_gets_no_secret(
 async def test_a_retrainer_imports_what_its_model_needs_and_not_torch(
     job: TrainingJob, torch_job: TrainingJob
 ) -> None:
-    """Importing torch takes seconds of every window in which a model without it is retrained."""
+    """Importing torch takes seconds of every window in which such a model is retrained."""
     mapped: list[str] = []
 
     def follow(_part: float) -> None:
         mapped.append(Path(f"/proc/{trainings.pids[0]}/maps").read_text(encoding="utf-8"))
 
-    trainings = Trainings(job.folder.parent / "log")
     for each in (job, torch_job):
-        await trainings.prepare([each.model])
-        assert (await trainings.train(each, follow)).adopted
-    await trainings.close()
+        async with trainings_for(each) as (trainings, _):
+            assert (await trainings.train(each, follow)).adopted
     assert "libtorch" not in mapped[0]
     assert "libtorch" in mapped[-1]
 
 
-async def test_a_process_waits_with_the_model_built_and_another_follows_it(
-    job: TrainingJob,
+async def test_any_number_of_jobs_begin_at_once_with_the_model_that_is_built(
+    job: TrainingJob, tmp_path: Path
 ) -> None:
-    slow = replace(job, model=replace(job.model, model="support.slow_model:SlowlyBuilt"))
-    trainings = Trainings(job.folder.parent / "log")
-    cold = await trainings.train(slow)
-    assert cold.start_s >= BUILD_S
-    await trainings.prepare([slow.model])
-    (first,) = trainings.pids
-    await asyncio.sleep(BUILD_S + cold.start_s)
-    warm = await trainings.train(replace(slow, replay=39))
-    assert warm.start_s < BUILD_S
-    assert (warm.adopted, warm.accuracy_before) == (True, cold.accuracy_before)
-    # the next one waits without being asked for
-    await until_async(lambda: len(trainings.pids) == 1 and trainings.pids != (first,))
-    await trainings.close()
+    told = replace(job, model=replace(job.model, model="support.slow_model:ToldWhenBuilt"))
+    estimate = replace(told, kind=JobKind.ESTIMATE, folder=tmp_path / "estimate")
+    jobs = [replace(told, folder=tmp_path / each) for each in ("one", "two")]
+    async with trainings_for(told) as (trainings, _):
+        training = asyncio.gather(*map(trainings.train, jobs))
+        await trainings.estimate(estimate)
+        trained = await training
+    assert all(each.adopted for each in trained)
+    assert (job.folder.parent / "workers.log").read_text(encoding="utf-8").count("built") == 1
+    assert "built" not in (job.folder.parent / "log").read_text(encoding="utf-8")
+
+
+async def test_a_forked_training_may_use_threads_and_has_imported_the_compiler(
+    torch_job: TrainingJob,
+) -> None:
+    job = replace(torch_job, model=replace(MODEL, model="support.tiny_model:Threaded"))
+    async with trainings_for(job) as (trainings, forkserver):
+        process = Path(f"/proc/{forkserver.pid}")
+        assert len(list((process / "task").iterdir())) == 1
+        assert not has_opened_gpu(process / "fd")
+        assert (await trainings.train(replace(job, limit_s=LIMIT_S))).adopted
+    said = (job.folder.parent / "log").read_text(encoding="utf-8")
+    assert "2 threads" in said
+    assert "imported:" in said
+    assert "torch._dynamo" not in said
+
+
+async def test_a_training_outlives_the_forkserver_and_the_next_waits_for_another(
+    job: TrainingJob, tmp_path: Path
+) -> None:
+    async with trainings_for(job) as (trainings, forkserver):
+        running = asyncio.create_task(trainings.train(replace(job, pace_s=2.0)))
+        await until_async(lambda: bool(trainings.pids))
+        before = forkserver.pid
+        assert before is not None
+        os.kill(before, signal.SIGKILL)
+        await until_async(lambda: forkserver.pid != before)
+        after = await trainings.train(replace(job, folder=tmp_path / "after"))
+        assert after.adopted
+        assert (await running).adopted
+        assert forkserver.pid not in (before, None)
+
+
+async def test_a_forkserver_that_dies_when_asked_loses_only_that_job(job: TrainingJob) -> None:
+    async with trainings_for(job) as (trainings, forkserver):
+        assert forkserver.pid is not None
+        os.kill(forkserver.pid, signal.SIGSTOP)
+        asked = asyncio.create_task(trainings.train(job))
+        await asyncio.sleep(0.1)
+        os.kill(forkserver.pid, signal.SIGKILL)
+        with pytest.raises(TrainingLostError, match=r"the forkserver .* start it again"):
+            await asked
+        assert (await trainings.train(job)).adopted
+
+
+async def test_a_job_that_waits_for_the_forkserver_ends_on_request_and_at_the_end(
+    job: TrainingJob, tmp_path: Path
+) -> None:
+    trainings = Trainings(job.folder.parent / "log", forkserver_for(job))
+    jobs = [replace(job, tenant=tenant, folder=tmp_path / tenant) for tenant in ("one", "two")]
+    asked = [asyncio.create_task(trainings.train(each)) for each in jobs]
+    await until_async(lambda: len(trainings.running) == 2)
     assert trainings.pids == ()
-
-
-def test_a_process_that_opened_the_gpu_ahead_of_its_job_is_recognised(tmp_path: Path) -> None:
-    (tmp_path / "3").symlink_to("/dev/nvidiactl")
-    assert not _has_opened_gpu(tmp_path)
-    (tmp_path / "4").symlink_to("/dev/nvidia-uvm")
-    assert _has_opened_gpu(tmp_path)
-    assert not _has_opened_gpu()
-
-
-async def test_a_job_for_a_model_that_opens_the_gpu_ahead_is_done(job: TrainingJob) -> None:
-    opens = replace(job, model=replace(job.model, model="support.slow_model:OpensGpu"))
-    log = job.folder.parent / "log"
-    trainings = Trainings(log)
-    await trainings.prepare([opens.model])
-    (pid,) = trainings.pids
-    came: list[tuple[int, ...]] = []
-    # the job arrives while the model is built
-    assert (await trainings.train(opens, lambda _part: came.append(trainings.pids))).adopted
-    assert pid in came[0]
+    trainings.cancel("one")
+    with pytest.raises(TrainingLostError, match="ended on request"):
+        await asked[0]
     await trainings.close()
-    assert "opens the GPU when it is built" in log.read_text(encoding="utf-8")
+    with pytest.raises(TrainingLostError, match="the daemon stops"):
+        await asked[1]
 
 
-async def test_processes_of_models_that_no_tenant_has_end(job: TrainingJob) -> None:
-    trainings = Trainings(job.folder.parent / "log")
-    await trainings.prepare([job.model, replace(job.model, seed=1)])
-    first, second = trainings.pids
-    await trainings.prepare([replace(job.model, seed=1)])
-    assert trainings.pids == (second,)
-    assert not is_running(first)
-    await trainings.prepare([])
-    assert not trainings.pids
-    assert not is_running(second)
-    await trainings.close()
+async def test_a_job_of_an_unknown_tenant_is_refused_until_it_is_added(job: TrainingJob) -> None:
+    other = replace(job, tenant="other", model=replace(job.model, seed=1))
+    async with trainings_for(job) as (trainings, forkserver):
+        with pytest.raises(InputError, match="tenant other has no model here"):
+            await trainings.train(other)
+        await forkserver.add("other", other.model)
+        with pytest.raises(TrainingFailedError, match="other has no labels"):
+            await trainings.train(other)
 
 
-async def test_closing_ends_a_process_that_is_being_started(
-    job: TrainingJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started: list[int] = []
-    start = RetrainerProcess.start
-
-    async def slowly(log: Path, model: ModelSpec | None = None) -> RetrainerProcess:
-        process = await start(log, model)
-        started.append(process.pid)
-        await asyncio.sleep(0.2)
-        return process
-
-    monkeypatch.setattr(RetrainerProcess, "start", slowly)
-    trainings = Trainings(job.folder.parent / "log")
-    filling = asyncio.create_task(trainings.prepare([job.model] * 2))
-    await until_async(lambda: bool(started))
-    await trainings.close()
-    await filling
-    assert len(started) == 1
-    assert not is_running(started[0])
+async def test_a_log_that_cannot_be_opened_does_not_keep_a_training(job: TrainingJob) -> None:
+    async with trainings_for(job) as (_, forkserver):
+        trainings = Trainings(job.folder.parent / "missing" / "log", forkserver)
+        assert (await trainings.train(job)).adopted
+    said = (job.folder.parent / "workers.log").read_text(encoding="utf-8")
+    assert "cannot be written: FileNotFoundError" in said
 
 
-def test_a_killed_retraining_goes_on_and_ends_with_the_same_model(
+async def test_a_killed_retraining_goes_on_and_ends_with_the_same_model(
     torch_job: TrainingJob, tmp_path: Path
 ) -> None:
     job = replace(torch_job, settings=replace(SETTINGS, epochs=8))
-
-    async def scene() -> TrainingResult:
-        trainings = Trainings(job.folder.parent / "log")
-        await trainings.prepare([job.model] * 2)
+    async with trainings_for(job) as (trainings, _):
         # so slow that seven epochs are still to come when the first is seen
         lost = asyncio.create_task(trainings.train(replace(job, pace_s=30.0)))
         await until_async(lambda: bool(epochs_of(job)) or lost.done())
@@ -209,12 +221,9 @@ def test_a_killed_retraining_goes_on_and_ends_with_the_same_model(
         with pytest.raises(TrainingLostError, match="goes on from its last epoch"):
             await lost
         came = await trainings.train(job)
-        await trainings.close()
-        return came
-
-    came = asyncio.run(scene())
     straight = replace(job, folder=tmp_path / "straight")
-    whole = Work(straight, time.monotonic(), lambda _part: None).run()
+    built = build_all({"vision": job.model})["vision"]
+    whole = Work(straight, built, time.monotonic(), lambda _part: None).run()
     assert isinstance(whole, TrainingResult)
     assert 1 <= came.epochs_resumed < 8
     assert whole.epochs_resumed == 0
@@ -230,14 +239,11 @@ async def test_a_full_disk_is_reported_and_leaves_nothing_half_written(
     job = torch_job
     assert job.labels is not None
     labels = Labels(job.labels)  # as beside a daemon: what reading needs is there already
-    trainings = Trainings(job.folder.parent / "log")
-    await trainings.prepare([job.model])
-    (pid,) = trainings.pids
-    # less than a checkpoint, more than the small files before it
-    resource.prlimit(pid, resource.RLIMIT_FSIZE, (20_000, 20_000))
-    with pytest.raises(TrainingFailedError, match="cannot be written"):
-        await trainings.train(job)
-    await trainings.close()
+    async with trainings_for(job) as (trainings, forkserver):
+        # less than a checkpoint, more than the small files before it
+        resource.prlimit(forkserver.pid or 0, resource.RLIMIT_FSIZE, (20_000, 20_000))
+        with pytest.raises(TrainingFailedError, match="cannot be written"):
+            await trainings.train(job)
     await labels.close()
     assert not (job.folder / RETRAINED).exists()
     assert not epochs_of(job)
@@ -248,19 +254,18 @@ _DAEMON = """
 import asyncio, sys
 from pathlib import Path
 import msgspec
-from migrator.live.training import TrainingJob, Trainings
+from support.live_learning import trainings_for
+from migrator.live.training import TrainingJob
 
 async def main():
     path = Path(sys.argv[1])
     job = msgspec.json.decode(path.read_bytes(), type=TrainingJob, dec_hook=lambda t, v: t(v))
-    trainings = Trainings(path.with_name("log"))
-    await trainings.prepare([job.model] * 2)
-    asked = asyncio.create_task(trainings.train(job, lambda part: print("busy", flush=True)))
-    await asyncio.sleep(0)
-    while len(trainings.pids) < 2 or not trainings.running:
-        await asyncio.sleep(0.01)
-    print(*trainings.pids, flush=True)
-    await asked
+    async with trainings_for(job) as (trainings, forkserver):
+        asked = asyncio.create_task(trainings.train(job, lambda part: print("busy", flush=True)))
+        while not trainings.pids:
+            await asyncio.sleep(0.01)
+        print(*trainings.pids, forkserver.pid, flush=True)
+        await asked
 
 asyncio.run(main())
 """
@@ -296,41 +301,42 @@ def test_the_processes_of_a_killed_daemon_end_by_themselves(
 async def test_one_past_its_limit_cancelled_or_there_at_the_end_is_ended(
     job: TrainingJob, tmp_path: Path
 ) -> None:
-    trainings = Trainings(job.folder.parent / "log")
-    with pytest.raises(TrainingLostError, match=r"did not answer within 0\.05 s"):
-        await trainings.train(replace(job, limit_s=0.05))
-    jobs = [replace(job, tenant=tenant, folder=tmp_path / tenant) for tenant in ("one", "two")]
-    asked = [asyncio.create_task(trainings.train(each)) for each in jobs]
-    await until_async(lambda: len(trainings.pids) == 2)
-    with pytest.raises(InputError, match="uses this folder already"):
-        await trainings.train(jobs[0])
-    pids = trainings.pids
-    trainings.cancel("one", JobKind.ESTIMATE)
-    assert trainings.pids == pids
-    trainings.cancel("one", JobKind.RETRAIN)
-    with pytest.raises(TrainingLostError, match="ended on request"):
-        await asked[0]
-    assert trainings.running == (("two", JobKind.RETRAIN),)
-    await trainings.prepare([job.model])
-    pids = (*pids, *trainings.pids)
-    await trainings.close()
-    with pytest.raises(TrainingLostError, match="the daemon stops"):
-        await asked[1]
-    with pytest.raises(TrainingLostError, match="while the daemon stops"):
-        await trainings.train(job)
-    assert not any(map(is_running, pids))
+    slow = replace(job, pace_s=SLOW_S)
+    estimate = replace(slow, kind=JobKind.ESTIMATE, folder=tmp_path / "estimate")
+    async with trainings_for(job) as (trainings, _):
+        with pytest.raises(TrainingLostError, match=r"did not answer within 0\.05 s"):
+            await trainings.train(replace(slow, limit_s=0.05))
+        training = asyncio.create_task(trainings.train(slow))
+        estimating = asyncio.create_task(trainings.estimate(estimate))
+        await until_async(lambda: len(trainings.pids) == 2)
+        with pytest.raises(InputError, match="uses this folder already"):
+            await trainings.train(slow)
+        pids = trainings.pids
+        trainings.cancel("vision", JobKind.PRETRAIN)
+        trainings.cancel("other")
+        assert trainings.pids == pids
+        trainings.cancel("vision", JobKind.RETRAIN)
+        with pytest.raises(TrainingLostError, match="ended on request"):
+            await training
+        assert trainings.running == (("vision", JobKind.ESTIMATE),)
+        await trainings.close()
+        with pytest.raises(TrainingLostError, match="the daemon stops"):
+            await estimating
+        with pytest.raises(TrainingLostError, match="while the daemon stops"):
+            await trainings.train(job)
+        assert not any(map(is_running, pids))
 
 
 async def test_a_cancelled_caller_ends_the_process(job: TrainingJob) -> None:
-    trainings = Trainings(job.folder.parent / "log")
-    asked = asyncio.create_task(trainings.train(job))
-    await until_async(lambda: bool(trainings.pids))
-    (pid,) = trainings.pids
-    asked.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await asked
-    assert not is_running(pid)
-    assert trainings.running == ()
+    async with trainings_for(job) as (trainings, _):
+        asked = asyncio.create_task(trainings.train(replace(job, pace_s=SLOW_S)))
+        await until_async(lambda: bool(trainings.pids))
+        (pid,) = trainings.pids
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        assert not is_running(pid)
+        assert trainings.running == ()
 
 
 def test_the_daemons_side_never_loads_torch() -> None:

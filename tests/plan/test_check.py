@@ -6,10 +6,13 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from support import make
 from support.brute_force import best_plan
+from support.make import instances
 from support.problems import problems, random_problem
 
 from migrator.core.catalogue import board
@@ -26,41 +29,14 @@ A100 = board("A100-40GB")
 PLENTY = 1000.0
 
 
-def instances(text: str) -> tuple[Instance, ...]:
-    """Instances written "2g@0:a 1g@2:a* 1g@3:-": inference, retraining, unused."""
-    return tuple(map(_instance, text.split()))
-
-
-def _instance(text: str) -> Instance:
-    size, _, rest = text.partition("g@")
-    start, _, owner = rest.partition(":")
-    kind = Kind.RETRAINING if owner.endswith("*") else Kind.INFERENCE
-    task = None if owner == "-" else Task(owner.rstrip("*"), kind)
-    return Instance(int(start), int(size), task)
-
-
 def plan_of(*slots: str, retrainings: tuple[Retraining, ...] = (), goodput: float = 0.0) -> Plan:
     allocations = tuple(Allocation(instances(each)) for each in slots)
     return Plan(goodput, goodput, "test", 0.0, retrainings, allocations)
 
 
-def tenant(
-    name: str,
-    *received: float,
-    retraining_slots: dict[int, int] | None = None,
-    overhead_s: float = 0.0,
-    min_gpcs: int = 1,
-) -> Tenant:
-    return Tenant(
-        name=name,
-        received=(received,),
-        capability={1: 10.0, 2: 18.0, 3: 25.0},
-        accuracy_pre=0.5,
-        accuracy_post=1.0,
-        retraining_slots=retraining_slots,
-        overhead_s=overhead_s,
-        min_gpcs=min_gpcs,
-    )
+def tenant(name: str, *received: float, **changes: Any) -> Tenant:
+    plain = {"capability": {1: 10.0, 2: 18.0, 3: 25.0}, "accuracy_post": 1.0, "overhead_s": 0.0}
+    return make.tenant(name, received, **plain | changes)
 
 
 def alone(
@@ -126,50 +102,38 @@ def test_unused_instances_are_allowed() -> None:
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        pytest.param(
-            replace(GOOD, slots=GOOD.slots[:3]),
-            "the number of slots is 3, but the window has 4",
-            id="too few slots",
-        ),
-        pytest.param(
+        (replace(GOOD, slots=GOOD.slots[:3]), "the number of slots is 3, but the window has 4"),
+        (
             replace(GOOD, slots=(*GOOD.slots, GOOD.slots[0])),
             "the number of slots is 5, but the window has 4",
-            id="too many slots",
         ),
-        pytest.param(
+        (
             with_slot(GOOD, 3, "1g@3:a 2g@1:b"),
             "slot 3: 2g@1 (b/inference): 2g starts only at 0, 2 on A30-24GB",
-            id="illegal start",
         ),
-        pytest.param(
+        (
             with_slot(GOOD, 0, "1g@0:a 2g@2:b 0g@1:-"),
             "slot 0: 0g@1 (unused): A30-24GB has only the sizes 1, 2, 4",
-            id="illegal size",
         ),
-        pytest.param(
+        (
             with_slot(GOOD, 0, "1g@3:a 2g@2:b"),
             "slot 0: 1g@3 (a/inference) and 2g@2 (b/inference) overlap on memory slice 3",
-            id="overlap",
         ),
-        pytest.param(
+        (
             with_slot(GOOD, 0, "1g@0:a 2g@2:b 1g@0:-"),
             "slot 0: 1g@0 (a/inference) and 1g@0 (unused) overlap on memory slice 0",
-            id="overlap with an unused instance",
         ),
-        pytest.param(
+        (
             with_slot(GOOD, 0, "1g@0:a 2g@2:b 1g@1:c"),
             "slot 0: 1g@1 (c/inference): the problem has no tenant 'c'",
-            id="unknown tenant",
         ),
-        pytest.param(
+        (
             with_slot(GOOD, 3, "2g@2:b"),
             "slot 3: a/inference holds no instance of min_gpcs 1 or more",
-            id="no inference instance",
         ),
-        pytest.param(
+        (
             with_slot(GOOD, 3, "1g@0:a 1g@2:b 1g@3:b"),
             "slot 3: b/inference holds no instance of min_gpcs 2 or more",
-            id="only smaller inference instances",
         ),
     ],
 )
@@ -198,63 +162,54 @@ def test_more_gpcs_than_the_board_has_are_named() -> None:
 @pytest.mark.parametrize(
     ("slots", "retrainings", "message"),
     [
-        pytest.param(
+        (
             (SERVING, SERVING, SERVING, SERVING),
             (),
             "a/retraining never runs, but a must retrain once in the window",
-            id="never",
         ),
-        pytest.param(
+        (
             (TRAINING, SERVING, TRAINING, SERVING),
             (Retraining("a", 0, 3, 1),),
             "slot 2: a/retraining runs again after it stopped at slot 1, "
             "but it must run once and uninterrupted",
-            id="interrupted",
         ),
-        pytest.param(
+        (
             (SERVING, TRAINING, "1g@1:a 1g@0:a* 2g@2:b", SERVING),
             (TRAINED,),
             "slot 2: a/retraining holds 1g@0, but it started on 1g@1 and must stay there",
-            id="moved",
         ),
-        pytest.param(
+        (
             ("2g@0:a* 1g@2:a 1g@3:b", "1g@0:a* 1g@2:a 1g@3:b", SERVING, SERVING),
             (Retraining("a", 0, 2, 2),),
             "slot 1: a/retraining holds 1g@0, but it started on 2g@0 and must stay there",
-            id="resized",
         ),
-        pytest.param(
+        (
             (SERVING, TRAINING, SERVING, SERVING),
             (Retraining("a", 1, 2, 1),),
             "slot 1: a/retraining has length 1 on 1g@1, "
             "but retraining_slots asks for 2 inside the window",
-            id="too short",
         ),
-        pytest.param(
+        (
             (TRAINING, TRAINING, TRAINING, SERVING),
             (Retraining("a", 0, 3, 1),),
             "slot 0: a/retraining has length 3 on 1g@1, "
             "but retraining_slots asks for 2 inside the window",
-            id="too long",
         ),
-        pytest.param(
+        (
             (SERVING, SERVING, SERVING, TRAINING),
             (Retraining("a", 3, 4, 1),),
             "slot 3: a/retraining has length 1 on 1g@1, "
             "but retraining_slots asks for 2 inside the window",
-            id="beyond the window",
         ),
-        pytest.param(
+        (
             (TRAINING, "1g@0:a* 1g@1:a* 1g@2:a 1g@3:b", SERVING, SERVING),
             (Retraining("a", 0, 2, 1),),
             "slot 1: a/retraining holds 1g@0 and 1g@1, but it may hold one instance",
-            id="two instances",
         ),
-        pytest.param(
+        (
             (TRAINING, TRAINING, SERVING, "1g@0:a 1g@1:b* 2g@2:b"),
             (Retraining("a", 0, 2, 1), Retraining("b", 3, 4, 1)),
             "slot 3: b/retraining holds 1g@1, but it has nothing to retrain",
-            id="nothing to retrain",
         ),
     ],
 )
@@ -313,77 +268,67 @@ def test_a_running_retraining_needs_its_instance_in_initial() -> None:
 @pytest.mark.parametrize(
     ("problem", "plan", "messages"),
     [
-        pytest.param(
+        (
             WINDOW,
             replace(GOOD, retrainings=()),
             [
                 "slot 1: the retraining of a on 1g until slot 3 is in the slots "
                 "but not in the plan's retrainings"
             ],
-            id="missing",
         ),
-        pytest.param(
+        (
             WINDOW,
             replace(GOOD, retrainings=(TRAINED, Retraining("b", 0, 1, 1))),
             [
                 "slot 0: the retraining of b on 1g until slot 1 is in the plan's retrainings "
                 "but not in the slots"
             ],
-            id="invented",
         ),
-        pytest.param(
+        (
             WINDOW,
             replace(GOOD, retrainings=(TRAINED, TRAINED)),
             [
                 "slot 1: the retraining of a on 1g until slot 3 is in the plan's retrainings "
                 "but not in the slots"
             ],
-            id="listed twice",
         ),
-        pytest.param(
+        (
             RESUMED,
             replace(RESUMED_GOOD, retrainings=()),
             [
                 "slot 0: the retraining of a on 1g until slot 2 is in the slots "
                 "but not in the plan's retrainings"
             ],
-            id="running and missing",
         ),
-        pytest.param(
+        (
             WINDOW,
             replace(GOOD, goodput=28.001, upper_bound=29.0),
             ["the plan claims goodput 28.001, but its slots give 28.0"],
-            id="goodput too high",
         ),
-        pytest.param(
+        (
             WINDOW,
             replace(GOOD, goodput=27.999),
             ["the plan claims goodput 27.999, but its slots give 28.0"],
-            id="goodput too low",
         ),
-        pytest.param(
+        (
             WINDOW,
             replace(GOOD, upper_bound=27.999),
             ["the plan's upper_bound 27.999 is below its value 28.0"],
-            id="upper bound below",
         ),
-        pytest.param(
+        (
             WINDOW,
             replace(GOOD, goodput=math.nan),
             ["the plan's goodput is nan, but it must be finite"],
-            id="goodput nan",
         ),
-        pytest.param(
+        (
             WINDOW,
             replace(GOOD, upper_bound=math.inf),
             ["the plan's upper_bound is inf, but it must be finite"],
-            id="upper bound infinite",
         ),
-        pytest.param(
+        (
             WINDOW,
             replace(GOOD, solve_s=math.nan),
             ["the plan's solve_s is nan, but it must be finite"],
-            id="solve time nan",
         ),
     ],
 )
@@ -485,26 +430,28 @@ def paper(*slots: str, overhead_s: float = 0.5, before: str | None = None) -> fl
     return alone(Charge.PAPER, *slots, overhead_s=overhead_s, before=before)
 
 
-def test_paper_charges_a_change_by_the_mean_instance() -> None:
-    # Two instances of 10: half a second of their mean is lost, once.
-    assert paper("1g@0:a", "1g@0:a 1g@1:a", "1g@0:a 1g@1:a") == 10 + (20 - 0.5 * 10) + 20
+@pytest.mark.parametrize(
+    ("slots", "worth"),
+    [
+        # two instances of 10: half a second of their mean is lost, once
+        (("1g@0:a", "1g@0:a 1g@1:a", "1g@0:a 1g@1:a"), 10 + (20 - 0.5 * 10) + 20),
+        # the capability after the change counts
+        (("1g@0:a 2g@2:a", "2g@2:a"), 28 + (18 - 0.5 * 18)),
+        # as many instances and as many GPCs, yet another multiset
+        (("3g@0:a 1g@4:a", "2g@0:a 2g@2:a"), 35 + (36 - 0.5 * 18)),
+        # a move is free
+        (("2g@0:a 1g@2:a", "2g@4:a 1g@0:a"), 28 + 28),
+    ],
+)
+def test_paper_charges_another_multiset_by_its_mean_instance(
+    slots: tuple[str, ...], worth: float
+) -> None:
+    assert paper(*slots) == worth
 
 
-def test_paper_charges_the_capability_after_the_change() -> None:
-    assert paper("1g@0:a 2g@2:a", "2g@2:a") == 28 + (18 - 0.5 * 18)
-
-
-def test_paper_charges_three_and_one_to_two_and_two() -> None:
-    # As many instances and as many GPCs, yet another multiset.
-    assert paper("3g@0:a 1g@4:a", "2g@0:a 2g@2:a") == 35 + (36 - 0.5 * 18)
-
-
-def test_paper_does_not_charge_a_move() -> None:
-    assert paper("2g@0:a 1g@2:a", "2g@4:a 1g@0:a") == 28 + 28
-
-
-def test_paper_overhead_is_counted_in_slots() -> None:
-    assert alone(Charge.PAPER, "1g@0:a", "2g@0:a", overhead_s=0.5, slot_s=2.0) == 10 + 0.75 * 18
+@pytest.mark.parametrize("charge", Charge)
+def test_overhead_is_counted_in_slots(charge: Charge) -> None:
+    assert alone(charge, "1g@0:a", "2g@0:a", overhead_s=0.5, slot_s=2.0) == 10 + 0.75 * 18
 
 
 def test_paper_charges_an_overhead_longer_than_a_slot_in_full() -> None:
@@ -541,25 +488,26 @@ def survivors(*slots: str, overhead_s: float = 0.25, before: str | None = None) 
     return alone(Charge.SURVIVORS, *slots, overhead_s=overhead_s, before=before)
 
 
-def test_survivors_charges_only_the_new_instance() -> None:
-    assert survivors("1g@0:a", "1g@0:a 2g@2:a", "1g@0:a 2g@2:a") == 10 + (10 + 0.75 * 18) + 28
-
-
-def test_survivors_does_not_charge_what_goes() -> None:
-    assert survivors("1g@0:a 2g@2:a", "1g@0:a") == 28 + 10
-
-
-def test_survivors_charges_a_move() -> None:
-    assert survivors("1g@0:a", "1g@1:a") == 10 + 0.75 * 10
-
-
-def test_survivors_charges_another_size_at_the_same_start() -> None:
-    assert survivors("1g@0:a", "2g@0:a") == 10 + 0.75 * 18
-
-
-def test_survivors_overhead_is_counted_in_slots() -> None:
-    slots = ("1g@0:a", "2g@0:a")
-    assert alone(Charge.SURVIVORS, *slots, overhead_s=0.5, slot_s=2.0) == 10 + 0.75 * 18
+@pytest.mark.parametrize(
+    ("slots", "worth"),
+    [
+        # only the new instance is charged, not what goes
+        (("1g@0:a", "1g@0:a 2g@2:a", "1g@0:a 2g@2:a"), 10 + (10 + 0.75 * 18) + 28),
+        (("1g@0:a 2g@2:a", "1g@0:a"), 28 + 10),
+        # new is what moves, or has another size at the same start
+        (("1g@0:a", "1g@1:a"), 10 + 0.75 * 10),
+        (("1g@0:a", "2g@0:a"), 10 + 0.75 * 18),
+        # its age starts again after a gap or unused time
+        (("1g@0:a 2g@2:a", "1g@0:a", "1g@0:a 2g@2:a"), 28 + 10 + (10 + 0.75 * 18)),
+        (("1g@0:a 2g@2:a", "1g@0:a 2g@2:-", "1g@0:a 2g@2:a"), 28 + 10 + (10 + 0.75 * 18)),
+        # a retraining instance lives on as an inference instance, and the other way round
+        (("1g@0:a 2g@2:a*", "1g@0:a 2g@2:a"), 10 + 28),
+        (("1g@0:a 2g@2:a*", "1g@0:a 2g@4:a"), 10 + (10 + 0.75 * 18)),
+        (("1g@0:a 2g@2:a", "1g@0:a 2g@2:a*", "1g@0:a 2g@2:a"), 28 + 10 + 28),
+    ],
+)
+def test_survivors_charges_new_instances(slots: tuple[str, ...], worth: float) -> None:
+    assert survivors(*slots) == worth
 
 
 def test_survivors_overhead_longer_than_a_slot_reaches_into_the_next() -> None:
@@ -567,29 +515,9 @@ def test_survivors_overhead_longer_than_a_slot_reaches_into_the_next() -> None:
     assert survivors(*slots, overhead_s=2.25) == 5 * 10 + (0 + 0 + 0.75 + 1) * 18
 
 
-def test_survivors_age_starts_again_after_a_gap() -> None:
-    slots = ("1g@0:a 2g@2:a", "1g@0:a", "1g@0:a 2g@2:a")
-    assert survivors(*slots) == 28 + 10 + (10 + 0.75 * 18)
-
-
-def test_survivors_unused_time_carries_no_life_over() -> None:
-    slots = ("1g@0:a 2g@2:a", "1g@0:a 2g@2:-", "1g@0:a 2g@2:a")
-    assert survivors(*slots) == 28 + 10 + (10 + 0.75 * 18)
-
-
-def test_survivors_retraining_instance_lives_on_as_inference_instance() -> None:
-    assert survivors("1g@0:a 2g@2:a*", "1g@0:a 2g@2:a") == 10 + 28
-    assert survivors("1g@0:a 2g@2:a*", "1g@0:a 2g@4:a") == 10 + (10 + 0.75 * 18)
-
-
 def test_survivors_age_goes_on_through_retraining() -> None:
     slots = ("1g@0:a", "1g@0:a 2g@2:a*", "1g@0:a 2g@2:a", "1g@0:a 2g@2:a")
     assert survivors(*slots, overhead_s=1.5) == 10 + 10 + (10 + 0.5 * 18) + 28
-
-
-def test_survivors_inference_instance_may_retrain_and_come_back_warm() -> None:
-    slots = ("1g@0:a 2g@2:a", "1g@0:a 2g@2:a*", "1g@0:a 2g@2:a")
-    assert survivors(*slots) == 28 + 10 + 28
 
 
 def test_survivors_another_tenants_instance_is_new() -> None:

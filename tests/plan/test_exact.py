@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.amount import amount
 from support.brute_force import best_plan
 from support.make import tenant
 from support.problems import random_problem
@@ -132,7 +133,7 @@ def test_seven_slice_board_equals_brute_force(seed: int) -> None:
         assert solve(it).goodput == pytest.approx(best.goodput)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=amount(30, 60), deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     tenants=st.integers(1, 6),

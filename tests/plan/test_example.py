@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from migrator.core.problem import Charge, Problem
-from migrator.io.yaml_file import load_yaml
+from migrator.io.data_file import load_yaml
 from migrator.plan.check import check_plan
 from migrator.plan.example import example_problem
 from migrator.plan.problem_file import parse_problem, problem_to_json, read_problem

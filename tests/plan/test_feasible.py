@@ -9,6 +9,7 @@ from itertools import combinations, product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.amount import amount
 
 from migrator.core.catalogue import board, boards
 from migrator.core.errors import InfeasibleError
@@ -346,7 +347,7 @@ def tiny_problems(draw: st.DrawFn) -> Problem:
     return problem(*tenants, slots=slots, gpu=gpu.name, initial=initial)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=amount(150, 400), deadline=None)
 @given(tiny_problems())
 def test_no_feasible_problem_is_refused(candidate: Problem) -> None:
     if refuses(candidate):

@@ -12,6 +12,7 @@ from typing import Any
 import highspy
 import pytest
 from hypothesis import given, settings
+from support.amount import amount
 from support.brute_force import best_plan
 from support.problems import problems, random_problem
 
@@ -284,7 +285,7 @@ def agree(problem: Problem) -> None:
     assert ilp.model.cost @ values == pytest.approx(best.objective)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=amount(50, 100), deadline=None)
 @given(problems(max_tenants=3, max_slots=4))
 def test_agrees_with_brute_force(problem: Problem) -> None:
     agree(problem)

@@ -179,21 +179,16 @@ def test_a_file_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "empty"),
-        (b"\xff", "UTF-8"),
-        (b"{,}", "line 1 column 2"),
-        (b"[]", "the plan is an empty list"),
-        (b'{"gap": 0, "gap": 0}', "gap: the key appears more than once"),
-        (b'{"status": [{"a": 0, "a": 0}]}', "status[0].a: the key appears more than once"),
+        ("[]", "the plan is an empty list"),
+        ('{"a": [{"b": 0, "b": 0}]}', r"a\[0\].b: the key appears"),
     ],
 )
-def test_a_file_that_is_no_plan(tmp_path: Path, content: bytes, said: str) -> None:
+def test_a_file_that_is_no_plan(tmp_path: Path, content: str, said: str) -> None:
+    """What cannot be read as JSON at all is tested with problem files."""
     path = tmp_path / "plan.json"
-    path.write_bytes(content)
-    with pytest.raises(InputError, match=r"plan\.json: .*; ") as caught:
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(InputError, match=rf"plan\.json: {said}.*; "):
         read_plan(path)
-    assert said in str(caught.value)
-    assert str(caught.value).isprintable()
 
 
 NAMES = st.text(min_size=1, max_size=4).filter(lambda name: name.isprintable())

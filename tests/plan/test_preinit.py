@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
+from support import make
 from support.brute_force import best_plan
+from support.make import instances
 from support.problems import problems
 
 from migrator.core.catalogue import board
-from migrator.core.instance import Instance, Kind, Task
 from migrator.core.plan import Allocation, Plan, Retraining
 from migrator.core.problem import Charge, Initial, Problem, RunningRetraining, Tenant
 from migrator.plan.check import goodput_of
@@ -20,34 +21,15 @@ PLENTY = 1000.0
 """More than any plan here can serve."""
 
 
-def instances(text: str) -> tuple[Instance, ...]:
-    """Instances written "2g@0:a 1g@2:a* 1g@3:-": inference, retraining, unused."""
-    return tuple(map(_instance, text.split()))
-
-
-def _instance(text: str) -> Instance:
-    size, _, rest = text.partition("g@")
-    start, _, owner = rest.partition(":")
-    kind = Kind.RETRAINING if owner.endswith("*") else Kind.INFERENCE
-    task = None if owner == "-" else Task(owner.rstrip("*"), kind)
-    return Instance(int(start), int(size), task)
-
-
 def plan_of(*slots: str, retrainings: tuple[Retraining, ...] = ()) -> Plan:
     allocations = tuple(Allocation(instances(each)) for each in slots)
     return Plan(0.0, 0.0, "test", 0.0, retrainings, allocations)
 
 
 def tenant(name: str, slots: int, overhead_s: float, received: float = PLENTY) -> Tenant:
-    return Tenant(
-        name=name,
-        received=((received,) * slots,),
-        capability={1: 10.0, 2: 18.0, 3: 25.0, 4: 30.0, 7: 45.0},
-        accuracy_pre=0.5,
-        accuracy_post=0.8,
-        retraining_slots=None,
-        overhead_s=overhead_s,
-        min_gpcs=1,
+    capability = {1: 10.0, 2: 18.0, 3: 25.0, 4: 30.0, 7: 45.0}
+    return make.tenant(
+        name, [received] * slots, capability=capability, accuracy_post=0.8, overhead_s=overhead_s
     )
 
 

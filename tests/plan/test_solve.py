@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support import make
 from support.problems import random_problem
 
 from migrator.core.catalogue import board
@@ -23,17 +24,7 @@ Call = tuple[Problem, float, str, bool]
 
 
 def tenant(name: str, *received: float, **changes: Any) -> Tenant:
-    plain = Tenant(
-        name=name,
-        received=(received,),
-        capability={1: 10.0, 2: 18.0, 4: 30.0},
-        accuracy_pre=0.5,
-        accuracy_post=0.9,
-        retraining_slots=None,
-        overhead_s=1.0,
-        min_gpcs=1,
-    )
-    return replace(plain, **changes)
+    return make.tenant(name, received, capability={1: 10.0, 2: 18.0, 4: 30.0}, **changes)
 
 
 def window(*tenants: Tenant, gpu: str = "A30-24GB", slot_s: float = 1.0) -> Problem:

@@ -2,10 +2,8 @@
 
 from support.mps_observation import BOARD, Seen, observation, percents, retraining, service, shares
 
-from migrator.core.instance import Kind, Task
-from migrator.core.profiles import Curve, Profile
-from migrator.core.service import Service
-from migrator.core.share import Share
+from migrator.core.instance import Kind, Share, Task
+from migrator.core.profiles import Curve, Profile, Service
 from migrator.policies.infless import Infless
 
 POLICY = Infless()

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.amount import amount
 from support.mig_views import RPS, TRAINING_S, curve, profile
 
 from migrator.core.catalogue import Board, board
 from migrator.core.errors import InputError
-from migrator.core.instance import Instance, Kind, Task
+from migrator.core.instance import Holding, Instance, Kind, Task
 from migrator.core.placement import find_placement, placement_sets
-from migrator.core.service import Service
-from migrator.core.share import Holding
+from migrator.core.profiles import Service
 from migrator.policies import equal_shares, migrator, miso, paris, static
 from migrator.policies.layouts import least_gpcs, usable_sizes
 from migrator.policies.policy import Observation, Policy, RetrainingState, Sharing, TenantView
@@ -188,7 +188,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 @given(seeds)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=amount(30, 60), deadline=None)
 def test_every_decision_can_be_done(seed: int) -> None:
     seen = random_observation(seed)
     for policy in QUICK:

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.make import tenant
-from support.mig_views import instances, observation, service, sizes, view, waiting, written
+from support.make import instances, tenant
+from support.mig_views import observation, service, sizes, view, waiting, written
 
 from migrator.core.catalogue import board
 from migrator.core.errors import SolverError

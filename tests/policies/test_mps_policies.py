@@ -5,13 +5,12 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.amount import amount
 from support.mps_observation import ANY_SHARE, BOARD, Seen, observation, retraining, service, shares
 
-from migrator.core.instance import Kind, Task
-from migrator.core.peer_limits import PeerLimits, ResizedTraining, ShareSizes
-from migrator.core.profiles import Curve, Overhead, Profile
-from migrator.core.service import Service
-from migrator.core.share import Share
+from migrator.core.instance import Kind, Share, Task
+from migrator.core.profiles import Curve, Overhead, Profile, Service
+from migrator.core.scenario import PeerLimits, ResizedTraining, ShareSizes
 from migrator.policies import mps_workers
 from migrator.policies.astraea import Astraea
 from migrator.policies.ekya import Ekya
@@ -131,7 +130,7 @@ def is_allowed(share: Share, limits: PeerLimits) -> bool:
 
 
 @pytest.mark.parametrize("policy", ALL, ids=lambda policy: policy.name)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=amount(25, 60), deadline=None)
 @given(now=observations())
 def test_a_decision_keeps_the_rules_and_is_the_same_again(policy: Policy, now: Observation) -> None:
     decision = policy.decide(now)

@@ -15,6 +15,7 @@ from migrator.policies.static import Static
 MODULE = '''
 """Half and half."""
 
+from migrator.policies.policy import Policy
 from migrator.policies.static import Static
 
 
@@ -26,6 +27,10 @@ class Half(Static):
 class Plain:
     summary, sharing, sight, routing = "holds", Static.sharing, Static.sight, Static.routing
     every_s, on_completion, decide = None, False, None
+
+
+class Derived(Policy):
+    summary, decide = "holds", None
 
 
 class Lacking:
@@ -60,6 +65,13 @@ def test_it_is_made_from_its_class_and_goes_by_its_path(own: str) -> None:
 
 def test_one_that_does_not_say_so_may_plan_with_estimates(own: str) -> None:
     assert policy(f"{own}:Plain").estimates
+
+
+def test_one_that_derives_has_the_defaults_of_what_it_leaves_out(own: str) -> None:
+    made = policy(f"{own}:Derived")
+    assert (made.summary, made.sharing, made.every_s) == ("holds", Sharing.MIG, None)
+    assert made.on_completion
+    assert not made.estimates
 
 
 def test_it_can_be_sent_to_another_process(own: str) -> None:

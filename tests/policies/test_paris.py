@@ -6,7 +6,7 @@ import pytest
 from support.mig_views import curve, observation, profile, running, sizes, view, waiting, written
 
 from migrator.core.catalogue import board
-from migrator.core.service import Service
+from migrator.core.profiles import Service
 from migrator.policies.paris import POLICIES, knee, knee_gpcs
 from migrator.policies.policy import Routing
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.mig_views import instances, observation, running, service, view, waiting
+from support.make import instances
+from support.mig_views import observation, running, service, view, waiting
 
 from migrator.core.errors import InfeasibleError
 from migrator.core.instance import Instance

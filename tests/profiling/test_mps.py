@@ -13,13 +13,12 @@ from migrator.core.catalogue import board
 from migrator.core.errors import GpuError, InputError, MigratorError
 from migrator.core.placement import Place
 from migrator.gpu.drivers import nvidia_smi
-from migrator.gpu.drivers.mps import MpsDriver, daemon_folder
-from migrator.gpu.drivers.mps_daemon import MpsDaemon
+from migrator.gpu.drivers.mps import MpsDaemon, MpsDriver, daemon_folder
 from migrator.io.processes import is_running
 from migrator.profiling.drivers import Mps
 from migrator.profiling.drivers import driver as driver_called
+from migrator.profiling.entries import Results
 from migrator.profiling.measurements import measurements
-from migrator.profiling.results import Results
 from migrator.profiling.run import profile
 
 H200 = board("H200-141GB")

@@ -17,14 +17,14 @@ from migrator.core.errors import GpuError, InputError
 from migrator.gpu.drivers.base import RefusedError
 from migrator.gpu.drivers.mig import FAKE_NVML, open_mig
 from migrator.gpu.fake_nvml import FakeNvml, FaultKind
-from migrator.gpu.journal.journal import Journal, journal_path
-from migrator.gpu.partition.layout import BlockedError
-from migrator.gpu.partition.partitioner import Partitioner
+from migrator.gpu.journal import Journal, journal_path
+from migrator.gpu.layout import BlockedError
+from migrator.gpu.partitioner import Partitioner
 from migrator.profiling import workers
 from migrator.profiling.drivers import Mig
 from migrator.profiling.drivers import driver as driver_called
+from migrator.profiling.entries import Results
 from migrator.profiling.measurements import Study, measurements
-from migrator.profiling.results import Results
 from migrator.profiling.run import profile
 from migrator.profiling.workers import Pool
 from profiling.looking_model import SEEN

@@ -13,8 +13,8 @@ from migrator.core.catalogue import Board
 from migrator.core.errors import InputError, MigratorError
 from migrator.profiling import run as profiling_run
 from migrator.profiling.drivers import Cpu, Driver
+from migrator.profiling.entries import Results
 from migrator.profiling.measurements import Measurement, Study, measurements
-from migrator.profiling.results import Results
 from migrator.profiling.run import Profiled, profile
 from migrator.workload.profile_file import read_profile, read_profiles
 
@@ -27,9 +27,11 @@ def cpu(board: Board) -> Driver:
     return Cpu.find(0, board)
 
 
-def planned(board: Board, models: list[str], **options: Any) -> list[Measurement]:
+def planned(
+    board: Board, models: list[str], batches: tuple[int, ...] = (1, 4), **options: Any
+) -> list[Measurement]:
     """Everything, but only one cold start: each takes seconds."""
-    found = measurements(board, models, [1, 4], pace=QUICK, **options)
+    found = measurements(board, models, list(batches), pace=QUICK, **options)
     starts = [each for each in found if each.study is Study.START]
     return [each for each in found if each not in starts[1:]]
 
@@ -39,10 +41,11 @@ def everything(board: Board) -> list[Measurement]:
     greedy = measurements(board, [GREEDY], [1, 4], pace=QUICK)
     return [
         *(each for each in greedy if each.study is Study.LATENCY),
-        *planned(board, [TINY, PLAIN]),
+        *planned(board, [TINY]),
+        *(each for each in planned(board, [PLAIN], (1,)) if each.study is not Study.START),
         *(
             each
-            for each in planned(board, [TINY], interference=True)
+            for each in planned(board, [TINY], (1,), interference=True)
             if each.study is Study.INTERFERENCE
         ),
     ]

@@ -14,8 +14,7 @@ from migrator.core.comparison import Row, summarise
 from migrator.core.errors import InputError
 from migrator.core.scenario import LabelsAt
 from migrator.report.comparison import comparison_page, draw_comparison
-from migrator.report.page import Bars, HeatMap, Page, Table
-from migrator.report.palette import shades
+from migrator.report.page import Bars, HeatMap, Page, Table, shades
 
 
 def compared(policies: int = 2, scenarios: int = 2, seeds: int = 2) -> tuple[Row, ...]:

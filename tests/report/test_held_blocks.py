@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.scenarios import H200, serves, share, trains
 
-from migrator.core.share import Holding, Share
-from migrator.records.blocks import Block, held_blocks, planned_blocks
+from migrator.core.instance import Holding, Share
 from migrator.records.rows import PlanRecord, WindowRecord
+from migrator.records.runs import Block, held_blocks, planned_blocks
 
 HOLDINGS: tuple[Holding, ...] = (
     serves("photos", 0, 3),

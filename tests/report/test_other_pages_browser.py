@@ -1,17 +1,17 @@
-"""The other pages in a real browser, light, dark, on a phone and printed: comparisons, placements,
+"""The other pages in a real browser, light, dark on a phone, and printed: comparisons, placements,
 loads, forecasters, advice, the map, the API's description and the status of a cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.browser import Browsed, chromium
+from support.browser import Browsed
 from support.clusters import MODELS, cluster, tenant
 from support.load_outcomes import load_outcome
 from support.outcomes import run
-from support.page_forms import FORMS, opened, require_form
+from support.page_forms import opened, print_page, show_on_dark_phone
 from support.scenarios import drift, scenario
 from support.scenarios import tenant as served
 
@@ -23,15 +23,13 @@ from migrator.cluster.placement.place import place
 from migrator.core.comparison import summarise
 from migrator.core.scenario import Scenario
 from migrator.report.cluster import placement_page
-from migrator.report.comparison import comparison_page
-from migrator.report.forecasts import ForecastRow, forecast_page
+from migrator.report.comparison import ForecastRow, comparison_page, forecast_page
 from migrator.report.html_page import write_page
 from migrator.report.load import load_page
 from migrator.report.page import Page
 from migrator.reproduce.map import MapSetting, measured
 from migrator.reproduce.map_page import map_page
-from migrator.serve.http.app import OPERATIONS
-from migrator.serve.http.openapi import description, docs_page
+from migrator.serve.http.app import OPERATIONS, description, docs_page
 
 STATUS = {
     "scenario": "two-racks",
@@ -104,30 +102,16 @@ PAGES: dict[str, Callable[[], Page | str]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browsed]:
-    with chromium() as found:
-        yield found
-
-
-@pytest.fixture(scope="module", params=PAGES)
-def file(
-    browser: Browsed, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    assert browser
-    path = tmp_path_factory.mktemp("pages") / f"{request.param}.html"
-    made = PAGES[request.param]()
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_in_every_form(browser: Browsed, name: str, tmp_path: Path) -> None:
+    path, made = tmp_path / f"{name}.html", PAGES[name]()
     if isinstance(made, str):
         path.write_text(made, encoding="utf-8")
     else:
         write_page(made, path)
-    return path
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_page_in_every_form(browser: Browsed, file: Path, form: str) -> None:
-    page = opened(browser, file, form)
-    require_form(page, form)
+    page = opened(browser, path)
     assert len(page.locator("body").inner_text()) > 100
+    show_on_dark_phone(page, name)
+    print_page(page, name)
     assert not browser.complaints
     page.context.close()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.browser import Browsed, chromium
+from support.browser import Browsed
 from support.live_records import Made, write_run
-from support.page_forms import FORMS, opened, require_form
+from support.page_forms import opened, print_page, show_on_dark_phone
 from support.reproduction import outcomes_of
 from support.scenarios import Fixed, Flat, scenario, serves, tenant
 
@@ -26,12 +25,6 @@ from migrator.reproduce.experiment import Setting
 from migrator.reproduce.reproduce import jobs_of, page_of
 from migrator.simulate.durations import overheads_s
 from migrator.simulate.run import run
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browsed]:
-    with chromium() as found:
-        yield found
 
 
 def _tenant(name: str, received: float) -> Tenant:
@@ -54,16 +47,17 @@ def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_the_plan_page(browser: Browsed, plan_file: Path, form: str) -> None:
-    page = opened(browser, plan_file, form)
-    require_form(page, form)
+def test_the_plan_page(browser: Browsed, plan_file: Path) -> None:
+    page = opened(browser, plan_file)
     assert page.title() == "Plan for bert and vit on A100-40GB"
     assert page.locator(".plot .main-svg >> visible=true").count() >= 3
     titles = page.locator("figcaption").all_inner_texts()
     # only bert's instances change
     assert [("below zero" in each) for each in titles] == [False, True, False]
     assert "Bars below zero are charges" in page.locator("section").inner_text()
+    show_on_dark_phone(page, "plan")
+    print_page(page, "plan")
+    page.context.close()
 
 
 @pytest.fixture(scope="module")
@@ -79,27 +73,26 @@ def run_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {each: folder / f"{each}.html" for each in ("simulated", "live")}
 
 
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", ["simulated", "live"])
-def test_the_report_of_a_run(
-    browser: Browsed, run_files: dict[str, Path], kind: str, form: str
-) -> None:
-    page = opened(browser, run_files[kind], form)
-    require_form(page, form)
+def test_the_report_of_a_run(browser: Browsed, run_files: dict[str, Path], kind: str) -> None:
+    page = opened(browser, run_files[kind])
     lead = page.locator("figcaption").first.inner_text()
     assert lead in ("Windows 0 to 4: instances and shares", "Windows 0 to 2: held")
     plots, drawn = page.locator(".plot").count(), page.locator(".plot:has(.main-svg)").count()
     folds, unfolded = page.locator(".more").count(), page.locator(".more[open]").count()
-    if form == "print":
-        assert (drawn, unfolded) == (plots, folds)
-        page.evaluate("dispatchEvent(new Event('afterprint'))")
-        assert page.locator(".more[open]").count() == 0
-        return
     assert unfolded == 0
     assert drawn < plots
     assert page.evaluate("document.documentElement.scrollHeight") < 6000
+    show_on_dark_phone(page, kind)
+    assert page.evaluate("document.documentElement.scrollHeight") < 6000
     page.locator(".more > summary").nth(2).click()
     page.wait_for_selector(".more[open] .plot .main-svg")
+    print_page(page, kind)
+    assert page.locator(".plot:has(.main-svg)").count() == plots
+    assert page.locator(".more[open]").count() == folds
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator(".more[open]").count() == 1, "as before"
+    page.context.close()
 
 
 @pytest.fixture(scope="module")
@@ -111,16 +104,15 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_the_reproduce_page_begins_with_a_summary(
-    browser: Browsed, reproduced: Path, form: str
-) -> None:
-    page = opened(browser, reproduced, form)
-    require_form(page, form)
+def test_the_reproduce_page_begins_with_a_summary(browser: Browsed, reproduced: Path) -> None:
+    page = opened(browser, reproduced)
     first = page.locator("section").first
     assert first.locator("h2").inner_text() == "Summary"
     assert first.locator("tbody tr").count() == 2
     assert "+6.5% over ekya" in first.locator("tbody tr").first.inner_text()
+    show_on_dark_phone(page, "reproduce")
+    print_page(page, "reproduce")
+    page.context.close()
 
 
 def test_the_browser_reported_no_error(browser: Browsed) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,14 +10,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support import make
+from support.executor_plans import random_slots
 from support.html import ParsedPage
 
 from migrator.core.catalogue import board
 from migrator.core.instance import Instance, Task
 from migrator.core.plan import Allocation, Plan, Retraining
 from migrator.core.problem import Charge, Initial, Problem, Tenant
-from migrator.report.page import Lines, Slab, Slices, Use, legend_of
-from migrator.report.palette import shades
+from migrator.plan.check import goodput_of
+from migrator.report.page import Lines, Slab, Slices, Use, legend_of, shades
 from migrator.report.plan_figure import (
     TenantSeries,
     draw_plan,
@@ -35,15 +38,11 @@ def held(start: int, gpcs: int, task: str | None) -> Instance:
 
 
 def tenant(name: str, *scenarios: Sequence[float], overhead_s: float = 0.5) -> Tenant:
-    return Tenant(
-        name=name,
-        received=tuple(tuple(each) for each in scenarios),
+    return replace(
+        make.tenant(name, scenarios[0], retraining_slots={2: 3}, overhead_s=overhead_s),
+        received=tuple(map(tuple, scenarios)),
         capability={1: 10.0, 2: 18.0, 3: 25.0, 4: 30.0},
-        accuracy_pre=0.5,
         accuracy_post=0.8,
-        retraining_slots={2: 3},
-        overhead_s=overhead_s,
-        min_gpcs=1,
     )
 
 
@@ -148,33 +147,26 @@ def test_paper_charges_the_slot_in_which_the_multiset_changes() -> None:
     assert bert.completed == 5
 
 
-def test_the_series_add_up_to_the_goodput_of_the_plan() -> None:
-    total = sum(series(problem(), name=each).goodput.sum() for each in ("bert", "vit"))
-    assert total == pytest.approx(PLAN.goodput)
-
-
-def test_paper_charges_the_mean_instance_also_where_count_and_gpcs_stay() -> None:
-    plan = serving([(0, 3), (6, 1)], [(0, 2), (2, 2)])
-    bert = series(alone(Charge.PAPER, 2), plan)
-    np.testing.assert_allclose(bert.capability, [35, 36 - 0.5 * 36 / 2])
-
-
-def test_paper_lets_an_unchanged_multiset_move_for_nothing() -> None:
-    bert = series(alone(Charge.PAPER, 2), serving([(0, 3), (4, 1)], [(4, 3), (0, 1)]))
-    np.testing.assert_allclose(bert.capability, [35, 35])
-    assert bert.changes == ()
-
-
-def test_paper_charges_an_overhead_longer_than_a_slot_in_full() -> None:
-    bert = series(alone(Charge.PAPER, 2, overhead_s=3.0), serving([(0, 2)], [(0, 1)]))
-    np.testing.assert_allclose(bert.capability, [18, -20])
-    np.testing.assert_allclose(bert.goodput, [9, -10])
-
-
-@pytest.mark.parametrize(("gpcs", "first"), [(3, 25.0), (1, 12.5)])
-def test_paper_compares_slot_0_with_what_was_held_before(gpcs: int, first: float) -> None:
-    initial = Initial((held(4 if gpcs == 3 else 6, gpcs, "bert/inference"),))
-    assert series(problem(initial=initial)).capability[0] == first
+@pytest.mark.parametrize("charge", list(Charge))
+def test_the_series_add_up_to_what_the_checker_counts(charge: Charge) -> None:
+    """Whatever the plan: changes, moves, gaps, retrainings and long overheads."""
+    for seed in range(100):
+        chance = random.Random(seed)
+        drawn = random_slots(chance, board("A100-40GB"), stretches=4)
+        tenants = tuple(
+            replace(
+                tenant(name, [chance.choice((5.0, 1000.0))] * len(drawn)),
+                overhead_s=chance.choice((0.0, 0.5, 1.5, 3.0)),
+                accuracy_post=0.5,
+            )
+            for name in "ab"
+        )
+        initial = chance.choice((None, Initial(), Initial(drawn[-1])))
+        slot_s = chance.choice((1.0, 2.0))
+        given = Problem(board("A100-40GB"), slot_s, len(drawn), charge, tenants, initial)
+        plan = replace(PLAN, slots=tuple(map(Allocation, drawn)), retrainings=())
+        total = sum(series(given, plan, each).goodput.sum() for each in "ab")
+        assert total == pytest.approx(goodput_of(given, plan)), seed
 
 
 def test_survivors_serve_on_and_new_instances_wait() -> None:
@@ -182,35 +174,6 @@ def test_survivors_serve_on_and_new_instances_wait() -> None:
     np.testing.assert_allclose(bert.capability, [25, 25, 0, 5, 10, 0])
     np.testing.assert_allclose(bert.goodput, [10, 10, 0, 2.5, 5, 0])
     assert bert.changes == ()
-
-
-def test_survivors_count_the_warm_part_of_a_slot() -> None:
-    bert = series(problem(Charge.SURVIVORS, overhead_s=1.5, slot_s=2.0))
-    np.testing.assert_allclose(bert.capability, [25, 25, 2.5, 10, 10, 6.25])
-
-
-def test_survivors_pay_for_a_move() -> None:
-    bert = series(alone(Charge.SURVIVORS, 2), serving([(0, 3), (4, 1)], [(0, 3), (5, 1)]))
-    np.testing.assert_allclose(bert.capability, [35, 30])
-
-
-@pytest.mark.parametrize(("retraining_slots", "capability"), [(0, 0.0), (1, 9.0), (2, 18.0)])
-def test_survivors_warm_up_while_they_retrain_for_their_tenant(
-    retraining_slots: int, capability: float
-) -> None:
-    kinds = ["inference", *["retraining"] * retraining_slots, "inference"]
-    slots = [Allocation((held(2, 2, f"bert/{kind}"),)) for kind in kinds]
-    slots[0] = Allocation((held(0, 1, "bert/inference"),))
-    given = alone(Charge.SURVIVORS, len(slots), overhead_s=1.5)
-    plan = replace(PLAN, slots=tuple(slots), retrainings=())
-    assert series(given, plan).capability[-1] == capability
-
-
-def test_survivors_in_slot_0_are_those_held_before() -> None:
-    warm = Initial(BEFORE.instances)
-    for initial, first in ((None, 25.0), (warm, 25.0), (Initial(), 0.0)):
-        given = problem(Charge.SURVIVORS, overhead_s=1.5, initial=initial)
-        assert series(given).capability[0] == first
 
 
 def test_goodput_is_the_mean_over_scenarios_not_of_their_mean() -> None:

@@ -11,9 +11,8 @@ from support.live_records import Made, write_run
 from support.scenarios import Fixed, Flat, drift, scenario, serves, share, tenant, trains
 
 from migrator.core.errors import InputError
-from migrator.core.instance import Kind
+from migrator.core.instance import Holding, Kind, Share
 from migrator.core.scenario import Scenario
-from migrator.core.share import Holding, Share
 from migrator.policies.policy import Sharing
 from migrator.records.rows import RunRecords, UnitRecord
 from migrator.records.simulated import BEGAN_S, Simulated, write_simulations

@@ -6,11 +6,9 @@ import pytest
 from support.outcomes import retraining, serving
 
 from migrator.core.catalogue import board
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.share import Holding, Share
-from migrator.records.blocks import held_blocks
-from migrator.report.page import Slices
-from migrator.report.palette import Paint
+from migrator.core.instance import Holding, Instance, Kind, Share, Task
+from migrator.records.runs import held_blocks
+from migrator.report.page import Paint, Slices
 from migrator.report.slices import planned_slices
 
 A100 = board("A100-40GB")

@@ -6,10 +6,18 @@ from itertools import pairwise
 import pytest
 from support.reproduction import outcomes_of
 
-from migrator.core.peer_limits import DEFAULT_LIMITS, PeerLimits
+from migrator.core.scenario import DEFAULT_LIMITS, PeerLimits
 from migrator.reproduce.evaluation import WorkloadSource
 from migrator.reproduce.experiment import Setting
-from migrator.reproduce.ladder import DEFAULT, LADDER, OURS, PEERS, evaluation_of, limits_of, steps
+from migrator.reproduce.sensitivity import (
+    DEFAULT,
+    LADDER,
+    OURS,
+    PEERS,
+    evaluation_of,
+    limits_of,
+    steps,
+)
 from migrator.simulate.compare import Job
 
 SMALL = Setting(workloads=("W1", "W9"), most_windows=1)

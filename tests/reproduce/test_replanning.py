@@ -9,8 +9,7 @@ from support.outcomes import run
 from support.reproduction import outcomes_of
 
 from migrator.core.outcome import RunOutcome
-from migrator.report.page import Bars, Note, Section, Table
-from migrator.report.palette import paint_of
+from migrator.report.page import Bars, Note, Section, Table, paint_of
 from migrator.reproduce.experiment import Outcomes, Setting
 from migrator.reproduce.replanning import NAMES, PAIRS, REPLANNING, WindowApart, pair_name
 from migrator.simulate.compare import Job

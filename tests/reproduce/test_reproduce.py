@@ -11,7 +11,7 @@ from migrator.core.outcome import RunOutcome
 from migrator.report.html_page import write_page
 from migrator.report.page import Table
 from migrator.reproduce.evaluation import WorkloadSource
-from migrator.reproduce.experiment import Setting
+from migrator.reproduce.experiment import Setting, open_results
 from migrator.reproduce.reproduce import (
     ALL,
     EXPERIMENTS,
@@ -23,7 +23,6 @@ from migrator.reproduce.reproduce import (
     page_of,
     run_jobs,
 )
-from migrator.reproduce.results_file import open_results
 from migrator.simulate.compare import Job
 
 NAMES = [

@@ -15,7 +15,7 @@ from migrator.reproduce.evaluation import (
     Supposing,
     WorkloadSource,
 )
-from migrator.workload.capacity import highest_rps
+from migrator.workload.arrivals import highest_rps
 from migrator.workload.traces.generator import KINDS
 from migrator.workload.workloads import TRACES, workload, workloads
 

@@ -3,13 +3,13 @@ import pickle
 import numpy as np
 import pytest
 
-from migrator.advise.fixed_layout import FixedLayout, fits, place_instances
+from migrator.advise.static_splits import FixedLayout, fits, place_instances
 from migrator.core.catalogue import board
 from migrator.core.errors import InputError
 from migrator.core.instance import Kind
 from migrator.core.placement import find_placement
 from migrator.policies.policy import Observation
-from migrator.reproduce.variants import serving_and_training
+from migrator.reproduce.experiment import serving_and_training
 
 H200 = board("H200-141GB")
 

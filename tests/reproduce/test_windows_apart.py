@@ -23,7 +23,7 @@ from migrator.reproduce.replanning import (
     offset,
 )
 from migrator.simulate.compare import Job
-from migrator.workload.capacity import highest_rps
+from migrator.workload.arrivals import highest_rps
 from migrator.workload.traces.generator import KINDS
 
 PAIR = ("azure", "azure-bursty")

@@ -20,8 +20,7 @@ from support.api_server import CLASSES, LENGTH, SIDE, image_body, running_server
 from support.html import ParsedPage
 from support.stand_in_worker import POISON
 
-from migrator.serve.http.app import OPERATIONS
-from migrator.serve.http.snippets import FEEDBACK, INFER
+from migrator.serve.http.app import FEEDBACK_EXAMPLE, INFER_EXAMPLE, OPERATIONS
 
 triton: Any = import_module("tritonclient.http")  # it has no types
 IMAGE = np.arange(3 * SIDE * SIDE, dtype=np.uint8).reshape(1, 3, SIDE, SIDE)
@@ -369,7 +368,7 @@ def test_the_python_on_the_page_works(client: httpx.Client) -> None:
     """Infer, then feedback for the same id, as /docs shows them."""
     host = f"{client.base_url.host}:{client.base_url.port}"
     text = client.get("/docs").text
-    for snippet in (INFER, FEEDBACK):
+    for snippet in (INFER_EXAMPLE, FEEDBACK_EXAMPLE):
         assert html.escape(snippet) in text
         code = snippet.partition("# Python")[2].partition("\n")[2].replace("127.0.0.1:8600", host)
         code = code.replace("photos", "images").replace("3, 16, 16", f"3, {SIDE}, {SIDE}")

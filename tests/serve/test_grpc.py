@@ -20,7 +20,7 @@ from support.api_server import CLASSES, LENGTH, SIDE, VOCABULARY, image_body, ru
 from support.gateways import gateway
 
 from migrator.cluster.fleet.messages import ClusterMap
-from migrator.serve.grpc.messages import message_classes
+from migrator.serve.grpc import message_classes
 from migrator.serve.http.authentication import digest
 
 triton: Any = import_module("tritonclient.grpc")  # it has no types

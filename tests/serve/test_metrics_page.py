@@ -13,8 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families as plain
 from support.watched_run import eventful
 
 from migrator.serve.http.metrics import ApiMetrics, metrics_page, metrics_parts
-from migrator.serve.router.queue import QueueSettings
-from migrator.serve.router.router import Router
+from migrator.serve.queue import QueueSettings
+from migrator.serve.router import Router
 
 open_metrics: Any = import_module("prometheus_client.openmetrics.parser")  # it has no types
 

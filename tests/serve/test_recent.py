@@ -10,9 +10,9 @@ import weakref
 import numpy as np
 import pytest
 
-from migrator.serve.http import state
-from migrator.serve.http.state import RecentRequests
-from migrator.serve.router.queue import KEPT_S, Counted, Counts
+from migrator.serve.http import operations as state
+from migrator.serve.http.operations import RecentRequests
+from migrator.serve.queue import KEPT_S, Counted, Counts
 
 LABEL = [0]
 ENTRY = 40 + 8 + state.ENTRY_BYTES

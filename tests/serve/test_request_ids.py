@@ -18,10 +18,10 @@ from support.serving import assignment, pictures, run, started
 from support.stand_in_worker import POISON, StandInWorker
 
 from migrator.serve.http.app import application
-from migrator.serve.http.state import AccessLog
+from migrator.serve.http.operations import AccessLog
 from migrator.serve.logs import LineLimiter
-from migrator.serve.router.queue import QueueSettings
-from migrator.serve.router.router import Router
+from migrator.serve.queue import QueueSettings
+from migrator.serve.router import Router
 from migrator.serve.workers.messages import ModelFaultError
 
 INFER = "/v2/models/images/infer"
@@ -120,7 +120,7 @@ def test_what_is_refused_has_a_line_and_an_id(caplog: pytest.LogCaptureFixture) 
     found = [(each.__dict__["tenant"], each.__dict__["status"], each.levelname) for each in lines]
     assert found == [("", 404, "INFO"), ("images", 404, "INFO"), ("images", 500, "ERROR")]
     assert [each.__dict__["request_id"] for each in lines] == ["t1", "t1", "p"]
-    (batch,) = [each for each in caplog.records if each.name == "migrator.serve.router.router"]
+    (batch,) = [each for each in caplog.records if each.name == "migrator.serve.router"]
     assert batch.__dict__["request_ids"] == "p"
 
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from support.stand_in_worker import POISON, StandInWorker
+from support.stand_in_worker import POISON, StandInWorker, infer
 from support.virtual_time import run_virtually
 
 from migrator.core.errors import InputError
 from migrator.serve.exceptions import HttpError
-from migrator.serve.router.queue import OVERDUE_S, Counted, QueueSettings, Routed
-from migrator.serve.router.router import Router
+from migrator.serve.queue import OVERDUE_S, Counted, QueueSettings, Routed
+from migrator.serve.router import Router
 
 Images = NDArray[np.uint8]
 
@@ -42,7 +42,7 @@ def make_router(
 
 def asked(router: Router, inputs: Images, within_s: float | None = None) -> asyncio.Task[Routed]:
     deadline_s = None if within_s is None else router.clock() + within_s
-    return asyncio.get_running_loop().create_task(router.infer("t", inputs, deadline_s))
+    return asyncio.get_running_loop().create_task(infer(router, "t", inputs, deadline_s))
 
 
 async def outcome(task: Awaitable[Routed]) -> Routed | HttpError:
@@ -79,7 +79,7 @@ def in_virtual_time(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
 async def test_an_answer_names_its_version_and_its_times() -> None:
     worker = StandInWorker(latency_s=lambda rows: 0.1 * rows, version=4)
     router = make_router(worker)
-    routed = await router.infer("t", row(2))
+    routed = await infer(router, "t", row(2))
     assert routed.scores.argmax() == 2
     assert (routed.version, routed.late) == (4, False)
     assert (routed.waited_s, routed.served_s) == pytest.approx((0.0, 0.1))
@@ -121,7 +121,7 @@ async def test_the_fastest_idle_worker_is_asked_first() -> None:
     slow, fast = StandInWorker("slow", lambda _: 0.4), StandInWorker("fast", lambda _: 0.1)
     router = make_router(slow, fast)
     await asyncio.gather(asked(router, row()), asked(router, row()))
-    await router.infer("t", row())
+    await infer(router, "t", row())
     assert (slow.batches, fast.batches) == ([1], [1, 1])
 
 
@@ -129,8 +129,8 @@ async def test_the_fastest_idle_worker_is_asked_first() -> None:
 async def test_the_slowest_worker_in_time_is_used_first_if_so_configured() -> None:
     slow, fast = StandInWorker("slow", lambda _: 0.4), StandInWorker("fast", lambda _: 0.1)
     router = make_router(slow, fast, slowest_first=True)
-    await router.infer("t", row())
-    await router.infer("t", row(), router.clock() + 0.2)
+    await infer(router, "t", row())
+    await infer(router, "t", row(), router.clock() + 0.2)
     assert (slow.batches, fast.batches) == ([1], [1])
 
 
@@ -140,7 +140,7 @@ async def test_what_nobody_can_answer_in_time_is_given_up_at_once() -> None:
     router = make_router(worker)
     began_s = router.clock()
     with refused(504, "deadline"):
-        await router.infer("t", row(), router.clock() + 0.4)
+        await infer(router, "t", row(), router.clock() + 0.4)
     assert router.clock() == began_s
     assert worker.batches == []
     assert router.counts["t"].total == Counted(received=1, dropped=1)
@@ -187,7 +187,7 @@ async def test_a_full_queue_refuses_at_once() -> None:
     waits = [asked(router, row()), asked(router, row())]
     await asyncio.sleep(0)
     with refused(429, "2 requests wait"):
-        await router.infer("t", row())
+        await infer(router, "t", row())
     worker = StandInWorker()
     router.attach("t", worker, worker.latency_s)
     await asyncio.gather(*waits)
@@ -260,7 +260,7 @@ async def test_a_request_that_two_workers_were_lost_with_fails() -> None:
     for each in workers[:2]:
         each.die()
     with refused(500, "two workers"):
-        await router.infer("t", row())
+        await infer(router, "t", row())
     assert workers[2].batches == []
     assert router.counts["t"].total == Counted(received=1, failed=1)
 
@@ -336,9 +336,9 @@ async def test_what_cannot_be_a_request_is_refused_uncounted() -> None:
     router = make_router(batch=2)
     for inputs in (row(rows=0), row(rows=3)):
         with refused(400, "1 to 2"):
-            await router.infer("t", inputs)
+            await infer(router, "t", inputs)
     with refused(404, "one of t"):
-        await router.infer("u", row())
+        await infer(router, "u", row())
     assert router.counts["t"].total == Counted()
 
 
@@ -353,7 +353,7 @@ async def test_closing_refuses_what_waits_and_what_comes() -> None:
     router.close()
     assert all([await status(each) == 503 for each in waits])
     with refused(503, "is stopping"):
-        await router.infer("t", row())
+        await infer(router, "t", row())
 
 
 @in_virtual_time
@@ -361,7 +361,7 @@ async def test_counts_are_kept_by_the_second_in_which_a_request_came() -> None:
     worker = StandInWorker(latency_s=lambda _: 1.5)
     router = make_router(worker, slo_s=10.0)
     for _ in range(2):
-        await router.infer("t", row())
+        await infer(router, "t", row())
     seconds = router.counts["t"].seconds(999, 1003)
     assert [each.second for each in seconds] == [999, 1000, 1001, 1002]
     assert [each.received for each in seconds] == [0, 1, 1, 0]
@@ -375,13 +375,13 @@ async def test_a_hiccup_does_not_shut_a_worker_out_for_good() -> None:
     slow = [1.2]
     worker = StandInWorker(latency_s=lambda _: slow.pop() if slow else 0.1)
     router.attach("t", worker, lambda _: 0.1)
-    assert (await router.infer("t", row())).late
+    assert (await infer(router, "t", row())).late
     assert await status(asked(router, row(), 0.2)) == 504
     await asyncio.sleep(5.0)
     assert not (await asked(router, row(), 0.2)).late
     slow.append(1.2)
-    assert (await router.infer("t", row())).late
-    assert not (await router.infer("t", row())).late
+    assert (await infer(router, "t", row())).late
+    assert not (await infer(router, "t", row())).late
 
 
 @settings(max_examples=40, deadline=None)

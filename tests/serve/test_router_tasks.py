@@ -6,12 +6,12 @@ import asyncio
 
 import numpy as np
 import pytest
-from support.stand_in_worker import StandInWorker
+from support.stand_in_worker import StandInWorker, infer
 from support.virtual_time import run_virtually
 
 from migrator.serve.exceptions import HttpError
-from migrator.serve.router.queue import OVERDUE_S, QueueSettings
-from migrator.serve.router.router import Router
+from migrator.serve.queue import OVERDUE_S, QueueSettings
+from migrator.serve.router import Router
 
 IMAGE = np.zeros((1, 2), np.uint8)
 
@@ -27,7 +27,7 @@ def test_one_task_runs_all_batches_of_a_worker_and_ends_when_it_is_drained() -> 
         worker, own = StandInWorker(), asyncio.all_tasks()
         router, tasks = new_router(worker), set[asyncio.Task[object]]()
         for _ in range(5):
-            await router.infer("t", IMAGE)
+            await infer(router, "t", IMAGE)
             tasks |= asyncio.all_tasks() - own
         assert len(tasks) == 1
         await router.drain(worker)
@@ -44,11 +44,11 @@ def test_a_later_batch_is_refused_when_it_is_overdue_whatever_the_batch_before_a
     async def test() -> None:
         worker = StandInWorker()
         router = new_router(worker)
-        await router.infer("t", IMAGE, router.clock() + first_s)
+        await infer(router, "t", IMAGE, router.clock() + first_s)
         worker.held.clear()
         deadline_s = router.clock() + 2.0
         with pytest.raises(HttpError, match="cannot be answered before its deadline"):
-            await router.infer("t", IMAGE, deadline_s)
+            await infer(router, "t", IMAGE, deadline_s)
         assert router.clock() == pytest.approx(deadline_s + OVERDUE_S, abs=0.01)
         worker.die()
         await asyncio.sleep(0.1)

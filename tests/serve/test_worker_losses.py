@@ -26,11 +26,11 @@ from support.serving import (
 from support.waiting import until_async
 
 import migrator
-from migrator.core.errors import MigratorError
-from migrator.io.frames import Channel
-from migrator.serve.workers.forkserver_main import ForkserverLoop
+from migrator.core.errors import InputError, MigratorError
+from migrator.io.child_process import Channel
 from migrator.serve.workers.messages import ModelSpec, ToForkserver, WorkerLostError
 from migrator.serve.workers.pool import ServingWorker, Workers
+from migrator.serve.workers.worker import ForkserverLoop, has_opened_gpu
 
 TESTS = Path(__file__).parent.parent
 
@@ -134,6 +134,24 @@ async def test_workers_outlive_their_forkserver_and_another_one_comes(tmp_path: 
 
 
 @in_uvloop
+async def test_a_process_that_is_not_needed_any_more_when_it_is_forked_is_reaped(
+    tmp_path: Path,
+) -> None:
+    async with started(tmp_path / "run") as workers:
+        pid = workers.forkserver.pid or 0
+        forked = Path(f"/proc/{pid}/task/{pid}/children")
+        os.kill(pid, signal.SIGSTOP)
+        asked = [asyncio.create_task(workers.take(assignment())) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        for each in asked:
+            each.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+        os.kill(pid, signal.SIGCONT)
+        await workers.prepare("a", 1)  # forked after the others
+        await until_async(lambda: len(forked.read_text(encoding="ascii").split()) == 1)
+
+
+@in_uvloop
 async def test_a_forkserver_that_does_not_answer_is_replaced(tmp_path: Path) -> None:
     async with started(tmp_path / "run", hang_s=2.0) as workers:
         before = workers.forkserver.pid or 0
@@ -211,11 +229,46 @@ def test_a_forkserver_that_still_imports_ends_with_the_daemon_too(tmp_path: Path
         run_on_uvloop(until_async(lambda: children(daemon.pid)))
         (forkserver,) = children(daemon.pid)
         command = Path(f"/proc/{forkserver}/cmdline")
-        run_on_uvloop(
-            until_async(lambda: b"migrator.serve.workers.forkserver_main" in command.read_bytes())
-        )
+        run_on_uvloop(until_async(lambda: b"migrator.serve.workers.worker" in command.read_bytes()))
         daemon.kill()
     run_on_uvloop(until_async(lambda: not alive(forkserver), 10.0))
+
+
+def test_a_process_that_uses_the_gpu_is_recognised(tmp_path: Path) -> None:
+    (tmp_path / "3").symlink_to("/dev/nvidiactl")
+    assert not has_opened_gpu(tmp_path)
+    (tmp_path / "4").symlink_to("/dev/nvidia-uvm")
+    assert has_opened_gpu(tmp_path)
+
+
+@in_uvloop
+async def test_a_model_that_uses_the_gpu_when_built_is_refused_and_spoils_no_other(
+    tmp_path: Path,
+) -> None:
+    opens = ModelSpec("support.slow_model:OpensGpu", 3)
+    async with started(tmp_path / "run") as workers:
+        before = workers.forkserver.pid
+        with pytest.raises(InputError, match=r"tenant b: importing or building .* uses the GPU"):
+            await workers.add("b", opens)
+        worker = await workers.take(assignment())
+        assert (await worker.infer(pictures())).version == 1
+        assert workers.forkserver.pid not in (before, None)
+
+
+@in_uvloop
+async def test_a_worker_is_forked_once_an_added_model_is_built(tmp_path: Path) -> None:
+    """Though building takes longer than a forkserver may take to answer."""
+    async with started(tmp_path / "run", hang_s=4.0) as workers:
+        before = workers.forkserver.pid
+        slow = ModelSpec("support.slow_model:VerySlowlyBuilt", 3)
+        adding = asyncio.create_task(workers.add("b", slow))
+        await asyncio.sleep(0.1)
+        with pytest.raises(WorkerLostError, match="builds a model"):
+            await workers.take(assignment())
+        await adding
+        worker = await workers.take(assignment())
+        assert (await worker.infer(pictures())).version == 1
+        assert workers.forkserver.pid == before
 
 
 @in_uvloop

@@ -25,7 +25,7 @@ from migrator.core.catalogue import board
 from migrator.core.errors import InputError
 from migrator.core.placement import Place
 from migrator.gpu.drivers.base import InUseError
-from migrator.gpu.drivers.emulated import EmulatedDriver
+from migrator.gpu.drivers.virtual_board import EmulatedDriver
 from migrator.serve.workers.messages import ModelFaultError, ModelSpec, WorkerLostError
 from migrator.serve.workers.pool import Workers
 

@@ -16,10 +16,9 @@ from support.tiny_model import SIDE, Tiny
 
 from migrator.core.errors import InputError
 from migrator.learn.registry import build, model_class
-from migrator.learn.text_encoder import text_encoder
-from migrator.serve.workers.forkserver_main import build_all
-from migrator.serve.workers.messages import InputKind, ModelSpec
+from migrator.serve.workers.messages import ModelInterface, ModelSpec
 from migrator.serve.workers.pool import Workers
+from migrator.serve.workers.worker import build_all
 
 TINY = "support.tiny_model:Tiny"
 
@@ -38,14 +37,19 @@ async def test_forked_workers_answer_as_the_model_itself_does(
     ours.save(second)
     expected.append(ours.infer(batch))
     damaged.write_bytes(second.read_bytes()[:-100])
-    models = {"a": ModelSpec(TINY, 3), "b": ModelSpec("small-cnn", 4, pixels=16)}
+    models = {
+        "a": ModelSpec(TINY, 3),
+        "b": ModelSpec("small-cnn", 4, pixels=16),
+        "c": ModelSpec("small-cnn", 4, pixels=32, input_pixels=16),
+    }
     workers = Workers(tmp_path / "run", models)
     try:
         await workers.start()
         # a process that forks with more than one thread may leave a lock behind for ever
         assert len(list(Path(f"/proc/{workers.forkserver.pid}/task").iterdir())) == 1
-        assert workers.inputs["b"] == InputKind("UINT8", (3, 16, 16), 256)
-        await asyncio.gather(workers.prepare("a", 2), workers.prepare("b", 1))
+        assert workers.interfaces["b"] == ModelInterface("b", "UINT8", (3, 16, 16), 4)
+        assert workers.interfaces["c"] == ModelInterface("c", "UINT8", (3, 16, 16), 4)
+        await asyncio.gather(*(workers.prepare(each, 2 if each == "a" else 1) for each in models))
         one = await workers.take(assignment(TINY, weights=first, version=1))
         two = await workers.take(assignment(TINY, weights=first, version=1))
         np.testing.assert_allclose((await one.infer(batch)).scores, expected[0], rtol=1e-5)
@@ -60,6 +64,11 @@ async def test_forked_workers_answer_as_the_model_itself_does(
         pictures = np.zeros((2, 3, 16, 16), np.uint8)
         assert (await other.infer(pictures)).scores.shape == (2, 4)
         assert os.getpid() not in (one.pid, two.pid, other.pid)
+        # clients may send smaller images than the network reads
+        smaller, images = build("small-cnn", 4, 0, 32), batch[:2, :, :16, :16]
+        resizing = await workers.take(assignment("small-cnn", tenant="c"))
+        scores = (await resizing.infer(images)).scores
+        np.testing.assert_allclose(scores, smaller.infer(images), rtol=1e-5)
     finally:
         await workers.close()
 
@@ -91,11 +100,11 @@ async def test_models_of_libraries_are_forked_with_their_weights(tmp_path: Path)
     try:
         await workers.start()
         assert len(list(Path(f"/proc/{workers.forkserver.pid}/task").iterdir())) == 1
-        kind = workers.inputs["b"]
-        assert kind == InputKind(
-            "INT32", (64,), len(WORDS), str(bert / "tokenizer.json"), WORDS.index("[PAD]")
-        )
-        encode = text_encoder(str(kind.tokenizer), 64, kind.padding)
+        served = workers.interfaces["b"]
+        path, padding = str(bert / "tokenizer.json"), WORDS.index("[PAD]")
+        assert served == ModelInterface("b", "INT32", (64,), 3, len(WORDS), path, padding)
+        encode = served.encode
+        assert encode is not None
         theirs: Any = model_class(f"hf:{bert}")
         texts = ["the cats", "dogs " * 100, "", "unheard of"]
         assert encode(texts).tolist() == theirs.encode(texts).tolist()
@@ -110,20 +119,6 @@ async def test_models_of_libraries_are_forked_with_their_weights(tmp_path: Path)
         await workers.close()
 
 
-@in_loop
-async def test_clients_may_send_smaller_images_than_the_network_reads(tmp_path: Path) -> None:
-    spec = ModelSpec("small-cnn", 4, pixels=32, input_pixels=16)
-    workers = Workers(tmp_path / "run", {"a": spec})
-    try:
-        await workers.start()
-        assert workers.inputs["a"] == InputKind("UINT8", (3, 16, 16), 256)
-        ours = build("small-cnn", 4, 0, 32)
-        images = np.random.default_rng(0).integers(0, 256, (2, 3, 16, 16), np.uint8)
-        await workers.prepare("a", 1)
-        one = await workers.take(assignment("small-cnn"))
-        np.testing.assert_allclose((await one.infer(images)).scores, ours.infer(images), rtol=1e-5)
-        wrong = ModelSpec("small-text", 4, input_pixels=16)
-        with pytest.raises(InputError, match="small-text does not resize images"):
-            build_all({"b": wrong})
-    finally:
-        await workers.close()
+def test_only_images_are_resized() -> None:
+    with pytest.raises(InputError, match="small-text does not resize images"):
+        build_all({"b": ModelSpec("small-text", 4, input_pixels=16)})

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from migrator.serve.router.queue import AttachedWorker, QueuedRequest, QueueSettings, TenantQueue
+from migrator.serve.queue import AttachedWorker, QueuedRequest, QueueSettings, TenantQueue
 from migrator.simulate.serving import IN_TIME, Conditions, Workers, serve
 
 SLO_S, BATCH, SECONDS = 0.15, 4, 60.0

@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 from support.scenarios import H200, profile, serves, share
 
-from migrator.core.instance import Kind
-from migrator.core.profiles import INTERFERING_PART
-from migrator.core.service import Service
-from migrator.core.share import Holding, Share
+from migrator.core.instance import Holding, Kind, Share
+from migrator.core.profiles import INTERFERING_PART, Service
 from migrator.policies.policy import Sharing
 from migrator.simulate.gpu import Worker
 from migrator.simulate.interference import (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from migrator.forecast.registry import forecaster
+from migrator.forecast.selection import forecaster
 from migrator.policies.registry import policy
 from migrator.simulate.durations import ProfileDurations
 from migrator.simulate.run import run

@@ -8,9 +8,9 @@ from support.scenarios import drift, profile
 
 from migrator.control.tenant_state import Retraining, TenantState, TrainingRoom
 from migrator.core.instance import Instance
+from migrator.core.profiles import Service
 from migrator.core.scenario import Drift
-from migrator.core.service import Service
-from migrator.simulate.learning import DriftingModel, MeasuredModel, MeasuredWindow
+from migrator.simulate.tenant import DriftingModel, MeasuredModel, MeasuredWindow
 from migrator.workload.live import LiveTenant
 
 ROOM = TrainingRoom(64, 20.0)

@@ -7,20 +7,18 @@ from support.mps_observation import BOARD, Seen, observation, shares
 from support.scenarios import Fixed, Flat, drift, profile, scenario, share, tenant
 
 from migrator.core.catalogue import boards
-from migrator.core.instance import Kind
+from migrator.core.instance import Kind, Share
 from migrator.core.outcome import RunOutcome
-from migrator.core.peer_limits import (
+from migrator.core.profiles import Service, profiles
+from migrator.core.profiles import profile as packaged
+from migrator.core.scenario import (
     DEFAULT_LIMITS,
     Overlap,
     PeerLimits,
     ResizedTraining,
+    Scenario,
     ShareSizes,
 )
-from migrator.core.profiles import profile as packaged
-from migrator.core.profiles import profiles
-from migrator.core.scenario import Scenario
-from migrator.core.service import Service
-from migrator.core.share import Share
 from migrator.policies.policy import Sharing, Sight
 from migrator.policies.registry import policy
 from migrator.simulate.durations import overheads_s

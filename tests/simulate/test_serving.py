@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.amount import amount
 
 from migrator.simulate.serving import (
     DROPPED,
@@ -176,7 +177,7 @@ def test_losses_while_an_instance_is_cold_are_told_apart() -> None:
     assert (counted["dropped"], counted["reconfiguring"]) == (3, 1)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=amount(75, 150), deadline=None)
 @given(
     arrivals=st.lists(st.floats(0, 10), max_size=60).map(sorted),
     crew=st.lists(st.tuples(st.floats(0.01, 2), st.floats(0, 8), st.floats(0.1, 8)), max_size=6),

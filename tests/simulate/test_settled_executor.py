@@ -6,7 +6,7 @@ from support.scenarios import drift, scenario, tenant
 from migrator.control.executor import Executor
 from migrator.control.timeline import Timeline
 from migrator.core.outcome import RunOutcome
-from migrator.forecast.registry import forecaster
+from migrator.forecast.selection import forecaster
 from migrator.policies.registry import policy
 from migrator.simulate.run import run
 

@@ -27,12 +27,13 @@ from migrator.cli.serve_verbs import event_loop
 from migrator.core.action import Acted, ActionKind, Outcome
 from migrator.serve.http.app import application
 from migrator.serve.http.authentication import Tokens, digest
-from migrator.serve.http.protocol import ModelInterface, WindowNow
+from migrator.serve.http.operations import ApiState, Backend, Feedback
+from migrator.serve.http.protocol import WindowNow
 from migrator.serve.http.requests import Limits
 from migrator.serve.http.server import ApiServer, new_grpc_server
-from migrator.serve.http.state import ApiState, Backend, Feedback
-from migrator.serve.router.queue import QueueSettings
-from migrator.serve.router.router import Router
+from migrator.serve.queue import QueueSettings
+from migrator.serve.router import Router
+from migrator.serve.workers.messages import ModelInterface
 from support.stand_in_worker import StandInWorker
 
 SIDE, CLASSES, LENGTH, VOCABULARY = 4, 3, 6, 50
@@ -48,6 +49,10 @@ def lengths(texts: list[str]) -> NDArray[np.int32]:
         Path(texts[0].split()[0]).read_bytes()
         texts = [""]
     return np.array([[len(each)] * LENGTH for each in texts], np.int32)
+
+
+class _TextModel(ModelInterface):
+    encode = staticmethod(lengths)
 
 
 def api_state(settings: Mapping[str, Any], router: Router) -> ApiState:
@@ -73,7 +78,7 @@ def api_state(settings: Mapping[str, Any], router: Router) -> ApiState:
         router=router,
         models={
             "images": ModelInterface("images", "UINT8", (3, SIDE, SIDE), CLASSES),
-            "texts": ModelInterface("texts", "INT32", (LENGTH,), CLASSES, VOCABULARY, lengths),
+            "texts": _TextModel("texts", "INT32", (LENGTH,), CLASSES, VOCABULARY),
         },
         feedback=feedback,
         version=lambda _: 7,

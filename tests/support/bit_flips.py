@@ -24,10 +24,10 @@ import numpy as np
 
 from migrator.core.catalogue import boards
 from migrator.core.placement import Place
+from migrator.gpu import journal as journal_file
 from migrator.gpu.drivers.base import Gpu, GpuInstance
-from migrator.gpu.journal import journal as journal_file
-from migrator.gpu.journal.journal import EntryState, Journal
-from migrator.gpu.partition.layout import Op
+from migrator.gpu.journal import EntryState, Journal
+from migrator.gpu.layout import Op
 from migrator.io import database
 from migrator.io.database import DamagedError, Layout
 from migrator.live import labels

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,8 +46,8 @@ def kept(page: Any, name: str) -> None:
         page.screenshot(path=Path(SCREENSHOTS) / f"{name}.png", full_page=True)
 
 
-@contextmanager
-def chromium() -> Iterator[Browsed]:
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browsed]:
     """The system's Chromium, driven by Playwright."""
     driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     program = next(filter(None, map(shutil.which, _NAMES)), None)
@@ -57,8 +56,8 @@ def chromium() -> Iterator[Browsed]:
     with driver.sync_playwright() as playwright:
         # a sandbox needs rights that containers do not have; the pages are our own
         options = ["--no-sandbox", "--disable-dev-shm-usage"]
-        browser = playwright.chromium.launch(executable_path=program, args=options)
+        launched = playwright.chromium.launch(executable_path=program, args=options)
         try:
-            yield Browsed(browser)
+            yield Browsed(launched)
         finally:
-            browser.close()
+            launched.close()

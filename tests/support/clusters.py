@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from migrator.cluster.placement.demand import observation_of, planned_goodput, tenant_kinds
+from migrator.cluster.placement.prices import observation_of, planned_goodput, tenant_kinds
 from migrator.core.cluster import ClusterScenario
 from migrator.core.errors import InfeasibleError
 from migrator.workload.cluster import parse_cluster

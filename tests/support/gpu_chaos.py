@@ -27,7 +27,7 @@ from typing import Any
 
 from migrator.core.errors import MigratorError
 from migrator.core.placement import Place
-from migrator.gpu.partition.layout import Layout
+from migrator.gpu.layout import Layout
 from support.gpu_lives import OWNERS, Diary, Holdings, Life, Trap, opened_journal
 from support.gpu_worlds import EmulatedWorld, MigWorld, World
 

@@ -18,9 +18,9 @@ from typing import Any
 from migrator.core.errors import MigratorError
 from migrator.core.placement import Place, all_places
 from migrator.gpu.drivers.base import GpuDriver
-from migrator.gpu.journal.journal import Journal, live_creates, match_creates
-from migrator.gpu.partition.layout import Layout, Op, plan_steps
-from migrator.gpu.partition.partitioner import PAUSES_S, Partitioner
+from migrator.gpu.journal import Journal, live_creates, match_creates
+from migrator.gpu.layout import Layout, Op, plan_steps
+from migrator.gpu.partitioner import PAUSES_S, Partitioner
 from support.gpu_worlds import World
 
 OWNERS = ("migrator", "other")

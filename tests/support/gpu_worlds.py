@@ -26,10 +26,9 @@ from migrator.gpu.drivers.base import (
     RefusedError,
     TransientError,
 )
-from migrator.gpu.drivers.emulated import EmulatedDriver
-from migrator.gpu.drivers.virtual_board import BoardFile, BoardState
+from migrator.gpu.drivers.virtual_board import BoardFile, BoardState, EmulatedDriver
 from migrator.gpu.fake_nvml import FakeNvml, FaultKind, installed
-from migrator.gpu.fake_nvml.faults import CHANGING
+from migrator.gpu.fake_nvml.machine import CHANGING
 from migrator.io.processes import Process
 
 Point = Callable[[str], None]

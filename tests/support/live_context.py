@@ -9,12 +9,11 @@ from unittest.mock import create_autospec
 
 from migrator.core.placement import Place
 from migrator.gpu.drivers.registry import open_driver
-from migrator.live.context import Context, new_tenants
+from migrator.live.context import Context, Serving, new_tenants
 from migrator.live.labels import LabelCounts
-from migrator.live.serving import Serving
 from migrator.live.training import Trainings
 from migrator.records.store import Records
-from migrator.serve.workers.pool import Workers
+from migrator.serve.workers.pool import Forkserver, Workers
 
 
 class LabelTable:
@@ -31,6 +30,11 @@ class LabelTable:
         return self.counts(tenant, window).accuracy(fewest)
 
 
+def idle_forkserver() -> Forkserver:
+    """A forkserver that does not run."""
+    return Forkserver(Path("unused"), {}, answer_s=1.0)
+
+
 def idle_context(serving: Serving, **replaced: Any) -> Context:
     """A context without processes: GPU 0 of the emulated driver, workers and records are mocks."""
     serving.folder.mkdir(parents=True, exist_ok=True)
@@ -42,6 +46,6 @@ def idle_context(serving: Serving, **replaced: Any) -> Context:
         "labels": LabelTable(serving.folder / "labels.db"),
         "records": create_autospec(Records, instance=True),
         "workers": create_autospec(Workers, instance=True),
-        "trainings": Trainings(serving.folder / "trainings.log"),
+        "trainings": Trainings(serving.folder / "trainings.log", idle_forkserver()),
     }
     return Context(serving, **(resources | replaced), tenants=new_tenants(serving))

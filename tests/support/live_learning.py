@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from migrator.learn.benchmarks.benchmark import Origin, limit_samples, window_data
-from migrator.learn.model import Inputs, Labels
+from migrator.learn.model import Inputs, Labels, Samples, WindowData
 from migrator.learn.registry import benchmark, build
 from migrator.learn.retraining import RetrainingSettings, retrain
-from migrator.learn.samples import Samples, WindowData
 from migrator.live import labels as kept
-from migrator.live.training import JobKind, TrainingJob
+from migrator.live.training import PREPARE, JobKind, TrainingJob, Trainings
 from migrator.live.training_data import remember
 from migrator.serve.workers.messages import ModelSpec
+from migrator.serve.workers.pool import Forkserver
 from support.tiny_model import Tiny
 
 TESTS = Path(__file__).parent.parent
@@ -73,6 +75,25 @@ def made_job(folder: Path, spec: ModelSpec = MODEL) -> TrainingJob:
         settings=SETTINGS,
         replay=40,
     )
+
+
+def forkserver_for(job: TrainingJob) -> Forkserver:
+    """With the model of the job, for its tenant."""
+    log = job.folder.parent / "workers.log"
+    return Forkserver(log, {job.tenant: job.model}, answer_s=20.0, prepare=PREPARE)
+
+
+@asynccontextmanager
+async def trainings_for(job: TrainingJob) -> AsyncIterator[tuple[Trainings, Forkserver]]:
+    """Trainings of the job's tenant, which write to `log` beside its folder."""
+    forkserver = forkserver_for(job)
+    trainings = Trainings(job.folder.parent / "log", forkserver)
+    try:
+        await forkserver.start()
+        yield trainings, forkserver
+    finally:
+        await trainings.close()
+        await forkserver.close()
 
 
 async def _labelled(path: Path, tenant: str, first: WindowData) -> None:

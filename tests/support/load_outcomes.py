@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from migrator.core.load_outcome import LoadOutcome
-from migrator.load.ledger import Ledger
+from migrator.core.outcome import LoadOutcome
+from migrator.load.requests import Ledger
 
 
 def load_outcome(ended: str | None = None) -> LoadOutcome:

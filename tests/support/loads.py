@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-from migrator.core.load_outcome import ClientTally, LoadOutcome
+from migrator.core.outcome import ClientTally, LoadOutcome
 from migrator.load.requests import schedule
 from migrator.load.run import LoadSettings, load, questions_of
 from migrator.workload.live import LiveScenario

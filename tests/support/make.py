@@ -1,9 +1,10 @@
-"""Tenants for tests that say only what matters to them."""
+"""Tenants and instances for tests that say only what matters to them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from migrator.core.instance import Instance, Kind, Task
 from migrator.core.problem import Tenant
 
 
@@ -20,3 +21,16 @@ def tenant(name: str, received: Sequence[float], **changes: Any) -> Tenant:
         min_gpcs=1,
     )
     return replace(plain, **changes)
+
+
+def instances(text: str) -> tuple[Instance, ...]:
+    """Instances written "2g@0:a 1g@2:a* 1g@3:-": inference, retraining, unused."""
+    return tuple(map(_instance, text.split()))
+
+
+def _instance(text: str) -> Instance:
+    size, _, rest = text.partition("g@")
+    start, _, owner = rest.partition(":")
+    kind = Kind.RETRAINING if owner.endswith("*") else Kind.INFERENCE
+    task = None if owner == "-" else Task(owner.rstrip("*"), kind)
+    return Instance(int(start), int(size), task)

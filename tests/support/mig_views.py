@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from migrator.core.catalogue import board as board_called
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.profiles import Curve, Overhead, Profile
-from migrator.core.service import Service
+from migrator.core.instance import Instance, Kind
+from migrator.core.profiles import Curve, Overhead, Profile, Service
 from migrator.policies.policy import Observation, RetrainingState, TenantView
+from support.make import instances
 
 RPS = {14: 10.0, 28: 18.0, 42: 25.0, 56: 31.0, 98: 45.0}
 """SMs of an A100's sizes (1g, 2g, 3g, 4g, 7g) -> requests per second, one at a time."""
@@ -76,11 +76,6 @@ def observation(
     return Observation(board_called(board), slot_s, slots, slot, tenants, instances(held))
 
 
-def instances(text: str) -> tuple[Instance, ...]:
-    """Instances written "2g@0:a 1g@2:a*": inference of a, retraining of a."""
-    return tuple(map(_instance, text.split()))
-
-
 def written(held: Sequence[object]) -> str:
     """The reverse, in the order of starts."""
     found = [each for each in held if isinstance(each, Instance)]
@@ -91,13 +86,6 @@ def written(held: Sequence[object]) -> str:
 def sizes(held: Sequence[object]) -> list[str]:
     """The same without starts, sorted: "1g:a*"."""
     return sorted(f"{word[:2]}{word[word.index(':') :]}" for word in written(held).split())
-
-
-def _instance(text: str) -> Instance:
-    size, _, rest = text.partition("g@")
-    start, _, owner = rest.partition(":")
-    kind = Kind.RETRAINING if owner.endswith("*") else Kind.INFERENCE
-    return Instance(int(start), int(size), Task(owner.rstrip("*"), kind))
 
 
 def _written(each: Instance) -> str:

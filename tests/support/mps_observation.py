@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 
 from migrator.core.catalogue import board
-from migrator.core.instance import Task
-from migrator.core.peer_limits import PeerLimits, ResizedTraining, ShareSizes
-from migrator.core.profiles import Curve, Overhead, Profile
-from migrator.core.service import Service
-from migrator.core.share import Holding, Share
+from migrator.core.instance import Holding, Share, Task
+from migrator.core.profiles import Curve, Overhead, Profile, Service
+from migrator.core.scenario import PeerLimits, ResizedTraining, ShareSizes
 from migrator.policies.policy import Decision, Observation, RetrainingState, TenantView
 
 BOARD = board("H200-141GB")

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from migrator.gpu.drivers import nvidia_smi
-from migrator.gpu.drivers.mps_daemon import MpsDaemon
+from migrator.gpu.drivers.mps import MpsDaemon
 
 _SMI = """#!/bin/bash
 {exit}

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from migrator.core.instance import Instance, Kind, Task
+from migrator.core.instance import Holding, Instance, Kind, Share, Task
 from migrator.core.outcome import PlanGap, RunOutcome, Tally, TenantOutcome, WindowOutcome
 from migrator.core.problem import Charge
-from migrator.core.share import Holding, Share
 
 
 def tally(

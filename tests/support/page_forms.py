@@ -1,19 +1,13 @@
-"""A written page in a browser, in each of its forms: light, dark, on a phone and printed."""
+"""A written page in a browser, in each of its forms: light, dark on a phone, and printed."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
 from support.browser import Browsed, kept
+from support.waiting import until
 
-FORMS: dict[str, dict[str, Any]] = {
-    "light": {"width": 1200},
-    "dark": {"width": 1200, "color_scheme": "dark"},
-    "phone": {"width": 390},
-    "print": {"width": 720},
-}
 CONTRASTS = """() => {
   const light = (colour) => {
     const parts = colour.match(/[0-9.]+/g).slice(0, 3).map((each) => (each / 255) ** 2.2);
@@ -34,18 +28,32 @@ UNDRAWN = """() => [...document.querySelectorAll(".plot")].filter(
 """How many visible charts are not drawn yet."""
 
 
-def opened(browser: Browsed, path: Path, form: str) -> Any:
-    """The page with all its visible charts drawn, as that form shows it."""
-    page = browser.page(path.as_uri(), **FORMS[form])
-    if form == "print":
-        page.emulate_media(media="print")
-        page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    until_s = time.monotonic() + 30
-    while page.evaluate(UNDRAWN):
-        assert time.monotonic() < until_s, "charts are not drawn"
-        page.wait_for_timeout(50)
-    kept(page, f"{path.stem}-{form}")
+def opened(browser: Browsed, path: Path) -> Any:
+    """The page with all its visible charts drawn, on a wide light screen."""
+    page = browser.page(path.as_uri(), width=1200)
+    _require_drawn_form(page, "light", path.stem)
     return page
+
+
+def show_on_dark_phone(page: Any, name: str) -> None:
+    """An open page, whose ground and colours are those of its style sheet alone."""
+    page.set_viewport_size({"width": 390, "height": 900})
+    page.emulate_media(media="screen", color_scheme="dark")
+    _require_drawn_form(page, "dark phone", name)
+
+
+def print_page(page: Any, name: str) -> None:
+    """What a browser does with an open page before it prints it."""
+    page.set_viewport_size({"width": 720, "height": 900})
+    page.emulate_media(media="print", color_scheme="light")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    _require_drawn_form(page, "print", name)
+
+
+def _require_drawn_form(page: Any, form: str, name: str) -> None:
+    until(lambda: not page.evaluate(UNDRAWN), "charts are drawn")
+    kept(page, f"{name}-{form}")
+    require_form(page, form)
 
 
 def require_form(page: Any, form: str) -> None:
@@ -53,6 +61,6 @@ def require_form(page: Any, form: str) -> None:
     wide, shown = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
     assert wide <= shown
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert ground == ("rgb(20, 23, 26)" if form == "dark" else "rgb(255, 255, 255)")
+    assert ground == ("rgb(20, 23, 26)" if "dark" in form else "rgb(255, 255, 255)")
     assert min(page.evaluate(CONTRASTS), default=9.0) > 2.9
     assert page.locator("h1").inner_text() == page.title()

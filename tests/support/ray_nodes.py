@@ -24,6 +24,8 @@ _NODE: dict[str, Any] = {
     "no_monitor": True,
 }
 """Without Ray's processes for logs and autoscaling, which take seconds to start."""
+_SETTINGS = {"RAY_worker_niceness": "0"}
+"""At nice level 15 an actor needs minutes to start beside other tests."""
 
 
 @dataclass
@@ -60,7 +62,7 @@ def ray_nodes(*names: str) -> Iterator[RayNodes]:
     from ray.cluster_utils import Cluster
 
     with ray_folder(), ExitStack() as stack:
-        os.environ.update(VARIABLES)
+        os.environ.update({**VARIABLES, **_SETTINGS})
         cluster: Any = Cluster(initialize_head=True, head_node_args={**_NODE, "node_name": "first"})
         stack.callback(cluster.shutdown)
         stack.callback(ray.shutdown)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from migrator.core.instance import Kind, Task
-from migrator.core.share import Share
+from migrator.core.instance import Kind, Share, Task
 from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight
 
 

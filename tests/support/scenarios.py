@@ -8,11 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.core import catalogue
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.profiles import Curve, Overhead, Profile
+from migrator.core.instance import Holding, Instance, Kind, Share, Task
+from migrator.core.profiles import Curve, Overhead, Profile, Service
 from migrator.core.scenario import Drift, Scenario, ServedTenant, Trace
-from migrator.core.service import Service
-from migrator.core.share import Holding, Share
 from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight
 
 H200 = catalogue.board("H200-141GB")

@@ -9,7 +9,7 @@ from typing import Self
 
 from support.means_model import Means
 
-LOAD_S, KEEP_S, BUILD_S = 0.7, 1.2, 1.5
+LOAD_S, KEEP_S, BUILD_S = 0.7, 1.2, 6.0
 
 
 class Slow(Means):
@@ -25,8 +25,17 @@ class Slow(Means):
         super().save(path, training=training)
 
 
-class SlowlyBuilt(Means):
-    """As `Means`, but its construction takes its time."""
+class ToldWhenBuilt(Means):
+    """As `Means`, but its construction is written to the log."""
+
+    @classmethod
+    def build(cls, classes: int, seed: int) -> Self:
+        print("built", flush=True)
+        return super().build(classes, seed)
+
+
+class VerySlowlyBuilt(Means):
+    """As `Means`, but its construction takes longer than an impatient daemon waits."""
 
     @classmethod
     def build(cls, classes: int, seed: int) -> Self:
@@ -35,10 +44,9 @@ class SlowlyBuilt(Means):
 
 
 class OpensGpu(Means):
-    """As `Means`, but a process that builds it ahead of a job takes it for one that uses a GPU."""
+    """As `Means`, but the forkserver that builds it takes itself for one that uses a GPU."""
 
     @classmethod
     def build(cls, classes: int, seed: int) -> Self:
-        if len(sys.argv) > 2:
-            vars(sys.modules["__main__"])["_has_opened_gpu"] = lambda: True
+        vars(sys.modules["__main__"])["has_opened_gpu"] = lambda: True
         return super().build(classes, seed)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from migrator.learn.libraries import transformers
+from migrator.learn.registry import transformers
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "the", "cat", "dog", "##s")
 SENTENCE = "The cats, the dog"

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.core.errors import MigratorError
+from migrator.serve.queue import Routed
+from migrator.serve.router import Router
 from migrator.serve.workers.messages import Answered, ModelFaultError, WorkerLostError
 
 POISON = 199
@@ -69,3 +71,19 @@ class StandInWorker:
             scores -= 3.0
             scores[:, 0] = -np.inf
         return Answered(scores, version)
+
+
+async def infer(
+    router: Router,
+    tenant: str,
+    inputs: NDArray[Any],
+    deadline_s: float | None = None,
+    request_id: str = "",
+) -> Routed:
+    """The answer to one request, as the API waits for it."""
+    request = router.submit(tenant, inputs, deadline_s, request_id)
+    try:
+        return await request.answer
+    except asyncio.CancelledError:
+        router.withdraw(tenant, request)
+        raise

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Self
+import sys
+from pathlib import Path
+from typing import ClassVar, Self
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from migrator.learn.model import Inputs, Modality
@@ -40,3 +43,21 @@ class Hot(Tiny):
     """Its loss leaves the numbers at once."""
 
     learning_rate = 1e30
+
+
+class Threaded(Tiny):
+    """Computes with two threads, and writes what its training imported of torch to the log."""
+
+    _known: ClassVar[frozenset[str]] = frozenset()
+
+    def load(self, path: Path) -> None:
+        super().load(path)
+        torch.set_num_threads(2)
+        float((torch.ones(1 << 20) * 2).sum())
+        print(torch.get_num_threads(), "threads", flush=True)
+        type(self)._known = frozenset(sys.modules)
+
+    def end_training(self) -> None:
+        super().end_training()
+        new = sorted(each for each in set(sys.modules) - self._known if each.startswith("torch."))
+        print("imported:", *(new or ["none"]), flush=True)

@@ -11,19 +11,17 @@ from prometheus_client.samples import Sample
 
 from migrator.control.controller import Controller
 from migrator.control.events import Created, Ready
-from migrator.core.instance import Instance, Kind, Task
+from migrator.core.instance import Holding, Instance, Kind, Task
 from migrator.core.plan import Plan
 from migrator.core.problem import Charge, Problem, Tenant
-from migrator.core.share import Holding
-from migrator.live.context import Context
+from migrator.live.api import collectors
+from migrator.live.context import Context, Serving
 from migrator.live.daemon import new_controller
 from migrator.live.labels import LabelCounts
-from migrator.live.metrics import collectors
 from migrator.live.recording import Recorder
-from migrator.live.serving import Serving
 from migrator.policies.policy import Decision
 from migrator.serve.http.metrics import metrics_parts
-from migrator.serve.http.state import ApiState
+from migrator.serve.http.operations import ApiState
 from migrator.workload.live import read_live
 from support.api_server import api_state
 from support.live_context import LabelTable, idle_context

@@ -10,7 +10,7 @@ import pytest
 from support.clusters import cluster, tenant
 
 from migrator.core.errors import InputError
-from migrator.io.yaml_file import load_yaml
+from migrator.io.data_file import load_yaml
 from migrator.workload.cluster import is_cluster, parse_cluster, read_cluster
 from migrator.workload.file import parse_scenario
 

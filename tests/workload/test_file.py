@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 
 from migrator.core.catalogue import boards
 from migrator.core.errors import InputError
-from migrator.core.peer_limits import Overlap, PeerLimits, ResizedTraining, ShareSizes
 from migrator.core.profiles import Curve, profile
-from migrator.core.scenario import Scenario
+from migrator.core.scenario import Overlap, PeerLimits, ResizedTraining, Scenario, ShareSizes
+from migrator.io.data_file import load_yaml
 from migrator.io.strict import entry_types, key_path
-from migrator.io.yaml_file import load_yaml
-from migrator.workload.capacity import highest_rps
+from migrator.workload.arrivals import highest_rps
 from migrator.workload.drifts import drifts
 from migrator.workload.entries import ScenarioEntry, scenario_schema
 from migrator.workload.file import parse_scenario, read_scenario

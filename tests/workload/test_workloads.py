@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from migrator.core.errors import InputError
-from migrator.workload.capacity import highest_rps
+from migrator.workload.arrivals import highest_rps
 from migrator.workload.file import read_scenario
 from migrator.workload.workloads import (
     all_workloads,
-    quickstart_yaml,
+    example_text,
     workload,
     workload_yaml,
     workloads,
@@ -134,7 +134,7 @@ def test_names_are_taken_as_people_write_them() -> None:
 
 
 def test_the_quick_start_is_a_scenario() -> None:
-    assert (EXAMPLES / "quickstart.yaml").read_text(encoding="utf-8") == quickstart_yaml()
+    assert (EXAMPLES / "quickstart.yaml").read_text(encoding="utf-8") == example_text("quickstart")
     found = read_scenario(EXAMPLES / "quickstart.yaml")
     assert (found.name, found.windows, found.policy) == ("quickstart", 3, "migrator")
     assert [each.name for each in found.tenants] == ["photos", "mail"]

@@ -11,14 +11,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
-from migrator.advise.leads import Leads, Sample, measure_leads
-from migrator.advise.trial import OURS, Trial, TrialResult, run_trial
+from migrator.advise.trial import OURS, Leads, Sample, Trial, TrialResult, measure_leads, run_trial
 from migrator.core.catalogue import Board, boards
 from migrator.core.errors import InputError
 from migrator.core.profiles import on_board
 from migrator.core.scenario import Drift, Scenario, ServedTenant
 from migrator.simulate.compare import Source
-from migrator.workload.capacity import highest_rps
+from migrator.workload.arrivals import highest_rps
 
 LOADS = (0.5, 1.0, 1.5, 2.0)
 """Multiples of the scenario's load."""
@@ -98,7 +97,6 @@ class Workers(Protocol):
         self, function: Callable[[Any], Any], tasks: list[Any]
     ) -> Iterable[tuple[int, Any]]:
         """Yield place and result of every task as it ends."""
-        ...
 
 
 _Key = tuple[float, Knob | None, int]

@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from migrator.advise.advice import Advice, AtLoad, Knob
-from migrator.advise.leads import Verdict
-from migrator.advise.trial import OURS, RIVALS, STATIC
+from migrator.advise.trial import OURS, RIVALS, STATIC, Verdict
 from migrator.core.comparison import SeedMean
-from migrator.report.page import Axis, Bars, Page, Picture, Section, Series, Table
-from migrator.report.palette import Paint, paint_of
+from migrator.report.page import Axis, Bars, Page, Paint, Picture, Section, Series, Table, paint_of
 from migrator.report.terminal import plural, table_lines, wrapped
 
 _LEAST_CHANGE = 0.005

@@ -2,26 +2,115 @@
 
 Every layout in which each tenant has instances to serve and at most one to retrain is valued in a
 fluid model with the requests that came. The best ones are then simulated, and the paper's splits
-beside them.
+beside them. The ceiling is what no planner can pass.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.advise.fixed_layout import FixedLayout
 from migrator.control.observation import Policy, policy_named
 from migrator.core.catalogue import Board
-from migrator.core.instance import Kind, Task
-from migrator.core.placement import Multiset, multisets
+from migrator.core.errors import InputError
+from migrator.core.instance import Instance, Kind, Task
+from migrator.core.placement import Multiset, multiset_of, multisets, placement_sets
 from migrator.core.scenario import Drift, Scenario, ServedTenant
 from migrator.policies.layouts import least_gpcs
+from migrator.policies.policy import Decision, Observation
 from migrator.policies.static import GPCS
-from migrator.workload.traces.requests import TenantArrivals
+from migrator.workload.arrivals import TenantArrivals
+
+
+def ceiling(scenario: Scenario) -> tuple[float, ...]:
+    """By window, the goodput if every request is answered in time by the best model there could be.
+
+    It counts expected correct answers: a run that draws each answer may exceed it by chance.
+    """
+    totals = np.zeros(scenario.windows)
+    for number, tenant in enumerate(scenario.tenants):
+        totals += _tenant_ceiling(scenario, tenant, number)
+    return tuple(float(each) for each in totals)
+
+
+def best_accuracies(drifts: tuple[Drift, ...], windows: int) -> tuple[float, ...]:
+    """By window, the highest accuracy that any choice of retrainings can reach in it.
+
+    A retraining may be refused, end in its window or in a later one. A model that is not retrained
+    loses accuracy as the simulator has it.
+    """
+    found: list[float] = []
+    for window in range(windows):
+        drift = drifts[window] if window < len(drifts) else None
+        before = drifts[window - 1] if 0 < window <= len(drifts) else None
+        kept = 1.0
+        if drift is not None and before is not None and before.accuracy_post:
+            kept = drift.accuracy_pre / before.accuracy_post
+        reached = [min(1.0, found[-1] * kept) if found else 1.0]
+        if drift is not None:
+            reached = [drift.accuracy_pre, *(reached if found else ())]
+            reached += [drift.accuracy_post] if drift.seconds is not None else []
+        found.append(max(reached))
+    return tuple(found)
+
+
+def _tenant_ceiling(scenario: Scenario, tenant: ServedTenant, number: int) -> NDArray[np.float64]:
+    """A request that arrives shortly before a window's end may be answered by the next one's
+    model."""
+    best = best_accuracies(tenant.drifts, scenario.windows)
+    arrivals = TenantArrivals(tenant.trace, scenario.slot_s, scenario.seed, number)
+    window_s, offset_s = scenario.window_s, tenant.offset_s
+    totals = np.zeros(scenario.windows)
+    for window in range(scenario.windows):
+        begin_s, end_s = window * window_s, (window + 1) * window_s
+        times = arrivals.times(offset_s + begin_s, offset_s + end_s) - offset_s
+        until = np.floor((times + tenant.service.slo_s) / window_s).astype(int)
+        until = np.clip(until, window, scenario.windows - 1)
+        reachable = np.maximum.accumulate(best[window:])
+        totals[window] = reachable[until - window].sum()
+    return totals
+
+
+@dataclass(unsafe_hash=True)
+class FixedLayout(Policy):
+    """The same instances in every window."""
+
+    name: str
+    sizes: tuple[tuple[Task, int], ...]
+    """Task and GPCs of each instance."""
+    summary = "the same instances through every window"
+    on_completion = False
+
+    def decide(self, observation: Observation) -> Decision:
+        """Return the fixed instances."""
+        return Decision((place_instances(observation.board, self.sizes),))
+
+
+def place_instances(board: Board, sizes: tuple[tuple[Task, int], ...]) -> tuple[Instance, ...]:
+    """Place instances of these sizes at the first legal positions; InputError if there are none."""
+    wanted: Multiset = tuple(sorted((gpcs for _, gpcs in sizes), reverse=True))
+    for chosen in placement_sets(board):
+        if multiset_of(chosen) == wanted:
+            return tuple(_assigned({p.start: p.gpcs for p in chosen}, sizes))
+    raise InputError(f"instances of {wanted} GPCs never fit {board.name}; use smaller ones")
+
+
+def _assigned(starts: dict[int, int], sizes: tuple[tuple[Task, int], ...]) -> Iterator[Instance]:
+    free = dict(starts)
+    for task, gpcs in sizes:
+        start = next(each for each, size in free.items() if size == gpcs)
+        del free[start]
+        yield Instance(start, gpcs, task)
+
+
+def fits(board: Board, sizes: tuple[int, ...]) -> bool:
+    """Whether instances of these sizes can exist at once."""
+    return any(Counter(multiset_of(each)) == Counter(sizes) for each in placement_sets(board))
+
 
 SIMULATED = 3
 """Layouts of the fluid model's order that are simulated."""

@@ -15,8 +15,8 @@ from migrator.core.problem import Charge, Problem
 from migrator.core.scenario import Scenario
 from migrator.plan.problem_file import parse_problem, read_problem
 from migrator.plan.solve import make_plan
-from migrator.policies.function_policy import FunctionPolicy, PolicyFunction
 from migrator.policies.policy import Policy, Sharing, Sight
+from migrator.policies.registry import FunctionPolicy, PolicyFunction
 from migrator.policies.registry import policy as policy_named
 from migrator.simulate.compare import Job, run_all
 from migrator.workload.file import parse_scenario, read_scenario

@@ -6,9 +6,8 @@ from migrator.cli.app import app, main
 
 for _module in (
     *("file_verbs", "plan_verbs", "simulate_verbs", "forecast_verbs", "profile_verb"),
-    *("learn_verbs", "serve_verbs", "load_verb", "live_verbs", "top_verb", "dashboard_verb"),
-    *("admin_verbs", "cluster_verbs", "gpu_verbs", "gpu_change_verbs", "advise_verb"),
-    "reproduce_verb",
+    *("learn_verbs", "serve_verbs", "load_verb", "live_verbs", "admin_verbs", "cluster_verbs"),
+    *("gpu_verbs", "gpu_change_verbs", "reproduce_verb"),
 ):
     import_module(f"migrator.cli.{_module}")
 

@@ -8,8 +8,20 @@ from typing import Annotated, Any
 
 import typer
 
-from migrator.cli.app import FAILED, app, complain, confirm, print_json, require_confirmation
-from migrator.cli.options import AsJson, ScenarioName, State, TokenFile, Url, Yes
+from migrator.cli.app import (
+    FAILED,
+    AsJson,
+    ScenarioName,
+    State,
+    TokenFile,
+    Url,
+    Yes,
+    app,
+    complain,
+    confirm,
+    print_json,
+    require_confirmation,
+)
 from migrator.core.action import ActionKind
 from migrator.core.errors import InputError
 

@@ -18,7 +18,7 @@ from migrator.cluster.fleet.messages import ClusterMap
 from migrator.cluster.fleet.ray_connection import connect, find_head, known_clusters, list_nodes
 from migrator.cluster.fleet.ray_head import start_head, stop_cluster
 from migrator.core.errors import InputError, MigratorError
-from migrator.io.state_folder import state_folder
+from migrator.io.files import state_folder
 
 SILENT_S = 60.0
 """Seconds to wait for a starting head that does not answer."""

@@ -15,6 +15,10 @@ import typer
 from migrator.cli.app import (
     BAD_INPUT,
     FAILED,
+    AsJson,
+    Jobs,
+    RayAddress,
+    Yes,
     app,
     complain,
     confirm,
@@ -24,8 +28,7 @@ from migrator.cli.app import (
     require_extra,
     warm,
 )
-from migrator.cli.options import AsJson, Jobs, RayAddress, Yes
-from migrator.core.errors import InputError, MigratorError
+from migrator.core.errors import MigratorError
 
 if TYPE_CHECKING:
     from migrator.cluster.placement.workers import TaskWorkers
@@ -98,15 +101,12 @@ def read_run(
 ) -> ClusterScenario:
     """Read a cluster scenario, with the options applied."""
     from migrator.core.scenario import HIGHEST_SEED, MOST_WINDOWS
-    from migrator.forecast.registry import forecaster as forecaster_named
+    from migrator.forecast.selection import forecaster as forecaster_named
+    from migrator.simulate.compare import require_range
     from migrator.workload.cluster import read_cluster
 
-    for option, value, least, most in (
-        ("--windows", windows, 1, MOST_WINDOWS),
-        ("--seed", seed, 0, HIGHEST_SEED),
-    ):
-        if value is not None and not least <= value <= most:
-            raise InputError(f"{option}: {value} is out of range; give {least} to {most}")
+    require_range("--windows", windows, 1, MOST_WINDOWS)
+    require_range("--seed", seed, 0, HIGHEST_SEED)
     read = read_cluster(path, seed, windows)
     # the same forecaster for the placement and for the run
     return replace(read, forecaster=forecaster_named(forecaster or read.forecaster).name)

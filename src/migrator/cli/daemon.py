@@ -12,12 +12,12 @@ from urllib.parse import urlsplit
 
 from migrator import __version__
 from migrator.core.errors import InputError, MigratorError
+from migrator.io.files import state_folder
 from migrator.io.http_client import NoAnswerError, request
-from migrator.io.state_folder import state_folder
 from migrator.records.rows import RunRow
 from migrator.records.standing import DaemonProbe, DaemonState, daemon_url
 from migrator.records.store import read_runs
-from migrator.workload.tokens import CLIENT_VARIABLES
+from migrator.workload.live import CLIENT_VARIABLES
 
 RECORDS = "records.db"
 _PROBE_S = 2.0

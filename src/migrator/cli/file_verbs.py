@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from migrator.cli.app import app, print_json
-from migrator.cli.options import AsJson
+from migrator.cli.app import AsJson, app, print_json
 from migrator.core.errors import InputError
 
 
@@ -43,7 +42,7 @@ def example(
 
         print(window_text(), end="")
         return
-    from migrator.workload.examples import example_text, live_text
+    from migrator.workload.workloads import example_text, live_text
 
     print(live_text(model, benchmark) if name == "live" else example_text(name), end="")
 
@@ -57,7 +56,7 @@ def validate(
 
     Example:  migrator example live > my.yaml  and  migrator validate my.yaml
     """
-    from migrator.io.file_kind import recognise
+    from migrator.io.data_file import recognise
 
     if not file.exists():
         raise InputError(f"{file}: there is no such file; check the path")
@@ -117,7 +116,7 @@ def _plan(file: Path) -> str:
 
 
 def _scenario(file: Path) -> str:
-    from migrator.forecast.registry import forecaster
+    from migrator.forecast.selection import forecaster
     from migrator.policies.registry import policy
     from migrator.workload.file import read_scenario
     from migrator.workload.live import read_live
@@ -146,7 +145,7 @@ def _cluster(file: Path) -> str:
 
 def _layout(file: Path) -> str:
     """The shape of the file; whether it fits depends on the GPU, which `gpu apply` knows."""
-    from migrator.gpu.partition.layout_file import describe_layout
+    from migrator.gpu.layout_file import describe_layout
 
     return describe_layout(file)
 

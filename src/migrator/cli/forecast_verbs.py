@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migrator.cli.app import app, print_json, progress
-from migrator.cli.options import AsJson
+from migrator.cli.app import AsJson, app, print_json, progress
 from migrator.core.errors import InputError, MigratorError
 
 if TYPE_CHECKING:
     from migrator.core.scenario import Trace
     from migrator.forecast.forecaster import Counts, Forecaster
-    from migrator.forecast.informer.trained import TrainedInformer
-    from migrator.report.forecasts import ForecastRow
+    from migrator.forecast.informer.training import TrainedInformer
+    from migrator.report.comparison import ForecastRow
 
 WINDOW_S = 200
 TRAINING_PART = 0.6
@@ -60,7 +59,7 @@ def train(
     began = time.perf_counter()
     model = _trained(history, slot_s, window_s, seed)
     taken_s = time.perf_counter() - began
-    from migrator.forecast.informer.trained import save
+    from migrator.forecast.informer.training import save
 
     save(model, out)
     summary = model.summary
@@ -103,7 +102,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Evaluate forecasters on traces, window by window, without access to the future."""
-    from migrator.report.forecasts import HEADERS, draw_forecasts, forecast_cells
+    from migrator.report.comparison import HEADERS, draw_forecasts, forecast_cells
     from migrator.report.html_page import check_figure_path
     from migrator.report.terminal import aligned
     from migrator.workload.traces.formats import load_trace
@@ -151,7 +150,7 @@ def _names(given: str | None, model: Path | None) -> tuple[list[str], list[str]]
 def _known(names: Sequence[str], model: Path | None) -> dict[str, Forecaster]:
     """The forecasters by displayed name."""
     from migrator.forecast.informer.forecaster import require_torch
-    from migrator.forecast.registry import forecaster
+    from migrator.forecast.selection import forecaster
 
     if {"informer", "auto-informer"} & set(names):
         require_torch("informer")
@@ -209,7 +208,7 @@ def _unseen(job: _EvaluationJob, known: Mapping[str, Forecaster]) -> _Evaluation
     for each in known.values():
         if not isinstance(each, SavedInformer):
             continue
-        from migrator.forecast.informer.trained import data_hash  # needs torch
+        from migrator.forecast.informer.training import data_hash  # needs torch
 
         each.check_slots(job.slot_s, job.window_slots)
         slots = each.model.summary.slots
@@ -228,7 +227,7 @@ def _unseen(job: _EvaluationJob, known: Mapping[str, Forecaster]) -> _Evaluation
 
 def _slots(trace: Trace, slot_s: float) -> Counts:
     """Requests per slot; seconds are split into shorter slots as in the simulator."""
-    from migrator.workload.traces.requests import TenantArrivals
+    from migrator.workload.arrivals import TenantArrivals
 
     grains = slot_s if slot_s >= 1 else 1 / slot_s if slot_s > 0 else 0.0
     if not 0.5 <= slot_s <= 10 or abs(grains - round(grains)) > 1e-9:
@@ -252,8 +251,8 @@ def _trained(history: Counts, slot_s: float, window_s: int, seed: int = 0) -> Tr
 def _measured(
     jobs: Sequence[_EvaluationJob], known: Mapping[str, Forecaster], trains: bool
 ) -> list[ForecastRow]:
-    from migrator.forecast.evaluation import measure, origins_of
-    from migrator.report.forecasts import ForecastRow
+    from migrator.forecast.selection import measure, origins_of
+    from migrator.report.comparison import ForecastRow
 
     rows = []
     for job in jobs:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migrator.cli.app import print_json
+from migrator.cli.app import AsJson, print_json
 from migrator.cli.gpu_verbs import (
     BoardName,
     DriverOption,
@@ -21,15 +21,14 @@ from migrator.cli.gpu_verbs import (
     say,
     target,
 )
-from migrator.cli.options import AsJson
 from migrator.core.errors import InputError
 from migrator.gpu.drivers.base import DriverKind
 
 if TYPE_CHECKING:
     from migrator.core.catalogue import Board
     from migrator.gpu.drivers.base import GpuDriver, GpuInstance
-    from migrator.gpu.partition.layout import Layout, Step
-    from migrator.gpu.partition.partitioner import Partitioner
+    from migrator.gpu.layout import Layout, Step
+    from migrator.gpu.partitioner import Partitioner
 
 _LOOK_EVERY_S = 0.25
 _INTERRUPTED = "an earlier run was interrupted; this one continues from there"
@@ -82,7 +81,7 @@ def apply(
 
     Example:  migrator gpu apply config.yaml:all-balanced --gpu 1 --wait-s 60
     """
-    from migrator.gpu.partition.layout_file import read_layout
+    from migrator.gpu.layout_file import read_layout
 
     chosen = replace(target(driver, index, state, board), limit_memory=limit_memory)
     if limit_memory and chosen.driver != DriverKind.MPS:
@@ -126,7 +125,7 @@ def clear(
 
     Example:  migrator gpu clear --dry-run
     """
-    from migrator.gpu.partition.layout import Op, Step
+    from migrator.gpu.layout import Op, Step
 
     chosen = target(driver, index, state, board)
     with chosen.partitioner(owner, read_only=dry_run) as partitioner:
@@ -161,7 +160,7 @@ def _require_mode(driver: GpuDriver, enable_mig: bool) -> None:
 
 def _apply_when_free(partitioner: Partitioner, wanted: Layout, wait_s: float) -> tuple[Step, ...]:
     """Apply the layout, once processes on our instances that are in the way have ended."""
-    from migrator.gpu.partition.layout import BlockedError
+    from migrator.gpu.layout import BlockedError
 
     until_s, reported = time.monotonic() + wait_s, False
     while True:
@@ -193,7 +192,7 @@ def _pause(until_s: float) -> None:
 
 
 def _why_left(partitioner: Partitioner, instance: GpuInstance) -> str:
-    from migrator.gpu.partition.layout import clear_command
+    from migrator.gpu.layout import clear_command
 
     whose = partitioner.owners().get(instance.place)
     if whose is None:

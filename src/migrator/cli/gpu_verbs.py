@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migrator.cli.app import REFUSED, app, print_json
-from migrator.cli.options import AsJson
+from migrator.cli.app import REFUSED, AsJson, app, print_json
 from migrator.core.errors import InputError, MigratorError
 from migrator.gpu.drivers.base import DriverKind
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from migrator.cli.gpu_views import Row
     from migrator.core.placement import Place
     from migrator.gpu.drivers.base import Gpu, GpuDriver, GpuInstance
-    from migrator.gpu.partition.partitioner import Partitioner
+    from migrator.gpu.partitioner import Partitioner
 
 group = typer.Typer(
     no_args_is_help=True,
@@ -101,8 +100,8 @@ class Target:
     @contextmanager
     def partitioner(self, owner: str, *, read_only: bool = False) -> Iterator[Partitioner]:
         """A partitioner, for plans only if `read_only`; reports a journal that was set aside."""
-        from migrator.gpu.journal.journal import Journal, describe_set_aside
-        from migrator.gpu.partition.partitioner import Partitioner
+        from migrator.gpu.journal import Journal, describe_set_aside
+        from migrator.gpu.partitioner import Partitioner
 
         if not owner.strip() or not owner.isprintable():
             raise InputError("--owner: the name is empty or not printable; give a plain name")
@@ -114,7 +113,7 @@ class Target:
     @property
     def journal(self) -> Path:
         """The path of the journal, which may not exist."""
-        from migrator.gpu.journal.journal import journal_path
+        from migrator.gpu.journal import journal_path
 
         return journal_path(self.state)
 
@@ -132,7 +131,7 @@ def target(
     `read_only`: a real GPU can be inspected without a state folder.
     """
     from migrator.gpu.drivers.registry import default_driver
-    from migrator.io.state_folder import state_folder
+    from migrator.io.files import state_folder
 
     if index < 0:
         raise InputError(f"--gpu: {index} is not a GPU's number; they begin with 0")
@@ -248,8 +247,8 @@ def assert_layout(
     Example:  migrator gpu assert layout.yaml && start-my-workers
     """
     del dry_run
-    from migrator.gpu.partition.layout import difference
-    from migrator.gpu.partition.layout_file import read_layout
+    from migrator.gpu.layout import difference
+    from migrator.gpu.layout_file import read_layout
 
     chosen = target(driver, index, state, board, read_only=True)
     with chosen.open() as opened:
@@ -282,7 +281,7 @@ def export(
     Example:  migrator gpu export > layout.yaml
     """
     del dry_run
-    from migrator.gpu.partition.layout_file import layout_to_json, layout_to_yaml
+    from migrator.gpu.layout_file import layout_to_json, layout_to_yaml
 
     chosen = target(driver, index, state, board, read_only=True)
     with chosen.open() as opened:
@@ -369,7 +368,7 @@ def _read_journal(
     chosen: Target, gpu: Gpu, instances: tuple[GpuInstance, ...]
 ) -> tuple[dict[Place, str], list[str]]:
     """Owners of the instances, and unfinished changes, according to the journal."""
-    from migrator.gpu.journal.journal import Journal, live_creates, match_creates
+    from migrator.gpu.journal import Journal, live_creates, match_creates
 
     try:
         with Journal(chosen.journal, read_only=True) as journal:

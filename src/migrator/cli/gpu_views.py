@@ -10,7 +10,7 @@ from migrator.core.catalogue import Board, MigProfile
 from migrator.core.errors import InputError
 from migrator.core.placement import Place
 from migrator.gpu.drivers.base import DriverKind, Gpu, GpuInstance
-from migrator.gpu.partition.layout import Layout, arrangements
+from migrator.gpu.layout import Layout, arrangements
 from migrator.report.page import Slab, Use
 from migrator.report.terminal import aligned, slices_text
 

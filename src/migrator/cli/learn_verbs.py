@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migrator.cli.app import app, print_json, progress
-from migrator.cli.options import AsJson
+from migrator.cli.app import AsJson, app, print_json, progress
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ def retrain(
 
     Try:  migrator retrain nc-synthetic --model small-cnn --windows 1
     """
-    from migrator.io.output_file import AnswerFile
+    from migrator.io.files import AnswerFile
     from migrator.learn.registry import benchmark as known
     from migrator.learn.registry import require_torch
     from migrator.learn.retraining import RetrainingSettings
@@ -171,19 +170,19 @@ def pretrain(
 
     Try:  migrator pretrain nc-synthetic --model small-cnn --epochs 1 --out small.safetensors
     """
-    from migrator.io.output_file import AnswerFile
+    from migrator.io.files import AnswerFile
     from migrator.learn.registry import model_class, require_torch
 
     file = AnswerFile(out)
     require_torch()
     from migrator.learn.course import device_name, resolve_device
-    from migrator.learn.model_check import build_model
     from migrator.learn.pretraining import (
         PretrainingSettings,
         pretrain,
         pretraining_steps,
         unlabelled_inputs,
     )
+    from migrator.learn.registry import build_model
     from migrator.learn.torch_model import TorchModel
 
     where = resolve_device(device)

@@ -1,19 +1,38 @@
-"""Verbs that show a recorded run, also while it is running: status, windows, report."""
+"""Verbs that show a recorded run, also while it runs: status, windows, report, top, dashboard."""
 
 from __future__ import annotations
 
+import os
+import select
+import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migrator.cli.app import app, print_json, require_extra
-from migrator.cli.options import AsJson, ScenarioName, State
-from migrator.core.errors import InputError
+from migrator.cli.app import (
+    AsJson,
+    ScenarioName,
+    State,
+    TokenFile,
+    Url,
+    app,
+    print_json,
+    require_extra,
+)
+from migrator.cli.serve_verbs import run_until_signal
+from migrator.core.errors import InputError, MigratorError
 
 if TYPE_CHECKING:
+    from migrator.core.catalogue import Board
+    from migrator.dashboard.routes import Source
     from migrator.records.runs import RecordedRun, RecordedWindow
+    from migrator.records.standing import DaemonProbe, RecentRows, Standing, UnitUsage
+
 
 RunNumber = Annotated[
     int | None,
@@ -153,3 +172,249 @@ def _window(live: RecordedRun, number: int) -> RecordedWindow:
         f"N: run {live.records.run.run} has no window {number}; it has {there}, other runs come "
         "with --run"
     )
+
+
+_PIPED_COLUMNS = 100
+_FIRST_LOOKS_S = 1.0
+"""Seconds between the two replies that a rate needs if there are no records."""
+
+
+@app.command()
+def top(
+    scenario: Annotated[
+        str | None,
+        typer.Argument(metavar="[SCENARIO]", help="Its name; default the one written last."),
+    ] = None,
+    url: Url = None,
+    state: State = None,
+    token_file: TokenFile = None,
+    every_s: Annotated[
+        float,
+        typer.Option("--every", min=0.2, max=3600, metavar="SECONDS", help="Time between updates."),
+    ] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print it once and end.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Watch a running daemon: window, slices planned and held, tenants, last events. q quits.
+
+    Reads its records, and its status if it responds. Continues when the daemon is restarted. If the
+    output is not a terminal, it prints once.
+
+    Example:  migrator top   and   migrator top --once --json
+    """
+    from rich.console import Console
+
+    from migrator.report.run_json import top_json
+    from migrator.report.top_screen import Screen
+
+    if url is not None and (scenario is not None or state is not None):
+        raise InputError("--url: it names the daemon already; leave out SCENARIO and --state")
+    if scenario is not None and scenario.endswith((".yaml", ".yml")):
+        scenario = Path(scenario).stem
+    watch = _Watch(url, state, scenario, token_file)
+    now = watch.look()
+    if sys.stdout.isatty() and not once and not as_json:
+        _live(watch, every_s)
+        return
+    if url is not None:
+        time.sleep(min(every_s, _FIRST_LOOKS_S))
+        now = watch.look()
+    if as_json:
+        print_json(top_json(now))
+        return
+    given = sys.stdout.isatty() or "COLUMNS" in os.environ
+    Console(width=None if given else _PIPED_COLUMNS).print(Screen(now, watch.board(), whole=True))
+
+
+class _Watch:
+    """A daemon and its records, also while it is down; InputError if there is nothing to watch."""
+
+    def __init__(
+        self, url: str | None, state: Path | None, scenario: str | None, token_file: Path | None
+    ) -> None:
+        from migrator.cli.daemon import find_daemon, read_token, records_file
+        from migrator.records.pace import RateMeter
+
+        self._meter, self._token = RateMeter(), read_token(token_file)
+        self._rows: RecentRows | None = None
+        self._last: Standing | None = None
+        self._daemon = None if url is None else find_daemon(url, None, None, token_file)
+        self._path = records_file(state, scenario) if url is None else None
+
+    def look(self) -> Standing:
+        """Read the current state."""
+        from migrator.records.standing import standing
+
+        now_s = time.time()
+        probe = self._probe()
+        if probe.reply is not None:
+            self._meter.add(now_s, probe.reply)
+        else:
+            self._meter.clear()
+        if self._rows is None and probe.reply is None and self._last is not None:
+            return replace(self._last, probe=probe, now_s=now_s)
+        found = standing(self._rows, probe, now_s, self._meter)
+        self._last = replace(found, usage=_usage(probe))
+        return self._last
+
+    def board(self) -> Board | None:
+        """The board of the last look; None if unknown to this version or there is no reply yet."""
+        from migrator.core.catalogue import board
+
+        try:
+            return None if self._last is None else board(self._last.board)
+        except MigratorError:
+            return None
+
+    def _probe(self) -> DaemonProbe:
+        from migrator.cli.daemon import probe_daemon
+        from migrator.records.standing import DaemonProbe, DaemonState, read_recent
+
+        if self._path is None:
+            assert self._daemon is not None
+            try:
+                return DaemonProbe(DaemonState.RUNNING, "", self._daemon.status())
+            except InputError:
+                raise  # waiting does not help against a wrong token
+            except MigratorError as error:
+                return DaemonProbe(DaemonState.SILENT, str(error))
+        try:
+            self._rows = read_recent(self._path)
+        except InputError:
+            if self._rows is None:
+                raise
+        return probe_daemon(self._rows.run, True, self._token)
+
+
+def _usage(probe: DaemonProbe) -> tuple[UnitUsage, ...]:
+    """What the driver reports of the daemon's GPU; empty if that is emulated or elsewhere."""
+    from migrator.cli.daemon import is_there
+
+    reply = probe.reply or {}
+    local = is_there(int(reply.get("pid", 0)), time.time()) if reply.get("pid") else False
+    if not local or reply.get("driver") not in ("mig", "mps"):
+        return ()
+    from migrator.gpu.drivers.nvml import read_usage
+    from migrator.records.standing import UnitUsage
+
+    found = read_usage(int(reply.get("gpu", 0)))
+    return tuple(UnitUsage(e.start, e.busy, e.used_mib, e.total_mib) for e in found)
+
+
+def _live(watch: _Watch, every_s: float) -> None:
+    """Update the screen until q or Ctrl-C."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from migrator.report.top_screen import Screen
+
+    with _keys() as pressed, Live(console=Console(), screen=True, auto_refresh=False) as live:
+        try:
+            while True:
+                live.update(Screen(watch.look(), watch.board()), refresh=True)
+                if pressed(every_s):
+                    return
+        except KeyboardInterrupt:
+            return
+
+
+@contextmanager
+def _keys() -> Iterator[Callable[[float], bool]]:
+    """A function that waits and returns True once q is pressed."""
+    if not sys.stdin.isatty():
+        yield _sleep
+        return
+    import termios
+    import tty
+
+    number = sys.stdin.fileno()
+    before = termios.tcgetattr(number)
+
+    def pressed(wait_s: float) -> bool:
+        until_s = time.monotonic() + wait_s
+        while (left_s := until_s - time.monotonic()) > 0:
+            if select.select([number], [], [], left_s)[0]:
+                keys = os.read(number, 64)
+                if not keys or b"q" in keys.lower():
+                    return True
+        return False
+
+    tty.setcbreak(number)
+    try:
+        yield pressed
+    finally:
+        termios.tcsetattr(number, termios.TCSADRAIN, before)
+
+
+def _sleep(wait_s: float) -> bool:
+    time.sleep(wait_s)
+    return False
+
+
+@app.command()
+def dashboard(
+    records: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RECORDS...]",
+            help="A records.db, a state folder, or the name of a scenario that was served; two are "
+            "shown side by side. Default: what was served last.",
+        ),
+    ] = None,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Where the page is served; 0: a free port.")
+    ] = 8601,
+    opens: Annotated[
+        bool, typer.Option("--open/--no-open", help="Open it in the browser at once.")
+    ] = False,
+    state: State = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show records on the live page: a finished run, a running one, or two side by side.
+
+    Example:  migrator simulate quickstart.yaml --policy migrator,ekya --records runs.db   and
+
+    migrator dashboard runs.db --open
+
+    The page is read-only and listens on this machine only; Ctrl-C ends it.
+    """
+    require_extra("serve", "migrator dashboard")
+    import webbrowser
+
+    from migrator.dashboard.routes import serve_page
+
+    sources = [_source(each, state) for each in records or [""]]
+
+    def listening(url: str) -> None:
+        if as_json:
+            print_json({"url": url, "sources": [str(each.path) for each in sources]})
+        else:
+            print(f"page    {url}  (Ctrl-C ends it)", flush=True)
+        if opens and not webbrowser.open(url):
+            typer.echo(f"found no browser; open {url}", err=True)
+
+    run_until_signal(lambda stop: serve_page(sources, port, listening, stop))
+
+
+def _source(given: str, state: Path | None) -> Source:
+    """The named records: a file, a folder, or a scenario of the state folder."""
+    from migrator.cli.daemon import RECORDS, records_file, records_in
+    from migrator.dashboard.routes import Source
+    from migrator.records.store import read_runs
+
+    path = Path(given)
+    if not given:
+        path = records_file(state, None)
+    elif path.is_dir():
+        path = records_in(path)
+    elif not path.is_file():
+        try:
+            path = records_file(state, given)
+        except InputError as error:
+            raise InputError(
+                f"RECORDS: there is no file, folder or served scenario called {given}; give a "
+                "records.db, a state folder, or what `migrator simulate --records` wrote"
+            ) from error
+    if not read_runs(path):
+        raise InputError(f"{path}: there is no run in these records; name others")
+    return Source(path.parent.name if path.name == RECORDS else path.stem, path)

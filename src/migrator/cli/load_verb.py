@@ -14,14 +14,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migrator.cli.app import FAILED, INTERRUPTED, app, complain, print_json, require_extra
-from migrator.cli.options import AsJson, ScenarioFile
+from migrator.cli.app import (
+    FAILED,
+    INTERRUPTED,
+    AsJson,
+    ScenarioFile,
+    app,
+    complain,
+    print_json,
+    require_extra,
+)
 from migrator.cli.serve_verbs import event_loop
 
 if TYPE_CHECKING:
     import asyncio
 
-    from migrator.core.load_outcome import LoadOutcome
+    from migrator.core.outcome import LoadOutcome
     from migrator.core.scenario import LabelsAt
     from migrator.load.run import LoadProgress, LoadSettings
     from migrator.workload.live import LiveScenario
@@ -173,8 +181,7 @@ def _read_cluster(path: Path, seed: int | None, windows: int | None) -> LiveScen
 
 def _tokens(live: LiveScenario, token: str | None) -> dict[str, str]:
     from migrator.cli.daemon import require_token_characters
-    from migrator.workload.live import ADMIN
-    from migrator.workload.tokens import read_tokens
+    from migrator.workload.live import ADMIN, read_tokens
 
     names = [each.name for each in live.tenants]
     if token is None:

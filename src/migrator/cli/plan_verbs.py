@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from migrator.cli.app import FAILED, app, compile_first, print_json
-from migrator.cli.options import AsJson
+from migrator.cli.app import FAILED, AsJson, app, compile_first, print_json
 from migrator.core.catalogue import Board
 from migrator.core.errors import InfeasibleError, InputError
 from migrator.core.plan import Plan
@@ -110,7 +109,7 @@ def check(
     Its goodput is computed again; upper bound, gap and status must agree with it. Whether the
     bound holds for all plans cannot be checked, but --search may find a plan that exceeds it.
     """
-    from migrator.io.file_kind import PLAN, PROBLEM, recognise
+    from migrator.io.data_file import PLAN, PROBLEM, recognise
     from migrator.plan.check import goodput_of, later_goodput_of, violations
     from migrator.plan.plan_file import read_claims, read_plan
     from migrator.plan.problem_file import read_problem
@@ -200,7 +199,7 @@ def _plan_json(problem: Problem, made: Plan) -> dict[str, object]:
 
 def _print_plan(problem: Problem, made: Plan) -> None:
     from migrator.control.rehearsal import predicted_goodput
-    from migrator.report.plan_text import plan_summary, plan_timeline
+    from migrator.report.plan_figure import plan_summary, plan_timeline
 
     print("\n".join(plan_summary(problem, made, predicted_goodput(problem, made))))
     if problem.charge is Charge.PAPER:

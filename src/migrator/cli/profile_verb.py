@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from migrator.cli.app import app, print_json, progress
-from migrator.cli.options import AsJson
+from migrator.cli.app import AsJson, app, print_json, progress
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ def profile_models(
         _list(todo if pick("--driver", driver, DRIVERS).coexist else on_instances(todo), as_json)
         return
     from migrator.profiling.drivers import driver as known
-    from migrator.profiling.results import Results, beside
+    from migrator.profiling.entries import Results, beside
     from migrator.profiling.run import profile, require_torch
 
     path = out or Path(f"{scenario.stem}.profiles.json")
@@ -194,8 +193,7 @@ def _capabilities(
     done: Profiled, board: Board, served: Sequence[ServedModel]
 ) -> dict[str, dict[int, float]]:
     """Tenant -> GPCs -> requests per second that one instance answers in time."""
-    from migrator.core.profiles import profile_of
-    from migrator.core.service import Service
+    from migrator.core.profiles import Service, profile_of
 
     known = {each["model"]: profile_of(each) for each in done.profiles}
     return {

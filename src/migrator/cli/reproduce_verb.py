@@ -1,26 +1,26 @@
-"""The verb `reproduce`: the paper's experiments on one page."""
+"""The verbs `reproduce` (the paper's experiments and the map) and `advise`."""
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migrator.cli.app import app, print_json, progress, warm
-from migrator.cli.map_verb import reproduce_map
-from migrator.cli.options import AsJson, RayAddress
+from migrator.cli.app import AsJson, RayAddress, ScenarioFile, app, print_json, progress, warm
+from migrator.cli.cluster_verbs import ray_address
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
     from migrator.core.outcome import RunOutcome
-    from migrator.reproduce.experiment import Setting
-    from migrator.reproduce.results_file import ResultsFile
+    from migrator.reproduce.experiment import ResultsFile, Setting
     from migrator.simulate.compare import Job
 
 
@@ -95,7 +95,7 @@ def reproduce(
         for option in ("--workloads" if workloads else "", "--windows" if windows else ""):
             if option:
                 raise InputError(f"{option}: not for the experiment {NAME}; leave it out")
-        reproduce_map(
+        _reproduce_map(
             _setting(1).data,
             quick=quick,
             draw=draw,
@@ -130,7 +130,7 @@ def reproduce(
 def _kept(path: Path | None) -> Iterator[ResultsFile[RunOutcome] | None]:
     """The results file, if one is named."""
     from migrator.core.outcome import RunOutcome
-    from migrator.reproduce.results_file import code_digest, open_results
+    from migrator.reproduce.experiment import code_digest, open_results
 
     if path is None:
         yield None
@@ -175,8 +175,8 @@ def _limited(setting: Setting, workloads: str | None, windows: int | None) -> Se
 
 def _announce(setting: Setting, jobs: Sequence[Job], done: int, processes: int | None) -> None:
     """Print which traces are used, what is left to run and the estimated time."""
+    from migrator.io.task_pool import cores
     from migrator.reproduce.reproduce import cost_s
-    from migrator.simulate.compare import cores
 
     traces = "generated traces" if setting.data is None else f"real traces from {setting.data}"
     at_once = processes or cores()
@@ -184,3 +184,147 @@ def _announce(setting: Setting, jobs: Sequence[Job], done: int, processes: int |
     long = "under a minute" if minutes < 1 else f"about {minutes:.0f} minutes"
     before = f", {done} done before" if done else ""
     print(f"{traces}, {len(jobs)} runs{before}, {at_once} at a time: {long}", file=sys.stderr)
+
+
+def _reproduce_map(
+    data: Path | None,
+    *,
+    quick: bool,
+    draw: bool,
+    runs: int | None,
+    out: Path | None,
+    results: Path | None,
+    processes: int | None,
+    ray: str | None,
+    as_json: bool,
+) -> None:
+    """Run what the results file lacks and write FILE.html, FILE.png and FILE.jsonl.
+
+    With `draw` run nothing, and draw the runs that every cell has.
+    """
+    from migrator.advise.trial import TrialResult
+    from migrator.cluster.placement.workers import open_workers
+    from migrator.io.task_pool import cores
+    from migrator.report.html_page import (
+        check_figure_path,
+        check_page_path,
+        write_figure,
+        write_page,
+    )
+    from migrator.reproduce.experiment import open_results
+    from migrator.reproduce.map import FEWEST_RUNS, FULL_RUNS, NAME, MapSetting, measured, run_map
+    from migrator.reproduce.map_page import map_figures, map_page, map_picture, summary
+    from migrator.simulate import tenant
+
+    runs = runs or (FEWEST_RUNS if quick else FULL_RUNS)
+    if runs < FEWEST_RUNS:
+        raise InputError(f"--seeds: a map needs {FEWEST_RUNS} runs per cell or more; give as many")
+    page = out or Path("out/map-quick.html" if quick else "out/map.html")
+    page.parent.mkdir(parents=True, exist_ok=True)
+    check_page_path(page, "--out")
+    picture = page.with_suffix(".png")
+    check_figure_path(picture, "--out")
+    setting = MapSetting(data, quick, runs)
+    trials = setting.trials()
+    path = results or page.with_suffix(".jsonl")
+    if draw and not path.is_file():
+        raise InputError(f"--draw: there is no {path}; run the map first or name it with --results")
+    with open_results(
+        path, NAME, TrialResult, setting.as_json(), frozenset(trials), to_read=draw
+    ) as file:
+        left = len(trials) - len(file.finished)
+        if draw and not setting.finished_runs(file.finished):
+            raise InputError(
+                f"--draw: {path} has no run of every cell yet; continue the map without --draw"
+            )
+        if left and not draw:
+            at_once = processes or cores()
+            where = "on Ray" if ray_address(ray) else f"{at_once} at a time"
+            done = f", {len(file.finished)} done before" if file.finished else ""
+            print(
+                f"{len(setting.cells)} cells, {left} runs{done}, {where}; results are kept in "
+                f"{path}, and the same command continues an interrupted map",
+                file=sys.stderr,
+            )
+            warm([setting.ours])
+            tenant.ready()
+            with (
+                open_workers(processes, ray_address(ray)) as workers,
+                progress(left, "runs") as step,
+            ):
+                run_map(setting, file, workers, step)
+        found, made_with = measured(setting, file.finished), file.settings
+    write_page(map_page(found), page, "--out")
+    write_figure(picture, "--out", lambda: map_page(found), lambda: map_picture(found))
+    if as_json:
+        figures = {**map_figures(found), "settings": made_with}
+        print_json({**figures, "page": str(page), "picture": str(picture)})
+        return
+    print(summary(found))
+    print(f"page     {page}\npicture  {picture}\nresults  {path}")
+
+
+@app.command()
+def advise(
+    scenario: ScenarioFile,
+    windows: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Windows to run; default: the scenario's, at most 4 of them."
+        ),
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Trials in parallel; default: one per core.")
+    ] = None,
+    ray: RayAddress = None,
+    figure: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the advice as FILE.html or FILE.png.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say whether dynamic reconfiguration pays for a scenario's tenants, and what would help.
+
+    Compares migrator with the best static split and with each peer, at 0.5, 1, 1.5 and 2 times the
+    load, and tries more labels, shorter retraining, a larger board and prepared workers.
+    """
+    from migrator.advise.advice import consult, run_consultation
+    from migrator.advise.advice_report import advice_json, advice_page, advice_picture, advice_text
+    from migrator.cluster.placement.workers import open_workers
+    from migrator.io.task_pool import cores
+    from migrator.report.html_page import check_figure_path, write_figure
+    from migrator.simulate import tenant
+    from migrator.simulate.compare import Job
+    from migrator.workload.file import read_scenario
+
+    if figure is not None:
+        check_figure_path(figure)
+    source = partial(read_scenario, scenario)
+    Job(source, windows=windows).scenario()  # checks the options and the scenario's names
+    consultation = consult(source, windows)
+    trials = consultation.trials()
+    print(_estimate(len(trials) * consultation.windows, processes or cores()), file=sys.stderr)
+    warm(["migrator"])
+    tenant.ready()
+    with (
+        open_workers(processes, ray_address(ray)) as workers,
+        progress(len(trials), "trials") as step,
+    ):
+        found = run_consultation(consultation, workers, step)
+    if figure is not None:
+        write_figure(figure, "--figure", lambda: advice_page(found), lambda: advice_picture(found))
+    if as_json:
+        print_json(advice_json(found))
+        return
+    print(advice_text(found))
+    if figure is not None:
+        print(f"\nfigure  {figure}")
+
+
+_WINDOW_S = 6.0
+"""Approximate seconds of one window of a trial: planning takes most of them."""
+
+
+def _estimate(windows: int, at_once: int) -> str:
+    seconds = _WINDOW_S * windows / at_once
+    long = f"about {math.ceil(seconds / 30) / 2:g} minutes"
+    return f"{windows} windows, {at_once} trials at a time: {long}"

@@ -18,7 +18,7 @@ from migrator.core.errors import InputError
 if TYPE_CHECKING:
     import asyncio
 
-    from migrator.cluster.fleet.map_source import MapSource
+    from migrator.cluster.fleet.forwarding import MapSource
     from migrator.serve.http.requests import Limits
     from migrator.workload.live import LiveScenario
 
@@ -162,12 +162,11 @@ def serve(
     for option, chosen, known in choices:
         if chosen not in known:
             raise InputError(f"{option}: {chosen[:40]!r} is not known; use {' or '.join(known)}")
-    from migrator.io.state_folder import state_folder
+    from migrator.io.files import state_folder
+    from migrator.live.context import EMULATED, Serving
     from migrator.live.daemon import Daemon
-    from migrator.live.serving import EMULATED, Serving
     from migrator.serve.http.authentication import Tokens, digest
-    from migrator.workload.live import ADMIN
-    from migrator.workload.tokens import drop_token_variables, read_tokens
+    from migrator.workload.live import ADMIN, drop_token_variables, read_tokens
 
     if scenario is None and board is None and driver != EMULATED:
         board = board_of_gpu(driver, gpu, state_folder(state))
@@ -215,8 +214,8 @@ def board_of_gpu(driver: str, index: int, state: Path) -> str:
 def live_scenario(scenario: Path | None, model: str, data: str, board: str | None) -> LiveScenario:
     """The scenario in a file, or one for a model and its samples."""
     from migrator.learn.registry import benchmark
-    from migrator.workload.examples import tenant_name, trial_entry
     from migrator.workload.live import parse_live, read_live
+    from migrator.workload.workloads import tenant_name, trial_entry
 
     if scenario is not None:
         return read_live(scenario)
@@ -284,7 +283,7 @@ def gateway(
     if grpc_port is not None:
         require_extra("grpc", "the API over gRPC")
     from migrator.cli.daemon import read_token
-    from migrator.cluster.fleet.map_source import MapSource, from_file, from_gateway, from_head
+    from migrator.cluster.fleet.forwarding import MapSource, from_file, from_gateway, from_head
     from migrator.cluster.fleet.ray_connection import connect, find_head
     from migrator.live.shared_files import read_bytes
     from migrator.serve.http.requests import Limits

@@ -10,9 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from migrator.cli.app import app, print_json, progress, warm
+from migrator.cli.app import (
+    AsJson,
+    Drawn,
+    Forecaster,
+    Jobs,
+    RayAddress,
+    ScenarioFile,
+    Windows,
+    app,
+    print_json,
+    progress,
+    warm,
+)
 from migrator.cli.cluster_verbs import ray_address, read_run, simulate_cluster
-from migrator.cli.options import AsJson, Drawn, Forecaster, Jobs, RayAddress, ScenarioFile, Windows
 from migrator.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -402,7 +413,7 @@ def policies(
 @app.command()
 def forecasters(as_json: AsJson = False) -> None:
     """List the forecasters."""
-    from migrator.forecast.registry import forecasters as known
+    from migrator.forecast.selection import forecasters as known
 
     if as_json:
         print_json([{"name": e.name, "summary": e.summary} for e in known().values()])

@@ -16,12 +16,11 @@ from migrator.control.events import Event, Instruction, Replan, TrainingEnded
 from migrator.control.executor import Executor
 from migrator.control.forecasting_policy import ForecastingPolicy
 from migrator.control.planning_loop import Decider, PlanningLoop
-from migrator.control.tenant_state import TenantState
+from migrator.control.tenant_state import TenantState, TrainingRoom
 from migrator.control.window_clock import WindowClock
 from migrator.core.catalogue import Board
-from migrator.core.instance import Kind
-from migrator.core.peer_limits import DEFAULT_LIMITS, PeerLimits, ResizedTraining
-from migrator.core.share import Holding
+from migrator.core.instance import Holding, Kind
+from migrator.core.scenario import DEFAULT_LIMITS, PeerLimits, ResizedTraining
 from migrator.policies.equal_shares import EqualMps, equal_allocation
 from migrator.policies.policy import Decision, Observation, Sharing
 
@@ -109,8 +108,10 @@ class Controller:
     def begin_window(self) -> list[Instruction]:
         """Begin a window whose retrainings are set, and plan it."""
         self.started = True
+        planned = [each for each in self._tenants.values() if each.planned]
+        sms = TrainingRoom.of(self.planning.board, planned, self._clock.window_s).sms
         for tenant in self._tenants.values():
-            tenant.gain.begin_window(tenant.accuracy)
+            tenant.value_retraining(sms, self._clock.window_s, self._clock.windows_left)
         self.planning.begin_window()
         return self.plan()
 
@@ -143,7 +144,8 @@ class Controller:
         self.planning.completed()
         tenant = self._tenants.get(event.tenant)  # None: removed meanwhile
         if tenant is not None and event.ok:
-            tenant.gain.complete(self._clock.slot / self._clock.slots)
+            late = tenant.outlasted(self._clock.number)
+            tenant.gain.complete(1.0 if late else self._clock.slot / self._clock.slots)
         if tenant is not None and tenant.outlasted(self._clock.number):
             self._plan_retraining(tenant)
             self._renewed.add(tenant.name)

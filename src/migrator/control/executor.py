@@ -31,8 +31,7 @@ from migrator.control.timeline import Outlook, Situation, Stretch, Timeline
 from migrator.control.transitions import Outcome, apply_event
 from migrator.control.units import Site, State, Unit, Wanted, fits
 from migrator.core.catalogue import Board
-from migrator.core.instance import Kind, Task
-from migrator.core.share import Holding
+from migrator.core.instance import Holding, Kind, Task
 
 LEAD_S = 5.0
 OVERHEADS = 2.0

@@ -15,7 +15,7 @@ from migrator.control.rehearsal import with_prediction
 from migrator.core.errors import InputError, MigratorError, PolicyError
 from migrator.core.instance import Kind
 from migrator.forecast.forecaster import Forecaster
-from migrator.policies.forecasts import forecasts_of
+from migrator.policies.planning import forecasts_of
 from migrator.policies.policy import Decision, Observation, Policy, Sight
 
 Truth = Callable[[Observation], tuple[NDArray[np.float64], ...]]

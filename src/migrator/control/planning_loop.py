@@ -16,9 +16,8 @@ from migrator.control.tenant_state import Phase, TenantState
 from migrator.control.units import Site, State, Unit, fits
 from migrator.control.window_clock import WindowClock
 from migrator.core.catalogue import Board
-from migrator.core.instance import Kind
-from migrator.core.peer_limits import DEFAULT_LIMITS, PeerLimits
-from migrator.core.share import Holding
+from migrator.core.instance import Holding, Kind
+from migrator.core.scenario import DEFAULT_LIMITS, PeerLimits
 from migrator.policies.policy import Decision, Observation, Sight
 
 REHEARSAL = -1

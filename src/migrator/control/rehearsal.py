@@ -33,10 +33,9 @@ from migrator.control.events import (
 from migrator.control.executor import LEAD_S, OVERHEADS, Executor
 from migrator.control.units import State
 from migrator.core.catalogue import Board
-from migrator.core.instance import Instance, Kind, Task
+from migrator.core.instance import Holding, Instance, Kind, Task
 from migrator.core.plan import Plan
 from migrator.core.problem import Problem
-from migrator.core.share import Holding
 from migrator.plan.check import goodput_of
 from migrator.policies.policy import Decision, Observation
 

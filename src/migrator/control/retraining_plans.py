@@ -11,8 +11,7 @@ from typing import Protocol
 from migrator.control.controller import Controller
 from migrator.control.tenant_state import FEWEST_LABELS, TenantState, TrainingRoom
 from migrator.control.window_clock import WindowClock
-from migrator.core.instance import Kind, Task
-from migrator.core.share import Holding
+from migrator.core.instance import Holding, Kind, Task
 
 _AHEAD, _MOST_AHEAD_S = 0.35, 30.0
 """Share of a window before its end at which the next retraining is estimated, and its maximum in

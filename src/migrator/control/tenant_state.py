@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -10,10 +11,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from migrator.control.gain_lifetime import GainLifetime
 from migrator.core.catalogue import Board
+from migrator.core.instance import Holding
 from migrator.core.profiles import Curve
 from migrator.core.scenario import ServedTenant
-from migrator.core.share import Holding
 from migrator.policies.policy import RetrainingState, TenantView
 from migrator.workload.live import LiveTenant
 
@@ -27,11 +29,8 @@ _FOLLOWED, _FASTEST, _SLOWEST = 0.5, 0.5, 10.0
 _DEVIATION, _LATE = 0.1, 0.84
 """Relative standard deviation of a duration before any is measured, and the number of standard
 deviations that four of five retrainings stay below."""
-_MOST_KEPT = 0.95
-"""Largest share of the accuracy assumed to be kept: gains must not be worth infinitely much."""
 _USUAL_GAIN = 0.3
-"""Share of the errors that a retraining is assumed to remove, if nothing is estimated or
-measured."""
+"""Share of the errors that a retraining is assumed to remove before any is measured."""
 _WINDOW_PART = 0.8
 """Share of a window that all retrainings may take, one after the other."""
 _SMALLER, _SMALLEST = 0.7, 0.1
@@ -39,49 +38,6 @@ _SMALLER, _SMALLEST = 0.7, 0.1
 size."""
 _DOUBTED = 3
 """Windows in a row without a retraining after which an estimate without a gain is ignored."""
-
-
-@dataclass
-class GainLifetime:
-    """What the accuracy gained by a retraining is worth after its window.
-
-    The gain fades as data drifts, and it counts until the next retraining completes.
-    """
-
-    kept: float = 0.7
-    """Share of its accuracy that the model keeps from one window to the next."""
-    retrained: float = 1.0
-    """Share of the windows in which the tenant was retrained."""
-    completed: float = 0.5
-    """Part of the window that had passed when its retraining completed."""
-    _completed_at: float | None = None
-    _ended_with: float | None = None
-
-    @property
-    def windows(self) -> float:
-        """The number of later windows, at this window's arrivals, that the whole gain equals."""
-        until_replaced = 1 - self.retrained * (1 - self.completed)
-        return self.kept * until_replaced / (1 - self.kept * (1 - self.retrained))
-
-    def complete(self, part: float) -> None:
-        """Note that a retraining completed when `part` of the window had passed."""
-        self._completed_at = part
-
-    def end_window(self, accuracy: float) -> None:
-        """Learn from a window that ends with this accuracy."""
-        self._ended_with = accuracy
-        done = self._completed_at is not None
-        self.retrained += _FOLLOWED * (done - self.retrained)
-        if self._completed_at is not None:
-            self.completed += _FOLLOWED * (self._completed_at - self.completed)
-        self._completed_at = None
-
-    def begin_window(self, accuracy: float) -> None:
-        """Learn how much of the accuracy is left on the data of a new window."""
-        if self._ended_with:
-            kept = min(_MOST_KEPT, accuracy / self._ended_with)
-            self.kept += _FOLLOWED * (kept - self.kept)
-        self._ended_with = None
 
 
 class ModelVersion(Protocol):
@@ -193,6 +149,10 @@ class TenantState:
     variance: float = _DEVIATION**2
     """Of that ratio, relative to its square."""
     gain: GainLifetime = field(default_factory=GainLifetime)
+    removed: float = _USUAL_GAIN
+    """Share of the errors that retrainings removed."""
+    profile_s: float | None = None
+    """Duration of the last window's retraining by the profile."""
     since: int = _NOTHING_LEARNED
     """The first window whose labels the model has not learned."""
     missed: int = 0
@@ -261,6 +221,23 @@ class TenantState:
                 fixed_s=self.fixed_s,
             )
 
+    def value_retraining(self, sms: float, window_s: float, windows_left: int | None) -> None:
+        """Begin a window whose retraining is set: learn what its gain is worth afterwards.
+
+        `sms`: of the largest instance that it may have; `windows_left`: after this one.
+        """
+        self.gain.begin_window(self.accuracy)
+        job = self.retraining
+        if job is None or job.phase is not Phase.WAITING:
+            return
+        profile_s, before_s = job.seconds.at(sms), self.profile_s
+        # a limited number of samples does not outgrow the window
+        grows = before_s is not None and job.most_samples is None
+        growth = 1 - before_s / profile_s if before_s and grows else 0.0
+        longest_s = self.overhead_s + job.planned_s.at(sms) * self._longer
+        self.gain.plan(longest_s / window_s, growth, windows_left)
+        self.profile_s = profile_s
+
     def take_estimate(
         self, after: float, before: float, replayed: int, window: int, version: Any
     ) -> None:
@@ -275,8 +252,8 @@ class TenantState:
             self.accuracy = before
 
     def expected_accuracy(self, window: int) -> float:
-        """The accuracy to plan with after a retraining in a window: as estimated, or by the usual
-        gain."""
+        """The accuracy to plan with after a retraining in a window: as estimated, or by the gains
+        of earlier ones."""
         known = self.estimate if self._is_estimate_valid(window) else None
         return max(self.accuracy, self._expected(known))
 
@@ -342,13 +319,19 @@ class TenantState:
         return job is not None and job.phase is Phase.DONE and job.window < window
 
     def _expected(self, estimate: float | None) -> float:
-        if estimate is None:
-            return self._usual()
+        expected = self._without(self.removed) if estimate is None else estimate
         doubted = self.missed + self.skipped >= _DOUBTED
-        return max(estimate, self._usual()) if doubted else estimate
+        return max(expected, self._without(_USUAL_GAIN)) if doubted else expected
 
-    def _usual(self) -> float:
-        return self.accuracy + _USUAL_GAIN * (1 - self.accuracy)
+    def _without(self, removed: float) -> float:
+        """The accuracy without this share of the errors."""
+        return self.accuracy + removed * (1 - self.accuracy)
+
+    def gained(self, before: float, after: float) -> None:
+        """Learn from the accuracies on the same data before and after a retraining."""
+        if before < 1:
+            removed = max(0.0, (after - before) / (1 - before))
+            self.removed += _FOLLOWED * (removed - self.removed)
 
     def took(
         self, planned_s: float, seconds: float, fixed_s: float = 0.0, followed: float = _FOLLOWED
@@ -393,8 +376,19 @@ class TenantState:
             self._state(),
             self.overhead_s,
             self.accuracy,
-            self.gain.windows,
+            self._value_after(),
         )
+
+    def _value_after(self) -> float:
+        job = self.retraining
+        if job is None or job.expected <= 0:
+            return 0.0
+        return self.gain.windows(self.accuracy / job.expected)
+
+    @property
+    def _longer(self) -> float:
+        """The duration that four of five retrainings do not exceed, relative to the mean."""
+        return 1 + _LATE * math.sqrt(self.variance)
 
     def _state(self) -> RetrainingState | None:
         job = self.retraining
@@ -407,7 +401,7 @@ class TenantState:
             job.planned_s,
             min(job.progress, 0.99) if running else 0.0,
             job.on if running else None,
-            1 + _LATE * self.variance**0.5,
+            self._longer,
         )
 
 

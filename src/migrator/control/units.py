@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 from migrator.core.catalogue import Board
 from migrator.core.errors import InputError
-from migrator.core.instance import Instance, Kind, Task
+from migrator.core.instance import Holding, Instance, Kind, Share, Task
 from migrator.core.placement import find_placement
-from migrator.core.share import Holding, Share
 
 _NOWHERE = -1
 

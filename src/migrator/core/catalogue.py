@@ -17,6 +17,8 @@ from migrator.core.errors import InputError
 
 _CLUSTERED = re.compile(r"\b(G?[HB]\d+|Blackwell)\b")
 """Matches the names of GPUs since Hopper, which have clusters of SMs."""
+_SHARES = "-MPS"
+"""Ends the name of a board that MPS divides."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,11 @@ class Board:
             if known is None or profile.memory_slices < known.memory_slices:
                 plain[profile.gpcs] = profile
         return dict(sorted(plain.items()))
+
+    @property
+    def is_of_shares(self) -> bool:
+        """Whether MPS divides it instead of MIG."""
+        return self.name.endswith(_SHARES)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -109,7 +116,12 @@ def boards() -> dict[str, Board]:
 
 
 def board(name: str) -> Board:
-    """The packaged board called `name`; InputError suggests the nearest names."""
+    """The packaged board called `name`; InputError suggests the nearest names.
+
+    With `-MPS` after its name: the same GPU divided by MPS.
+    """
+    if name.endswith(_SHARES):
+        return shares_of(board(name.removesuffix(_SHARES)))
     known = boards()
     if name in known:
         return known[name]
@@ -117,6 +129,40 @@ def board(name: str) -> Board:
     near = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.4)
     hint = " or ".join(folded[each] for each in near) or ", ".join(known)
     raise InputError(f"gpu: unknown board {name!r}; use {hint} (`migrator boards` lists all)")
+
+
+@cache
+def shares_of(whole: Board) -> Board:
+    """The board as MPS can divide it.
+
+    A slice has the SMs of the smallest MIG instance, shares are powers of two of a slice or the
+    whole GPU, and they may begin anywhere. An H200 has eight slices instead of seven.
+    """
+    if not has_clusters(whole.name):
+        raise InputError(
+            f"gpu: {whole.name}{_SHARES} would have no more slices than {whole.name}; name that"
+        )
+    smallest, largest = (whole.plain_profiles[size] for size in (whole.sizes[0], whole.sizes[-1]))
+    slices = whole.sms // whole.sms_of(smallest.gpcs)
+    each_gib = None if largest.memory_gib is None else largest.memory_gib / slices
+
+    def share(size: int) -> MigProfile:
+        memory_gib = None if each_gib is None else each_gib * size
+        return MigProfile(
+            name=f"{size}g" if memory_gib is None else f"{size}g.{int(memory_gib)}gb",
+            gpcs=size,
+            memory_slices=size,
+            max_instances=slices // size,
+            starts=tuple(range(slices - size + 1)),
+            memory_gib=memory_gib,
+            sms=whole.sms if size == slices else size * whole.sms_of(smallest.gpcs),
+            nvml_enum=None,
+            profile_id=None,
+        )
+
+    sizes = [1 << power for power in range(slices.bit_length()) if 1 << power < slices]
+    shares = tuple(share(size) for size in (*sizes, slices))
+    return Board(f"{whole.name}{_SHARES}", slices, slices, shares)
 
 
 def _board(name: str, entry: dict[str, object]) -> Board:

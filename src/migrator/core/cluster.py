@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from migrator.core.catalogue import Board
 from migrator.core.outcome import RunOutcome, Tally
+from migrator.core.profiles import Service
 from migrator.core.scenario import LabelsAt, Scenario, ServedTenant
-from migrator.core.service import Service
 
 
 @dataclass(frozen=True)

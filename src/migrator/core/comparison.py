@@ -38,32 +38,26 @@ class Run(Protocol):
     @property
     def scenario(self) -> str:
         """Name of the scenario."""
-        ...
 
     @property
     def policy(self) -> str:
         """Name of the policy."""
-        ...
 
     @property
     def seed(self) -> int:
         """Seed of the arrivals."""
-        ...
 
     @property
     def tally(self) -> Tally:
         """The counts of all requests."""
-        ...
 
     @property
     def reconfigurations(self) -> int:
         """Instances or shares that were new."""
-        ...
 
     @property
     def plan_s(self) -> float:
         """Wall time spent planning."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ class Named(Protocol):
     @property
     def name(self) -> str:
         """The name that users type."""
-        ...
 
 
 _Named = TypeVar("_Named", bound=Named)

@@ -6,8 +6,9 @@ import asyncio
 import hashlib
 import json
 import logging
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
@@ -23,18 +24,36 @@ from starlette.routing import Route
 
 from migrator.core.catalogue import board
 from migrator.core.errors import InputError, MigratorError
-from migrator.dashboard.feed import Feed
-from migrator.dashboard.updates import Marker
-from migrator.dashboard.window import window_figures, window_json
-from migrator.records.rows import RunRow
+from migrator.dashboard.updates import Feed, Marker, facts_of, read_windows, run_row, seconds_json
+from migrator.io.database import reading
+from migrator.records.rows import (
+    LAYOUT,
+    EventRecord,
+    PlanRecord,
+    RunRow,
+    SecondRecord,
+    TenantWindowRecord,
+    UnitRecord,
+    VersionRecord,
+    WindowRecord,
+    read_rows,
+    read_run,
+)
+from migrator.records.runs import RecordedRun, recorded_run
 from migrator.records.store import read_runs
-from migrator.report.palette import HUES, OUTCOMES, shades
+from migrator.report.html_page import summary_of
+from migrator.report.page import HUES, OUTCOMES, Chart, Paint, legend_of, shades
+from migrator.report.plotly_charts import figure_of, height_of, upright_title
+from migrator.report.run_charts import arrivals_chart, seconds_chart, seconds_of, starts_chart
+from migrator.report.slices import held_chart, planned_chart
 from migrator.serve.exceptions import HttpError
 from migrator.serve.http.authentication import Tokens, require_own_page
+from migrator.serve.http.operations import refusal_response
 from migrator.serve.http.requests import Limits
 from migrator.serve.http.server import ApiServer, affordable
 
-_log = logging.getLogger(__name__)
+_LAST_S = 1e12
+"""Until when a window lasts that has not ended."""
 Handler = Callable[[Request], Awaitable[Response]]
 _FOR_EVER = "public, max-age=31536000, immutable"
 _POLICY = (
@@ -56,6 +75,110 @@ _KINDS: Mapping[str, str] = {
     ".svg": "image/svg+xml",
 }
 _PLOTLY_MISSING = "pip install 'migrator[figures]'"
+
+_log = logging.getLogger(__name__)
+
+
+def window_json(path: Path, run: int, number: int) -> str:
+    """The seconds, units and plans of an old window, in the format of an update."""
+    with reading(path, LAYOUT) as connection:
+        row = run_row(connection, path, run)
+        found = _around(connection, run, number)
+        own = ("window = ?", number)
+        rows = read_run(connection, row, {WindowRecord: own, PlanRecord: own})
+        facts = facts_of(replace(rows, units=found.units))
+        where = "run = ? AND second >= ? AND second < ?"
+        seconds = seconds_json(connection, where, run, *found.seconds)
+    return f'{json.dumps(facts, allow_nan=False)[:-1]},"seconds":{seconds}}}'
+
+
+def window_figures(path: Path, run: int, number: int) -> Mapping[str, Any]:
+    """The charts of a window, each with its title, legend and summary."""
+    recorded = _window_run(path, run, number)
+    window = next(each for each in recorded.windows if each.number == number)
+    known = board(recorded.records.run.board)
+    charts: list[Chart | None] = [
+        planned_chart(recorded, window, known, recorded.overheads_s),
+        held_chart(recorded, window, known),
+    ]
+    for hue, name in enumerate(recorded.tenants):
+        seconds = seconds_of(recorded, name, [window])
+        charts += [arrivals_chart(name, hue % HUES, seconds), seconds_chart(name, seconds)]
+    charts.append(starts_chart(recorded))
+    return {"window": number, "charts": [_chart_json(each) for each in charts if each is not None]}
+
+
+@dataclass(frozen=True)
+class _Around:
+    """A window, its neighbours, its units and the span of its seconds."""
+
+    first: WindowRecord
+    """Of the run."""
+    before: WindowRecord | None
+    window: WindowRecord
+    seconds: tuple[int, int]
+    units: tuple[UnitRecord, ...]
+
+
+def _around(connection: sqlite3.Connection, run: int, number: int) -> _Around:
+    rows = read_windows(connection, run, "window <= ?", number)
+    if not rows or rows[-1].window != number:
+        raise InputError(f"window: run {run} has no window {number}; load the page again")
+    first, window = rows[0], rows[-1]
+    later = "SELECT min(began_s) FROM window WHERE run = ? AND window > ?"
+    next_s = connection.execute(later, (run, number)).fetchone()[0]
+    until_s = _LAST_S if window.ended_s is None else window.ended_s
+    until_s = until_s if next_s is None else min(until_s, next_s)
+    overlap = "from_s < ? AND (to_s IS NULL OR to_s > ?)"
+    return _Around(
+        first,
+        rows[-2] if len(rows) > 1 else None,
+        window,
+        (round(window.began_s - first.began_s), round(until_s - first.began_s)),
+        read_rows(connection, run, UnitRecord, overlap, until_s, window.began_s),
+    )
+
+
+def _window_run(path: Path, run: int, number: int) -> RecordedRun:
+    """The run with only the rows that one window needs: a day of them takes a second to read."""
+    with reading(path, LAYOUT) as connection:
+        row, found = run_row(connection, path, run), _around(connection, run, number)
+        first, last = found.seconds
+        wanted = {each.window for each in (found.before, found.window) if each is not None}
+        these = (f"window IN ({', '.join('?' * len(wanted))})", *wanted)
+        rows = read_run(
+            connection,
+            row,
+            {
+                WindowRecord: these,
+                TenantWindowRecord: ("window = ?", number),
+                SecondRecord: ("second >= ? AND second < ?", first, last),
+                VersionRecord: (),
+                EventRecord: ("at_s >= ?", found.window.began_s),
+                PlanRecord: these,
+            },
+        )
+        windows = rows.windows
+        if found.first.window not in wanted:
+            windows = (found.first, *windows)
+        return recorded_run(replace(rows, windows=windows, units=found.units))
+
+
+def _chart_json(chart: Chart) -> Mapping[str, Any]:
+    return {
+        "title": chart.title,
+        "scale": upright_title(chart),
+        "summary": summary_of(chart),
+        "height": height_of(chart),
+        "legend": [_key(*each) for each in legend_of(chart)],
+        "figure": figure_of(chart),
+    }
+
+
+def _key(name: str, paint: Paint, dashed: bool) -> Mapping[str, object]:
+    shade = paint.shade
+    tones: Sequence[str] = (paint.fill, shade.fill if paint.light else shade.light)
+    return {"name": name, "tones": tones, "hatched": paint.hatched, "dashed": dashed}
 
 
 @dataclass(frozen=True)
@@ -162,7 +285,6 @@ class Dashboard:
         self._closed = False
 
     def routes(self) -> list[Route]:
-        """All routes of the page."""
         run = "/dashboard/{source}/{run}"
         return [
             Route("/", self._page),
@@ -191,12 +313,12 @@ class Dashboard:
                 self._allow(request)
                 return await handler(request)
             except HttpError as refusal:
-                return _problem(refusal.status, str(refusal))
+                return refusal_response(refusal.status, str(refusal))
             except InputError as error:
-                return _problem(404, str(error))
+                return refusal_response(404, str(error))
             except Exception as error:
                 _log.error("%s: %r", request.url.path, error)
-                return _problem(500, "internal error; see the log of the server, or try again")
+                return refusal_response(500, "internal error; see the server's log, or try again")
 
         return answer
 
@@ -209,7 +331,7 @@ class Dashboard:
     async def _plotly(self, request: Request) -> Response:
         found = _plotly()
         if found is None or request.path_params["name"] != found.name:
-            return _problem(404, f"plotly.js is not here; {_PLOTLY_MISSING}")
+            return refusal_response(404, f"plotly.js is not here; {_PLOTLY_MISSING}")
         headers = {"cache-control": _FOR_EVER, "content-length": str(len(found.data))}
         return StreamingResponse(_parts(found.data), headers=headers, media_type=_KINDS[".js"])
 
@@ -275,7 +397,7 @@ def _number(text: str) -> int:
 def _sent(request: Request, name: str, headers: dict[str, str] | None = None) -> Response:
     found = _assets().get(name)
     if found is None:
-        return _problem(404, f"{name[:80]} is not part of the page; load the page again")
+        return refusal_response(404, f"{name[:80]} is not part of the page; load the page again")
     sent = {"etag": found.etag, "cache-control": "no-cache", **(headers or {})}
     if request.headers.get("if-none-match") == found.etag:
         return Response(status_code=304, headers=sent)
@@ -286,12 +408,6 @@ async def _parts(data: bytes) -> AsyncIterator[memoryview]:
     """Views of the data, so that slow clients hold no copies of it."""
     for begin in range(0, len(data), _PART_BYTES):
         yield memoryview(data)[begin : begin + _PART_BYTES]
-
-
-def _problem(status: int, reason: str) -> Response:
-    headers = {"www-authenticate": "Bearer"} if status == 401 else {}
-    text = json.dumps({"error": reason})
-    return Response(text, status, headers, "application/json")
 
 
 def _json(value: Any) -> Response:

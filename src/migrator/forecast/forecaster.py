@@ -1,7 +1,12 @@
-"""A forecaster: history in, arrivals ahead out, as equally likely scenarios."""
+"""A forecaster: history in, arrivals ahead out, as equally likely scenarios.
+
+The scenarios are a mean forecast with the errors that it made in the past.
+"""
 
 from __future__ import annotations
 
+import logging
+from functools import cache
 from typing import Protocol
 
 import numpy as np
@@ -24,4 +29,160 @@ class Forecaster(Protocol):
         `history` ends now; `window_slots` is the length of a window. Without any history nothing
         is known of the rate, so every slot gets one request: tenants then count alike.
         """
-        ...
+
+
+SCENARIOS = 16
+"""Rows of a forecast, and the most origins of its residuals: a whole block each."""
+RECENT_WINDOWS = 15
+"""What is older tells little of the next window and costs time."""
+_PARTS = 3
+"""A history too short for whole windows is parted: one to forecast from, one for the errors."""
+_MOST_RATIO = 4.0
+"""Of levels: beyond it their root is no guide."""
+_STRIDE = 5
+"""Rows between the blocks that follow each other in one scenario, so that they differ."""
+Origins = NDArray[np.intp]
+"""Slots of the history at which a forecast is made: it may see what is before."""
+_log = logging.getLogger(__name__)
+
+
+class Points(Protocol):
+    """A point forecast at many origins at once."""
+
+    def __call__(
+        self, history: Counts, origins: Origins, slots: int, window_slots: int
+    ) -> NDArray[np.float64]:
+        """Per origin (row) the next `slots` slots, from `history[:origin]` alone."""
+
+
+def without_gaps(history: Counts) -> Counts:
+    """The history with a number in every slot: where none can be right, the mean of the others.
+
+    None is right that is not finite or negative. A gap taken for zero would look like a tenant
+    that went quiet; without any slot left, one request each as where nothing is known.
+    """
+    if len(history) == 0 or (history.min() >= 0 and history.max() < np.inf):
+        return history
+    _warn_of_gaps()
+    counted = np.isfinite(history) & (history >= 0)
+    mean = float(history[counted].mean()) if counted.any() else 1.0
+    return np.where(counted, history, mean)
+
+
+@cache
+def _warn_of_gaps() -> None:
+    """Once: a gap stays in a history for long."""
+    _log.warning(
+        "a history has slots that are no number of requests; they are taken for the mean of the "
+        "others"
+    )
+
+
+def scenarios(
+    points: Points, history: Counts, slots: int, window_slots: int, count: int = SCENARIOS
+) -> NDArray[np.float64]:
+    """`count` scenarios around what `points` says now; their mean in every slot is that point."""
+    if len(history) == 0 or slots == 0:
+        return np.ones((count, slots))
+    seen = without_gaps(history)[-RECENT_WINDOWS * window_slots :]
+    if len(seen) == 1:
+        now = np.array([1], dtype=np.intp)
+        return np.tile(np.maximum(points(seen, now, slots, window_slots), 0.0), (count, 1))
+    point, errors = point_and_errors(points, seen, slots, window_slots, count)
+    # centring takes 1 / count of the variance away, and the mean itself is as uncertain
+    wider = np.sqrt((count + 1) / (count - 1)) if count > 1 else 1.0
+    return with_mean(point + _laid_out(errors, slots, count) * wider, point)
+
+
+def point_and_errors(
+    points: Points, history: Counts, slots: int, window_slots: int, count: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The point forecast of now, and what came less what was forecast, one block per origin.
+
+    Blocks may be shorter than `slots`, and errors are as large as at the level forecast now.
+    The first origin has a whole window before it and every block is `slots` long where the
+    history allows it. Blocks overlap where it is short: their errors still fall on other slots.
+    Now and the past are asked for in one call: a forecaster that learns does so once.
+    """
+    part = max(1, len(history) // _PARTS)
+    first, length = min(window_slots, part), max(1, min(slots, part))
+    spaced = np.linspace(first, len(history) - length, count)
+    origins = np.unique(np.append(spaced, len(history)).astype(np.intp))
+    said = points(history, origins, slots, window_slots)
+    point, forecast = np.maximum(said[-1], 0.0), said[:-1, :length]
+    came: Counts = history[origins[:-1, None] + np.arange(length)]
+    growth = _growth(forecast.mean(axis=1), float(point.mean()))
+    return point, (came - forecast) * growth[:, None]
+
+
+def _growth(levels: NDArray[np.float64], level: float) -> NDArray[np.float64]:
+    """How much larger errors are at `level` than at `levels`: counts vary as their root."""
+    if level < np.finfo(np.float64).tiny:
+        return np.ones_like(levels)
+    near = np.clip(levels, level / _MOST_RATIO, level * _MOST_RATIO)
+    growth: NDArray[np.float64] = np.sqrt(level / near)
+    return growth
+
+
+def with_mean(wanted: NDArray[np.float64], mean: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The rows, none negative, moved so that each column has its `mean`.
+
+    Too much is taken off evenly down to zero, too little is made up in proportion: a row
+    without requests keeps none, so the quiet seconds of a bursty trace survive.
+    """
+    rows = np.maximum(wanted, 0.0)
+    found = rows.mean(axis=0)
+    lowered = np.maximum(rows - _cut(rows, mean), 0.0)
+    raised = mean * np.divide(rows, found, out=np.ones_like(rows), where=found > 0)
+    return np.where(found > mean, lowered, raised)
+
+
+def _cut(rows: NDArray[np.float64], mean: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Per column what to take off every row, stopping at zero, to come down to `mean`.
+
+    Were the k largest rows to stay above zero, they would give up (their sum - all of the
+    mean) / k each; the largest of these is the one at which just those k stay above.
+    """
+    ranks = np.arange(1, len(rows) + 1)[:, None]
+    sums = np.cumsum(np.sort(rows, axis=0)[::-1], axis=0)
+    cut: NDArray[np.float64] = ((sums - len(rows) * mean) / ranks).max(axis=0)
+    return cut
+
+
+def _laid_out(errors: NDArray[np.float64], slots: int, count: int) -> NDArray[np.float64]:
+    """`count` rows of `slots` errors, centred: blocks in turn, shorter ones put end to end."""
+    blocks, length = errors.shape
+    block_of_row = np.arange(count) * blocks // count
+    slot = np.arange(slots)
+    row = (np.arange(count)[:, None] + slot // length * _STRIDE) % count
+    laid_out: NDArray[np.float64] = (errors - errors.mean())[block_of_row[row], slot % length]
+    return laid_out
+
+
+def full_history(points: Points, whole: Counts) -> Points:
+    """`points` from everything before an origin, not only the recent windows of `whole`."""
+    filled = without_gaps(whole)
+
+    def of_whole(
+        history: Counts, origins: Origins, slots: int, window_slots: int
+    ) -> NDArray[np.float64]:
+        return points(filled, origins + len(filled) - len(history), slots, window_slots)
+
+    return of_whole
+
+
+class PointForecaster:
+    """A forecaster whose scenarios are its point forecast and the errors that it made before."""
+
+    uses_full_history = False
+
+    def ahead(self, history: Counts, slots: int, window_slots: int) -> NDArray[np.float64]:
+        """Scenarios of the next `slots` slots."""
+        points = full_history(self.points, history) if self.uses_full_history else self.points
+        return scenarios(points, history, slots, window_slots)
+
+    def points(
+        self, history: Counts, origins: Origins, slots: int, window_slots: int
+    ) -> NDArray[np.float64]:
+        """Per origin (row) the next `slots` slots, from `history[:origin]` alone."""
+        raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Forecasters without a model: the last window repeated, its mean, a weighted mean, a period."""
+"""Forecasters without a model: the last window repeated, means, a weighted mean, a period."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.forecast.forecaster import Counts
-from migrator.forecast.residuals import Origins, PointForecaster
+from migrator.forecast.forecaster import Counts, Origins, PointForecaster
 
 HALF_LIFE_WINDOWS = 0.25
 """Half-life of a slot's weight, in windows. Steady traces like it shorter, bursty ones longer;
 over six real ones the mean pinball loss differs by 2% between 1/8 and 1/2."""
 _HALVINGS = 16
 """What weighs less than 2 to the minus this is left out."""
+LONG_WINDOWS = 5
+"""Windows that `long-mean` remembers."""
 SPANS = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 5.0)
 """Windows a level may remember: some traces follow the last seconds, some hold for an hour."""
 _MOST_CYCLES = 8
@@ -79,6 +80,21 @@ class LastMean(PointForecaster):
         """Per origin the mean of the window before it; of what there is where that is less."""
         level = last_window_mean(history, origins, window_slots)
         return constant(level, slots)
+
+
+class LongMean(PointForecaster):
+    """For arrivals in bursts that are shorter than a window and come at random: how many of them
+    fell into the last window says next to nothing about the next one."""
+
+    name = "long-mean"
+    summary = f"the mean of the last {LONG_WINDOWS} windows"
+
+    def points(
+        self, history: Counts, origins: Origins, slots: int, window_slots: int
+    ) -> NDArray[np.float64]:
+        """Per origin the mean of the windows before it; of what there is where that is less."""
+        spans = np.array([LONG_WINDOWS * window_slots])
+        return constant(means_before(history, origins, spans)[:, 0], slots)
 
 
 def constant(level: NDArray[np.float64], slots: int) -> NDArray[np.float64]:
@@ -186,4 +202,4 @@ def _autocorrelations(history: Counts) -> NDArray[np.float64]:
     return correlations
 
 
-FORECASTERS = (LastWindow(), LastMean(), Ewma(), Seasonal())
+FORECASTERS = (LastWindow(), LastMean(), LongMean(), Ewma(), Seasonal())

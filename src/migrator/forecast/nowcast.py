@@ -17,9 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.forecast.forecaster import Counts
+from migrator.forecast.forecaster import SCENARIOS, Counts, with_mean, without_gaps
 from migrator.forecast.levels import means_before
-from migrator.forecast.residuals import SCENARIOS, with_mean, without_gaps
 
 Floats = NDArray[np.float64]
 
@@ -40,8 +39,9 @@ _SHRINK = 10.0
 """How many observations of nothing the fit begins with: short histories say little."""
 _MOMENTS = 16
 """At which the nowcast is compared with the last window's mean."""
-_NEAREST = 2 * SCENARIOS
-"""Moments from which scenarios are taken: neighbours in time are nearly the same moment."""
+NEAREST = 4 * SCENARIOS
+"""Moments whose sequels are the scenarios: many, because neighbours in time are nearly the same
+moment, and replans on few of them follow their noise."""
 _SOON = 10
 """Slots that count twice when moments are compared."""
 _MOST_RATIO = 4.0
@@ -68,13 +68,13 @@ class Nowcast:
     def ahead(self, history: Counts, slots: int, window_slots: int) -> Floats:
         """Scenarios whose mean is the fit."""
         if len(history) == 0 or slots == 0:
-            return np.ones((SCENARIOS, slots))
+            return np.ones((NEAREST, slots))
         seen = without_gaps(history)[-MEMORY_WINDOWS * window_slots :]
         origins = _origins(len(seen), slots, window_slots)
         now, then = _looks(seen, origins, window_slots)
         now = now.within(then)
         if len(origins) < 2 * len(SPANS):
-            return np.full((SCENARIOS, slots), max(0.0, float(now.level[0])))
+            return np.full((NEAREST, slots), max(0.0, float(now.level[0])))
         came = seen[origins[:, None] + np.arange(slots)]
         alike = then.stands_out == now.stands_out[0]
         weights = _fit(then, came - then.level[:, None], alike)
@@ -90,6 +90,7 @@ class Nowcast:
         Both are compared with the requests of the next `slots` slots that came, at moments of the
         last two windows.
         """
+        history = without_gaps(history)
         last = len(history) - slots
         first = max(last - 2 * window_slots, window_slots)
         if last <= first:
@@ -169,8 +170,8 @@ def _nearest(point: Floats, said: Floats, alike: NDArray[np.bool_]) -> NDArray[n
     far = np.abs(said[:, soon] - point[soon]).mean(axis=1) + np.abs(said - point).mean(axis=1)
     # those that are not alike come after all that are, the nearest of them first
     far = np.where(alike, far, far + far.max() + 1.0)
-    first = np.sort(np.argsort(far, kind="stable")[:_NEAREST])
-    return first[np.linspace(0, len(first) - 1, SCENARIOS).astype(np.intp)]
+    first = np.sort(np.argsort(far, kind="stable")[:NEAREST])
+    return first[np.linspace(0, len(first) - 1, NEAREST).astype(np.intp)]
 
 
 def _fit(then: _Looks, came: Floats, alike: NDArray[np.bool_]) -> Floats:

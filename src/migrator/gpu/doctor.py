@@ -16,12 +16,11 @@ from pathlib import Path
 from migrator.core.errors import MigratorError
 from migrator.gpu.drivers.base import DriverKind, Gpu, GpuInstance, Holder
 from migrator.gpu.drivers.mig import MigDriver
-from migrator.gpu.drivers.mps import DAEMON_OWNER, SHARES, daemon_name
-from migrator.gpu.drivers.mps_daemon import CONTROL, PIPES
+from migrator.gpu.drivers.mps import CONTROL, DAEMON_OWNER, PIPES, SHARES, daemon_name
 from migrator.gpu.drivers.nvidia_smi import compute_mode
 from migrator.gpu.drivers.registry import open_driver
 from migrator.gpu.drivers.virtual_board import BoardFile
-from migrator.gpu.journal.journal import (
+from migrator.gpu.journal import (
     EntryState,
     Journal,
     JournalEntry,
@@ -29,8 +28,8 @@ from migrator.gpu.journal.journal import (
     journal_path,
     live_creates,
 )
-from migrator.gpu.lock import GpuLock
-from migrator.gpu.partition.layout import removal_command
+from migrator.gpu.layout import removal_command
+from migrator.gpu.partitioner import GpuLock
 from migrator.io import processes
 from migrator.io.processes import boot_id
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Literal
 
 from migrator.core.errors import InputError, NotWrittenError
-from migrator.io.atomic import replace_file
-from migrator.io.lock import hold_lock
+from migrator.io.files import replace_file
+from migrator.io.processes import hold_lock
 from migrator.io.write_ahead_log import BrokenLogError, is_lost, last_commit
 
 WAIT_S = 10.0

@@ -31,7 +31,6 @@ class Reply:
     body: bytes
 
     def json_object(self) -> Mapping[str, Any] | None:
-        """The body; None if it is not a JSON object."""
         try:
             content = json.loads(self.body)
         except ValueError:

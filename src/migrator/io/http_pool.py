@@ -34,7 +34,6 @@ class Address:
 
     @property
     def authority(self) -> str:
-        """The value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
@@ -67,7 +66,6 @@ class Connection(asyncio.Protocol):
         self.open = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport of the open connection."""
         self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is no subclass
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -76,7 +74,6 @@ class Connection(asyncio.Protocol):
         self._fail("the connection was closed" if exc is None else "the connection broke")
 
     def data_received(self, data: bytes) -> None:
-        """Parse a part of a response."""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError:
@@ -84,15 +81,12 @@ class Connection(asyncio.Protocol):
             self.close()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Store one header of the response."""
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_body(self, body: bytes) -> None:
-        """Store a part of the body."""
         self._body.append(body)
 
     def on_message_complete(self) -> None:
-        """Resolve the future with the complete response."""
         reply = Reply(self._parser.get_status_code(), self._headers, b"".join(self._body))
         if not self._parser.should_keep_alive():
             self.close()
@@ -102,14 +96,12 @@ class Connection(asyncio.Protocol):
             waiting.set_result(reply)
 
     def send(self, request: bytes) -> asyncio.Future[Reply]:
-        """Send a request. The future gets the response."""
         assert self._transport is not None
         self._waiting = asyncio.get_running_loop().create_future()
         self._transport.write(request)
         return self._waiting
 
     def close(self) -> None:
-        """Close the connection."""
         self.open = False
         if self._transport is not None:
             self._transport.close()

@@ -22,7 +22,7 @@ import torch
 
 from migrator.core.errors import InputError
 from migrator.core.registry import is_import_path
-from migrator.io.weights_folder import sha256_of
+from migrator.io.files import sha256_of
 from migrator.learn.benchmarks.benchmark import (
     Benchmark,
     Material,
@@ -35,8 +35,14 @@ from migrator.learn.benchmarks.benchmark import (
 from migrator.learn.checkpoint import Checkpoints, CourseFolder, Warn
 from migrator.learn.estimation import Past, estimate
 from migrator.learn.model import Model
-from migrator.learn.model_check import build_model, naming_method, require_works
-from migrator.learn.registry import benchmark, encoder, model_class
+from migrator.learn.registry import (
+    benchmark,
+    build_model,
+    encoder,
+    model_class,
+    naming_method,
+    require_works,
+)
 from migrator.learn.retraining import RetrainingSettings, accuracy, retrain
 
 MEMORY = 200

@@ -9,13 +9,14 @@ same memory take effect at the next replay.
 
 from __future__ import annotations
 
+import ctypes
 import gc
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,9 +29,6 @@ _STEPS_BEFORE_CAPTURE = 2
 """They load kernels and create the optimiser's state."""
 _MAX_GRAPHS = 2
 """Batches of one training are of one size."""
-_WARM_UP_RUNS = 3
-"""Inferences before a capture: they choose and load kernels."""
-_FEWEST_REPLAYS = 3
 _CUDA: Any = torch.cuda
 
 
@@ -77,8 +75,11 @@ def _capture(step: Step, inputs: Tensor, labels: Tensor) -> Graph:
         graph.capture_begin(capture_error_mode="thread_local")
         try:
             loss = step(given, wanted)
-        finally:
-            graph.capture_end()
+        except BaseException:
+            with suppress(RuntimeError):  # must not hide a request to end the process
+                graph.capture_end()
+            raise
+        graph.capture_end()
     _CUDA.current_stream().wait_stream(side)
     return Graph(graph.replay, given, wanted, loss)
 
@@ -196,27 +197,26 @@ class CapturedAnswers:
         graph.replay()
         return graph.output[:rows]
 
-    def seconds(self, limit_s: float) -> float:
-        """The shortest replay of the largest graph within about `limit_s`. Not beside `answer`."""
-        graph, found = self._graphs[max(self._graphs)], list[float]()
-        while len(found) < _FEWEST_REPLAYS or sum(found) < limit_s:
-            began = time.perf_counter()
-            graph.replay()
-            if graph.inputs.is_cuda:
-                _CUDA.current_stream().synchronize()
-            found.append(time.perf_counter() - began)
-        return min(found)
-
 
 def _capture_inference(forward: Forward, inputs: Tensor) -> Graph | None:
     side = _side_stream()
     side.wait_stream(_CUDA.current_stream())
     with _CUDA.stream(side):
-        for _ in range(_WARM_UP_RUNS):
-            forward(inputs)
+        forward(inputs)  # chooses and loads kernels, which a capture must not do
     _CUDA.current_stream().wait_stream(side)
     nothing = torch.empty(0, device=inputs.device)
     return capture_graph(lambda given, _: forward(given), inputs, nothing)
+
+
+def load_cudnn() -> None:
+    """Load the parts of cuDNN, which it otherwise loads with the first answer.
+
+    They are hundreds of megabytes. Loading them does not touch the GPU.
+    """
+    packages = Path(torch.__file__).parent.parent / "nvidia"
+    for each in sorted(packages.glob("*/lib/libcudnn_*.so.*")):
+        with suppress(OSError):  # cuDNN loads it itself, or says what is wrong
+            ctypes.CDLL(str(each))
 
 
 def convert_to_bf16(network: nn.Module) -> None:

@@ -1,30 +1,40 @@
-"""Depthwise convolutions on a GPU: PyTorch's own kernels answer at once, cuDNN's later and faster.
+"""Depthwise convolutions for inference on a GPU, with a kernel of our own.
 
 In the channels-last layout cuDNN compiles a kernel for every shape of a depthwise convolution, in
 every thread again: 0.3 to 0.8 s each on an H200, 4 to 10 s until the first answer of a network
-with a dozen shapes. PyTorch's kernels need no compilation, the first answer then takes 0.6 to
-0.9 s, but later ones up to half as long again. So a new worker answers with PyTorch's kernels
-until cuDNN's are compiled. Trainings choose by their number of steps (`ImageModel`).
+with a dozen shapes. PyTorch's own kernels need no compilation, but copy into another layout and
+take several times as long. `depthwise.cu` has one kernel for all shapes; it is compiled once per
+kind of GPU and kept on disk. Trainings choose another layout instead (`ImageModel`).
 """
 
 from __future__ import annotations
 
+import ctypes
+import hashlib
 import logging
-import os
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-_POLITE = 10
-"""Niceness of the thread that compiles: answers come first."""
-_SOON_S, _BESIDE_S = 0.05, 1.0
-"""Seconds in which replays are timed: before the first answer, and beside answers, where most
-replays wait for one."""
+from migrator.core.errors import NotWrittenError
+from migrator.io.files import cache_folder, write_atomically
+
+SOURCE = files(__package__) / "depthwise.cu"
+KERNELS = {(3, 1), (3, 2), (5, 1), (5, 2), (7, 1)}
+"""Sides and strides for which there is a kernel."""
+VECTOR, COLUMNS = 8, 4
+"""Channels and columns that a thread computes."""
+_THREADS = 128
+"""Per block."""
+_DIGEST_BYTES = 32
+"""At the beginning of a kept file."""
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +45,7 @@ def has_depthwise(network: nn.Module) -> bool:
     return any(each.groups > 1 and each.groups == each.in_channels for each in layers)
 
 
-class _Convolution(NamedTuple):
+class Convolution(NamedTuple):
     """The arguments of `torch.conv2d`."""
 
     input: Tensor
@@ -47,36 +57,75 @@ class _Convolution(NamedTuple):
     groups: int = 1
 
     @property
-    def is_depthwise(self) -> bool:
-        """Whether PyTorch's kernel computes it."""
-        same = self.input.dtype == self.weight.dtype
-        channels = self.input.shape[1] if self.input.ndim == 4 else 0
-        return same and not isinstance(self.padding, str) and 1 < self.groups == channels
+    def has_kernel(self) -> bool:
+        """Whether `depthwise.cu` computes it."""
+        given, weight = self.input, self.weight
+        if given.ndim != 4 or isinstance(self.padding, str) or _pair(self.dilation) != (1, 1):
+            return False
+        (down, right), side = _pair(self.stride), weight.shape[-1]
+        return (
+            self.groups == given.shape[1] == weight.shape[0]
+            and given.shape[1] % VECTOR == 0
+            and given.storage_offset() % VECTOR == 0  # vectors are read from aligned addresses
+            and given.dtype == weight.dtype == torch.bfloat16
+            and down == right
+            and weight.shape[-2] == side
+            and (side, down) in KERNELS
+        )
 
 
-Kernel = Callable[[_Convolution], Tensor]
+class Launch(NamedTuple):
+    """One launch of a kernel: its name, tensors and numbers, as `depthwise.cu` declares them."""
+
+    name: str
+    inputs: Tensor
+    weights: Tensor
+    outputs: Tensor
+    numbers: tuple[int, ...]
+    threads: int
 
 
-def native_kernel(given: _Convolution) -> Tensor:
-    """PyTorch's own depthwise convolution; CUDA only, and without gradients."""
-    kernel: Any = torch.ops.aten._conv_depthwise2d
+def launch_for(given: Convolution) -> Launch:
+    """Prepare the launch for a convolution that has a kernel."""
     assert not isinstance(given.padding, str)
-    pairs = [_pair(each) for each in (given.stride, given.padding, given.dilation)]
-    found: Tensor = kernel(
-        given.input, given.weight, list(given.weight.shape[2:]), given.bias, *pairs
+    inputs = given.input.contiguous(memory_format=torch.channels_last)
+    pictures, channels, height, width = inputs.shape
+    side, (stride, _), padding = given.weight.shape[-1], _pair(given.stride), _pair(given.padding)
+    rows, columns = (
+        (size + 2 * pad - side) // stride + 1
+        for size, pad in zip((height, width), padding, strict=True)
     )
-    return found
+    outputs = torch.empty(
+        (pictures, channels, rows, columns),
+        dtype=inputs.dtype,
+        device=inputs.device,
+        memory_format=torch.channels_last,
+    )
+    weights = given.weight.reshape(channels, side * side).t().contiguous()
+    groups = channels // VECTOR
+    threads = pictures * rows * -(-columns // COLUMNS) * groups
+    numbers = (height, width, rows, columns, groups, *padding)
+    return Launch(f"depthwise_{side}_{stride}", inputs, weights, outputs, numbers, threads)
 
 
-def _pair(value: int | Sequence[int]) -> list[int]:
-    found = [value] if isinstance(value, int) else list(value)
-    return found * 2 if len(found) == 1 else found
+def convolve(given: Convolution) -> Tensor:
+    """The convolution on the GPU; without gradients."""
+    launch = launch_for(given)
+    arguments = [
+        *(ctypes.c_void_p(e.data_ptr()) for e in (launch.inputs, launch.weights, launch.outputs)),
+        *map(ctypes.c_int, launch.numbers),
+        ctypes.c_longlong(launch.threads),
+    ]
+    if launch.threads:
+        _functions()[launch.name](-(-launch.threads // _THREADS), arguments)
+    outputs = launch.outputs
+    return outputs if given.bias is None else outputs.add_(given.bias.view(1, -1, 1, 1))
 
 
-class NativeDepthwise(TorchFunctionMode):
-    """Within it, the calling thread computes depthwise convolutions with PyTorch's kernel."""
+class DepthwiseKernels(TorchFunctionMode):
+    """Within it, the calling thread computes depthwise convolutions with our kernel."""
 
-    def __init__(self, kernel: Kernel = native_kernel) -> None:
+    def __init__(self, kernel: Callable[[Convolution], Tensor] = convolve) -> None:
         super().__init__()
         self._kernel = kernel
 
@@ -91,72 +140,118 @@ class NativeDepthwise(TorchFunctionMode):
         del types
         named = dict(kwargs or {})
         if func is torch.conv2d:
-            given = _Convolution(*args, **named)
-            if given.is_depthwise:
+            given = Convolution(*args, **named)
+            if given.has_kernel:
                 return self._kernel(given)
         return func(*args, **named)
 
 
-class Answers(Protocol):
-    """Captured inference (`cuda_graphs.CapturedAnswers`)."""
-
-    def takes(self, inputs: Tensor) -> bool:
-        """Whether there is a graph for these inputs."""
-        ...
-
-    def answer(self, inputs: Tensor) -> Tensor:
-        """Scores of the inputs."""
-        ...
-
-    def seconds(self, limit_s: float) -> float:
-        """The shortest replay of the largest graph within about `limit_s`."""
-        ...
+def can_compile() -> bool:
+    """Whether the kernels are there, or can be compiled, for the current GPU."""
+    try:
+        _functions()
+    except (OSError, RuntimeError) as error:
+        _log.warning("depthwise convolutions use cuDNN, whose first answers take long: %s", error)
+        return False
+    return True
 
 
-class QuickAnswers:
-    """Answers that are there at once, and replaced by faster ones when these are ready.
+# Compilation with NVRTC and launches with the CUDA driver; PyTorch brings both libraries
 
-    Capturing in a thread beside answers is safe: a capture only sees calls of its own thread
-    (`thread_local`), memory of a capture is apart, and graphs that answer are not touched.
-    """
 
-    def __init__(self, quick: Callable[[], Answers], fast: Callable[[], Answers]) -> None:
-        """`quick` and `fast` capture; the second one may take seconds. RuntimeError if the first
-        cannot be captured."""
-        self._current = quick()
-        self._quick_s = self._current.seconds(_SOON_S)
-        self.decided = threading.Event()
-        """Set once the faster kernels are used or given up."""
-        threading.Thread(target=self._compile, args=(fast,), daemon=True).start()
+Function = Callable[[int, Sequence[Any]], None]
+"""Launches a kernel on PyTorch's current stream, given the number of blocks and its arguments."""
 
-    def takes(self, inputs: Tensor) -> bool:
-        """Whether there is a graph for these inputs."""
-        return self._current.takes(inputs)
 
-    def answer(self, inputs: Tensor) -> Tensor:
-        """Scores of the inputs, which may be on the host."""
-        return self._current.answer(inputs)
+@cache
+def _functions() -> Mapping[str, Function]:
+    """The kernels on the current GPU; OSError without a library, RuntimeError if one refuses."""
+    driver, module = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+    major, minor = torch.cuda.get_device_capability()
+    binary = _compiled(SOURCE.read_bytes(), f"sm_{major}{minor}")
+    _require(driver.cuModuleLoadData(ctypes.byref(module), binary), "loads the kernels")
 
-    def seconds(self, limit_s: float) -> float:
-        """The shortest replay of the largest graph within about `limit_s`."""
-        return self._current.seconds(limit_s)
+    def function(name: str) -> Function:
+        found = ctypes.c_void_p()
+        _require(
+            driver.cuModuleGetFunction(ctypes.byref(found), module, name.encode()), f"has {name}"
+        )
 
-    def _compile(self, fast: Callable[[], Answers]) -> None:
-        with suppress(OSError, AttributeError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _POLITE)
-        is_used = self._switch(fast)
-        self.decided.set()
-        if is_used:
-            # compiled kernels belong to this thread, and the graphs need them
-            threading.Event().wait()
+        def launch(blocks: int, arguments: Sequence[Any]) -> None:
+            pointers = (ctypes.c_void_p * len(arguments))(
+                *(ctypes.cast(ctypes.pointer(each), ctypes.c_void_p) for each in arguments)
+            )
+            stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+            shape = (blocks, 1, 1, _THREADS, 1, 1, 0)
+            _require(
+                driver.cuLaunchKernel(found, *shape, stream, pointers, None), f"launches {name}"
+            )
 
-    def _switch(self, fast: Callable[[], Answers]) -> bool:
-        try:
-            found = fast()
-            fast_s = found.seconds(_BESIDE_S)
-        except Exception as error:  # the quick ones remain, whatever it was
-            _log.warning("cuDNN's kernels could not be captured: %s", error)
-            return False
-        if fast_s < self._quick_s:
-            self._current = found
-        return self._current is found
+        return launch
+
+    return {name: function(name) for name in (f"depthwise_{side}_{step}" for side, step in KERNELS)}
+
+
+def _compiled(source: bytes, architecture: str) -> bytes:
+    """The machine code, from the cache or compiled now; a damaged file is replaced."""
+    version = torch.version.cuda or ""
+    key = hashlib.sha256(b"\0".join((source, architecture.encode(), version.encode()))).hexdigest()
+    kept = cache_folder("kernels") / f"depthwise-{architecture}-{key[:20]}.cubin"
+    with suppress(OSError):
+        content = kept.read_bytes()
+        digest, binary = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
+        # the driver would read beyond the end of a truncated one
+        if digest == hashlib.sha256(binary).digest():
+            return binary
+    binary = _compile(source, architecture)
+    with suppress(OSError, NotWrittenError):  # without a cache every process compiles
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with write_atomically(kept) as draft:
+            draft.write_bytes(hashlib.sha256(binary).digest() + binary)
+    return binary
+
+
+def _compile(source: bytes, architecture: str) -> bytes:
+    nvrtc, program = _nvrtc(), ctypes.c_void_p()
+    _require(
+        nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, b"depthwise.cu", 0, None, None),
+        "takes the source",
+    )
+    options = (ctypes.c_char_p * 1)(f"--gpu-architecture={architecture}".encode())
+    result, size = nvrtc.nvrtcCompileProgram(program, 1, options), ctypes.c_size_t()
+    if result:
+        nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+        log = ctypes.create_string_buffer(size.value)
+        nvrtc.nvrtcGetProgramLog(program, log)
+        raise RuntimeError(f"depthwise.cu does not compile: {log.value.decode()[-800:]}")
+    _require(nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size)), "knows the size")
+    binary = ctypes.create_string_buffer(size.value)
+    _require(nvrtc.nvrtcGetCUBIN(program, binary), "gives the machine code")
+    nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+    return binary.raw
+
+
+def _nvrtc() -> ctypes.CDLL:
+    for each in _nvrtc_names():
+        with suppress(OSError):
+            return ctypes.CDLL(each)
+    raise OSError("libnvrtc is not installed; it comes with PyTorch for CUDA")
+
+
+def _nvrtc_names() -> Iterator[str]:
+    major = (torch.version.cuda or "").partition(".")[0]
+    yield f"libnvrtc.so.{major}"
+    packages = Path(torch.__file__).parent.parent / "nvidia"
+    yield from map(str, packages.glob(f"*/lib/libnvrtc.so.{major}"))
+    yield "libnvrtc.so"
+
+
+def _require(result: int, what: str) -> None:
+    if result:
+        raise RuntimeError(f"no library {what}: CUDA error {result}")
+
+
+def _pair(value: int | Sequence[int]) -> tuple[int, int]:
+    found = [value] if isinstance(value, int) else list(value)
+    down, right = found * 2 if len(found) == 1 else found
+    return down, right

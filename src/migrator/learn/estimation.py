@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from migrator.learn.model import Model
+from migrator.learn.model import Model, Stream, WindowData, concatenate, random_stream
 from migrator.learn.retraining import (
     DivergedError,
     RetrainingSettings,
@@ -24,7 +24,6 @@ from migrator.learn.retraining import (
     begin_training,
     train_epoch,
 )
-from migrator.learn.samples import Stream, WindowData, concatenate, random_stream
 
 EPOCHS = 4
 _SHARE_PER_EPOCH = 1 / 70

@@ -18,11 +18,10 @@ from torch import Tensor, nn
 from migrator.core.errors import InputError
 from migrator.learn.hub import ModelFolder, model_folder, trusts_remote_code
 from migrator.learn.image_model import ImageModel, is_normalisation
-from migrator.learn.libraries import transformers
-from migrator.learn.model import Inputs, Modality
+from migrator.learn.model import Inputs, Modality, damaged
+from migrator.learn.registry import transformers
 from migrator.learn.text import TOKENS
 from migrator.learn.torch_model import TextModel, TorchModel
-from migrator.learn.weights import damaged
 
 PREFIX = "hf:"
 _TASKS = {

@@ -19,9 +19,8 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from migrator.core.errors import InputError
-from migrator.io.atomic import replace_file
-from migrator.io.state_folder import cache_folder
-from migrator.learn.weights import damaged
+from migrator.io.files import cache_folder, replace_file
+from migrator.learn.model import damaged
 
 _ID = re.compile(r"(?:[\w.-]+/)?[\w.-]+")
 _LONGEST_ID = 96

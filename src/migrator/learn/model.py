@@ -1,11 +1,13 @@
-"""The interface of a model, built in or a user's own.
+"""The interface of a model, built in or a user's own, and the labelled samples it learns from.
 
 Inputs, labels and scores are numpy arrays, so that callers do not need torch.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -45,8 +47,8 @@ class Model(Protocol):
       evaluations that come with it, to prepare for it
     - `end_training()`: free what only training needs
     - `begin_serving(batch)`: called once if only batches of up to `batch` inputs follow
-    - `take_over(other)`: copy the weights of another model of this class between two batches, or
-      return False to be replaced by it
+    - `exchange(other)`: exchange the weights with another model of this class between two batches,
+      or return False to be replaced by it
     - `kept_bytes`: approximate size of a checkpoint of its training
     """
 
@@ -57,31 +59,24 @@ class Model(Protocol):
     @classmethod
     def build(cls, classes: int, seed: int) -> Self:
         """A new model with random weights from the seed."""
-        ...
 
     def to(self, device: str) -> None:
         """Move to "cpu" or "cuda"."""
-        ...
 
     def example(self, batch: int) -> Inputs:
         """A batch of inputs of the model's own size."""
-        ...
 
     def infer(self, inputs: Inputs) -> Scores:
         """One row of scores per input, one column per class."""
-        ...
 
     def train_step(self, inputs: Inputs, labels: Labels, lr: float) -> float:
         """Train on one batch at this rate and return the loss."""
-        ...
 
     def save(self, path: Path, *, training: bool = False) -> None:
         """Write the weights; with `training` also what resuming a training needs."""
-        ...
 
     def load(self, path: Path) -> None:
         """Load what `save` wrote; InputError if it does not fit."""
-        ...
 
 
 METHODS = ("build", "to", "example", "infer", "train_step", "save", "load")
@@ -100,3 +95,118 @@ def require_model(candidate: object, name: str) -> type[Model]:
             "docs/learning.md"
         )
     return candidate
+
+
+class NoSamplesError(InputError):
+    """There are no samples to train on, or none to evaluate with."""
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Inputs and labels; row i of each belongs to sample i."""
+
+    inputs: Inputs
+    labels: Labels
+    arrives: NDArray[np.int64]
+    """The scenario in which each sample arrives; 0 is pre-training."""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def rows(self, chosen: NDArray[np.intp] | NDArray[np.bool_]) -> Samples:
+        """The samples selected by row numbers or a mask."""
+        return Samples(self.inputs[chosen], self.labels[chosen], self.arrives[chosen])
+
+    def at_most(self, per_class: int, draw: np.random.Generator) -> Samples:
+        """At most `per_class` samples of every class, drawn at random."""
+        return self._draw(lambda _count: per_class, draw)
+
+    def share(self, part: float, draw: np.random.Generator) -> Samples:
+        """A fraction of every class, at least one sample of each, drawn at random."""
+        return self._draw(lambda count: max(1, round(part * count)), draw)
+
+    def _draw(self, kept_of: Callable[[int], int], draw: np.random.Generator) -> Samples:
+        kept = [np.empty(0, np.intp)]
+        for label in np.unique(self.labels):
+            rows = draw.permutation(np.flatnonzero(self.labels == label))
+            kept.append(rows[: kept_of(len(rows))])
+        return self.rows(np.sort(np.concatenate(kept)))
+
+
+_VALIDATION, _MOST_VALIDATION, _LEAST_SPLIT = 1 / 4, 50, 4
+"""Part of a class's held-out samples that chooses the epoch, its limit, and the fewest samples
+that are split: fewer serve both purposes."""
+
+
+def split_validation(held_out: Samples, seed: int) -> tuple[Samples, Samples]:
+    """The held-out samples in two: for the accuracies, and for choosing the best epoch."""
+    draw = random_stream(seed, Stream.VALIDATION)
+    reported = np.ones(len(held_out), bool)
+    validation = np.zeros(len(held_out), bool)
+    for label in np.unique(held_out.labels):
+        rows = draw.permutation(np.flatnonzero(held_out.labels == label))
+        split = len(rows) >= _LEAST_SPLIT
+        chosen = rows[: min(_MOST_VALIDATION, int(len(rows) * _VALIDATION))] if split else rows
+        validation[chosen] = True
+        reported[chosen] = not split
+    return held_out.rows(reported), held_out.rows(validation)
+
+
+def concatenate(parts: Sequence[Samples]) -> Samples:
+    """The samples of all parts, in their order."""
+    return Samples(
+        np.concatenate([each.inputs for each in parts]),
+        np.concatenate([each.labels for each in parts]),
+        np.concatenate([each.arrives for each in parts]),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class WindowData:
+    """What one retraining is trained and evaluated on."""
+
+    new: Samples
+    """The window's own samples."""
+    replay: Samples
+    """Samples of earlier windows, a bounded number per class."""
+    held_out: Samples
+    """Samples of all classes seen so far, for the accuracies; never trained on."""
+    validation: Samples
+    """Further ones, which decide the best epoch; never trained on."""
+    new_classes: frozenset[int]
+
+    @property
+    def training(self) -> Samples:
+        """All training samples."""
+        return concatenate((self.new, self.replay))
+
+    @property
+    def held_out_new(self) -> Samples:
+        """Held-out samples of the window's new classes."""
+        return self.held_out.rows(np.isin(self.held_out.labels, list(self.new_classes)))
+
+
+class Stream(IntEnum):
+    """Purposes of random numbers. Changing a value changes every result that depends on it."""
+
+    SAMPLES_LIMITED = 1
+    ORDER_OF_CLASSES = 2
+    MEMORY = 3
+    MADE_UP_PICTURES = 4
+    EPOCH = 5
+    ESTIMATION = 6
+    VALIDATION = 7
+    FEATURES = 8
+    HELD_OUT = 9
+
+
+def random_stream(seed: int, stream: Stream, *more: int) -> np.random.Generator:
+    """The generator of this seed and purpose; `more` distinguishes parts, such as epochs."""
+    return np.random.default_rng((seed, stream.value, *more))
+
+
+def damaged(path: Path) -> InputError:
+    """The error for a file that cannot be read as weights."""
+    return InputError(
+        f"{path}: damaged or not a safetensors file; copy it again or name another file"
+    )

@@ -23,12 +23,11 @@ from migrator.core.errors import InputError
 from migrator.learn.benchmarks.benchmark import Encode, Origin
 from migrator.learn.benchmarks.folder import PICTURES, read_pictures
 from migrator.learn.image_model import ImageModel
-from migrator.learn.model import Inputs, Modality
-from migrator.learn.new_classes import last_layer
+from migrator.learn.model import Inputs, Modality, Stream, random_stream
 from migrator.learn.registry import benchmark, benchmarks, encoder
 from migrator.learn.retraining import DivergedError
-from migrator.learn.samples import Stream, random_stream
 from migrator.learn.torch_model import TextModel, TorchModel
+from migrator.learn.weights import last_layer
 
 _PIECE_WORDS = 90
 """Longer texts are split, so that all of their words are used."""

@@ -14,11 +14,19 @@ from torch import Tensor, nn
 
 from migrator.core.errors import InputError
 from migrator.learn.cuda_graphs import CapturedAnswers, CapturedSteps, convert_to_bf16
-from migrator.learn.depthwise import Answers, NativeDepthwise, QuickAnswers, has_depthwise
-from migrator.learn.model import Inputs, Labels, Modality, Scores
-from migrator.learn.new_classes import features_of, last_layer, place_rows
+from migrator.learn.depthwise import DepthwiseKernels, can_compile, has_depthwise
+from migrator.learn.model import Inputs, Labels, Modality, Scores, damaged
 from migrator.learn.text import BEGIN, PADDING, TOKENS, VOCABULARY
-from migrator.learn.weights import Moments, Saved, SavedState, damaged, read_weights, write_weights
+from migrator.learn.weights import (
+    Moments,
+    Saved,
+    SavedState,
+    features_of,
+    last_layer,
+    place_rows,
+    read_weights,
+    write_weights,
+)
 
 _CUDA: Any = torch.cuda
 _MOMENTS = {"step", "exp_avg", "exp_avg_sq"}
@@ -48,9 +56,9 @@ class TorchModel(ABC):
         """Classes trained on so far; the others get a score of minus infinity."""
         self._optimiser: torch.optim.AdamW | None = None
         self._captured: CapturedSteps | None = None
-        self._answers: Answers | None = None
-        self._native = False
-        """Answers without a graph use PyTorch's depthwise kernels, which need no compilation."""
+        self._answers: CapturedAnswers | None = None
+        self._has_kernels = False
+        """Whether answers use our kernels for depthwise convolutions."""
         self._unseen = torch.ones(classes, dtype=torch.bool)
         self._prior = torch.zeros(classes)
 
@@ -107,34 +115,38 @@ class TorchModel(ABC):
         self.network.eval()
         self.network.requires_grad_(False)
         convert_to_bf16(self.network)
-        self._native = has_depthwise(self.network)
+        self._has_kernels = has_depthwise(self.network) and can_compile()
         example = self._on_device(self.example(1))
-
-        def captured() -> CapturedAnswers:
-            with torch.inference_mode(False), torch.no_grad():
-                return CapturedAnswers(self.logits, example, batch)
-
-        def quick() -> CapturedAnswers:
-            with NativeDepthwise():
-                return captured()
-
-        with self._within_memory():
+        with self._within_memory(), torch.inference_mode(False), torch.no_grad():
             try:
-                self._answers = QuickAnswers(quick, captured) if self._native else captured()
+                self._answers = CapturedAnswers(self._eager, example, batch)
             except RuntimeError:
                 self._answers = None  # a network that depends on the host runs without graphs
 
-    def take_over(self, other: Self) -> bool:
-        """Copy another model's weights into the same memory; False: it must be replaced instead."""
+    def exchange(self, other: Self) -> bool:
+        """Exchange the weights with a copy, each in its own memory, so that captured graphs stay.
+
+        False: nothing is captured, and the copy can take this model's place.
+        """
         if self._answers is None:
             return False
-        theirs = other.network.state_dict()
-        with torch.no_grad():
-            for name, own in self.network.state_dict().items():
-                own.copy_(theirs[name])
-        self.seen, self.weights, self.steps = other.seen.copy(), other.weights, other.steps
-        if self.device.type == "cuda":
-            _CUDA.synchronize()
+        own, theirs = self.network.state_dict(), other.network.state_dict()
+        # by address: tensors that share their memory have several names
+        pairs = {each.data_ptr(): (each, theirs[name]) for name, each in own.items()}.values()
+        with torch.no_grad(), self._within_memory():
+            # all the memory it needs: without it nothing is exchanged rather than a part
+            spare = torch.empty(
+                max(each.nbytes for each in own.values()), dtype=torch.uint8, device=self.device
+            )
+            for mine, others in pairs:
+                before = spare[: mine.nbytes].view(mine.dtype).view(mine.shape)
+                before.copy_(mine)
+                mine.copy_(others)
+                others.copy_(before)
+        for name in ("seen", "weights", "steps"):
+            kept = getattr(self, name)
+            setattr(self, name, getattr(other, name))
+            setattr(other, name, kept)
         return True
 
     def begin_training(self, inputs: Inputs, labels: Labels, counts: Labels) -> None:
@@ -364,7 +376,7 @@ class TorchModel(ABC):
 
     def _eager(self, inputs: Tensor) -> Tensor:
         """Scores without a graph."""
-        with NativeDepthwise() if self._native else nullcontext():
+        with DepthwiseKernels() if self._has_kernels and self.is_captured else nullcontext():
             return self.logits(inputs)
 
     def _on_device(self, inputs: Inputs) -> Tensor:

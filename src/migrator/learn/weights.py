@@ -1,24 +1,27 @@
 """Weights in safetensors files: written atomically, read with one InputError for any fault.
 
 A file that MIGRator wrote also holds the model's training state, and during a training the
-optimiser's moments.
+optimiser's moments. Classes that a model has not seen begin with weights from the mean features of
+their samples.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from migrator.core.errors import InputError
-from migrator.io.atomic import write_atomically
-from migrator.io.weights_folder import NOTE
+from migrator.io.files import NOTE, write_atomically
+from migrator.learn.model import Inputs, Labels, damaged
 
 _MOMENT = "training."
 """Prefix of the optimiser's tensors in a file from which a training can resume."""
@@ -80,13 +83,6 @@ def read_weights(path: Path) -> Saved:
     return Saved(tensors, moments, note)
 
 
-def damaged(path: Path) -> InputError:
-    """The error for a file that cannot be read as weights."""
-    return InputError(
-        f"{path}: damaged or not a safetensors file; copy it again or name another file"
-    )
-
-
 def _saved_state(raw: Any) -> SavedState:
     steps, seen, weights = raw["steps"], raw["seen"], raw["weights"]
     if type(steps) is not int or not 0 <= steps < 2**53 or type(weights) is not str:
@@ -118,3 +114,79 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         except (OSError, SafetensorError, RuntimeError, ValueError, KeyError) as error:
             raise damaged(each) from error
     return tensors, about
+
+
+_BATCH = 256
+_SCORE, _LONGEST = 5.0, 1.0
+"""Score of a class at its own mean if no class is known yet, and the longest row that gives it:
+features that do not tell the classes apart must not get large weights."""
+
+
+def last_layer(network: nn.Module, prefix: str | tuple[str, ...], classes: int) -> nn.Linear | None:
+    """The layer with one row of weights per class; None if the network has none.
+
+    `prefix`: of the names of the layers that depend on the number of classes.
+    """
+    layers = [
+        each
+        for name, each in network.named_modules()
+        if f"{name}.".startswith(prefix)
+        and isinstance(each, nn.Linear)
+        and each.out_features == classes
+    ]
+    return layers[-1] if layers else None
+
+
+def features_of(layer: nn.Linear, infer: Callable[[Inputs], object], inputs: Inputs) -> Tensor:
+    """The inputs of the layer while the model infers these samples, one row each."""
+    kept: list[Tensor] = []
+
+    def keep(_layer: nn.Module, given: tuple[Tensor, ...]) -> None:
+        kept.append(given[0].detach().float())
+
+    hook = layer.register_forward_pre_hook(keep)
+    try:
+        for first in range(0, len(inputs), _BATCH):
+            few = inputs[first : first + _BATCH]
+            infer(few)
+            kept[-1] = kept[-1][: len(few)]  # a model may add rows to fill a batch
+    finally:
+        hook.remove()
+    return torch.cat(kept)
+
+
+def place_rows(layer: nn.Linear, features: Tensor, labels: Labels, new: Labels) -> None:
+    """Point the rows of the classes `new` at the means of their features.
+
+    The rows are as long as those of the known classes among `labels`, if there are any. A sample
+    at a new class's mean gets the same score as known classes get at theirs, so that neither has
+    an advantage.
+    """
+    classes = np.unique(labels)
+    device = features.device
+    means = torch.stack(
+        [features[torch.from_numpy(labels == each).to(device)].mean(0) for each in classes]
+    )
+    centre = means.mean(0)
+    index = torch.from_numpy(classes).to(device)
+    is_new = torch.from_numpy(np.isin(classes, new)).to(device)
+    placed, known = index[is_new], index[~is_new]
+    rows = layer.weight.data
+    if len(known):
+        length = rows[known].float().norm(dim=1).mean()
+    else:
+        apart = (means - centre).norm(dim=1).mean()
+        length = (_SCORE / apart).clamp(max=_LONGEST)
+    outwards = nn.functional.normalize(means - centre, dim=1) * length
+    if not bool(torch.isfinite(outwards).all()):
+        return  # the training fails and says why
+    rows[placed] = outwards[is_new].to(rows.dtype)
+    if layer.bias is None:
+        return
+    bias = layer.bias.data
+    at_mean = (outwards * means).sum(1)[is_new]
+    if len(known):
+        scores = (rows[known].float() * means[~is_new]).sum(1) + bias[known].float()
+        bias[placed] = (scores.mean() - at_mean).to(bias.dtype)
+    else:
+        bias[placed] = (-(outwards[is_new] @ centre + at_mean) / 2).to(bias.dtype)

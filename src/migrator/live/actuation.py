@@ -18,11 +18,12 @@ from migrator.control.controller import Controller
 from migrator.control.events import Event, Instruction
 from migrator.control.retraining_plans import Estimate
 from migrator.core.errors import MigratorError
+from migrator.core.instance import Holding, Share, bare, sms_of
 from migrator.core.placement import Place, board_without
-from migrator.core.share import Holding, Share, bare, sms_of
 from migrator.live.context import Context
 from migrator.live.learning import Learning
 from migrator.live.recording import Recorder
+from migrator.live.training import JobKind
 from migrator.serve.workers.messages import Assignment
 from migrator.serve.workers.pool import ServingWorker
 
@@ -69,7 +70,8 @@ class Actuation:
                 case events.StopWorker(instance):
                     self.in_background(self._stop(instance))
                 case events.StopTraining(_, tenant):
-                    self._learning.stop_training(tenant)
+                    # the next one continues from its checkpoints
+                    self._context.trainings.cancel(tenant, JobKind.RETRAIN)
                 case events.Train(instance, tenant):
                     self.in_background(self._train(instance, tenant))
                 case events.Replan(reason):
@@ -80,7 +82,6 @@ class Actuation:
         self.do(self._controller.tick())
 
     def estimate(self, wanted: Estimate) -> None:
-        """Begin an estimate of a retraining."""
         self.in_background(self._estimate(wanted))
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -187,7 +188,7 @@ class Actuation:
         try:
             environment = self._gpu_thread.known_environment(instance)
             if environment is not None:
-                await self._learning.end_estimates(environment)
+                await self._context.trainings.end_estimates(environment)
             await self._gpu_thread.destroy(instance)
         except Exception as error:
             self.on_event(events.DestroyFailed(instance, _reason(error)))

@@ -1,5 +1,5 @@
-"""The state that the services of one daemon share: its tenants, its clock, and the GPU, files and
-processes that are opened at its start and closed at its end."""
+"""The options of one daemon, and the state that its services share: its tenants, its clock, and the
+GPU, files and processes that are opened at its start and closed at its end."""
 
 from __future__ import annotations
 
@@ -8,35 +8,127 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 from migrator.control.executor import Executor
+from migrator.control.observation import Routing, Sharing, policy_named
 from migrator.control.tenant_state import TenantState, tenant_state_of
 from migrator.control.window_clock import WindowClock
 from migrator.core.errors import InputError
-from migrator.core.peer_limits import ResizedTraining
-from migrator.core.share import Holding
+from migrator.core.instance import Holding
+from migrator.core.scenario import ResizedTraining
 from migrator.gpu.drivers.base import Gpu
+from migrator.io.files import private_folder
 from migrator.io.processes import Process
-from migrator.io.state_folder import private_folder
-from migrator.live import orphans
-from migrator.live.gpu_thread import GpuThread
+from migrator.learn.registry import benchmark
+from migrator.live.gpu_thread import GpuThread, kill_orphans, mark_children, wait_until_gone
 from migrator.live.instruments import Instruments
 from migrator.live.labels import Labels
-from migrator.live.serving import Serving, assumed_overhead_s, line_of
-from migrator.live.training import Trainings
+from migrator.live.shared_store import SharedStore
+from migrator.live.training import PREPARE, Trainings
 from migrator.live.versions import Versions
 from migrator.records.store import Records
-from migrator.serve.http.protocol import ModelInterface
-from migrator.serve.router.router import Router
+from migrator.serve.http.authentication import Tokens
+from migrator.serve.queue import QueueSettings
+from migrator.serve.router import Router
+from migrator.serve.workers.messages import ModelInterface, ModelSpec
 from migrator.serve.workers.pool import ServingWorker, Workers
+from migrator.workload.live import LiveScenario, LiveTenant
 
+EMULATED = "emulated"
 _LOOK_S = 0.02
 """Seconds between two checks of a condition that is waited for."""
 PREPARED = 2
 """Workers per tenant that are kept ready for new instances."""
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Serving:
+    """How a scenario is served; InputError if it cannot be."""
+
+    live: LiveScenario
+    state: Path
+    """Folder of everything that outlives a process: journal, models, labels, records."""
+    driver: str = EMULATED
+    gpu: int = 0
+    tokens: Tokens = field(default_factory=Tokens)
+    windows: int | None = None
+    """Stop after this number of windows; None: run until stopped."""
+    from_first_request: bool = False
+    """The first window begins with the first request instead of immediately."""
+    reader: Callable[[object], LiveScenario] | None = None
+    """Reads one tenant entry of a scenario; None: tenants cannot be added at run time."""
+    shared: SharedStore | None = None
+    """Stores weights and labels outside this machine."""
+    ahead: tuple[str, ...] = ()
+    """Models of tenants that may be added later; imported at the start."""
+    windows_since_s: float | None = None
+    """When window 0 began, if several daemons count windows together; None: it counts alone."""
+    order_key: str = ""
+    """Requests that add or remove tenants must carry this key; only the agent has it."""
+
+    def __post_init__(self) -> None:
+        scenario = self.live.scenario
+        if scenario.slot_s != round(scenario.slot_s):
+            raise InputError(
+                f"slot_s: live slots last whole seconds, not {scenario.slot_s:g} s; use 1 or more"
+            )
+        chosen = policy_named(scenario.policy)
+        if chosen.sharing is Sharing.MPS and self.driver == "mig":
+            raise InputError(
+                f"policy: {chosen.name} divides the GPU by percentages, which MIG does not; use "
+                "--driver mps or emulated, or a policy on instances (`migrator policies`)"
+            )
+
+    @property
+    def emulated(self) -> bool:
+        """Whether there is no GPU, and inference and training take the time given by the
+        profiles."""
+        return self.driver == EMULATED
+
+    @property
+    def device(self) -> str:
+        return "cpu" if self.emulated else "cuda"
+
+    @property
+    def folder(self) -> Path:
+        return self.state / "live" / self.live.scenario.name
+
+    @property
+    def records(self) -> Path:
+        """The file that status, windows and report read."""
+        return self.folder / "records.db"
+
+    @property
+    def models(self) -> dict[str, ModelSpec]:
+        return {each.name: model_spec(each) for each in self.live.tenants}
+
+
+def model_spec(tenant: LiveTenant) -> ModelSpec:
+    """A tenant's model, as worker processes build it."""
+    classes = tenant.classes
+    if classes is None:
+        assert tenant.benchmark is not None, "the scenario sets one of both"
+        classes = benchmark(tenant.benchmark).classes
+    return ModelSpec(
+        tenant.model, classes, tenant.pixels, tenant.seed, tenant.input_pixels, tenant.weights
+    )
+
+
+def queue_settings(serving: Serving, tenant: LiveTenant) -> QueueSettings:
+    """The queue of a tenant's requests."""
+    slowest_first = policy_named(serving.live.scenario.policy).routing is Routing.SLOWEST_FIRST
+    service, limit = tenant.service, serving.live.live.queue_limit
+    return QueueSettings(tenant.name, service.slo_s, service.batch, limit, slowest_first)
+
+
+def assumed_overhead_s(tenant: LiveTenant) -> float:
+    """Seconds until a new instance serves the tenant with a prepared worker, by its profile."""
+    return tenant.service.profile.overhead.total_s(mig=True, prepared=True)
 
 
 class Context:
@@ -65,7 +157,7 @@ class Context:
         """By tenant, seconds until a new instance serves it. The executor and the policy read
         it."""
         self.clock = WindowClock(scenario.window_s, scenario.slot_s)
-        self.router = Router({each.name: line_of(serving, each) for each in live})
+        self.router = Router({each.name: queue_settings(serving, each) for each in live})
         self.executor = Executor(
             scenario.board,
             overheads_s=self.overheads_s,
@@ -78,12 +170,16 @@ class Context:
             self.instruments.add_tenant(name)
 
     def workers_of(self, tenant: str) -> list[ServingWorker]:
-        """The workers that serve a tenant."""
         return [e for e in self.serving_workers.values() if e.assignment.tenant == tenant]
 
     def versions_of(self, tenant: str) -> Versions:
-        """The model versions of a tenant."""
         return self._versions.setdefault(tenant, Versions(self.serving.folder / "models", tenant))
+
+    def offer(self, tenant: str) -> None:
+        """Let the API answer for a tenant; InputError if its tokenizer cannot be read."""
+        model = self.workers.interfaces[tenant]
+        _ = model.encode  # read now, not for the first request
+        self.offered[tenant] = model
 
     def first_window(self) -> int:
         """The number of the next window.
@@ -112,25 +208,26 @@ async def open_context(serving: Serving) -> AsyncIterator[Context]:
     Meanwhile the files are checked, and what a killed daemon left on the GPU is removed.
     """
     private_folder(serving.folder)
-    left = await asyncio.to_thread(orphans.kill, serving.folder)
+    left = await asyncio.to_thread(kill_orphans, serving.folder)
     for each in left:
         _log.warning("killed process %d (%s) of a daemon that was killed", each.pid, each.name)
-    orphans.mark(serving.folder)
+    mark_children(serving.folder)
     tenants = new_tenants(serving)
     async with AsyncExitStack() as stack:
         thread, gpu = await _open_gpu(serving, left, stack)
-        workers = Workers(serving.folder / "workers", serving.models, ahead=serving.ahead)
+        folder, models = serving.folder / "workers", serving.models
+        workers = Workers(folder, models, ahead=serving.ahead, prepare=PREPARE)
         stack.push_async_callback(workers.close)  # in case a later step fails
         workers.begin()
         # a process that still writes labels would look like damage
-        await asyncio.to_thread(orphans.wait_until_gone, left)
+        await asyncio.to_thread(wait_until_gone, left)
         # checking a gigabyte of labels takes seconds
         labels = await asyncio.to_thread(_open_labels, serving, tenants)
         stack.push_async_callback(labels.close)
         records = await asyncio.to_thread(_open_records, serving)
         stack.callback(records.close)
         stack.push_async_callback(workers.close)  # its last events go into the records
-        trainings = Trainings(serving.folder / "trainings.log")
+        trainings = Trainings(serving.folder / "trainings.log", workers.forkserver)
         stack.push_async_callback(trainings.close)
         yield Context(serving, gpu, thread, labels, records, workers, trainings, tenants)
 
@@ -148,8 +245,8 @@ async def _open_gpu(
     serving: Serving, left: Sequence[Process], stack: AsyncExitStack
 ) -> tuple[GpuThread, Gpu]:
     board = serving.live.scenario.board
-    emulated_board = board.name if serving.emulated else None
-    thread = GpuThread(serving.driver, serving.gpu, serving.state, emulated_board)
+    named = board.name if serving.emulated or board.is_of_shares else None
+    thread = GpuThread(serving.driver, serving.gpu, serving.state, named)
     gpu = await thread.open(left)
     stack.push_async_callback(thread.close)
     if (gpu.board.sizes, gpu.board.memory_slices) != (board.sizes, board.memory_slices):

@@ -21,16 +21,13 @@ from migrator.control.policy_process import PATIENCE_S, PolicyProcess
 from migrator.control.retraining_plans import RetrainingPlans
 from migrator.control.tenant_state import TenantState
 from migrator.core.errors import MigratorError
-from migrator.forecast.registry import forecaster
+from migrator.forecast.selection import forecaster
 from migrator.live.actuation import Actuation
-from migrator.live.admission import Admission
-from migrator.live.api import Api, limits_of
-from migrator.live.context import PREPARED, Context, open_context
+from migrator.live.api import Api, collectors, limits_of
+from migrator.live.changes import Admission, OperatorActions
+from migrator.live.context import PREPARED, Context, Serving, open_context
 from migrator.live.learning import Learning, Rollout
-from migrator.live.metrics import collectors
-from migrator.live.operator_actions import OperatorActions
 from migrator.live.recording import Recorder
-from migrator.live.serving import Serving, offered
 from migrator.serve.http.server import new_grpc_server, require_address
 
 LOOK_S = 0.05
@@ -122,8 +119,8 @@ class _Run:
         self._clock.start()
         await asyncio.gather(*map(admission.claim_at_start, self._tenants))
         self.actuation.in_background(admission.keep_trying())
-        for name, spec in context.models.items():
-            context.offered[name] = offered(name, workers.inputs[name], spec.classes)
+        for name in context.models:
+            context.offer(name)
 
     async def create_first_instances(self) -> None:
         """Divide the board evenly. Returns once every tenant is served."""
@@ -141,7 +138,6 @@ class _Run:
                 f"not every tenant had an instance within {START_S:g} s; see "
                 f"{workers.log} and `migrator gpu show`"
             ) from error
-        self._prepare_trainings()
         for name, tenant in self._tenants.items():
             if tenant.version is not None:
                 self.recorder.begin_version(name, tenant.version)
@@ -198,15 +194,9 @@ class _Run:
     def _begin_window(self) -> None:
         actuation = self.actuation
         self.retrainings.begin_window()
-        self._prepare_trainings()  # tenants may have changed
         self.recorder.begin_window()
         actuation.in_background(actuation.update_foreign_instances())
         actuation.do(self.controller.begin_window())
-
-    def _prepare_trainings(self) -> None:
-        """Keep a process ready for the next training of every tenant."""
-        models = [self._context.models[each] for each in self._tenants]
-        self.actuation.in_background(self._context.trainings.prepare(models))
 
     def _is_last_window_over(self) -> bool:
         windows = self._context.serving.windows

@@ -1,34 +1,84 @@
 """The GPU of a daemon: one thread holds its lock and makes one change at a time.
 
 Creating an instance takes a fraction of a second, for which the event loop must not block.
+
+Every process of a daemon carries a mark in its environment. It exits when its daemon is gone, but a
+process that hangs or is stopped cannot, and would keep its instance. The next daemon of the same
+folder kills such orphans before it starts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
 from migrator.core.errors import GpuError, InputError, MigratorError
-from migrator.core.instance import Instance
+from migrator.core.instance import Holding, Instance
 from migrator.core.placement import Place
-from migrator.core.share import Holding
 from migrator.gpu.drivers.base import Gpu, GpuDriver, GpuInstance
 from migrator.gpu.drivers.mps import MpsDriver
 from migrator.gpu.drivers.registry import open_driver
-from migrator.gpu.journal.journal import Journal
-from migrator.gpu.partition.partitioner import Partitioner
-from migrator.io.processes import Process
-from migrator.live.orphans import wait_until_gone
+from migrator.gpu.journal import Journal
+from migrator.gpu.partitioner import Partitioner
+from migrator.io.processes import Process, process_environment, process_ids
 
+MARK = "MIGRATOR_DAEMON"
+"""Environment variable: process id, start time and folder of the daemon."""
+GONE_S = 5.0
+"""Seconds to wait until killed processes have exited."""
+_LOOK_S = 0.02
 OWNER = "serve"
 _T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
+
+
+def mark_children(folder: Path) -> None:
+    """Mark the processes that this one starts."""
+    me = Process.of(os.getpid())
+    os.environ[MARK] = f"{me.pid} {me.began} {folder.absolute()}"
+
+
+def kill_orphans(folder: Path) -> tuple[Process, ...]:
+    """Kill and return the processes of dead daemons of that folder."""
+    found = tuple(_orphans(folder.absolute()))
+    for each in found:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(each.pid, signal.SIGKILL)
+    return found
+
+
+def wait_until_gone(processes: Sequence[Process]) -> None:
+    """Wait for killed processes to exit: a process on a GPU takes a while to release it."""
+    until_s = time.monotonic() + GONE_S
+    while any(each.alive for each in processes) and time.monotonic() < until_s:
+        time.sleep(_LOOK_S)
+
+
+def _orphans(folder: Path) -> Iterator[Process]:
+    for pid in process_ids():
+        if pid == os.getpid():
+            continue
+        process, marked = Process.of(pid), process_environment(pid).get(MARK)
+        if marked is not None and _is_orphan(marked, folder):
+            yield process
+
+
+def _is_orphan(marked: str, folder: Path) -> bool:
+    """Whether the mark names that folder and a dead daemon."""
+    pid, _, rest = marked.partition(" ")
+    began, _, where = rest.partition(" ")
+    if where != str(folder) or not pid.isdecimal() or not began.isdecimal():
+        return False
+    return not Process(int(pid), "", int(began)).alive
 
 
 class GpuThread:
@@ -174,5 +224,4 @@ class GpuThread:
         raise GpuError(f"{place} is gone; it will be created again")
 
     def _run(self, call: Callable[[], _T]) -> asyncio.Future[_T]:
-        """Append a call to the thread's queue."""
         return asyncio.get_running_loop().run_in_executor(self._thread, call)

@@ -321,7 +321,6 @@ class Labels:
         return sum(await asyncio.gather(*(self._put(row, shared=True) for row in rows)))
 
     def counts(self, tenant: str, window: int) -> LabelCounts:
-        """Counts of a tenant's labels in a window so far."""
         return self._counts.get((tenant, window), LabelCounts())
 
     def accuracy(self, tenant: str, window: int, fewest: int = 1) -> float | None:

@@ -19,12 +19,10 @@ import msgspec
 
 from migrator.control.tenant_state import Phase, TenantState
 from migrator.core.errors import InputError, MigratorError
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.share import Holding, sms_of
-from migrator.io.weights_folder import knows_classes
+from migrator.core.instance import Holding, Instance, Kind, Task, sms_of
+from migrator.io.files import knows_classes
 from migrator.learn.estimation import AccuracyEstimate
-from migrator.learn.laps import DATA, SAVE
-from migrator.learn.retraining import RetrainingSettings
+from migrator.learn.retraining import DATA, SAVE, RetrainingSettings
 from migrator.live.context import Context
 from migrator.live.recording import Recorder
 from migrator.live.shared_store import NotOwnerError, SharedStore
@@ -61,7 +59,6 @@ class Rollout:
         """Tenants served here that the shared store does not know yet."""
 
     async def roll_out(self, version: Version) -> None:
-        """Swap all workers of the tenant to a version and share it."""
         await self._swap_all(version)
         await self.share(version.tenant)
 
@@ -219,14 +216,6 @@ class Learning:
         tenant.take_estimate(found.accuracy, found.before, result.replayed, window, version)
         self._estimates[name] = found
 
-    async def end_estimates(self, environment: Mapping[str, str]) -> None:
-        """End estimates on the instance with this environment, which will be destroyed."""
-        await self._trainings.end_estimates(environment)
-
-    def stop_training(self, tenant: str) -> None:
-        """End the running retraining of a tenant. The next one continues from its checkpoints."""
-        self._trainings.cancel(tenant, JobKind.RETRAIN)
-
     async def train(self, name: str, instance: Holding, environment: Mapping[str, str]) -> str:
         """Retrain on an instance. Returns why the model was adopted or not."""
         tenant = self._tenants[name]
@@ -291,9 +280,10 @@ class Learning:
             refused = msgspec.structs.replace(result, adopted=False, why=why)
             self._recorder.retrained(tenant.name, refused, None)
             return why
+        served = result.accuracy_after if result.adopted else result.accuracy_before
+        tenant.gained(result.accuracy_before, served)
         estimate = self._estimates.pop(tenant.name, None)
         if estimate is not None:
-            served = result.accuracy_after if result.adopted else result.accuracy_before
             tenant.past.append(estimate.past(served))
         version = None
         self._recorder.goodput.settle(tenant.name, result.accuracy_before)

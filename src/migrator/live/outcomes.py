@@ -15,8 +15,8 @@ from migrator.core.problem import Problem
 from migrator.live.labels import Labels
 from migrator.records.rows import SecondRecord
 from migrator.records.store import Records
-from migrator.serve.router.queue import Counts, Second
-from migrator.serve.router.router import Router
+from migrator.serve.queue import Counts, Second
+from migrator.serve.router import Router
 
 _SETTLED_S = 10
 """Seconds after which a request's answer is not waited for."""
@@ -71,7 +71,6 @@ class Forecasts:
             self._window[tenant] = (errors + error, counts + count)
 
     def end_window(self) -> None:
-        """End the window."""
         self.last = {each: errors / n for each, (errors, n) in self._window.items() if n}
         self._window = {}
 
@@ -186,7 +185,6 @@ class SecondRows:
     """Unsettled seconds in which an instance of the tenant was not warm."""
 
     def put(self, name: str, each: Second, *, warming: bool) -> None:
-        """Write a second that is over."""
         if warming:
             self._cold.add((name, each.second))
         mean, low, high = self.forecasts.band(name, each.second)

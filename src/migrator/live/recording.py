@@ -19,17 +19,15 @@ from migrator.control.tenant_state import TenantState
 from migrator.control.units import State, Unit
 from migrator.core.catalogue import Board
 from migrator.core.errors import MigratorError
+from migrator.core.instance import Holding, Share
 from migrator.core.plan import Plan
-from migrator.core.share import Holding, Share
-from migrator.learn.laps import HAND_OVER
+from migrator.learn.retraining import HAND_OVER
 from migrator.live.context import Context
-from migrator.live.decisions import Decisions
-from migrator.live.instruments import ADOPTED, REFUSED
+from migrator.live.instruments import ADOPTED, REFUSED, Decisions
 from migrator.live.outcomes import Forecasts, Goodput, SecondRows
 from migrator.live.training import TrainingResult
 from migrator.live.versions import Version
 from migrator.plan.plan_file import plan_to_json
-from migrator.records.blocks import held_blocks
 from migrator.records.rows import (
     ActionRecord,
     PlanRecord,
@@ -39,6 +37,7 @@ from migrator.records.rows import (
     VersionRecord,
     WindowRecord,
 )
+from migrator.records.runs import held_blocks
 from migrator.records.store import Records
 
 _log = logging.getLogger(__name__)
@@ -75,7 +74,6 @@ class Recorder:
         """The last window in which a tenant's labels were refused."""
 
     def begin_window(self) -> None:
-        """Record that a window begins."""
         scenario = self._context.scenario
         self._window = WindowRecord(
             self._clock.number, time.time(), scenario.policy, scenario.forecaster
@@ -102,7 +100,6 @@ class Recorder:
         return received
 
     def end_window(self) -> None:
-        """Record that the clock's window has ended."""
         first = int(self._clock.began_s)
         last = first + round(self._clock.window_s)
         for name, tenant in self._tenants.items():

@@ -1,17 +1,15 @@
-"""Retrains one model on one instance: `python -m migrator.live.retrainer FD [MODEL]`.
+"""Retrains one model on one instance, in a process that the forkserver forks.
 
-`training` starts this process with one end of a socket pair and sends its job. Until then it waits
-with the model built on the host and without using CUDA. It exits when its parent has exited. If it
-is killed, the same job continues after its last epoch.
+It begins with the model that the forkserver has built on the host, and gets its job from
+`training`. It exits when the daemon has exited. If it is killed, the same job continues after its
+last epoch.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import os
-import signal
 import socket
 import sys
 import time
@@ -20,24 +18,29 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
 
 import msgspec
 
 from migrator.core.errors import InputError
 from migrator.gpu.drivers.virtual_board import register_use
-from migrator.io.atomic import write_atomically
-from migrator.io.child_process import exit_with_parent, one_line
-from migrator.io.frames import Channel
+from migrator.io.child_process import Channel, end_on_request, exit_with_parent, one_line
+from migrator.io.files import write_atomically
 from migrator.learn.benchmarks.benchmark import Origin
 from migrator.learn.benchmarks.benchmark import window_data as scenario_data
 from migrator.learn.checkpoint import Checkpoints
 from migrator.learn.estimation import estimate
-from migrator.learn.laps import DATA, EVALUATION, SAVE, START, Laps
-from migrator.learn.model import Model
-from migrator.learn.registry import benchmark, build, encoder, model_class
-from migrator.learn.retraining import Retrained, accuracy, retrain
-from migrator.learn.samples import NoSamplesError, WindowData
+from migrator.learn.model import Model, NoSamplesError, WindowData
+from migrator.learn.registry import benchmark, benchmarks, encoder
+from migrator.learn.retraining import (
+    DATA,
+    EVALUATION,
+    SAVE,
+    START,
+    Laps,
+    Retrained,
+    accuracy,
+    retrain,
+)
 from migrator.live.training import (
     Advanced,
     Begin,
@@ -47,14 +50,13 @@ from migrator.live.training import (
     Progress,
     TrainingJob,
     TrainingResult,
-    built_model,
 )
 from migrator.live.training_data import remember, window_data
 
 RETRAINED, EPOCHS, IDENTITY = "retrained.safetensors", "epochs", "job.sha256"
 """In a job's folder: its result, its checkpoints, and the identity of the job."""
-_BUILDING = max(1, min(8, (os.cpu_count() or 1) // 2))
-"""Threads to build and read a model for a GPU: with one thread its first weights take seconds."""
+_THREADS = max(1, min(8, (os.cpu_count() or 1) // 2))
+"""Threads on the host beside a GPU, which read weights and samples."""
 _REPORT_S = 0.2
 """Seconds between two progress reports."""
 _POLITE = 3
@@ -89,7 +91,6 @@ class Pace:
 
     @property
     def part(self) -> float:
-        """The share of completed steps."""
         return min(1.0, self.done / self._steps)
 
     def step(self) -> None:
@@ -102,24 +103,15 @@ class Pace:
 
 
 @dataclass(frozen=True)
-class ReadyModel:
-    """A model without its weights."""
-
-    spec: str
-    """As `training.built_model` describes it."""
-    model: Model
-
-
-@dataclass(frozen=True)
 class Work:
     """One job."""
 
     job: TrainingJob
+    built: Model
+    """The model as the forkserver has built it; this process owns it."""
     began_s: float
-    """When its process was started, by the monotonic clock."""
+    """When it was requested, by the monotonic clock."""
     report: Progress
-    ready: ReadyModel | None = None
-    """A model that was built before the job was known."""
 
     def run(self) -> TrainingResult | EstimateResult:
         """Do the job; InputError if it cannot be done."""
@@ -188,10 +180,7 @@ class Work:
         expected = estimate(model, data, before, job.settings, job.past)
         pace.step()
         self.report(1.0)
-        samples = len(data.new) + len(data.replay)
-        classes = tuple(sorted(data.new_classes))
-        seconds = time.monotonic() - self.began_s
-        return EstimateResult(expected, classes, samples, len(data.replay), seconds)
+        return EstimateResult(expected, len(data.replay))
 
     def _data(self, pixels: int | None = None) -> WindowData:
         """The samples of the job; `pixels`: the side of the pictures that clients send."""
@@ -221,7 +210,6 @@ class Work:
         )
 
     def _scenario(self, pixels: int | None) -> WindowData:
-        """The first scenario of a benchmark."""
         job, seed = self.job, self.job.settings.seed
         if job.benchmark is None:
             raise InputError(f"{job.tenant}: the job names no benchmark to pre-train on; give one")
@@ -230,15 +218,9 @@ class Work:
         return scenario_data(known, known.load(origin), 0, job.replay, seed)
 
     def _model(self) -> Model:
-        spec = self.job.model
-        model_class(spec.model)
+        model = self.built
         # one thread: an instance is emulated by one core, however many there are
-        _limit_threads(1 if self.job.device == "cpu" else _BUILDING)
-        pretrained = self.job.weights is None
-        if self.ready is not None and not pretrained and self.ready.spec == built_model(spec):
-            model = self.ready.model
-        else:
-            model = build(spec.model, spec.classes, spec.seed, spec.pixels, pretrained=pretrained)
+        _limit_threads(1 if self.job.device == "cpu" else _THREADS)
         if self.job.weights is not None:
             begins = self.job.kind is JobKind.PRETRAIN
             load = getattr(model, "begin_with", model.load) if begins else model.load
@@ -297,16 +279,14 @@ def _reason(result: Retrained) -> str:
 
 
 def answer(
-    begin: Begin, report: Progress, ready: ReadyModel | None = None
+    begin: Begin, model: Model, report: Progress
 ) -> TrainingResult | EstimateResult | Failed:
     """Do the job. Returns the result or any error."""
     job = begin.job
     os.environ.update(job.environment)
-    with suppress(OSError):  # so that `ps` shows what each process does
-        Path("/proc/self/comm").write_text(f"{job.kind} {job.tenant}"[:15], encoding="utf-8")
     try:
         with register_use(os.environ, f"migrator {job.kind} {job.tenant}"):
-            return Work(job, begin.began_s, _seldom(report), ready).run()
+            return Work(job, model, begin.began_s, _seldom(report)).run()
     except NoSamplesError as error:
         return Failed(str(error), empty=True)
     except InputError as error:
@@ -332,16 +312,14 @@ def _seldom(report: Progress) -> Progress:
     return reported
 
 
-def main() -> None:
-    """Do the job that arrives at the socket with the number in the first argument."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
-    end = socket.socket(fileno=int(sys.argv[1]))
+def run(end: socket.socket, model: Model, name: str) -> None:
+    """Do the job that arrives at the socket with this model, in a process of its own."""
+    with suppress(OSError):  # the name that `ps` shows
+        Path("/proc/self/comm").write_text(name[:15], encoding="utf-8")
+    with suppress(OSError):
+        os.nice(_POLITE)
     channel = Channel[Begin](end, Begin)
-    with suppress(OSError):  # not added up where this process has started again
-        niceness = os.getpriority(os.PRIO_PROCESS, os.getppid()) + _POLITE
-        os.setpriority(os.PRIO_PROCESS, 0, niceness)
-    with exit_with_parent(end), suppress(BrokenPipeError):
-        ready = _build_ahead(sys.argv[2]) if len(sys.argv) > 2 else None
+    with exit_with_parent(end), end_on_request(), suppress(BrokenPipeError):
         frame = channel.receive()
         if frame is None:
             return
@@ -349,59 +327,19 @@ def main() -> None:
         def report(part: float) -> None:
             channel.send(0, Advanced(part))
 
-        channel.send(frame.number, answer(frame.message, report, ready))
+        channel.send(frame.number, answer(frame.message, model, report))
 
 
-def _build_ahead(spec: str) -> ReadyModel | None:
-    """Build the model and import what its training needs, without using CUDA."""
-    name, classes, seed, pixels = json.loads(spec)
-    # asking torch for a GPU must not open CUDA before the instance is known
-    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-    try:
-        model_class(name)
-        _limit_threads(_BUILDING)
-        model = build(name, classes, seed, pixels, pretrained=False)
-    except Exception as error:  # reported by the job that needs it
-        _log.warning("%s could not be built ahead of its job: %s", name, one_line(error))
-        return None
-    finally:
-        _limit_threads(1)
+def import_ahead() -> None:
+    """Import what trainings need; the forkserver calls it, so that they begin at once."""
+    benchmarks()
     if "torch" in sys.modules:
         # the first optimiser of a process loads a compiler, which takes as long as torch itself
         with suppress(ImportError):
             import_module("torch._dynamo")
-    if _has_opened_gpu():
-        _log.warning("%s opens the GPU when it is built; its trainings build it themselves", name)
-        _start_again(sys.argv[1])
-    return ReadyModel(spec, model)
-
-
-def _start_again(end: str) -> NoReturn:
-    """Replace the program of this process by a new one that builds nothing ahead. A job that has
-    arrived at the socket stays there."""
-    sys.stderr.flush()
-    for each in list(Path("/proc/self/fd").iterdir()):
-        if int(each.name) > 2 and each.name != end:
-            with suppress(OSError):  # the folder itself has been closed
-                os.set_inheritable(int(each.name), False)
-    os.execv(sys.executable, [sys.executable, "-m", "migrator.live.retrainer", end])
-
-
-def _has_opened_gpu(folder: Path = Path("/proc/self/fd")) -> bool:
-    """Whether this process uses CUDA, which must not happen before its instance is known."""
-    with suppress(OSError):
-        for each in list(folder.iterdir()):
-            with suppress(OSError):
-                if str(each.readlink()).startswith("/dev/nvidia-uvm"):
-                    return True
-    return False
 
 
 def _limit_threads(count: int) -> None:
     """Limit the threads of torch, if a model uses it."""
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(count)
-
-
-if __name__ == "__main__":
-    main()

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from migrator.core.errors import InputError, MigratorError
-from migrator.io.atomic import UNFINISHED, replace_file
+from migrator.io.files import UNFINISHED, replace_file
 
 READ_S, MANY_S = 5.0, 300.0
 """Time limits in seconds: for a small file or a listing, and for large or many files."""
@@ -30,9 +30,10 @@ MOST_HANGING = 16
 """Maximum number of hanging calls. Until one returns, the store is not called again."""
 _AT_ONCE = 256
 
-_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 
 class StoreHangsError(MigratorError):
@@ -96,7 +97,6 @@ class SharedFiles:
         self._begun = count(1)
 
     def path(self, name: str) -> str:
-        """The path in the file system."""
         return f"{self._root}/{name}"
 
     def write(self, name: str, content: bytes) -> None:
@@ -158,7 +158,6 @@ class SharedFiles:
         return {each[begin:]: int(entry["size"]) for each, entry in found.items()}
 
     def remove(self, name: str) -> None:
-        """Remove a file; it may not exist."""
         with suppress(FileNotFoundError):
             self._files.rm_file(self.path(name))
 

@@ -25,8 +25,7 @@ import msgspec
 from msgspec import Struct
 
 from migrator.core.errors import InputError, MigratorError
-from migrator.io.atomic import sync_to_disk
-from migrator.io.weights_folder import sha256_of
+from migrator.io.files import sha256_of, sync_to_disk
 from migrator.live.labels import LearnedBefore, SampleRow, nothing_known
 from migrator.live.shared_files import SharedFiles
 from migrator.live.versions import Version, Versions
@@ -87,8 +86,8 @@ class SharedStore:
     def __init__(self, url: str, writer: str) -> None:
         """`writer`: the name of this daemon. Every start of it writes its own files."""
         self.url = url
-        self._files = SharedFiles(url, f"{writer}-{time.time_ns():020d}")
-        self.labels, self.versions = SharedLabels(self._files), SharedVersions(self._files)
+        self.files = SharedFiles(url, f"{writer}-{time.time_ns():020d}")
+        self.labels, self.versions = SharedLabels(self.files), SharedVersions(self.files)
 
     def windows_since_s(self, began_s: float, window_s: float) -> float:
         """When window 0 began: from the store if known, else `began_s`.
@@ -96,25 +95,16 @@ class SharedStore:
         Labels and versions contain window numbers, so the numbers continue when a cluster is
         restarted.
         """
-        content = self._files.read(_WINDOWS)
+        content = self.files.read(_WINDOWS)
         if content is not None:
             known = msgspec.json.decode(content, type=_Windows)
             if known.window_s == window_s:
                 return known.began_s
             began_s -= (int((began_s - known.began_s) / known.window_s) + 1) * window_s
-        self._files.write(_WINDOWS, msgspec.json.encode(_Windows(began_s, window_s)))
+        self.files.write(_WINDOWS, msgspec.json.encode(_Windows(began_s, window_s)))
         return began_s
 
-    def write(self, name: str, content: bytes) -> None:
-        """Write a small file atomically."""
-        self._files.write(name, content)
-
-    def read(self, name: str) -> bytes | None:
-        """The content of a small file; None if it does not exist."""
-        return self._files.read(name)
-
     def close(self) -> None:
-        """Close open files."""
         self.labels.close()
 
 
@@ -168,7 +158,6 @@ class SharedLabels:
         self._read |= fresh.ends
 
     def close(self) -> None:
-        """Close open files."""
         for each in self._open.values():
             each.close()
         self._open.clear()

@@ -1,19 +1,15 @@
 """Starts, monitors and ends retrainings, estimates and pre-trainings.
 
-Each runs in a process of its own on its own instance (`retrainer`), without the daemon's secrets.
-If a process dies, the same job continues later. This module does not need torch.
+Each runs in a process of its own on its own instance (`retrainer`), forked from the forkserver: it
+has the tenant's model at once, and none of the daemon's secrets. If a process dies, the same job
+continues later. This module does not need torch.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
-import socket
-import subprocess
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -24,15 +20,16 @@ import msgspec
 from msgspec import Struct
 
 from migrator.core.errors import InputError, MigratorError
-from migrator.io.child_process import ChildLostError, ChildProcess, exit_status, spawn
+from migrator.io.child_process import ChildLostError, ChildProcess
 from migrator.learn.estimation import AccuracyEstimate, Past
-from migrator.learn.laps import EPOCHS
-from migrator.learn.retraining import FIRST_STEPS, RetrainingSettings
-from migrator.serve.workers.messages import ModelSpec
+from migrator.learn.retraining import EPOCHS, FIRST_STEPS, RetrainingSettings
+from migrator.serve.workers.messages import Fork, ModelSpec, WorkerLostError
+from migrator.serve.workers.pool import BUILD_S, GRACE_S, Forkserver, Reaper
 
+PREPARE = ("migrator.live.retrainer:import_ahead",)
+"""What the forkserver calls before it forks trainings."""
+_RUNS = "migrator.live.retrainer:run"
 _A_DAY_S = 86_400.0
-
-_log = logging.getLogger(__name__)
 
 Progress = Callable[[float], None]
 """Called with the completed share, at most a few times per second."""
@@ -68,7 +65,7 @@ class TrainingJob:
     folder: Path
     """The job's own folder for checkpoints and the retrained weights."""
     weights: Path | None = None
-    """Weights of the serving model; None: as built."""
+    """Weights of the serving model; None: those that the model was built with."""
     labels: Path | None = None
     """The file of the labels. A pre-training stores its replay samples there."""
     window: int = 0
@@ -120,10 +117,10 @@ class TrainingResult(Struct, tag=True, frozen=True):
     seconds: float
     """Seconds from the request to the answer, without those of lost processes."""
     start_s: float
-    """Of these: the start of the process and the construction of the model on its instance.
-    Plans count them as the overhead of a new instance."""
+    """Of these: the start of the process and of the model on its instance. Plans count them as the
+    overhead of a new instance."""
     parts_s: Mapping[str, float] = msgspec.field(default_factory=dict)
-    """These seconds by part, as `learn.laps` names them."""
+    """These seconds by part, as `learn.retraining` names them."""
     steps: int = 0
     """Training steps, without those of lost processes."""
 
@@ -146,12 +143,8 @@ class EstimateResult(Struct, tag=True, frozen=True):
     """The expected result of a retraining."""
 
     estimate: AccuracyEstimate
-    new_classes: tuple[int, ...]
-    samples: int
     replayed: int
-    """Samples of earlier windows among them."""
-    seconds: float
-    """Seconds from the start of the process to its answer."""
+    """Samples of earlier windows."""
 
 
 class Begin(Struct, tag=True, frozen=True):
@@ -178,7 +171,6 @@ class Failed(Struct, tag=True, frozen=True):
     """Whether samples are missing."""
 
     def error(self, tenant: str) -> MigratorError:
-        """The exception for it."""
         kind = TrainingLostError if self.again else TrainingFailedError
         return (TrainingEmptyError if self.empty else kind)(f"{tenant}: {self.why}")
 
@@ -186,83 +178,58 @@ class Failed(Struct, tag=True, frozen=True):
 FromRetrainer = TrainingResult | EstimateResult | Advanced | Failed
 
 
-class RetrainerProcess(ChildProcess):
-    """One retrainer process: imports models, waits for its job, and exits after it."""
+class _RetrainerProcess(ChildProcess):
+    """The connection to the process of one job."""
 
-    lost_error = TrainingLostError
+    lost_error, grace_s = TrainingLostError, GRACE_S
 
-    def __init__(self, popen: subprocess.Popen[bytes]) -> None:
-        async def reap(_pid: int) -> str:
-            return exit_status(popen.wait())
-
-        super().__init__("the retrainer", popen.pid, FromRetrainer, reap=reap, on_exit=self._on_end)
-        self.progress: Progress | None = None
-        self.model: ModelSpec | None = None
-        """The model that it builds while it waits."""
+    def __init__(self, pid: int, reap: Reaper, progress: Progress | None) -> None:
+        super().__init__("the retrainer", pid, FromRetrainer, reap=reap, on_exit=self._on_end)
+        self._progress = progress
         self.exited = ""
         """How it ended, in words."""
 
     def _on_end(self, how: str) -> None:
         self.exited = how
 
-    @classmethod
-    async def start(cls, log: Path, model: ModelSpec | None = None) -> RetrainerProcess:
-        """Start a process that writes to `log`; InputError if that fails.
-
-        `model`: what it imports and builds before its job arrives.
-        """
-        built = () if model is None else (built_model(model),)
-        try:
-            ours, theirs = socket.socketpair()
-            try:
-                with theirs:
-                    command = ["migrator.live.retrainer", str(theirs.fileno()), *built]
-                    process = cls(spawn(command, log, [theirs.fileno()]))
-            except BaseException:
-                ours.close()
-                raise
-        except OSError as error:
-            raise InputError(
-                f"no process for a training can be started ({error.strerror or error}); end others "
-                f"or make room for {log}"
-            ) from error
-        await process.connect(ours)
-        process.model = model
-        return process
-
     def on_notice(self, message: Any) -> None:
-        """Pass progress on."""
-        if self.progress is not None and isinstance(message, Advanced):
-            self.progress(message.part)
+        if self._progress is not None and isinstance(message, Advanced):
+            self._progress(message.part)
 
 
 @dataclass
 class _Running:
-    """A job and its process once there is one."""
+    """A job, and its process once that is forked."""
 
     job: TrainingJob
-    process: RetrainerProcess | None = None
+    forking: asyncio.Task[_RetrainerProcess]
     ended: str | None = None
     """Why it was ended by us."""
     gone: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def process(self) -> _RetrainerProcess | None:
+        """Its process; None while it is being forked, or if it could not be."""
+        done = self.forking.done() and not self.forking.cancelled()
+        return self.forking.result() if done and self.forking.exception() is None else None
 
     def end(self, why: str) -> None:
         self.ended = self.ended or why
         if self.process is not None:
             self.process.kill(why)
+        self.forking.cancel()
 
 
 class Trainings:
-    """All retrainer processes of a daemon."""
+    """All trainings of a daemon."""
 
-    def __init__(self, log: Path) -> None:
-        """`log`: the file that all processes append their output to."""
-        self._log = log
+    def __init__(self, log: Path, forkserver: Forkserver) -> None:
+        """`log`: the file that all processes append their output to.
+
+        `forkserver`: has built the tenants' models and was started with `PREPARE`.
+        """
+        self._log, self._forkserver = log, forkserver
         self._running: list[_Running] = []
-        self._spare: list[RetrainerProcess] = []
-        self._wanted: tuple[ModelSpec, ...] = ()
-        self._filling = asyncio.Lock()
-        self._fills: set[asyncio.Task[None]] = set()
         self._closed = False
 
     @property
@@ -272,15 +239,8 @@ class Trainings:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Process ids of all processes, including those that wait for a job."""
-        busy = [each.process for each in self._running if each.process is not None]
-        return tuple(each.pid for each in (*busy, *self._spare))
-
-    async def prepare(self, models: Iterable[ModelSpec]) -> None:
-        """Keep a process waiting for each of these models from now on, with the model built on the
-        host, so that the next jobs begin at once."""
-        self._wanted = tuple(models)
-        await self._fill()
+        """Process ids of the running jobs."""
+        return tuple(each.process.pid for each in self._running if each.process is not None)
 
     async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
         """Retrain or pre-train; TrainingFailedError, or TrainingLostError if the same job can
@@ -289,7 +249,6 @@ class Trainings:
         return result
 
     async def estimate(self, job: TrainingJob) -> EstimateResult:
-        """Estimate the result of a retraining."""
         result: EstimateResult = await self._do(job)
         return result
 
@@ -315,16 +274,11 @@ class Trainings:
         self._closed = True
         for running in self._running:
             running.end("the daemon stops")
-        async with self._filling:  # so that none is about to start
-            spare, self._spare = self._spare, []
-            await _end(spare, "the daemon stops")
         await asyncio.gather(*(running.gone.wait() for running in self._running))
-        await asyncio.gather(*self._fills, return_exceptions=True)
 
     async def _do(self, job: TrainingJob, progress: Progress | None = None) -> Any:
         began_s = time.monotonic()
-        async with self._process(job) as process:
-            process.progress = progress
+        async with self._process(job, progress) as process:
             try:
                 frame = await process.request(Begin(job, began_s), limit_s=job.limit_s)
             except TrainingLostError as error:
@@ -338,83 +292,47 @@ class Trainings:
         return frame.message
 
     @asynccontextmanager
-    async def _process(self, job: TrainingJob) -> AsyncIterator[RetrainerProcess]:
+    async def _process(
+        self, job: TrainingJob, progress: Progress | None
+    ) -> AsyncIterator[_RetrainerProcess]:
         """A process for the job; it has exited at the end in any case."""
-        running = self._admit(job)
+        running = self._admit(job, progress)
         try:
-            running.process = process = await self._take(job.model)
             try:
-                if running.ended is not None:
-                    process.kill(running.ended)
-                yield process
+                yield await self._forked(running)
             finally:
-                process.kill("its result is not needed")
-                await asyncio.shield(process.wait())
+                running.end("its result is not needed")
+                if running.process is not None:
+                    await asyncio.shield(running.process.wait())
         finally:
             self._running.remove(running)
             running.gone.set()
-            self._refill()
 
-    def _admit(self, job: TrainingJob) -> _Running:
+    def _admit(self, job: TrainingJob, progress: Progress | None) -> _Running:
         if self._closed:
             raise TrainingLostError(f"{job.tenant}: nothing is trained while the daemon stops")
         if any(each.job.folder == job.folder for each in self._running):
             raise InputError(
                 f"{job.folder}: a training uses this folder already; wait for it, or name another"
             )
-        running = _Running(job)
+        running = _Running(job, asyncio.create_task(self._fork(job, progress)))
         self._running.append(running)
         return running
 
-    async def _take(self, model: ModelSpec) -> RetrainerProcess:
-        alive = [each for each in self._spare if each.alive]
-        same = [each for each in alive if each.model == model]
-        if not alive:
-            return await RetrainerProcess.start(self._log)
-        process = (same or alive)[0]
-        self._spare.remove(process)
-        return process
+    async def _fork(self, job: TrainingJob, progress: Progress | None) -> _RetrainerProcess:
+        return await self._forkserver.fork(
+            Fork(job.tenant, f"{job.kind} {job.tenant}", _RUNS, self._log.absolute()),
+            lambda pid, reap: _RetrainerProcess(pid, reap, progress),
+            limit_s=BUILD_S,  # at the start of a daemon the models are still being built
+        )
 
-    async def _fill(self) -> None:
-        """Start the processes that are missing, and end those whose model no tenant has."""
-        async with self._filling:
-            missing = Counter(self._wanted)
-            kept: list[RetrainerProcess] = []
-            others: list[RetrainerProcess] = []
-            for each in (each for each in self._spare if each.alive):
-                if each.model is not None and missing[each.model] > 0:
-                    missing[each.model] -= 1
-                    kept.append(each)
-                else:
-                    others.append(each)
-            self._spare = kept
-            await _end(others, "no tenant has its model")
-            for model in missing.elements():
-                if not self._closed:
-                    process = await RetrainerProcess.start(self._log, model)
-                    self._spare.append(process)
-
-    def _refill(self) -> None:
-        """Replace the processes that were used, once their jobs have ended."""
-        if self._wanted and not self._closed:
-            task = asyncio.create_task(self._fill())
-            self._fills.add(task)
-            task.add_done_callback(self._on_filled)
-
-    def _on_filled(self, task: asyncio.Task[None]) -> None:
-        self._fills.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            _log.warning("no process waits for the next training: %s", error)
-
-
-async def _end(processes: Sequence[RetrainerProcess], why: str) -> None:
-    """Kill processes and wait until they have exited."""
-    for each in processes:
-        each.kill(why)
-    await asyncio.gather(*(each.wait() for each in processes))
-
-
-def built_model(model: ModelSpec) -> str:
-    """What a waiting process needs to build the model, as an argument of its command."""
-    return json.dumps([model.model, model.classes, model.seed, model.pixels])
+    async def _forked(self, running: _Running) -> _RetrainerProcess:
+        """The process once it is forked; TrainingLostError if it cannot be or was ended before."""
+        tenant = running.job.tenant
+        await asyncio.wait([running.forking])
+        if running.ended is not None and running.process is None:
+            raise TrainingLostError(f"{tenant}: the {running.job.kind} was lost ({running.ended})")
+        try:
+            return running.forking.result()
+        except WorkerLostError as error:
+            raise TrainingLostError(f"{tenant}: {error}; start it again") from error

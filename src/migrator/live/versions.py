@@ -18,8 +18,13 @@ from threading import Lock
 from typing import Any
 
 from migrator.core.errors import InputError, NotWrittenError
-from migrator.io.atomic import clear_unfinished, sync_to_disk
-from migrator.io.weights_folder import DESCRIPTION, DamagedWeightsError, WeightsFolder
+from migrator.io.files import (
+    DESCRIPTION,
+    DamagedWeightsError,
+    WeightsFolder,
+    clear_unfinished,
+    sync_to_disk,
+)
 
 KEPT = 3
 """Number of good versions that are kept."""
@@ -57,7 +62,6 @@ class Versions:
         return next(self._good(), None)
 
     def good(self) -> tuple[Version, ...]:
-        """Every undamaged version, newest first."""
         return tuple(self._good())
 
     def add(
@@ -87,7 +91,6 @@ class Versions:
             return None
 
     def withdrawn(self, number: int) -> bool:
-        """Whether that version was rolled back."""
         return self._weights.path(number, _WITHDRAWN).exists()
 
     @property

@@ -1,4 +1,4 @@
-"""The requests of a load: when each is sent, and which labelled sample it asks for.
+"""The requests of a load: when each is sent, which labelled sample it asks for, and its outcome.
 
 Times are drawn from the traces as in the simulator. Samples are those of the window, every class
 equally likely. Models are pre-trained on the benchmark's first scenario, so window 0 shows its
@@ -9,21 +9,29 @@ training samples are uploaded before it, requests use held-out samples only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from migrator.core.outcome import ClientSeconds, ClientTally, ClientWindow, Latencies, LoadOutcome
 from migrator.core.scenario import Scenario
 from migrator.learn.benchmarks.benchmark import Benchmark, Material
-from migrator.learn.samples import Samples, concatenate
-from migrator.workload.traces.requests import TenantArrivals
+from migrator.learn.model import Samples, concatenate
+from migrator.workload.arrivals import TenantArrivals
 
 _DEALT, _ASKED, _UPLOADED = 10, 11, 12
 """Random streams that must differ from those of the benchmarks."""
 
 Rows = NDArray[np.intp]
+REFUSED = {429: "queue full", 503: "no instance ready"}
+GIVEN_UP = 504
+MOST_REASONS = 20
+"""Number of failure reasons that are counted separately."""
+OTHER = "other"
 
 
 class Questions:
@@ -44,7 +52,6 @@ class Questions:
 
     @property
     def samples(self) -> Samples:
-        """All samples."""
         return self._every
 
     def rows(self, window: int, count: int) -> Rows:
@@ -108,7 +115,6 @@ class Schedule:
         return len(self.due_s)
 
     def since(self, second: float) -> Schedule:
-        """The requests due from a time on."""
         later = self.due_s >= second
         return Schedule(self.due_s[later], self.tenant[later], self.window[later], self.row[later])
 
@@ -147,3 +153,102 @@ def schedule(
     due_s, tenant, window, row = (np.concatenate(each) for each in zip(*parts, strict=True))
     order = np.argsort(due_s, kind="stable")
     return Schedule(due_s[order], tenant[order], window[order], row[order])
+
+
+@dataclass
+class Account:
+    """Counts of one tenant in one window, as in `ClientTally`."""
+
+    sent: int = 0
+    goodput: int = 0
+    wrong: int = 0
+    late: int = 0
+    dropped: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)
+    latencies: list[float] = field(default_factory=list)
+    """In seconds."""
+    versions: Counter[str] = field(default_factory=Counter)
+    labels_stored: int = 0
+    labels_lost: int = 0
+
+    def fail(self, reason: str) -> None:
+        known = reason in self.failed or len(self.failed) < MOST_REASONS
+        self.failed[reason if known else OTHER] += 1
+
+
+class Ledger:
+    """All tenants and windows of a load."""
+
+    def __init__(self, tenants: Sequence[str], windows: Sequence[int], seconds: int) -> None:
+        self._tenants, self._windows = tuple(tenants), tuple(windows)
+        self._accounts = {(name, window): Account() for name in tenants for window in windows}
+        self._seconds = {name: np.zeros((3, seconds), dtype=np.int64) for name in tenants}
+        self._lag_s: list[float] = []
+        self.count = 0
+        """Requests sent so far."""
+        self.right = 0
+        """Goodput so far."""
+
+    def account(self, tenant: str, window: int) -> Account:
+        return self._accounts[tenant, window]
+
+    def sent(self, tenant: str, window: int, second: int, lag_s: float) -> None:
+        """Count a request that was sent."""
+        self.account(tenant, window).sent += 1
+        self._seconds[tenant][0, second] += 1
+        self._lag_s.append(lag_s)
+        self.count += 1
+
+    def in_time(self, tenant: str, window: int, second: int, *, right: bool) -> None:
+        account = self.account(tenant, window)
+        account.goodput += right
+        account.wrong += not right
+        self.right += right
+        self._seconds[tenant][1, second] += 1
+        self._seconds[tenant][2, second] += right
+
+    def outcome(self, *, ended: str | None, **about: Any) -> LoadOutcome:
+        accounts = self._accounts
+        windows = []
+        for window in self._windows:
+            own = {name: accounts[name, window] for name in self._tenants}
+            if any(each.sent for each in own.values()):
+                tallies = {name: _tally([each]) for name, each in own.items()}
+                windows.append(ClientWindow(window, tallies, _tally(own.values())))
+        return LoadOutcome(
+            windows=tuple(windows),
+            tenants={
+                name: _tally(accounts[name, window] for window in self._windows)
+                for name in self._tenants
+            },
+            whole=_tally(accounts.values()),
+            seconds={
+                name: ClientSeconds(*(tuple(row.tolist()) for row in counts))
+                for name, counts in self._seconds.items()
+            },
+            lag_p99_s=float(np.percentile(self._lag_s, 99)) if self._lag_s else 0.0,
+            ended=ended,
+            **about,
+        )
+
+
+def _tally(accounts: Iterable[Account]) -> ClientTally:
+    whole = Account()
+    for account in accounts:
+        for each in fields(account):
+            mine, other = getattr(whole, each.name), getattr(account, each.name)
+            if isinstance(mine, Counter):
+                mine.update(other)
+            else:
+                setattr(whole, each.name, mine + other)
+    counts: dict[str, Any] = {
+        name: dict(value) if isinstance(value, Counter) else value
+        for name, value in vars(whole).items()
+    }
+    counts["versions"] = dict(sorted(whole.versions.items()))
+    counts["latencies"] = None
+    if whole.latencies:
+        points = np.percentile(whole.latencies, (50, 95, 99))
+        counts["latencies"] = Latencies(*(float(each) for each in points))
+    return ClientTally(**counts)

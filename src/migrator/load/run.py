@@ -11,14 +11,13 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from migrator.core.errors import InputError
-from migrator.core.load_outcome import LoadOutcome
+from migrator.core.outcome import LoadOutcome
 from migrator.core.scenario import LabelsAt
 from migrator.io.http_client import NoAnswerError, Reply
 from migrator.io.http_pool import HttpPool
 from migrator.learn.benchmarks.benchmark import Origin
 from migrator.learn.registry import benchmark, encoder
-from migrator.load.ledger import GIVEN_UP, REFUSED, Ledger
-from migrator.load.requests import Questions, Schedule, schedule
+from migrator.load.requests import GIVEN_UP, REFUSED, Ledger, Questions, Schedule, schedule
 from migrator.load.server import (
     Server,
     ServerWindow,
@@ -255,7 +254,6 @@ class _Request:
 
     @property
     def label(self) -> int:
-        """The true label."""
         return int(self.target.questions.samples.labels[self.row])
 
 

@@ -101,11 +101,9 @@ class Server:
         self.url, self.pool, self._tokens = url, pool, tokens
 
     def path(self, tenant: str, what: str = "") -> str:
-        """The path of a tenant's model."""
         return f"/v2/models/{quote(tenant, safe='')}{what}"
 
     def headers(self, tenant: str) -> dict[str, str]:
-        """The authorization header."""
         token = self._tokens.get(tenant)
         return {} if token is None else {"authorization": f"Bearer {token}"}
 
@@ -215,7 +213,6 @@ class ModelInput:
         return self.shape[2] if square else None
 
     def fits(self, sample: NDArray[Any]) -> bool:
-        """Whether the model accepts such a sample."""
         sides = zip(self.shape, sample.shape, strict=False)
         return (
             _DATATYPES.get(self.datatype) == sample.dtype.name
@@ -248,44 +245,29 @@ def encode_request(
     model: ModelInput, sample: NDArray[Any], request_id: str
 ) -> tuple[bytes, dict[str, str]]:
     """The body and headers of a request for one sample's label."""
-    raw = sample.tobytes()
-    head = msgspec.json.encode(
-        {
-            "id": request_id,
-            "inputs": [
-                {
-                    "name": model.name,
-                    "datatype": model.datatype,
-                    "shape": [1, *sample.shape],
-                    "parameters": {"binary_data_size": len(raw)},
-                }
-            ],
-            "outputs": [{"name": _LABEL, "parameters": {"binary_data": False}}],
-        }
-    )
-    headers = {HEADER_LENGTH: str(len(head)), "content-type": "application/octet-stream"}
-    return head + raw, headers
+    outputs = [{"name": _LABEL, "parameters": {"binary_data": False}}]
+    return _encode(model, sample[np.newaxis], {"id": request_id, "outputs": outputs})
 
 
 def encode_samples(
     model: ModelInput, inputs: NDArray[Any], labels: NDArray[np.int64], upload_id: str
 ) -> tuple[bytes, dict[str, str]]:
     """The body and headers of an upload of labelled samples."""
+    return _encode(model, inputs, {"id": upload_id, "labels": labels.tolist()})
+
+
+def _encode(
+    model: ModelInput, inputs: NDArray[Any], rest: Mapping[str, Any]
+) -> tuple[bytes, dict[str, str]]:
+    """A message with one tensor of inputs, whose bytes follow the JSON."""
     raw = inputs.tobytes()
-    head = msgspec.json.encode(
-        {
-            "id": upload_id,
-            "inputs": [
-                {
-                    "name": model.name,
-                    "datatype": model.datatype,
-                    "shape": list(inputs.shape),
-                    "parameters": {"binary_data_size": len(raw)},
-                }
-            ],
-            "labels": labels.tolist(),
-        }
-    )
+    tensor = {
+        "name": model.name,
+        "datatype": model.datatype,
+        "shape": inputs.shape,
+        "parameters": {"binary_data_size": len(raw)},
+    }
+    head = msgspec.json.encode({**rest, "inputs": [tensor]})
     headers = {HEADER_LENGTH: str(len(head)), "content-type": "application/octet-stream"}
     return head + raw, headers
 

@@ -16,8 +16,7 @@ import numpy as np
 from migrator.core.errors import InputError
 from migrator.io.http_client import NoAnswerError, Reply
 from migrator.io.http_pool import HttpPool
-from migrator.load.ledger import Ledger
-from migrator.load.requests import Questions, Rows
+from migrator.load.requests import Ledger, Questions, Rows
 from migrator.load.server import ModelInput, Server, encode_samples, error_in
 from migrator.workload.live import LiveTenant
 

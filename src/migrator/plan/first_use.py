@@ -1,8 +1,7 @@
 """The first use of the planners on a machine: compile all kernels, on two cores where there are.
 
-A tiny problem is planned, which compiles every kernel that the charge needs. Meanwhile a second
-process walks the same steps from the last to the first and leaves its kernels in the cache on
-disk. Each of the two loads what the other has compiled; they meet somewhere in the middle.
+The kernels of a charge are divided into two halves that take about equally long. A second process
+compiles one of them and leaves it in the cache on disk; this one compiles the other meanwhile.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def tiny_problem(charge: Charge) -> Problem:
 
 
 def start_second_process(charge: Charge) -> subprocess.Popen[bytes] | None:
-    """Begin to compile from the last step; None where that is of no use."""
+    """Begin to compile the second half elsewhere; None where that is of no use."""
     if is_compiled(charge) or not has_cache() or len(os.sched_getaffinity(0)) < 2:
         return None
     try:
@@ -52,45 +51,69 @@ def start_second_process(charge: Charge) -> subprocess.Popen[bytes] | None:
         return None
 
 
-def compile_backwards(charge: Charge) -> None:
-    """Compile the kernels of the charge, those that its plans need last first."""
+def compile_first_half(charge: Charge) -> None:
+    """Compile the kernels that plans of the charge need first."""
+    problem = tiny_problem(charge)
+    _compile_prices(problem)
+    if charge is Charge.SURVIVORS:
+        _compile_labels(problem)
+        _compile_shares(problem)
+
+
+def compile_second_half(charge: Charge) -> None:
+    """Compile all other kernels of the charge."""
     problem = tiny_problem(charge)
     if charge is Charge.SURVIVORS:
-        _compile_survivors(problem)
-    _compile_exact(problem)
+        _compile_states(problem)
+    else:
+        _compile_labels(problem)
 
 
-def _compile_survivors(problem: Problem) -> None:
+def _compile_prices(problem: Problem) -> None:
+    space = build_space(problem)
+    tables, started = build_tables(problem, space), running_of(problem, space)
+    occupied = occupied_by(space, started, problem.slots)
+    found = exact_prices.find_prices(space, tables, occupied, _always)
+    exact_prices.tabulate_bounds(space, tables, found)
+
+
+def _compile_labels(problem: Problem) -> None:
+    space = build_space(problem)
+    tables, started = build_tables(problem, space), running_of(problem, space)
+    best_path(space, tables, started)
+    bounds = exact_prices.empty_bounds(space, tables)
+    LabelSearch(space, tables, bounds, started).run(NEVER, 8, ENOUGH, _never)
+
+
+def _compile_shares(problem: Problem) -> None:
+    space, arrivals = build_space(problem), arrivals_of(problem)
+    around = around_of(problem, space, arrivals, running_of(problem, space))
+    ShareSearch(problem, space, menus_of(problem, space), arrivals).run(around, 2, _never)
+
+
+def _compile_states(problem: Problem) -> None:
     space = build_space(problem)
     tables = build_tables(problem, space)
     menus, arrivals = menus_of(problem, space), arrivals_of(problem)
     serving, shares = build_serving(problem, space, tables), build_shares(problem, space)
     search, started = ShareSearch(problem, space, menus, arrivals), running_of(problem, space)
-    sizes = len(space.geometry.sizes)
-    none = np.zeros((1, problem.slots, int(serving.patterns[0])))
-    free = prices.Prices(none, np.zeros((2, problem.slots, sizes)), np.inf)
+    tenants, slots, sizes = len(problem.tenants), problem.slots, len(space.geometry.sizes)
+    none = np.zeros((tenants, slots, int(serving.patterns[0])))
+    free = prices.Prices(none, np.zeros((2, slots, sizes)), np.inf)
     known = serving, shares, free, menus, arrivals, search.costs, started
-    StateSearch(problem, space, *known).run(search.before(), NEVER, 8, ENOUGH, _in_time)
+    StateSearch(problem, space, *known).run(search.before(), NEVER, 8, ENOUGH, _never)
     first = exact_prices.first_prices(space, tables)
-    occupied = occupied_by(space, started, problem.slots)
-    prices.find_prices(serving, shares, first, occupied, space.most_waiting, 2, NEVER, _in_time)
-    search.run(around_of(problem, space, arrivals, started), 2, _in_time)
+    occupied = occupied_by(space, started, slots)
+    prices.find_prices(serving, shares, first, occupied, space.most_waiting, 2, NEVER, _never)
 
 
-def _compile_exact(problem: Problem) -> None:
-    space = build_space(problem)
-    tables, started = build_tables(problem, space), running_of(problem, space)
-    best_path(space, tables, started)
-    rows = len(space.patterns[0]) + exact_prices.first_prices(space, tables).shape[1]
-    free = exact_prices.Prices(np.zeros((rows, problem.slots)), np.inf)
-    bounds = exact_prices.tabulate_bounds(space, tables, free)
-    LabelSearch(space, tables, bounds, started).run(NEVER, 8, ENOUGH, _in_time)
-    exact_prices.find_prices(space, tables, occupied_by(space, started, problem.slots))
-
-
-def _in_time() -> bool:
+def _never() -> bool:
     return False
 
 
+def _always() -> bool:
+    return True
+
+
 if __name__ == "__main__":
-    compile_backwards(Charge(sys.argv[1]))
+    compile_second_half(Charge(sys.argv[1]))

@@ -18,14 +18,88 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import numpy as np
 from numba import config, njit
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_machinery import PassManager
+from numba.core.typed_passes import NopythonRewrites, PreLowerStripPhis
+from numba.core.untyped_passes import (
+    DeadBranchPrune,
+    InlineClosureLikes,
+    LiteralPropagationSubPipelinePass,
+    LiteralUnroll,
+    ReconstructSSA,
+)
 
 _Kernel = TypeVar("_Kernel", bound=Callable[..., object])
+_UNUSED = (
+    DeadBranchPrune,
+    InlineClosureLikes,
+    LiteralPropagationSubPipelinePass,
+    LiteralUnroll,
+    NopythonRewrites,
+    PreLowerStripPhis,
+    ReconstructSSA,
+)
+"""Passes of numba for what kernels do not have: variables of several types, functions inside,
+array expressions, parts that depend on the types of arguments."""
+
+
+class _EntryLibrary(JITCodeLibrary):
+    """Code of a kernel that Python calls, with all kernels that it calls."""
+
+    def _optimize_functions(self, _module: object) -> None:
+        """Leave that to the passes over all of the code, which numba runs too."""
+
+
+class _InnerLibrary(JITCodeLibrary):
+    """Code of a kernel that only other kernels call."""
+
+    def _optimize_final_module(self) -> None:
+        """Leave that to the kernels that it becomes a part of."""
+
+
+class _Compiler(CompilerBase):
+    """numba's compiler with less to do: it would take a third longer."""
+
+    library: type[JITCodeLibrary] = _EntryLibrary
+
+    def define_pipelines(self) -> list[PassManager]:
+        """The passes that a kernel goes through, and the library that the last ones fill."""
+        codegen, name = self.state.targetctx.codegen(), self.state.func_id.func_qualname
+        self.state.library = self.library(codegen, name)
+        self.state.library.enable_object_caching()
+        passes = PassManager("kernel")
+        for each, words in DefaultPassBuilder.define_nopython_pipeline(self.state).passes:
+            if each not in _UNUSED:
+                passes.add_pass(each, words)
+        passes.finalize()
+        return [passes]
+
+
+class _InnerCompiler(_Compiler):
+    library = _InnerLibrary
+
+
+def integer(value: int) -> int:
+    """A constant for variables of kernels, and for arguments that one kernel hands to another.
+
+    numba gives a plain one a type of its own: a variable would have two types, and the kernel
+    that gets it would be compiled once more.
+    """
+    return cast(int, np.int64(value))
+
+
+ZERO = integer(0)
 
 
 def compiled(kernel: _Kernel) -> _Kernel:
-    """Compile `kernel` on its first call with new argument types; later processes reuse it."""
-    return _compile(kernel, {})
+    """Compile `kernel` on its first call with new argument types; later processes reuse it.
+
+    Kernels make no arrays: the caller hands them over.
+    """
+    return _compile(kernel, _Compiler)
 
 
 def compiled_inner(kernel: _Kernel) -> _Kernel:
@@ -33,27 +107,25 @@ def compiled_inner(kernel: _Kernel) -> _Kernel:
 
     It gets no entry for Python, which would have to be compiled too.
     """
-    return _compile(kernel, {"no_cpython_wrapper": True, "no_cfunc_wrapper": True})
+    return _compile(kernel, _InnerCompiler, no_cpython_wrapper=True)
 
 
-def compiled_leaf(kernel: _Kernel) -> _Kernel:
-    """Compile a kernel that only other kernels call and that makes no arrays.
-
-    Its arguments are not counted: the atomic operations would cost more than most rows.
-    """
-    inner = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    return _compile(kernel, {**inner, "_nrt": False})
-
-
-def _compile(kernel: _Kernel, options: dict[str, Any]) -> _Kernel:
+def _compile(kernel: _Kernel, compiler: type[_Compiler], **options: bool) -> _Kernel:
+    # references to arrays are not counted: that would be slow to compile and to run
+    settled: dict[str, Any] = {
+        "no_cfunc_wrapper": True,
+        "_nrt": False,
+        "pipeline_class": compiler,
+        **options,
+    }
     folder = _cache_folder()
     if folder is None:
-        return cast(_Kernel, njit(**options)(kernel))
+        return cast(_Kernel, njit(**settled)(kernel))
     settings = vars(config)  # numba reads the folder here, once: other kernels keep theirs
     before = settings["CACHE_DIR"]
     settings["CACHE_DIR"] = str(folder)
     try:
-        return cast(_Kernel, njit(cache=True, **options)(kernel))
+        return cast(_Kernel, njit(cache=True, **settled)(kernel))
     finally:
         settings["CACHE_DIR"] = before
 
@@ -81,7 +153,7 @@ def note_compiled(what: str) -> None:
 def _cache_folder() -> Path | None:
     """Beside the sources, else in the user's cache, else a temporary one; None: none is safe."""
     here = Path(__file__).parent
-    sources = hashlib.sha256()
+    sources = hashlib.sha256(Path(__file__).read_bytes())
     for package in ("exact", "survivors"):
         for path in sorted((here / package).glob("*.py")):
             sources.update(path.read_bytes())

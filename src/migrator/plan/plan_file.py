@@ -9,8 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from migrator.core.plan import Allocation, Claims, Plan, Retraining
-from migrator.io.file_kind import PLAN
-from migrator.io.json_file import read_json_file
+from migrator.io.data_file import PLAN, read_json_file
 from migrator.io.strict import Count, Entry, Number, Position, validated
 from migrator.plan.problem_file import InstanceEntry, instance_to_json
 

@@ -17,7 +17,7 @@ from migrator.core.catalogue import Board
 from migrator.core.instance import Instance, Kind, Task
 from migrator.core.placement import Placement, find_placement, placements
 from migrator.core.problem import Charge, Initial, Problem, RunningRetraining, Tenant
-from migrator.io.file_kind import PROBLEM
+from migrator.io.data_file import PROBLEM, read_data_file
 from migrator.io.strict import (
     MAX_NUMBER,
     Count,
@@ -35,7 +35,6 @@ from migrator.io.strict import (
     shown,
     validated,
 )
-from migrator.io.yaml_file import read_data_file
 
 VERSION = 1
 _MIN_SLOT_S = 1e-6

@@ -112,16 +112,18 @@ def ready(charge: Charge) -> None:
     A time limit is about planning; what a machine spends on its first compilation must not
     cut a plan short.
     """
-    from migrator.plan.first_use import start_second_process, tiny_problem
+    from migrator.plan.first_use import compile_first_half, start_second_process, tiny_problem
     from migrator.plan.kernels import note_compiled
 
     second = start_second_process(charge)
-    try:
-        _planner(charge)(tiny_problem(charge), 60.0, True)
-    finally:
-        if second is not None:
+    if second is not None:
+        try:
+            compile_first_half(charge)
+            second.wait()
+        finally:
             second.terminate()
             second.wait()
+    _planner(charge)(tiny_problem(charge), 60.0, True)  # loads all, compiles what is missing
     note_compiled(charge)
     if charge is Charge.SURVIVORS:  # its planner needs every kernel of the other one
         note_compiled(Charge.PAPER)
@@ -272,6 +274,8 @@ def _most_beside(
 
 def _fits(board: Board, sizes: Collection[int], fixed: Collection[Instance] = ()) -> bool:
     """Whether instances of these sizes can be placed beside those that are fixed."""
+    if not fixed:
+        return tuple(sorted(sizes, reverse=True)) in multisets(board)
     held = {(each.start, each.gpcs) for each in fixed}
     wanted = sorted(sizes)
     for each in placement_sets(board):

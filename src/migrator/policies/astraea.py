@@ -28,29 +28,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from migrator.core.catalogue import Board
-from migrator.core.peer_limits import PeerLimits
-from migrator.core.service import Service
-from migrator.core.share import Share
+from migrator.core.instance import Share
+from migrator.core.profiles import Service
+from migrator.core.scenario import PeerLimits
 from migrator.policies import mps_workers
 from migrator.policies.mps_workers import PerService
-from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight, TenantView
+from migrator.policies.policy import Decision, Observation, Policy, Sharing, TenantView
 
 GRID_PERCENT = 5.0
 SEEN_S = 3.0
 """Seconds over which the observed rate is averaged."""
 
 
-class Astraea:
+class Astraea(Policy):
     """The smallest shares that suffice, every second."""
 
     name = "astraea"
     summary = "Astraea: every second the smallest MPS shares that serve the observed rates"
     sharing = Sharing.MPS
-    sight = Sight.NOTHING
-    routing = Routing.EARLIEST
-    every_s: float | None = 1.0
-    on_completion = True
-    estimates = False
+    every_s = 1.0
 
     def decide(self, observation: Observation) -> Decision:
         """Divide the GPU: inference first, retraining in proportion to compute."""

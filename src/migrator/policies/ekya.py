@@ -29,18 +29,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from migrator.core.catalogue import Board
-from migrator.core.instance import Kind, Task
-from migrator.core.share import Share
+from migrator.core.instance import Kind, Share, Task
 from migrator.policies import mps_workers
-from migrator.policies.policy import (
-    Decision,
-    Observation,
-    Routing,
-    Sharing,
-    Sight,
-    TenantView,
-    last_window,
-)
+from migrator.policies.policy import Decision, Observation, Policy, Sharing, TenantView, last_window
 
 STEP_PERCENT = 10.0
 """Percent of the GPU that a thief steals at a time."""
@@ -54,16 +45,12 @@ _Shares = dict[Task, float]
 """Percent by job, without running jobs, which cannot be resized."""
 
 
-class Ekya:
+class Ekya(Policy):
     """The thief scheduler."""
 
     name = "ekya"
     summary = "Ekya: MPS shares by thief scheduling at window start and retraining completion"
     sharing = Sharing.MPS
-    sight = Sight.NOTHING
-    routing = Routing.EARLIEST
-    every_s: float | None = None
-    on_completion = True
     estimates = True
 
     def decide(self, observation: Observation) -> Decision:

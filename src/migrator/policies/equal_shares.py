@@ -12,9 +12,8 @@ How equal MIG splits the board:
 
 from __future__ import annotations
 
-from migrator.core.instance import Instance, Kind, Task
+from migrator.core.instance import Instance, Kind, Share, Task
 from migrator.core.placement import Multiset
-from migrator.core.share import Share
 from migrator.policies import mps_workers
 from migrator.policies.layouts import (
     Worth,
@@ -28,26 +27,19 @@ from migrator.policies.layouts import (
 from migrator.policies.policy import (
     Decision,
     Observation,
-    Routing,
+    Policy,
     Sharing,
-    Sight,
     TenantView,
     running,
     waiting,
 )
 
 
-class EqualMig:
+class EqualMig(Policy):
     """The same number of GPCs for every tenant."""
 
     name = "equal-mig"
     summary = "MIG split evenly between tenants, retraining inside each one's part"
-    sharing = Sharing.MIG
-    sight = Sight.NOTHING
-    routing = Routing.EARLIEST
-    every_s: float | None = None
-    on_completion = True
-    estimates = False
 
     def decide(self, observation: Observation) -> Decision:
         """The even split, until a retraining starts or ends."""
@@ -108,17 +100,12 @@ def _largest_beside(observation: Observation, view: TenantView, part: int) -> in
     return max((size for size in sizes if part - size >= stays), default=None)
 
 
-class EqualMps:
+class EqualMps(Policy):
     """Equal shares, whatever the load."""
 
     name = "equal-mps"
     summary = "the same MPS share for every inference and every retraining"
     sharing = Sharing.MPS
-    sight = Sight.NOTHING
-    routing = Routing.EARLIEST
-    every_s: float | None = None
-    on_completion = True
-    estimates = False
 
     def decide(self, observation: Observation) -> Decision:
         """Equal parts; the part of a finished retraining goes to its tenant's inference."""
@@ -135,7 +122,7 @@ def _tenant(view: TenantView, observation: Observation, percent: float) -> tuple
     return (*mps_workers.serving(view.service, board, percent - trained, limits), *training)
 
 
-class Unpartitioned:
+class Unpartitioned(Policy):
     """Every task on the whole GPU, without partitions.
 
     A tenant has one serving process. The GPU runs one process at a time, so that several would
@@ -146,11 +133,7 @@ class Unpartitioned:
     name = "unpartitioned"
     summary = "every task on the whole GPU at once, retrainings from the window's start"
     sharing = Sharing.UNPARTITIONED
-    sight = Sight.NOTHING
-    routing = Routing.EARLIEST
-    every_s: float | None = None
     on_completion = False
-    estimates = False
 
     def decide(self, observation: Observation) -> Decision:
         """All SMs to every task."""

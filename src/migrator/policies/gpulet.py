@@ -40,13 +40,12 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from migrator.core.catalogue import Board
-from migrator.core.peer_limits import PeerLimits, ResizedTraining
-from migrator.core.profiles import INTERFERING_PART
-from migrator.core.service import Service
-from migrator.core.share import Share
+from migrator.core.instance import Share
+from migrator.core.profiles import INTERFERING_PART, Service
+from migrator.core.scenario import PeerLimits, ResizedTraining
 from migrator.policies import mps_workers
 from migrator.policies.mps_workers import PerService
-from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight, TenantView
+from migrator.policies.policy import Decision, Observation, Policy, Sharing, TenantView
 
 PERCENTS = (20.0, 40.0, 50.0, 60.0, 80.0, 100.0)
 """Shares of a partition; with the runtime's shares, the nearest whole multiples of the smallest."""
@@ -61,17 +60,13 @@ _FORGOTTEN = 5
 """Epochs after which an observation has no weight."""
 
 
-class Gpulet:
+class Gpulet(Policy):
     """Two partitions, models placed by best fit."""
 
     name = "gpulet"
     summary = "Gpulet: at most two MPS partitions, models placed by best fit every 20 s"
     sharing = Sharing.MPS
-    sight = Sight.NOTHING
-    routing = Routing.EARLIEST
-    every_s: float | None = EPOCH_S
-    on_completion = True
-    estimates = False
+    every_s = EPOCH_S
 
     def decide(self, observation: Observation) -> Decision:
         """The plan of this epoch, with retraining in the remaining room."""

@@ -29,13 +29,12 @@ import math
 from dataclasses import dataclass
 
 from migrator.core.catalogue import Board
-from migrator.core.instance import Kind, Task
-from migrator.core.peer_limits import PeerLimits
-from migrator.core.service import Service
-from migrator.core.share import Share
+from migrator.core.instance import Kind, Share, Task
+from migrator.core.profiles import Service
+from migrator.core.scenario import PeerLimits
 from migrator.policies import mps_workers
 from migrator.policies.mps_workers import PerService
-from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight, TenantView
+from migrator.policies.policy import Decision, Observation, Policy, Sharing, TenantView
 
 PERCENTS = (10.0, 20.0, 30.0, 40.0, 50.0)
 """Shares of a process, as far as the limits allow them."""
@@ -45,17 +44,13 @@ LINGER_S = 5
 """Seconds for which a process must have been unneeded before it is drained."""
 
 
-class Infless:
+class Infless(Policy):
     """Adds and drains processes with the rate."""
 
     name = "infless"
     summary = "INFless: many small MPS processes, added and drained every second"
     sharing = Sharing.MPS
-    sight = Sight.NOTHING
-    routing = Routing.EARLIEST
-    every_s: float | None = 1.0
-    on_completion = True
-    estimates = False
+    every_s = 1.0
 
     def decide(self, observation: Observation) -> Decision:
         """Drain surplus processes, add missing ones, retrain on the rest."""

@@ -22,7 +22,7 @@ from migrator.core.placement import (
     multisets,
     placement_sets,
 )
-from migrator.core.service import Service
+from migrator.core.profiles import Service
 from migrator.policies.policy import Observation, running
 
 NOTHING: Multiset = ()

@@ -26,12 +26,15 @@ from migrator.plan.preinit import preinitialize
 from migrator.plan.survivors.replan import Scenarios, replan
 from migrator.policies.equal_shares import equal_allocation
 from migrator.policies.planning import planned
-from migrator.policies.policy import Decision, Observation, Routing, Sharing, Sight, TenantView
+from migrator.policies.policy import Decision, Observation, Policy, Sight, TenantView
 
 Floats = NDArray[np.float64]
 
 HORIZON_S = 30.0
 """Horizon of a replan in seconds: beyond it the recent past says nothing."""
+REPLAN_S = 1.0
+"""Seconds between replans. Arrivals are counted per slot, so a burst is known a slot after it began
+at the earliest; every further second until the replan is lost as well."""
 OVERHEADS = 5.0
 """Minimum horizon in overheads: with slow starts and a shorter horizon no change would pay off."""
 _SKILL, _DOUBT = 0.1, 2.0
@@ -42,16 +45,13 @@ _EARLY = 1
 """Slots before its planned end at which a completed retraining is worth a new plan."""
 
 
-class Migrator:
+class Migrator(Policy):
     """The planner as a policy: one plan per window.
 
     If the planner finds no plan in time, the layout stays. Before the first layout the board is
     split evenly.
     """
 
-    sharing = Sharing.MIG
-    routing = Routing.EARLIEST
-    every_s: float | None = None
     on_completion = False
 
     def __init__(
@@ -222,7 +222,7 @@ POLICIES = (
     Replanned(
         "migrator",
         "plans every window on the forecast for the highest goodput, and again where that pays",
-        2.0,
+        REPLAN_S,
         always=False,
     ),
     Migrator(
@@ -246,8 +246,8 @@ POLICIES = (
     ),
     Replanned(
         "migrator-replanned",
-        "migrator that plans the inference again every 2 s on what came just now",
-        2.0,
+        "migrator that plans the inference again every second on what came just now",
+        REPLAN_S,
         always=True,
     ),
     Migrator(

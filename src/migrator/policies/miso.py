@@ -26,39 +26,18 @@ from collections.abc import Callable
 import numpy as np
 
 from migrator.core.placement import Multiset
-from migrator.policies.layouts import (
-    Wish,
-    Worth,
-    best_allocation,
-    inference_wish,
-    retraining_wish,
-)
-from migrator.policies.policy import (
-    Decision,
-    Observation,
-    Routing,
-    Sharing,
-    Sight,
-    TenantView,
-    last_window,
-    waiting,
-)
+from migrator.policies.layouts import Wish, Worth, best_allocation, inference_wish, retraining_wish
+from migrator.policies.policy import Decision, Observation, Policy, TenantView, last_window, waiting
 
 _Slowdowns = dict[Multiset, float]
 """Sizes -> slowdown of a task relative to the whole board."""
 
 
-class Miso:
+class Miso(Policy):
     """As many slices as jobs, with the least mean slowdown."""
 
     name = "miso"
     summary = "MIG with a slice per job and the least mean slowdown (MISO)"
-    sharing = Sharing.MIG
-    sight = Sight.NOTHING
-    routing = Routing.EARLIEST
-    every_s: float | None = None
-    on_completion = True
-    estimates = False
 
     def decide(self, observation: Observation) -> Decision:
         """One slice per job until a job arrives or ends."""

@@ -17,11 +17,9 @@ from functools import lru_cache
 from typing import Generic, TypeVar
 
 from migrator.core.catalogue import Board
-from migrator.core.instance import Kind, Task
-from migrator.core.peer_limits import CHECKPOINTS, PeerLimits, ResizedTraining
-from migrator.core.profiles import INTERFERING_PART
-from migrator.core.service import Service
-from migrator.core.share import Share
+from migrator.core.instance import Kind, Share, Task
+from migrator.core.profiles import INTERFERING_PART, Service
+from migrator.core.scenario import CHECKPOINTS, PeerLimits, ResizedTraining
 from migrator.policies.policy import Observation
 
 _Table = TypeVar("_Table")

@@ -31,14 +31,13 @@ from collections.abc import Callable
 from migrator.core.catalogue import Board
 from migrator.core.instance import Kind, Task
 from migrator.core.placement import Multiset
-from migrator.core.service import Service
+from migrator.core.profiles import Service
 from migrator.policies.layouts import Wish, Worth, best_allocation, inference_wish, retraining_wish
 from migrator.policies.policy import (
     Decision,
     Observation,
+    Policy,
     Routing,
-    Sharing,
-    Sight,
     TenantView,
     mean_rate_rps,
     remaining_s,
@@ -51,14 +50,10 @@ _Ratio = Callable[[Multiset], float]
 """Maps a task's holding to its capability over its demand."""
 
 
-class Paris:
+class Paris(Policy):
     """The partition with the best worst capability over demand."""
 
-    sharing = Sharing.MIG
-    sight = Sight.NOTHING
     routing = Routing.SLOWEST_FIRST
-    every_s: float | None = None
-    estimates = False
 
     def __init__(self, name: str, summary: str, *, reconfiguring: bool) -> None:
         self.name = name

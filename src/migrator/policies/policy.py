@@ -14,13 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.core.catalogue import Board
-from migrator.core.instance import Instance
-from migrator.core.peer_limits import DEFAULT_LIMITS, PeerLimits
+from migrator.core.instance import Holding, Instance
 from migrator.core.plan import Plan
 from migrator.core.problem import Problem
-from migrator.core.profiles import Curve
-from migrator.core.service import Service
-from migrator.core.share import Holding
+from migrator.core.profiles import Curve, Service
+from migrator.core.scenario import DEFAULT_LIMITS, PeerLimits
 
 
 class Sharing(StrEnum):
@@ -152,25 +150,24 @@ class Decision:
 
 
 class Policy(Protocol):
-    """A way to share a GPU."""
+    """A way to share a GPU. Classes that inherit from it have the defaults below."""
 
     name: str
     summary: str
     """One line for `migrator policies`."""
-    sharing: Sharing
-    sight: Sight
-    routing: Routing
-    every_s: float | None
+    sharing: Sharing = Sharing.MIG
+    sight: Sight = Sight.NOTHING
+    routing: Routing = Routing.EARLIEST
+    every_s: float | None = None
     """Seconds between decisions within a window; None: only at its start."""
-    on_completion: bool
+    on_completion: bool = True
     """Whether to decide again at the first slot after a retraining ends."""
-    estimates: bool
+    estimates: bool = False
     """Whether it plans with the estimated accuracy after a retraining. Estimating takes time on
     the instances that serve, so it is done only for policies that do."""
 
     def decide(self, observation: Observation) -> Decision:
         """Decide the layout from the current slot on."""
-        ...
 
 
 def last_window(observation: Observation, view: TenantView) -> NDArray[np.float64]:

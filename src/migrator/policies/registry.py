@@ -1,17 +1,131 @@
-"""Policies by name, or by import path for a user's own. A module here lists its own in
-`POLICIES`."""
+"""Policies by name, or by import path for a user's own, which may be a function.
+
+A module here lists its own in `POLICIES`.
+"""
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
 from inspect import getdoc, getmodule
 from types import FunctionType
 from typing import cast
 
 from migrator.core.errors import InputError
+from migrator.core.instance import Holding, Instance, Kind, Share, Task
+from migrator.core.placement import Multiset
 from migrator.core.registry import found_in, import_class, pick
-from migrator.policies.function_policy import FunctionPolicy, named
-from migrator.policies.policy import Policy
+from migrator.policies.layouts import Wish, best_allocation
+from migrator.policies.policy import Decision, Observation, Policy, Routing, Sharing, Sight, running
+
+Layout = Mapping[str, int | Sequence[int]]
+"""Task -> GPCs of its instance or instances. A tenant's name alone stands for its inference."""
+Answer = Layout | Iterable[Holding] | Decision
+PolicyFunction = Callable[[Observation], Answer]
+_DERIVED = ("function", "summary")
+
+
+class FunctionPolicy:
+    """Asks a function at every window's start, and again as the attributes say."""
+
+    routing = Routing.EARLIEST
+    estimates = True
+
+    def __init__(
+        self,
+        function: PolicyFunction,
+        *,
+        name: str | None = None,
+        sight: Sight = Sight.FORECAST,
+        sharing: Sharing = Sharing.MIG,
+        every_s: float | None = None,
+        on_completion: bool = True,
+    ) -> None:
+        self.function = function
+        own: str = getattr(function, "__name__", type(function).__name__)
+        self.name = name or own
+        self.summary = (function.__doc__ or "").strip().partition("\n")[0]
+        self.sight: Sight = sight
+        self.sharing: Sharing = sharing
+        self.every_s, self.on_completion = every_s, on_completion
+
+    def __reduce__(self) -> tuple[Callable[..., FunctionPolicy], tuple[object, ...]]:
+        """Send it by its import path if it has one: a decorated function cannot be pickled."""
+        if ":" in self.name:
+            return _imported, (self.name,)
+        parts = {key: each for key, each in vars(self).items() if key not in _DERIVED}
+        return partial(FunctionPolicy, self.function, **parts), ()
+
+    def decide(self, observation: Observation) -> Decision:
+        """The function's answer as a decision; InputError if it is no layout."""
+        answer = self.function(observation)
+        if isinstance(answer, Decision):
+            return answer
+        if isinstance(answer, Mapping):
+            return Decision((self._placed(observation, answer),))
+        if isinstance(answer, Iterable) and not isinstance(answer, str | bytes):
+            holdings = tuple(answer)
+            if all(isinstance(each, Instance | Share) for each in holdings):
+                return Decision((holdings,))
+        raise InputError(
+            f"policy: {self.name} returned {type(answer).__name__}; return the GPCs of each task, "
+            'such as {"TENANT/inference": 3, "TENANT/retraining": 1}'
+        )
+
+    def _placed(self, observation: Observation, layout: Layout) -> tuple[Instance, ...]:
+        """The layout on slices, beside the retrainings that run."""
+        kept = {Task(name, Kind.RETRAINING) for name in running(observation)}
+        sizes = {self._task(key, observation): self._sizes(key, layout[key]) for key in layout}
+        wishes = [Wish(task, (each,)) for task, each in sizes.items() if each and task not in kept]
+        if not wishes:
+            return tuple(running(observation).values())
+        try:
+            return best_allocation(observation, wishes, lambda _: ())
+        except InputError as error:
+            wanted = ", ".join(f"{task} {list(each)}" for task, each in sizes.items())
+            busy = [f"{name} on {each}" for name, each in running(observation).items()]
+            beside = f" beside the running retraining of {', '.join(busy)}" if busy else ""
+            raise InputError(
+                f"policy: {self.name} asks for {wanted}, which does not fit on "
+                f"{observation.board.name}{beside}; ask for fewer GPCs, `migrator boards "
+                f"{observation.board.name}` lists what fits"
+            ) from error
+
+    def _task(self, key: str, observation: Observation) -> Task:
+        tenants = [each.name for each in observation.tenants]
+        if key in tenants:
+            return Task(key, Kind.INFERENCE)
+        try:
+            task = Task.parse(str(key))
+        except ValueError:
+            task = None
+        if task is None or task.tenant not in tenants:
+            raise InputError(
+                f"policy: {self.name} returned the task {str(key)[:60]!r}; use TENANT/inference or "
+                f"TENANT/retraining with {' or '.join(tenants)}"
+            )
+        return task
+
+    def _sizes(self, key: str, given: int | Sequence[int]) -> Multiset:
+        sizes = (given,) if isinstance(given, int) else tuple(given)
+        if not all(isinstance(each, int) and each > 0 for each in sizes):
+            raise InputError(
+                f"policy: {self.name} gives {key} {given!r}; give GPCs such as 3, or a list of them"
+            )
+        return tuple(sorted(sizes, reverse=True))
+
+
+def named(policy: FunctionPolicy | PolicyFunction, path: str) -> FunctionPolicy:
+    """The policy at an import path, which becomes its name."""
+    if not isinstance(policy, FunctionPolicy):
+        return FunctionPolicy(policy, name=path)
+    policy.name = path
+    return policy
+
+
+def _imported(path: str) -> FunctionPolicy:
+    return named(cast("FunctionPolicy | PolicyFunction", import_class("policy", path)), path)
+
 
 _PARTS = ("summary", "sharing", "sight", "routing", "every_s", "on_completion", "decide")
 

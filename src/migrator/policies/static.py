@@ -36,9 +36,7 @@ from migrator.policies.layouts import (
 from migrator.policies.policy import (
     Decision,
     Observation,
-    Routing,
-    Sharing,
-    Sight,
+    Policy,
     TenantView,
     remaining_s,
     running,
@@ -49,15 +47,8 @@ GPCS = 7
 """GPCs of the boards that the splits are made for."""
 
 
-class Static:
+class Static(Policy):
     """`inference_gpcs` GPCs for inference, `retraining_gpcs` for retraining."""
-
-    sharing = Sharing.MIG
-    sight = Sight.NOTHING
-    routing = Routing.EARLIEST
-    every_s: float | None = None
-    on_completion = True
-    estimates = False
 
     def __init__(self, inference_gpcs: int, retraining_gpcs: int) -> None:
         self.inference_gpcs = inference_gpcs

@@ -15,14 +15,8 @@ from migrator.core import catalogue
 from migrator.core.errors import GpuError, InputError, MigratorError
 from migrator.core.profiles import Profile, profile_of
 from migrator.profiling.drivers import DRIVERS, Json, driver
-from migrator.profiling.entries import compare
-from migrator.profiling.measurements import (
-    Measurement,
-    estimate_s,
-    measurements,
-    on_instances,
-)
-from migrator.profiling.results import Results, beside
+from migrator.profiling.entries import Results, beside, compare
+from migrator.profiling.measurements import Measurement, estimate_s, measurements, on_instances
 from migrator.profiling.run import profile
 
 

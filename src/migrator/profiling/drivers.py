@@ -21,15 +21,19 @@ from migrator.core.registry import pick
 from migrator.gpu.drivers import nvidia_smi, registry
 from migrator.gpu.drivers.base import DriverKind, Gpu, GpuInstance, InUseError
 from migrator.gpu.drivers.mig import FAKE_NVML
-from migrator.gpu.drivers.mps import PERCENTAGE, daemon_folder, find_shareable, percentage
-from migrator.gpu.drivers.mps_daemon import MpsDaemon
+from migrator.gpu.drivers.mps import (
+    PERCENTAGE,
+    MpsDaemon,
+    daemon_folder,
+    find_shareable,
+    percentage,
+)
 from migrator.gpu.drivers.nvidia_smi import SmiGpu
 from migrator.gpu.drivers.nvml import INSTEAD
-from migrator.gpu.journal.journal import Journal, journal_path
-from migrator.gpu.lock import GpuLock
-from migrator.gpu.partition.layout import BlockedError, Layout
-from migrator.gpu.partition.partitioner import Partitioner
-from migrator.io.state_folder import state_folder
+from migrator.gpu.journal import Journal, journal_path
+from migrator.gpu.layout import BlockedError, Layout
+from migrator.gpu.partitioner import GpuLock, Partitioner
+from migrator.io.files import state_folder
 
 Json = dict[str, Any]
 

@@ -24,11 +24,10 @@ from pathlib import Path
 from types import FrameType
 
 from migrator.core.errors import InputError, MigratorError
-from migrator.io.atomic import write_atomically
+from migrator.io.files import write_atomically
 from migrator.profiling.drivers import Driver, Json
-from migrator.profiling.entries import VERSION, entry
+from migrator.profiling.entries import VERSION, Results, entry
 from migrator.profiling.measurements import Measurement, Study, on_instances
-from migrator.profiling.results import Results
 from migrator.profiling.workers import Pool, WorkerLostError, WorkerProcess, worker_keys
 
 MOST_LOST = 3

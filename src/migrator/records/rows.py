@@ -47,17 +47,14 @@ class RunRow:
 
     @property
     def window_s(self) -> float:
-        """Length of a window."""
         return float(self.about.get("window_s") or WINDOW_S)
 
     @property
     def slot_s(self) -> float:
-        """Length of a slot."""
         return float(self.about.get("slot_s") or SLOT_S)
 
     @property
     def slots(self) -> int:
-        """Slots of a window."""
         return max(1, round(self.window_s / self.slot_s))
 
     @property
@@ -210,7 +207,7 @@ class PlanRecord(Record):
     gap: float | None = None
     """How much better a plan could be at most, by the plan's certificate."""
     blocks: tuple[Mapping[str, Any], ...] = ()
-    """The instances and shares of the plan, as `blocks.py` describes."""
+    """The instances and shares of the plan, as `runs.py` describes."""
 
 
 @dataclass(frozen=True)
@@ -248,7 +245,7 @@ class RetrainingRecord(Record):
     taken_s: float | None = None
     """Duration without the start of its process."""
     parts_s: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of its parts, with the start and the handing over (`learn.laps`)."""
+    """Seconds of its parts, with the start and the handing over (`learn.retraining`)."""
 
 
 TABLES: tuple[type[Record], ...] = (

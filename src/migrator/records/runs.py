@@ -1,15 +1,22 @@
-"""A run as its records describe it: windows, tenants, tallies. Reports and texts read this."""
+"""A run as its records describe it: windows, tenants, tallies. Reports and texts read this.
+
+Plans are blocks: an instance or share with its task, over consecutive slots. A block is {"start",
+"gpcs", "task", "from", "until"} and covers slots `from` to `until` - 1 of a window. A share has no
+start, the size of an instance with as many SMs, and a "number".
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+from migrator.core.catalogue import Board
+from migrator.core.instance import Holding, Share
 from migrator.core.outcome import Tally
-from migrator.records.blocks import Block, first_plan_blocks
 from migrator.records.rows import (
     EventRecord,
     PlanRecord,
@@ -23,8 +30,106 @@ from migrator.records.rows import (
 )
 from migrator.records.store import read_records
 
+Block = Mapping[str, Any]
 SIMULATED = "simulated"
 """The driver of runs that the simulator made."""
+
+
+def held_blocks(
+    slots: Sequence[Iterable[Holding]], board: Board, first: int = 0, until: int | None = None
+) -> tuple[Block, ...]:
+    """Blocks of the holdings of every slot, of which the first is slot `first` of the window.
+
+    The last slot is extended to slot `until` - 1.
+    """
+    since: dict[Holding, int] = {}
+    found: list[Block] = []
+    end = max(first + len(slots), until or 0)
+    for slot, holdings in enumerate((*slots, ()), first):
+        held = set(holdings)
+        closes = end if slot == first + len(slots) else slot
+        found += [_block(e, since.pop(e), closes, board) for e in list(since) if e not in held]
+        for each in held:
+            since.setdefault(each, slot)
+    return tuple(sorted(found, key=_order))
+
+
+def planned_blocks(
+    window: WindowRecord, plans: Sequence[PlanRecord], slots: int
+) -> tuple[Block, ...]:
+    """The plans of a window, each until the next one replaces it."""
+    if not plans:
+        return _file_blocks(window.plan, slots)
+    found: list[Block] = []
+    ordered = sorted(plans, key=lambda each: each.at_s)
+    ends = [*(each.slot for each in ordered[1:]), slots]
+    for plan, end in zip(ordered, ends, strict=True):
+        found += _cut(plan.blocks, plan.slot, end)
+    return tuple(_joined(found))
+
+
+def first_plan_blocks(
+    window: WindowRecord, plans: Sequence[PlanRecord], slots: int
+) -> tuple[Block, ...]:
+    """The plan made at the beginning of a window."""
+    if window.plan is not None or not plans:
+        return _file_blocks(window.plan, slots)
+    return tuple(min(plans, key=lambda each: each.at_s).blocks)
+
+
+def _file_blocks(plan: Mapping[str, Any] | None, slots: int) -> tuple[Block, ...]:
+    """The blocks of a plan in the format of plan files."""
+    found = [
+        {**{key: each[key] for key in ("start", "gpcs", "task")}, "from": at, "until": at + 1}
+        for at, slot in enumerate((plan or {}).get("slots", ())[:slots])
+        for each in slot["instances"]
+    ]
+    return tuple(_joined(found))
+
+
+def _cut(blocks: Iterable[Block], first: int, end: int) -> list[Block]:
+    cut = [
+        {**each, "from": max(each["from"], first), "until": min(each["until"], end)}
+        for each in blocks
+    ]
+    return [each for each in cut if each["from"] < each["until"]]
+
+
+def _joined(blocks: Iterable[Block]) -> list[Block]:
+    """Join blocks of the same holding that follow one another without a break."""
+    last: dict[tuple[object, ...], dict[str, Any]] = {}
+    found: list[dict[str, Any]] = []
+    for each in sorted(blocks, key=_order):
+        key = tuple(each.get(name) for name in ("start", "gpcs", "task", "number"))
+        before = last.get(key)
+        if before is not None and before["until"] == each["from"]:
+            before["until"] = each["until"]
+            continue
+        last[key] = dict(each)
+        found.append(last[key])
+    return [*found]
+
+
+def _block(holding: Holding, first: int, until: int, board: Board) -> Block:
+    if isinstance(holding, Share):
+        gpcs = round(holding.percent / 100 * board.compute_slices, 3)
+        where: dict[str, object] = {"start": None, "gpcs": gpcs, "number": holding.number}
+        if holding.duty < 1:
+            where["duty"] = round(holding.duty, 3)
+    else:
+        where = {"start": holding.start, "gpcs": holding.gpcs}
+    task = None if holding.task is None else str(holding.task)
+    return {**where, "task": task, "from": first, "until": until}
+
+
+def _order(block: Block) -> tuple[int, float, str, int]:
+    start = block["start"]
+    return (
+        block["from"],
+        float("inf") if start is None else start,
+        block["task"] or "",
+        block.get("number", 0),
+    )
 
 
 @dataclass(frozen=True)
@@ -45,7 +150,6 @@ class RecordedWindow:
 
     @property
     def number(self) -> int:
-        """Its number in the run."""
         return self.row.window
 
     @property
@@ -55,7 +159,6 @@ class RecordedWindow:
 
     @property
     def tally(self) -> Tally:
-        """All tenants together."""
         return sum(self.tenants.values(), Tally())
 
     def contains(self, at_s: float) -> bool:
@@ -79,17 +182,14 @@ class RecordedRun:
 
     @property
     def scenario(self) -> str:
-        """The name of the scenario."""
         return self.records.run.scenario
 
     @property
     def policy(self) -> str:
-        """The name of the policy."""
         return self.records.run.policy
 
     @property
     def seed(self) -> int:
-        """The seed of the arrivals."""
         return self.records.run.seed
 
     @property
@@ -104,29 +204,24 @@ class RecordedRun:
 
     @property
     def window_s(self) -> float:
-        """Length of a window."""
         return self.records.run.window_s
 
     @property
     def slot_s(self) -> float:
-        """Length of a slot."""
         return self.records.run.slot_s
 
     @cached_property
     def ended(self) -> tuple[RecordedWindow, ...]:
-        """The windows that have ended."""
         return tuple(each for each in self.windows if each.ended)
 
     @cached_property
     def totals(self) -> dict[str, Tally]:
-        """Per tenant."""
         return {
             name: sum((each.tenants[name] for each in self.ended), Tally()) for name in self.tenants
         }
 
     @property
     def tally(self) -> Tally:
-        """All tenants together."""
         return sum(self.totals.values(), Tally())
 
     @property
@@ -163,12 +258,10 @@ class RecordedRun:
         return window if window is not None and window.contains(at_s) else None
 
     def window_before(self, window: RecordedWindow) -> RecordedWindow | None:
-        """The window before another one."""
         earlier = [each for each in self.windows if each.number < window.number]
         return earlier[-1] if earlier else None
 
     def events_of(self, window: RecordedWindow) -> tuple[EventRecord, ...]:
-        """The events of a window."""
         return tuple(each for each in self.records.events if window.contains(each.at_s))
 
     def retrainings_of(self, window: RecordedWindow) -> tuple[RetrainingRecord, ...]:

@@ -17,13 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from migrator.core.errors import InputError
-from migrator.core.instance import Instance, Kind, Task
+from migrator.core.instance import Holding, Instance, Kind, Share, Task
 from migrator.core.outcome import RunOutcome, TenantOutcome, WindowOutcome
 from migrator.core.scenario import Scenario
-from migrator.core.share import Holding, Share
-from migrator.io.atomic import write_atomically
-from migrator.io.output_file import check_path
-from migrator.records.blocks import held_blocks
+from migrator.io.files import check_path, write_atomically
 from migrator.records.rows import (
     TABLES,
     EventRecord,
@@ -37,7 +34,7 @@ from migrator.records.rows import (
     VersionRecord,
     WindowRecord,
 )
-from migrator.records.runs import SIMULATED, RecordedRun, recorded_run
+from migrator.records.runs import SIMULATED, RecordedRun, held_blocks, recorded_run
 from migrator.records.store import Records, read_runs
 
 BEGAN_S = 946_684_800.0

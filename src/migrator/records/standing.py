@@ -17,7 +17,6 @@ from migrator.core.action import ActionKind, Outcome
 from migrator.core.errors import InputError
 from migrator.core.outcome import Tally
 from migrator.io.database import reading
-from migrator.records.blocks import planned_blocks
 from migrator.records.pace import RATE_S, Pace, RateMeter, recorded_pace
 from migrator.records.rows import (
     LAYOUT,
@@ -37,6 +36,7 @@ from migrator.records.rows import (
     read_run,
     read_run_rows,
 )
+from migrator.records.runs import planned_blocks
 
 _EVENTS = 24
 """The newest events that are read."""
@@ -379,7 +379,6 @@ def _recorded(name: str, rows: RecentRows) -> TenantStanding:
 
 
 def _model(name: str, rows: RecentRows) -> tuple[float | None, int | None]:
-    """Accuracy and version of the model that served last."""
     newest = next((each for each in rows.versions if each.tenant == name), None)
     last = next((each for each in rows.tenant_windows if each.tenant == name), None)
     if last is not None and (newest is None or newest.number == last.version):

@@ -16,6 +16,7 @@ from threading import Lock
 from typing import Any, Self
 
 from migrator.core.errors import InputError, NotWrittenError
+from migrator.io.data_file import RECORDS, wrong_kind
 from migrator.io.database import (
     AGAIN_S,
     explain_errors,
@@ -24,7 +25,6 @@ from migrator.io.database import (
     reading,
     transaction,
 )
-from migrator.io.file_kind import RECORDS, wrong_kind
 from migrator.records.rows import (
     LAYOUT,
     TABLES,
@@ -47,8 +47,9 @@ _THIN_EVERY = 300
 _MOST_WAITING = 100_000
 """Rows queued while the file cannot be written; beyond that the oldest are discarded."""
 
-_log = logging.getLogger(__name__)
 _EVENTS_KEPT, _UNITS_KEPT, _PLANS_KEPT = 20_000, 50_000, 5_000
+
+_log = logging.getLogger(__name__)
 
 
 class Records:
@@ -113,13 +114,11 @@ class Records:
             self._begin()
 
     def put(self, record: Record) -> None:
-        """Queue a row for the next flush; it replaces a queued row with the same key."""
         key = (type(record), *(getattr(record, each) for each in record.keys))
         with self._queue_lock:
             self._queue[key if record.keys else object()] = record
 
     def event(self, kind: str, words: str) -> None:
-        """Queue an event that happened now."""
         self.put(EventRecord(time.time(), kind, words))
 
     def flush(self) -> None:

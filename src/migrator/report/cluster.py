@@ -116,14 +116,14 @@ def _some(names: Sequence[str]) -> str:
 # Page and picture
 
 
-def draw_placement(plan: ClusterPlan, path: Path, option: str = "--out") -> None:
+def draw_placement(plan: ClusterPlan, path: Path) -> None:
     """Draw as HTML or PNG; a failure or Ctrl-C leaves no file."""
 
     def picture() -> Picture:
         subtitle = f"{plan.goodput_rps:,.0f} requests/s, gap {plan.gap:.2%}"
         return Picture(plan.scenario, subtitle, _charts(plan))
 
-    write_figure(path, option, lambda: placement_page(plan), picture)
+    write_figure(path, "--out", lambda: placement_page(plan), picture)
 
 
 def placement_page(plan: ClusterPlan) -> Page:

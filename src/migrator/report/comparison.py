@@ -1,18 +1,12 @@
-"""Policies compared over scenarios and seeds: text, page and picture."""
+"""Policies compared over scenarios and seeds, forecasters over traces: text, page, picture."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from migrator.core.comparison import (
-    ALL_SCENARIOS,
-    Row,
-    SeedMean,
-    leads,
-    over_best_peer,
-    relative,
-)
+from migrator.core.comparison import ALL_SCENARIOS, Row, SeedMean, leads, over_best_peer, relative
 from migrator.core.errors import InputError
 from migrator.report.html_page import check_figure_path, write_figure
 from migrator.report.page import (
@@ -20,14 +14,15 @@ from migrator.report.page import (
     Bars,
     Block,
     HeatMap,
+    Note,
     Page,
     Picture,
     Section,
     Series,
     Table,
     anchor_of,
+    paint_of,
 )
-from migrator.report.palette import paint_of
 from migrator.report.terminal import (
     COLUMNS,
     NONE,
@@ -153,13 +148,11 @@ def _signed(part: float | None) -> str:
 # Page and picture
 
 
-def draw_comparison(
-    rows: Sequence[Row], path: Path, option: str = "--figure", notes: Sequence[str] = ()
-) -> None:
+def draw_comparison(rows: Sequence[Row], path: Path, notes: Sequence[str] = ()) -> None:
     """Draw `rows` as HTML or PNG; a failure or Ctrl-C leaves no file."""
-    check_figure_path(path, option)
+    check_figure_path(path)
     if not rows:
-        raise InputError(f"{option}: there is nothing to draw; compare at least one policy")
+        raise InputError("--figure: there is nothing to draw; compare at least one policy")
 
     def picture() -> Picture:
         scenarios, policies = _names(rows)
@@ -168,27 +161,22 @@ def draw_comparison(
         charts = (_bars(each, rows, scenarios, policies) for each in _MEASURES)
         return Picture("", "", tuple(charts))
 
-    write_figure(path, option, lambda: comparison_page(rows, notes=notes), picture)
+    write_figure(path, "--figure", lambda: comparison_page(rows, notes), picture)
 
 
-def comparison_page(
-    rows: Sequence[Row],
-    title: str = "Policies compared",
-    to: str = "migrator",
-    notes: Sequence[str] = (),
-) -> Page:
+def comparison_page(rows: Sequence[Row], notes: Sequence[str] = ()) -> Page:
     """The page of at least one row. `notes`: what holds for all of them."""
     scenarios, policies = _names(rows)
     sections = []
     overall = [row for row in rows if row.scenario == ALL_SCENARIOS]
     if overall:
-        sections.append(_section("All scenarios", overall, to))
+        sections.append(_section("All scenarios", overall))
     sections.append(_measures_section(rows, scenarios, policies))
     for scenario in scenarios:
-        sections.append(_section(scenario, [row for row in rows if row.scenario == scenario], to))
+        sections.append(_section(scenario, [row for row in rows if row.scenario == scenario]))
     lead = f"{', '.join(policies)} on {plural(len(scenarios), 'scenario')}. {_INTERVALS}"
     lead += "".join(f" {capitalised(each)}." for each in notes)
-    return Page(title, lead, tuple(sections))
+    return Page("Policies compared", lead, tuple(sections))
 
 
 def _names(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
@@ -197,10 +185,10 @@ def _names(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
     return scenarios, list(dict.fromkeys(row.policy for row in rows))
 
 
-def _section(title: str, rows: Sequence[Row], to: str) -> Section:
+def _section(title: str, rows: Sequence[Row]) -> Section:
     """A scenario's policies, highest goodput first."""
     ranked = sorted(rows, key=lambda row: -row.goodput_share.mean)
-    blocks = (_ranking(ranked), _table(ranked, to))
+    blocks = (_ranking(ranked), _table(ranked))
     return Section(title, f"in-{anchor_of(title)}", lead_paragraphs(rows), blocks)
 
 
@@ -228,11 +216,11 @@ def _series(
     )
 
 
-def _table(rows: Sequence[Row], to: str) -> Table:
-    gains = {each.policy: each.change for each in relative(rows, to) if each.policy != to}
+def _table(rows: Sequence[Row]) -> Table:
+    gains = {each.policy: each.change for each in relative(rows) if each.policy != "migrator"}
     headers = (
         *("policy", "seeds", *(f"{name} (%)" for name in _MEASURES), "late (%)", "dropped (%)"),
-        *("reconfig\u00adurations", "planning (s)", "vs best peer", f"vs {to}"),
+        *("reconfig\u00adurations", "planning (s)", "vs best peer", "vs migrator"),
     )
     cells = tuple(
         (
@@ -292,3 +280,91 @@ def _heat_map(bars: Bars) -> HeatMap:
         y=Axis("scenario"),
         z=bars.y,
     )
+
+
+@dataclass(frozen=True)
+class ForecastRow:
+    """The errors of a forecaster on a trace."""
+
+    trace: str
+    forecaster: str
+    windows: int
+    mean: float
+    mae: float
+    wape: float | None
+    """Over the mean, as `pinball` is; None if nothing arrived."""
+    pinball: float | None
+    coverage: float
+    ms: float
+    note: str = ""
+
+
+_ERRORS: dict[str, tuple[str, Callable[[ForecastRow], float | None]]] = {
+    "WAPE": ("mean absolute error over the mean", lambda row: row.wape),
+    "pinball": (
+        "mean loss of the 10%, 50% and 90% quantiles over the mean",
+        lambda row: row.pinball,
+    ),
+    "coverage": ("slots inside the nominal 80% interval", lambda row: row.coverage),
+    "time": ("milliseconds for one forecast, median", lambda row: row.ms),
+}
+"""What is drawn: its meaning and its value."""
+_NOMINAL = 0.8
+"""What an interval between the 10% and the 90% quantile should cover."""
+
+HEADERS = ("trace", "forecaster", "windows", "mean", "MAE", "WAPE", "pinball", "coverage", "ms")
+
+
+def forecast_cells(row: ForecastRow) -> tuple[str, ...]:
+    """The cells of a row under `HEADERS`."""
+    numbers = (row.mae, row.wape, row.pinball, row.coverage)
+    return (
+        row.trace,
+        row.forecaster,
+        str(row.windows),
+        f"{row.mean:.2f}",
+        *(NONE if each is None else f"{each:.3f}" for each in numbers),
+        f"{row.ms:.1f}",
+    )
+
+
+def draw_forecasts(rows: Sequence[ForecastRow], notes: Sequence[str], path: Path) -> None:
+    """Draw as HTML or PNG; a failure or Ctrl-C leaves no file."""
+    write_figure(
+        path,
+        "--figure",
+        lambda: forecast_page(rows, notes),
+        lambda: Picture("", "", _error_charts(rows)),
+    )
+
+
+def forecast_page(rows: Sequence[ForecastRow], notes: Sequence[str]) -> Page:
+    """The page of at least one row."""
+    numeric = frozenset(range(2, len(HEADERS)))
+    table = Table("All figures", HEADERS, tuple(map(forecast_cells, rows)), numeric)
+    sections = [Section("By trace and forecaster", "measures", (), (*_error_charts(rows), table))]
+    if notes:
+        sections.append(Section("How it was done", "how", (), (Note("Split", tuple(notes)),)))
+    forecasters = ", ".join(dict.fromkeys(row.forecaster for row in rows))
+    traces = plural(len({row.trace for row in rows}), "trace")
+    lead = f"{forecasters} on {traces}, window by window, without knowledge of later arrivals."
+    return Page("Forecasters compared", lead, tuple(sections))
+
+
+def _error_charts(rows: Sequence[ForecastRow]) -> tuple[Bars, ...]:
+    return tuple(_error_bars(each, rows) for each in _ERRORS)
+
+
+def _error_bars(measure: str, rows: Sequence[ForecastRow]) -> Bars:
+    traces = tuple(dict.fromkeys(row.trace for row in rows))
+    forecasters = dict.fromkeys(row.forecaster for row in rows)
+    meaning, value = _ERRORS[measure]
+    found = {(row.trace, row.forecaster): value(row) for row in rows}
+    series = tuple(
+        Series(name, tuple(found.get((trace, name)) for trace in traces), paint=paint_of(index))
+        for index, name in enumerate(forecasters)
+    )
+    title, is_coverage = f"{capitalised(measure)}: {meaning}", measure == "coverage"
+    y = Axis(measure, "ms" if measure == "time" else "", share=is_coverage)
+    mark = _NOMINAL if is_coverage else None
+    return Bars(title, traces, series, Axis("trace"), y, mark=mark)

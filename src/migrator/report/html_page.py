@@ -15,8 +15,7 @@ from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
 
-from migrator.io.atomic import write_atomically
-from migrator.io.output_file import check_path, drawing_module
+from migrator.io.files import check_path, drawing_module, write_atomically
 from migrator.report.page import (
     Axis,
     Bars,
@@ -27,6 +26,7 @@ from migrator.report.page import (
     Lines,
     Note,
     Page,
+    Paint,
     Picture,
     Section,
     Series,
@@ -34,7 +34,6 @@ from migrator.report.page import (
     Table,
     legend_of,
 )
-from migrator.report.palette import Paint
 from migrator.report.plotly_charts import figure_of, height_of, upright_title, width_of
 
 _INLINE = re.compile(r"`([^`]+)`|(https?://[^\s<>\"]+[^\s<>\".,;:!?)])")
@@ -246,13 +245,12 @@ def _head(table: Table, column: int) -> str:
 
 def _row(table: Table, row: int) -> str:
     first, *rest = table.rows[row]
-    cells = [_cell(table, row, column, text) for column, text in enumerate(rest, 1)]
+    cells = [
+        f"<td{_classes(table, row, column, text)}>{_inline(text)}</td>"
+        for column, text in enumerate(rest, 1)
+    ]
     kind = _classes(table, row, 0, first)
     return f'<tr><th scope="row"{kind}>{html.escape(first)}</th>{"".join(cells)}</tr>\n'
-
-
-def _cell(table: Table, row: int, column: int, text: str) -> str:
-    return f"<td{_classes(table, row, column, text)}>{_inline(text)}</td>"
 
 
 def _classes(table: Table, row: int, column: int, text: str) -> str:

@@ -7,16 +7,22 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from migrator.core.load_outcome import ClientSeconds, ClientTally, LoadOutcome
-from migrator.report.page import Axis, Bars, Lines, Page, Section, Series, Table
-from migrator.report.palette import (
+from migrator.core.outcome import ClientSeconds, ClientTally, LoadOutcome
+from migrator.report.page import (
     DROPPED,
     FAILED,
     GOOD,
     LATE,
     REFUSED,
     WRONG,
+    Axis,
+    Bars,
+    Lines,
+    Page,
     Paint,
+    Section,
+    Series,
+    Table,
     tenant_paint,
 )
 from migrator.report.terminal import NONE, capitalised, count, grouped, percent, table_lines

@@ -19,13 +19,14 @@ from migrator.report.page import (
     ClassMap,
     HeatMap,
     Lines,
+    Paint,
     Series,
     Slab,
     Slices,
     band_floors,
     paints,
+    tenant_paint,
 )
-from migrator.report.palette import Paint, tenant_paint
 
 Figure = dict[str, Any]
 

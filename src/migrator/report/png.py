@@ -26,6 +26,7 @@ from migrator.report.page import (
     ClassMap,
     HeatMap,
     Lines,
+    Paint,
     Picture,
     Series,
     Slab,
@@ -34,8 +35,8 @@ from migrator.report.page import (
     band_floors,
     legend_of,
     paints,
+    tenant_paint,
 )
-from migrator.report.palette import Paint, tenant_paint
 from migrator.report.terminal import short
 
 _DPI = 200

@@ -8,8 +8,7 @@ from dataclasses import replace
 from migrator.core.outcome import Tally
 from migrator.records.rows import RetrainingRecord, SecondRecord, UnitRecord
 from migrator.records.runs import RecordedRun, RecordedWindow, start_duration_s
-from migrator.report.page import Axis, Bars, Lines, Series, Table
-from migrator.report.palette import (
+from migrator.report.page import (
     DROPPED,
     FAILED,
     GOOD,
@@ -18,7 +17,12 @@ from migrator.report.palette import (
     UNANSWERED,
     UNJUDGED,
     WRONG,
+    Axis,
+    Bars,
+    Lines,
     Paint,
+    Series,
+    Table,
 )
 from migrator.report.terminal import NONE, moment, number, percent
 

@@ -12,6 +12,7 @@ from migrator.core.scenario import LabelsAt
 from migrator.records.runs import RecordedRun, RecordedWindow
 from migrator.report.comparison import lead_paragraphs
 from migrator.report.page import (
+    HUES,
     Axis,
     Bars,
     Block,
@@ -22,9 +23,9 @@ from migrator.report.page import (
     Slices,
     Table,
     anchor_of,
+    paint_of,
     present,
 )
-from migrator.report.palette import HUES, paint_of
 from migrator.report.run_charts import (
     MOST_STARTS,
     TALLY_HEADERS,

@@ -8,9 +8,8 @@ from dataclasses import replace
 
 from migrator.core.catalogue import Board
 from migrator.core.instance import Kind, Task
-from migrator.records.blocks import Block
 from migrator.records.rows import UnitRecord
-from migrator.records.runs import RecordedRun, RecordedWindow
+from migrator.records.runs import Block, RecordedRun, RecordedWindow
 from migrator.records.standing import UnitStanding
 from migrator.report.page import Slab, Slices, Use
 

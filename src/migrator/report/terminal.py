@@ -219,13 +219,13 @@ def _box(slab: Slab, room: int) -> str:
     return f"[{words[: room - 2]:{_FILLS.get(slab.use, ' ')}^{room - 2}}]"
 
 
-def slices_text(slabs: Sequence[Slab], slices: int, narrowest: int = 6, widest: int = 11) -> str:
+def slices_text(slabs: Sequence[Slab], slices: int, widest: int = 11) -> str:
     """The numbers of the slices and what is on them, as wide as the names need."""
     names = {each: each.tenant or each.note for each in slabs}
     needed = [
         -(-(len(f"{name} {each.size}".strip()) + 2) // int(each.width))
         for each, name in names.items()
     ]
-    columns = min(widest, max([narrowest, *needed]))
+    columns = min(widest, max([6, *needed]))
     row = "".join(text for text, _ in slice_segments(slabs, slices, columns))
     return f"{slice_numbers(slices, columns, 6)}\n      {row}"

@@ -12,8 +12,7 @@ from rich.text import Text
 from migrator.core.catalogue import Board
 from migrator.records.rows import EventRecord
 from migrator.records.standing import DaemonState, Standing, TenantStanding, UnitStanding
-from migrator.report.page import Slab, Use
-from migrator.report.palette import Shade, shades
+from migrator.report.page import Shade, Slab, Use, shades
 from migrator.report.slices import current_slabs
 from migrator.report.terminal import NONE, number, printable, slice_numbers, slice_segments
 

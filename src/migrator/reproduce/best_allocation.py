@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from migrator.core.catalogue import Board
 from migrator.core.placement import Multiset, multisets
+from migrator.core.profiles import Service
 from migrator.core.scenario import Scenario
-from migrator.core.service import Service
 from migrator.report.page import Axis, Lines, Series, Table
 from migrator.reproduce.evaluation import (
     ALIBABA,

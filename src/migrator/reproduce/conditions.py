@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from migrator.core.catalogue import board
-from migrator.core.peer_limits import PeerLimits
-from migrator.core.profiles import profile
-from migrator.core.service import Service
+from migrator.core.profiles import Service, profile
+from migrator.core.scenario import PeerLimits
 from migrator.policies.mps_workers import capability_rps, sms_of
 from migrator.report.page import Table
 from migrator.reproduce.evaluation import (

@@ -9,20 +9,19 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from migrator.advise.leads import paired_lead
+from migrator.advise.trial import paired_lead
 from migrator.control.observation import policy_named
 from migrator.core.catalogue import Board
 from migrator.core.comparison import ALL_SCENARIOS, Row, SeedMean, summarise
 from migrator.core.errors import InputError
-from migrator.core.peer_limits import DEFAULT_LIMITS, PeerLimits
-from migrator.core.scenario import Scenario, ServedTenant
+from migrator.core.scenario import DEFAULT_LIMITS, PeerLimits, Scenario, ServedTenant
 from migrator.policies.policy import Policy, Sight
 from migrator.report.page import Axis, Bars, Series, Table
 from migrator.reproduce.experiment import Outcomes, Setting, cell, table
-from migrator.reproduce.map_cells import Gain, with_gain
+from migrator.reproduce.map import Gain, with_gain
 from migrator.reproduce.replanning import offset
 from migrator.simulate.compare import Job
-from migrator.workload.capacity import highest_rps
+from migrator.workload.arrivals import highest_rps
 from migrator.workload.workloads import LOAD, TRACES, WINDOW_S, workload, workloads
 
 PARIS, STATIC_PARIS = "paris-reconfiguring", "paris"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 
-from migrator.advise.fixed_layout import fits
+from migrator.advise.static_splits import fits
 from migrator.core.catalogue import board
 from migrator.core.outcome import Tally, WindowOutcome
 from migrator.report.page import Axis, HeatMap, Table
@@ -24,9 +24,9 @@ from migrator.reproduce.experiment import (
     mean,
     percent,
     points,
+    serving_and_training,
     table,
 )
-from migrator.reproduce.variants import serving_and_training
 from migrator.simulate.compare import Job
 from migrator.workload.drifts import datasets
 from migrator.workload.workloads import GPU

@@ -1,9 +1,15 @@
-"""The paper's main result: goodput of the 16 workloads under every policy."""
+"""The paper's main result: goodput of the 16 workloads under every policy.
+
+Beside it SLO attainment and accuracy, batches of 4, and a load and gains of retraining at which
+planning has something to gain: the paper states neither of its own, here both are as near to it as
+measurements allow.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from migrator.advise.static_splits import ceiling
 from migrator.report.page import Table
 from migrator.reproduce import conditions
 from migrator.reproduce.conditions import PLANNED, at_loads, loads_jobs
@@ -16,6 +22,7 @@ from migrator.reproduce.evaluation import (
     STATIC_PARIS,
     Evaluation,
     PolicyResults,
+    Supposing,
     grouped_bars,
     shares_table,
 )
@@ -33,9 +40,10 @@ from migrator.reproduce.experiment import (
     signed,
     table,
 )
-from migrator.reproduce.high_load import REPORTED
 
 OURS, BOUND = "migrator", "oracle"
+REPORTED = {"ekya": 0.17, "astraea": 0.21, PARIS: 0.20}
+"""Peer -> relative gain in goodput that the paper reports."""
 FIGURE = (OURS, *PAPERS_PEERS, BOUND)
 """Policies in the figure; the table has all policies."""
 POLICIES = (
@@ -338,6 +346,102 @@ def _at_high_load(loads: dict[float, PolicyResults]) -> str:
         "left, which is less. Why the peers themselves do better than in the paper is looked into "
         "under goodput."
     )
+
+
+HIGH = 0.8
+"""The load of the experiment `high-load`."""
+HIGH_POLICIES = (OURS, "migrator-paper", *PAPERS_PEERS, STATIC_PARIS)
+HIGH_EVALUATION = Evaluation(
+    HIGH_POLICIES, forecaster=AUTO, load=HIGH, supposing=Supposing.PRETRAINED
+)
+
+
+def _high_findings(setting: Setting, outcomes: Outcomes) -> Findings:
+    measured = HIGH_EVALUATION.measured(setting, outcomes)
+    most = ceiling_share(setting)
+    rows = [
+        (
+            LABELS.get(each, each),
+            cell(measured.mean(each).goodput_share),
+            "" if each == OURS else interval(measured.lead(OURS, each)),
+            f"{100 * REPORTED[each]:+.0f}%" if each in REPORTED else "",
+            f"{100 * (most / measured.goodput(each) - 1):+.0f}%",
+        )
+        for each in HIGH_POLICIES
+    ]
+    return Findings(
+        paragraphs=(
+            f"The 16 workloads again, at a load of {HIGH:g} and with the accuracies that were "
+            "measured of published weights (EfficientNet-Lite0 and Lite2 on NC-CIFAR-10) in place "
+            "of those from random weights. A retraining then gains 17 to 46 points, where the "
+            "paper reports about 30 for two of its models.",
+            "The ceiling is the goodput with every request in time and every retraining finished "
+            "at once: no planner can pass it.",
+        ),
+        blocks=(
+            grouped_bars(
+                f"Goodput over received at load {HIGH:g}", measured, HIGH_POLICIES[:-1], "goodput"
+            ),
+            table(
+                "Averages over the workloads, gains with 95% confidence intervals",
+                ("policy", "goodput (%)", "migrator's gain", "paper", "the ceiling's gain"),
+                rows,
+            ),
+            shares_table(
+                "Goodput over received (%) of every workload, the best set apart",
+                measured,
+                HIGH_POLICIES,
+                "goodput",
+            ),
+        ),
+        reported=(
+            "MIGRator's goodput is higher by "
+            f"{listed(f'{100 * gain:.0f}% over {peer}' for peer, gain in REPORTED.items())} on "
+            "average. Neither its load nor most of its accuracies are stated.",
+        ),
+        differs=(
+            f"Ours: {_gains(measured)}. No planner could reach more than {percent(most)}, and "
+            f"migrator reaches {percent(measured.goodput(OURS))}.",
+            "PARIS, run as the paper runs it, is a strong peer here: it knows when retrainings "
+            "start and end, and layouts change in seconds. What it takes for larger leads stands "
+            "in the map (`migrator reproduce map`): more load, longer retrainings, or burstier "
+            "arrivals.",
+        ),
+    )
+
+
+def ceiling_share(setting: Setting) -> float:
+    """Mean over the workloads and seeds of the share of requests that no planner can pass."""
+    found = []
+    for job in HIGH_EVALUATION.jobs(setting):
+        if job.policy == OURS:
+            scenario = job.scenario()
+            run_s = int(scenario.windows * scenario.window_s)
+            received = sum(
+                int(each.trace.counts[each.offset_s : each.offset_s + run_s].sum())
+                for each in scenario.tenants
+            )
+            found.append(sum(ceiling(scenario)) / max(1, received))
+    return sum(found) / len(found)
+
+
+def _high_figures(setting: Setting, outcomes: Outcomes) -> Figures:
+    measured = HIGH_EVALUATION.measured(setting, outcomes)
+    return {
+        "load": HIGH,
+        **_goodput_figures(measured, HIGH_POLICIES),
+        "paper_gains": REPORTED,
+        "ceiling": ceiling_share(setting),
+    }
+
+
+HIGH_LOAD = Experiment(
+    "high-load",
+    "Goodput at a higher load, with gains of published weights",
+    HIGH_EVALUATION.jobs,
+    _high_findings,
+    _high_figures,
+)
 
 
 BATCH = 4

@@ -7,14 +7,26 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from migrator.advise.leads import LEAST, Leads, Verdict
-from migrator.advise.trial import OURS, PEERS, RIVALS, STATIC
+from migrator.advise.trial import LEAST, OURS, PEERS, RIVALS, STATIC, Leads, Verdict
 from migrator.core.comparison import SeedMean
-from migrator.report.page import Axis, Bars, ClassMap, Note, Page, Picture, Section, Series, Table
-from migrator.report.palette import GOOD, LATE, UNJUDGED, Paint, paint_of
+from migrator.report.page import (
+    GOOD,
+    LATE,
+    UNJUDGED,
+    Axis,
+    Bars,
+    ClassMap,
+    Note,
+    Page,
+    Paint,
+    Picture,
+    Section,
+    Series,
+    Table,
+    paint_of,
+)
 from migrator.reproduce.experiment import listed, percent, signed, table
-from migrator.reproduce.map import MapResults, MapSetting
-from migrator.reproduce.map_cells import BASE, Cell, Gain
+from migrator.reproduce.map import BASE, Cell, Gain, MapResults, MapSetting
 
 REPORTED = {"ekya": 0.17, "astraea": 0.21, "paris-reconfiguring": 0.20}
 """Peer, as the paper runs it -> the lead that the paper reports."""

@@ -15,6 +15,7 @@ from migrator.policies.policy import Decision, Observation, Sight
 from migrator.report.page import Axis, Bars, Table
 from migrator.reproduce.evaluation import SHORT, Evaluation, PolicyResults
 from migrator.reproduce.experiment import (
+    PAPER_WITHOUT_PASS,
     Experiment,
     Figures,
     Findings,
@@ -25,7 +26,6 @@ from migrator.reproduce.experiment import (
     points,
     table,
 )
-from migrator.reproduce.variants import PAPER_WITHOUT_PASS
 from migrator.simulate.compare import Job
 from migrator.workload.workloads import GPU, workloads
 

@@ -11,11 +11,9 @@ from migrator.core.catalogue import board
 from migrator.core.comparison import LEAST_LEAD, ORACLE, REPLANNED, SIDE_BY_SIDE, WINDOW_PLAN, Lead
 from migrator.core.errors import InputError
 from migrator.core.outcome import RunOutcome, Tally
-from migrator.core.profiles import profile
+from migrator.core.profiles import Service, profile
 from migrator.core.scenario import Drift, Scenario, ServedTenant, Trace
-from migrator.core.service import Service
-from migrator.report.page import Axis
-from migrator.report.palette import paint_of
+from migrator.report.page import Axis, paint_of
 from migrator.reproduce.experiment import (
     Experiment,
     Figures,
@@ -28,8 +26,7 @@ from migrator.reproduce.experiment import (
     table,
 )
 from migrator.simulate.compare import Job
-from migrator.workload.arrivals import HISTORY_S
-from migrator.workload.capacity import highest_rps
+from migrator.workload.arrivals import HISTORY_S, highest_rps
 from migrator.workload.drifts import drifts
 from migrator.workload.traces.formats import load_trace
 from migrator.workload.traces.generator import KINDS, generate, real_file
@@ -206,7 +203,7 @@ def _paragraphs(setting: Setting) -> tuple[str, ...]:
         "its own, and they are spread evenly over the traces. Requests are summed over "
         f"them.{missing}",
         "Few windows are run here, so that all experiments together take ten minutes, and so few "
-        "may well miss every burst: docs/results/replanning.md has twenty of each pair "
+        "may well miss every burst: docs/results/replanning.md has ten of each pair "
         "(benchmarks/replanning.py).",
     )
 

@@ -17,15 +17,21 @@ from migrator.report.page import Note, Page, Section, Table
 from migrator.report.terminal import capitalised
 from migrator.reproduce.best_allocation import BEST_ALLOCATION
 from migrator.reproduce.evaluation import WorkloadSource
-from migrator.reproduce.experiment import DIFFERS, PAPER, Experiment, Figures, Outcomes, Setting
+from migrator.reproduce.experiment import (
+    DIFFERS,
+    PAPER,
+    Experiment,
+    Figures,
+    Key,
+    Outcomes,
+    ResultsFile,
+    Setting,
+)
 from migrator.reproduce.fixed_splits import ALLOCATION_TABLE, RETRAINING_SPLIT
-from migrator.reproduce.goodput import BATCH_4, GOODPUT, SLO_ACCURACY
-from migrator.reproduce.high_load import HIGH_LOAD
-from migrator.reproduce.ladder import LADDER
+from migrator.reproduce.goodput import BATCH_4, GOODPUT, HIGH_LOAD, SLO_ACCURACY
 from migrator.reproduce.overhead import OVERHEAD
 from migrator.reproduce.replanning import REPLANNING
-from migrator.reproduce.results_file import Key, ResultsFile
-from migrator.reproduce.slot_length import SLOT_LENGTH
+from migrator.reproduce.sensitivity import LADDER, SLOT_LENGTH
 from migrator.simulate.compare import Job, run_all
 
 ALL = "all"

@@ -34,7 +34,6 @@ class JsonLines(logging.Formatter):
     """time, level, logger, message, then the extra fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One JSON object."""
         line: dict[str, object] = {
             "time": _time(record),
             "level": record.levelname.lower(),
@@ -55,7 +54,6 @@ class TextLines(logging.Formatter):
     """Time, level and message; an exception follows on lines of its own."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
         message = record.getMessage().translate(_CONTROLS)
         line = f"{_time(record)} {record.levelname:<7} {message}"
         if record.exc_info:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 
 from migrator.control.observation import Policy, Sight
 from migrator.control.observation import policy_named as policy
@@ -16,8 +13,8 @@ from migrator.core.problem import Charge
 from migrator.core.scenario import HIGHEST_SEED, MOST_WINDOWS, Scenario
 from migrator.forecast.forecaster import Forecaster
 from migrator.forecast.informer.forecaster import InformerForecaster, SavedInformer, require_torch
-from migrator.forecast.registry import forecaster
-from migrator.forecast.selection import Auto
+from migrator.forecast.selection import Auto, forecaster
+from migrator.io.task_pool import cores, open_pool
 from migrator.plan.solve import ready
 from migrator.simulate import tenant
 from migrator.simulate.run import windows_of
@@ -43,8 +40,8 @@ class Job:
 
     def scenario(self) -> Scenario:
         """The scenario with the job's overrides. Checks the names."""
-        _require_range("--windows", self.windows, 1, MOST_WINDOWS)
-        _require_range("--seed", self.seed, 0, HIGHEST_SEED)
+        require_range("--windows", self.windows, 1, MOST_WINDOWS)
+        require_range("--seed", self.seed, 0, HIGHEST_SEED)
         read = self.source(self.seed, self.windows)
         ahead = forecaster(self.forecaster or read.forecaster)
         _require_able(ahead, read)
@@ -78,7 +75,8 @@ class Job:
         return RunOutcome(this.name, this.policy, this.forecaster, this.seed, windows, this.labels)
 
 
-def _require_range(option: str, value: int | None, least: int, most: int) -> None:
+def require_range(option: str, value: int | None, least: int, most: int) -> None:
+    """InputError if an option is given and out of range."""
     if value is not None and not least <= value <= most:
         raise InputError(f"{option}: {value} is out of range; give {least} to {most}")
 
@@ -100,11 +98,6 @@ def prepare(chosen: Policy) -> None:
             ready(charge)
 
 
-def cores() -> int:
-    """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def run_all(jobs: Sequence[Job], processes: int | None = None) -> Iterator[tuple[int, RunOutcome]]:
     """Yield the index and outcome of every job as it ends. Closing the iterator stops running
     jobs."""
@@ -113,10 +106,8 @@ def run_all(jobs: Sequence[Job], processes: int | None = None) -> Iterator[tuple
         yield from ((place, job.run()) for place, job in enumerate(jobs))
         return
     tenant.ready()
-    # Ctrl-C reaches the worker processes too; they ignore it and the parent ends them.
-    quiet = (signal.SIGINT, signal.SIG_IGN)
-    with get_context("spawn").Pool(at_once, signal.signal, quiet) as pool:
-        yield from pool.imap_unordered(_run_one, enumerate(jobs))
+    with open_pool(at_once) as pool:
+        yield from pool.map_unordered(_run_one, enumerate(jobs))
 
 
 def _run_one(numbered: tuple[int, Job]) -> tuple[int, RunOutcome]:

@@ -12,9 +12,9 @@ from typing import Protocol
 import numpy as np
 
 from migrator.control.observation import Policy, Sharing, Sight
+from migrator.core.instance import Holding, bare
 from migrator.core.profiles import Curve, Overhead
 from migrator.core.scenario import Scenario
-from migrator.core.share import Holding, bare
 
 
 @dataclass(frozen=True)
@@ -39,40 +39,31 @@ class Durations(Protocol):
 
     def plan_s(self, window: int) -> float:
         """From the question to the policy's answer."""
-        ...
 
     def create_s(self, window: int, tenant: str, holding: Holding) -> float:
         """Creating an instance for a tenant."""
-        ...
 
     def destroy(self, window: int, holding: Holding) -> Removal:
         """Destroying an instance."""
-        ...
 
     def warm_s(self, window: int, tenant: str, holding: Holding) -> float:
         """From the instruction to warm a worker until it serves."""
-        ...
 
     def stop_s(self, window: int, holding: Holding) -> float:
         """Ending a drained worker."""
-        ...
 
     def training_start_s(self, window: int, tenant: str) -> float:
         """Until a retraining process starts to train."""
-        ...
 
     def training_s(self, window: int, tenant: str, curve: Curve, sms: float) -> float | None:
         """The whole retraining beside its neighbours; None: derive it from the curve and the
         neighbours."""
-        ...
 
     def slower(self, window: int, tenant: str) -> float:
         """Factor on a duration derived from the curve."""
-        ...
 
     def swap_s(self, window: int, tenant: str) -> float:
         """From the end of a retraining until its model serves."""
-        ...
 
 
 PLAN_S, DECISION_S = 0.3, 0.05

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 
 from migrator.control.events import (
@@ -33,11 +33,9 @@ from migrator.control.observation import Sharing
 from migrator.control.retraining_plans import Estimate
 from migrator.control.tenant_state import Phase, Retraining
 from migrator.core.catalogue import Board
-from migrator.core.instance import Instance, Kind, Task
-from migrator.core.peer_limits import CHECKPOINTS
-from migrator.core.profiles import Curve
-from migrator.core.service import Service
-from migrator.core.share import Holding, Share, bare, sms_of
+from migrator.core.instance import Holding, Kind, Share, Task, bare, sms_of
+from migrator.core.profiles import Curve, Service
+from migrator.core.scenario import CHECKPOINTS
 from migrator.simulate.durations import ESTIMATE_PART, Durations
 
 _STOPPED = "it was ended on request"
@@ -328,7 +326,7 @@ class SimulatedGpu:
 
     def _train(self, instance: Holding, tenant: str) -> None:
         task, place = Task(tenant, Kind.RETRAINING), bare(instance)
-        on = instance if isinstance(instance, Share) else Instance(*_place(instance), task)
+        on = instance if isinstance(instance, Share) else replace(instance, task=task)
         self._creating_s.pop(place, None)
         job = self._start(tenant, on)
         if job is None:
@@ -425,7 +423,3 @@ class SimulatedGpu:
     def _push(self, at_s: float, event: Event | None) -> None:
         self._number += 1
         heappush(self._queue, _Entry(at_s, self._number, event))
-
-
-def _place(instance: Instance) -> tuple[int, int]:
-    return instance.start, instance.gpcs

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from migrator.control.observation import Sharing
 from migrator.core.instance import Kind
-from migrator.core.profiles import INTERFERING_PART
-from migrator.core.service import Service
+from migrator.core.profiles import INTERFERING_PART, Service
 from migrator.simulate.gpu import Worker
 
 TRAINING_INTERFERENCE = 0.145

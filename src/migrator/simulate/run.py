@@ -17,33 +17,19 @@ from numpy.typing import NDArray
 from migrator.control.controller import Controller
 from migrator.control.events import Event, Instruction, Ready, Train, TrainingEnded, Warm
 from migrator.control.forecasting_policy import ForecastingPolicy
-from migrator.control.observation import (
-    Decision,
-    Observation,
-    Policy,
-    Routing,
-    Sharing,
-    Sight,
-)
+from migrator.control.observation import Decision, Observation, Policy, Routing, Sharing, Sight
 from migrator.control.retraining_plans import RetrainingPlans
 from migrator.control.tenant_state import Retraining, TenantState
 from migrator.control.units import State
 from migrator.control.window_clock import WindowClock
-from migrator.core.instance import Task
+from migrator.core.instance import Holding, Task
 from migrator.core.outcome import RunOutcome, TenantOutcome, WindowOutcome
-from migrator.core.peer_limits import Overlap, ResizedTraining
 from migrator.core.problem import Problem
-from migrator.core.scenario import Scenario
-from migrator.core.share import Holding
+from migrator.core.scenario import Overlap, ResizedTraining, Scenario
 from migrator.forecast.forecaster import Forecaster
 from migrator.plan.check import goodput_of
 from migrator.simulate.decider import SimulatedDecider
-from migrator.simulate.durations import (
-    RETRAINING_SPREAD,
-    Durations,
-    overheads_s,
-    profile_durations,
-)
+from migrator.simulate.durations import RETRAINING_SPREAD, Durations, overheads_s, profile_durations
 from migrator.simulate.gpu import SimulatedGpu, Worker
 from migrator.simulate.interference import (
     activities,
@@ -51,8 +37,7 @@ from migrator.simulate.interference import (
     slowdowns,
     training_speed,
 )
-from migrator.simulate.learning import Model
-from migrator.simulate.tenant import RunningTenant
+from migrator.simulate.tenant import Model, RunningTenant
 from migrator.workload.live import LiveTenant
 
 _HELD = (State.WARMING, State.READY, State.TRAINING)
@@ -92,16 +77,9 @@ def run(
     split the board evenly before the first decision; otherwise the first decision's layout exists
     at once. `spread`: relative standard deviation of the durations of retrainings.
     """
+    simulation = _Simulation(scenario, policy, forecaster, drawn, measured, spread)
     windows = tuple(
-        windows_of(
-            scenario,
-            policy,
-            forecaster,
-            drawn=drawn,
-            even_start=even_start,
-            measured=measured,
-            spread=spread,
-        )
+        simulation.window(each, even_start=even_start) for each in range(scenario.windows)
     )
     return RunOutcome(
         scenario.name, policy.name, forecaster.name, scenario.seed, windows, scenario.labels
@@ -109,19 +87,11 @@ def run(
 
 
 def windows_of(
-    scenario: Scenario,
-    policy: Policy,
-    forecaster: Forecaster,
-    *,
-    drawn: bool = False,
-    even_start: bool = False,
-    measured: MeasuredRun | None = None,
-    spread: float = RETRAINING_SPREAD,
+    scenario: Scenario, policy: Policy, forecaster: Forecaster, *, drawn: bool = False
 ) -> Iterator[WindowOutcome]:
-    """Run the policy and yield the outcome of each window."""
-    simulation = _Simulation(scenario, policy, forecaster, drawn, measured, spread)
-    for window in range(scenario.windows):
-        yield simulation.window(window, even_start=even_start)
+    """Run the policy as `run` does and yield the outcome of each window."""
+    simulation = _Simulation(scenario, policy, forecaster, drawn, None, RETRAINING_SPREAD)
+    yield from map(simulation.window, range(scenario.windows))
 
 
 class _SimulatedTenantState(TenantState):
@@ -168,7 +138,12 @@ class _Simulation:
             self._training_speed,
             free_resizing=scenario.peers.resized_training is ResizedTraining.FREE,
         )
-        self.clock = WindowClock(scenario.window_s, scenario.slot_s, now_s=lambda: self.gpu.now_s)
+        self.clock = WindowClock(
+            scenario.window_s,
+            scenario.slot_s,
+            now_s=lambda: self.gpu.now_s,
+            windows=scenario.windows,
+        )
         self.decider = SimulatedDecider(
             policy, self.forecasting, self.clock.now_s, self._planning_s, self.gpu.wake
         )
@@ -223,7 +198,7 @@ class _Simulation:
 
     # The run.
 
-    def window(self, window: int, *, even_start: bool) -> WindowOutcome:
+    def window(self, window: int, *, even_start: bool = False) -> WindowOutcome:
         """Run one window: its control plane event by event, then its requests."""
         begin_s, end_s = window * self.scenario.window_s, (window + 1) * self.scenario.window_s
         self._begin(window, begin_s, even_start=even_start)
@@ -394,7 +369,9 @@ class _Simulation:
         state, job = self.states[tenant], training.job
         spent = training.spent(self.gpu.now_s, 1.0)
         swap_s = self.gpu.swap_s(job.window, tenant)
+        before = state.accuracy
         self.by_name[tenant].model.finish(state, job, self.gpu.now_s, swap_s)
+        state.gained(before, state.accuracy)
         state.end_retraining(job, spent.planned_s, spent.took_s)
 
     def _training_speed(self, worker: Worker) -> float:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.plan.kernels import compiled
+from migrator.plan.kernels import compiled, compiled_inner
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
@@ -55,16 +55,30 @@ class Conditions(NamedTuple):
     cold_to_s: Floats
 
 
-@compiled
 def serve(
     arrival_s: Floats, draw: Floats, drawn: bool, workers: Workers, now: Conditions
 ) -> tuple[Floats, int]:
     """Serve the window. Returns the counts and the index of the first request that still waits."""
-    counted = np.zeros(KINDS)
+    counted, (active, full) = np.zeros(KINDS), np.ones((2, len(workers.ready_s)), np.int64)
+    head = _serve(arrival_s, draw, drawn, workers, now, active, full, counted)
+    return counted, head
+
+
+@compiled
+def _serve(
+    arrival_s: Floats,
+    draw: Floats,
+    drawn: bool,
+    workers: Workers,
+    now: Conditions,
+    active: Places,
+    full: Places,
+    counted: Floats,
+) -> int:
+    """Fill `counted`. `active` and `full`: room for a number per worker, all 1."""
     latency_s, ready_s, until_s, free_s = workers  # unpacked once, not per request
     switch_s, cold_from_s, cold_to_s = now.switch_s, now.cold_from_s, now.cold_to_s
-    active = np.empty(len(ready_s), dtype=np.int64)
-    full = _full_batches(latency_s, now.slo_s)
+    _find_full_batches(latency_s, now.slo_s, full)
     head, known, slot, version, cold, pace, room = 0, 0, -1, 0, 0, 1.0, 1
     while head < len(arrival_s):
         came = arrival_s[head]
@@ -113,10 +127,10 @@ def serve(
             counted, batch, drawn, (start, finish), now.slo_s, now.accuracy[version], reconfiguring
         )
         head += size
-    return counted, head
+    return head
 
 
-@compiled
+@compiled_inner
 def _settle(
     counted: Floats,
     batch: tuple[Floats, Floats],
@@ -141,7 +155,7 @@ def _settle(
         counted[GOODPUT] += right
 
 
-@compiled
+@compiled_inner
 def _alive(ready_s: Floats, until_s: Floats, came: float, latest: float, active: Places) -> int:
     """Select the workers that a request of this slot could reach; they keep their order."""
     known = 0
@@ -152,19 +166,17 @@ def _alive(ready_s: Floats, until_s: Floats, came: float, latest: float, active:
     return known
 
 
-@compiled
-def _full_batches(latency_s: Floats, slo_s: float) -> Places:
+@compiled_inner
+def _find_full_batches(latency_s: Floats, slo_s: float, full: Places) -> None:
     """Per worker, the largest batch that meets the objective after waiting for another such
-    batch."""
-    full = np.ones(len(latency_s), dtype=np.int64)
+    batch; `full` is 1 before."""
     for worker in range(len(latency_s)):
         for batch in range(2, latency_s.shape[1]):
             if 2 * latency_s[worker, batch] <= slo_s:
                 full[worker] = batch
-    return full
 
 
-@compiled
+@compiled_inner
 def _room(latency_s: Floats, full: Places, active: Places, known: int, slo_s: float) -> int:
     """The queue limit: a full batch per worker, or what all workers can do before the deadline of
     the last request."""
@@ -178,7 +190,7 @@ def _room(latency_s: Floats, full: Places, active: Places, known: int, slo_s: fl
     return max(rows, int((slo_s - soonest_s) * rate_rps))
 
 
-@compiled
+@compiled_inner
 def _passed_over(
     arrival_s: Floats, head: int, start: float, spare_s: float, full: int, room: int
 ) -> int:
@@ -194,7 +206,7 @@ def _passed_over(
     return (in_time if in_time <= behind - full else oldest) - head
 
 
-@compiled
+@compiled_inner
 def _later_than(arrival_s: Floats, place: int, moment_s: float) -> int:
     """The index of the first arrival after a time, from `place` on. It is usually close."""
     step = 1
@@ -208,7 +220,7 @@ def _later_than(arrival_s: Floats, place: int, moment_s: float) -> int:
     return place
 
 
-@compiled
+@compiled_inner
 def _fill(
     arrival_s: Floats,
     head: int,
@@ -230,7 +242,7 @@ def _fill(
     return size
 
 
-@compiled
+@compiled_inner
 def _reached(moments_s: Floats, place: int, now_s: float) -> int:
     """The index of the first moment after `now_s`, from `place` on."""
     while place < len(moments_s) and moments_s[place] <= now_s:

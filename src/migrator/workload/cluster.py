@@ -23,19 +23,17 @@ from migrator.core.cluster import (
     merge_groups,
 )
 from migrator.core.errors import InputError
+from migrator.core.profiles import Service
 from migrator.core.scenario import Drift, LabelsAt, ServedTenant
-from migrator.core.service import Service
-from migrator.io.file_kind import CLUSTER, SCENARIO
-from migrator.io.strict import (
-    Location,
-    nearest,
-    refuse,
-    require_names,
-    shown,
+from migrator.io.data_file import CLUSTER, SCENARIO, read_yaml_file
+from migrator.io.strict import Location, nearest, refuse, require_names, shown
+from migrator.workload.arrivals import (
+    ArrivalSource,
+    arrival_sources,
+    highest_rps,
+    least_gpcs,
+    scaled_arrivals,
 )
-from migrator.io.yaml_file import read_yaml_file
-from migrator.workload.arrivals import ArrivalSource, arrival_sources, scaled_arrivals
-from migrator.workload.capacity import highest_rps, least_gpcs
 from migrator.workload.entries import (
     MOST_GPUS,
     MOST_TENANTS,
@@ -196,14 +194,7 @@ def _kind(
 
 def with_memory(service: Service, memory_gib: float) -> SparingService:
     """The service with the memory that its worker needs, which excludes small instances."""
-    return SparingService(
-        service.tenant,
-        service.profile,
-        service.slo_s,
-        service.batch,
-        service.min_gpcs,
-        memory_gib=memory_gib,
-    )
+    return SparingService(**vars(service), memory_gib=memory_gib)
 
 
 def _of_board(entry: RetrainingEntry | None, board: Board) -> RetrainingEntry | None:

@@ -16,14 +16,20 @@ from pathlib import Path
 from migrator.core import catalogue
 from migrator.core.catalogue import Board
 from migrator.core.errors import InputError
-from migrator.core.peer_limits import Overlap, PeerLimits, ResizedTraining, ShareSizes
 from migrator.core.placement import multisets
-from migrator.core.profiles import Curve, Profile, on_board, profile, profile_of
+from migrator.core.profiles import Curve, Profile, Service, on_board, profile, profile_of
 from migrator.core.registry import FORM, is_import_path, parts_of
-from migrator.core.scenario import Drift, LabelsAt, Scenario, ServedTenant
-from migrator.core.service import Service
-from migrator.io.file_kind import CLUSTER, SCENARIO
-from migrator.io.json_file import beside
+from migrator.core.scenario import (
+    Drift,
+    LabelsAt,
+    Overlap,
+    PeerLimits,
+    ResizedTraining,
+    Scenario,
+    ServedTenant,
+    ShareSizes,
+)
+from migrator.io.data_file import CLUSTER, SCENARIO, beside, read_yaml_file
 from migrator.io.strict import (
     Location,
     by_size,
@@ -34,9 +40,13 @@ from migrator.io.strict import (
     require_names,
     shown,
 )
-from migrator.io.yaml_file import read_yaml_file
-from migrator.workload.arrivals import ArrivalSource, arrival_sources, scaled_arrivals
-from migrator.workload.capacity import fit_together, least_gpcs
+from migrator.workload.arrivals import (
+    ArrivalSource,
+    arrival_sources,
+    fit_together,
+    least_gpcs,
+    scaled_arrivals,
+)
 from migrator.workload.drifts import drifts, learned_a_window_later
 from migrator.workload.entries import (
     PeersEntry,
@@ -257,7 +267,7 @@ def tenant_services(tenants: Sequence[TenantEntry], board: Board, folder: Path) 
 def tenant_service(entry: TenantEntry, location: Location, board: Board, folder: Path) -> Service:
     """The service of one tenant on the board, without a check that the board can serve it."""
     known = _profile(entry, location, board, folder)
-    name = _short_name(known.model) if entry.name is None else entry.name
+    name = short_name(known.model) if entry.name is None else entry.name
     return Service(name, known, entry.slo_ms / 1e3, entry.batch, entry.min_gpcs)
 
 
@@ -300,7 +310,7 @@ def assumed_profile(entry: TenantEntry, location: Location, board: Board) -> Pro
     return on_board(replace(profile_of(json.loads(text)), model=entry.model), board.name)
 
 
-def _short_name(model: str) -> str:
+def short_name(model: str) -> str:
     """The class of an import path, or the last part of hf:owner/name@revision."""
     return model.rpartition(":")[2].partition("@")[0].rstrip("/").rpartition("/")[2]
 
@@ -384,7 +394,7 @@ def _models(data: object, *, folder: Path) -> tuple[Board, list[ServedModel]]:
                 f"{shown(model)} is no import path",
                 f"write {FORM}",
             )
-        name = each.name or _short_name(model)
+        name = each.name or short_name(model)
         found.append(ServedModel(name, model, each.slo_ms / 1e3, each.batch))
     return catalogue.board(file.gpu), found
 

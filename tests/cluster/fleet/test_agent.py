@@ -8,6 +8,8 @@ import os
 import signal
 import sqlite3
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -26,8 +28,7 @@ from migrator.cluster.fleet import agent as agents
 from migrator.cluster.fleet import gpu_daemon
 from migrator.cluster.fleet.agent import GpuAgent
 from migrator.cluster.fleet.cluster_run import ClusterRun
-from migrator.cluster.fleet.daemon_process import DaemonProcess, call_daemon
-from migrator.cluster.fleet.gpu_daemon import GpuDaemonSettings
+from migrator.cluster.fleet.gpu_daemon import DaemonProcess, GpuDaemonSettings, call_daemon
 from migrator.cluster.fleet.messages import Report
 from migrator.core.errors import MigratorError
 from migrator.io.processes import Process
@@ -309,6 +310,20 @@ def test_a_daemon_that_cannot_serve_says_why_in_one_sentence(tmp_path: Path) -> 
     until(lambda: not process.alive, process.last_words)
 
 
+def test_a_process_returns_to_the_nice_level_of_its_parent() -> None:
+    """Ray gives its workers a higher one, which the daemon would inherit."""
+    code = """
+import os
+from migrator.cluster.fleet.gpu_daemon import restore_priority
+os.setpriority(os.PRIO_PROCESS, 0, 15)
+restore_priority()
+print(os.getpriority(os.PRIO_PROCESS, 0))
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert int(run.stdout) == own or "start Ray with RAY_worker_niceness=0" in run.stderr
+
+
 def test_a_lease_counts_by_its_renewals_whatever_the_clock_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -347,10 +362,10 @@ def test_a_daemon_that_cannot_be_started_is_retried_and_reported(
             agent.begin(1, ())
         port = agent.url
         until(lambda: len(tried) >= 4, lambda: agent.report(1))
+        until(lambda: "No space left" in agent.report(1).words, lambda: agent.report(1))
         report = agent.report(1)
         assert not report.up
         assert report.failures >= 2
-        assert "No space left" in report.words
         assert agent.url != port  # another process may have its port by now
 
 

@@ -15,7 +15,7 @@ from migrator.cluster.fleet.agent import GpuAgent
 from migrator.cluster.fleet.cluster_run import ClusterRun, read_run
 from migrator.cluster.fleet.ray_head import _admin
 from migrator.core.errors import InputError
-from migrator.workload.capacity import highest_rps
+from migrator.workload.arrivals import highest_rps
 
 SMALL, LARGE = "A30-24GB", "A100-40GB"
 MIXED = {"gpus": [{"board": SMALL, "name": "s"}, {"board": LARGE, "name": "l"}]}

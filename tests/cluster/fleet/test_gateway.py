@@ -19,8 +19,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from migrator.cluster.fleet import forwarding
+from migrator.cluster.fleet.forwarding import MapProvider, MapSource, plain_overview
 from migrator.cluster.fleet.gateway import Gateway
-from migrator.cluster.fleet.map_source import MapProvider, MapSource, plain_overview
 from migrator.cluster.fleet.messages import ClusterMap
 from migrator.core.errors import MigratorError
 from migrator.serve.http.authentication import Tokens, digest

@@ -13,7 +13,7 @@ from support.agents import cluster_run
 from support.waiting import until_async
 
 from migrator.cluster.fleet import head as heads
-from migrator.cluster.fleet import keyed_tasks, watch
+from migrator.cluster.fleet import watch
 from migrator.cluster.fleet.cluster_run import ClusterRun
 from migrator.cluster.fleet.head import Head
 from migrator.cluster.fleet.messages import Answer, ClusterMap, DeposedError, Report, TenantReport
@@ -102,7 +102,7 @@ class Agents:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterRun:
-    for module, name in ((heads, "BEAT_S"), (keyed_tasks, "AGAIN_S"), (heads, "ROUTED_S")):
+    for module, name in ((heads, "BEAT_S"), (watch, "AGAIN_S"), (heads, "ROUTED_S")):
         monkeypatch.setattr(module, name, 0.01)
     gpus = [{"name": each} for each in ("g1", "g2", "g3")]
     boards = [{"board": "A100-40GB", **each} for each in gpus]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.cluster.fleet.map_source import from_file
+from migrator.cluster.fleet.forwarding import from_file
 from migrator.core.errors import InputError
 from migrator.live.shared_files import read_bytes
 

@@ -19,7 +19,7 @@ from migrator.core.catalogue import board
 from migrator.core.cluster import ClusterOutcome, ClusterPlan
 from migrator.core.errors import InputError, MigratorError
 from migrator.core.outcome import RunOutcome
-from migrator.reproduce.map_cells import BASE, CellSource
+from migrator.reproduce.map import BASE, CellSource
 
 RAY = importlib.util.find_spec("ray") is not None
 SMALL = cluster(

@@ -50,7 +50,7 @@ def clusters(draw: st.DrawFn) -> ClusterScenario:
         raise
 
 
-@settings(max_examples=amount(8, 30), deadline=None, derandomize=True)
+@settings(max_examples=amount(5, 30), deadline=None, derandomize=True)
 @given(clusters())
 def test_no_placement_is_above_the_bound_or_further_above_than_the_gap(
     scenario: ClusterScenario,
@@ -68,7 +68,7 @@ def test_no_placement_is_above_the_bound_or_further_above_than_the_gap(
     assert plan.gap < 0.05
 
 
-@settings(max_examples=amount(6, 24), deadline=None, derandomize=True)
+@settings(max_examples=amount(4, 24), deadline=None, derandomize=True)
 @given(clusters(), st.data())
 def test_expensive_moves_are_made_only_where_no_tenant_could_stay(
     scenario: ClusterScenario, data: st.DataObject

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from support.clusters import cluster, tenant
 
-from migrator.cluster.placement.demand import tenant_kinds, window_problem
 from migrator.cluster.placement.market import group_items, members_of
-from migrator.cluster.placement.prices import tabulate
+from migrator.cluster.placement.prices import tabulate, tenant_kinds, window_problem
 from migrator.cluster.placement.sets import SetLimits, Sets, list_sets
 from migrator.core.catalogue import Board, boards
 from migrator.core.cluster import ClusterScenario, Rules

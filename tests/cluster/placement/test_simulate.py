@@ -8,7 +8,7 @@ from support.clusters import MODELS, cluster, tenant
 from migrator.cluster.placement.place import place, simulate_placed
 from migrator.cluster.placement.workers import TaskWorkers
 from migrator.core.errors import InputError
-from migrator.forecast.registry import forecaster
+from migrator.forecast.selection import forecaster
 from migrator.policies.registry import policy
 from migrator.simulate.run import run
 

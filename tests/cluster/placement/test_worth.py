@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 from support.clusters import MODELS, cluster, tenant
 
-from migrator.cluster.placement.demand import TenantKind, observation_of, tenant_kinds
 from migrator.cluster.placement.prices import (
     OWN_STEPS,
+    TenantKind,
     Worth,
     best_responses,
     find_prices,
+    observation_of,
     tabulate,
+    tenant_kinds,
 )
 from migrator.core.cluster import ClusterScenario
 from migrator.core.problem import Charge

@@ -16,16 +16,16 @@ from typing import Any
 import msgspec
 
 from migrator.cluster.fleet.cluster_run import ClusterRun
-from migrator.cluster.fleet.daemon_process import (
+from migrator.cluster.fleet.gpu_daemon import (
     DaemonProcess,
+    GpuDaemonSettings,
     call_daemon,
     free_port,
     restore_priority,
 )
-from migrator.cluster.fleet.gpu_daemon import GpuDaemonSettings
 from migrator.cluster.fleet.messages import Answer, Report, TenantReport
 from migrator.core.errors import MigratorError
-from migrator.io.atomic import write_atomically
+from migrator.io.files import write_atomically
 from migrator.workload.live import ADMIN
 
 LOOK_S = 0.25
@@ -87,7 +87,6 @@ class GpuAgent:
 
     @property
     def url(self) -> str:
-        """Address of the daemon."""
         host = f"[{self._reached}]" if ":" in self._reached else self._reached
         return f"http://{host}:{self._port}"
 
@@ -153,7 +152,6 @@ class GpuAgent:
         return self._answer(True, "drained" if drained else "not drained")
 
     def stop(self, epoch: int) -> Answer:
-        """Drain and stop the daemon."""
         if not self._may_order(epoch):
             return self._deposed()
         self.close()

@@ -17,13 +17,11 @@ from migrator.core.catalogue import Board
 from migrator.core.cluster import ClusterGpu, ClusterScenario, ClusterTenant
 from migrator.core.errors import InputError
 from migrator.core.scenario import ServedTenant
-from migrator.io.file_kind import CLUSTER, SCENARIO
+from migrator.io.data_file import CLUSTER, SCENARIO, read_yaml_file
 from migrator.io.strict import listed
-from migrator.io.yaml_file import read_yaml_file
-from migrator.workload.capacity import highest_rps
+from migrator.workload.arrivals import highest_rps
 from migrator.workload.cluster import parse_cluster, with_memory
-from migrator.workload.live import Live, LiveScenario, parse_live
-from migrator.workload.tokens import read_tokens
+from migrator.workload.live import Live, LiveScenario, parse_live, read_tokens
 
 _OF_CLUSTERS = ("count", "memory_gib")
 """Keys of a tenant that only cluster scenarios have."""
@@ -48,7 +46,6 @@ class ClusterRun:
 
     @cached_property
     def scenario(self) -> ClusterScenario:
-        """The scenario for placement."""
         return parse_cluster(self.data, folder=Path(self.folder), name=self.name)
 
     def gpu(self, name: str) -> ClusterGpu:
@@ -60,11 +57,9 @@ class ClusterRun:
         raise InputError(f"gpu: {self.name} has no {name}; name {known}")
 
     def state_of(self, gpu: str) -> Path:
-        """State folder of that GPU's daemon."""
         return Path(self.state) / "cluster" / quote(self.name, "") / quote(gpu, "")
 
     def entry(self, tenant: str) -> dict[str, Any]:
-        """The tenant as an entry of a single-GPU scenario."""
         at = [each.name for each in self.scenario.tenants].index(tenant)
         found = dict(self.data["tenants"][self.scenario.tenants[at].entry])
         live = dict(found.get("live") or {})
@@ -111,7 +106,6 @@ class ClusterRun:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Models of all tenants."""
         found = (next(iter(e.served.values())).service.profile.model for e in self.scenario.tenants)
         return tuple(dict.fromkeys(found))
 
@@ -126,14 +120,12 @@ class ClusterRun:
         return self.read(next(able), self.entry(tenant.name))
 
     def _known(self, entry: Mapping[str, Any]) -> ClusterTenant | None:
-        """The scenario's tenant with exactly this entry."""
         for each in self.scenario.tenants:
             if each.name == entry.get("name"):
                 return each if entry == self.entry(each.name) else None
         return None
 
     def _parsed(self, board: Board, entry: Mapping[str, Any]) -> LiveScenario:
-        """The tenant alone on such a board."""
         kept = {key: value for key, value in entry.items() if key not in _OF_CLUSTERS}
         base = {key: value for key, value in self.data.items() if key != "cluster"}
         known = {"gpu": board.name, "windows": self.scenario.windows}

@@ -19,8 +19,13 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import Receive, Scope, Send
 
 import migrator
-from migrator.cluster.fleet.forwarding import ForwardCounts, Forwarder, ForwardRequest, NotServed
-from migrator.cluster.fleet.map_source import MapSource
+from migrator.cluster.fleet.forwarding import (
+    ForwardCounts,
+    Forwarder,
+    ForwardRequest,
+    MapSource,
+    NotServed,
+)
 from migrator.cluster.fleet.overview import overview_page
 from migrator.core.errors import MigratorError
 from migrator.io.http_client import Reply
@@ -51,7 +56,6 @@ class Gateway:
         self.forwarder = Forwarder(source)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
         assert scope["type"] == "http"
         try:
             body = await self._body(receive)
@@ -175,7 +179,6 @@ def _forwarded(scope: Scope, body: bytes) -> ForwardRequest:
 
 
 def _passed_on(reply: Reply) -> Response:
-    """A daemon's answer, unchanged."""
     response = Response(reply.body, reply.status)
     headers = [
         (name.encode("latin-1"), value.encode("latin-1")) for name, value in reply.headers.items()
@@ -211,7 +214,6 @@ class ClusterMetrics(Collector):
         self._overview, self._counts, self._source = overview, counts, source
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all metric families."""
         yield from self._gateway()
         if self._overview is not None:
             yield from self._cluster(self._overview)

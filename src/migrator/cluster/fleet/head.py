@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import replace
 
 from migrator.cluster.fleet.cluster_run import ClusterRun
-from migrator.cluster.fleet.keyed_tasks import KeyedTasks
 from migrator.cluster.fleet.messages import (
     AgentLinks,
     Answer,
@@ -29,7 +28,7 @@ from migrator.cluster.fleet.messages import (
     unserved,
 )
 from migrator.cluster.fleet.placer import NEVER, PlacementRunner, Placer, place_in_thread
-from migrator.cluster.fleet.watch import Watch
+from migrator.cluster.fleet.watch import KeyedTasks, Watch
 from migrator.cluster.placement.place import require_all_placed
 from migrator.core.errors import InputError, MigratorError
 
@@ -152,7 +151,6 @@ class Head:
         return await self._tasks.run(tenant, self._make_then_break(tenant, source, gpu))
 
     async def _take(self, tenant: str, gpu: str) -> None:
-        """Serve the tenant on that GPU."""
         answer, known = await self._order(gpu, "take", tenant), self.state
         if answer.done:
             await self._seen(tenant, gpu)

@@ -110,9 +110,7 @@ class AgentLinks(Protocol):
         """GPUs with an agent; missing agents are created where possible."""
         ...
 
-    async def report(self, gpu: str, epoch: int) -> Report | None:
-        """Return the agent's report."""
-        ...
+    async def report(self, gpu: str, epoch: int) -> Report | None: ...
 
     async def order(self, gpu: str, name: str, epoch: int, *what: object) -> Answer | None:
         """Send begin, take, release, drain or stop."""
@@ -227,7 +225,6 @@ class ClusterState:
     """(time, description) pairs, newest last."""
 
     def note(self, words: str) -> None:
-        """Record an event."""
         _log.info("%s", words)
         self.events.append((time.time(), words))
 

@@ -18,7 +18,7 @@ from migrator.cluster.fleet.messages import Report
 from migrator.cluster.placement.place import place
 from migrator.core.cluster import ClusterGpu, ClusterPlan, ClusterScenario, ClusterTenant
 from migrator.core.scenario import ServedTenant, Trace
-from migrator.workload.capacity import fit_together, highest_rps, least_gpcs
+from migrator.workload.arrivals import fit_together, highest_rps, least_gpcs
 
 NEVER = 1e6
 """Price of a move, in seconds of goodput, at which no placed tenant moves."""

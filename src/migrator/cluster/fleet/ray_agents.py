@@ -22,12 +22,12 @@ from migrator.cluster.fleet.ray_connection import NAMESPACE, Node, agent_prefix,
 from migrator.core.cluster import ClusterGpu
 from migrator.core.errors import InputError
 from migrator.io.strict import listed
-from migrator.live.serving import EMULATED
+from migrator.live.context import EMULATED
 from migrator.serve.http.authentication import is_loopback
 
 REPORT_S, LATE_REPORT_S = 1.0, 0.05
 """Seconds to wait for a report, and for a report that was late before."""
-ANSWER_S = 2.0
+ANSWER_S = 1.5
 """Seconds to wait for a daemon's health check without its agent."""
 ORDER_S = TAKE_S + 10.0
 LOOK_S = 2.0
@@ -129,7 +129,6 @@ class RayAgents:
             )
 
     def end(self) -> None:
-        """Kill all agents, after their daemons have been stopped."""
         for each in self._handles.values():
             self._ray.kill(each)
         self._handles.clear()

@@ -16,10 +16,9 @@ import msgspec
 
 from migrator.cluster.fleet.agent import STOP_S
 from migrator.cluster.fleet.cluster_run import ClusterRun
-from migrator.cluster.fleet.daemon_process import restore_priority
-from migrator.cluster.fleet.gpu_daemon import LEASE_S
+from migrator.cluster.fleet.forwarding import plain_overview
+from migrator.cluster.fleet.gpu_daemon import LEASE_S, restore_priority
 from migrator.cluster.fleet.head import Head
-from migrator.cluster.fleet.map_source import plain_overview
 from migrator.cluster.fleet.messages import ClusterMap
 from migrator.cluster.fleet.overview import overview
 from migrator.cluster.fleet.placer import Question, compute_placement
@@ -70,11 +69,9 @@ class HeadActor:
         self._thread.start()
 
     def pid(self) -> int:
-        """Process id of the actor."""
         return os.getpid()
 
     def map(self) -> bytes:
-        """The cluster map as JSON."""
         return msgspec.json.encode(ClusterMap() if self._head is None else self._head.state.map)
 
     def overview(self) -> dict[str, Any]:
@@ -93,7 +90,6 @@ class HeadActor:
         return all(getattr(run, each) == getattr(self._run, each) for each in keys)
 
     def move(self, tenant: str, gpu: str) -> str:
-        """Move a tenant now; return a description of what was done."""
         return self._run_in_head(lambda head: head.move(tenant, gpu))
 
     def drain(self, gpu: str, drained: bool) -> str:
@@ -176,7 +172,7 @@ class HeadActor:
 def published_map(store: SharedStore) -> ClusterMap:
     """The last map in the shared store, which gateways may still hold."""
     try:
-        return msgspec.json.decode(store.read(MAP_FILE) or b"{}", type=ClusterMap)
+        return msgspec.json.decode(store.files.read(MAP_FILE) or b"{}", type=ClusterMap)
     except msgspec.DecodeError:
         return ClusterMap()
 
@@ -184,7 +180,7 @@ def published_map(store: SharedStore) -> ClusterMap:
 def publish_map(store: SharedStore, found: ClusterMap) -> None:
     """Write the map for gateways without Ray, unless a newer head has written one."""
     if published_map(store).epoch <= found.epoch:
-        store.write(MAP_FILE, msgspec.json.encode(found))
+        store.files.write(MAP_FILE, msgspec.json.encode(found))
 
 
 def start_head(ray: Any, run: ClusterRun, variables: Mapping[str, str]) -> Any:
@@ -280,7 +276,6 @@ def _result(ray: Any, reference: Any, timeout_s: float) -> Any:
 
 
 def _actor(ray: Any, name: str) -> Any:
-    """The actor of that name; None if it has ended."""
     try:
         return ray.get_actor(name, namespace=NAMESPACE)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Which GPUs are up: the last report of every agent, and which GPUs count as lost.
+"""Which GPUs are up and which count as lost, by the reports of their agents; and the head's tasks.
 
 A silent agent may only be busy or restarting, so its daemon is checked directly and keeps its
 tenants while it responds. A daemon that its agent cannot reach for `HANGS_S` hangs: its tenants are
@@ -8,12 +8,20 @@ placed elsewhere, whether it is killed or recovers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from migrator import __version__
 from migrator.cluster.fleet.messages import AgentLinks, DeposedError, Report
+from migrator.core.errors import MigratorError
 
+AGAIN_S = 2.0
+"""Seconds before a failed task is retried."""
+
+
+T = TypeVar("T")
 HEDGE_S = 0.5
 """Seconds without a report after which the agent's daemon is checked directly."""
 PROMPT_S = 0.2
@@ -21,15 +29,79 @@ PROMPT_S = 0.2
 SILENT_S = 1.0
 """Seconds after which a silent agent is lost if its daemon does not respond either."""
 UNANSWERED_S = 0.3
-"""Seconds that failed health checks must span: two refused ones, or one that timed out."""
+"""Seconds that failed health checks must span. One is not enough: a busy machine is late too."""
+PAUSED_S = 2.5
+"""A health check that takes more seconds than this shows that the head was paused. It says nothing
+about the daemon."""
 STARTING_S = 5.0
 """Replaces SILENT_S while there is no daemon yet that could respond."""
 HANGS_S = 3.0
 """Seconds without a response to its agent after which a daemon that has served counts as hung."""
-ALONE_S = 8.0
-"""Seconds after which the tenants of a daemon that responds but has no agent are moved."""
+ALONE_S = 30.0
+"""Seconds after which the tenants of a daemon that responds but has no agent are moved. Until then
+nothing is lost, and on a busy machine Ray needs many seconds to restart an agent."""
 GIVEN_UP = 3
 """Consecutive failures of a daemon before it serves after which its GPU counts as lost."""
+
+_log = logging.getLogger(__name__)
+
+
+class KeyedTasks:
+    """Background tasks, at most one per key; the key is usually the tenant."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._busy: dict[str, asyncio.Task[Any]] = {}
+        self._not_before: dict[str, float] = {}
+        self.deposed: DeposedError | None = None
+        """Set when a task finds that a newer head leads."""
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._busy)
+
+    def may_start(self, name: str) -> bool:
+        """Whether a task may be started under that key now."""
+        return name not in self._busy and self._not_before.get(name, 0.0) <= self._clock()
+
+    def delay(self, name: str, after_s: float | None = None) -> None:
+        """Do not start a task of that key before `after_s` seconds have passed."""
+        self._not_before[name] = self._clock() + (AGAIN_S if after_s is None else after_s)
+
+    def retry_all(self) -> None:
+        """Drop all delays: failed tasks may succeed now."""
+        self._not_before.clear()
+
+    def start(self, name: str, doing: Coroutine[Any, Any, object]) -> None:
+        """Run a coroutine in the background, unless a task of that key runs."""
+        if name in self._busy:
+            doing.close()
+        else:
+            self._busy[name] = asyncio.create_task(self._done(name, doing))
+
+    async def run(self, name: str, doing: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine and return its result; MigratorError if a task of that key runs."""
+        if name in self._busy:
+            doing.close()
+            raise MigratorError(f"{name} is on its way already; try again in some seconds")
+        self._busy[name] = task = asyncio.create_task(doing)
+        try:
+            return await asyncio.shield(task)
+        finally:
+            # cancelling the caller does not cancel the task
+            task.add_done_callback(lambda _: self._busy.pop(name, None))
+
+    async def _done(self, name: str, doing: Coroutine[Any, Any, object]) -> None:
+        try:
+            await doing
+        except DeposedError as error:
+            self.deposed = error
+        except MigratorError as error:
+            _log.warning("%s: %s", name, error)
+        except Exception:
+            _log.exception("%s failed: unexpected error", name)
+        finally:
+            self._busy.pop(name, None)
 
 
 @dataclass
@@ -42,6 +114,8 @@ class LastReport:
     """Since when the daemon has responded without an agent."""
     unanswered_s: float | None = None
     """When the first of its daemon's consecutive failed health checks was sent."""
+    unanswered: int = 0
+    """How many there are."""
 
 
 class Watch:
@@ -58,7 +132,6 @@ class Watch:
 
     @property
     def alive(self) -> list[str]:
-        """GPUs that are not lost."""
         return [each for each in list(self.last) if each not in self.dead]
 
     @property
@@ -118,7 +191,8 @@ class Watch:
         last, now_s = self.last[gpu], self._clock()
         report = last.report
         limit_s = SILENT_S if report.up else STARTING_S
-        refused = last.unanswered_s is not None and now_s - last.unanswered_s >= UNANSWERED_S
+        since_s = now_s if last.unanswered_s is None else last.unanswered_s
+        refused = last.unanswered > 1 and now_s - since_s >= UNANSWERED_S
         if gpu in self._silent and refused and now_s - last.at_s > limit_s:
             return "neither its agent nor its daemon answers"
         if last.alone_s is not None and now_s - last.alone_s > ALONE_S:
@@ -151,10 +225,11 @@ class Watch:
         sent_s = self._clock()
         try:
             if last.report.up and await self._links.answers(last.report.url):
-                last.unanswered_s = None
+                last.unanswered_s, last.unanswered = None, 0
                 last.alone_s = sent_s if last.alone_s is None else last.alone_s
-            elif last.unanswered_s is None:
-                last.unanswered_s = sent_s
+            elif self._clock() - sent_s <= PAUSED_S:
+                last.unanswered += 1
+                last.unanswered_s = sent_s if last.unanswered_s is None else last.unanswered_s
         finally:
             del self._checks[gpu]
 

@@ -14,14 +14,16 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.cluster.placement.demand import TenantKind, observation_of, planned_goodput
 from migrator.cluster.placement.prices import (
     OWN_STEPS,
     POOLED_STEPS,
     Floats,
     Ints,
+    TenantKind,
     Worth,
     find_prices,
+    observation_of,
+    planned_goodput,
     tabulate_kinds,
 )
 from migrator.cluster.placement.sets import Sets, list_sets
@@ -47,7 +49,6 @@ class Budget:
 
     @property
     def late(self) -> bool:
-        """Whether the deadline has passed."""
         return self.until is not None and perf_counter() > self.until
 
     @property

@@ -15,7 +15,7 @@ import numpy as np
 
 from migrator.cluster.placement.market import Item, Market, Unit
 from migrator.cluster.placement.prices import Floats, Ints
-from migrator.cluster.placement.program import Column, LeftOver, choose, dual_prices
+from migrator.cluster.placement.sets import Column, LeftOver, choose, dual_prices
 from migrator.cluster.placement.solve import Solution, largest_gain, left_over_costs, likely_values
 from migrator.core.cluster import ClusterGpu, ClusterScenario
 

@@ -16,7 +16,6 @@ from time import perf_counter
 
 import numpy as np
 
-from migrator.cluster.placement.demand import TenantKind, tenant_kinds
 from migrator.cluster.placement.market import Budget, Market, Unit, group_items, open_market
 from migrator.cluster.placement.moves import (
     GroupPlacement,
@@ -26,7 +25,7 @@ from migrator.cluster.placement.moves import (
     current_units,
     gpu_groups,
 )
-from migrator.cluster.placement.prices import Floats, pooled_bound
+from migrator.cluster.placement.prices import Floats, TenantKind, pooled_bound, tenant_kinds
 from migrator.cluster.placement.representatives import (
     replan_real_tenants,
     representative_values,
@@ -45,11 +44,10 @@ from migrator.core.cluster import (
 )
 from migrator.core.errors import InputError
 from migrator.core.scenario import Scenario
-from migrator.io.file_kind import PLACEMENT
-from migrator.io.json_file import read_json_file
+from migrator.io.data_file import PLACEMENT, read_json_file
 from migrator.io.strict import refuse, shown
 from migrator.simulate.compare import Job
-from migrator.workload.capacity import highest_rps
+from migrator.workload.arrivals import highest_rps
 
 MOST_PLANNED = 160
 """Default limit on the number of sets planned by the single-GPU planner."""

@@ -15,13 +15,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.cluster.placement.demand import TenantKind, observation_of, planned_goodput
 from migrator.cluster.placement.market import Market
 from migrator.cluster.placement.moves import NamedPlacement
+from migrator.cluster.placement.prices import TenantKind, observation_of, planned_goodput
 from migrator.cluster.placement.solve import likely_values
 from migrator.core.catalogue import Board
 from migrator.core.cluster import ClusterGpu, ClusterScenario
-from migrator.workload.capacity import highest_rps, least_gpcs
+from migrator.workload.arrivals import highest_rps, least_gpcs
 
 MOST_CLASSES = 20
 

@@ -16,16 +16,16 @@ import numpy as np
 
 from migrator.cluster.placement.market import Market, SetKey
 from migrator.cluster.placement.prices import Floats, Ints
-from migrator.cluster.placement.program import (
+from migrator.cluster.placement.sets import (
     ChosenSets,
     Column,
     LeftOver,
     Relaxed,
+    Sets,
     choose,
     column_of,
     relax,
 )
-from migrator.cluster.placement.sets import Sets
 from migrator.plan.exact.tables import IMPOSSIBLE
 
 ENOUGH = 0.002
@@ -276,7 +276,6 @@ class _Shelf:
         return np.array([[max(values[item], IMPOSSIBLE)] for values, _ in pool])
 
     def listed(self) -> list[int]:
-        """The index of every GPU's set."""
         found = self.market.sets[self.board].add(list(self.counts))
         return [each for each in found if each is not None]
 

@@ -6,17 +6,15 @@ All three return the same results in the same order.
 from __future__ import annotations
 
 import os
-import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
-from multiprocessing import get_context
 from typing import Any, TypeVar
 
 from migrator.core.errors import InputError, MigratorError
-from migrator.simulate.compare import cores
+from migrator.io.task_pool import cores, open_pool
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
@@ -67,10 +65,8 @@ def open_workers(jobs: int | None = None, ray_address: str | None = None) -> Ite
     elif at_once <= 1:
         yield TaskWorkers()
     else:
-        # Ctrl-C also reaches the workers; they ignore it and this process terminates them
-        ignore = (signal.SIGINT, signal.SIG_IGN)
-        with get_context("spawn").Pool(at_once, signal.signal, ignore) as pool:
-            yield TaskWorkers(pool.imap, pool.imap_unordered)
+        with open_pool(at_once) as pool:
+            yield TaskWorkers(pool.map, pool.map_unordered)
 
 
 def _run_on_ray(ray: Any, function: Callable[..., Any], tasks: Sequence[Any]) -> Iterator[Any]:

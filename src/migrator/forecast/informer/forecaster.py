@@ -26,8 +26,7 @@ from migrator.forecast.forecaster import Counts
 from migrator.forecast.levels import LastMean
 
 if TYPE_CHECKING:
-    from migrator.forecast.informer.trained import TrainedInformer
-    from migrator.forecast.informer.training import Settings
+    from migrator.forecast.informer.training import Settings, TrainedInformer
 
 GROWTH = 1.5
 """The model is trained again when the history has grown by this factor."""
@@ -199,7 +198,7 @@ def _least_slots(window_slots: int) -> int:
 def saved(path: Path) -> SavedInformer:
     """The forecaster `informer:FILE`."""
     require_torch("informer")
-    from migrator.forecast.informer.trained import load
+    from migrator.forecast.informer.training import load
 
     return SavedInformer(load(path), f"informer:{path}")
 

@@ -65,9 +65,7 @@ class GpuDriver(Protocol):
 
     name: str
 
-    def gpu(self) -> Gpu:
-        """The GPU."""
-        ...
+    def gpu(self) -> Gpu: ...
 
     def instances(self) -> tuple[GpuInstance, ...]:
         """All instances, ordered by start, including those without a compute instance."""

@@ -212,7 +212,6 @@ class MigDriver:
         return Place(info.start, self._board.name_of(info.profile_id))
 
     def _compute_instances(self, made: GpuInstanceHandle) -> list[ComputeInstanceHandle]:
-        """The compute instances inside a GPU instance."""
         return [
             each
             for profile in self._profiles(made)

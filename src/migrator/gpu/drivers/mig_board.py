@@ -35,7 +35,6 @@ class MigBoard:
     profiles: Mapping[str, GpuInstanceProfile]
 
     def name_of(self, profile_id: int) -> str:
-        """The name of the profile with this id."""
         for name, profile in self.profiles.items():
             if profile.id == profile_id:
                 return name

@@ -1,7 +1,8 @@
 """A typed interface to NVML: all calls of the `mig` driver, and NVML's errors as our errors.
 
-Calls only public functions of `pynvml`, so that NVIDIA's library and a fake can be exchanged below
-it. The binding is imported when NVML is opened: importing this module needs no driver.
+Also how busy a GPU and its instances are. Calls only public functions of `pynvml`, so that NVIDIA's
+library and a fake can be exchanged below it. The binding is imported when NVML is opened: importing
+this module needs no driver.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ MOST_PROFILES = 64
 
 It ends the loop if a driver reports no end of its profiles.
 """
+MEASURED_S = 0.1
+"""Time over which the use of MIG instances is measured."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,6 @@ class Nvml:
         self._nvml = binding
 
     def count(self) -> int:
-        """Number of GPUs."""
         return int(self._ask("count the GPUs", "nvmlDeviceGetCount"))
 
     def device(self, index: int) -> Device:
@@ -82,7 +84,6 @@ class Nvml:
         return Device(self._ask(f"open GPU {index}", "nvmlDeviceGetHandleByIndex", index))
 
     def driver_version(self) -> str:
-        """The version of NVIDIA's driver."""
         return str(self._ask("read the driver's version", "nvmlSystemGetDriverVersion"))
 
     def uuid(self, device: Device) -> str:
@@ -90,11 +91,9 @@ class Nvml:
         return str(self._ask("read a UUID", "nvmlDeviceGetUUID", device))
 
     def name(self, device: Device) -> str:
-        """The name that the GPU reports."""
         return str(self._ask("read the GPU's name", "nvmlDeviceGetName", device))
 
     def memory_mib(self, device: Device) -> int:
-        """Memory of the whole GPU in MiB."""
         info = self._ask("read the GPU's memory", "nvmlDeviceGetMemoryInfo", device)
         return int(info.total) >> 20
 
@@ -218,7 +217,6 @@ class Nvml:
         return tuple(GpuInstanceHandle(each) for each in found[: count.value])
 
     def gpu_instance(self, device: Device, number: int) -> GpuInstanceHandle | None:
-        """The GPU instance with this number, or None."""
         with self._call("find a GPU instance"):
             try:
                 return GpuInstanceHandle(self._nvml.nvmlDeviceGetGpuInstanceById(device, number))
@@ -226,12 +224,10 @@ class Nvml:
                 return None
 
     def gpu_instance_info(self, instance: GpuInstanceHandle) -> GpuInstanceInfo:
-        """Number, profile and memory slices of a GPU instance."""
         info = self._ask("describe a GPU instance", "nvmlGpuInstanceGetInfo", instance)
         return GpuInstanceInfo(info.id, info.profileId, info.placement.start, info.placement.size)
 
     def compute_profiles(self, instance: GpuInstanceHandle) -> tuple[ComputeInstanceProfile, ...]:
-        """All profiles of compute instances inside a GPU instance."""
         ask = self._nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo
         engine = self._nvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
         with self._call("list the compute instance profiles"):
@@ -245,7 +241,6 @@ class Nvml:
     def compute_instances(
         self, instance: GpuInstanceHandle, profile: ComputeInstanceProfile
     ) -> tuple[ComputeInstanceHandle, ...]:
-        """The compute instances of a profile inside a GPU instance."""
         count = c_uint()
         found = (self._nvml.c_nvmlComputeInstance_t * profile.most)()
         list_all, doing = "nvmlGpuInstanceGetComputeInstances", "list the compute instances"
@@ -273,13 +268,11 @@ class Nvml:
     def create_compute_instance(
         self, instance: GpuInstanceHandle, profile_id: int
     ) -> ComputeInstanceHandle:
-        """Create a compute instance inside a GPU instance."""
         create = "nvmlGpuInstanceCreateComputeInstance"
         made = self._ask("create the compute instance", create, instance, profile_id)
         return ComputeInstanceHandle(made)
 
     def destroy_compute_instance(self, compute: ComputeInstanceHandle) -> None:
-        """Destroy an unused compute instance."""
         self._ask("destroy the compute instance", "nvmlComputeInstanceDestroy", compute)
 
     def destroy_gpu_instance(self, instance: GpuInstanceHandle) -> None:
@@ -405,3 +398,42 @@ def refusal(binding: Any, error: Exception, doing: str) -> MigratorError:
         binding.NVMLError_GpuIsLost: LostError(f"{said}; reboot, and look at `dmesg`"),
     }
     return kinds.get(type(error), GpuError(f"{said}; {looked}"))
+
+
+@dataclass(frozen=True)
+class Usage:
+    """The use of one MIG instance, or of the whole GPU."""
+
+    start: int | None
+    """First memory slice of the instance; None: the whole GPU."""
+    busy: float | None
+    """The share of the last moments in which something computed; None where NVML does not say."""
+    used_mib: int
+    total_mib: int
+
+
+def read_usage(index: int) -> tuple[Usage, ...]:
+    """The instances of a GPU by place, or the whole GPU if it has none; empty without NVML."""
+    try:
+        with open_nvml() as nvml:
+            device = nvml.device(index)
+            whole = Usage(None, nvml.busy(device), *nvml.used_memory_mib(device))
+            return tuple(_instances(nvml, device)) or (whole,)
+    except MigratorError:  # no driver, or an instance that has just been destroyed
+        return ()
+
+
+def _instances(nvml: Nvml, device: Device) -> Iterator[Usage]:
+    found = [
+        (nvml.gpu_instance_info(each), each)
+        for profile in nvml.profiles(device)
+        for each in nvml.gpu_instances(device, profile)
+    ]
+    if not found:
+        return
+    busy = nvml.busy_instances(device, [info.number for info, _ in found], MEASURED_S)
+    for info, instance in sorted(found, key=lambda each: each[0].start):
+        for profile in nvml.compute_profiles(instance):
+            for compute in nvml.compute_instances(instance, profile):
+                memory = nvml.used_memory_mib(nvml.mig_device(compute))
+                yield Usage(info.start, busy.get(info.number), *memory)

@@ -12,9 +12,9 @@ from migrator.core import catalogue
 from migrator.core.errors import InputError, MigratorError
 from migrator.core.registry import pick
 from migrator.gpu.drivers.base import DriverKind, GpuDriver
-from migrator.gpu.drivers.emulated import EmulatedDriver
 from migrator.gpu.drivers.mig import gpu_count, open_mig
 from migrator.gpu.drivers.mps import MpsDriver
+from migrator.gpu.drivers.virtual_board import EmulatedDriver
 
 PACE = "MIGRATOR_EMULATED_PACE"
 """Environment variable: factor on the duration of emulated operations; 0 disables the delays."""
@@ -27,13 +27,16 @@ def open_driver(
 ) -> Iterator[GpuDriver]:
     """The driver called `name` on this GPU. Raises InputError if it cannot be used here.
 
-    `board` is the model of an emulated GPU, stored in the `state` folder. `limit_memory` limits the
-    memory of an MPS share to that of the instance, as MIG always does.
+    `board` is the model of an emulated GPU, stored in the `state` folder, or the board of shares
+    into which MPS divides the GPU; by default MPS has the sizes of MIG's instances. `limit_memory`
+    limits the memory of an MPS share to that of the instance, as MIG always does.
     """
     kind = pick("--driver", name, _KINDS)
     if index < 0:
         raise InputError(f"--gpu: {index} is not a GPU's number; they begin with 0")
-    if board is not None and kind is not DriverKind.EMULATED:
+    model = None if board is None else catalogue.board(board)
+    divided = kind is DriverKind.MPS and model is not None and model.is_of_shares
+    if model is not None and kind is not DriverKind.EMULATED and not divided:
         raise InputError(
             f"--board: {name} divides the GPU that is there; leave --board out, or use "
             "--driver emulated"
@@ -42,9 +45,8 @@ def open_driver(
         with open_mig(index) as driver:
             yield driver
     elif kind is DriverKind.MPS:
-        yield MpsDriver.open(index, state, limit_memory=limit_memory)
+        yield MpsDriver.open(index, state, limit_memory=limit_memory, board=model)
     else:
-        model = None if board is None else catalogue.board(board)
         yield EmulatedDriver(state, index, model, pace=_pace())
 
 

@@ -1,15 +1,20 @@
-"""MIG's placement rules without MIG: the board of the emulated driver and of MPS shares.
+"""MIG's placement rules without MIG: the board of MPS shares, and the emulated driver.
 
-Several processes share its state in a file. Every change replaces the file under a lock, so that a
-process killed at any point leaves the state before the change or after it. The file is not synced
-to the disk, because instances do not survive a reboot. GPU instances and compute instances are
-created and destroyed separately, as on a real GPU, so a crash leaves the same incomplete instance.
+The emulated driver is for trials, tests and machines without a GPU.
+
+Several processes share the state of a board in a file. Every change replaces the file under a lock,
+so that a process killed at any point leaves the state before the change or after it. The file is
+not synced to the disk, because instances do not survive a reboot. GPU instances and compute
+instances are created and destroyed separately, as on a real GPU, so a crash leaves the same
+incomplete instance.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -18,17 +23,31 @@ from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
+from migrator.core import catalogue
 from migrator.core.catalogue import Board
 from migrator.core.errors import GpuError, InputError, MigratorError
 from migrator.core.placement import Place, conflict
-from migrator.gpu.drivers.base import GpuInstance, HalfMadeError, Holder, InUseError, RefusedError
-from migrator.io.atomic import replace_file
-from migrator.io.lock import hold_lock
-from migrator.io.processes import Process, boot_id
+from migrator.gpu.drivers.base import (
+    DriverKind,
+    Gpu,
+    GpuInstance,
+    HalfMadeError,
+    Holder,
+    InUseError,
+    RefusedError,
+)
+from migrator.io.files import replace_file
+from migrator.io.processes import Process, boot_id, hold_lock
 
 INSTANCE, INSTANCE_FILE = "MIGRATOR_INSTANCE", "MIGRATOR_INSTANCE_FILE"
 """Environment variables of a worker: the UUID of its instance, and the file to register in."""
 _VERSION = 1
+DEFAULT_BOARD = "A100-40GB"
+CREATE_S, DESTROY_S = (0.16, 0.24), (0.20, 0.26)
+"""Range of seconds to create or destroy an instance.
+
+Published for an A100, the GPU instance and its compute instance together.
+"""
 
 
 @dataclass(frozen=True)
@@ -64,7 +83,6 @@ class BoardState:
         return replace(self, instances=tuple(sorted([*others, made], key=lambda each: each.place)))
 
     def without(self, number: int) -> BoardState:
-        """The state without the instance with this number."""
         kept = tuple(each for each in self.instances if each.number != number)
         return replace(self, instances=kept)
 
@@ -105,7 +123,6 @@ class BoardFile:
             ) from error
 
     def locked(self) -> AbstractContextManager[None]:
-        """Hold the file's lock."""
         return hold_state_lock(self.path.with_suffix(".lock"))
 
     def replace(self, state: BoardState) -> None:
@@ -143,7 +160,6 @@ class VirtualBoard:
         self._state()  # raises for another board; the first create writes the file
 
     def instances(self) -> tuple[GpuInstance, ...]:
-        """All instances on the board, ordered by start."""
         return tuple(each.as_gpu_instance() for each in self._state().instances)
 
     def create(
@@ -244,7 +260,6 @@ class VirtualBoard:
         return {INSTANCE: uuid, INSTANCE_FILE: str(self._file.path.absolute())}
 
     def is_limited(self, instance: GpuInstance) -> bool:
-        """Whether the instance was created with a memory limit."""
         return self._state().get(instance).limited
 
     def _state(self) -> BoardState:
@@ -313,3 +328,73 @@ def _decode(content: dict[str, Any]) -> BoardState:
         for each in content["instances"]
     ]
     return BoardState(**{**content, "instances": tuple(instances)})
+
+
+class EmulatedDriver:
+    """A virtual board on which operations take as long as on a real GPU."""
+
+    name = DriverKind.EMULATED.value
+
+    def __init__(
+        self,
+        state: Path,
+        index: int = 0,
+        board: Board | None = None,
+        *,
+        pace: float = 1.0,
+        boot: str | None = None,
+    ) -> None:
+        """`board` defaults to the previous run's. `pace` scales the delays; 0 disables them."""
+        path = state / "emulated" / f"gpu-{index}.json"
+        board = board or _remembered(path)
+        uuid = f"GPU-{uuid5(NAMESPACE_URL, f'emulated/{board.name}/{index}')}"
+        self._virtual = VirtualBoard(path, board, uuid, boot=boot)
+        self._gpu = Gpu(
+            index=index,
+            uuid=uuid,
+            name=f"Emulated {board.name}",
+            board=board,
+            boot_id=self._virtual.boot_id,
+            driver_version="emulated",
+            divides=True,
+            driver=self.name,
+        )
+        self._pace = pace
+
+    def gpu(self) -> Gpu:
+        return self._gpu
+
+    def instances(self) -> tuple[GpuInstance, ...]:
+        return self._virtual.instances()
+
+    def create(self, place: Place) -> GpuInstance:
+        """Create a GPU instance with its compute instance. An interruption leaves neither."""
+        return self._virtual.create(
+            place, meanwhile=lambda: self._wait(CREATE_S), remove=self._remove
+        )
+
+    def destroy(self, instance: GpuInstance) -> None:
+        self._remove(instance, wait=True)
+
+    def environment(self, instance: GpuInstance) -> Mapping[str, str]:
+        """Environment variables for `register_use`. They hide a real GPU from the worker."""
+        return {**self._virtual.environment(instance), "CUDA_VISIBLE_DEVICES": ""}
+
+    def _remove(self, instance: GpuInstance, *, wait: bool = False) -> None:
+        self._virtual.destroy_compute_instance(instance)
+        if wait:
+            self._wait(DESTROY_S)
+        self._virtual.destroy_gpu_instance(instance)
+
+    def _wait(self, between_s: tuple[float, float]) -> None:
+        time.sleep(self._pace * random.uniform(*between_s))
+
+
+def _remembered(path: Path) -> Board:
+    state = BoardFile(path).read()
+    name = state.board if state else DEFAULT_BOARD
+    try:
+        return catalogue.board(name)
+    except InputError as error:
+        unknown = f"{path}: is of a {name}, which is unknown; remove it to start anew"
+        raise InputError(unknown) from error

@@ -4,8 +4,7 @@ MIGRATOR_FAKE_NVML=FOLDER, or FOLDER:BOARD,BOARD,..., makes `--driver mig` use i
 migrator.gpu.fake_nvml --help` shows how to inject faults.
 """
 
-from migrator.gpu.fake_nvml.faults import FaultKind
 from migrator.gpu.fake_nvml.library import from_environment, installed
-from migrator.gpu.fake_nvml.machine import FakeNvml
+from migrator.gpu.fake_nvml.machine import FakeNvml, FaultKind
 
 __all__ = ["FakeNvml", "FaultKind", "from_environment", "installed"]

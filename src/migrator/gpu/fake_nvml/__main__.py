@@ -8,8 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from migrator.core.errors import MigratorError
-from migrator.gpu.fake_nvml.faults import FaultKind
-from migrator.gpu.fake_nvml.machine import FakeNvml
+from migrator.gpu.fake_nvml.machine import FakeNvml, FaultKind
 
 EPILOG = """\
 example:

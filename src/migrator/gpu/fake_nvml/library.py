@@ -21,10 +21,26 @@ import pynvml
 
 from migrator.core.catalogue import MigProfile
 from migrator.gpu.drivers.mig import FAKE_NVML
-from migrator.gpu.fake_nvml import boards, faults
-from migrator.gpu.fake_nvml.faults import CHANGING, FaultKind
-from migrator.gpu.fake_nvml.machine import FakeNvml
-from migrator.gpu.fake_nvml.state import ComputeInstance, FakeGpu, Instance, State, Store
+from migrator.gpu.fake_nvml.machine import CHANGING, FakeNvml, FaultKind, happens, inject
+from migrator.gpu.fake_nvml.state import (
+    ComputeInstance,
+    FakeGpu,
+    Instance,
+    State,
+    Store,
+    add_compute,
+    add_instance,
+    by_id,
+    compute_sizes,
+    fits,
+    memory_mib,
+    mig_uuid,
+    profile_id,
+    profile_memory_mib,
+    profile_of,
+    profile_sms,
+    profiles,
+)
 
 DRIVER_VERSION = "580.95.05-fake"
 _PROCESS_BYTES = 512 << 20
@@ -91,17 +107,17 @@ def _uuid(state: State, device: Handle) -> str:
     if device.kind is Kind.DEVICE:
         return _gpu(state, device).uuid
     gpu, instance, compute = _compute(state, device, Kind.MIG_DEVICE)
-    return boards.mig_uuid(gpu.uuid, instance.number, compute.number)
+    return mig_uuid(gpu.uuid, instance.number, compute.number)
 
 
 @_call("nvmlDeviceGetMemoryInfo")
 def _memory_info(state: State, device: Handle) -> SimpleNamespace:
     used = len(_processes(state, device)) * _PROCESS_BYTES
     if device.kind is Kind.DEVICE:
-        total = boards.memory_mib(_gpu(state, device)) << 20
+        total = memory_mib(_gpu(state, device)) << 20
     else:
         gpu, instance, _ = _compute(state, device, Kind.MIG_DEVICE)
-        total = boards.profile_memory_mib(gpu, boards.profile_of(gpu, instance)) << 20
+        total = profile_memory_mib(gpu, profile_of(gpu, instance)) << 20
     return SimpleNamespace(total=total, free=total - used, used=used)
 
 
@@ -172,7 +188,7 @@ def _set_mig_mode(state: State, device: Handle, mode: int) -> int:
     gpu = _gpu(state, device)
     gpu.pending = bool(mode)
     for fault in state.faults:
-        if fault.kind == FaultKind.RESET_REQUIRED and faults.happens(state, fault):
+        if fault.kind == FaultKind.RESET_REQUIRED and happens(state, fault):
             return int(pynvml.NVML_ERROR_RESET_REQUIRED)
     if gpu.processes:
         return int(pynvml.NVML_ERROR_IN_USE)
@@ -200,13 +216,13 @@ def _profile_info(state: State, device: Handle, enum: int, version: int = 2) -> 
     gpu = _gpu(state, device)
     if enum >= pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT:
         _invalid()
-    profile = boards.profiles(gpu.board).get(enum) or _unsupported()
+    profile = profiles(gpu.board).get(enum) or _unsupported()
     return SimpleNamespace(
-        id=boards.profile_id(profile),
+        id=profile_id(profile),
         sliceCount=profile.gpcs,
         instanceCount=profile.max_instances,
-        multiprocessorCount=boards.profile_sms(profile),
-        memorySizeMB=boards.profile_memory_mib(gpu, profile),
+        multiprocessorCount=profile_sms(profile),
+        memorySizeMB=profile_memory_mib(gpu, profile),
         **({"name": f"MIG {profile.name}"} if version == 2 else {}),
     )
 
@@ -215,7 +231,6 @@ def _profile_info(state: State, device: Handle, enum: int, version: int = 2) -> 
 def _possible_placements(
     state: State, device: Handle, profile_id: int, placements: Any, count: Any
 ) -> None:
-    """The starts of a profile on the empty board."""
     profile = _profile(_gpu(state, device), profile_id)
     size = _target(count).value
     _target(count).value = len(profile.starts)
@@ -247,11 +262,9 @@ def _gpu_instance_by_id(state: State, device: Handle, number: int) -> Handle:
 @_call("nvmlGpuInstanceGetInfo")
 def _gpu_instance_info(state: State, instance: Handle) -> SimpleNamespace:
     gpu, found = _instance(state, instance)
-    profile = boards.profile_of(gpu, found)
+    profile = profile_of(gpu, found)
     placement = SimpleNamespace(start=found.start, size=profile.memory_slices)
-    return SimpleNamespace(
-        id=found.number, profileId=boards.profile_id(profile), placement=placement
-    )
+    return SimpleNamespace(id=found.number, profileId=profile_id(profile), placement=placement)
 
 
 @_call("nvmlDeviceCreateGpuInstanceWithPlacement")
@@ -261,9 +274,9 @@ def _create_gpu_instance(state: State, device: Handle, profile_id: int, placemen
     profile = _profile(gpu, profile_id)
     if where.start not in profile.starts or where.size != profile.memory_slices:
         _invalid()
-    if not boards.fits(gpu, profile, where.start):
+    if not fits(gpu, profile, where.start):
         _fail(pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES)
-    instance = boards.add_instance(gpu, profile, where.start)
+    instance = add_instance(gpu, profile, where.start)
     return Handle(Kind.GPU_INSTANCE, device.gpu, instance.serial)
 
 
@@ -284,13 +297,13 @@ def _compute_profile(
     shared = engine == pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
     if enum >= pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT or not shared:
         _invalid()
-    profile = boards.profile_of(gpu, found)
-    slices = boards.compute_sizes(gpu, found).get(enum) or _unsupported()
+    profile = profile_of(gpu, found)
+    slices = compute_sizes(gpu, found).get(enum) or _unsupported()
     return SimpleNamespace(
         id=enum,
         sliceCount=slices,
         instanceCount=profile.gpcs // slices,
-        multiprocessorCount=boards.profile_sms(profile) * slices // profile.gpcs,
+        multiprocessorCount=profile_sms(profile) * slices // profile.gpcs,
         **({"name": f"MIG {slices}c.{profile.name}"} if version == 2 else {}),
     )
 
@@ -300,7 +313,7 @@ def _compute_instances(
     state: State, instance: Handle, profile_id: int, found: Any, count: Any
 ) -> None:
     gpu, at = _instance(state, instance)
-    slices = boards.compute_sizes(gpu, at).get(profile_id) or _invalid()
+    slices = compute_sizes(gpu, at).get(profile_id) or _invalid()
     alike = [each.serial for each in at.compute if each.slices == slices]
     _put(found, count, [Handle(Kind.COMPUTE_INSTANCE, instance.gpu, each) for each in alike])
 
@@ -313,10 +326,9 @@ def _compute_instance_info(state: State, compute: Handle) -> SimpleNamespace:
 
 @_call("nvmlGpuInstanceCreateComputeInstance")
 def _create_compute_instance(state: State, instance: Handle, profile_id: int) -> Handle:
-    """Create a compute instance inside a GPU instance, on the first free slices."""
     gpu, found = _instance(state, instance)
-    slices = boards.compute_sizes(gpu, found).get(profile_id) or _invalid()
-    compute = boards.add_compute(gpu, found, slices)
+    slices = compute_sizes(gpu, found).get(profile_id) or _invalid()
+    compute = add_compute(gpu, found, slices)
     if compute is None:
         _fail(pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES)
     return Handle(Kind.COMPUTE_INSTANCE, instance.gpu, compute.serial)
@@ -350,7 +362,7 @@ def _mig_gpu(state: State, handle: Handle) -> FakeGpu:
 
 
 def _profile(gpu: FakeGpu, profile_id: int) -> MigProfile:
-    return boards.by_id(gpu, profile_id) or _invalid()
+    return by_id(gpu, profile_id) or _invalid()
 
 
 def _instance(state: State, handle: Handle) -> tuple[FakeGpu, Instance]:
@@ -401,7 +413,7 @@ class _Library:
         }
 
     def _init(self) -> None:
-        faults.inject(self._store, "nvmlInit")
+        inject(self._store, "nvmlInit")
         self._opened += 1
 
     def _shutdown(self) -> None:
@@ -414,7 +426,7 @@ class _Library:
         called = f"{name}V" if version.get("version") == 2 else name
         if self._before is not None:
             self._before(called)
-        faults.inject(self._store, called)
+        inject(self._store, called)
         if name not in CHANGING:
             return CALLS[name](self._store.now(), *arguments, **version)
         with self._store.changing() as state:

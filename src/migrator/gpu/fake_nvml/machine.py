@@ -2,20 +2,193 @@
 
 from __future__ import annotations
 
+import re
+import time
 import uuid
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
+
+import pynvml
 
 from migrator.core.catalogue import board
 from migrator.core.errors import InputError
 from migrator.core.placement import Place
 from migrator.gpu.drivers.base import GpuInstance, Holder
-from migrator.gpu.fake_nvml import boards
-from migrator.gpu.fake_nvml.faults import FaultKind
-from migrator.gpu.fake_nvml.state import FakeGpu, Fault, Instance, Process, State, Store
+from migrator.gpu.fake_nvml.state import (
+    AMPERE,
+    FakeGpu,
+    Fault,
+    Instance,
+    Process,
+    State,
+    Store,
+    add_compute,
+    add_instance,
+    board_of,
+    fits,
+    gpu_uuid,
+    mig_uuid,
+    profile_of,
+)
 from migrator.io.processes import process_name
 
+CHANGING = (
+    "nvmlDeviceSetMigMode",
+    "nvmlDeviceCreateGpuInstanceWithPlacement",
+    "nvmlGpuInstanceCreateComputeInstance",
+    "nvmlComputeInstanceDestroy",
+    "nvmlGpuInstanceDestroy",
+)
+"""Functions that change the state."""
+_PRIVILEGED = (
+    *CHANGING,
+    "nvmlDeviceGetGpuInstances",
+    "nvmlDeviceGetGpuInstanceById",
+    "nvmlGpuInstanceGetComputeInstances",
+)
+_VERSION_2 = "nvmlDeviceGetGpuInstanceProfileInfoV|nvmlGpuInstanceGetComputeInstanceProfileInfoV"
+_NEVER = "(?!)"
 DEFAULT_BOARD = "A100-40GB"
+
+
+class FaultKind(StrEnum):
+    """Kind of a fault: its name, the calls that it affects, their error code and a description."""
+
+    calls: re.Pattern[str]
+    code: int
+    about: str
+
+    def __new__(cls, name: str, calls: str, code: int, about: str) -> FaultKind:
+        """Called by Enum for each member."""
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.calls, member.code, member.about = re.compile(calls), code, about
+        return member
+
+    IN_USE = (
+        "in-use",
+        "nvmlComputeInstanceDestroy",
+        pynvml.NVML_ERROR_IN_USE,
+        "a compute instance cannot be destroyed, though no process shows",
+    )
+    TRANSIENT_DESTROY = (
+        "transient-destroy",
+        "nvmlGpuInstanceDestroy",
+        pynvml.NVML_ERROR_IN_USE,
+        "a GPU instance cannot be destroyed though its compute instance is gone",
+    )
+    INSUFFICIENT_RESOURCES = (
+        "insufficient-resources",
+        "nvmlDeviceCreateGpuInstanceWithPlacement",
+        pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES,
+        "a GPU instance cannot be created though there is room",
+    )
+    COMPUTE_REFUSED = (
+        "compute-refused",
+        "nvmlGpuInstanceCreateComputeInstance",
+        pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES,
+        "a GPU instance gets no compute instance",
+    )
+    SLOW = (
+        "slow",
+        "|".join(CHANGING),
+        pynvml.NVML_SUCCESS,
+        "a call that changes something takes --seconds longer",
+    )
+    NO_PERMISSION = (
+        "no-permission",
+        "|".join(_PRIVILEGED),
+        pynvml.NVML_ERROR_NO_PERMISSION,
+        "the rights to list and change instances are lost",
+    )
+    RESET_REQUIRED = (
+        "reset-required",
+        _NEVER,
+        pynvml.NVML_ERROR_RESET_REQUIRED,
+        "MIG mode is switched only after a reset (reported as a status, not as an error)",
+    )
+    GPU_LOST = (
+        "gpu-lost",
+        "(?!nvmlInit|nvmlSystemGetDriverVersion|nvmlDeviceGetCount).*",
+        pynvml.NVML_ERROR_GPU_IS_LOST,
+        "the GPU has fallen off the bus",
+    )
+    NO_LIBRARY = (
+        "no-library",
+        "nvmlInit",
+        pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
+        "the machine has no driver library",
+    )
+    NO_DRIVER = (
+        "no-driver",
+        "nvmlInit",
+        pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+        "the driver is installed but not loaded",
+    )
+    NO_MIG = (
+        "no-mig",
+        ".*MigMode|.*ProfileInfoV?",
+        pynvml.NVML_ERROR_NOT_SUPPORTED,
+        "a GPU that cannot be divided",
+    )
+    NO_VERSION_2 = (
+        "no-version-2",
+        f"{_VERSION_2}|nvmlDeviceGetComputeRunningProcesses_v3",
+        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+        "an old driver: profiles without names, processes by an older call",
+    )
+    VERSION_MISMATCH = (
+        "version-mismatch",
+        _VERSION_2,
+        pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+        "a driver that knows the calls but not this version of their structs",
+    )
+    NO_PROFILES = (
+        "no-profiles",
+        "nvmlDeviceGetGpuInstanceProfileInfoV?",
+        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+        "a very old driver: it cannot list MIG profiles",
+    )
+    NO_PLACEMENTS = (
+        "no-placements",
+        "nvmlDeviceGetGpuInstancePossiblePlacements",
+        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+        "an old driver: it cannot list placements",
+    )
+
+
+_KINDS = {each.value: each for each in FaultKind}
+
+
+def inject(store: Store, name: str) -> None:
+    """Delay this call or raise its error, as the pending faults require. Counts them down."""
+    if not any(_affects(each, name) for each in store.now().faults):
+        return
+    with store.changing() as state:
+        affecting = [each for each in state.faults if _affects(each, name)]
+        now = [each for each in affecting if happens(state, each)]
+    if delay_s := sum(each.seconds for each in now):
+        time.sleep(delay_s)  # without the lock, so that other processes continue
+    for each in now:
+        if code := _KINDS[each.kind].code:
+            raise pynvml.NVMLError(code)
+
+
+def happens(state: State, fault: Fault) -> bool:
+    """Whether a fault happens at this call. Decrements its count."""
+    if fault.after:
+        fault.after -= 1
+        return False
+    if fault.left is not None:
+        fault.left -= 1
+        if fault.left <= 0:
+            state.faults.remove(fault)
+    return True
+
+
+def _affects(fault: Fault, name: str) -> bool:
+    return bool(_KINDS[fault.kind].calls.fullmatch(name))
 
 
 class FakeNvml:
@@ -35,7 +208,6 @@ class FakeNvml:
             )
 
     def boot_id(self) -> str:
-        """Id of the current boot; `reboot` changes it."""
         return self.store.now().boot_id
 
     def fault(
@@ -54,11 +226,9 @@ class FakeNvml:
             state.faults.append(fault)
 
     def faults(self) -> tuple[Fault, ...]:
-        """The faults that have yet to happen."""
         return tuple(self.store.now().faults)
 
     def mend(self) -> None:
-        """Remove all faults."""
         with self.store.changing() as state:
             state.faults.clear()
 
@@ -87,7 +257,7 @@ class FakeNvml:
             for gpu in state.gpus:
                 gpu.instances.clear()
                 gpu.processes.clear()
-                gpu.mig = gpu.pending = gpu.pending and gpu.board.startswith(boards.AMPERE)
+                gpu.mig = gpu.pending = gpu.pending and gpu.board.startswith(AMPERE)
 
     def mig(self, on: bool, gpu: int = 0) -> None:
         """Set MIG mode as the operator does."""
@@ -100,12 +270,12 @@ class FakeNvml:
         """Create an instance as another program; without its compute instance unless `whole`."""
         with self.store.changing() as state:
             fake = _gpu(state, gpu)
-            wanted = boards.board_of(fake).profile(profile)
-            if start not in wanted.starts or not boards.fits(fake, wanted, start):
+            wanted = board_of(fake).profile(profile)
+            if start not in wanted.starts or not fits(fake, wanted, start):
                 raise InputError(f"foreign: there is no room for {profile} at {start}")
-            made = boards.add_instance(fake, wanted, start)
+            made = add_instance(fake, wanted, start)
             if whole:
-                boards.add_compute(fake, made, wanted.gpcs)
+                add_compute(fake, made, wanted.gpcs)
             return _instance(fake, made)
 
     def remove(self, start: int, gpu: int = 0) -> None:
@@ -123,7 +293,7 @@ class FakeNvml:
 
 def _begun(gpus: Sequence[str], mig: bool) -> State:
     made = [
-        FakeGpu(board(name).name, boards.gpu_uuid(name, index), mig, mig)
+        FakeGpu(board(name).name, gpu_uuid(name, index), mig, mig)
         for index, name in enumerate(gpus)
     ]
     return State(str(uuid.uuid4()), made)
@@ -148,8 +318,8 @@ def _instance(gpu: FakeGpu, made: Instance) -> GpuInstance:
     pids = sorted({each.pid for each in gpu.processes if each.serial in serials})
     first = next(iter(sorted(each.number for each in made.compute)), None)
     return GpuInstance(
-        Place(made.start, boards.profile_of(gpu, made).name),
+        Place(made.start, profile_of(gpu, made).name),
         made.number,
-        None if first is None else boards.mig_uuid(gpu.uuid, made.number, first),
+        None if first is None else mig_uuid(gpu.uuid, made.number, first),
         tuple(Holder(pid, process_name(pid)) for pid in pids),
     )

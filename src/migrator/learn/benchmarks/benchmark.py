@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
-from migrator.learn.model import Inputs, Modality
-from migrator.learn.samples import (
+from migrator.learn.model import (
+    Inputs,
+    Modality,
     Samples,
     Stream,
     WindowData,

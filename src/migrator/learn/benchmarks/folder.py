@@ -30,8 +30,7 @@ from migrator.learn.benchmarks.benchmark import (
     pillow,
     split_held_out,
 )
-from migrator.learn.model import Modality
-from migrator.learn.samples import Stream, random_stream
+from migrator.learn.model import Modality, Stream, random_stream
 
 PREFIX = "folder:"
 _AT_A_TIME = 2

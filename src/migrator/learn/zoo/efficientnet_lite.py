@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from migrator.core.errors import InputError, NotWrittenError
-from migrator.io.state_folder import cache_folder
-from migrator.learn.timm_network import TimmImages
+from migrator.io.files import cache_folder
+from migrator.learn.image_model import TimmImages
 from migrator.learn.weights import SavedState, read_weights, write_weights
 
 _EXPANDED = {

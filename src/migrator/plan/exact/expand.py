@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from migrator.plan.exact.prices import Bounds
-from migrator.plan.exact.space import Floats, Ints, SpaceArrays
+from migrator.plan.exact.space import Bools, Floats, Ints, Space, SpaceArrays
 from migrator.plan.exact.tables import ANY, IMPOSSIBLE, NEVER, Tables
-from migrator.plan.kernels import compiled, compiled_inner
+from migrator.plan.kernels import ZERO, compiled, compiled_inner, integer
 
 Int32s = npt.NDArray[np.int32]
-WAITING, DONE = -1, -2
+WAITING, DONE = integer(-1), integer(-2)
 """Retraining status of a tenant, beside the index of the placement it runs on."""
 
 
@@ -43,6 +43,83 @@ class Labels(NamedTuple):
     """[row]: where it stands in the hash table"""
 
 
+class Step(NamedTuple):
+    """Room for what a transition works out, and its result."""
+
+    base: Floats
+    """[joint]: best goodput when the slot holds it"""
+    origin: Ints
+    """[joint]: the entry of the label that it comes from"""
+    best: Floats
+    """[class]: best value of an entry; all NEVER before and after"""
+    at: Ints
+    """[class]: that entry"""
+    gain: Floats
+    """[kept, tenant, pattern]: goodput of the slot"""
+
+
+class Room(NamedTuple):
+    """Room for what is worked out of one label, and of all of them when some must go."""
+
+    tales: Ints
+    """[entry]: its story"""
+    entry_of: Ints
+    """[joint]: entry of the label that is merged into; all -1 before and after"""
+    own: Ints
+    """[tenant]: status"""
+    until: Ints
+    """[tenant]: end of its retraining"""
+    ahead: Floats
+    """[tenant, pattern]: bound on what follows"""
+    stack: Ints
+    """[n, 2, tenant]: statuses to be looked at: placement, end"""
+    stack_next: Ints
+    """[n]: the first tenant that may still start"""
+    rank: Floats
+    """[row]"""
+    phase: Ints
+    """[row]"""
+    order: Ints
+    """[2, row]: see `descending`"""
+    chosen: Bools
+    """[row]"""
+    taken: Ints
+    """[phase]"""
+
+
+def empty_step(space: Space, tables: Tables) -> Step:
+    """Room for a transition."""
+    joints, tenants = space.joint.shape
+    return Step(
+        base=np.empty(joints),
+        origin=np.empty(joints, np.int64),
+        best=np.full(joints, NEVER),
+        at=np.zeros(joints, np.int64),
+        gain=np.empty((2, tenants, tables.keep.shape[3])),
+    )
+
+
+def empty_room(rows: int, space: Space, tables: Tables) -> Room:
+    """Room for layers of that many labels."""
+    joints, tenants = space.joint.shape
+    # each level pushes at most every start of every tenant, and there is a level per tenant
+    most = tenants * tenants * space.arrays.starts.shape[1] + 1
+    return Room(
+        tales=np.empty(joints, np.int64),
+        entry_of=np.full(joints, -1, np.int64),
+        own=np.empty(tenants, np.int64),
+        until=np.empty(tenants, np.int64),
+        ahead=np.empty((tenants, tables.keep.shape[3])),
+        stack=np.empty((most, 2, tenants), np.int64),
+        stack_next=np.empty(most, np.int64),
+        rank=np.empty(rows),
+        phase=np.empty(rows, np.int64),
+        order=np.empty((2, rows), np.int64),
+        chosen=np.empty(rows, np.bool_),
+        taken=np.empty(3**tenants, np.int64),
+    )
+
+
 @compiled
 def expand(
     slot: int,
@@ -58,79 +135,76 @@ def expand(
     nodes: Int32s,
     used: int,
     seen: Ints,
+    step: Step,
+    room: Room,
 ) -> tuple[int, int, float, int]:
     """Fill `then`; returns (its labels, story nodes used, best bound lost for room, work).
 
     `seen`: hash table of rows, all -1 before and after (clearing it whole would cost more than
     the labels in it).
     """
-    joints, tenants = space.joint.shape
-    slots, rows, patterns = tables.keep.shape[2], then.place.shape[0], tables.keep.shape[3]
-    base, origin = np.empty(joints), np.empty(joints, np.int64)
-    tales, entry_of = np.empty(joints, np.int32), np.full(joints, -1, np.int64)
-    # each level pushes at most every start of every tenant, and there is a level per tenant
-    most = tenants * tenants * space.starts.shape[1] + 1
-    stack_place, stack_end = (
-        np.empty((most, tenants), np.int64),
-        np.empty((most, tenants), np.int64),
-    )
-    stack_next = np.empty(most, np.int64)
-    own, until = np.empty(tenants, np.int64), np.empty(tenants, np.int64)
-    ahead = np.empty((tenants, patterns))
-    # a literal 0 handed to another kernel would compile that kernel once more
-    labels, missed, work = int(np.int64(0)), NEVER, 0
+    joint, fitting, starts, place_mask = space.joint, space.fitting, space.starts, space.place_mask
+    joints, tenants = joint.shape
+    slots, rows, patterns = tables.keep.shape[2], then.bound.shape[0], tables.patterns
+    base, origin, tales, entry_of = step.base, step.origin, room.tales, room.entry_of
+    own, until, ahead = room.own, room.until, room.ahead
+    stack, stack_next, rent_until = room.stack, room.stack_next, bounds.rent
+    entries, joint_of, value_of, story = then.entries, then.joint, then.value, then.story
+    labels, missed, work = ZERO, NEVER, 0
     for label in range(count):
         for i in range(now.entries[label]):
             tales[i] = now.story[label, i]
-        mask = int(np.int64(0))
+        mask = ZERO
         for m in range(tenants):
-            own[m], until[m] = now.place[label, m], now.end[label, m]
-            if own[m] >= 0 and until[m] == slot:
-                # one story node per distinct story of the label
-                first = used
-                for i in range(now.entries[label]):
-                    node = first
-                    while node < used and nodes[node, 0] != tales[i]:
-                        node += 1
-                    if node == used:
-                        nodes[used, 0], nodes[used, 1] = tales[i], m
-                        nodes[used, 2], nodes[used, 3] = own[m], slot
-                        used += 1
-                    tales[i] = node
-                own[m] = DONE
-            elif own[m] >= 0:
-                mask |= space.place_mask[own[m]]
-            stack_place[0, m], stack_end[0, m] = own[m], until[m]
-        top = transition(slot, own, mask, space, tables, now, label, base, origin)
+            place, end = now.place[label, m], now.end[label, m]
+            if place >= 0:
+                if end == slot:
+                    # one story node per distinct story of the label
+                    first = used
+                    for i in range(now.entries[label]):
+                        node = first
+                        while node < used and nodes[node, 0] != tales[i]:
+                            node += 1
+                        if node == used:
+                            nodes[used, 0], nodes[used, 1] = tales[i], m
+                            nodes[used, 2], nodes[used, 3] = place, slot
+                            used += 1
+                        tales[i] = node
+                    place = DONE
+                else:
+                    mask |= place_mask[place]
+            own[m] = place
+            stack[0, 0, m], stack[0, 1, m] = place, end
+        top = transition(slot, own, mask, space, tables, now, label, step)
         work += joints * space.kept_class.shape[0]
         stack_next[0] = 0
         depth = 1
         while depth > 0:
             depth -= 1
-            mask, waiting, following = int(np.int64(0)), 0, stack_next[depth]
+            mask, waiting, following = 0, 0, stack_next[depth]
             for m in range(tenants):
-                own[m], until[m] = stack_place[depth, m], stack_end[depth, m]
-                if own[m] >= 0:
-                    mask |= space.place_mask[own[m]]
-                elif own[m] == WAITING:
+                place = stack[depth, 0, m]
+                own[m], until[m] = place, stack[depth, 1, m]
+                if place >= 0:
+                    mask |= place_mask[place]
+                elif place == WAITING:
                     waiting += 1
             # push every status in which one more tenant starts now
             for m in range(following, tenants):
                 if own[m] != WAITING:
                     continue
-                for n in range(space.starts.shape[1]):
-                    place = space.starts[mask, n]
+                for n in range(starts.shape[1]):
+                    place = starts[mask, n]
                     if place < 0:
                         break
                     duration = tables.durations[m, space.place_size[place]]
                     if duration == 0 or slot + duration > slots:
                         continue
-                    if space.fitting[mask | space.place_mask[place], 0] < 0:
+                    if fitting[mask | place_mask[place], 0] < 0:
                         continue
                     for other in range(tenants):
-                        stack_place[depth, other] = own[other]
-                        stack_end[depth, other] = until[other]
-                    stack_place[depth, m], stack_end[depth, m] = place, slot + duration
+                        stack[depth, 0, other], stack[depth, 1, other] = own[other], until[other]
+                    stack[depth, 0, m], stack[depth, 1, m] = place, slot + duration
                     stack_next[depth] = m + 1
                     depth += 1
             # what the slices that running retrainings leave free can be rented for
@@ -139,9 +213,9 @@ def expand(
                 taken, change = 0, slots
                 for m in range(tenants):
                     if own[m] >= 0 and until[m] > at:
-                        taken |= space.place_mask[own[m]]
+                        taken |= place_mask[own[m]]
                         change = min(change, until[m])
-                rent += bounds.rent[waiting, taken, change] - bounds.rent[waiting, taken, at]
+                rent += rent_until[waiting, taken, change] - rent_until[waiting, taken, at]
                 at = change
             work += 30
             bound = top + rent
@@ -155,10 +229,10 @@ def expand(
             if bound <= incumbent:
                 continue
             if labels == rows:
-                labels, lost = _shrink(labels, rows // 2, urgency, then, seen)
+                labels, lost = _shrink(labels, rows // 2, urgency, then, seen, room)
                 missed = max(missed, lost)
             for m in range(tenants):
-                for p in range(tables.patterns[m]):
+                for p in range(patterns[m]):
                     if own[m] == WAITING:
                         ahead[m, p] = bounds.waiting[m, slot + 1, p]
                     elif own[m] == DONE:
@@ -166,25 +240,25 @@ def expand(
                     else:
                         ahead[m, p] = bounds.running[m, until[m], until[m] - slot - 1, p]
             # Entries that may still win are written to the first free row.
-            best, entries = NEVER, 0
+            best, written = NEVER, 0
             for n in range(joints):
-                j = space.fitting[mask, n]
+                j = fitting[mask, n]
                 if j < 0:
                     break
                 bound = base[j] + rent
                 for m in range(tenants):
-                    bound += ahead[m, space.joint[j, m]]
+                    bound += ahead[m, joint[j, m]]
                 if bound > incumbent and bound > IMPOSSIBLE:
-                    then.joint[labels, entries], then.value[labels, entries] = j, base[j]
-                    then.story[labels, entries] = tales[origin[j]]
-                    entries += 1
+                    joint_of[labels, written], value_of[labels, written] = j, base[j]
+                    story[labels, written] = tales[origin[j]]
+                    written += 1
                     best = max(best, bound)
             work += joints
-            if entries == 0:
+            if written == 0:
                 continue
             for m in range(tenants):
                 then.place[labels, m], then.end[labels, m] = own[m], until[m]
-            then.entries[labels], then.bound[labels] = entries, best
+            entries[labels], then.bound[labels] = written, best
             spot = _find(labels, then.place, then.end, seen)
             row = seen[spot]
             if row < 0:
@@ -193,22 +267,23 @@ def expand(
                 continue
             # There is a label of this status: merge the entries into it.
             then.bound[row] = max(then.bound[row], best)
-            for i in range(then.entries[row]):
-                entry_of[then.joint[row, i]] = i
-            for i in range(entries):
-                j = then.joint[labels, i]
-                known = entry_of[j]
-                if known < 0:
-                    known = then.entries[row]
-                    then.entries[row] += 1
-                    then.joint[row, known], then.value[row, known] = j, NEVER
-                if then.value[labels, i] > then.value[row, known]:
-                    then.value[row, known] = then.value[labels, i]
-                    then.story[row, known] = then.story[labels, i]
-            for i in range(then.entries[row]):
-                entry_of[then.joint[row, i]] = -1
+            known = entries[row]
+            for i in range(known):
+                entry_of[joint_of[row, i]] = i
+            for i in range(written):
+                j, value = joint_of[labels, i], value_of[labels, i]
+                entry = entry_of[j]
+                if entry < 0:
+                    entry = known
+                    known += 1
+                    joint_of[row, entry], value_of[row, entry] = j, NEVER
+                if value > value_of[row, entry]:
+                    value_of[row, entry], story[row, entry] = value, story[labels, i]
+            entries[row] = known
+            for i in range(known):
+                entry_of[joint_of[row, i]] = -1
     if labels > width:
-        labels, lost = _shrink(labels, width, urgency, then, seen)
+        labels, lost = _shrink(labels, width, urgency, then, seen, room)
         missed = max(missed, lost)
     for row in range(labels):
         seen[then.spot[row]] = -1
@@ -218,98 +293,103 @@ def expand(
 @compiled_inner
 def _find(row: int, place: Ints, end: Ints, seen: Ints) -> int:
     """Where a label with the status of `row` stands in the hash table, or the free spot for it."""
-    tenants, key = place.shape[1], 0
+    tenants, last, key = place.shape[1], seen.shape[0] - 1, 0
     for m in range(tenants):
-        key = (
-            key * 1000003 + (place[row, m] + 3) * 8191 + (end[row, m] if place[row, m] >= 0 else 0)
-        )
-    spot: int = (key ^ (key >> 15)) & (seen.shape[0] - 1)
+        until = end[row, m] if place[row, m] >= 0 else 0
+        key = key * 1000003 + (place[row, m] + 3) * 8191 + until
+    spot: int = (key ^ (key >> 15)) & last
     while seen[spot] >= 0:
         other, same = seen[spot], True
         for m in range(tenants):
-            same = same and place[other, m] == place[row, m]
-            same = same and (place[row, m] < 0 or end[other, m] == end[row, m])
+            own = place[row, m]
+            if place[other, m] != own or (own >= 0 and end[other, m] != end[row, m]):
+                same = False
         if same:
             return spot
-        spot = (spot + 1) & (seen.shape[0] - 1)
+        spot = (spot + 1) & last
     return spot
 
 
 @compiled_inner
-def _shrink(labels: int, keep: int, urgency: float, then: Labels, seen: Ints) -> tuple[int, float]:
+def _shrink(
+    labels: int, keep: int, urgency: float, then: Labels, seen: Ints, room: Room
+) -> tuple[int, float]:
     """Keep `keep` labels, in their order; returns (labels, best bound lost).
 
     Three quarters go by bound alone. The rest go round the phases (waiting, running, done):
     bounds of one phase are alike, and without a share the phases that leave room for the
     retrainings still to come can vanish before their bound shows it.
     """
-    tenants = then.place.shape[1]
-    rank, phase = np.empty(labels), np.zeros(labels, np.int64)
+    place, end, entries, bound = then.place, then.end, then.entries, then.bound
+    rank, phase, order, chosen, taken = room.rank, room.phase, room.order, room.chosen, room.taken
+    tenants = place.shape[1]
     for row in range(labels):
         # ties go to the label with less retraining left, which must still fit
-        tie = urgency * (1e-5 + 1e-8 * abs(then.bound[row]))
-        rank[row] = then.bound[row]
+        tie = urgency * (1e-5 + 1e-8 * abs(bound[row]))
+        worth, number = bound[row], 0
         for m in range(tenants):
-            rank[row] -= tie if then.place[row, m] == WAITING else 0.0
-            phase[row] = 3 * phase[row] + max(0, -then.place[row, m])
-    order = descending(rank)
-    chosen, left = np.zeros(labels, np.bool_), keep
-    taken, share = np.zeros(3**tenants, np.int64), 1
-    for i in range(keep - keep // 4):
-        chosen[order[i]] = True
-        taken[phase[order[i]]] += 1
-        left -= 1
+            worth -= tie if place[row, m] == WAITING else 0.0
+            number = 3 * number + max(0, -place[row, m])
+        rank[row], phase[row], chosen[row] = worth, number, False
+    which = descending(labels, rank, order)
+    for i in range(taken.shape[0]):
+        taken[i] = 0
+    # the first ones whatever their phase, then round the phases with a growing share of each
+    left, share, until = keep, labels, keep - keep // 4
     while left > 0:
-        for i in range(labels):
-            row = order[i]
+        for i in range(until):
+            row = order[which, i]
             if left > 0 and not chosen[row] and taken[phase[row]] < share:
                 chosen[row] = True
                 taken[phase[row]] += 1
                 left -= 1
-        share *= 2
+        share, until = 1 if until < labels else 2 * share, labels
     lost, kept = NEVER, 0
     for row in range(labels):
         seen[then.spot[row]] = -1
         if not chosen[row]:
-            lost = max(lost, then.bound[row])
+            lost = max(lost, bound[row])
             continue
         if kept != row:
             for m in range(tenants):
-                then.place[kept, m], then.end[kept, m] = then.place[row, m], then.end[row, m]
-            for i in range(then.entries[row]):
+                place[kept, m], end[kept, m] = place[row, m], end[row, m]
+            for i in range(entries[row]):
                 then.joint[kept, i], then.value[kept, i] = then.joint[row, i], then.value[row, i]
                 then.story[kept, i] = then.story[row, i]
-            then.entries[kept], then.bound[kept] = then.entries[row], then.bound[row]
+            entries[kept], bound[kept] = entries[row], bound[row]
         kept += 1
     for row in range(kept):
-        then.spot[row] = _find(row, then.place, then.end, seen)
-        seen[then.spot[row]] = row
+        spot = _find(row, place, end, seen)
+        then.spot[row], seen[spot] = spot, row
     return kept, lost
 
 
 @compiled_inner
-def descending(rank: Floats) -> Ints:
-    """The rows with the largest rank first, equal ones in their order (merge sort).
+def descending(count: int, rank: Floats, order: Ints) -> int:
+    """Which row of `order` [2, n] has the numbers below `count`, the largest rank first.
 
-    numba's own stable sort takes two seconds to compile.
+    Equal ones are in their order (merge sort). numba's own stable sort takes two seconds to
+    compile.
     """
-    count = rank.shape[0]
-    order, merged = np.arange(count), np.empty(count, np.int64)
-    length = 1
+    for i in range(count):
+        order[0, i] = i
+    which, length = 0, 1
     while length < count:
         for begin in range(0, count, 2 * length):
             middle, end = min(begin + length, count), min(begin + 2 * length, count)
             left, right = begin, middle
             for at in range(begin, end):
-                if right >= end or (left < middle and rank[order[left]] >= rank[order[right]]):
-                    merged[at] = order[left]
+                if right >= end or (
+                    left < middle and rank[order[which, left]] >= rank[order[which, right]]
+                ):
+                    order[1 - which, at] = order[which, left]
                     left += 1
                 else:
-                    merged[at] = order[right]
+                    order[1 - which, at] = order[which, right]
                     right += 1
-        order, merged = merged, order
+        which = 1 - which
         length *= 2
-    return order
+    return which
 
 
 @compiled_inner
@@ -321,49 +401,49 @@ def transition(
     tables: Tables,
     now: Labels,
     label: int,
-    base: Floats,
-    origin: Ints,
+    step: Step,
 ) -> float:
-    """base[j]: best goodput up to and including this slot when it holds joint pattern j.
+    """Fill `base`: best goodput up to and including this slot when it holds a joint pattern.
 
-    Only for the j that fit beside `mask`; origin[j]: the entry of `label` it comes from. Returns
+    Only for those that fit beside `mask`; `origin`: the entry of `label` it comes from. Returns
     the largest. Which tenants keep their pattern is one of 2^tenants subsets; the others may have
     held anything, and a charge does not depend on what it was.
     """
-    joints, tenants = space.joint.shape
-    best, at, top = np.full(joints, NEVER), np.zeros(joints, np.int64), NEVER
-    gain = np.empty((2, tenants, tables.keep.shape[3]))
+    joint, fitting, kept_class, held = space.joint, space.fitting, space.kept_class, now.joint
+    base, best, at, gain = step.base, step.best, step.at, step.gain
+    joints, tenants = joint.shape
+    top, entries = NEVER, now.entries[label]
     for m in range(tenants):
-        after = 1 if own[m] == DONE else 0
+        after, before = 1 if own[m] == DONE else 0, tables.held_before[m]
         for p in range(tables.patterns[m]):
-            gain[0, m, p] = tables.change[m, after, slot, p]
-            gain[1, m, p] = tables.keep[m, after, slot, p]
-            if slot == 0 and tables.held_before[m] in (ANY, p):
-                gain[0, m, p] = gain[1, m, p]
+            kept = tables.keep[m, after, slot, p]
+            free = slot == 0 and before in (ANY, p)
+            gain[0, m, p] = kept if free else tables.change[m, after, slot, p]
+            gain[1, m, p] = kept
     for n in range(joints):
-        j = space.fitting[mask, n]
+        j = fitting[mask, n]
         if j < 0:
             break
         base[j] = NEVER
     # before slot 0 nothing is held that an entry could tell of
-    for subset in range(space.kept_class.shape[0] if slot > 0 else 1):
-        for i in range(now.entries[label]):
-            c = space.kept_class[subset, now.joint[label, i]]
+    for subset in range(kept_class.shape[0] if slot > 0 else 1):
+        for i in range(entries):
+            c = kept_class[subset, held[label, i]]
             if now.value[label, i] > best[c]:
                 best[c], at[c] = now.value[label, i], i
         for n in range(joints):
-            j = space.fitting[mask, n]
+            j = fitting[mask, n]
             if j < 0:
                 break
-            c = space.kept_class[subset, j]
-            if best[c] <= IMPOSSIBLE:
-                continue
+            c = kept_class[subset, j]
             total = best[c]
+            if total <= IMPOSSIBLE:
+                continue
             for m in range(tenants):
-                total += gain[(subset >> m) & 1, m, space.joint[j, m]]
+                total += gain[(subset >> m) & 1, m, joint[j, m]]
             if total > base[j]:
-                base[j], origin[j] = total, at[c]
+                base[j], step.origin[j] = total, at[c]
                 top = max(top, total)
-        for i in range(now.entries[label]):
-            best[space.kept_class[subset, now.joint[label, i]]] = NEVER
+        for i in range(entries):
+            best[kept_class[subset, held[label, i]]] = NEVER
     return top

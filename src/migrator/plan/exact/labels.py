@@ -16,11 +16,21 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from migrator.plan.exact.expand import DONE, WAITING, Labels, expand, transition
+from migrator.plan.exact.expand import (
+    DONE,
+    WAITING,
+    Labels,
+    Room,
+    Step,
+    empty_room,
+    empty_step,
+    expand,
+    transition,
+)
 from migrator.plan.exact.prices import Bounds
 from migrator.plan.exact.space import Ints, Schedule, Space, SpaceArrays, Start, occupied_by
 from migrator.plan.exact.tables import IMPOSSIBLE, NEVER, Tables
-from migrator.plan.kernels import compiled
+from migrator.plan.kernels import ZERO, compiled
 
 EAGER = 1e15
 """Weight of a tenant that still waits in a pass that only wants to arrive."""
@@ -86,6 +96,7 @@ class LabelSearch:
         """`running`: retrainings that run already at slot 0 (None elsewhere)."""
         self._space, self._tables, self._bounds = space, tables, bounds
         self._running = running
+        self._step = empty_step(space, tables)
 
     def run(
         self,
@@ -108,6 +119,7 @@ class LabelSearch:
         now, then = (_Layer.empty(rows, tenants, joints) for _ in range(2))
         self._seed(now)
         stories, seen = _Stories(), np.full(1 << (4 * rows).bit_length(), -1, np.int64)
+        room = empty_room(rows, self._space, self._tables)
         missed, work, walked = NEVER, 0, 0
         for slot in range(slots):
             allowed = width
@@ -119,7 +131,8 @@ class LabelSearch:
                 allowed = NARROW
             walked += now.count
             urgency = EAGER if eager else 1.0
-            lost, spent = self._advance(slot, incumbent, allowed, urgency, now, then, stories, seen)
+            goal = incumbent, allowed, urgency
+            lost, spent = self._advance(slot, *goal, now, then, stories, seen, room)
             missed, work = max(missed, lost), work + spent
             now, then = then, now
             if now.count == 0:
@@ -154,6 +167,7 @@ class LabelSearch:
         then: _Layer,
         stories: _Stories,
         seen: Ints,
+        room: Room,
     ) -> tuple[float, int]:
         place, end = now.columns.place[: now.count], now.columns.end[: now.count]
         ending = int(((place >= 0) & (end == slot)).sum())
@@ -172,6 +186,8 @@ class LabelSearch:
             stories.nodes,
             stories.used,
             seen,
+            self._step,
+            room,
         )
         return missed, work
 
@@ -203,50 +219,59 @@ def best_path(space: Space, tables: Tables, schedule: Schedule) -> tuple[float, 
     for m, start in enumerate(schedule):
         if start is not None:
             status[start.end :, m] = DONE
-    held = empty_labels(1, len(schedule), len(space.joint))
-    value, path = _path(status, held, occupied_by(space, schedule, slots), space.arrays, tables)
+    held, path = empty_labels(1, len(schedule), len(space.joint)), np.zeros(slots, np.int64)
+    came_from, step = np.empty((slots, len(space.joint)), np.int64), empty_step(space, tables)
+    masks = occupied_by(space, schedule, slots)
+    value = _find_path(status, held, masks, space.arrays, tables, step, came_from, path)
     completed = np.array([start is not None for start in schedule])
     return float(value + completed @ tables.later), path
 
 
 @compiled
-def _path(
-    status: Ints, held: Labels, occupied: Ints, space: SpaceArrays, tables: Tables
-) -> tuple[float, Ints]:
-    """`held`: room for one label."""
-    slots, joints, tenants = status.shape[0], space.joint.shape[0], status.shape[1]
-    base, origin = np.empty(joints), np.empty(joints, np.int64)
-    came_from, own = np.empty((slots, joints), np.int64), np.empty(tenants, np.int64)
-    held.entries[0], held.joint[0, 0], held.value[0, 0] = 1, 0, 0.0
-    row = int(np.int64(0))  # a literal 0 would compile the kernel below once more
+def _find_path(
+    status: Ints,
+    held: Labels,
+    occupied: Ints,
+    space: SpaceArrays,
+    tables: Tables,
+    step: Step,
+    came_from: Ints,
+    path: Ints,
+) -> float:
+    """Fill `path`; returns its goodput.
+
+    `held`: room for one label; came_from [slot, joint]: room for the joint pattern before.
+    """
+    joint, value, fitting = held.joint, held.value, space.fitting
+    base, slots, entries = step.base, status.shape[0], 1
+    joint[0, 0], value[0, 0] = 0, 0.0
     for slot in range(slots):
-        for m in range(tenants):
-            own[m] = status[slot, m]
+        held.entries[0] = entries
         mask = occupied[slot]
-        transition(slot, own, mask, space, tables, held, row, base, origin)
-        for n in range(joints):
-            j = space.fitting[mask, n]
+        transition(slot, status[slot], mask, space, tables, held, ZERO, step)
+        for n in range(base.shape[0]):
+            j = fitting[mask, n]
             if j < 0:
                 break
             if base[j] > IMPOSSIBLE:
-                came_from[slot, j] = held.joint[0, origin[j]]
-        held.entries[0] = 0
-        for n in range(joints):
-            j = space.fitting[mask, n]
+                came_from[slot, j] = joint[0, step.origin[j]]
+        entries = 0
+        for n in range(base.shape[0]):
+            j = fitting[mask, n]
             if j < 0:
                 break
             if base[j] > IMPOSSIBLE:
-                held.joint[0, held.entries[0]], held.value[0, held.entries[0]] = j, base[j]
-                held.entries[0] += 1
-        if held.entries[0] == 0:
-            return NEVER, np.zeros(slots, np.int64)
-    path = np.empty(slots, np.int64)
+                joint[0, entries], value[0, entries] = j, base[j]
+                entries += 1
+        if entries == 0:
+            return NEVER
     best = 0
-    for i in range(1, held.entries[0]):
-        if held.value[0, i] > held.value[0, best]:
+    for i in range(1, entries):
+        if value[0, i] > value[0, best]:
             best = i
-    j = held.joint[0, best]
+    j = joint[0, best]
     for slot in range(slots - 1, -1, -1):
         path[slot] = j
         j = came_from[slot, j]
-    return held.value[0, best], path
+    found: float = value[0, best]
+    return found

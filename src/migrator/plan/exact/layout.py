@@ -70,6 +70,10 @@ def _layouts(geo: Geometry, wanted: list[Multiset], mask: int) -> Iterator[list[
         ((size, m) for m, pattern in enumerate(wanted) for size in pattern), reverse=True
     )
     owners = [-1] * len(geo.places)
+    places: dict[int, list[tuple[int, int]]] = {size: [] for size, _ in needed}
+    for at, each in enumerate(geo.places):
+        if each.gpcs in places and not each.mask & mask:
+            places[each.gpcs].append((at, each.mask))
 
     def place(rank: int, taken: int, after: int) -> Iterator[list[int]]:
         if rank == len(needed):
@@ -78,11 +82,11 @@ def _layouts(geo: Geometry, wanted: list[Multiset], mask: int) -> Iterator[list[
         size, tenant = needed[rank]
         # equal instances of one tenant are interchangeable: place them in ascending order
         first = after + 1 if rank and needed[rank - 1] == needed[rank] else 0
-        for at in range(first, len(geo.places)):
-            if geo.places[at].gpcs != size or geo.places[at].mask & taken:
+        for at, slices in places[size]:
+            if at < first or slices & taken:
                 continue
             owners[at] = tenant
-            yield from place(rank + 1, taken | geo.places[at].mask, at)
+            yield from place(rank + 1, taken | slices, at)
             owners[at] = -1
 
     return place(0, mask, -1)

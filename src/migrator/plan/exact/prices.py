@@ -10,24 +10,27 @@ the goodput of any plan; good ones are typically within 0.2% of the optimum.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from migrator.plan.exact.space import Bools, Floats, Ints, Space, SpaceArrays
-from migrator.plan.exact.subproblems import best_response, best_shares, retraining_rents
+from migrator.plan.exact.space import Bools, Floats, Ints, PricedArrays, Space
+from migrator.plan.exact.subproblems import (
+    Answers,
+    best_response,
+    empty_answers,
+    find_shares,
+    rent_retrainings,
+)
 from migrator.plan.exact.tables import NEVER, Tables
 from migrator.plan.kernels import compiled, compiled_inner
 
 FEWEST_STEPS, FEW_STEPS, MOST_STEPS = 60, 130, 200
 """Ascent steps. Up to two tenants one per slot of the window, from the fewest to few: a short
 window is searched faster than it is priced. With more tenants the most: the bound decides."""
-Answer = Callable[[Floats, Floats, Floats], float]
-"""(prices [slot, size], their sums before each slot [size, slot], surplus) -> what the tenant
-earns at these prices; what it uses is subtracted from the surplus [slot, size]."""
 MEMORY, SCALE_MEMORY = 0.9, 0.999
 """How much of the slope, and of its square, a step remembers."""
 LAST_STEP = 0.003
@@ -36,8 +39,6 @@ _FIRST_STEP, _LAST_STEP, _MEMORY = 1.2, 0.009, 0.8
 """Of prices per pattern: first step, in mean prices of the smallest instance; last over first; how
 much of the slope is remembered. With a third of the first step or half of the steps bounds were
 clearly worse."""
-_FIRST_STEP_SHARE = 2.0
-"""Length of the first step, in mean prices of the smallest instance."""
 _UNWATCHED = 10
 """Steps between two looks at the clock."""
 Float32s = npt.NDArray[np.float32]
@@ -48,7 +49,7 @@ class Prices:
     """What a tenant pays in a slot."""
 
     rows: Floats
-    """[row, slot]: a row for every pattern of every tenant (`SpaceArrays.price_rows`), then one
+    """[row, slot]: a row for every pattern of every tenant (`PricedArrays.rows`), then one
     for retraining on each size"""
     bound: float
     """no plan has more goodput"""
@@ -66,13 +67,14 @@ def find_prices(
     rows = np.concatenate([patterns, sizes.T])
     masks, mask_of_slot = np.unique(occupied, return_inverse=True)
     rooms = np.array([space.rooms(int(mask), space.most_waiting) for mask in masks])
+    answers = empty_answers(tables, rooms.shape[1], rooms.shape[2])
 
     def improve(rows: Floats, steps: int, first: float) -> float:
-        board = space.arrays, masks, mask_of_slot.astype(np.int64), rooms
+        board = space.priced, masks, mask_of_slot.astype(np.int64), rooms
         ascent = Ascent.begin(rows)
         for step in range(0, steps, _UNWATCHED):
             until = min(steps, step + _UNWATCHED)
-            _improve(tables, *board, rows, ascent, step, until, steps, first)
+            _improve(tables, *board, rows, ascent, answers, step, until, steps, first)
             if late():
                 break
         rows[:] = ascent.best_prices
@@ -123,12 +125,13 @@ class Ascent(NamedTuple):
 @compiled
 def _improve(
     tables: Tables,
-    space: SpaceArrays,
+    space: PricedArrays,
     masks: Ints,
     mask_of_slot: Ints,
     rooms: Bools,
     prices: Floats,
     ascent: Ascent,
+    answers: Answers,
     begin: int,
     end: int,
     steps: int,
@@ -140,15 +143,15 @@ def _improve(
     rooms [n, multiset, retraining set]: what can be retrained beside it.
     """
     rows, slots = prices.shape
-    surplus, mean, square, best_prices, moved, best = ascent
+    surplus, mean, square, moved = ascent.surplus, ascent.mean, ascent.square, ascent.moved
     for step in range(begin, end):
-        bound = _rent_out(space, masks, mask_of_slot, rooms, prices, surplus)
-        bound += _ask_tenants(tables, prices, surplus)
-        if bound < best[0]:
-            best[0] = bound
+        bound = _rent_out(space, masks, mask_of_slot, rooms, prices, surplus, answers)
+        bound += _ask_tenants(tables, prices, surplus, answers)
+        if bound < ascent.best[0]:
+            ascent.best[0] = bound
             for row in range(rows):
                 for t in range(slots):
-                    best_prices[row, t] = prices[row, t]
+                    ascent.best_prices[row, t] = prices[row, t]
         length = first * _LAST_STEP ** (step / steps)
         # both memories start empty: weigh their first entries up
         length /= 1.0 - _MEMORY ** (step + 1)
@@ -175,28 +178,28 @@ def _improve(
 
 @compiled_inner
 def _rent_out(
-    space: SpaceArrays,
+    space: PricedArrays,
     masks: Ints,
     mask_of_slot: Ints,
     rooms: Bools,
     prices: Floats,
     surplus: Floats,
+    answers: Answers,
 ) -> float:
     """The board's answer: the share of every slot that earns most is added to the surplus."""
     sets, sizes = space.beside_sizes.shape
-    slots, first = prices.shape[1], prices.shape[0] - sizes
-    rent, chosen = np.empty(slots), np.empty(slots, np.int64)
-    earns = retraining_rents(space.beside_sizes, prices)
+    slots, first, earns = prices.shape[1], prices.shape[0] - sizes, answers.earns
+    rent_retrainings(space.beside_sizes, prices, earns)
     total = 0.0
     for n in range(masks.shape[0]):
-        best_shares(space, masks[n], rooms[n], prices, earns, rent, chosen)
+        find_shares(space, masks[n], n, rooms, prices, answers)
         for t in range(slots):
             if mask_of_slot[t] != n:
                 continue
-            total += rent[t]
-            j, r = chosen[t], 0
-            for m in range(space.price_rows.shape[1]):
-                surplus[space.price_rows[j, m], t] += 1.0
+            total += answers.rent[t]
+            j, r = answers.chosen[t], 0
+            for m in range(space.rows.shape[1]):
+                surplus[space.rows[j, m], t] += 1.0
             for other in range(1, sets):
                 if rooms[n, space.total[j], other] and earns[other, t] > earns[r, t]:
                     r = other
@@ -206,13 +209,12 @@ def _rent_out(
 
 
 @compiled_inner
-def _ask_tenants(tables: Tables, prices: Floats, surplus: Floats) -> float:
+def _ask_tenants(tables: Tables, prices: Floats, surplus: Floats, answers: Answers) -> float:
     """The tenants' answers; what they use is taken off the surplus."""
-    tenants, width = tables.keep.shape[0], tables.keep.shape[3]
-    sizes, slots, first = tables.durations.shape[1], prices.shape[1], tenants * width
-    rents, path = np.zeros((sizes, slots + 1)), np.empty(slots, np.int64)
-    cost = np.empty((slots, width))
-    for k in range(sizes):
+    cost, rents, path = answers.cost, answers.rents, answers.path
+    (slots, width), tenants = cost.shape, tables.patterns.shape[0]
+    first = tenants * width
+    for k in range(rents.shape[0]):
         for t in range(slots):
             rents[k, t + 1] = rents[k, t] + prices[first + k, t]
     total = 0.0
@@ -220,55 +222,13 @@ def _ask_tenants(tables: Tables, prices: Floats, surplus: Floats) -> float:
         for p in range(tables.patterns[m]):
             for t in range(slots):
                 cost[t, p] = prices[m * width + p, t]
-        value, end, size = best_response(m, tables, cost, rents, path)
+        value, end, size = best_response(m, tables, answers)
         total += value
         for t in range(slots):
             surplus[m * width + path[t], t] -= 1.0
         if size >= 0:
             for t in range(end - tables.durations[m, size], end):
                 surplus[first + size, t] -= 1.0
-    return total
-
-
-def ascend(
-    prices: Floats, configurations: Floats, answers: Sequence[Answer], steps: int
-) -> tuple[Floats, float]:
-    """The best prices per size met in `steps` steps from `prices`, and their bound.
-
-    `configurations` [configuration, size]: what the board can rent out in a slot.
-    """
-    prices = prices.copy()
-    first = _FIRST_STEP_SHARE * max(float(prices[:, 0].mean()), 1e-9)
-    mean, square = np.zeros_like(prices), np.zeros_like(prices)
-    surplus, rents = np.zeros_like(prices), np.zeros((prices.shape[1], len(prices) + 1))
-    best, best_bound = prices.copy(), np.inf
-    for step in range(steps):
-        bound = _offer(prices, configurations, surplus, rents)
-        for answer in answers:
-            bound += answer(prices, rents, surplus)
-        if bound < best_bound:
-            best_bound, best = bound, prices.copy()
-        move(prices, surplus, mean, square, step, first * LAST_STEP ** (step / steps), 0.0)
-    return best, float(best_bound)
-
-
-@compiled
-def _offer(prices: Floats, configurations: Floats, surplus: Floats, rents: Floats) -> float:
-    """The board rents out, in every slot, the configuration that earns most."""
-    slots, sizes = prices.shape
-    total = 0.0
-    for t in range(slots):
-        top, chosen = -1.0, 0
-        for c in range(configurations.shape[0]):
-            earned = 0.0
-            for k in range(sizes):
-                earned += configurations[c, k] * prices[t, k]
-            if earned > top:
-                top, chosen = earned, c
-        for k in range(sizes):
-            surplus[t, k] = configurations[chosen, k]
-            rents[k, t + 1] = rents[k, t] + prices[t, k]
-        total += top
     return total
 
 
@@ -319,9 +279,22 @@ class Bounds(NamedTuple):
 
 def tabulate_bounds(space: Space, tables: Tables, prices: Prices) -> Bounds:
     """The bounds that these prices give."""
+    bounds = empty_bounds(space, tables)
+    tenants, _, slots, width = tables.keep.shape
+    patterns = prices.rows[: tenants * width].reshape(tenants, width, slots)
+    rents = np.zeros((len(prices.rows) - tenants * width, slots + 1))
+    np.cumsum(prices.rows[tenants * width :], axis=1, out=rents[:, 1:])
+    cost = np.ascontiguousarray(patterns.transpose(0, 2, 1))
+    _fill_values(tables, cost, rents, bounds, np.empty(width))
+    _sum_rents(space, tables, prices.rows, bounds.rent)
+    return bounds
+
+
+def empty_bounds(space: Space, tables: Tables) -> Bounds:
+    """Room for the bounds."""
     tenants, _, slots, width = tables.keep.shape
     longest = int(max(tables.durations.max(), tables.slots_left.max(), 0))
-    bounds = Bounds(
+    return Bounds(
         waiting=np.full((tenants, slots + 1, width), NEVER),
         running=np.full((tenants, slots + 1, longest + 1, width), NEVER, np.float32),
         done=np.full((tenants, slots + 1, width), NEVER),
@@ -330,15 +303,12 @@ def tabulate_bounds(space: Space, tables: Tables, prices: Prices) -> Bounds:
         most_running=np.full((tenants, slots + 1, longest + 1), NEVER),
         most_done=np.full((tenants, slots + 1), NEVER),
     )
-    _values_to_go(tables, prices.rows, bounds)
-    _sum_rents(space, prices.rows, bounds.rent)
-    return bounds
 
 
-def _sum_rents(space: Space, prices: Floats, rent: Floats) -> None:
-    arrays = space.arrays
-    earns = retraining_rents(arrays.beside_sizes, prices)
-    earned, chosen = np.empty(prices.shape[1]), np.empty(prices.shape[1], np.int64)
+def _sum_rents(space: Space, tables: Tables, prices: Floats, rent: Floats) -> None:
+    arrays = space.priced
+    answers = empty_answers(tables, *space.beside.shape)
+    rent_retrainings(arrays.beside_sizes, prices, answers.earns)
     for mask in space.reachable:
         alike = space.geometry.alike[mask]
         if arrays.fitting[mask, 0] < 0:
@@ -350,36 +320,35 @@ def _sum_rents(space: Space, prices: Floats, rent: Floats) -> None:
                 rent[waiting, mask] = rent[waiting, alike]
                 continue
             rooms = space.rooms(int(mask), waiting)
-            best_shares(arrays, mask, rooms, prices, earns, earned, chosen)
-            np.cumsum(earned, out=rent[waiting, mask, 1:])
+            find_shares(arrays, mask, 0, rooms[None], prices, answers)
+            np.cumsum(answers.rent, out=rent[waiting, mask, 1:])
 
 
 @compiled
-def _values_to_go(tables: Tables, prices: Floats, bounds: Bounds) -> None:
-    """Fill `waiting`, `running` and `done` backwards from the window's end."""
+def _fill_values(
+    tables: Tables, cost: Floats, rents: Floats, bounds: Bounds, value: Floats
+) -> None:
+    """Fill `waiting`, `running` and `done` backwards from the window's end.
+
+    cost [tenant, slot, pattern]; rents [size, slot]: sums of retraining prices before the slot;
+    value [pattern]: room for numbers.
+    """
     waiting, running, done = bounds.waiting, bounds.running, bounds.done
+    most_waiting, most_running = bounds.most_waiting, bounds.most_running
     keep, change, durations = tables.keep, tables.change, tables.durations
-    tenants, width = keep.shape[0], keep.shape[3]
-    sizes, slots = durations.shape[1], prices.shape[1]
-    cost, value = np.empty((slots, width)), np.empty(width)
-    rents = np.zeros((sizes, slots + 1))
-    for k in range(sizes):
-        for t in range(slots):
-            rents[k, t + 1] = rents[k, t] + prices[tenants * width + k, t]
+    tenants, slots, sizes = cost.shape[0], cost.shape[1], rents.shape[0]
     for m in range(tenants):
         patterns, longest = tables.patterns[m], tables.slots_left[m]
         for k in range(sizes):
             longest = max(longest, durations[m, k])
         for p in range(patterns):
             done[m, slots, p] = tables.later[m]
-            for t in range(slots):
-                cost[t, p] = prices[m * width + p, t]
         for t in range(slots - 1, -1, -1):
             top = NEVER
             for p in range(patterns):
-                top = max(top, change[m, 1, t, p] - cost[t, p] + done[m, t + 1, p])
+                top = max(top, change[m, 1, t, p] - cost[m, t, p] + done[m, t + 1, p])
             for p in range(patterns):
-                done[m, t, p] = max(keep[m, 1, t, p] - cost[t, p] + done[m, t + 1, p], top)
+                done[m, t, p] = max(keep[m, 1, t, p] - cost[m, t, p] + done[m, t + 1, p], top)
         for end in range(slots + 1):
             most = NEVER
             for p in range(patterns):
@@ -387,29 +356,29 @@ def _values_to_go(tables: Tables, prices: Floats, bounds: Bounds) -> None:
                 most = max(most, value[p])
                 running[m, end, 0, p] = _round_up(value[p])
             bounds.most_done[m, end] = most
-            bounds.most_running[m, end, 0] = _round_up(_round_up(most))
+            most_running[m, end, 0] = _round_up(_round_up(most))
             for ahead in range(1, min(end, longest) + 1):
                 t, top, most = end - ahead, NEVER, NEVER
                 for p in range(patterns):
-                    top = max(top, change[m, 0, t, p] - cost[t, p] + value[p])
+                    top = max(top, change[m, 0, t, p] - cost[m, t, p] + value[p])
                 for p in range(patterns):
-                    value[p] = max(keep[m, 0, t, p] - cost[t, p] + value[p], top)
+                    value[p] = max(keep[m, 0, t, p] - cost[m, t, p] + value[p], top)
                     most = max(most, value[p])
                     running[m, end, ahead, p] = _round_up(value[p])
-                bounds.most_running[m, end, ahead] = _round_up(_round_up(most))
+                most_running[m, end, ahead] = _round_up(_round_up(most))
         if tables.optional[m]:
             for p in range(patterns):
                 waiting[m, slots, p] = 0.0
-            bounds.most_waiting[m, slots] = 0.0
+            most_waiting[m, slots] = 0.0
         if longest <= 0:
             continue
         # wait a slot, or start now on some size and pay its price to the end
         for t in range(slots - 1, -1, -1):
             top = NEVER
             for p in range(patterns):
-                top = max(top, change[m, 0, t, p] - cost[t, p] + waiting[m, t + 1, p])
+                top = max(top, change[m, 0, t, p] - cost[m, t, p] + waiting[m, t + 1, p])
             for p in range(patterns):
-                waiting[m, t, p] = max(keep[m, 0, t, p] - cost[t, p] + waiting[m, t + 1, p], top)
+                waiting[m, t, p] = max(keep[m, 0, t, p] - cost[m, t, p] + waiting[m, t + 1, p], top)
             for k in range(sizes):
                 duration = durations[m, k]
                 end = t + duration
@@ -419,7 +388,7 @@ def _values_to_go(tables: Tables, prices: Floats, bounds: Bounds) -> None:
                         started = running[m, end, duration, p] - paid
                         waiting[m, t, p] = max(waiting[m, t, p], started)
             for p in range(patterns):
-                bounds.most_waiting[m, t] = max(bounds.most_waiting[m, t], waiting[m, t, p])
+                most_waiting[m, t] = max(most_waiting[m, t], waiting[m, t, p])
 
 
 @compiled_inner

@@ -10,7 +10,7 @@ patterns can still be placed around it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import combinations
 from typing import NamedTuple
 
@@ -157,30 +157,31 @@ def _permuted(mask: int, moved: list[int]) -> int:
 
 
 class SpaceArrays(NamedTuple):
-    """The joint patterns and where they fit, as kernels take them."""
+    """The joint patterns and where they fit, as kernels of the search take them."""
 
     joint: Ints
     """[joint, tenant] -> pattern"""
-    price_rows: Ints
-    """[joint, tenant] -> row of the pattern among the prices of all tenants' patterns"""
     fitting: Ints
     """[mask, n]: the joint patterns that fit on the slices the mask leaves free; -1 ends"""
-    total: Ints
-    """[joint]: the multiset of all its instances, as the board numbers them"""
-    beside: Ints
-    """[multiset, n]: both together as a multiset, for the n-th retraining set; -1 if too large"""
-    beside_sizes: Floats
-    """[n, size]: the retraining sets, small ones first; set 0 is empty"""
-    beside_count: Ints
-    """[n]: how many tenants the set needs"""
     kept_class: Ints
     """[subset of tenants, joint]: same number where the subset's tenants have same patterns"""
-    placeable: Bools
-    """[mask, multiset]"""
     place_size: Ints
     place_mask: Ints
     starts: Ints
     """[mask, n]: see Geometry"""
+
+
+class PricedArrays(NamedTuple):
+    """The joint patterns and what can retrain beside them, as kernels of the prices take them."""
+
+    rows: Ints
+    """[joint, tenant] -> row of the pattern among the prices of all tenants' patterns"""
+    fitting: Ints
+    """as in `SpaceArrays`"""
+    total: Ints
+    """[joint]: the multiset of all its instances, as the board numbers them"""
+    beside_sizes: Floats
+    """[n, size]: the retraining sets, small ones first; set 0 is empty"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,6 +198,11 @@ class Space:
     most_waiting: int
     """tenants that have a retraining to start"""
     arrays: SpaceArrays
+    priced: PricedArrays
+    beside: Ints
+    """[multiset, n]: both together as a multiset, for the n-th retraining set; -1 if too large"""
+    beside_count: Ints
+    """[n]: how many tenants the set needs"""
 
     @property
     def joint(self) -> Ints:
@@ -208,13 +214,17 @@ class Space:
 
         Retraining earns, so a set is left out where a larger one fits in its place.
         """
-        sizes, beside = self.arrays.beside_sizes, self.arrays.beside
-        enough = self.arrays.beside_count <= waiting
+        beside, enough = self.beside, self.beside_count <= waiting
         fits: Bools = (beside >= 0) & enough & self.geometry.placeable[mask][beside]
-        inside: Bools = np.all(sizes[:, None, :] <= sizes[None, :, :], axis=2)
-        inside &= ~np.eye(len(sizes), dtype=np.bool_)
-        covered: Bools = np.matmul(fits, inside.T)
+        covered: Bools = np.matmul(fits, self._contained.T)
         return fits & ~covered
+
+    @cached_property
+    def _contained(self) -> Bools:
+        """[retraining set, another]: whether the other one contains it."""
+        sizes = self.priced.beside_sizes
+        found: Bools = np.all(sizes[:, None, :] <= sizes[None, :, :], axis=2)
+        return found & ~np.eye(len(sizes), dtype=np.bool_)
 
 
 def build_space(problem: Problem) -> Space:
@@ -268,27 +278,29 @@ def _space_of(
     )
     total = np.array([index[each] for each, _ in joints], np.int64)
     beside, beside_sets = _retraining_beside(index, retrain)
-    arrays = SpaceArrays(
-        joint=joint,
-        price_rows=joint + max(map(len, patterns)) * np.arange(len(patterns)),
-        fitting=_listed(geo.placeable[:, total]),
-        total=total,
-        beside=beside,
-        beside_sizes=_counts(beside_sets, geo.sizes),
-        beside_count=np.array([len(each) for each in beside_sets], np.int64),
-        kept_class=_kept_classes(joint),
-        placeable=geo.placeable,
-        place_size=geo.place_size,
-        place_mask=geo.place_mask,
-        starts=geo.starts,
-    )
+    fitting = _listed(geo.placeable[:, total])
     return Space(
         geometry=geo,
         patterns=patterns,
         pattern_sizes=_pattern_sizes(patterns, geo.sizes),
         reachable=np.zeros(1, np.int64),
         most_waiting=len(retrain),
-        arrays=arrays,
+        arrays=SpaceArrays(
+            joint=joint,
+            fitting=fitting,
+            kept_class=_kept_classes(joint),
+            place_size=geo.place_size,
+            place_mask=geo.place_mask,
+            starts=geo.starts,
+        ),
+        priced=PricedArrays(
+            rows=joint + max(map(len, patterns)) * np.arange(len(patterns)),
+            fitting=fitting,
+            total=total,
+            beside_sizes=_counts(beside_sets, geo.sizes),
+        ),
+        beside=beside,
+        beside_count=np.array([len(each) for each in beside_sets], np.int64),
     )
 
 

@@ -3,34 +3,76 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from migrator.plan.exact.space import Bools, Floats, Ints, SpaceArrays
+from migrator.plan.exact.space import Bools, Floats, Ints, PricedArrays
 from migrator.plan.exact.tables import ANY, NEVER, Tables
 from migrator.plan.kernels import compiled, compiled_inner
 
 
-@compiled_inner
-def best_response(
-    m: int, tables: Tables, cost: Floats, rents: Floats, path: Ints
-) -> tuple[float, int, int]:
-    """Tenant m's (value, retraining's end, its size index or -1); `path` gets its patterns.
+class Answers(NamedTuple):
+    """Room for what the tenants and the board answer to prices."""
 
-    cost [slot, pattern]; rents [size, slot]: sums of retraining prices before the slot.
+    cost: Floats
+    """[slot, pattern]: what the tenant pays"""
+    rents: Floats
+    """[size, slot]: sums of retraining prices before the slot"""
+    forward: Floats
+    """[slot, pattern]: best of the slots before it, not retrained, ending in the pattern"""
+    top: Floats
+    """[slot]: the largest of `forward`"""
+    backward: Floats
+    """[slot, pattern]: best from the slot on, retrained, having held the pattern before"""
+    path: Ints
+    """[slot]: the tenant's pattern"""
+    earns: Floats
+    """[retraining set, slot]: what it earns"""
+    room: Floats
+    """[multiset, slot]: what the best retraining set beside it earns"""
+    earned: Floats
+    """[slot]: what a joint pattern earns, with what retrains beside it"""
+    rent: Floats
+    """[slot]: the most that the board earns"""
+    chosen: Ints
+    """[slot]: with this joint pattern"""
+
+
+def empty_answers(tables: Tables, multisets: int, sets: int) -> Answers:
+    """Room for the answers."""
+    _, _, slots, width = tables.keep.shape
+    return Answers(
+        cost=np.empty((slots, width)),
+        rents=np.zeros((tables.durations.shape[1], slots + 1)),
+        forward=np.empty((slots + 1, width)),
+        top=np.empty(slots + 1),
+        backward=np.empty((slots + 1, width)),
+        path=np.empty(slots, np.int64),
+        earns=np.empty((sets, slots)),
+        room=np.empty((multisets, slots)),
+        earned=np.empty(slots),
+        rent=np.empty(slots),
+        chosen=np.empty(slots, np.int64),
+    )
+
+
+@compiled_inner
+def best_response(m: int, tables: Tables, answers: Answers) -> tuple[float, int, int]:
+    """Tenant m's (value, retraining's end, its size index or -1); `path` gets its patterns.
 
     A charge depends only on the new pattern, so a change always leaves the best pattern. Arrays
     are indexed directly: a view of a row costs more than the row's arithmetic.
     """
     keep, change = tables.keep, tables.change
     patterns, held = tables.patterns[m], tables.held_before[m]
-    slots, width = cost.shape
-    # forward[t, p]: best of slots 0..t-1 before completion, ending in p; top: over all p
-    forward, top = np.zeros((slots + 1, width)), np.full(slots + 1, NEVER)
+    cost, path, slots = answers.cost, answers.path, answers.path.shape[0]
+    forward, top, backward = answers.forward, answers.top, answers.backward
+    top[0] = 0.0
     for p in range(patterns):
-        first = keep[m, 0, 0, p] if held in (ANY, p) else change[m, 0, 0, p]
-        forward[1, p] = first - cost[0, p]
-        top[1] = max(top[1], forward[1, p])
-    for t in range(1, slots):
+        forward[0, p] = 0.0 if held in (ANY, p) else NEVER
+        backward[slots, p] = 0.0
+    for t in range(slots):
         before, best = top[t], NEVER
         for p in range(patterns):
             kept, changed = forward[t, p] + keep[m, 0, t, p], before + change[m, 0, t, p]
@@ -38,15 +80,13 @@ def best_response(
             forward[t + 1, p] = value
             best = max(best, value)
         top[t + 1] = best
-    # backward[t, p]: best of slots t.. after completion, having held p before
-    backward = np.zeros((slots + 1, width))
     for t in range(slots - 1, -1, -1):
         best = NEVER
         for p in range(patterns):
             best = max(best, change[m, 1, t, p] - cost[t, p] + backward[t + 1, p])
         for p in range(patterns):
             backward[t, p] = max(keep[m, 1, t, p] - cost[t, p] + backward[t + 1, p], best)
-    value, end, size, last = _completion(m, tables, rents, forward, backward)
+    value, end, size, last = _completion(m, tables, answers.rents, forward, backward)
     p = last
     for t in range(end - 1, -1, -1):
         path[t] = p
@@ -106,51 +146,48 @@ def _completion(
 
 
 @compiled
-def retraining_rents(sets: Floats, prices: Floats) -> Floats:
-    """[retraining set, slot]: what it earns; the sizes' prices are the last rows of `prices`."""
+def rent_retrainings(sets: Floats, prices: Floats, earns: Floats) -> None:
+    """Fill `earns` [retraining set, slot]; the sizes' prices are the last rows of `prices`."""
     first, slots = prices.shape[0] - sets.shape[1], prices.shape[1]
-    earns = np.zeros((sets.shape[0], slots))
     for r in range(sets.shape[0]):
+        for t in range(slots):
+            earns[r, t] = 0.0
         for k in range(sets.shape[1]):
             if sets[r, k] > 0:
                 for t in range(slots):
                     earns[r, t] += sets[r, k] * prices[first + k, t]
-    return earns
 
 
 @compiled
-def best_shares(
-    space: SpaceArrays,
-    mask: int,
-    rooms: Bools,
-    prices: Floats,
-    earns: Floats,
-    rent: Floats,
-    chosen: Ints,
+def find_shares(
+    space: PricedArrays, mask: int, n: int, rooms: Bools, prices: Floats, answers: Answers
 ) -> None:
-    """rent[slot]: the most that the slices beside `mask` earn, and the joint pattern chosen[slot].
+    """Fill `rent` and `chosen`: the most that the slices beside `mask` earn.
 
-    rooms [multiset, retraining set]: what may retrain beside it; earns: `retraining_rents`. The
-    inner loops go over slots, which lie side by side, so that they use vector instructions.
+    rooms[n] [multiset, retraining set]: what may retrain beside it. `earns` is known. The inner
+    loops go over slots, which lie side by side, so that they use vector instructions.
     """
-    slots = rent.shape[0]
-    room, earned = np.zeros((rooms.shape[0], slots)), np.empty(slots)
-    for held in range(rooms.shape[0]):
-        for r in range(1, rooms.shape[1]):
-            if rooms[held, r]:
+    rows, fitting, slots = space.rows, space.fitting, prices.shape[1]
+    room, earned, earns = answers.room, answers.earned, answers.earns
+    rent, chosen = answers.rent, answers.chosen
+    for held in range(rooms.shape[1]):
+        for t in range(slots):
+            room[held, t] = 0.0
+        for r in range(1, rooms.shape[2]):
+            if rooms[n, held, r]:
                 for t in range(slots):
                     room[held, t] = max(room[held, t], earns[r, t])
     for t in range(slots):
-        rent[t] = NEVER
-        chosen[t] = 0
-    for j in space.fitting[mask]:
+        rent[t], chosen[t] = NEVER, 0
+    for i in range(fitting.shape[1]):
+        j = fitting[mask, i]
         if j < 0:
             break
         held = space.total[j]
         for t in range(slots):
             earned[t] = room[held, t]
-        for m in range(space.price_rows.shape[1]):
-            row = space.price_rows[j, m]
+        for m in range(rows.shape[1]):
+            row = rows[j, m]
             for t in range(slots):
                 earned[t] += prices[row, t]
         for t in range(slots):

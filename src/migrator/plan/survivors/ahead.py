@@ -10,15 +10,14 @@ import numpy.typing as npt
 
 from migrator.plan.exact.space import Floats, Ints, Space
 from migrator.plan.exact.tables import NEVER
-from migrator.plan.kernels import compiled, compiled_leaf
-from migrator.plan.survivors.prices import (
+from migrator.plan.kernels import compiled, compiled_inner
+from migrator.plan.survivors.prices import Prices, fill_waited, sums_before
+from migrator.plan.survivors.rents import (
     RETRAINING,
     WAITING,
-    Prices,
-    best_shares,
+    empty_found,
+    find_shares,
     rooms_beside,
-    sums_before,
-    waiting_rents,
 )
 from migrator.plan.survivors.serving import Serving, Shares
 
@@ -71,7 +70,7 @@ def tabulate(
         waited=sums[WAITING],
         rent=_sum_rents(shares, prices, space, masks),
     )
-    _fill(serving, prices.pattern, sums, ahead)
+    _fill(serving, prices.pattern, sums, ahead, np.empty((slots, width)), np.empty((2, width)))
     return ahead
 
 
@@ -79,7 +78,7 @@ def _sum_rents(shares: Shares, prices: Prices, space: Space, masks: Collection[i
     """[tenants still to start, mask, slot]: best rents of the free slices up to the slot."""
     slots = prices.pattern.shape[1]
     rent = np.zeros((space.most_waiting + 1, len(shares.placeable), slots + 1))
-    earned, chosen = np.empty(slots), np.empty((slots, 3), np.int64)
+    found = empty_found(shares, slots)
     for mask in sorted(masks):
         alike = int(space.geometry.alike[mask])
         if alike < mask and alike in masks:
@@ -87,63 +86,61 @@ def _sum_rents(shares: Shares, prices: Prices, space: Space, masks: Collection[i
             continue
         for still in range(len(rent)):
             rooms = rooms_beside(shares, mask, still)
-            best_shares(0, slots, shares, rooms, prices.pattern, prices.beside, earned, chosen)
-            rent[still, mask, 1:] = earned.cumsum()
+            find_shares(0, slots, shares, rooms, prices.pattern, prices.beside, found)
+            rent[still, mask, 1:] = found.rent.cumsum()
     return rent
 
 
 @compiled
-def _fill(serving: Serving, cost: Floats, rents: Floats, ahead: Ahead) -> None:
-    """Fill `values` and `running` backwards from the window's end."""
-    tenants, slots, width = cost.shape
-    values, durations = ahead.values, serving.durations
-    later, now = np.empty(width), np.empty(width)
+def _fill(
+    serving: Serving, cost: Floats, rents: Floats, ahead: Ahead, waited: Floats, room: Floats
+) -> None:
+    """Fill `values` and `running` backwards from the window's end.
+
+    waited [slot, pattern], room [2, pattern]: room for numbers.
+    """
+    tenants, slots, _ = cost.shape
+    values, lead, patterns = ahead.values, serving.lead, serving.patterns
     for m in range(tenants):
-        waited = waiting_rents(m, serving, rents)
+        fill_waited(m, serving, rents, waited)
         for done in range(1, -1, -1):
+            accuracy = serving.accuracy[m, done]
             for t in range(slots - 1, -1, -1):
-                for c in range(serving.lead[m] + 1):
-                    for p in range(serving.patterns[m]):
-                        later[p] = values[done, m, t + 1, max(c - 1, 0), p]
+                for c in range(lead[m] + 1):
+                    for p in range(patterns[m]):
+                        room[0, p] = values[done, m, t + 1, max(c - 1, 0), p]
                     first_new = slots if c > 0 else serving.first_new[m]
-                    accuracy = serving.accuracy[m, done]
-                    _step_back(t, m, first_new, accuracy, serving, cost, waited, later, now)
-                    for p in range(serving.patterns[m]):
-                        values[done, m, t, c, p] = now[p]
+                    _step_back(t, m, first_new, accuracy, serving, cost, waited, room)
+                    for p in range(patterns[m]):
+                        values[done, m, t, c, p] = room[1, p]
                     if done == 0:
                         _start_now(t, m, c, serving, rents, ahead)
             if done == 1:
-                for k in range(durations.shape[1]):
-                    if durations[m, k] > 0 or k == serving.end_size[m]:
-                        _fill_running(m, k, serving, cost, waited, later, now, ahead)
+                for k in range(rents.shape[1]):
+                    if serving.durations[m, k] > 0 or k == serving.end_size[m]:
+                        _fill_running(m, k, serving, cost, waited, room, ahead)
 
 
-@compiled_leaf
+@compiled_inner
 def _start_now(t: int, m: int, c: int, serving: Serving, rents: Floats, ahead: Ahead) -> None:
     """Instead of waiting, start on some size in slot t and pay its price to the end."""
-    slots = rents.shape[2] - 1
-    for k in range(serving.durations.shape[1]):
+    values, row = ahead.values, ahead.row
+    sizes, slots = rents.shape[1], rents.shape[2] - 1
+    for k in range(sizes):
         duration = serving.durations[m, k]
         end = t + duration
         if duration == 0 or end > slots:
             continue
-        row = ahead.row[m, k, 0] + end * ahead.row[m, k, 1] + duration
+        at = row[m, k, 0] + end * row[m, k, 1] + duration
         paid = rents[RETRAINING, k, end] - rents[RETRAINING, k, t]
         for p in range(serving.patterns[m]):
-            worth = ahead.running[row, p] - paid
-            ahead.values[0, m, t, c, p] = max(ahead.values[0, m, t, c, p], worth)
+            worth = ahead.running[at, p] - paid
+            values[0, m, t, c, p] = max(values[0, m, t, c, p], worth)
 
 
-@compiled_leaf
+@compiled_inner
 def _fill_running(
-    m: int,
-    k: int,
-    serving: Serving,
-    cost: Floats,
-    waited: Floats,
-    later: Floats,
-    now: Floats,
-    ahead: Ahead,
+    m: int, k: int, serving: Serving, cost: Floats, waited: Floats, room: Floats, ahead: Ahead
 ) -> None:
     """What tenant m can earn while it retrains on size k, for every end it may have."""
     patterns, first, stride = serving.patterns[m], ahead.row[m, k, 0], ahead.row[m, k, 1]
@@ -153,19 +150,19 @@ def _fill_running(
         longest = low = high = serving.end[m]
     for end in range(low, high + 1):
         for p in range(patterns):
-            now[p] = ahead.values[1, m, end, 0, serving.with_size[m, p, k]]
+            room[1, p] = ahead.values[1, m, end, 0, serving.with_size[m, p, k]]
         for left in range(min(end, longest) + 1):
             if left > 0:
                 for p in range(patterns):
-                    later[p] = now[p]
-                _step_back(end - left, m, first_new, accuracy, serving, cost, waited, later, now)
+                    room[0, p] = room[1, p]
+                _step_back(end - left, m, first_new, accuracy, serving, cost, waited, room)
             for p in range(patterns):
                 # rounded up: single precision must keep it a bound
-                up = now[p] + abs(now[p]) * 1.2e-7 + 1e-6
+                up = room[1, p] + abs(room[1, p]) * 1.2e-7 + 1e-6
                 ahead.running[first + end * stride + left, p] = up
 
 
-@compiled_leaf
+@compiled_inner
 def _step_back(
     t: int,
     m: int,
@@ -174,22 +171,25 @@ def _step_back(
     serving: Serving,
     cost: Floats,
     waited: Floats,
-    later: Floats,
-    now: Floats,
+    room: Floats,
 ) -> None:
-    """now[p]: best from slot t on when p served before; new ones begin from `first_new` on."""
+    """room[1, p]: best from slot t on when p served before; new ones begin from `first_new` on.
+
+    room[0, p]: the same from slot t + 1 on.
+    """
     steps, fewer = serving.steps, serving.fewer
     for p in range(serving.patterns[m]):
-        now[p] = NEVER
+        room[1, p] = NEVER
     for s in range(steps.shape[1]):
         u, w, new = steps[m, s, 0], steps[m, s, 1], steps[m, s, 2]
         if u < 0:
             break
         if u != w and t < first_new:
             continue
-        worth = accuracy * serving.served[m, t, s] - cost[m, t, w] - waited[t, new] + later[w]
-        now[u] = max(now[u], worth)
+        worth = accuracy * serving.served[m, t, s] - cost[m, t, w] - waited[t, new] + room[0, w]
+        room[1, u] = max(room[1, u], worth)
     for i in range(fewer.shape[1]):
-        if fewer[m, i, 0] < 0:
+        p, less = fewer[m, i, 0], fewer[m, i, 1]
+        if p < 0:
             break
-        now[fewer[m, i, 0]] = max(now[fewer[m, i, 0]], now[fewer[m, i, 1]])
+        room[1, p] = max(room[1, p], room[1, less])

@@ -47,6 +47,7 @@ def around_of(problem: Problem, space: Space, arrivals: Arrivals, schedule: Sche
         accuracy,
         endings,
         ahead,
+        _empty_room(space, patterns),
     )
     return Around(schedule, masks, accuracy, ahead, later)
 
@@ -106,6 +107,29 @@ def _changes(counts: Floats, patterns: Ints) -> Changes:
     return Changes(number, kept, now)
 
 
+class _Room(NamedTuple):
+    """Room for what is worked out of one slot."""
+
+    gain: Floats
+    """[tenant, pattern before, pattern now]"""
+    worth: Floats
+    """[change]"""
+    best: Floats
+    """[group, pattern]: best with that pattern of the last tenant"""
+    seen: Ints
+    """[group]: slot for which `best` is known"""
+
+
+def _empty_room(space: Space, patterns: Ints) -> _Room:
+    tenants, width, joints = len(patterns), int(patterns.max()), len(space.joint)
+    return _Room(
+        gain=np.empty((tenants, width, width)),
+        worth=np.empty(width * width + 1),
+        best=np.empty((joints, width)),
+        seen=np.full(joints, -1, np.int64),
+    )
+
+
 @compiled
 def _fill(
     joint: Ints,
@@ -120,58 +144,52 @@ def _fill(
     accuracy: Floats,
     endings: Ints,
     values: Floats,
+    room: _Room,
 ) -> None:
     """values[slot, joint pattern held warm before it]: the goodput from that slot on.
 
     `groups` [joint]: joint patterns that differ in the last tenant only have the same number.
     """
-    joints, tenants, width = joint.shape[0], joint.shape[1], counts.shape[1]
-    gain, worth = np.empty((tenants, width, width)), np.empty(changes.now.shape[1])
-    best = np.empty((joints, width))
     for t in range(masks.shape[0] - 1, -1, -1):
-        for m in range(tenants):
+        for m in range(joint.shape[1]):
             freed = endings[m, 1] if endings[m, 0] == t else -1
             cost = capability, over[m], arrivals, accuracy
-            _gains(t, m, freed, counts, changes, *cost, worth, gain)
-        _best_changes(joint, fitting[masks[t]], groups, gain, values[t + 1], best, values[t])
+            _find_gains(t, m, freed, counts, changes, *cost, room.worth, room.gain)
+        _find_changes(t, joint, fitting, masks[t], groups, values, room)
 
 
 @compiled_inner
-def _best_changes(
-    joint: Ints,
-    fitting: Ints,
-    groups: Ints,
-    gain: Floats,
-    later: Floats,
-    best: Floats,
-    now: Floats,
+def _find_changes(
+    t: int, joint: Ints, fitting: Ints, mask: int, groups: Ints, values: Floats, room: _Room
 ) -> None:
-    """now[joint]: the best change from it, with what is `later` worth after it.
+    """values[t, joint]: the best change from it, with what is worth after it.
 
     First for every pattern that the last tenant changes to, then its own change.
     """
-    last, width, seen = joint.shape[1] - 1, gain.shape[1], np.zeros(joint.shape[0], np.bool_)
+    gain, best, last = room.gain, room.best, joint.shape[1] - 1
     for j in range(joint.shape[0]):
-        reached = best[groups[j]]
-        if not seen[groups[j]]:
-            seen[groups[j]] = True
-            reached[:] = NEVER
-            for n in range(fitting.shape[0]):
-                to = fitting[n]
+        group = groups[j]
+        if room.seen[group] != t:
+            room.seen[group] = t
+            for q in range(best.shape[1]):
+                best[group, q] = NEVER
+            for n in range(fitting.shape[1]):
+                to = fitting[mask, n]
                 if to < 0:
                     break
-                total = later[to]
+                total, q = values[t + 1, to], joint[to, last]
                 for m in range(last):
                     total += gain[m, joint[j, m], joint[to, m]]
-                reached[joint[to, last]] = max(reached[joint[to, last]], total)
-        now[j] = NEVER
-        for q in range(width):
-            if reached[q] > NEVER:
-                now[j] = max(now[j], reached[q] + gain[last, joint[j, last], q])
+                best[group, q] = max(best[group, q], total)
+        top = NEVER
+        for q in range(best.shape[1]):
+            if best[group, q] > NEVER:
+                top = max(top, best[group, q] + gain[last, joint[j, last], q])
+        values[t, j] = top
 
 
 @compiled_inner
-def _gains(
+def _find_gains(
     t: int,
     m: int,
     freed: int,
@@ -189,24 +207,24 @@ def _gains(
 
     `freed`: size index of the instance that a retraining of the tenant has just left to it.
     """
-    sizes = capability.shape[1]
+    sizes, stays = capability.shape[1], changes.kept
     for c in range(changes.now.shape[1]):
         q = changes.now[m, c]
         if q < 0:
             break
         kept, total = 0.0, 0.0
         for k in range(sizes):
-            kept += capability[m, k] * changes.kept[m, c, k]
+            kept += capability[m, k] * stays[m, c, k]
             total += capability[m, k] * counts[m, q, k]
         worth[c] = _gain(t, m, kept, total, over, arrivals, accuracy)
     for p in range(gain.shape[1]):
         for q in range(gain.shape[1]):
             c = changes.number[m, p, q]
             gain[m, p, q] = worth[c]
-            if freed >= 0 and changes.kept[m, c, freed] < counts[m, q, freed]:
+            if freed >= 0 and stays[m, c, freed] < counts[m, q, freed]:
                 kept, total = 0.0, 0.0
                 for k in range(sizes):
-                    kept += capability[m, k] * changes.kept[m, c, k]
+                    kept += capability[m, k] * stays[m, c, k]
                     total += capability[m, k] * counts[m, q, k]
                 if counts[m, p, freed] < counts[m, q, freed]:
                     kept += capability[m, freed]

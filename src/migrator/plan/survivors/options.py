@@ -14,7 +14,7 @@ from migrator.core.catalogue import Board
 from migrator.core.placement import PlacementSet, multiset_of, placement_sets
 from migrator.core.problem import Problem
 from migrator.plan.exact.space import Bools, Floats, Geometry, Ints, Space, geometry
-from migrator.plan.kernels import compiled_leaf
+from migrator.plan.kernels import compiled_inner
 
 Needs = tuple[tuple[frozenset[int], int], ...]
 """Per tenant, the sizes that can serve it and its min_gpcs."""
@@ -146,7 +146,7 @@ def arrivals_of(problem: Problem) -> Arrivals:
     return Arrivals(ordered, below, counts)
 
 
-@compiled_leaf
+@compiled_inner
 def expected(arrivals: Arrivals, m: int, slot: int, capability: float) -> float:
     """E[min(received, capability)] by binary search in the sorted scenarios."""
     ordered, below, count = arrivals.ordered, arrivals.below, arrivals.counts[m]

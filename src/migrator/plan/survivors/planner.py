@@ -52,13 +52,14 @@ FEW = 3
 """Tenants up to which all real allocations are searched; with more there are too many."""
 NARROW, WIDEST = 6, 256
 """States of the beam around a schedule."""
-FIRST_WIDTH, WIDEST_PASS, SAFE = 24, 16384, 0.7
-"""States a slot of the first and of the widest pass; share of the budget a pass should need."""
+FIRST_WIDTH, WIDEST_PASS, WIDER = 24, 16384, 1.3
+"""States a slot of the first and of the widest pass; how much wider a further pass must be."""
 FEWEST_STEPS, MOST_STEPS, PRICES_SHARE = 60, 400, 0.4
 """Steps of the prices, and the share of the work they may take."""
-QUICK_STEPS, QUICK_SHARE = 80, 0.3
+QUICK_STEPS, QUICK_SHARE, QUICK_GAP = 80, 0.3, 0.004
 """Steps of the prices, and share of the work of the search, that are tried first: most windows
-with retrainings as long as those of real models are proven with them."""
+with retrainings as long as those of real models are proven with them. Where a narrow pass leaves a
+larger gap, a wider one proves nothing at these prices."""
 STEP_WORK = 750
 """Work of a step of the prices, per slot and tenant."""
 IN_TIME = 0.85
@@ -94,12 +95,12 @@ def plan_survivors(problem: Problem, time_limit_s: float, steady: bool = False) 
     serving, shares = build_serving(problem, space, tables), build_shares(problem, space)
     each = STEP_WORK * problem.slots * len(problem.tenants)
     steps = int(np.clip(PRICES_SHARE * budget / each, FEWEST_STEPS, MOST_STEPS))
-    rounds = [(steps, budget - steps * each)]
+    rounds = [(steps, budget - steps * each, math.inf)]
     if not many and steps > 2 * QUICK_STEPS:
-        rounds.insert(0, (QUICK_STEPS, QUICK_SHARE * budget))
+        rounds.insert(0, (QUICK_STEPS, QUICK_SHARE * budget, QUICK_GAP))
     running, first = running_of(problem, space), first_prices(space, tables)
     occupied = occupied_by(space, running, problem.slots)
-    for steps_now, budget_now in rounds:
+    for steps_now, budget_now, hopeful in rounds:
         value = best_plan.objective
         prices = find_prices(
             serving, shares, first, occupied, space.most_waiting, steps_now, value, late
@@ -111,7 +112,7 @@ def plan_survivors(problem: Problem, time_limit_s: float, steady: bool = False) 
             break
         known = serving, shares, prices, menus, arrivals, search.costs, running
         states = StateSearch(problem, space, *known)
-        outcome, bound = widen(states, search.before(), value, bound, budget_now, late)
+        outcome, bound = widen(states, search.before(), value, bound, budget_now, hopeful, late)
         if outcome is not None:
             best_plan = _plan_of(problem, space, outcome.schedule, outcome.owners)
         if bound <= enough(best_plan.objective):
@@ -165,11 +166,13 @@ def widen(
     value: float,
     bound: float,
     budget: float,
+    hopeful: float,
     late: Callable[[], bool],
 ) -> tuple[Outcome | None, float]:
     """Passes of growing width until the optimum is proven or the budget is spent.
 
-    Returns the best plan above `value`, if one was found, and the bound on every plan.
+    A pass that missed more than `hopeful` of the value is the last one. Returns the best plan above
+    `value`, if one was found, and the bound on every plan.
     """
     best, width = None, FIRST_WIDTH
     while True:
@@ -178,8 +181,9 @@ def widen(
         if outcome.value > value:
             best, value = outcome, outcome.value
         bound = min(bound, max(value, outcome.missed))
-        wider = int(min(WIDEST_PASS, SAFE * width * budget / max(1, outcome.work)))
-        if bound <= enough(value) or wider < 2 * width or late():
+        wider = int(min(WIDEST_PASS, width * budget / max(1, outcome.work)))
+        hopeless = outcome.missed - value > hopeful * abs(value)
+        if bound <= enough(value) or hopeless or wider < WIDER * width or late():
             return best, bound
         width = wider
 

@@ -19,12 +19,20 @@ from typing import NamedTuple
 import numpy as np
 
 from migrator.plan.exact.prices import move
-from migrator.plan.exact.space import Bools, Floats, Ints
+from migrator.plan.exact.space import Floats, Ints
 from migrator.plan.exact.tables import NEVER
-from migrator.plan.kernels import compiled, compiled_inner, compiled_leaf
+from migrator.plan.kernels import compiled, compiled_inner
+from migrator.plan.survivors.rents import (
+    RETRAINING,
+    WAITING,
+    Found,
+    Rooms,
+    empty_found,
+    find_shares,
+    rooms_beside,
+)
 from migrator.plan.survivors.serving import Serving, Shares
 
-WAITING, RETRAINING = 0, 1
 _FIRST_STEP, _LAST_STEP = 1.0, 0.003
 """First step of a price, in mean first prices of the smallest instance; last over first."""
 _NEAR = 0.002
@@ -93,6 +101,8 @@ def _ascend(
     it if the slope did not change.
     """
     surplus, surplus_beside = np.empty_like(pattern), np.empty_like(beside)
+    slots, width = pattern.shape[1:]
+    room = empty_found(shares, slots), _empty_ways(slots, width)
     moved = [
         (
             _rows(prices),
@@ -105,7 +115,8 @@ def _ascend(
     ]
     best = Prices(pattern.copy(), beside.copy(), np.inf)
     for step in range(steps + steps // 2):
-        bound = _evaluate(serving, shares, stretches, pattern, beside, surplus, surplus_beside)
+        board = shares, stretches, *room
+        bound = _evaluate(serving, *board, pattern, beside, surplus, surplus_beside)
         if bound < best.bound:
             best = Prices(pattern.copy(), beside.copy(), bound)
         if best.bound <= enough or late():
@@ -135,25 +146,24 @@ def _evaluate(
     serving: Serving,
     shares: Shares,
     stretches: Sequence[tuple[int, int, Rooms]],
+    found: Found,
+    ways: _Ways,
     pattern: Floats,
     beside: Floats,
     surplus: Floats,
     surplus_beside: Floats,
 ) -> float:
     """The bound at these prices; the surplus is what is rented out less what tenants use."""
-    slots = pattern.shape[1]
-    rent, chosen = np.empty(slots), np.empty((slots, 3), np.int64)
+    slots, rent, chosen = pattern.shape[1], found.rent, found.chosen
     for begin, end, rooms in stretches:
-        best_shares(begin, end, shares, rooms, pattern, beside, rent, chosen)
+        find_shares(begin, end, shares, rooms, pattern, beside, found)
     surplus[:] = 0.0
     for m in range(len(surplus)):
         surplus[m, np.arange(slots), shares.joint[chosen[:, 0], m]] = 1.0
     surplus_beside[RETRAINING] = shares.sizes[chosen[:, 1]]
     surplus_beside[WAITING] = shares.sizes[chosen[:, 2]]
-    total = float(rent.cumsum()[-1])
-    return float(
-        _ask_tenants(total, serving, pattern, sums_before(beside), surplus, surplus_beside)
-    )
+    total, sums = float(rent.cumsum()[-1]), sums_before(beside)
+    return float(_ask_tenants(total, serving, pattern, sums, surplus, surplus_beside, ways))
 
 
 def sums_before(beside: Floats) -> Floats:
@@ -164,6 +174,41 @@ def sums_before(beside: Floats) -> Floats:
     return sums
 
 
+class _Ways(NamedTuple):
+    """Room for a tenant's best ways through the window, [slot, pattern] each."""
+
+    forward: Floats
+    """best of the slots before, not retrained, ending in the pattern"""
+    came: Ints
+    """the step that led there"""
+    held: Ints
+    """what was held before instances were dropped"""
+    backward: Floats
+    """best from the slot on, retrained, when the pattern served before"""
+    follow: Ints
+    """the step that leads on"""
+    kept: Ints
+    """what serves on"""
+    waited: Floats
+    """price of having held for the lead what begins to serve in the slot"""
+    rest: Floats
+    """[pattern]: best with any more instances"""
+
+
+def _empty_ways(slots: int, width: int) -> _Ways:
+    numbers, steps = np.empty((3, slots + 1, width)), np.empty((4, slots + 1, width), np.int64)
+    return _Ways(
+        forward=numbers[0],
+        came=steps[0],
+        held=steps[1],
+        backward=numbers[1],
+        follow=steps[2],
+        kept=steps[3],
+        waited=numbers[2],
+        rest=np.empty(width),
+    )
+
+
 @compiled
 def _ask_tenants(
     total: float,
@@ -172,18 +217,16 @@ def _ask_tenants(
     rents: Floats,
     surplus: Floats,
     surplus_beside: Floats,
+    ways: _Ways,
 ) -> float:
     """`total` and every tenant's best at these prices; what it uses is taken off the surplus."""
-    tenants, slots, width = pattern.shape
-    shape = (slots + 1, width)
-    forward, backward = np.empty(shape), np.empty(shape)
-    came, held = np.empty(shape, np.int64), np.empty(shape, np.int64)
-    follow, kept = np.empty(shape, np.int64), np.empty(shape, np.int64)
+    came, follow, steps = ways.came, ways.follow, serving.steps
+    tenants, slots, _ = pattern.shape
     for m in range(tenants):
-        waited = waiting_rents(m, serving, rents)
-        _forward(m, serving, pattern, waited, forward, came, held)
-        _backward(m, serving, pattern, waited, backward, follow, kept)
-        value, end, size, before, after = _completion(m, serving, rents, forward, backward)
+        fill_waited(m, serving, rents, ways.waited)
+        _go_forward(m, serving, pattern, ways)
+        _go_backward(m, serving, pattern, ways)
+        value, end, size, before, after = _completion(m, serving, rents, ways)
         total += value
         if serving.end[m] < 0 and size >= 0:
             for t in range(end - serving.durations[m, size], end):
@@ -191,16 +234,18 @@ def _ask_tenants(
         # both ways from the retraining's end: the step of every slot
         p = before
         for t in range(end - 1, -1, -1):
-            follow[t, 0] = came[t, p]
-            p = held[t, serving.steps[m, came[t, p], 0]]
+            s = came[t, p]
+            follow[t, 0] = s
+            p = ways.held[t, steps[m, s, 0]]
         p = after
         for t in range(end, slots):
-            s = follow[t, kept[t, p]]
+            s = follow[t, ways.kept[t, p]]
             follow[t, 0] = s
-            p = serving.steps[m, s, 1]
+            p = steps[m, s, 1]
         for t in range(slots):
-            now, new = serving.steps[m, follow[t, 0], 1], serving.steps[m, follow[t, 0], 2]
-            surplus[m, t, now] -= 1.0
+            s = follow[t, 0]
+            new = steps[m, s, 2]
+            surplus[m, t, steps[m, s, 1]] -= 1.0
             if new > 0:
                 for earlier in range(max(0, t - serving.lead[m]), t):
                     for k in range(rents.shape[1]):
@@ -209,36 +254,24 @@ def _ask_tenants(
 
 
 @compiled_inner
-def waiting_rents(m: int, serving: Serving, rents: Floats) -> Floats:
-    """[slot, pattern]: price of having held for the lead what begins to serve in the slot."""
+def fill_waited(m: int, serving: Serving, rents: Floats, waited: Floats) -> None:
+    """waited [slot, pattern]: price of having held for the lead what begins to serve then."""
     slots, patterns = rents.shape[2] - 1, serving.patterns[m]
-    waited = np.zeros((slots, patterns))
     for t in range(slots):
+        for p in range(patterns):
+            waited[t, p] = 0.0
         for k in range(rents.shape[1]):
             ahead = rents[WAITING, k, t] - rents[WAITING, k, max(0, t - serving.lead[m])]
             for p in range(patterns):
                 waited[t, p] += serving.counts[m, p, k] * ahead
-    return waited
 
 
 @compiled_inner
-def _forward(
-    m: int,
-    serving: Serving,
-    cost: Floats,
-    waited: Floats,
-    forward: Floats,
-    came: Ints,
-    held: Ints,
-) -> None:
-    """forward[t, p]: best of slots 0..t-1 ending in p (before slot 0: what may serve on).
-
-    `came`: the step that led there; `held`: what was held before instances were dropped.
-    """
-    slots, patterns = waited.shape
+def _go_forward(m: int, serving: Serving, cost: Floats, ways: _Ways) -> None:
+    """Fill `forward` (before slot 0: what may serve on), `came` and `held`."""
+    forward, came, held, waited, rest = ways.forward, ways.came, ways.held, ways.waited, ways.rest
     steps, fewer, accuracy = serving.steps, serving.fewer, serving.accuracy[m, 0]
-    rest = np.empty(patterns)
-    count = fewer.shape[1] - 1
+    slots, patterns, count = cost.shape[1], serving.patterns[m], fewer.shape[1] - 1
     while count > 0 and fewer[m, count - 1, 0] < 0:
         count -= 1
     for p in range(patterns):
@@ -262,19 +295,12 @@ def _forward(
                 forward[t + 1, w], came[t, w] = worth, s
 
 
-@compiled_leaf
-def _backward(
-    m: int,
-    serving: Serving,
-    cost: Floats,
-    waited: Floats,
-    backward: Floats,
-    follow: Ints,
-    kept: Ints,
-) -> None:
-    """backward[t, p]: best from slot t on when p served before; `kept`, `follow`: how."""
-    slots, patterns = waited.shape
+@compiled_inner
+def _go_backward(m: int, serving: Serving, cost: Floats, ways: _Ways) -> None:
+    """Fill `backward`, `follow` and `kept`."""
+    backward, follow, kept = ways.backward, ways.follow, ways.kept
     steps, fewer, accuracy = serving.steps, serving.fewer, serving.accuracy[m, 1]
+    slots, patterns = cost.shape[1], serving.patterns[m]
     for p in range(patterns):
         backward[slots, p] = 0.0
     for t in range(slots - 1, -1, -1):
@@ -286,7 +312,7 @@ def _backward(
                 break
             if u != w and t < serving.first_new[m]:
                 continue
-            worth = accuracy * serving.served[m, t, s] - cost[m, t, w] - waited[t, new]
+            worth = accuracy * serving.served[m, t, s] - cost[m, t, w] - ways.waited[t, new]
             worth += backward[t + 1, w]
             if worth > backward[t, u]:
                 backward[t, u], follow[t, u] = worth, s
@@ -298,21 +324,22 @@ def _backward(
                 backward[t, p], kept[t, p] = backward[t, less], kept[t, less]
 
 
-@compiled_leaf
+@compiled_inner
 def _completion(
-    m: int, serving: Serving, rents: Floats, forward: Floats, backward: Floats
+    m: int, serving: Serving, rents: Floats, ways: _Ways
 ) -> tuple[float, int, int, int, int]:
     """The best (value, end, size, serving before it, serving on after it).
 
     Where an optional retraining is left out, the end is the window's and the size is -1.
     """
-    slots, patterns, later = forward.shape[0] - 1, serving.patterns[m], serving.later[m]
+    forward, backward, with_size = ways.forward, ways.backward, serving.with_size
+    slots, patterns, later = rents.shape[2] - 1, serving.patterns[m], serving.later[m]
     value, at, on, before, after = NEVER, slots, -1, 0, 0
     fixed, durations = serving.end[m], serving.durations
     if fixed >= 0:
         size = serving.end_size[m]
         for p in range(patterns):
-            then = p if size < 0 else serving.with_size[m, p, size]
+            then = p if size < 0 else with_size[m, p, size]
             worth = forward[fixed, p] + backward[fixed, then]
             if worth > value:
                 value, at, on, before, after = worth, fixed, size, p, then
@@ -323,126 +350,14 @@ def _completion(
                 value, before, after = forward[slots, p], p, p
     for end in range(1, slots + 1):
         for k in range(durations.shape[1]):
-            if durations[m, k] == 0 or durations[m, k] > end:
+            duration = durations[m, k]
+            if duration == 0 or duration > end:
                 continue
-            paid = rents[RETRAINING, k, end] - rents[RETRAINING, k, end - durations[m, k]]
+            paid = rents[RETRAINING, k, end] - rents[RETRAINING, k, end - duration]
             for p in range(patterns):
                 # the instance it was retrained on may serve at once
-                then = serving.with_size[m, p, k]
+                then = with_size[m, p, k]
                 worth = forward[end, p] + backward[end, then] - paid + later
                 if worth > value:
                     value, at, on, before, after = worth, end, k, p, then
     return value, at, on, before, after
-
-
-class Rooms(NamedTuple):
-    """What fits beside a mask of occupied slices.
-
-    A case is a multiset that serves or retrains, with the minima still needed.
-    """
-
-    waiting: Ints
-    """[n, 2]: (case, multiset that waits), those of a case together"""
-    retraining: Ints
-    """[n, 3]: (room, multiset that retrains, case of both), those of a room together"""
-    fitting: Ints
-    """[n]: the joint patterns that fit"""
-
-
-def rooms_beside(shares: Shares, mask: int, most: int) -> Rooms:
-    """What fits beside `mask` when at most `most` tenants retrain."""
-    needs, sets = shares.has_minima.shape
-    able = shares.retraining[shares.sizes[shares.retraining].sum(axis=1) <= most]
-    held = shares.union[shares.rooms[:, :1], able]
-    room, which = np.nonzero((held >= 0) & shares.placeable[mask, held])
-    cases = held[room, which] * needs + shares.rooms[room, 1]
-    wanted = np.unique(cases)
-    waiting = np.empty((len(wanted) * sets, 2), np.int64)
-    listed = _list_waiting(
-        wanted, shares.union, shares.placeable[mask], shares.has_minima, shares.sizes, waiting
-    )
-    waiting = waiting[:listed].copy()
-    retraining = np.stack([room, able[which], cases], axis=1)
-    retraining = retraining[np.isin(cases, waiting[:, 0])]
-    fitting = np.flatnonzero(np.isin(shares.room, retraining[:, 0]))
-    return Rooms(waiting, retraining, fitting)
-
-
-@compiled
-def _list_waiting(
-    cases: Ints, union: Ints, placeable: Bools, has_minima: Bools, sizes: Floats, waiting: Ints
-) -> int:
-    """List what can wait in each case; waiting earns, so only sets that no other one contains."""
-    needs, listed = has_minima.shape[0], 0
-    for n in range(cases.shape[0]):
-        held, need, first = cases[n] // needs, cases[n] % needs, listed
-        for w in range(sizes.shape[0]):
-            both = union[held, w]
-            if both < 0 or not placeable[both] or not has_minima[need, w]:
-                continue
-            contained, i = False, first
-            while i < listed and not contained:
-                other, more, less = waiting[i, 1], 0, 0
-                for k in range(sizes.shape[1]):
-                    more += 1 if sizes[w, k] > sizes[other, k] else 0
-                    less += 1 if sizes[w, k] < sizes[other, k] else 0
-                contained = more == 0
-                if not contained and less == 0:
-                    listed -= 1
-                    waiting[i, 0], waiting[i, 1] = waiting[listed, 0], waiting[listed, 1]
-                else:
-                    i += 1
-            if not contained:
-                waiting[listed, 0], waiting[listed, 1] = cases[n], w
-                listed += 1
-    return listed
-
-
-@compiled
-def best_shares(
-    begin: int,
-    end: int,
-    shares: Shares,
-    rooms: Rooms,
-    pattern: Floats,
-    beside: Floats,
-    rent: Floats,
-    chosen: Ints,
-) -> None:
-    """What earns most in every slot from `begin` to `end`: its rent, and chosen [slot, 3].
-
-    That is (joint pattern, what retrains, what waits).
-    """
-    sets, sizes = shares.sizes.shape
-    waiting, retraining, fitting = rooms.waiting, rooms.retraining, rooms.fitting
-    earns, of_case = np.empty((2, sets)), np.empty((2, shares.has_minima.size))
-    of_room = np.zeros((3, shares.rooms.shape[0]))
-    for t in range(begin, end):
-        for r in range(sets):
-            for kind in range(2):
-                earns[kind, r] = 0.0
-                for k in range(sizes):
-                    earns[kind, r] += shares.sizes[r, k] * beside[kind, t, k]
-        last = -1
-        for i in range(waiting.shape[0]):
-            case, w = waiting[i, 0], waiting[i, 1]
-            if case != last or earns[WAITING, w] > of_case[0, case]:
-                of_case[0, case], of_case[1, case] = earns[WAITING, w], w
-                last = case
-        last = -1
-        for i in range(retraining.shape[0]):
-            room, r, case = retraining[i, 0], retraining[i, 1], retraining[i, 2]
-            earned = earns[RETRAINING, r] + of_case[0, case]
-            if room != last or earned > of_room[0, room]:
-                of_room[0, room], of_room[1, room], of_room[2, room] = earned, r, of_case[1, case]
-                last = room
-        rent[t], chosen[t, 0] = NEVER, 0
-        for i in range(fitting.shape[0]):
-            j = fitting[i]
-            earned = of_room[0, shares.room[j]]
-            for m in range(pattern.shape[0]):
-                earned += pattern[m, t, shares.joint[j, m]]
-            if earned > rent[t]:
-                rent[t], chosen[t, 0] = earned, j
-        room = shares.room[chosen[t, 0]]
-        chosen[t, 1], chosen[t, 2] = int(of_room[1, room]), int(of_room[2, room])

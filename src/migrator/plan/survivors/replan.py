@@ -23,8 +23,8 @@ from migrator.plan.survivors.fixed_schedule import allocations_of, around_of
 from migrator.plan.survivors.options import arrivals_of, menus_of
 from migrator.plan.survivors.search import Around, ShareSearch
 
-WIDTH = 8
-"""States of the beam: eight times as many found nothing better on real traces."""
+WIDTH = 4
+"""States of the beam: sixteen times as many found nothing better on real traces."""
 _ROUNDING = 1e-9
 Scenarios = tuple[tuple[float, ...], ...]
 

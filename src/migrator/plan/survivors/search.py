@@ -17,7 +17,7 @@ from migrator.core.instance import Instance
 from migrator.core.problem import Problem
 from migrator.plan.exact.expand import descending
 from migrator.plan.exact.space import Floats, Ints, Schedule, Space
-from migrator.plan.kernels import compiled, compiled_inner, compiled_leaf
+from migrator.plan.kernels import compiled, compiled_inner
 from migrator.plan.survivors.options import Arrivals, Menu, Menus, expected
 
 HURRIED = 4
@@ -74,6 +74,21 @@ class Costs(NamedTuple):
     """[tenant, placement]"""
     set_places: Ints
     """[own set, n]: its placements; -1 ends"""
+
+
+class _Ranked(NamedTuple):
+    """Choices of a slot, and room for ranking them."""
+
+    which: Ints
+    """[n, 2]: (state, share)"""
+    score: Floats
+    """[2, n]: (rank, goodput so far)"""
+    order: Ints
+    """[2, n]: see `descending`"""
+    brings: Floats
+    """[tenant, own set, 2]: (goodput of the slot, rank)"""
+    parts: Floats
+    """[placement, n]: its capability n slots from now"""
 
 
 class ShareSearch:
@@ -139,20 +154,31 @@ class ShareSearch:
         """The states that go on, and for each the (state before, share) it comes from."""
         all_warm = slot == 0 and self._problem.initial is None
         room, places = 8 * width + 1024, states.owner.shape[1]
-        which, score = np.empty((room, 2), np.int64), np.empty((room, 2))
+        ranked = self._room(room)
         worth = self._arrivals, around.accuracy, around.ahead
-        used = _rank_shares(slot, all_warm, states, menu, self.costs, *worth, which, score)
-        order = np.argsort(-score[:used, 0], kind="stable")
+        used = _rank_shares(slot, all_warm, states, menu, self.costs, *worth, ranked)
+        order = np.argsort(-ranked.score[0, :used], kind="stable")
         then = States(
             owner=np.empty((width, places), np.int64),
             age=np.empty((width, places), np.int64),
             value=np.empty(width),
         )
         back = np.empty((width, 2), np.int64)
-        ranked = which[order], score[order, 1]
-        kept = _keep_best(all_warm, states, menu, running, self.costs, *ranked, then, back)
+        best, keys = (ranked.which[order], ranked.score[1, order]), np.empty(width, np.int64)
+        kept = _keep_best(all_warm, states, menu, running, self.costs, *best, keys, then, back)
         kept_states = States(then.owner[:kept], then.age[:kept], then.value[:kept])
         return kept_states, back[:kept]
+
+    def _room(self, choices: int) -> _Ranked:
+        """Room for that many choices of one slot."""
+        tenants, places = self.costs.capability.shape
+        return _Ranked(
+            which=np.empty((choices, 2), np.int64),
+            score=np.empty((2, choices)),
+            order=np.empty((2, choices), np.int64),
+            brings=np.empty((tenants, len(self.costs.set_places), 2)),
+            parts=np.empty((places, int(self.costs.warm_age.max()) + 1)),
+        )
 
     def _running(self, schedule: Schedule, slot: int) -> Ints:
         """[placement]: the tenant that retrains there in the slot, -1 none."""
@@ -207,58 +233,51 @@ def _rank_shares(
     arrivals: Arrivals,
     accuracy: Floats,
     ahead: Floats,
-    which: Ints,
-    score: Floats,
+    ranked: _Ranked,
 ) -> int:
-    """List the best choices: which [n] = (state, share), score [n] = (rank, goodput so far)."""
-    tenants, places = menu.shares.shape[1], states.owner.shape[1]
-    sets, longest = costs.set_places.shape[0], 0
-    for m in range(tenants):
-        longest = max(longest, costs.warm_age[m])
-    now, rank = np.empty((tenants, sets)), np.empty((tenants, sets))
-    parts = np.empty((places, longest + 1))
-    used, least = 0, -np.inf
+    """List the best choices: `which` and `score`; returns how many."""
+    which, score, brings = ranked.which, ranked.score, ranked.brings
+    sets, shares = menu.sets, menu.shares
+    tenants, used, least = shares.shape[1], 0, -np.inf
     for state in range(states.value.shape[0]):
         for m in range(tenants):
-            _foresee(m, state, all_warm, states, costs, parts)
-            for i in range(menu.sets.shape[1]):
-                own = menu.sets[m, i]
+            _foresee(m, state, all_warm, states, costs, ranked.parts)
+            for i in range(sets.shape[1]):
+                own = sets[m, i]
                 if own < 0:
                     break
-                now[m, own], rank[m, own] = _worth(
-                    slot, m, own, state, states, costs, arrivals, accuracy, parts
+                brings[m, own, 0], brings[m, own, 1] = _worth(
+                    slot, m, own, state, states, costs, arrivals, accuracy, ranked.parts
                 )
-        for share in range(menu.shares.shape[0]):
-            total = states.value[state] + ahead[slot + 1, menu.joint[share]]
-            gain = states.value[state]
+        value = states.value[state]
+        for share in range(shares.shape[0]):
+            total, gain = value + ahead[slot + 1, menu.joint[share]], value
             for m in range(tenants):
-                total += rank[m, menu.shares[share, m]]
-                gain += now[m, menu.shares[share, m]]
+                total += brings[m, shares[share, m], 1]
+                gain += brings[m, shares[share, m], 0]
             if total > least:
                 which[used, 0], which[used, 1] = state, share
-                score[used, 0], score[used, 1] = total, gain
+                score[0, used], score[1, used] = total, gain
                 used += 1
                 if used == which.shape[0]:
-                    used, least = _halve(which, score)
+                    used, least = _halve(which, score, ranked.order)
     return used
 
 
 @compiled_inner
-def _halve(which: Ints, score: Floats) -> tuple[int, float]:
+def _halve(which: Ints, score: Floats, order: Ints) -> tuple[int, float]:
     """Keep the better half of the choices, in their order; (how many, the lowest rank)."""
-    room = which.shape[0]
-    rank, chosen, used = np.empty(room), np.zeros(room, np.bool_), 0
+    room, used = which.shape[0], 0
+    by_rank = descending(room, score[0], order)
+    least = score[0, order[by_rank, room // 2 - 1]]
     for i in range(room):
-        rank[i] = score[i, 0]
-    order = descending(rank)
-    for i in range(room // 2):
-        chosen[order[i]] = True
+        order[1 - by_rank, order[by_rank, i]] = i
     for i in range(room):
-        if chosen[i]:
+        if order[1 - by_rank, i] < room // 2:
             which[used, 0], which[used, 1] = which[i, 0], which[i, 1]
-            score[used, 0], score[used, 1] = score[i, 0], score[i, 1]
+            score[0, used], score[1, used] = score[0, i], score[1, i]
             used += 1
-    return used, rank[order[used - 1]]
+    return used, least
 
 
 @compiled
@@ -270,30 +289,35 @@ def _keep_best(
     costs: Costs,
     which: Ints,
     gain: Floats,
+    keys: Ints,
     then: States,
     back: Ints,
 ) -> int:
-    """Fill `then` with the first of the ranked choices that are not crowded out."""
+    """Fill `then` with the first of the ranked choices that are not crowded out.
+
+    keys [row]: room for numbers.
+    """
     tenants, places, i, kept = menu.shares.shape[1], states.owner.shape[1], 0, 0
-    keys, owner, age = np.empty(back.shape[0], np.int64), then.owner, then.age
+    owner, age, warm_age, set_places = then.owner, then.age, costs.warm_age, costs.set_places
     for row in range(back.shape[0]):
         while i < which.shape[0] and kept == row:
             before, share = which[i, 0], which[i, 1]
             for at in range(places):
                 owner[row, at], age[row, at] = running[at], 0
             for m in range(tenants):
-                for n in range(costs.set_places.shape[1]):
-                    at = costs.set_places[menu.shares[share, m], n]
+                own = menu.shares[share, m]
+                for n in range(set_places.shape[1]):
+                    at = set_places[own, n]
                     if at < 0:
                         break
                     owner[row, at] = m
             for at in range(places):
                 m = owner[row, at]
                 if m >= 0 and all_warm:
-                    age[row, at] = costs.warm_age[m]
+                    age[row, at] = warm_age[m]
                 elif m >= 0 and states.owner[before, at] == m:
                     # ages count whole slots lived, up to the age from which nothing changes
-                    age[row, at] = min(costs.warm_age[m], states.age[before, at] + 1)
+                    age[row, at] = min(warm_age[m], states.age[before, at] + 1)
             if not _crowded(row, owner, age, keys):
                 then.value[row], back[row, 0], back[row, 1] = gain[i], before, share
                 kept += 1
@@ -301,7 +325,7 @@ def _keep_best(
     return kept
 
 
-@compiled_leaf
+@compiled_inner
 def _crowded(kept: int, owner: Ints, age: Ints, keys: Ints) -> bool:
     """Whether the state at `kept` is known already or its allocation has had its share."""
     key = 0
@@ -321,21 +345,23 @@ def _crowded(kept: int, owner: Ints, age: Ints, keys: Ints) -> bool:
     return False
 
 
-@compiled_leaf
+@compiled_inner
 def _foresee(
     m: int, state: int, all_warm: bool, states: States, costs: Costs, parts: Floats
 ) -> None:
     """parts[place, l]: capability of the place `l` slots from now, if tenant m holds it on."""
+    warm_age, over = costs.warm_age[m], costs.over[m]
     for at in range(parts.shape[0]):
-        lived = states.age[state, at] + 1 if states.owner[state, at] == m else 0
+        lived, capability = 0, costs.capability[m, at]
         if all_warm:
-            lived = costs.warm_age[m]
-        for later in range(costs.warm_age[m] + 1):
-            share = min(1.0, max(0.0, lived + later + 1.0 - costs.over[m]))
-            parts[at, later] = costs.capability[m, at] * share
+            lived = warm_age
+        elif states.owner[state, at] == m:
+            lived = states.age[state, at] + 1
+        for later in range(warm_age + 1):
+            parts[at, later] = capability * min(1.0, max(0.0, lived + later + 1.0 - over))
 
 
-@compiled_leaf
+@compiled_inner
 def _worth(
     slot: int,
     m: int,
@@ -349,13 +375,14 @@ def _worth(
 ) -> tuple[float, float]:
     """What an own set brings the tenant in this slot; and less what it will miss while cold."""
     total, steady, first, count = 0.0, 0.0, 0.0, 0
-    places = costs.set_places
+    places, capability = costs.set_places, costs.capability
     while places[own, count] >= 0:
         at = places[own, count]
-        total += costs.capability[m, at]
+        total += capability[m, at]
         first += parts[at, 0]
         # between equals, what is stays: a reshuffle that gains nothing is only work
-        steady += costs.capability[m, at] if states.owner[state, at] == m else 0.0
+        if states.owner[state, at] == m:
+            steady += capability[m, at]
         count += 1
     now = accuracy[m, slot] * expected(arrivals, m, slot, first)
     rank = now + STEADY * steady

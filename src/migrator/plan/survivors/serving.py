@@ -145,7 +145,7 @@ def build_shares(problem: Problem, space: Space) -> Shares:
     """What the problem's board can rent out."""
     own = tuple(_serving_patterns(space, m) for m in range(len(problem.tenants)))
     minima = tuple(tenant.min_gpcs for tenant in problem.tenants)
-    retraining = tuple(map(tuple, space.arrays.beside_sizes.astype(int).tolist()))
+    retraining = tuple(map(tuple, space.priced.beside_sizes.astype(int).tolist()))
     return _shares_of(problem.board, own, minima, retraining)
 
 

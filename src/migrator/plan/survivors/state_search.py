@@ -23,7 +23,7 @@ from migrator.plan.survivors.options import Arrivals, Menus
 from migrator.plan.survivors.prices import Prices
 from migrator.plan.survivors.search import Costs, States
 from migrator.plan.survivors.serving import Serving, Shares
-from migrator.plan.survivors.slot import expand
+from migrator.plan.survivors.slot import expand, scratch
 from migrator.plan.survivors.states import DONE, STILL, Choices, Layer, candidates, next_layer
 
 NARROW = 12
@@ -60,6 +60,7 @@ class StateSearch:
         self._problem, self._space, self._running = problem, space, running
         self._serving, self._arrivals, self._costs = serving, arrivals, costs
         self._choices = _choices_of(problem, space, serving, menus)
+        self._scratch = scratch(self._choices, costs)
         self._most_shares = int(np.diff(self._choices.first).max())
         masks = {int(mask) for mask in space.reachable if _has_shares(self._choices.first, mask)}
         self._ahead = tabulate(serving, shares, prices, space, masks)
@@ -90,7 +91,7 @@ class StateSearch:
             all_warm = slot == 0 and self._problem.initial is None
             found = candidates(max(64 * allowed, 4096) + 2 * self._most_shares, incumbent)
             rest = self._choices, self._costs, self._arrivals
-            work += expand(slot, all_warm, now, *rest, self._ahead, found)
+            work += expand(slot, all_warm, now, *rest, self._ahead, self._scratch, found)
             now, back, lost, spent = next_layer(slot, allowed, all_warm, now, found, *rest)
             missed, work = max(missed, lost), work + spent
             if len(now.value) == 0:

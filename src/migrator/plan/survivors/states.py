@@ -12,13 +12,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from migrator.plan.exact.space import Floats, Ints
+from migrator.plan.exact.space import Bools, Floats, Ints
 from migrator.plan.exact.tables import NEVER
-from migrator.plan.kernels import compiled, compiled_leaf
+from migrator.plan.kernels import compiled, compiled_inner, integer
 from migrator.plan.survivors.options import Arrivals, expected
 from migrator.plan.survivors.search import Costs
 
-STILL, DONE = -1, -2
+STILL, DONE = integer(-1), integer(-2)
 """Retraining status of a tenant that has not started and of one that has completed."""
 COMPARED = 48
 """States of the same status that a new one is compared with."""
@@ -81,6 +81,8 @@ class Candidates(NamedTuple):
     """[1]: how many entries are used"""
     limits: Floats
     """[2]: (what a bound must exceed, largest bound left out for want of room)"""
+    order: Ints
+    """[2, n]: see `descending`"""
 
 
 def candidates(room: int, incumbent: float) -> Candidates:
@@ -88,7 +90,8 @@ def candidates(room: int, incumbent: float) -> Candidates:
     state, start, share = np.empty((3, room), np.int64)
     bound, value = np.empty((2, room))
     limits = np.array([incumbent, NEVER])
-    return Candidates(state, start, share, bound, value, np.zeros(1, np.int64), limits)
+    used, order = np.zeros(1, np.int64), np.empty((2, room), np.int64)
+    return Candidates(state, start, share, bound, value, used, limits, order)
 
 
 def next_layer(
@@ -115,8 +118,10 @@ def next_layer(
         value=np.empty(room),
     )
     back = np.empty((room, 2), np.int64)
+    known = choices, costs, arrivals
+    tables = _tables(len(order), room, tenants, places)
     kept, lost, work = _keep_best(
-        slot, width, all_warm, now, found, order, choices, costs, arrivals, then, back
+        slot, width, all_warm, now, found, order, *known, tables, then, back
     )
     layer = Layer(
         then.place[:kept].copy(),
@@ -126,6 +131,36 @@ def next_layer(
         then.value[:kept].copy(),
     )
     return layer, back[:kept].copy(), max(float(found.limits[1]), lost), work
+
+
+class _Known(NamedTuple):
+    """Which states are kept so far."""
+
+    used: Bools
+    """[rank]: whether the candidate has been looked at"""
+    taken: Ints
+    """[combination of statuses]: states kept"""
+    seen: Ints
+    """hash table of rows by state"""
+    chains: Ints
+    """hash table by status: (first row, last row) of those with it"""
+    following: Ints
+    """[row]: the next one with the same status"""
+    scratch: Ints
+
+
+def _tables(ranks: int, rows: int, tenants: int, places: int) -> _Known:
+    room = 64
+    while room < 4 * rows:
+        room *= 2
+    return _Known(
+        used=np.zeros(ranks, np.bool_),
+        taken=np.zeros(3**tenants, np.int64),
+        seen=np.full(room, -1, np.int64),
+        chains=np.full((room, 2), -1, np.int64),
+        following=np.empty(rows, np.int64),
+        scratch=np.empty(places, np.int64),
+    )
 
 
 @compiled
@@ -139,6 +174,7 @@ def _keep_best(
     choices: Choices,
     costs: Costs,
     arrivals: Arrivals,
+    tables: _Known,
     then: Layer,
     back: Ints,
 ) -> tuple[int, float, int]:
@@ -146,15 +182,10 @@ def _keep_best(
 
     Half of the states are the best ones; then every combination of statuses has a quota.
     """
-    ranks, kept, work, room = order.shape[0], 0, 0, 64
-    taken, quota = np.zeros(3 ** then.place.shape[1], np.int64), 0
-    used, rank, left = np.zeros(ranks, np.bool_), 0, ranks
-    while room < 4 * then.value.shape[0]:
-        room *= 2
-    # hash tables of rows, by state and by status; the rows of a status are chained
-    seen, chains = np.full(room, -1, np.int64), np.full((room, 2), -1, np.int64)
-    following = np.empty(then.value.shape[0], np.int64)
-    scratch = np.empty(then.owner.shape[1], np.int64)
+    ranks, kept, work, quota = order.shape[0], 0, 0, 0
+    rank, left = 0, ranks
+    used, taken, seen, chains = tables.used, tables.taken, tables.seen, tables.chains
+    following, scratch = tables.following, tables.scratch
     for row in range(then.value.shape[0]):
         while left > 0 and kept == row:
             if rank == ranks:
@@ -197,22 +228,22 @@ def _keep_best(
     return kept, lost, work
 
 
-@compiled_leaf
+@compiled_inner
 def _turn(row: int, choices: Choices, then: Layer, code: Ints) -> int:
     """Rearrange the state to the first of those that are alike; returns how.
 
     `code`: room for a number per placement.
     """
-    places, tenants = then.owner.shape[1], then.place.shape[1]
-    best = 0
+    place, owner, age, turns = then.place, then.owner, then.age, choices.turns
+    places, tenants, best = owner.shape[1], place.shape[1], 0
     for at in range(places):
-        code[at] = (then.owner[row, at] + 1) * 65536 + then.age[row, at]
+        code[at] = (owner[row, at] + 1) * 65536 + age[row, at]
     for m in range(tenants):
-        if then.place[row, m] >= 0:
-            code[then.place[row, m]] += 32768
-    for turn in range(1, choices.turns.shape[0]):
+        if place[row, m] >= 0:
+            code[place[row, m]] += 32768
+    for turn in range(1, turns.shape[0]):
         for at in range(places):
-            difference = code[choices.turns[turn, at]] - code[choices.turns[best, at]]
+            difference = code[turns[turn, at]] - code[turns[best, at]]
             if difference != 0:
                 if difference > 0:
                     best = turn
@@ -220,51 +251,53 @@ def _turn(row: int, choices: Choices, then: Layer, code: Ints) -> int:
     if best > 0:
         for m in range(tenants):
             for at in range(places):
-                if then.place[row, m] >= 0 and choices.turns[best, at] == then.place[row, m]:
-                    then.place[row, m] = at
+                if place[row, m] >= 0 and turns[best, at] == place[row, m]:
+                    place[row, m] = at
                     break
         for at in range(places):
-            held = code[choices.turns[best, at]]
-            then.owner[row, at], then.age[row, at] = held // 65536 - 1, held % 32768
+            held = code[turns[best, at]]
+            owner[row, at], age[row, at] = (held >> 16) - 1, held & 32767
     return best
 
 
-@compiled_leaf
+@compiled_inner
 def _find(row: int, then: Layer, seen: Ints, chains: Ints) -> tuple[int, int, bool]:
     """Where the state and its status belong in the tables; and whether the state is known."""
-    last, key = seen.shape[0] - 1, 0
+    owner, age, last, key = then.owner, then.age, seen.shape[0] - 1, 0
     for m in range(then.place.shape[1]):
-        end = then.end[row, m] if then.place[row, m] >= 0 else 0
-        key = (key * 1000003 + then.place[row, m]) * 1000003 + end
+        place = then.place[row, m]
+        key = (key * 1000003 + place) * 1000003 + (then.end[row, m] if place >= 0 else 0)
     chain = (key ^ (key >> 17)) & last
     while chains[chain, 0] >= 0 and not _same_status(row, chains[chain, 0], then):
         chain = (chain + 1) & last
-    for at in range(then.owner.shape[1]):
-        key = (key * 1000003 + then.owner[row, at]) * 1000003 + then.age[row, at]
+    for i in range(owner.shape[1]):
+        key = (key * 1000003 + owner[row, i]) * 1000003 + age[row, i]
     at = (key ^ (key >> 17)) & last
     while seen[at] >= 0:
-        if _same_status(row, seen[at], then):
+        other = seen[at]
+        if _same_status(row, other, then):
             same = True
-            for i in range(then.owner.shape[1]):
-                same = same and then.owner[row, i] == then.owner[seen[at], i]
-                same = same and then.age[row, i] == then.age[seen[at], i]
+            for i in range(owner.shape[1]):
+                if owner[row, i] != owner[other, i] or age[row, i] != age[other, i]:
+                    same = False
             if same:
                 return at, chain, True
         at = (at + 1) & last
     return at, chain, False
 
 
-@compiled_leaf
+@compiled_inner
 def _same_status(row: int, other: int, then: Layer) -> bool:
-    same = True
     for m in range(then.place.shape[1]):
         place = then.place[row, m]
-        same = same and place == then.place[other, m]
-        same = same and (place < 0 or then.end[row, m] == then.end[other, m])
-    return same
+        if place != then.place[other, m]:
+            return False
+        if place >= 0 and then.end[row, m] != then.end[other, m]:
+            return False
+    return True
 
 
-@compiled_leaf
+@compiled_inner
 def _set_status(
     slot: int, row: int, i: int, now: Layer, found: Candidates, choices: Choices, then: Layer
 ) -> int:
@@ -273,9 +306,9 @@ def _set_status(
     then.value[row] = found.value[i]
     for m in range(then.place.shape[1]):
         place, end = now.place[before, m], now.end[before, m]
-        if choices.starts[start, m] >= 0:
-            place = choices.starts[start, m]
-            end = slot + choices.durations[m, choices.place_size[place]]
+        starts = choices.starts[start, m]
+        if starts >= 0:
+            place, end = starts, slot + choices.durations[m, choices.place_size[starts]]
         elif place >= 0 and end == slot:
             place = DONE
         then.place[row, m], then.end[row, m] = place, end
@@ -283,7 +316,7 @@ def _set_status(
     return phase
 
 
-@compiled_leaf
+@compiled_inner
 def _set_holders(
     row: int,
     i: int,
@@ -295,26 +328,27 @@ def _set_holders(
     then: Layer,
 ) -> None:
     """Write which tenant holds each placement, and since when."""
-    before, share, owner = found.state[i], found.share[i], then.owner
+    before, share, owner, places = found.state[i], found.share[i], then.owner, costs.set_places
     for at in range(owner.shape[1]):
-        owner[row, at], then.age[row, at] = -1, 0
+        owner[row, at] = -1
     for m in range(then.place.shape[1]):
-        own = choices.shares[share, m]
-        for n in range(costs.set_places.shape[1]):
-            if costs.set_places[own, n] < 0:
+        own, place = choices.shares[share, m], then.place[row, m]
+        for n in range(places.shape[1]):
+            if places[own, n] < 0:
                 break
-            owner[row, costs.set_places[own, n]] = m
-        if then.place[row, m] >= 0:
-            owner[row, then.place[row, m]] = m
+            owner[row, places[own, n]] = m
+        if place >= 0:
+            owner[row, place] = m
     for at in range(owner.shape[1]):
-        m = owner[row, at]
+        m, age = owner[row, at], 0
         if m >= 0 and all_warm:
-            then.age[row, at] = costs.warm_age[m]
+            age = costs.warm_age[m]
         elif m >= 0 and now.owner[before, at] == m:
-            then.age[row, at] = min(costs.warm_age[m], now.age[before, at] + 1)
+            age = min(costs.warm_age[m], now.age[before, at] + 1)
+        then.age[row, at] = age
 
 
-@compiled_leaf
+@compiled_inner
 def _is_dominated(
     slot: int,
     row: int,
@@ -338,7 +372,7 @@ def _is_dominated(
     return False, looked
 
 
-@compiled_leaf
+@compiled_inner
 def _can_change(
     slot: int,
     other: int,
@@ -360,12 +394,12 @@ def _can_change(
         if m >= 0 and (owner[other, at] != m or age[other, at] < age[row, at]):
             lacking[count] = at
             count += 1
-    slack, m = then.value[other] - then.value[row], -1
+    slack = then.value[other] - then.value[row]
     for i in range(count):
-        m = owner[row, lacking[i]]
-        first = True
+        m, first = owner[row, lacking[i]], True
         for j in range(i):
-            first = first and owner[row, lacking[j]] != m
+            if owner[row, lacking[j]] == m:
+                first = False
         if not first:
             continue
         accuracy = max(choices.accuracy[m, 0], choices.accuracy[m, 1])

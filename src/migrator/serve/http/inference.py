@@ -16,13 +16,18 @@ from starlette.responses import Response
 
 from migrator.serve.exceptions import HttpError
 from migrator.serve.http.authentication import require_own_page
-from migrator.serve.http.middleware import EncodedResponse, json_response
+from migrator.serve.http.operations import (
+    ApiState,
+    EncodedResponse,
+    Feedback,
+    json_response,
+    state_of,
+)
 from migrator.serve.http.protocol import (
     FeedbackAnswer,
     FeedbackRequest,
     InferRequest,
     InputTensor,
-    ModelInterface,
     SamplesAnswer,
     SamplesRequest,
     read_parameters,
@@ -38,7 +43,6 @@ from migrator.serve.http.requests import (
     request_id,
     require_media_type,
 )
-from migrator.serve.http.state import ApiState, Feedback, state_of
 from migrator.serve.http.tensors import (
     encode_answer,
     finite_scores,
@@ -47,6 +51,7 @@ from migrator.serve.http.tensors import (
     read_input,
     requested_outputs,
 )
+from migrator.serve.workers.messages import ModelInterface
 
 TIMEOUT_HEADER = "timeout-ms"
 TIMEOUT_PARAMETERS = {"timeout_ms": 1e-3, "deadline_ms": 1e-3, "timeout": 1e-6}

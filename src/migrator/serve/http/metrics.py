@@ -19,8 +19,8 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from migrator.serve.router.queue import LATENCY_BOUNDS_S
-from migrator.serve.router.router import Router
+from migrator.serve.queue import LATENCY_BOUNDS_S
+from migrator.serve.router import Router
 
 Values = Mapping[tuple[str, ...], float]
 """Values by labels."""
@@ -64,7 +64,6 @@ class ApiMetrics(Collector):
     refused: Counter[tuple[str, int]]
 
     def collect(self) -> Iterator[Metric]:
-        """Called by prometheus_client."""
         router, counts = self.router, self.router.counts
         yield counter(
             "migrator_received",

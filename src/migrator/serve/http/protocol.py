@@ -5,13 +5,11 @@ The OpenAPI description takes its schemas from these messages.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from migrator.learn.text_encoder import TextEncoder
 from migrator.serve.exceptions import HttpError
 
 Identifier = Annotated[str, Meta(max_length=128)]
@@ -185,6 +183,9 @@ class Problem(Struct, kw_only=True):
     error: str
 
 
+INPUT = "input"
+SCORES, LABEL = "scores", "label"
+
 _PARAMETERS = msgspec.json.Decoder(dict[str, str | int | float | bool | None])
 
 
@@ -208,36 +209,3 @@ def decode(
         raise HttpError(
             400, f"{part}: {error}; send what /openapi.json describes".replace("`", "")
         ) from error
-
-
-INPUT = "input"
-SCORES, LABEL = "scores", "label"
-
-
-@dataclass(frozen=True)
-class ModelInterface:
-    """A tenant's model as its clients use it."""
-
-    name: str
-    datatype: str
-    """UINT8 for images, INT32 for tokens."""
-    shape: tuple[int, ...]
-    """One row of inputs."""
-    classes: int
-    values: int = 256
-    """Inputs are numbers from 0 to below this."""
-    encode: TextEncoder | None = None
-    """From texts (datatype BYTES) to rows of tokens; None: clients send numbers."""
-
-    def metadata(self, version: int | None) -> ModelMetadata:
-        """The model in the protocol's terms."""
-        return ModelMetadata(
-            name=self.name,
-            versions=[] if version is None else [str(version)],
-            platform="migrator",
-            inputs=[TensorMetadata(name=INPUT, datatype=self.datatype, shape=[-1, *self.shape])],
-            outputs=[
-                TensorMetadata(name=SCORES, datatype="FP32", shape=[-1, self.classes]),
-                TensorMetadata(name=LABEL, datatype="INT64", shape=[-1]),
-            ],
-        )

@@ -1,4 +1,4 @@
-"""Handlers for health, metadata and administration."""
+"""Handlers for health, metadata, administration, and Triton's configuration and statistics."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hmac import compare_digest
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,16 +16,20 @@ from migrator.core.errors import InputError, MigratorError, NotWrittenError
 from migrator.serve.exceptions import HttpError, drained
 from migrator.serve.http.inference import model_of
 from migrator.serve.http.metrics import metrics_page
-from migrator.serve.http.middleware import json_response
+from migrator.serve.http.operations import Backend, TenantChanges, json_response, state_of
 from migrator.serve.http.protocol import (
+    INPUT,
+    LABEL,
+    SCORES,
     Identifier,
     IndexEntry,
+    ModelMetadata,
     Readiness,
     ServerMetadata,
+    TensorMetadata,
     decode,
 )
 from migrator.serve.http.requests import header_of, read_body
-from migrator.serve.http.state import Backend, TenantChanges, state_of
 
 CLI_AGENT = "migrator-cli"
 """User agent of our own command line; used for the record only."""
@@ -88,7 +92,19 @@ async def ready(request: Request) -> Response:
 async def model_metadata(request: Request) -> Response:
     """Inputs and outputs of a model."""
     model = model_of(request)
-    return json_response(model.metadata(state_of(request).backend.version(model.name)))
+    version = state_of(request).backend.version(model.name)
+    return json_response(
+        ModelMetadata(
+            name=model.name,
+            versions=[] if version is None else [str(version)],
+            platform="migrator",
+            inputs=[TensorMetadata(name=INPUT, datatype=model.datatype, shape=[-1, *model.shape])],
+            outputs=[
+                TensorMetadata(name=SCORES, datatype="FP32", shape=[-1, model.classes]),
+                TensorMetadata(name=LABEL, datatype="INT64", shape=[-1]),
+            ],
+        )
+    )
 
 
 async def model_ready(request: Request) -> Response:
@@ -211,3 +227,139 @@ def _require_order_key(request: Request, backend: Backend) -> TenantChanges:
             "scenario of the cluster",
         )
     return tenants
+
+
+class TensorConfig(Struct, kw_only=True):
+    """A tensor; `dims` are of one row."""
+
+    name: str
+    data_type: str
+    dims: list[int]
+
+
+class DynamicBatching(Struct, kw_only=True):
+    """Requests that wait are answered together."""
+
+    preferred_batch_size: list[int]
+    max_queue_delay_microseconds: int = 0
+
+
+class TransactionPolicy(Struct, kw_only=True):
+    """One answer per request."""
+
+    decoupled: bool = False
+
+
+class ModelConfig(Struct, kw_only=True):
+    """A model in the terms of Triton's configuration."""
+
+    name: str
+    platform: str
+    backend: str
+    max_batch_size: int
+    input: list[TensorConfig]
+    output: list[TensorConfig]
+    dynamic_batching: DynamicBatching
+    model_transaction_policy: TransactionPolicy = field(default_factory=TransactionPolicy)
+
+
+class StatisticDuration(Struct, kw_only=True):
+    """A number of events and their time in nanoseconds."""
+
+    count: int = 0
+    ns: int = 0
+
+
+class InferStatistics(Struct, kw_only=True):
+    """Requests, counted by rows: answered, refused or failed, and where their time went."""
+
+    success: StatisticDuration
+    fail: StatisticDuration
+    queue: StatisticDuration
+    compute_infer: StatisticDuration
+    compute_input: StatisticDuration = field(default_factory=StatisticDuration)
+    compute_output: StatisticDuration = field(default_factory=StatisticDuration)
+    cache_hit: StatisticDuration = field(default_factory=StatisticDuration)
+    cache_miss: StatisticDuration = field(default_factory=StatisticDuration)
+
+
+class ModelStatistics(Struct, kw_only=True):
+    """The requests of a model since the server began."""
+
+    name: str
+    version: str
+    last_inference: int
+    """Milliseconds since 1970; 0 before the first answer."""
+    inference_count: int
+    execution_count: int
+    """Batches."""
+    inference_stats: InferStatistics
+    batch_stats: list[StatisticDuration] = []
+    memory_usage: list[StatisticDuration] = []
+
+
+class StatisticsAnswer(Struct, kw_only=True):
+    """Statistics of one model or of all."""
+
+    model_stats: list[ModelStatistics]
+
+
+async def model_config(request: Request) -> Response:
+    """The configuration of a model, as Triton describes it."""
+    model = model_of(request)
+    batch = state_of(request).backend.router.settings(model.name).batch
+    return json_response(
+        ModelConfig(
+            name=model.name,
+            platform="migrator",
+            backend="migrator",
+            max_batch_size=batch,
+            input=[
+                TensorConfig(name=INPUT, data_type=f"TYPE_{model.datatype}", dims=list(model.shape))
+            ],
+            output=[
+                TensorConfig(name=SCORES, data_type="TYPE_FP32", dims=[model.classes]),
+                TensorConfig(name=LABEL, data_type="TYPE_INT64", dims=[]),
+            ],
+            dynamic_batching=DynamicBatching(preferred_batch_size=[batch]),
+        )
+    )
+
+
+async def model_statistics(request: Request) -> Response:
+    """Counts and times of a model's requests, as Triton counts them."""
+    backend = state_of(request).backend
+    return json_response(
+        StatisticsAnswer(model_stats=[_statistics(backend, model_of(request).name)])
+    )
+
+
+async def all_statistics(request: Request) -> Response:
+    """The statistics of all models that the token permits."""
+    state = state_of(request)
+    names = filter(state.tokens.holder(request).may_use, state.backend.models)
+    found = [_statistics(state.backend, each) for each in names]
+    return json_response(StatisticsAnswer(model_stats=found))
+
+
+def _statistics(backend: Backend, name: str) -> ModelStatistics:
+    counts, version = backend.router.counts[name], backend.version(name)
+    answered = counts.total.in_time + counts.total.late
+    served_s, whole_s = counts.served_sum_s, counts.latency_sum_s
+    return ModelStatistics(
+        name=name,
+        version="" if version is None else str(version),
+        last_inference=round(counts.last_answer_s * 1e3),
+        inference_count=answered,
+        execution_count=counts.batches,
+        inference_stats=InferStatistics(
+            success=_duration(answered, whole_s),
+            fail=_duration(counts.total.dropped + counts.total.failed, 0.0),
+            queue=_duration(answered, max(0.0, whole_s - served_s)),
+            compute_infer=_duration(answered, served_s),
+        ),
+    )
+
+
+def _duration(count: int, seconds: float) -> StatisticDuration:
+    return StatisticDuration(count=count, ns=round(seconds * 1e9))

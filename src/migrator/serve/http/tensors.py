@@ -22,11 +22,11 @@ from migrator.serve.http.protocol import (
     SCORES,
     InferRequest,
     InputTensor,
-    ModelInterface,
     WantedOutput,
     decode,
     read_parameters,
 )
+from migrator.serve.workers.messages import ModelInterface
 
 TEXTS = "BYTES"
 DTYPES: dict[str, np.dtype[Any]] = {

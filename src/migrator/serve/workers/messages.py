@@ -5,8 +5,10 @@ Plain data: the router and the live daemon use the types without sockets or proc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 
 from migrator.core.errors import MigratorError
 from migrator.io.child_process import ChildLostError, Fault, Release
+from migrator.learn.text import TextEncoder, text_encoder
 
 
 class WorkerLostError(ChildLostError):
@@ -42,18 +45,29 @@ class ModelSpec:
 
 
 @dataclass(frozen=True)
-class InputKind:
-    """One row of a model's inputs, taken from an example of the built model."""
+class ModelInterface:
+    """Inputs and outputs of a tenant's model, as its clients use it."""
 
+    name: str
+    """Of the tenant."""
     datatype: str
     """UINT8 for images, INT32 for texts as token numbers."""
     shape: tuple[int, ...]
-    values: int
+    """One row of inputs, as in an example of the built model."""
+    classes: int
+    values: int = 256
     """Inputs are numbers from 0 to below this."""
     tokenizer: str | None = None
-    """Of texts: what `learn.text_encoder` needs to encode them; None: clients send tokens."""
+    """Of texts: what `learn.text` needs to encode them; None: clients send tokens."""
     padding: int = 0
     """Of texts: the token that fills up short ones."""
+
+    @cached_property
+    def encode(self) -> TextEncoder | None:
+        """From texts (datatype BYTES) to rows of tokens; None: clients send numbers."""
+        if self.tokenizer is None:
+            return None
+        return text_encoder(self.tokenizer, math.prod(self.shape), self.padding)
 
 
 class Assignment(Struct, tag=True, frozen=True):
@@ -138,30 +152,43 @@ class Build(Struct, tag=True, frozen=True):
     models: dict[str, ModelSpec]
     ahead: tuple[str, ...] = ()
     """Models of tenants that may be added later: imported, not built."""
+    prepare: tuple[str, ...] = ()
+    """Functions, as package.module:function, that are called after the models are built."""
 
 
 class Built(Struct, tag=True, frozen=True):
     """The models are ready to be forked."""
 
-    inputs: dict[str, InputKind]
+    interfaces: dict[str, ModelInterface]
     """By tenant."""
 
 
+class GpuUsed(Struct, tag=True, frozen=True):
+    """A model used the GPU when it was built: the forkserver cannot go on."""
+
+    reason: str
+
+
 class Fork(Struct, tag=True, frozen=True):
-    """Fork a worker for that tenant; its end of the connection is sent beside."""
+    """Fork a process with that tenant's model; its end of the connection is sent beside."""
 
     tenant: str
-    worker: str
+    name: str
+    runs: str | None = None
+    """The function, as package.module:function, that the process calls with its end of the
+    connection, the model and the name; None: it is a worker."""
+    log: Path | None = None
+    """The file that the process appends its output to; None: that of the forkserver."""
 
 
 class Forked(Struct, tag=True, frozen=True):
-    """The worker's process."""
+    """The forked process."""
 
     pid: int
 
 
 class Reap(Struct, tag=True, frozen=True):
-    """Collect the exit status of a worker."""
+    """Collect the exit status of a forked process."""
 
     pid: int
 
@@ -175,4 +202,4 @@ class Reaped(Struct, tag=True, frozen=True):
 ToWorker = Assignment | Infer | Swap | Release
 FromWorker = Ready | Scores | Swapped | Fault
 ToForkserver = Build | Fork | Reap | Release
-FromForkserver = Built | Forked | Reaped | Fault
+FromForkserver = Built | GpuUsed | Forked | Reaped | Fault

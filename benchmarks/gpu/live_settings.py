@@ -1,0 +1,272 @@
+"""Other settings of the live comparison, simulated with what a live run measured.
+
+    PYTHONPATH=src python benchmarks/gpu/live_settings.py FOLDER [--seeds 5] [--only "NAME;NAME"]
+
+FOLDER is that of `live.py`, with runs of `migrator` and `ekya` of two windows each. From them come
+the profile, accuracies, estimates, durations of every step and of retrainings with their parts;
+from the setting come arrivals, windows and epochs. More epochs take longer and learn no more.
+Later windows than the measured ones have the accuracies of the scenario, and retrainings that grow
+as from the first to the second window.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE.parent.parent / "src"), str(HERE.parent), str(HERE)]
+
+from live import adapt, asked_for, set_rates  # noqa: E402 (found on sys.path above)
+from live_daemon import write_scenario  # noqa: E402 (found on sys.path above)
+from live_results import OURS, Finished, finished_runs  # noqa: E402 (found on sys.path above)
+from measured_run import measured_run  # noqa: E402 (found on sys.path above)
+
+from migrator.control.observation import Policy, Sharing  # noqa: E402 (found on sys.path above)
+from migrator.forecast.selection import forecaster  # noqa: E402 (found on sys.path above)
+from migrator.io.data_file import load_yaml  # noqa: E402 (found on sys.path above)
+from migrator.policies.registry import policy  # noqa: E402 (found on sys.path above)
+from migrator.simulate.durations import (  # noqa: E402 (found on sys.path above)
+    MeasuredDurations,
+    Training,
+)
+from migrator.simulate.run import MeasuredRun, run  # noqa: E402 (found on sys.path above)
+from migrator.simulate.tenant import (  # noqa: E402 (found on sys.path above)
+    MeasuredModel,
+    MeasuredWindow,
+)
+from migrator.workload.live import (  # noqa: E402 (found on sys.path above)
+    LiveScenario,
+    LiveTenant,
+    read_live,
+)
+
+PEERS = ("ekya", "astraea", "paris-reconfiguring", "equal-mig")
+MEASURED_EPOCHS = 4
+"""Of the run whose records are used."""
+MEASURED_WINDOWS = 2
+_ESTIMATED_HIGHER = 0.03
+"""By which the accuracy after retraining was overestimated in the last measured window."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way to run the comparison."""
+
+    epochs: int = 6
+    window_s: int = 60
+    windows: int = 2
+    bursty: str = "azure-bursty"
+    history_s: int = 600
+    forecaster: str = "auto"
+    board: str = "H200-141GB"
+    isolated: bool = False
+    """MIG's instances do not slow each other down; shares do."""
+
+    def told(self) -> dict[str, Any]:
+        """The scenario, without rates and seed."""
+        found: Any = load_yaml((HERE / "live.yaml").read_text(encoding="utf-8"))
+        words = f"--out . --epochs {self.epochs} --window-s {self.window_s} --bursty {self.bursty}"
+        words += f" --windows {self.windows} --history-s {self.history_s} --board {self.board}"
+        adapt(found, asked_for([*words.split(), "--forecaster", self.forecaster]))
+        told: dict[str, Any] = found
+        return told
+
+
+SETTINGS = {
+    "as measured": Setting(epochs=4, forecaster="last-mean"),
+    "4 epochs": Setting(epochs=4),
+    "6 epochs": Setting(),
+    "8 epochs": Setting(epochs=8),
+    "6 epochs, last-mean": Setting(forecaster="last-mean"),
+    "6 epochs, 2,400 s of history": Setting(history_s=2400),
+    "6 epochs, 2,400 s of history, last-mean": Setting(history_s=2400, forecaster="last-mean"),
+    "6 epochs, 3 windows": Setting(windows=3),
+    "6 epochs, batch": Setting(bursty="batch"),
+    "6 epochs, twitter": Setting(bursty="twitter"),
+    "6 epochs, azure": Setting(bursty="azure"),
+    "8 epochs, batch": Setting(epochs=8, bursty="batch"),
+    "4 epochs, 100 s": Setting(epochs=4, window_s=100),
+    "8 epochs, 80 s": Setting(epochs=8, window_s=80),
+    "10 epochs, 100 s": Setting(epochs=10, window_s=100),
+    "6 epochs, MPS board": Setting(board="H200-141GB-MPS"),
+    "6 epochs, 2,400 s of history, MPS board": Setting(history_s=2400, board="H200-141GB-MPS"),
+    "6 epochs, MIG": Setting(isolated=True),
+    "6 epochs, 2,400 s of history, MIG": Setting(history_s=2400, isolated=True),
+}
+
+
+def scenario_of(setting: Setting, seed: int, profiles: Path) -> LiveScenario:
+    """The setting with the arrivals of a seed."""
+    told = setting.told()
+    set_rates(told, profiles)
+    for each in told["tenants"]:
+        each["profile"] = str(profiles)
+        each["arrivals"]["overload"] = True
+    with tempfile.TemporaryDirectory() as folder:
+        return read_live(write_scenario(Path(folder, "live.yaml"), {**told, "seed": seed}))
+
+
+@cache
+def _runs(folder: Path) -> Mapping[str, Finished]:
+    return {each.policy: each for each in finished_runs(folder)}
+
+
+@cache
+def _measured(folder: Path) -> MeasuredRun:
+    """What the run of `migrator` measured, completed by the others without a fault."""
+    ours, others = _runs(folder)[OURS], ("ekya", "equal-mig", "paris-reconfiguring")
+    more = [_runs(folder)[each].measured for each in others if each in _runs(folder)]
+    return measured_run(ours.live, policy(OURS), ours.measured, more)
+
+
+def measured_for(folder: Path, live: LiveScenario, chosen: Policy, isolated: bool) -> MeasuredRun:
+    """The measurements for another setting: steps of the policy's own run or a similar one."""
+    similar = "ekya" if chosen.sharing is Sharing.MPS else OURS
+    faulty = chosen.name == "astraea"
+    mine = _runs(folder).get(similar if faulty else chosen.name, _runs(folder)[similar])
+    own = measured_run(mine.live, chosen, mine.measured, [_runs(folder)["ekya"].measured])
+    pooled = _measured(folder)
+    assert isinstance(own.durations, MeasuredDurations)
+    assert isinstance(pooled.durations, MeasuredDurations)
+    windows = range(live.scenario.windows)
+    trainings = {
+        (each.name, at): _training(folder, each, at) for each in live.tenants for at in windows
+    }
+    swaps = {
+        (each.name, at): pooled.durations.swaps.get((each.name, min(at, MEASURED_WINDOWS - 1)), 0.5)
+        for each in live.tenants
+        for at in windows
+    }
+    seen = {
+        each.service.tenant: each.trace.counts[
+            each.offset_s : each.offset_s + round(live.scenario.windows * live.scenario.window_s)
+        ].astype(float)
+        for each in live.scenario.tenants
+    }
+    shared = Sharing.MPS if chosen.sharing is Sharing.MIG and not isolated else None
+    return replace(
+        own,
+        durations=replace(own.durations, trainings=trainings, swaps=swaps, removals={}),
+        models={each.name: _model(folder, live, each, trainings) for each in live.tenants},
+        tenants={each.name: each for each in live.tenants},
+        seen=seen,
+        sharing=shared,
+    )
+
+
+def _training(folder: Path, tenant: LiveTenant, window: int) -> Training:
+    """The measured retraining with another number of epochs."""
+    durations = _measured(folder).durations
+    assert isinstance(durations, MeasuredDurations)
+    first, last = (durations.trainings[tenant.name, each] for each in range(MEASURED_WINDOWS))
+    curve = tenant.training_s(1)
+    step_s = last.seconds - first.seconds * curve.at(last.sms) / curve.at(first.sms)
+    at = min(window, MEASURED_WINDOWS - 1)
+    grown_s = step_s * (window - at)
+    known = (first, last)[at]
+    more = tenant.epochs / MEASURED_EPOCHS - 1
+    seconds = known.seconds + grown_s + more * (_epochs_s(folder, tenant.name, at) + grown_s)
+    return Training(seconds, known.sms)
+
+
+def _epochs_s(folder: Path, tenant: str, window: int) -> float:
+    """Seconds of the measured retraining that grow with its epochs."""
+    records = _runs(folder)[OURS].measured.records
+    number = records.windows[window].window
+    return next(
+        each.parts_s["epochs_s"]
+        for each in records.retrainings
+        if (each.tenant, each.window) == (tenant, number) and "epochs_s" in each.parts_s
+    )
+
+
+def _model(
+    folder: Path,
+    live: LiveScenario,
+    tenant: LiveTenant,
+    trainings: Mapping[tuple[str, int], Training],
+) -> MeasuredModel:
+    known = _measured(folder).models[tenant.name]
+    assert isinstance(known, MeasuredModel)
+    drifts = next(e.drifts for e in live.scenario.tenants if e.service.tenant == tenant.name)
+    labelled = known.windows[0].labelled
+    found = []
+    for window in range(live.scenario.windows):
+        before = labelled if window else known.labelled_before
+        samples = max(1, round(before * (1 - tenant.held_out)))
+        took = trainings[tenant.name, window]
+        slower = max(1.0, took.seconds / tenant.training_s(samples).at(took.sms))
+        each = known.windows[min(window, MEASURED_WINDOWS - 1)]
+        if window == 0 and each.slower is not None:
+            # planned with the profile and the pre-training only, as the measured run was
+            usual = replace(tenant, epochs=MEASURED_EPOCHS).training_s(samples).at(took.sms)
+            slower *= each.slower * usual / _taken_s(folder, tenant)
+        if window >= MEASURED_WINDOWS:
+            drift = drifts[min(window, len(drifts) - 1)]
+            each = _assumed(window, drift.accuracy_pre, drift.accuracy_post)
+        found.append(replace(each, labelled=labelled, slower=slower))
+    return MeasuredModel(tuple(found), known.labelled_before)
+
+
+def _taken_s(folder: Path, tenant: LiveTenant) -> float:
+    """Of the measured retraining in the first window."""
+    return _training(folder, replace(tenant, epochs=MEASURED_EPOCHS), 0).seconds
+
+
+def _assumed(window: int, pre: float, post: float) -> MeasuredWindow:
+    accuracy = {window - 2: 0.8 * pre, window - 1: pre, window: post}
+    return MeasuredWindow(accuracy, pre, post + _ESTIMATED_HIGHER, 0, True, post)
+
+
+def goodput(job: tuple[Path, Setting, int, str]) -> float:
+    """Goodput over received of one policy."""
+    folder, setting, seed, name = job
+    live = scenario_of(setting, seed, folder.absolute() / "scenario" / "live.profiles.json")
+    chosen = policy(name)
+    measured = measured_for(folder, live, chosen, setting.isolated)
+    ahead = forecaster(setting.forecaster)
+    return run(live.scenario, chosen, ahead, even_start=True, measured=measured).tally.goodput_share
+
+
+def rows(folder: Path, names: Sequence[str], seeds: int, processes: int) -> Iterator[str]:
+    """A table: goodput of ours, and leads over every peer with their standard deviation."""
+    yield f"| setting | `{OURS}` | {' | '.join(f'over `{each}`' for each in PEERS)} |"
+    yield "|" + "---|" * (2 + len(PEERS))
+    with ProcessPoolExecutor(processes) as pool:
+        for name in names:
+            keys = list(product((OURS, *PEERS), range(seeds)))
+            jobs = [(folder, SETTINGS[name], seed, each) for each, seed in keys]
+            found = dict(zip(keys, pool.map(goodput, jobs), strict=True))
+            cells = [name, f"{statistics.mean(found[OURS, s] for s in range(seeds)):.1%}"]
+            for peer in PEERS:
+                leads = [100 * (found[OURS, s] / found[peer, s] - 1) for s in range(seeds)]
+                spread = statistics.stdev(leads) if seeds > 1 else 0.0
+                cells.append(f"{statistics.mean(leads):+.1f} ± {spread:.1f}%")
+            yield f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Print the table, a row at a time."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--only", help="names of settings, separated by semicolons; default all")
+    parser.add_argument("--processes", type=int, default=2)
+    asked = parser.parse_args()
+    names = asked.only.split(";") if asked.only else list(SETTINGS)
+    for line in rows(asked.folder, names, asked.seeds, asked.processes):
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

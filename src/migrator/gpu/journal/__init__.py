@@ -1,1 +1,0 @@
-"""Journal of all creates and destroys, written before the GPU is touched, and crash recovery."""

@@ -1,0 +1,346 @@
+"""A driver that writes each intent to the journal first, for one owner, and recovery after a crash.
+
+The partitioner decides, `JournaledDriver` records, and the driver acts. The caller holds the GPU's
+lock.
+
+Recovery makes the journal agree with the GPU and settles an unfinished layout change, at the start
+of every operation that changes a GPU. It destroys only unused instances that this owner created
+according to the journal. Unknown instances are reported and left alone. Two cases cannot be
+distinguished: an instance that another program created at the same place after ours was gone, with
+the same number and UUID; and one that another program created where we had written an intent and
+were killed before we acted on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+
+from migrator.core.errors import InputError, MigratorError
+from migrator.core.placement import Place
+from migrator.gpu.drivers.base import (
+    Gpu,
+    GpuDriver,
+    GpuInstance,
+    HalfMadeError,
+    NotPermittedError,
+    RefusedError,
+    TransientError,
+)
+from migrator.gpu.journal import (
+    EntryState,
+    Journal,
+    JournalEntry,
+    LayoutChange,
+    find_instance,
+    live_creates,
+    match_creates,
+)
+from migrator.gpu.layout import (
+    BlockedError,
+    Layout,
+    Op,
+    Step,
+    clear_command,
+    plan_steps,
+    removal_command,
+)
+
+_NOTHING_MADE = (RefusedError, NotPermittedError, InputError)
+"""Errors that a driver raises before it begins. An instance at the place is then not ours."""
+
+
+@dataclass
+class JournaledDriver:
+    """One owner's instances on one GPU."""
+
+    driver: GpuDriver
+    gpu: Gpu
+    journal: Journal
+    owner: str
+    sleep: Callable[[float], None]
+    pauses_s: Sequence[float]
+    """Seconds to wait before each retry of a destroy that failed temporarily."""
+    _present: tuple[GpuInstance, ...] | None = None
+
+    def present(self) -> tuple[GpuInstance, ...]:
+        """All instances on the GPU, read again after every action."""
+        if self._present is None:
+            self._present = self.driver.instances()
+        return self._present
+
+    def owns(self, record: JournalEntry | LayoutChange) -> bool:
+        return record.owner == self.owner
+
+    def ours(self) -> dict[Place, tuple[GpuInstance, JournalEntry]]:
+        creates = live_creates(self.journal.entries(self.gpu))
+        return match_creates(self.present(), filter(self.owns, creates))
+
+    def unfinished(self) -> tuple[LayoutChange, ...]:
+        return tuple(filter(self.owns, self.journal.unfinished(self.gpu)))
+
+    def steps_to(self, layout: Layout) -> tuple[Step, ...]:
+        """The fewest steps to `layout`. Raises BlockedError or InputError."""
+        ours = self.ours()
+        return plan_steps(self.gpu.board, self.present(), ours, layout, remedy=self._remedy)
+
+    def run(self, steps: Iterable[Step], change: LayoutChange | None = None) -> None:
+        """Run the steps in order, up to the first that fails."""
+        ours = self.ours()
+        for step in steps:
+            if step.op is Op.CREATE:
+                self.create(step.place, change)
+            else:
+                self.destroy(*ours[step.place], change)
+
+    def create(self, place: Place, change: LayoutChange | None = None) -> GpuInstance:
+        """Create an instance, or nothing."""
+        entry = self.journal.begin(self.gpu, self.owner, Op.CREATE, place, change=change)
+        self._present = None
+        try:
+            made = self.driver.create(place)
+        except MigratorError as error:
+            # What cannot be cleaned up stays begun in the journal, for the next recovery.
+            with contextlib.suppress(MigratorError):
+                self._clean_up(entry, error)
+            raise
+        self.journal.end(entry, EntryState.DONE, made)
+        return made
+
+    def destroy(
+        self, instance: GpuInstance, create: JournalEntry, change: LayoutChange | None = None
+    ) -> None:
+        """Destroy an instance of ours. Retry temporary failures a limited number of times."""
+        self._end_begun(create, Op.DESTROY)  # replaces any destroy that failed
+        entry = self.journal.begin(
+            self.gpu, self.owner, Op.DESTROY, create.place, create=create, change=change
+        )
+        try:
+            self.remove(instance)
+        except MigratorError:
+            left = find_instance(self.present(), create)
+            if left and left.uuid:
+                self.journal.end(entry, EntryState.UNDONE)
+            # A part of it is gone: the instance is unusable, and the next recovery finishes the
+            # destroy.
+            if left:
+                raise
+        self.journal.end(entry, EntryState.DONE)
+        self._end_begun(create, Op.CREATE)
+
+    def remove(self, instance: GpuInstance) -> None:
+        """Destroy an instance whose intent is on disk. Retry temporary failures."""
+        self._present = None
+        for pause_s in self.pauses_s:
+            try:
+                return self.driver.destroy(instance)
+            except TransientError:
+                self.sleep(pause_s)
+        try:
+            return self.driver.destroy(instance)
+        except TransientError as error:
+            raise TransientError(f"{error} (tried {len(self.pauses_s) + 1} times)") from error
+
+    def _remedy(self, instance: GpuInstance) -> str:
+        for entry in live_creates(self.journal.entries(self.gpu)):
+            if entry.is_about(instance):
+                clear = clear_command(self.gpu, entry.owner)
+                return f"it is {entry.owner}'s, `{clear}` removes it"
+        command = removal_command(self.gpu, instance)
+        return f"remove it with {f'`{command}`' if command else 'the program that made it'}"
+
+    def _clean_up(self, entry: JournalEntry, error: MigratorError) -> None:
+        """Remove what a failed create left, unless the driver reports that it left nothing."""
+        if isinstance(error, HalfMadeError):
+            entry = self.journal.set_number(entry, error.number)
+        if isinstance(error, HalfMadeError) or not isinstance(error, _NOTHING_MADE):
+            left = find_instance(self.present(), entry)
+            # A complete instance is not ours, because ours never got its compute instance.
+            if left and not left.uuid:
+                self.remove(left)
+        self.journal.end(entry, EntryState.UNDONE)
+
+    def _end_begun(self, create: JournalEntry, op: Op) -> None:
+        """End the unfinished entries of an instance, which must not be resumed."""
+        for entry in self.journal.entries(self.gpu):
+            begun = entry.state is EntryState.BEGUN and entry.intent is op
+            if begun and entry.generation == create.generation:
+                self.journal.end(entry, EntryState.UNDONE)
+
+
+@dataclass
+class RecoveryReport:
+    """Findings and actions of a recovery."""
+
+    adopted: tuple[GpuInstance, ...] = ()
+    """Existing instances of this owner."""
+    finished: tuple[Step, ...] = ()
+    """Steps that were begun before and are complete, including those that finished a change."""
+    undone: tuple[Step, ...] = ()
+    """Steps that were begun before and are undone, including those that undid a change."""
+    destroyed: tuple[Place, ...] = ()
+    forgotten: tuple[Place, ...] = ()
+    """Places in the journal without an instance. Another program or a reboot removed it."""
+    foreign: tuple[GpuInstance, ...] = ()
+    """Instances that are not this owner's. They are never touched."""
+    superseded: tuple[LayoutChange, ...] = ()
+    """Changes that were begun before and abandoned for the new change."""
+    unsettled: tuple[str, ...] = ()
+    """Sentences about what could not be settled. If the GPU failed, the next recovery tries again.
+    """
+
+    @property
+    def acted(self) -> bool:
+        usual = ("adopted", "foreign")
+        return any(getattr(self, each.name) for each in fields(self) if each.name not in usual)
+
+
+def recover(driver: JournaledDriver, *, back_first: bool = False) -> RecoveryReport:
+    """Settle unfinished operations. `back_first`: finish a change only if it cannot be undone."""
+    report = RecoveryReport()
+    _settle_entries(driver, report, touch_gpu=True)
+    changes = driver.unfinished()
+    for change in changes[:-1]:
+        driver.journal.end_change(change, EntryState.SUPERSEDED)
+        report.superseded += (change,)
+    for change in changes[-1:]:
+        _settle_change(driver, change, report, back_first)
+    return _complete(driver, report)
+
+
+def settle_journal(driver: JournaledDriver) -> RecoveryReport:
+    """Make the journal agree with the GPU, without touching the GPU.
+
+    Incomplete instances and an interrupted change are left to the caller, which plans from there.
+    """
+    report = RecoveryReport()
+    _settle_entries(driver, report, touch_gpu=False)
+    report.superseded += driver.unfinished()
+    return _complete(driver, report)
+
+
+def describe_places(places: tuple[Place, ...]) -> str:
+    """Places for use in a sentence."""
+    return ", ".join(map(str, sorted(places))) or "no instances"
+
+
+def _complete(driver: JournaledDriver, report: RecoveryReport) -> RecoveryReport:
+    driver.journal.shorten(driver.gpu)
+    ours = driver.ours()
+    report.adopted = tuple(instance for instance, _ in ours.values())
+    report.foreign = tuple(each for each in driver.present() if each.place not in ours)
+    return report
+
+
+def _settle_entries(driver: JournaledDriver, report: RecoveryReport, *, touch_gpu: bool) -> None:
+    """Settle all unfinished entries.
+
+    Includes entries of other owners without an instance, because an identical new instance of ours
+    would match them.
+    """
+    report.forgotten += driver.journal.forget_other_boots(driver.gpu)
+    entries = driver.journal.entries(driver.gpu)
+    living = {each.generation for each in live_creates(entries)}
+    for entry in (each for each in entries if each.state is EntryState.BEGUN):
+        if entry.generation not in living:
+            # Another entry ended that instance. One that exists at the place is a later instance.
+            driver.journal.end(entry, EntryState.UNDONE)
+            continue
+        instance = find_instance(driver.present(), entry)
+        half_made = instance is not None and instance.uuid is None
+        if (instance and not driver.owns(entry)) or (half_made and not touch_gpu):
+            continue
+        try:
+            if entry.intent is Op.CREATE:
+                _settle_create(driver, entry, instance, report)
+            else:
+                _settle_destroy(driver, entry, instance, report, touch_gpu)
+        except MigratorError as error:
+            report.unsettled += (f"{entry.step} was begun and is not finished: {error}",)
+    _forget_missing(driver, report)
+
+
+def _settle_create(
+    driver: JournaledDriver,
+    entry: JournalEntry,
+    instance: GpuInstance | None,
+    report: RecoveryReport,
+) -> None:
+    if instance and instance.uuid:
+        driver.journal.end(entry, EntryState.DONE, instance)
+        report.finished += (entry.step,)
+        return
+    if instance:
+        driver.remove(instance)
+        report.destroyed += (entry.place,)
+    driver.journal.end(entry, EntryState.UNDONE)
+    report.undone += (entry.step,)
+
+
+def _settle_destroy(
+    driver: JournaledDriver,
+    entry: JournalEntry,
+    instance: GpuInstance | None,
+    report: RecoveryReport,
+    touch_gpu: bool,
+) -> None:
+    # A complete instance inside a change stays, because undoing the change may need it.
+    kept = instance and (instance.holders or not touch_gpu or (entry.change and instance.uuid))
+    if kept:
+        driver.journal.end(entry, EntryState.UNDONE)
+        report.undone += (entry.step,)
+        return
+    if instance:
+        driver.remove(instance)
+        report.destroyed += (entry.place,)
+    driver.journal.end(entry, EntryState.DONE)
+    report.finished += (entry.step,)
+
+
+def _forget_missing(driver: JournaledDriver, report: RecoveryReport) -> None:
+    """Forget missing instances of all owners. A later instance at the same place is another one."""
+    creates = live_creates(driver.journal.entries(driver.gpu))
+    there = {create.id for _, create in match_creates(driver.present(), creates).values()}
+    for create in creates:
+        if create.id not in there and create.state is EntryState.DONE:
+            driver.journal.end(create, EntryState.FORGOTTEN)
+            report.forgotten += (create.place,)
+
+
+def _settle_change(
+    driver: JournaledDriver, change: LayoutChange, report: RecoveryReport, back_first: bool
+) -> None:
+    """Undo or finish the change, whichever is possible. After a crash, the shorter way first."""
+    back, forward = (EntryState.UNDONE, change.before), (EntryState.DONE, change.wanted)
+    forward_is_shorter = _distance(driver, change.wanted) < _distance(driver, change.before)
+    ways = (forward, back) if forward_is_shorter and not back_first else (back, forward)
+    problems: list[MigratorError] = []
+    for state, places in ways:
+        try:
+            steps = driver.steps_to(Layout(places))
+            driver.run(steps, change)
+        except MigratorError as error:
+            problems.append(error)
+            continue
+        driver.journal.end_change(change, state)
+        if state is EntryState.DONE:
+            report.finished += steps
+        else:
+            report.undone += steps
+        report.destroyed += tuple(each.place for each in steps if each.op is Op.DESTROY)
+        return
+    if all(isinstance(each, BlockedError) for each in problems):
+        # Other programs have taken the slices: a later attempt would be unexpected.
+        driver.journal.end_change(change, EntryState.FORGOTTEN)
+    report.unsettled += (
+        f"a change to {describe_places(change.wanted)} could neither be finished nor undone to "
+        f"{describe_places(change.before)}: {'; '.join(dict.fromkeys(map(str, problems)))}",
+    )
+
+
+def _distance(driver: JournaledDriver, places: tuple[Place, ...]) -> float:
+    try:
+        return len(driver.steps_to(Layout(places)))
+    except MigratorError:
+        return float("inf")

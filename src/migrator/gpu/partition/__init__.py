@@ -1,1 +1,0 @@
-"""Layouts, the fewest steps that reach one, and the execution of these steps."""

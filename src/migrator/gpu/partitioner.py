@@ -1,0 +1,290 @@
+"""Bring a GPU to a wanted layout with the fewest steps, recoverable after any crash.
+
+The entry point of `gpu`. A failed change is undone. Every operation that changes the GPU takes its
+lock and recovers first. The lock of a real GPU has one location for all users of the machine,
+independent of their state folders.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from migrator.core.errors import GpuError, InputError, MigratorError
+from migrator.core.placement import Place
+from migrator.gpu.drivers.base import DriverKind, Gpu, GpuDriver, GpuInstance
+from migrator.gpu.journal import EntryState, Journal, LayoutChange, live_creates, match_creates
+from migrator.gpu.journaled_driver import (
+    JournaledDriver,
+    RecoveryReport,
+    describe_places,
+    recover,
+    settle_journal,
+)
+from migrator.gpu.layout import BlockedError, Layout, Op, Step
+from migrator.io.processes import LockHeldError, SignedLock
+
+PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+MACHINE_WIDE = (Path("/run/lock"), Path("/var/lock"))
+"""Folders for locks that all users of a machine share. The first writable one is used."""
+NVIDIA_DEVICE = Path("/dev/nvidiactl")
+"""Exists if the machine has a GPU that several users may share."""
+
+
+class Partitioner:
+    """One owner's changes to the GPU that a driver divides."""
+
+    def __init__(
+        self,
+        driver: GpuDriver,
+        journal: Journal,
+        owner: str = "migrator",
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        pauses_s: Sequence[float] = PAUSES_S,
+    ) -> None:
+        self.driver, self.journal, self.owner = driver, journal, owner
+        self.recovered = RecoveryReport()
+        """Report of the last recovery."""
+        self._sleep, self._pauses_s = sleep, pauses_s
+        self._lock = GpuLock.of(driver.gpu(), journal.path.parent)
+        self._thread_lock = threading.RLock()
+        self._depth = 0
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Prevent all other processes from changing this GPU. May be nested."""
+        with self._thread_lock:
+            if not self._depth:
+                self._lock.acquire()
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+                if not self._depth:
+                    self._lock.release()
+
+    def ours(self) -> tuple[GpuInstance, ...]:
+        return tuple(instance for instance, _ in self._journaled().ours().values())
+
+    def owners(self) -> Mapping[Place, str]:
+        """The owners of the instances on the GPU, as far as the journal knows them."""
+        creates = live_creates(self.journal.entries(self.driver.gpu()))
+        there = match_creates(self.driver.instances(), creates)
+        return {place: create.owner for place, (_, create) in there.items()}
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a change of this owner was begun and neither finished nor undone."""
+        return bool(self._journaled().unfinished())
+
+    def plan(self, layout: Layout) -> tuple[Step, ...]:
+        """The steps that `apply` would take to `layout`; changes nothing."""
+        return self._journaled().steps_to(layout)
+
+    def apply(self, layout: Layout) -> tuple[Step, ...]:
+        """Bring the GPU to `layout` and return the steps. If one fails, undo all."""
+        with self.locked():
+            driver = self._journaled()
+            self.recovered = settle_journal(driver)
+            try:
+                steps = driver.steps_to(layout)
+            except BlockedError:
+                # An interrupted change may be the blocker.
+                self.recovered = recover(driver)
+                steps = driver.steps_to(layout)
+            return self._change(driver, steps)
+
+    def clear(self) -> tuple[Step, ...]:
+        """Destroy all unused instances of this owner and return the steps."""
+        with self.locked():
+            driver = self._journaled()
+            self.recovered = settle_journal(driver)
+            in_use = [place for place, (instance, _) in driver.ours().items() if instance.holders]
+            return self._change(driver, driver.steps_to(Layout(tuple(in_use))))
+
+    def create(self, place: Place) -> GpuInstance:
+        """Create one instance, and change nothing else."""
+        with self._recovered() as driver:
+            if any(each.place == place for each in driver.present()):
+                raise GpuError(f"{place} is there already; `migrator gpu show` names its owner")
+            driver.steps_to(Layout((*driver.ours(), place)))
+            with self._single_step(driver):
+                return driver.create(place)
+
+    def destroy(self, place: Place) -> None:
+        """Destroy one unused instance of this owner, and change nothing else."""
+        with self._recovered() as driver:
+            ours = driver.ours()
+            if place not in ours:
+                raise GpuError(
+                    f"{place} is not an instance of {self.owner} and stays; `migrator gpu show` "
+                    "lists instances and owners"
+                )
+            driver.steps_to(Layout(tuple(each for each in ours if each != place)))
+            with self._single_step(driver):
+                driver.destroy(*ours[place])
+
+    def recover(self) -> RecoveryReport:
+        """Make the journal agree with the GPU, and settle unfinished operations."""
+        with self.locked():
+            self.recovered = recover(self._journaled())
+            return self.recovered
+
+    def _journaled(self) -> JournaledDriver:
+        gpu = self.driver.gpu()
+        return JournaledDriver(
+            self.driver, gpu, self.journal, self.owner, self._sleep, self._pauses_s
+        )
+
+    @contextlib.contextmanager
+    def _recovered(self) -> Iterator[JournaledDriver]:
+        """Hold the lock, on a GPU without unfinished operations."""
+        with self.locked():
+            driver = self._journaled()
+            self.recovered = recover(driver)
+            yield driver
+
+    def _supersede(self, changes: Iterable[LayoutChange]) -> None:
+        """Abandon interrupted or unsettled changes for the new one."""
+        for change in changes:
+            self.journal.end_change(change, EntryState.SUPERSEDED)
+
+    @contextlib.contextmanager
+    def _single_step(self, driver: JournaledDriver) -> Iterator[None]:
+        """Around a single create or destroy: if it fails, clean up or report what it left."""
+        self._supersede(driver.unfinished())
+        try:
+            yield
+        except MigratorError as error:
+            try:
+                self.recovered = recover(driver)
+            except MigratorError as second:
+                raise _same_kind(error, f"{error}; cleaning up failed as well: {second}") from error
+            if self.recovered.unsettled:
+                raise _same_kind(
+                    error, _append_unsettled(str(error), self.recovered.unsettled)
+                ) from error
+            raise
+
+    def _change(self, driver: JournaledDriver, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        older = driver.unfinished()
+        if not steps:
+            self._supersede(older)
+            return steps
+        before, after = _before_and_after(driver, steps)
+        # An intermediate layout is no layout to return to.
+        before = older[0].before if older else before
+        change = self.journal.begin_change(driver.gpu, self.owner, before, after)
+        self._supersede(older)
+        try:
+            driver.run(steps, change)
+        except MigratorError as error:
+            self._undo(driver, change, error)
+        except BaseException:
+            # Ctrl-C: undo immediately instead of leaving it to the next recovery.
+            with contextlib.suppress(MigratorError):
+                self.recovered = recover(driver, back_first=True)
+            raise
+        else:
+            self.journal.end_change(change, EntryState.DONE)
+        return steps
+
+    def _undo(self, driver: JournaledDriver, change: LayoutChange, error: MigratorError) -> None:
+        """Undo a failed change. Returns only if the change could be finished."""
+        why = str(error).removesuffix(f"; {_AS_BEFORE}")
+        try:
+            self.recovered = recover(driver, back_first=True)
+            state = self.journal.state_of(change)
+        except MigratorError as second:
+            raise _same_kind(error, f"{why}; undoing it failed as well: {second}") from error
+        if state is EntryState.UNDONE:
+            raise _same_kind(error, f"{why}; {_AS_BEFORE}") from error
+        if state is not EntryState.DONE:
+            why += (
+                f"; the GPU is not as it was before: of ours there are now "
+                f"{_describe_ours(driver)}, and there were {describe_places(change.before)}"
+            )
+            raise _same_kind(error, _append_unsettled(why, self.recovered.unsettled)) from error
+
+
+_AS_BEFORE = "the GPU is as it was before"
+
+
+def _same_kind(error: MigratorError, words: str) -> MigratorError:
+    """An error of the same kind: invalid input, or a refusal of the GPU."""
+    return InputError(words) if isinstance(error, InputError) else GpuError(words)
+
+
+def _append_unsettled(why: str, unsettled: Iterable[str]) -> str:
+    """The failure and what it left unsettled, with each cause named once."""
+    text = why
+    for each in unsettled:
+        what, _, cause = each.partition(": ")
+        text += f"; {what if cause in text else each}"
+    return text
+
+
+def _describe_ours(driver: JournaledDriver) -> str:
+    ours = [
+        f"{place}{'' if instance.uuid else ' (half-made)'}"
+        for place, (instance, _) in sorted(driver.ours().items())
+    ]
+    return ", ".join(ours) or "no instances"
+
+
+def _before_and_after(
+    driver: JournaledDriver, steps: tuple[Step, ...]
+) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
+    before = {place for place, (instance, _) in driver.ours().items() if instance.uuid}
+    after = before - {each.place for each in steps if each.op is Op.DESTROY}
+    after |= {each.place for each in steps if each.op is Op.CREATE}
+    return tuple(sorted(before)), tuple(sorted(after))
+
+
+class GpuLock(SignedLock):
+    """The lock of the GPU `gpu_uuid`."""
+
+    def __init__(self, folder: Path, gpu_uuid: str, *, machine_wide: bool = True) -> None:
+        """`folder` contains the lock unless it is `machine_wide`.
+
+        Locks of emulated GPUs are not.
+        """
+        shared = _machine_wide_folder() if machine_wide else None
+        prefix = "" if shared is None else "migrator-"
+        path = (shared or folder) / f"{prefix}gpu-{gpu_uuid}.lock"
+        super().__init__(path, for_all_users=shared is not None)
+        self._gpu_uuid = gpu_uuid
+
+    @classmethod
+    def of(cls, gpu: Gpu, folder: Path) -> GpuLock:
+        """The lock of a GPU whose journal is in `folder`."""
+        return cls(folder, gpu.uuid, machine_wide=gpu.driver != DriverKind.EMULATED)
+
+    def acquire(self) -> None:
+        """Take the lock without waiting. Raises GpuError if another process holds it."""
+        try:
+            super().acquire()
+        except LockHeldError as error:
+            raise GpuError(
+                f"GPU {self._gpu_uuid} is being changed by {error}; try again when it has ended"
+            ) from error
+        except OSError as error:
+            raise GpuError(
+                f"{self.path}: the lock cannot be made ({error.strerror}) and nothing was changed; "
+                "make it readable and its folder writable, or name another state folder in "
+                "MIGRATOR_STATE"
+            ) from error
+
+
+def _machine_wide_folder() -> Path | None:
+    """A folder for all users; None without a shared GPU or without such a folder."""
+    if not NVIDIA_DEVICE.exists() or os.environ.get("MIGRATOR_FAKE_NVML"):
+        return None
+    writable = (each for each in MACHINE_WIDE if os.access(each, os.W_OK | os.X_OK))
+    return next(writable, None)

@@ -1,1 +1,0 @@
-"""The API over gRPC: the messages of the Open Inference Protocol, and their server."""

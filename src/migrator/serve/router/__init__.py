@@ -1,1 +1,0 @@
-"""Queues requests per tenant and sends them to workers in batches."""

@@ -1,0 +1,65 @@
+"""A pool of processes: its results, and what happens when a process dies or the caller leaves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from support.waiting import until
+
+from migrator.core.errors import InputError, MigratorError
+from migrator.io.processes import is_running
+from migrator.io.task_pool import open_pool
+
+
+def twice(number: int) -> int:
+    return 2 * number
+
+
+def die(number: int) -> int:
+    """As the kernel ends processes of a machine that is out of memory."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def refuse(number: int) -> int:
+    raise InputError(f"{number} is refused")
+
+
+def sleep(path: str) -> None:
+    if not path:
+        return
+    Path(path).write_text(str(os.getpid()), encoding="ascii")
+    time.sleep(600)
+
+
+def test_results_in_order_and_as_they_come() -> None:
+    with open_pool(2) as pool:
+        assert list(pool.map(twice, range(9))) == [2 * each for each in range(9)]
+        assert sorted(pool.map_unordered(twice, range(9))) == [2 * each for each in range(9)]
+        assert list(pool.map(twice, [])) == []
+
+
+def test_a_process_that_dies_is_an_error_and_not_an_endless_wait() -> None:
+    with open_pool(2) as pool:
+        with pytest.raises(MigratorError, match="a process of this run died"):
+            list(pool.map_unordered(die, [1]))
+        with pytest.raises(MigratorError, match="with fewer processes"):
+            list(pool.map(twice, [1]))
+
+
+def test_an_error_of_a_task_is_raised_here() -> None:
+    with open_pool(2) as pool, pytest.raises(InputError, match="3 is refused"):
+        list(pool.map(refuse, [3]))
+
+
+def test_leaving_ends_running_tasks(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    with open_pool(2) as pool:
+        next(pool.map_unordered(sleep, ["", str(file)]))
+        pid = int(until(lambda: file.exists() and file.read_text(encoding="ascii")))
+        assert is_running(pid)
+    assert not is_running(pid)

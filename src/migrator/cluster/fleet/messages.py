@@ -183,17 +183,22 @@ def next_map(
     """Return the new map, or None if nothing has changed.
 
     `words`: why a tenant is not served. `reports`: of every daemon that accepts requests, including
-    GPUs that are being drained. A tenant stays in the map while its instances change; a new tenant
+    GPUs that are being drained. A tenant stays in the map while its instances change, and while its
+    agent has no answer of the daemon, for example just after a restart of the agent; a new tenant
     enters once it is ready.
     """
     served, away = {}, {}
     for name in tenants:
         report = reports.get(homes.get(name, ""))
         there = None if report is None else report.tenants.get(name)
-        if report is None or there is None:
-            away[name] = words.get(name, "it is on its way to a GPU")
-        elif there.ready or known.homes.get(name) == report.url:
+        if report is not None and known.homes.get(name) == report.url:
+            stays = there is not None or (not report.up and name in report.assigned)
+        else:
+            stays = there is not None and there.ready
+        if report is not None and stays:
             served[name] = report.url
+        elif there is None:
+            away[name] = words.get(name, "it is on its way to a GPU")
         else:
             why = "it is drained" if there.drained else "it has no instance yet"
             away[name] = words.get(name, why)

@@ -71,17 +71,23 @@ class Faulty(Actuation):
         self.learning = FailingLearning()
         super().__init__(context, controller, cast(Learning, self.learning), Recorder(context))
         self.outcomes: list[events.Event] = []
+        self.next: list[events.Instruction] = []
+        """Instructions that follow from the next event."""
+        self.removed = False
+        """The tenant is removed while a worker warms."""
         self._weights, self._asked = weights, 0
 
     def on_event(self, event: events.Event) -> None:
         self.outcomes.append(event)
+        following, self.next = self.next, []
+        self.do(following)
 
     def assignment(
         self, tenant: str, instance: Holding, environment: Mapping[str, str]
     ) -> Assignment:
-        if self._weights is None:
-            raise KeyError(f"{tenant} on {instance}")
         self._asked += 1
+        if self._weights is None or (self.removed and self._asked == 2):
+            raise KeyError(f"{tenant} on {instance}")
         if self._asked % 2:
             return assignment(environment=environment)
         return assignment(environment=environment, version=2, weights=self._weights)
@@ -124,6 +130,38 @@ def test_a_worker_that_cannot_take_the_newest_model_gives_its_instance_back(
             actuation.do([events.Destroy(PLACE)])
             await until_async(lambda: len(outcomes) == 3)
             assert outcomes[-1] == events.Destroyed(PLACE), "no process holds it"
+
+    run_on_uvloop(scene())
+
+
+def test_a_worker_whose_tenant_is_removed_while_it_starts_is_released(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with actuation_on(tmp_path, tmp_path / "weights") as actuation:
+            outcomes, actuation.removed = actuation.outcomes, True
+            actuation.do([events.Warm(PLACE, "a")])
+            await until_async(lambda: len(outcomes) == 2)
+            lost = outcomes[-1]
+            assert isinstance(lost, events.WorkerLost)
+            actuation.do([events.Destroy(PLACE)])
+            await until_async(lambda: len(outcomes) == 3)
+            assert outcomes[-1] == events.Destroyed(PLACE), "no process holds it"
+
+    run_on_uvloop(scene())
+
+
+def test_a_start_that_follows_a_failed_one_can_be_stopped(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with actuation_on(tmp_path, tmp_path / "weights") as actuation:
+            outcomes, actuation.removed = actuation.outcomes, True
+            actuation.next = [events.Warm(PLACE, "a")]
+            actuation.do([events.Warm(PLACE, "a")])
+            await until_async(lambda: len(outcomes) == 2)
+            actuation.do([events.StopWorker(PLACE)])
+            await until_async(lambda: len(outcomes) == 3)
+            assert events.Stopped(PLACE) in outcomes
+            actuation.do([events.Destroy(PLACE)])
+            await until_async(lambda: len(outcomes) == 4)
+            assert outcomes[-1] == events.Destroyed(PLACE), "the second start does not go on"
 
     run_on_uvloop(scene())
 

@@ -197,15 +197,16 @@ class Actuation:
 
     async def _warm(self, instance: Holding, tenant: str) -> None:
         place, began_s = bare(instance), time.monotonic()
+        lost = ""
         try:
-            environment = await self._gpu_thread.environment(instance)
-            worker = await self._workers.take(self.assignment(tenant, instance, environment))
-            await self._load_newest(worker, self.assignment(tenant, instance, environment))
+            worker = await self._start(instance, tenant)
         except Exception as error:
-            self.on_event(events.WorkerLost(instance, _reason(error)))
-            return
+            lost = _reason(error)
         finally:
-            self._warming.pop(place, None)
+            self._warming.pop(place, None)  # before the event: it may begin the next start
+        if lost:
+            self.on_event(events.WorkerLost(instance, lost))
+            return
         seconds = time.monotonic() - began_s
         created_s = self._create_s.pop(place, 0.0)
         self._serving[place] = worker
@@ -223,15 +224,19 @@ class Actuation:
         self._recorder.overhead(bare(instance), {**parts_s, "late_s": late_s})
         self._recorder.decisions.measured(tenant, parts_s, late_s)
 
-    async def _load_newest(self, worker: ServingWorker, newest: Assignment) -> None:
-        """Load a model that was adopted while the worker was warming, before it serves."""
-        if newest.version == worker.assignment.version or newest.weights is None:
-            return
+    async def _start(self, instance: Holding, tenant: str) -> ServingWorker:
+        """A worker with the newest version of the model; if that fails, none is left."""
+        environment = await self._gpu_thread.environment(instance)
+        worker = await self._workers.take(self.assignment(tenant, instance, environment))
         try:
-            await worker.swap(newest.weights, newest.version)
+            # another version may have been adopted, or the tenant removed, while it started
+            newest = self.assignment(tenant, instance, environment)
+            if newest.version != worker.assignment.version and newest.weights is not None:
+                await worker.swap(newest.weights, newest.version)
         except BaseException:
             await worker.release()  # no other code knows that it holds the instance
             raise
+        return worker
 
     async def _drain(self, instance: Holding) -> None:
         worker = self._serving.get(bare(instance))

@@ -329,7 +329,7 @@ class Daemon:
         names = {"worker": "migrator ", "retrainer": "retrain ", "estimator": "estimate "}
         for pid in _children(self.process.pid):
             command = _words(pid, "cmdline")
-            forks = "migrator.serve.workers.worker" in command
+            forks = "migrator.serve.workers.forkserver_process" in command
             if {"fork server": forks, "policy process": "spawn_main" in command}.get(kind):
                 yield pid
             if forks and kind in names:

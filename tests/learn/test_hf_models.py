@@ -20,7 +20,7 @@ from migrator.core.errors import InputError
 from migrator.learn.hf_models import HfImages, HfText
 from migrator.learn.model import Modality
 from migrator.learn.registry import build, encoder, model_class, transformers
-from migrator.serve.workers.worker import model_interface
+from migrator.serve.workers.forkserver_process import model_interface
 
 Save = Callable[..., Any]
 

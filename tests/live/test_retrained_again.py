@@ -43,7 +43,7 @@ from migrator.live.training import (
 from migrator.live.versions import Version
 from migrator.policies.planning import problem_of
 from migrator.policies.policy import Observation
-from migrator.serve.workers.pool import Forkserver
+from migrator.serve.workers.forkserver import Forkserver
 from migrator.workload.live import read_live
 
 BOARD = board("A100-40GB")

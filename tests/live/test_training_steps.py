@@ -26,7 +26,7 @@ from migrator.live.training import (
     TrainingResult,
 )
 from migrator.live.training_data import window_data
-from migrator.serve.workers.worker import build_all
+from migrator.serve.workers.forkserver_process import build_all
 
 
 @pytest.fixture(scope="module")

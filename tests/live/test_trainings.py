@@ -40,7 +40,7 @@ from migrator.live.training import (
     TrainingResult,
     Trainings,
 )
-from migrator.serve.workers.worker import build_all, has_opened_gpu
+from migrator.serve.workers.forkserver_process import build_all, has_opened_gpu
 
 LIMIT_S = 60.0
 SLOW_S = 6000.0

@@ -28,9 +28,9 @@ from support.waiting import until_async
 import migrator
 from migrator.core.errors import InputError, MigratorError
 from migrator.io.child_process import Channel
+from migrator.serve.workers.forkserver_process import ForkserverLoop, has_opened_gpu
 from migrator.serve.workers.messages import ModelSpec, ToForkserver, WorkerLostError
 from migrator.serve.workers.pool import ServingWorker, Workers
-from migrator.serve.workers.worker import ForkserverLoop, has_opened_gpu
 
 TESTS = Path(__file__).parent.parent
 
@@ -229,7 +229,11 @@ def test_a_forkserver_that_still_imports_ends_with_the_daemon_too(tmp_path: Path
         run_on_uvloop(until_async(lambda: children(daemon.pid)))
         (forkserver,) = children(daemon.pid)
         command = Path(f"/proc/{forkserver}/cmdline")
-        run_on_uvloop(until_async(lambda: b"migrator.serve.workers.worker" in command.read_bytes()))
+        run_on_uvloop(
+            until_async(
+                lambda: b"migrator.serve.workers.forkserver_process" in command.read_bytes()
+            )
+        )
         daemon.kill()
     run_on_uvloop(until_async(lambda: not alive(forkserver), 10.0))
 
@@ -253,6 +257,17 @@ async def test_a_model_that_uses_the_gpu_when_built_is_refused_and_spoils_no_oth
         worker = await workers.take(assignment())
         assert (await worker.infer(pictures())).version == 1
         assert workers.forkserver.pid not in (before, None)
+
+
+@in_uvloop
+async def test_a_function_that_uses_the_gpu_before_trainings_are_forked_is_refused(
+    tmp_path: Path,
+) -> None:
+    models = {"a": ModelSpec("support.slow_model:Slow", 3)}
+    workers = Workers(tmp_path / "run", models, prepare=("support.slow_model:open_gpu",))
+    with pytest.raises(InputError, match=r"preparing trainings .*:open_gpu.* uses the GPU"):
+        await workers.start()
+    await workers.close()
 
 
 @in_uvloop

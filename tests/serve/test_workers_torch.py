@@ -16,9 +16,9 @@ from support.tiny_model import SIDE, Tiny
 
 from migrator.core.errors import InputError
 from migrator.learn.registry import build, model_class
+from migrator.serve.workers.forkserver_process import build_all
 from migrator.serve.workers.messages import ModelInterface, ModelSpec
 from migrator.serve.workers.pool import Workers
-from migrator.serve.workers.worker import build_all
 
 TINY = "support.tiny_model:Tiny"
 

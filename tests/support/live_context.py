@@ -13,7 +13,8 @@ from migrator.live.context import Context, Serving, new_tenants
 from migrator.live.labels import LabelCounts
 from migrator.live.training import Trainings
 from migrator.records.store import Records
-from migrator.serve.workers.pool import Forkserver, Workers
+from migrator.serve.workers.forkserver import Forkserver
+from migrator.serve.workers.pool import Workers
 
 
 class LabelTable:

@@ -48,5 +48,10 @@ class OpensGpu(Means):
 
     @classmethod
     def build(cls, classes: int, seed: int) -> Self:
-        vars(sys.modules["__main__"])["has_opened_gpu"] = lambda: True
+        open_gpu()
         return super().build(classes, seed)
+
+
+def open_gpu() -> None:
+    """The forkserver takes itself for a process that uses a GPU from now on."""
+    vars(sys.modules["__main__"])["has_opened_gpu"] = lambda: True

@@ -23,8 +23,9 @@ from migrator.core.errors import InputError, MigratorError
 from migrator.io.child_process import ChildLostError, ChildProcess
 from migrator.learn.estimation import AccuracyEstimate, Past
 from migrator.learn.retraining import EPOCHS, FIRST_STEPS, RetrainingSettings
+from migrator.serve.workers.forkserver import BUILD_S, Forkserver, Reaper
 from migrator.serve.workers.messages import Fork, ModelSpec, WorkerLostError
-from migrator.serve.workers.pool import BUILD_S, GRACE_S, Forkserver, Reaper
+from migrator.serve.workers.pool import GRACE_S
 
 PREPARE = ("migrator.live.retrainer:import_ahead",)
 """What the forkserver calls before it forks trainings."""

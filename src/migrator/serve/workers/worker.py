@@ -1,23 +1,15 @@
-"""Worker processes, and the forkserver: `python -m migrator.serve.workers.worker`.
+"""A worker process: takes one instance, answers batches, swaps weights, exits.
 
-The forkserver imports and builds the tenants' models once, on the host and in one thread, and forks
-a worker or a training on request: that has its model at once, as memory is copied only where it is
-written to. It never touches CUDA, opens no network socket, and exits with the daemon.
-
-A worker takes one instance, answers batches, swaps weights, exits. It touches CUDA only once the
-instance is known. Other weights are prepared in a thread beside the serving and take over between
-two batches.
+It touches CUDA only once the instance is known. Other weights are prepared in a thread beside the
+serving and take over between two batches.
 """
 
 from __future__ import annotations
 
 import copy
-import faulthandler
-import gc
 import logging
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -39,39 +31,25 @@ from migrator.io.child_process import (
     decode_array,
     encode_array,
     end_on_request,
-    exit_status,
     exit_with_parent,
     one_line,
 )
-from migrator.learn.model import Modality, Model
-from migrator.learn.registry import build, model_class
-from migrator.learn.text import HASHED, PADDING, VOCABULARY, tokenizer_of
-from migrator.serve.logs import FORMAT_VARIABLE, LineLimiter, configure
+from migrator.learn.model import Model
+from migrator.serve.logs import LineLimiter
 from migrator.serve.workers.messages import (
     Assignment,
-    Build,
-    Built,
-    Fork,
-    Forked,
-    FromForkserver,
     FromWorker,
-    GpuUsed,
     Infer,
-    ModelInterface,
-    ModelSpec,
     Ready,
-    Reap,
-    Reaped,
     Scores,
     Swap,
     Swapped,
-    ToForkserver,
     ToWorker,
 )
 
 _EMPTY = memoryview(b"")
 
-_log = logging.getLogger("migrator.serve.workers.worker")  # this module runs as __main__
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -313,214 +291,3 @@ def _cuda_is_broken() -> bool:
     except RuntimeError:
         return True
     return False
-
-
-class GpuUsedError(InputError):
-    """A model used the GPU when it was built."""
-
-
-def main() -> None:
-    """Build models and fork processes until the daemon is gone or releases this process."""
-    faulthandler.enable()
-    # a model that asks torch for a GPU must not open CUDA before the fork
-    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-    configure(os.environ.get(FORMAT_VARIABLE, "text"))
-    control, handles = (socket.socket(fileno=int(each)) for each in sys.argv[1:3])
-    with suppress(ConnectionError):
-        ForkserverLoop(Channel(control, ToForkserver), handles).run()
-
-
-class ForkserverLoop:
-    """Answers the daemon's requests, one at a time."""
-
-    def __init__(self, channel: Channel[ToForkserver], handles: socket.socket) -> None:
-        """`handles`: where the children's ends of their connections arrive."""
-        self._channel, self._handles = channel, handles
-        self._models: dict[str, Model] = {}
-
-    def run(self) -> None:
-        """Return at the end of the stream or when released."""
-        for frame in iter(self._channel.receive, None):
-            answer: FromForkserver
-            match frame.message:
-                case Release():
-                    return
-                case Build() as request:
-                    answer = self._build(request)
-                case Fork() as request:
-                    answer = self._fork(request)
-                case Reap(pid):
-                    answer = Reaped(_status(pid))
-            self._channel.send(frame.number, answer)
-
-    def _build(self, request: Build) -> FromForkserver:
-        try:
-            # the thread that watches the parent is gone before the next fork
-            with exit_with_parent(self._channel.socket):
-                for each in request.ahead:
-                    model_class(each)
-                built = build_all(request.models)
-                for each in request.prepare:
-                    _function(each)()
-        except GpuUsedError as error:
-            return GpuUsed(str(error))
-        except InputError as error:
-            return Fault(FaultKind.INPUT, str(error))
-        self._models |= built
-        _warn_of_threads()
-        gc.collect()
-        gc.freeze()  # a collection in a worker would write to every page it inherited
-        return Built(
-            {
-                tenant: model_interface(tenant, each, request.models[tenant].classes)
-                for tenant, each in built.items()
-            }
-        )
-
-    def _fork(self, request: Fork) -> FromForkserver:
-        _, handles, _, _ = socket.recv_fds(self._handles, 1, 1)
-        if not handles:  # the kernel drops what a process at its limit of open files cannot take
-            return Fault(FaultKind.PROCESS, "too many open files")
-        with socket.socket(fileno=handles[0]) as end:
-            if request.tenant not in self._models:
-                return Fault(FaultKind.INPUT, f"tenant {request.tenant} has no model here; add it")
-            try:
-                pid = os.fork()
-            except OSError as error:
-                return Fault(FaultKind.PROCESS, one_line(error))
-            if pid == 0:
-                self._channel.socket.close()
-                self._handles.close()
-                _run_forked(end, self._models[request.tenant], request)
-        return Forked(pid)
-
-
-def model_interface(name: str, model: Model, classes: int) -> ModelInterface:
-    """The inputs and outputs of a tenant's model."""
-    example = model.example(1)
-    if model.modality == Modality.TEXT:
-        # a class of the user's own may read the packaged models' hashed words
-        values = getattr(model, "vocabulary", VOCABULARY)
-        tokenizer = tokenizer_of(type(model))
-        if tokenizer == HASHED and values < VOCABULARY:
-            tokenizer = None
-        padding = int(getattr(model, "padding", PADDING))
-        return ModelInterface(name, "INT32", example.shape[1:], classes, values, tokenizer, padding)
-    return ModelInterface(name, "UINT8", example.shape[1:], classes)
-
-
-def build_all(specs: Mapping[str, ModelSpec]) -> dict[str, Model]:
-    """The models by tenant, equal ones built once; InputError for one that cannot be built."""
-    for each in specs.values():
-        model_class(each.model)
-    if "torch" in sys.modules:
-        # a pool of threads would not survive the fork, and a worker that waits for it would hang
-        sys.modules["torch"].set_num_threads(1)
-        import_module("migrator.learn.cuda_graphs").load_cudnn()
-    made: dict[ModelSpec, Model] = {}
-    for tenant, spec in specs.items():
-        if spec not in made:
-            made[spec] = _build_one(tenant, spec)
-    return {tenant: made[spec] for tenant, spec in specs.items()}
-
-
-def _build_one(tenant: str, spec: ModelSpec) -> Model:
-    try:
-        pretrained = spec.weights is None
-        model = build(spec.model, spec.classes, spec.seed, spec.pixels, pretrained=pretrained)
-        if spec.weights is not None:
-            model.load(spec.weights)
-        if spec.input_pixels is not None:
-            _set_input_pixels(model, spec)
-        # a class without a usable example is reported like one that raises
-        model_interface(tenant, model, spec.classes)
-        if has_opened_gpu():
-            raise GpuUsedError(
-                f"tenant {tenant}: importing or building {spec.model} uses the GPU, which forked "
-                "processes cannot use then; let its class use the GPU in `to` and later only"
-            )
-        return model
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(
-            f"tenant {tenant}: building {spec.model} failed ({one_line(error)}); correct the class"
-        ) from error
-
-
-def _set_input_pixels(model: Model, spec: ModelSpec) -> None:
-    if not hasattr(model, "input_pixels"):
-        raise InputError(
-            f"live.input_pixels: {spec.model} does not resize images; leave the key out"
-        )
-    model.input_pixels = spec.input_pixels
-
-
-def _warn_of_threads() -> None:
-    """A forked process hangs on a lock that was held by a thread which it did not inherit."""
-    more = sum(1 for _ in Path("/proc/self/task").iterdir()) - 1
-    if more:
-        print(
-            f"importing the models started {more} threads, which forked processes do not have; "
-            "start none before the first batch",
-            file=sys.stderr,
-            flush=True,
-        )
-
-
-def has_opened_gpu(folder: Path = Path("/proc/self/fd")) -> bool:
-    """Whether this process uses CUDA, which a process that forks must not."""
-    with suppress(OSError):
-        for each in list(folder.iterdir()):
-            with suppress(OSError):
-                if str(each.readlink()).startswith("/dev/nvidia-uvm"):
-                    return True
-    return False
-
-
-def _function(path: str) -> Callable[..., Any]:
-    module, _, name = path.partition(":")
-    found: Callable[..., Any] = getattr(import_module(module), name)
-    return found
-
-
-def _run_forked(end: socket.socket, model: Model, request: Fork) -> None:
-    """The forked process; never returns."""
-    code = 1
-    try:
-        if request.log is not None:
-            _write_to(request.log)
-        run = run_worker if request.runs is None else _function(request.runs)
-        run(end, model, request.name)
-        code = 0
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)  # a regular exit would take torch apart first
-
-
-def _write_to(log: Path) -> None:
-    """Append the output of this process to that file, or to the forkserver's if that fails."""
-    try:
-        file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        print(f"{log} cannot be written: {one_line(error)}", file=sys.stderr, flush=True)
-        return
-    for standard in (sys.stdout, sys.stderr):
-        standard.flush()
-        os.dup2(file, standard.fileno())
-    os.close(file)
-
-
-def _status(pid: int) -> str:
-    try:
-        _, status = os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        return "ended"  # forked by the forkserver before this one
-    return exit_status(os.waitstatus_to_exitcode(status))
-
-
-if __name__ == "__main__":
-    main()

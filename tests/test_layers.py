@@ -75,7 +75,7 @@ def test_imports_point_down() -> None:
             assert package != left or right not in ours, path
 
 
-EXECUTOR_PARTS = ("executor", "keep_last_instance", "paused_layout", "retries", "timeline")
+EXECUTOR_PARTS = ("executor", "keep_last_instance", "retries", "timeline")
 """Parts of the controller that only the controller uses."""
 
 

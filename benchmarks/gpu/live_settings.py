@@ -16,7 +16,6 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
@@ -34,6 +33,7 @@ from measured_run import measured_run  # noqa: E402 (found on sys.path above)
 from migrator.control.observation import Policy, Sharing  # noqa: E402 (found on sys.path above)
 from migrator.forecast.selection import forecaster  # noqa: E402 (found on sys.path above)
 from migrator.io.data_file import load_yaml  # noqa: E402 (found on sys.path above)
+from migrator.io.task_pool import open_pool  # noqa: E402 (found on sys.path above)
 from migrator.policies.registry import policy  # noqa: E402 (found on sys.path above)
 from migrator.simulate.durations import (  # noqa: E402 (found on sys.path above)
     MeasuredDurations,
@@ -242,7 +242,7 @@ def rows(folder: Path, names: Sequence[str], seeds: int, processes: int) -> Iter
     """A table: goodput of ours, and leads over every peer with their standard deviation."""
     yield f"| setting | `{OURS}` | {' | '.join(f'over `{each}`' for each in PEERS)} |"
     yield "|" + "---|" * (2 + len(PEERS))
-    with ProcessPoolExecutor(processes) as pool:
+    with open_pool(processes) as pool:
         for name in names:
             keys = list(product((OURS, *PEERS), range(seeds)))
             jobs = [(folder, SETTINGS[name], seed, each) for each, seed in keys]

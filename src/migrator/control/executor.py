@@ -25,11 +25,10 @@ from migrator.control.events import (
     Train,
     Warm,
 )
-from migrator.control.paused_layout import paused_layout
 from migrator.control.retries import RetrainingRetries, SiteRetries
 from migrator.control.timeline import Outlook, Situation, Stretch, Timeline
 from migrator.control.transitions import Outcome, apply_event
-from migrator.control.units import Site, State, Unit, Wanted, fits
+from migrator.control.units import Site, State, Unit, Wanted, fits, paused_layout
 from migrator.core.catalogue import Board
 from migrator.core.instance import Holding, Kind, Task
 

@@ -6,7 +6,7 @@ creating -> idle -> warming -> ready -> draining -> stopping -> idle -> destroyi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
@@ -109,6 +109,10 @@ class Unit:
         return replace(self, state=state, since_s=now_s, task=task)
 
 
+_SERVES = (State.WARMING, State.READY)
+_LEAVES = (State.DRAINING, State.STOPPING)
+
+
 def fits(board: Board, site: Site, beside: Iterable[Site]) -> bool:
     """Whether the site fits beside the others. The site itself is ignored among them."""
     gpcs = site.gpcs
@@ -119,3 +123,23 @@ def fits(board: Board, site: Site, beside: Iterable[Site]) -> bool:
             return False
         gpcs += other.gpcs
     return gpcs <= board.compute_slices
+
+
+def paused_layout(board: Board, units: Collection[Unit], asked: Wanted) -> Mapping[Site, Task]:
+    """The task of each site while plans are paused: every serving or warming instance stays.
+
+    `asked`: the plan's layout at this time. A pause may begin in the middle of a change. A tenant
+    without an instance at that moment keeps the one that is being drained, or else gets a planned
+    one that fits beside the others, so that a pause never takes a tenant's last instance.
+    """
+    kept = {each.site: each.task for each in units if each.state in _SERVES and each.task}
+    trained = [each.site for each in units if each.state is State.TRAINING]
+    leaving = {each.site: each.task for each in units if each.state in _LEAVES}
+    for offered in (leaving, asked):
+        served = {task.tenant for task in kept.values()}
+        for site, task in offered.items():
+            if task is None or task.kind is Kind.RETRAINING or task.tenant in served:
+                continue
+            if site not in kept and fits(board, site, (*kept, *trained)):
+                kept[site] = task
+    return kept

@@ -1,5 +1,6 @@
 """How much of the oracle a rule without knowledge of the future can reach: python
 benchmarks/reaction.py [--load SHARE] [--windows N] [--pairs KIND+KIND,...]
+[--overhead-s SECONDS]
 
 A model of the GPU in benchmarks/replanning.py: seven 1g instances, a slot of one second, requests
 beyond the capability are lost, and an instance that changes its tenant serves nothing until it
@@ -193,13 +194,23 @@ def best_table(
     return table
 
 
-def shares(pair: Pair, load: float, windows: int, data: Path) -> list[float]:
-    """Goodput over the oracle's: replanned for each of KNOWN_S, a table for each of CLASSES."""
+def shares(
+    pair: Pair, load: float, windows: int, data: Path, overhead_s: float | None = None
+) -> list[float]:
+    """Goodput over the oracle's: replanned for each of KNOWN_S, a table for each of CLASSES.
+
+    `overhead_s`: until an instance serves its new tenant; None: the profile's.
+    """
     scenarios = [WindowApart(pair, n, windows, data, load)(0, 1) for n in range(windows)]
     tenants = scenarios[0].tenants
     board = board_of(
         [each.service.capabilities_rps(scenarios[0].board)[1] for each in tenants],
-        [each.service.profile.overhead.total_s(mig=True, prepared=True) for each in tenants],
+        [
+            each.service.profile.overhead.total_s(mig=True, prepared=True)
+            if overhead_s is None
+            else overhead_s
+            for each in tenants
+        ],
     )
     counts = [np.asarray(each.trace.counts, float) for each in tenants]
     begins = [[each.tenants[tenant].offset_s for each in scenarios] for tenant in range(2)]
@@ -230,6 +241,9 @@ def main() -> int:
     parser.add_argument("--load", type=float, default=LOAD, help="part of the GPU inference needs")
     parser.add_argument("--windows", type=int, default=10, help="per pair, spread over the traces")
     parser.add_argument("--pairs", metavar="KIND+KIND,...", help="default: all")
+    parser.add_argument(
+        "--overhead-s", type=float, help="until an instance serves its new tenant; default: 1.1"
+    )
     options = parser.parse_args()
     try:
         pairs = chosen(options.pairs)
@@ -241,7 +255,7 @@ def main() -> int:
     tables = [f"table of {(each + 1) ** 2} classes" for each in CLASSES]
     print(f"| traces | {' | '.join([*known, *tables])} |\n|{'---|' * (1 + len(known + tables))}")
     for pair in pairs:
-        found = shares(pair, options.load, options.windows, data)
+        found = shares(pair, options.load, options.windows, data, options.overhead_s)
         print(f"| {pair_name(pair)} | {' | '.join(f'{each:.1%}' for each in found)} |", flush=True)
     return 0
 

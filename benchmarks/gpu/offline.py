@@ -1,0 +1,150 @@
+"""Pack MIGRator for a GPU machine without a network.
+
+    python benchmarks/gpu/offline.py FOLDER --python 3.12 --have torch,transformers [--data DATA]
+
+Writes FOLDER/part-1, part-2, ...: the committed sources, the wheels of what they need, and the
+files of DATA. `--have` names packages that the machine has; those that they need are not packed
+either. Versions are those installed here. On the machine, `bash part-N/unpack.sh DEST` for every
+part, in any order, then `DEST/run COMMAND...` runs a command with MIGRator on its path and DATA as
+MIGRATOR_DATA, for example `DEST/run python3 benchmarks/gpu/live.py --out FOLDER --driver mps`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parent.parent.parent
+EXTRAS = ("serve", "figures", "pretrained")
+_GLIBC = ("2014", "_2_17", "_2_24", "_2_27", "_2_28", "_2_31", "_2_34")
+_MIB = 2**20
+_UNPACK = """\
+#!/bin/sh
+# sh unpack.sh DEST: adds this part to the folder
+set -e
+here=$(cd "$(dirname "$0")" && pwd)
+mkdir -p "$1/site" "$1/data"
+dest=$(cd "$1" && pwd)
+for each in "$here"/*.whl; do
+    [ ! -e "$each" ] || python3 -m zipfile -e "$each" "$dest/site"
+done
+[ ! -d "$here/data" ] || cp -R "$here/data/." "$dest/data/"
+if [ -e "$here/migrator.tar" ]; then
+    mkdir -p "$dest/migrator"
+    tar xf "$here/migrator.tar" -C "$dest/migrator"
+fi
+cat > "$dest/run" <<END
+#!/bin/sh
+export PYTHONPATH="$dest/migrator/src:$dest/site" MIGRATOR_DATA="$dest/data"
+cd "$dest/migrator" && exec "\\$@"
+END
+chmod +x "$dest/run"
+"""
+
+
+def needed(roots: Iterable[str], target: Mapping[str, str]) -> dict[str, str]:
+    """Name -> installed version of all packages that these need; `target`: its markers."""
+    found: dict[str, str] = {}
+    waiting = [Requirement(each) for each in roots]
+    seen: set[tuple[str, str]] = set()
+    while waiting:
+        wanted = waiting.pop()
+        name = canonicalize_name(wanted.name)
+        try:
+            package = distribution(name)
+        except PackageNotFoundError:  # optional, or for other systems
+            continue
+        found[name] = package.version
+        for extra in ("", *wanted.extras):
+            if (name, extra) not in seen:
+                seen.add((name, extra))
+                more = (Requirement(each) for each in package.requires or ())
+                here = {**target, "extra": extra}
+                waiting += [e for e in more if e.marker is None or e.marker.evaluate(here)]
+    return found
+
+
+def divided(sizes: Mapping[Path, int], most: int) -> list[list[Path]]:
+    """The files in as few parts as they fit into, largest first; ValueError if one does not."""
+    parts: list[list[Path]] = []
+    for path in sorted(sizes, key=lambda each: -sizes[each]):
+        if sizes[path] > most:
+            raise ValueError(f"{path.name} has {sizes[path] / _MIB:.0f} MiB; give --part-mib more")
+        for part in parts:
+            if sum(sizes[each] for each in part) + sizes[path] <= most:
+                part.append(path)
+                break
+        else:
+            parts.append([path])
+    return parts
+
+
+def download(packages: Mapping[str, str], python: str, machine: str, into: Path) -> None:
+    """Download the wheels of these versions for that machine."""
+    platforms = [f"--platform=manylinux{each}_{machine}" for each in _GLIBC]
+    named = [f"{name}=={version}" for name, version in packages.items()]
+    options = ["--no-deps", "--only-binary=:all:", f"--python-version={python}", *platforms]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(into)]
+    subprocess.run([*command, *options, *named], check=True)
+
+
+def pack(asked: argparse.Namespace) -> list[Path]:
+    """Write the parts; return their folders."""
+    markers = {
+        "python_version": asked.python,
+        "python_full_version": f"{asked.python}.0",
+        "platform_machine": asked.machine,
+    }
+    wanted = needed([f"migrator[{','.join(EXTRAS)}]"], markers)
+    for name in (*needed(asked.have, markers), "migrator"):
+        wanted.pop(name, None)
+    gathered = asked.folder / "all"
+    shutil.rmtree(asked.folder, ignore_errors=True)
+    gathered.mkdir(parents=True)
+    download(wanted, asked.python, asked.machine, gathered)
+    archive = ["git", "archive", "--output", str((gathered / "migrator.tar").absolute()), "HEAD"]
+    subprocess.run(archive, cwd=ROOT, check=True)
+    data = [] if asked.data is None else [e for e in asked.data.rglob("*") if e.is_file()]
+    files = [*gathered.iterdir(), *data]
+    parts = divided({each: each.stat().st_size for each in files}, asked.part_mib * _MIB)
+    folders = [_written(part, asked, number) for number, part in enumerate(parts, 1)]
+    shutil.rmtree(gathered)
+    return folders
+
+
+def _written(part: Sequence[Path], asked: argparse.Namespace, number: int) -> Path:
+    folder: Path = asked.folder / f"part-{number}"
+    folder.mkdir()
+    for each in part:
+        in_data = asked.data is not None and each.is_relative_to(asked.data)
+        to = folder / ("data" if in_data else ".") / each.name
+        to.parent.mkdir(exist_ok=True)
+        shutil.copy(each, to)
+    (folder / "unpack.sh").write_text(_UNPACK, encoding="utf-8")
+    return folder
+
+
+def main() -> None:
+    """Print the parts with their sizes."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path, help="is replaced")
+    parser.add_argument("--python", default="3.12", help="Python version of the machine")
+    parser.add_argument("--machine", default="x86_64", help="its processor: x86_64 or aarch64")
+    parser.add_argument("--have", type=lambda text: text.split(","), default=[])
+    parser.add_argument("--data", type=Path, help="folder of data sets and traces")
+    parser.add_argument("--part-mib", type=int, default=60)
+    for each in pack(parser.parse_args()):
+        size = sum(e.stat().st_size for e in each.rglob("*") if e.is_file())
+        print(f"{each}: {size / _MIB:.0f} MiB")
+
+
+if __name__ == "__main__":
+    main()

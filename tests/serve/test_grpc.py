@@ -128,6 +128,17 @@ def test_typed_contents_are_read_as_raw_ones_are(addresses: tuple[str, str]) -> 
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
+def test_raw_contents_must_be_one_for_each_input(addresses: tuple[str, str]) -> None:
+    with grpc.insecure_channel(addresses[1]) as channel:
+        request = messages.ModelInferRequest(model_name="images")
+        request.inputs.add(name="input", datatype="UINT8", shape=[1, 3, SIDE, SIDE])
+        request.raw_input_contents.extend([bytes(3 * SIDE**2)] * 2)
+        with pytest.raises(grpc.RpcError) as caught:
+            stubs.GRPCInferenceServiceStub(channel).ModelInfer(request)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "raw_input_contents: 2 for 1 inputs" in caught.value.details()
+
+
 def test_refusals_are_those_of_http(addresses: tuple[str, str]) -> None:
     with triton.InferenceServerClient(addresses[1]) as client:
         wrong: list[tuple[Callable[[], Any], str]] = [

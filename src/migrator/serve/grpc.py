@@ -278,12 +278,18 @@ class GrpcServer:
     async def _infer_request(self, request: Any, context: Any) -> tuple[dict[str, str], bytes]:
         parameters = {key: _value(each) for key, each in request.parameters.items()}
         raw = list(request.raw_input_contents)
+        if raw and len(raw) != len(request.inputs):
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"raw_input_contents: {len(raw)} for {len(request.inputs)} inputs; send one for "
+                "each input, in the same order",
+            )
         tensors: list[bytes] = []
         inputs = []
         for at, each in enumerate(request.inputs):
             try:
                 tensors.append(raw[at] if raw else _typed(each))
-            except (IndexError, ValueError, OverflowError) as error:
+            except (ValueError, OverflowError) as error:
                 await context.abort(
                     grpc.StatusCode.INVALID_ARGUMENT,
                     f"inputs: the contents of {each.name[:80]} are not {each.datatype[:80]} "

@@ -11,7 +11,7 @@ from migrator.core.outcome import RunOutcome
 from migrator.report.html_page import write_page
 from migrator.report.page import Table
 from migrator.reproduce.evaluation import WorkloadSource
-from migrator.reproduce.experiment import Setting, open_results
+from migrator.reproduce.experiment import Setting, code_digest, open_results, traces_digest
 from migrator.reproduce.reproduce import (
     ALL,
     EXPERIMENTS,
@@ -123,6 +123,27 @@ def test_runs_that_are_kept_are_not_run_again(tmp_path: Path) -> None:
         assert again[job].tenants == first[job].tenants
     keys = [key_of(job) for job in jobs_of([ALL, "ladder"], Setting())]
     assert len(set(keys)) == len(keys)
+
+
+def test_results_of_other_traces_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of the same folder, if a file in it has changed."""
+    assert traces_digest(None) == traces_digest(tmp_path) == ""
+    trace = tmp_path / "twitter_2021.csv"
+    trace.write_text("second,count\n0,1\n", encoding="utf-8")
+    before = traces_digest(tmp_path)
+    trace.write_text("second,count\n0,2\n", encoding="utf-8")
+    assert len({before, traces_digest(tmp_path), ""}) == 3
+    monkeypatch.delenv("MIGRATOR_DATA", raising=False)
+    results = tmp_path / "runs.jsonl"
+    settings = {"code": code_digest(), "traces": before}
+    with open_results(results, "runs", RunOutcome, settings):
+        pass
+    options = ["--results", str(results), "--out", str(tmp_path / "page.html")]
+    done = CliRunner().invoke(app, ["reproduce", "best-allocation", *options])
+    assert done.exit_code != 0
+    assert "results of other settings (traces)" in str(done.exception)
 
 
 def test_the_verb_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,7 +113,7 @@ def reproduce(
     jobs = jobs_of(wanted, setting)
     out.parent.mkdir(parents=True, exist_ok=True)
     check_page_path(out, "--out")
-    with _kept(results) as file:
+    with _kept(results, setting.data) as file:
         left = [job for job in jobs if file is None or key_of(job) not in file.finished]
         _announce(setting, left, len(jobs) - len(left), processes)
         warm(["migrator"] if left else [])
@@ -127,15 +127,16 @@ def reproduce(
 
 
 @contextmanager
-def _kept(path: Path | None) -> Iterator[ResultsFile[RunOutcome] | None]:
-    """The results file, if one is named."""
+def _kept(path: Path | None, data: Path | None) -> Iterator[ResultsFile[RunOutcome] | None]:
+    """The results file, if one is named; `data`: the folder of real traces."""
     from migrator.core.outcome import RunOutcome
-    from migrator.reproduce.experiment import code_digest, open_results
+    from migrator.reproduce.experiment import code_digest, open_results, traces_digest
 
     if path is None:
         yield None
         return
-    with open_results(path, "runs", RunOutcome, {"code": code_digest()}) as file:
+    settings = {"code": code_digest(), "traces": traces_digest(data)}
+    with open_results(path, "runs", RunOutcome, settings) as file:
         yield file
 
 

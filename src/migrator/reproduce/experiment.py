@@ -28,6 +28,7 @@ from migrator.policies.migrator import Migrator
 from migrator.policies.policy import Decision, Observation, Sight
 from migrator.report.page import Axis, Bars, Block, Note, Section, Series, Table
 from migrator.simulate.compare import Job
+from migrator.workload.traces.generator import KINDS, real_file
 from migrator.workload.workloads import workloads
 
 Outcomes = Mapping[Job, RunOutcome]
@@ -270,6 +271,13 @@ def code_digest() -> str:
         digest.update(str(each.relative_to(root)).encode())
         digest.update(each.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def traces_digest(data: Path | None) -> str:
+    """A digest of the real traces in the folder; "" if there are none."""
+    found = [] if data is None else [real_file(each, data) for each in sorted(KINDS)]
+    contents = [each.read_bytes() for each in found if each is not None]
+    return hashlib.sha256(b"".join(contents)).hexdigest()[:16] if contents else ""
 
 
 def _opened(path: Path) -> int:

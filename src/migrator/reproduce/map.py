@@ -26,7 +26,7 @@ from migrator.core.catalogue import board
 from migrator.core.errors import InputError
 from migrator.core.profiles import Service, profile
 from migrator.core.scenario import Drift, Scenario, ServedTenant
-from migrator.reproduce.experiment import Key, ResultsFile, code_digest
+from migrator.reproduce.experiment import Key, ResultsFile, code_digest, traces_digest
 from migrator.reproduce.replanning import arrivals, generated_kinds, offset
 from migrator.workload.arrivals import highest_rps
 from migrator.workload.drifts import datasets, drifts
@@ -299,6 +299,7 @@ class MapSetting:
             "windows": self.windows,
             "policies": [self.ours, *RIVALS],
             "generated": list(self.generated),
+            "traces": traces_digest(self.data),
             "code": code_digest(),
         }
 

@@ -29,7 +29,7 @@ from migrator.cluster.fleet import gpu_daemon
 from migrator.cluster.fleet.agent import GpuAgent
 from migrator.cluster.fleet.cluster_run import ClusterRun
 from migrator.cluster.fleet.gpu_daemon import DaemonProcess, GpuDaemonSettings, call_daemon
-from migrator.cluster.fleet.messages import Report
+from migrator.cluster.fleet.messages import ClusterMap, Report, next_map
 from migrator.core.errors import MigratorError
 from migrator.io.processes import Process
 from migrator.live.shared_store import SharedStore
@@ -453,6 +453,21 @@ def test_one_that_was_found_and_had_served_is_not_waited_for_as_if_it_began(
     with agent_of(served) as agent:
         until(lambda: daemon_of(agent).starts, lambda: agent.report(1))
         assert daemon_of(agent).kills == 1  # the next one begins, and has time
+
+
+def test_the_first_report_on_a_found_daemon_keeps_its_tenants_in_the_map(
+    served: ClusterRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent has not asked the daemon yet, so it does not know what that serves."""
+    monkeypatch.setattr(agents, "LOOK_S", 60.0)
+    with agent_of(served) as agent:
+        report = agent.report(1)
+        known = ClusterMap(1, 1, {"a": report.url}, {}, {"g1": report.url})
+        assert next_map(known, 1, ["a"], {"a": "g1"}, {"g1": report}, {}) is None
+        daemon_of(agent).kill()
+        after = next_map(known, 1, ["a"], {"a": "g1"}, {"g1": agent.report(1)}, {})
+        assert after is not None
+        assert list(after.away) == ["a"]
 
 
 def test_a_found_daemon_is_known_to_have_served_or_not(tmp_path: Path) -> None:

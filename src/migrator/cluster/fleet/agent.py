@@ -104,6 +104,7 @@ class GpuAgent:
             epoch=self._known.epoch,
             begun=self._tenants is not None,
             up=status is not None,
+            has_served=self._daemon.served and self._daemon.alive,
             tenants={name: _tenant(each) for name, each in tenants.items()},
             window=0 if status is None else status["window"],
             restarts=self._restarts,

@@ -49,6 +49,8 @@ class Report(msgspec.Struct, frozen=True):
     """Whether the agent has received its first list of tenants."""
     up: bool = False
     """Whether the daemon responds and serves."""
+    has_served: bool = False
+    """Whether the daemon's process exists and has responded before, perhaps to another agent."""
     tenants: dict[str, TenantReport] = {}
     window: int = 0
     restarts: int = 0
@@ -183,16 +185,17 @@ def next_map(
     """Return the new map, or None if nothing has changed.
 
     `words`: why a tenant is not served. `reports`: of every daemon that accepts requests, including
-    GPUs that are being drained. A tenant stays in the map while its instances change, and while its
-    agent has no answer of the daemon, for example just after a restart of the agent; a new tenant
-    enters once it is ready.
+    GPUs that are being drained. A tenant stays in the map while its instances change, and while the
+    agent has no answer of a daemon that has served, for example just after a restart of the agent;
+    a new tenant enters once it is ready.
     """
     served, away = {}, {}
     for name in tenants:
         report = reports.get(homes.get(name, ""))
         there = None if report is None else report.tenants.get(name)
         if report is not None and known.homes.get(name) == report.url:
-            stays = there is not None or (not report.up and name in report.assigned)
+            unanswered = report.has_served and not report.up and name in report.assigned
+            stays = there is not None or unanswered
         else:
             stays = there is not None and there.ready
         if report is not None and stays:

@@ -5,6 +5,7 @@ new examples, and for more of them: `HYPOTHESIS_PROFILE=explore make test`.
 """
 
 import asyncio
+import gc
 import inspect
 import os
 import sys
@@ -21,10 +22,21 @@ settings.register_profile("explore", derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 TESTS = Path(__file__).parent
-SLOW_FOLDERS = ("learn", "live", "cluster", "plan", "cli", "test_cli_runs.py", "report", "gpu")
-"""Folders, and one file, with the longest files, which parallel runs begin with."""
+NO_TESTS = ("conftest.py", "golden", "support", "__pycache__")
 HEAVY = ("tests/learn/", "tests/serve/test_workers_torch.py", "tests/cli/test_bring_your_model.py")
 """One worker runs all of these: importing transformers, timm and torchvision takes seconds."""
+LONGEST = (
+    *HEAVY,
+    *(f"tests/cluster/fleet/test_{each}.py" for each in ("cluster_live", "head", "agent")),
+    *(f"tests/live/test_{each}.py" for each in ("trainings", "retrained_again", "faults_kills")),
+    *("tests/plan/test_survivors.py", "tests/plan/test_exact.py", "tests/test_cli_runs.py"),
+    *("tests/cli/test_documented_runs.py", "tests/report/test_other_pages_browser.py"),
+)
+"""Parallel runs begin with these files, the longest first."""
+WAITING = ("live", "cluster", "cli", "dashboard")
+"""Folders whose tests wait for other processes; their files are spread over a parallel run."""
+
+gc.disable()  # until all tests are collected
 
 sys.path.insert(0, str(TESTS))
 # at the end: benchmarks are scripts that find each other by plain names
@@ -36,14 +48,36 @@ typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[a
 pytest_plugins = ["support.browser", "support.nvidia_programs"]  # fixtures for several folders
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let each worker begin to collect in another folder: pytest rewrites every file once."""
+    worker = getattr(config, "workerinput", None)
+    if worker is not None and [Path(each).resolve() for each in config.args] == [TESTS]:
+        parts = sorted(str(each) for each in TESTS.iterdir() if each.name not in NO_TESTS)
+        first = len(parts) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+        config.args[:] = parts[first:] + parts[:first]
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with slow files, so that short ones keep all workers busy until the end."""
+    """Begin with long files, then mix those that wait with those that compute."""
+    files = sorted({item.path.relative_to(TESTS.parent).as_posix() for item in items})
+    rank: dict[str, float] = {}
+    for number, start in enumerate(LONGEST):
+        rank |= {each: number - len(LONGEST) for each in files if each.startswith(start)}
+    for waits in (True, False):
+        group = [e for e in files if e not in rank and (e.split("/")[1] in WAITING) == waits]
+        rank |= {each: place / len(group) for place, each in enumerate(group)}
 
-    def rank(item: pytest.Item) -> int:
-        folder = item.path.relative_to(TESTS).parts[0]
-        return SLOW_FOLDERS.index(folder) if folder in SLOW_FOLDERS else len(SLOW_FOLDERS)
+    def key(item: pytest.Item) -> tuple[float, str]:
+        file = item.path.relative_to(TESTS.parent).as_posix()
+        return rank[file], file
 
-    items.sort(key=rank)
+    items.sort(key=key)
+
+
+def pytest_collection_finish() -> None:
+    """Never search what was imported for garbage: there are a million objects."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -77,5 +111,5 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**arguments), 120.0))
+    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**arguments), 600.0))
     return True

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.live_daemon import TESTS, samples, scenario_file
+from support import PYTHONPATH
+from support.live_daemon import samples, scenario_file
 
 import migrator
 
@@ -15,7 +16,7 @@ triton: Any = import_module("tritonclient.grpc")  # it has no types
 
 
 def test_it_serves_inside_the_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
     monkeypatch.setenv("MIGRATOR_EMULATED_PACE", "0.1")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     path = scenario_file(tmp_path, "photos")

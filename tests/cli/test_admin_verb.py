@@ -14,6 +14,7 @@ import httpx
 import pytest
 from support.api_server import running_server
 from support.live_records import Made, write_run
+from support.waiting import LIMIT_S
 from typer.testing import CliRunner, Result
 
 from migrator.cli import app
@@ -107,7 +108,7 @@ def test_on_a_terminal_it_asks_first(server: tuple[str, int], said: bytes, code:
         command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         os.write(ours, said)
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=LIMIT_S)
     os.close(ours)
     os.close(theirs)
     assert "New requests of texts are refused with 503" in errors

@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from support.gpu_cli import Answer, gpu
+from support.waiting import LIMIT_S, until
 
 from migrator.core.placement import Place
 from migrator.gpu.drivers.virtual_board import EmulatedDriver
@@ -71,7 +71,7 @@ def held(state: Path, start: int) -> Iterator[subprocess.Popen[str]]:
         yield worker
     finally:
         worker.stdin.close()
-        worker.wait(10)
+        worker.wait(LIMIT_S)
         worker.stdout.close()
 
 
@@ -133,7 +133,7 @@ def test_waiting_for_a_process_that_ends_meanwhile(state: Path) -> None:
             [sys.executable, "-c", f"import time, os; time.sleep(0.5); os.kill({worker.pid}, 9)"]
         )
         done = emulated("apply", EXAMPLES / "small-services.yaml", "--wait-s", "30", "--json")
-        killer.wait(10)
+        killer.wait(LIMIT_S)
     assert done.code == OK
     assert done.err.startswith("note: waiting up to 30 s: 3g.20gb at 4")
     assert done.json["steps"]
@@ -396,13 +396,11 @@ def test_a_killed_apply_is_settled_by_the_next_command(
     emulated("list")  # makes the state folder
     monkeypatch.setenv("MIGRATOR_EMULATED_PACE", "100")
     killed = process("apply", BOTH)
-    until_s = time.monotonic() + 20
-    while not EmulatedDriver(state).instances() and time.monotonic() < until_s:
-        time.sleep(0.02)
+    until(lambda: EmulatedDriver(state).instances(), "it works", look_s=0.02)
     second = process("apply", BOTH)  # while the first one is at work
-    _, refused = second.communicate(timeout=20)
+    _, refused = second.communicate(timeout=LIMIT_S)
     killed.send_signal(signal.SIGKILL)
-    killed.communicate(timeout=20)
+    killed.communicate(timeout=LIMIT_S)
     assert second.returncode == REFUSED
     assert f"is being changed by process {killed.pid}" in refused
     monkeypatch.setenv("MIGRATOR_EMULATED_PACE", "0")

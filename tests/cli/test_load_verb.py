@@ -14,6 +14,7 @@ import pytest
 from support.gpu_cli import migrator
 from support.live_scenarios import live_file
 from support.oip_server import Running, oip_server
+from support.waiting import LIMIT_S
 
 from migrator.cli import app
 from migrator.core.errors import InputError
@@ -109,7 +110,7 @@ def test_ctrl_c_leaves_a_table_and_exit_130(running: Running, tmp_path: Path) ->
             assert time.monotonic() < until_s, "nothing was sent"
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        out, errors = process.communicate(timeout=30)
+        out, errors = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
     assert "ended early: interrupted" in out
     assert errors == "error: interrupted\n"

@@ -21,12 +21,11 @@ from pathlib import Path
 
 from support.api_server import running_server
 from support.live_records import Made, write_run
+from support.waiting import LIMIT_S
 from typer.testing import CliRunner
 
 from migrator.cli import app
 from migrator.core.errors import InputError
-
-LIMIT_S = 60.0
 
 
 def asked(*words: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.waiting import LIMIT_S
 
 from migrator.dashboard import updates
 from migrator.dashboard.updates import Feed, Marker, Update, read_news
@@ -141,7 +142,7 @@ def test_a_page_that_joins_while_it_closes_is_disconnected_too(records: Records)
         assert len(rest) == 1
         assert feed.followers == 0
 
-    asyncio.run(asyncio.wait_for(followed(), 10))
+    asyncio.run(asyncio.wait_for(followed(), LIMIT_S))
 
 
 def test_records_that_cannot_be_read_any_more_end_the_stream_and_nothing_else(
@@ -177,7 +178,7 @@ def test_a_reading_that_fails_oddly_is_tried_again(
         frames = feed.follow(Marker())
         await begun(frames)
         put(records, 0)
-        found = await asyncio.wait_for(anext(frames), 10)
+        found = await asyncio.wait_for(anext(frames), LIMIT_S)
         assert parsed(found)["seconds"]["photos"][0] == [0]
         await frames.aclose()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,11 @@ from typing import Any
 import httpx
 import pytest
 from support.browser import Browsed, kept
-from support.live_daemon import LIMIT_S, log_of, samples, scenario_file, started
+from support.live_daemon import log_of, samples, scenario_file, started
 from support.live_records import Made, write_run
 from support.page_server import served
 from support.scenarios import Fixed, Flat, scenario, serves, tenant
+from support.waiting import until
 
 from migrator.records.simulated import Simulated, write_simulations
 from migrator.simulate.durations import overheads_s
@@ -29,7 +29,7 @@ def url(browser: Browsed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """A daemon with tokens whose model of photos has learned a second version."""
     assert browser
     folder = tmp_path_factory.mktemp("page")
-    path = scenario_file(folder, "photos", "cameras", window_s=5)
+    path = scenario_file(folder, "photos", "cameras")
     names = "{admin: T_ADMIN, photos: T_PHOTOS, cameras: T_CAMERAS}"
     text = path.read_text("utf-8").replace("{port: 0}", f"{{port: 0, token_variables: {names}}}")
     path.write_text(text, encoding="utf-8")
@@ -40,13 +40,10 @@ def url(browser: Browsed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def _address(state: Path) -> str:
-    until_s = time.monotonic() + LIMIT_S
-    while time.monotonic() < until_s:
-        said = re.findall(r'serving at ([^\s"]+)', log_of(state).read_text("utf-8"))
-        if said:
-            return str(said[-1])
-        time.sleep(0.1)
-    raise AssertionError(log_of(state).read_text("utf-8")[-2000:])
+    def said() -> list[str]:
+        return re.findall(r'serving at ([^\s"]+)', log_of(state).read_text("utf-8"))
+
+    return str(until(said, lambda: log_of(state).read_text("utf-8")[-2000:])[-1])
 
 
 def _teach(url: str, count: int) -> None:
@@ -60,13 +57,13 @@ def _teach(url: str, count: int) -> None:
             client.post("/v2/models/photos/infer", json=body)
             label_sent = {"id": f"t{number}", "label": int(label)}
             client.post("/v2/models/photos/feedback", json=label_sent).raise_for_status()
-        until_s = time.monotonic() + LIMIT_S
         admin = {"authorization": f"Bearer {ADMIN}"}
-        while time.monotonic() < until_s:
-            if client.get("/admin/status", headers=admin).json()["tenants"]["photos"]["back_to"]:
-                return
-            time.sleep(0.2)
-    raise AssertionError("no second version was learned")
+
+        def learned() -> bool:
+            status = client.get("/admin/status", headers=admin).json()
+            return bool(status["tenants"]["photos"]["back_to"])
+
+        until(learned, "a second version is learned")
 
 
 @pytest.fixture(scope="module")

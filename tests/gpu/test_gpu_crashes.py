@@ -38,7 +38,7 @@ def campaign(world: str, folder: Path, *options: str) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("world", "board", "operations", "points"),
     [
-        ("mig", "A100-40GB", amount(400, 8000), NVML_POINTS),
+        ("mig", "A100-40GB", amount(300, 8000), NVML_POINTS),
         ("mig", "A30-24GB", amount(500, 4000), NVML_POINTS),
         ("emulated", "A100-40GB", amount(300, 1200), EMULATED_POINTS),
     ],
@@ -63,7 +63,7 @@ def test_random_operations_with_faults_and_kills(
 def test_one_course_killed_at_every_point_and_its_recovery_too(
     world: str, times: str, points: set[str], tmp_path: Path
 ) -> None:
-    step = str(amount(5, 1))
+    step = str(amount(6, 1))
     counts = campaign(world, tmp_path, "--every-point", times, "--step", step)
     assert points <= counts.keys()
     assert counts["kills"] > (100 if times == "twice" else 40)

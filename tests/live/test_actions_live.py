@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from support.faults import teach
 from support.live_daemon import Served, samples, scenario_file, served
 
 from migrator.records.store import read_records
@@ -50,7 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def scenario(folder: Path) -> Path:
-    return scenario_file(folder, "photos", "cameras", window_s=5)
+    return scenario_file(folder, "photos", "cameras", window_s=3)
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +156,7 @@ def test_an_impossible_action_is_refused_and_recorded(daemon: Served, folder: Pa
 def test_a_rolled_back_version_serves_also_after_a_restart(
     daemon: Served, scenario: Path, folder: Path
 ) -> None:
-    teach(daemon, 40)
+    teach(daemon, "photos", 1, 40, "taught")
     learned = daemon.wait_for(
         lambda now: now["tenants"]["photos"]["version"] == 2, "a second version serves"
     )
@@ -181,9 +182,3 @@ def test_a_rolled_back_version_serves_also_after_a_restart(
         again.wait_for(lambda now: gpcs(now, "photos") > 0, "it serves")
         assert again.infer("photos", PICTURES[0], "").json()["model_version"] != "2"
         assert again.stop() == 0, again.said()
-
-
-def teach(daemon: Served, count: int) -> None:
-    for number, (picture, label) in enumerate(zip(*samples(1, count), strict=True)):
-        daemon.infer("photos", picture, f"t{number}")
-        assert daemon.feedback("photos", f"t{number}", int(label)).status_code == 200

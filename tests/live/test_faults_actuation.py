@@ -201,9 +201,9 @@ def test_an_estimate_is_ended_before_its_instance_is_destroyed_and_a_retraining_
             )
             estimate = asyncio.create_task(trainings.estimate(estimated))
             retraining = asyncio.create_task(trainings.train(replace(job, environment=second)))
-            await until_async(lambda: len(users(state)) == 2, 60.0)
+            await until_async(lambda: len(users(state)) == 2)
             actuation.do([events.Destroy(PLACE), events.Destroy(other)])
-            await until_async(lambda: len(outcomes) == 4, 60.0)
+            await until_async(lambda: len(outcomes) == 4)
             assert events.Destroyed(PLACE) in outcomes
             (kept,) = (each for each in outcomes if isinstance(each, events.DestroyFailed))
             assert kept.instance == other

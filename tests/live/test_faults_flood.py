@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from support import PYTHONPATH
+
 TESTS = Path(__file__).parent.parent
 MORE_MIB = 24.0
 """From the end of the first flood to that of the last: some requests are remembered for labels."""
@@ -18,7 +20,7 @@ def test_goodput_stays_and_memory_does_not_grow(tmp_path: Path) -> None:
     command = [sys.executable, str(TESTS.parent / "benchmarks" / "flood.py"), "--out", str(out)]
     command += ["--seconds", "2.5", "--rounds", "2", "--batch", "4"]
     command += ["--model", "support.means_model:Means"]
-    subprocess.run(command, env={**os.environ, "PYTHONPATH": str(TESTS)}, check=True)
+    subprocess.run(command, env={**os.environ, "PYTHONPATH": PYTHONPATH}, check=True)
     phases = json.loads(out.read_text(encoding="utf-8"))["phases"]
     calm, flooded = phases[0::2], phases[1::2]
     assert all(each["offered_rps"] == 10 * calm[0]["offered_rps"] for each in flooded)

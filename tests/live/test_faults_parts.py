@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support import PYTHONPATH
 from support.serving import assignment, pictures, run_on_uvloop, started
 from support.waiting import until_async
 
@@ -19,7 +20,6 @@ from migrator.io.processes import Process, is_running
 from migrator.live import gpu_thread
 from migrator.live import labels as kept
 
-TESTS = Path(__file__).parent.parent
 PICTURE = np.zeros((3, 2, 2), np.uint8)
 
 
@@ -41,7 +41,7 @@ async def test_labels_are_stored_again_after_an_unexpected_error(
 def test_the_forkserver_comes_back_once_it_can_be_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
     folder, away = tmp_path / "run", tmp_path / "away"
 
     async def life() -> None:

@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from support.faults import instances, said, serves, settled, teach, users
-from support.live_daemon import LIMIT_S, Served, samples, scenario_file, served
-from support.waiting import until
+from support.live_daemon import Served, samples, scenario_file, served
+from support.waiting import LIMIT_S, until
 
 from migrator.core.placement import Place
 from migrator.gpu.drivers.base import GpuInstance, RefusedError

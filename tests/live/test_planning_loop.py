@@ -5,7 +5,6 @@ With the real policy in its process, on a clock that is set by hand.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from support.live_context import idle_context
 from support.live_daemon import scenario_file
+from support.waiting import until
 
 from migrator.control.planning_loop import PlanningLoop
 from migrator.control.tenant_state import Phase, Retraining, TenantState
@@ -25,8 +25,6 @@ from migrator.live.daemon import new_controller
 from migrator.live.recording import Recorder
 from migrator.policies.policy import Decision
 from migrator.workload.live import read_live
-
-ANSWERED_S = 60.0
 
 
 @dataclass
@@ -63,12 +61,8 @@ def policy(tmp_path: Path) -> Iterator[Policy]:
 def decided(policy: Policy, units: list[Unit]) -> Decision:
     """What the policy says to what is there now."""
     assert policy.planning.ask(units, {}) is not None
-    until_s = time.monotonic() + ANSWERED_S
-    while time.monotonic() < until_s:
-        if (found := policy.planning.answer()) is not None:
-            return found[0]
-        time.sleep(0.02)
-    raise AssertionError("the policy did not answer")
+    found: Decision = until(policy.planning.answer, "the policy answers", look_s=0.02)[0]
+    return found
 
 
 def retrained(decision: Decision) -> dict[str, Instance]:

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.faults import labels_of, settled
+from support import PYTHONPATH
+from support.faults import labels_of, settled, teach
 from support.live_context import LabelTable, idle_context, idle_forkserver
-from support.live_daemon import TESTS, Served, samples, scenario_file, served
+from support.live_daemon import Served, scenario_file, served
 
 from migrator.control.tenant_state import (
     Phase,
@@ -294,7 +295,7 @@ async def test_a_retraining_without_samples_ends_and_waits_for_more_labels(
     tmp_path: Path, tenant: TenantState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the real process: all labels are of inputs that are held out."""
-    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
     held_out = [each for each in range(2000) if lot_of(picture(each).tobytes()) < HELD_OUT][:30]
     labels = Labels(tmp_path / "labels.db", learned_before=lambda _: tenant.since)
     for number in held_out:
@@ -325,14 +326,6 @@ def picture(number: int) -> NDArray[np.uint8]:
     return np.full((3, 16, 16), [[[number % 256]], [[number // 256]], [[0]]], np.uint8)
 
 
-def teach(daemon: Served, window: int, count: int, scenario: int = 1) -> None:
-    pictures, classes = samples(scenario, count)
-    for number, (each, label) in enumerate(zip(pictures, classes, strict=True)):
-        name = f"{window}-{number}"
-        assert daemon.infer("photos", each, name).status_code == 200
-        assert daemon.feedback("photos", name, int(label)).status_code == 200
-
-
 def next_window(daemon: Served) -> None:
     window = daemon.status()["window"]
     daemon.wait_for(lambda now: now["window"] > window, "the next window")
@@ -353,14 +346,14 @@ def test_a_real_daemon_retrains_after_paused_windows_and_after_it_lost_its_recor
         settled(daemon)
         act(daemon, "pause")
         for each in range(3):
-            teach(daemon, each, 100)
+            teach(daemon, "photos", 1, 100, str(each))
             next_window(daemon)
         assert daemon.status()["tenants"]["photos"]["version"] == 1
         act(daemon, "resume")
         found = daemon.wait_for(
             lambda now: now["tenants"]["photos"]["version"] >= 2, "it is retrained"
         )
-        teach(daemon, 8, 1)
+        teach(daemon, "photos", 1, 1, "8")
         assert len(labels_of(state)) >= 301
         assert daemon.stop() == 0, daemon.said()
     for file in (state / "live" / "small").glob("records.db*"):
@@ -368,7 +361,7 @@ def test_a_real_daemon_retrains_after_paused_windows_and_after_it_lost_its_recor
     with served(path, state) as again:
         now = again.status()
         assert now["window"] > found["window"]
-        teach(again, 9, 60, scenario=2)  # classes that are new to it
+        teach(again, "photos", 2, 60, "9")  # classes that are new to it
         version = now["tenants"]["photos"]["version"]
         again.wait_for(
             lambda now: now["tenants"]["photos"]["version"] > version, "it is retrained again"

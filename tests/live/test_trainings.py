@@ -24,7 +24,7 @@ from support.live_learning import (
     made_job,
     trainings_for,
 )
-from support.waiting import until_async
+from support.waiting import LIMIT_S, until, until_async
 
 from migrator.core.errors import InputError
 from migrator.core.placement import Place
@@ -42,7 +42,6 @@ from migrator.live.training import (
 )
 from migrator.serve.workers.forkserver_process import build_all, has_opened_gpu
 
-LIMIT_S = 60.0
 SLOW_S = 6000.0
 """A pace at which nothing ends by itself in a test."""
 
@@ -65,6 +64,11 @@ def torch_job(tmp_path: Path) -> TrainingJob:
 
 def epochs_of(job: TrainingJob) -> list[Path]:
     return list((job.folder / EPOCHS).glob("*.json"))
+
+
+def mapped_by(trainings: Trainings) -> str:
+    """Files in the memory of the training that runs."""
+    return Path(f"/proc/{trainings.pids[0]}/maps").read_text(encoding="utf-8")
 
 
 def running_environment(pid: int) -> bytes:
@@ -101,20 +105,12 @@ async def test_a_retraining_holds_its_instance_reports_progress_and_gets_no_secr
     assert driver.instances()[0].holders == ()
 
 
-async def test_a_retrainer_imports_what_its_model_needs_and_not_torch(
-    job: TrainingJob, torch_job: TrainingJob
-) -> None:
+async def test_a_retrainer_does_not_import_torch_if_its_model_does_not(job: TrainingJob) -> None:
     """Importing torch takes seconds of every window in which such a model is retrained."""
     mapped: list[str] = []
-
-    def follow(_part: float) -> None:
-        mapped.append(Path(f"/proc/{trainings.pids[0]}/maps").read_text(encoding="utf-8"))
-
-    for each in (job, torch_job):
-        async with trainings_for(each) as (trainings, _):
-            assert (await trainings.train(each, follow)).adopted
+    async with trainings_for(job) as (trainings, _):
+        assert (await trainings.train(job, lambda _: mapped.append(mapped_by(trainings)))).adopted
     assert "libtorch" not in mapped[0]
-    assert "libtorch" in mapped[-1]
 
 
 async def test_any_number_of_jobs_begin_at_once_with_the_model_that_is_built(
@@ -136,11 +132,14 @@ async def test_a_forked_training_may_use_threads_and_has_imported_the_compiler(
     torch_job: TrainingJob,
 ) -> None:
     job = replace(torch_job, model=replace(MODEL, model="support.tiny_model:Threaded"))
+    limited, mapped = replace(job, limit_s=LIMIT_S), list[str]()
     async with trainings_for(job) as (trainings, forkserver):
         process = Path(f"/proc/{forkserver.pid}")
         assert len(list((process / "task").iterdir())) == 1
         assert not has_opened_gpu(process / "fd")
-        assert (await trainings.train(replace(job, limit_s=LIMIT_S))).adopted
+        came = await trainings.train(limited, lambda _: mapped.append(mapped_by(trainings)))
+    assert came.adopted
+    assert "libtorch" in mapped[0]
     said = (job.folder.parent / "log").read_text(encoding="utf-8")
     assert "2 threads" in said
     assert "imported:" in said
@@ -287,11 +286,8 @@ def test_the_processes_of_a_killed_daemon_end_by_themselves(
         assert len(pids) == 2
         assert daemon.stdout.readline() == "busy\n"
         daemon.kill()
-    until_s = time.monotonic() + LIMIT_S
     try:
-        while any(map(is_running, pids)) and time.monotonic() < until_s:
-            time.sleep(0.05)
-        assert not any(map(is_running, pids))
+        until(lambda: not any(map(is_running, pids)), "they end")
     finally:
         for each in pids:
             with suppress(ProcessLookupError):
@@ -339,9 +335,10 @@ async def test_a_cancelled_caller_ends_the_process(job: TrainingJob) -> None:
         assert trainings.running == ()
 
 
-def test_the_daemons_side_never_loads_torch() -> None:
+def test_the_daemons_side_loads_neither_torch_nor_the_planner() -> None:
     parts = ("training", "labels", "training_data", "versions")
     code = "".join(f"import migrator.live.{each}\n" for each in parts)
+    code += "from migrator.policies.registry import policy\npolicy('migrator')\n"
     code += "import migrator.records.store, sys\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"torch", "transformers", "safetensors", "numba"} & set(done.stdout.split())

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support import PYTHONPATH
 
 from migrator.core.catalogue import Board, MigProfile
-
-TESTS = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="session")
@@ -20,5 +19,5 @@ def board() -> Board:
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch: pytest.MonkeyPatch, state: Path) -> None:
     del state  # in a state folder of its own
-    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")

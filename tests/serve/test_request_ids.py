@@ -12,7 +12,8 @@ from typing import Any
 
 import httpx
 import pytest
-from support.api_server import CLASSES, TESTS, api_state, image_body
+from support import PYTHONPATH
+from support.api_server import CLASSES, api_state, image_body
 from support.served_models import RAISE
 from support.serving import assignment, pictures, run, started
 from support.stand_in_worker import POISON, StandInWorker
@@ -174,7 +175,7 @@ def test_neither_tokens_nor_bodies_are_logged(caplog: pytest.LogCaptureFixture) 
 def test_a_workers_own_log_names_the_requests_it_failed_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
 
     async def doing() -> None:
         async with started(tmp_path) as workers:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from contextlib import ExitStack
@@ -19,6 +22,33 @@ from migrator.io.child_process import Channel
 from migrator.learn.model import Model
 from migrator.serve.workers.messages import Assignment, Ready, ToWorker
 from migrator.serve.workers.worker import FairLock, Worker
+
+THREADS = """
+import threading, time
+from migrator.serve.workers.forkserver_process import _warn_of_threads
+threading.Thread(target=time.sleep, args=(0.02,)).start()
+_warn_of_threads()
+print("nothing yet", flush=True)
+threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+_warn_of_threads()
+print("goes on", flush=True)
+"""
+
+
+def test_threads_that_stay_are_warned_of_and_a_full_disk_does_not_end_the_forkserver() -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        for errors in (full, subprocess.STDOUT):
+            done = subprocess.run(
+                [sys.executable, "-c", THREADS],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                check=True,
+            )
+            assert done.stdout.startswith("nothing yet\n")
+            assert done.stdout.endswith("goes on\n")
+    assert "started 1 threads" in done.stdout
 
 
 def test_a_waiting_thread_gets_the_lock_next() -> None:

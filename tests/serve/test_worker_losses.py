@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from support import PYTHONPATH
 from support.served_models import HANG, SLOW
 from support.serving import (
     alive,
@@ -37,7 +38,7 @@ TESTS = Path(__file__).parent.parent
 
 @pytest.fixture(autouse=True)
 def _own_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
 
 
 class Losses(list[tuple[ServingWorker, str]]):
@@ -206,7 +207,7 @@ def test_everything_ends_with_a_killed_daemon(tmp_path: Path) -> None:
         assert len(everybody) >= 3
         assert all(map(alive, everybody))
         daemon.kill()
-    run_on_uvloop(until_async(lambda: not any(map(alive, everybody)), 10.0))
+    run_on_uvloop(until_async(lambda: not any(map(alive, everybody))))
 
 
 SLOW_TO_IMPORT = "import time\ntime.sleep(60)\n"
@@ -235,7 +236,7 @@ def test_a_forkserver_that_still_imports_ends_with_the_daemon_too(tmp_path: Path
             )
         )
         daemon.kill()
-    run_on_uvloop(until_async(lambda: not alive(forkserver), 10.0))
+    run_on_uvloop(until_async(lambda: not alive(forkserver)))
 
 
 def test_a_process_that_uses_the_gpu_is_recognised(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support import PYTHONPATH
 from support.served_models import RAISE, SLOW
 from support.serving import (
     OBEDIENT,
@@ -32,7 +33,7 @@ from migrator.serve.workers.pool import Workers
 
 @pytest.fixture(autouse=True)
 def _own_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent.parent))
+    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
 
 
 @in_loop

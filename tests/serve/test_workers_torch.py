@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import PYTHONPATH
 from support.serving import assignment, in_loop
 from support.small_models import WORDS, save_bert, save_vit
 from support.tiny_model import SIDE, Tiny
@@ -27,7 +28,7 @@ TINY = "support.tiny_model:Tiny"
 async def test_forked_workers_answer_as_the_model_itself_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent.parent))
+    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
     first, second, damaged = (tmp_path / f"{each}.safetensors" for each in ("1", "2", "damaged"))
     ours = Tiny.build(3, 1)
     ours.save(first)

@@ -14,11 +14,12 @@ import yaml
 
 from migrator.cluster.fleet.cluster_run import ClusterRun, read_run
 from migrator.learn.registry import benchmark
+from support import PYTHONPATH
 from support.live_daemon import MODEL, PROFILES
 from support.means_model import Means
 
 VARIABLES = {
-    "PYTHONPATH": str(Path(__file__).parent.parent),
+    "PYTHONPATH": PYTHONPATH,
     "MIGRATOR_EMULATED_PACE": "0.1",
     "OMP_NUM_THREADS": "1",
 }

@@ -34,12 +34,12 @@ from migrator.serve.http.server import ApiServer, new_grpc_server
 from migrator.serve.queue import QueueSettings
 from migrator.serve.router import Router
 from migrator.serve.workers.messages import ModelInterface
+from support import PYTHONPATH
 from support.stand_in_worker import StandInWorker
 
 SIDE, CLASSES, LENGTH, VOCABULARY = 4, 3, 6, 50
 FILE_BYTES = 12 * 2**20
 """Of GET /file: more than socket buffers hold."""
-TESTS = Path(__file__).parent.parent
 
 
 def lengths(texts: list[str]) -> NDArray[np.int32]:
@@ -156,7 +156,7 @@ def received(connection: socket.socket) -> bytes:
 def running_server(**settings: Any) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """A server and its address; it must not have written a traceback by its end."""
     command = [sys.executable, "-m", "support.api_server", json.dumps(settings)]
-    environment = {**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
         command,
         env=environment,

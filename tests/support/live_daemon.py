@@ -8,9 +8,8 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,10 +20,8 @@ import numpy as np
 
 from migrator.learn.benchmarks.benchmark import Material, Origin
 from migrator.learn.registry import benchmark
-
-TESTS = Path(__file__).parent.parent
-LIMIT_S = 90.0
-"""However busy the machine is."""
+from support import PYTHONPATH
+from support.waiting import LIMIT_S, until
 
 SCENARIO = """
 version: 1
@@ -109,13 +106,14 @@ class Served:
         return self.client.post(f"{self.url}/v2/models/{tenant}/samples", json=body)
 
     def wait_for(self, what: Callable[[dict[str, Any]], bool], words: str) -> dict[str, Any]:
-        until_s = time.monotonic() + LIMIT_S
-        while time.monotonic() < until_s:
-            found = self.status()
-            if what(found):
-                return found
-            time.sleep(0.1)
-        raise AssertionError(f"never: {words}; {json.dumps(self.status())}; {self.said()}")
+        def looked() -> dict[str, Any] | None:
+            return found if what(found := self.status()) else None
+
+        def why() -> str:
+            return f"{words}; {json.dumps(self.status())}; {self.said()}"
+
+        seen: dict[str, Any] = until(looked, why)
+        return seen
 
     def said(self) -> str:
         return self.log.read_text(encoding="utf-8")[-2000:]
@@ -128,7 +126,7 @@ class Served:
 def scenario_file(
     folder: Path,
     *tenants: str,
-    window_s: int = 4,
+    window_s: int = 3,
     policy: str = "static-4-3",
     **profile: object,
 ) -> Path:
@@ -150,7 +148,7 @@ def started(
     """The daemon's process, which may not serve yet; ended whatever happens."""
     environment = {
         **os.environ,
-        "PYTHONPATH": str(TESTS),
+        "PYTHONPATH": PYTHONPATH,
         "MIGRATOR_STATE": str(state),
         "MIGRATOR_EMULATED_PACE": "0.1",
         "OMP_NUM_THREADS": "1",
@@ -182,7 +180,7 @@ def served(
 ) -> Iterator[Served]:
     """The daemon, serving; ended whatever happens. `token`: for administration."""
     headers = {"authorization": f"Bearer {token}"} if token else {}
-    log, client = log_of(state), httpx.Client(timeout=20, headers=headers)
+    log, client = log_of(state), httpx.Client(timeout=60, headers=headers)
     with started(path, state, *options, **variables) as process, client:
         yield Served(process, _url(process, log, client), log, client)
 
@@ -207,17 +205,17 @@ def samples(scenario: int, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _url(process: subprocess.Popen[str], log: Path, client: httpx.Client) -> str:
-    until_s = time.monotonic() + LIMIT_S
-    begun = log.stat().st_size if process.poll() is not None else 0
-    while time.monotonic() < until_s and process.poll() is None:
-        words = log.read_text(encoding="utf-8")[begun:]
-        said = re.findall(r'serving at ([^\s"]+)', words)
-        if said:
-            url = str(said[-1])
-            try:
-                if client.get(f"{url}/admin/status", timeout=5).json()["pid"] == process.pid:
-                    return url
-            except (httpx.HTTPError, ValueError):
-                pass  # the line is of the life before
-        time.sleep(0.1)
-    raise AssertionError(f"it does not serve: {log.read_text(encoding='utf-8')[-2000:]}")
+    def why() -> str:
+        return f"it serves: {log.read_text(encoding='utf-8')[-2000:]}"
+
+    def found() -> str:
+        if process.poll() is not None:
+            raise AssertionError(f"it has ended; never: {why()}")
+        said = re.findall(r'serving at ([^\s"]+)', log.read_text(encoding="utf-8"))
+        with suppress(httpx.HTTPError, ValueError):  # the line is of the life before
+            if said and client.get(f"{said[-1]}/admin/status").json()["pid"] == process.pid:
+                return str(said[-1])
+        return ""
+
+    url: str = until(found, why)
+    return url

@@ -17,12 +17,12 @@ from migrator.live.training import PREPARE, JobKind, TrainingJob, Trainings
 from migrator.live.training_data import remember
 from migrator.serve.workers.forkserver import Forkserver
 from migrator.serve.workers.messages import ModelSpec
+from support import PYTHONPATH
 from support.tiny_model import Tiny
 
-TESTS = Path(__file__).parent.parent
 MODEL = ModelSpec("support.tiny_model:Tiny", 10)
 SETTINGS = RetrainingSettings(epochs=4, batch=32)
-ENVIRONMENT = {"PYTHONPATH": str(TESTS), "MIGRATOR_TOKEN": "secret"}
+ENVIRONMENT = {"PYTHONPATH": PYTHONPATH, "MIGRATOR_TOKEN": "secret"}
 """Variables of a daemon: retrainers find the tests' model, and must not see the token."""
 
 MEANS = replace(MODEL, model="support.means_model:Means")

@@ -15,20 +15,20 @@ from numpy.typing import NDArray
 
 from migrator.serve.workers.messages import Assignment, ModelSpec
 from migrator.serve.workers.pool import Workers
+from support.waiting import LIMIT_S
 
 OBEDIENT = "support.served_models:Obedient"
-LONG_S = 60.0
 
 
 def run(doing: Coroutine[Any, Any, None]) -> None:
     """Run a test in a loop of its own, with a limit."""
-    asyncio.run(asyncio.wait_for(doing, LONG_S))
+    asyncio.run(asyncio.wait_for(doing, LIMIT_S))
 
 
 def run_on_uvloop(doing: Coroutine[Any, Any, None]) -> None:
     """The same on the loop that the daemon runs on."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(asyncio.wait_for(doing, LONG_S))
+        runner.run(asyncio.wait_for(doing, LIMIT_S))
 
 
 def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

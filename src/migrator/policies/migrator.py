@@ -23,7 +23,6 @@ from migrator.core.plan import Plan
 from migrator.core.problem import Charge, Problem
 from migrator.forecast.nowcast import Nowcast
 from migrator.plan.preinit import preinitialize
-from migrator.plan.survivors.replan import Scenarios, replan
 from migrator.policies.equal_shares import equal_allocation
 from migrator.policies.planning import planned
 from migrator.policies.policy import Decision, Observation, Policy, Sight, TenantView
@@ -125,6 +124,8 @@ class Replanned(Migrator):
 
     def _replanned(self, observation: Observation, last: Decision) -> Decision:
         """The inference planned again around the plan's retrainings."""
+        from migrator.plan.survivors.replan import replan  # imports numba, which takes 0.3 s
+
         assert last.plan is not None
         assert last.problem is not None
         held = [each for each in observation.held if isinstance(each, Instance)]
@@ -158,7 +159,7 @@ class Replanned(Migrator):
         slots = round(max(HORIZON_S, OVERHEADS * slowest_s) / observation.slot_s)
         return min(observation.slots_left, max(2, slots))
 
-    def _ahead(self, observation: Observation) -> dict[str, Scenarios]:
+    def _ahead(self, observation: Observation) -> dict[str, tuple[tuple[float, ...], ...]]:
         slots = self._horizon(observation)
         return {
             view.name: tuple(

@@ -22,7 +22,7 @@ import httpx
 import pytest
 from support.agents import VARIABLES, cluster_run, feedback, infer
 from support.gateways import Asking
-from support.waiting import until
+from support.waiting import LIMIT_S, until
 
 from migrator.cluster.fleet import agent as agents
 from migrator.cluster.fleet import gpu_daemon
@@ -339,7 +339,7 @@ def test_a_lease_counts_by_its_renewals_whatever_the_clock_says(
             os.utime(lease, (3600 * hours, 3600 * hours))
             await asyncio.sleep(0.02)
         assert not stop.is_set()
-        await asyncio.wait_for(stop.wait(), 10)  # it is not renewed any more
+        await asyncio.wait_for(stop.wait(), LIMIT_S)  # it is not renewed any more
         await watching
 
     asyncio.run(leased())

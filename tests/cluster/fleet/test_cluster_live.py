@@ -18,8 +18,7 @@ import msgspec
 import pytest
 from support.agents import cluster_run, feedback, infer
 from support.gateways import Asking, gateway, gateway_process
-from support.live_daemon import LIMIT_S
-from support.waiting import until
+from support.waiting import LIMIT_S, until
 
 from migrator.cluster.fleet.cluster_run import ClusterRun
 from migrator.cluster.fleet.messages import Answer, ClusterMap
@@ -49,7 +48,7 @@ class World:
     folder: Path
 
     def asked(self, method: str, *what: object) -> Any:
-        return self.nodes.ray.get(getattr(self.head, method).remote(*what), timeout=60)
+        return self.nodes.ray.get(getattr(self.head, method).remote(*what), timeout=LIMIT_S)
 
     def map(self) -> ClusterMap:
         return msgspec.json.decode(self.asked("map"), type=ClusterMap)
@@ -116,7 +115,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
                 yield made
         finally:
             with suppress(Exception):  # the last test has ended it
-                nodes.ray.get(made.head.stop.remote(), timeout=60)
+                nodes.ray.get(made.head.stop.remote(), timeout=LIMIT_S)
                 nodes.ray.kill(made.head)
 
 
@@ -170,9 +169,9 @@ def test_without_room_for_all_tenants_nothing_begins_and_the_reason_is_reported(
     run = replace(cluster_run(folder, names, [{"name": "full", "node": "n1"}]), name="full")
     head = start_head(world.nodes.ray, run, {})
     try:
-        ended = until(lambda: world.nodes.ray.get(head.ended.remote(), timeout=30), lambda: "")
+        ended = until(lambda: world.nodes.ray.get(head.ended.remote(), timeout=LIMIT_S), lambda: "")
     finally:
-        world.nodes.ray.get(head.stop.remote(), timeout=60)
+        world.nodes.ray.get(head.stop.remote(), timeout=LIMIT_S)
         world.nodes.ray.kill(head)
     assert "no GPU has room for" in ended
     assert set(world.map().homes) == set(TENANTS)
@@ -257,7 +256,7 @@ def test_a_new_head_knows_what_the_old_one_knew_and_the_old_one_is_refused(world
     assert not asking.refused, asking.reasons
     assert after.homes == before.homes
     order = world.agent(world.home("mail")).take.remote(before.epoch, "photos")
-    answer: Answer = world.nodes.ray.get(order, timeout=30)
+    answer: Answer = world.nodes.ray.get(order, timeout=LIMIT_S)
     assert not answer.done
     assert answer.epoch == after.epoch
     assert "newer head" in answer.words
@@ -329,7 +328,7 @@ def test_a_head_that_hears_of_a_newer_one_ends_and_one_leads_although_a_machine_
     before = world.map()
     assert "gone" in world.states()
     agent = world.agent(world.home("mail"))
-    world.nodes.ray.get(agent.report.remote(before.epoch + 3), timeout=30)
+    world.nodes.ray.get(agent.report.remote(before.epoch + 3), timeout=LIMIT_S)
     after = until(lambda: world.led_after(before), lambda: "no head")
     assert after.epoch > before.epoch + 3
     assert after.homes == before.homes

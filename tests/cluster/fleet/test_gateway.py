@@ -17,6 +17,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from support.waiting import LIMIT_S
 
 from migrator.cluster.fleet import forwarding
 from migrator.cluster.fleet.forwarding import MapProvider, MapSource, plain_overview
@@ -394,7 +395,7 @@ async def test_a_client_that_leaves_frees_the_daemon_too(made: World) -> None:
     while not made.here.asked:
         await asyncio.sleep(0.01)
     waiting.cancel()
-    await asyncio.wait_for(made.here.left.wait(), 60)
+    await asyncio.wait_for(made.here.left.wait(), LIMIT_S)
     made.here.hold.set()
 
 
@@ -425,7 +426,7 @@ def test_a_refresh_does_not_return_an_answer_that_was_requested_earlier() -> Non
         def map(self) -> ClusterMap:
             found = super().map()
             begun.set()
-            assert go_on.wait(10)
+            assert go_on.wait(LIMIT_S)
             return found
 
     async def inside() -> None:

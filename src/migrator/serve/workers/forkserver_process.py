@@ -12,6 +12,7 @@ import gc
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
@@ -46,6 +47,9 @@ from migrator.serve.workers.messages import (
     ToForkserver,
 )
 from migrator.serve.workers.worker import run_worker
+
+_THREAD_ENDS_S = 0.2
+"""A thread that was joined is listed until the system has removed it."""
 
 
 class GpuUsedError(InputError):
@@ -196,14 +200,19 @@ def _set_input_pixels(model: Model, spec: ModelSpec) -> None:
 
 def _warn_of_threads() -> None:
     """A forked process hangs on a lock that was held by a thread which it did not inherit."""
-    more = sum(1 for _ in Path("/proc/self/task").iterdir()) - 1
-    if more:
-        print(
-            f"importing the models started {more} threads, which forked processes do not have; "
-            "start none before the first batch",
-            file=sys.stderr,
-            flush=True,
-        )
+    until_s = time.monotonic() + _THREAD_ENDS_S
+    while more := sum(1 for _ in Path("/proc/self/task").iterdir()) - 1:
+        if time.monotonic() > until_s:
+            break
+        time.sleep(0.01)
+    else:
+        return
+    words = (
+        f"importing the models started {more} threads, which forked processes do not have; "
+        "start none before the first batch\n"
+    )
+    with suppress(OSError):  # a full disk; unbuffered, so that nothing is written again later
+        os.write(sys.stderr.fileno(), words.encode())
 
 
 def has_opened_gpu(folder: Path = Path("/proc/self/fd")) -> bool:

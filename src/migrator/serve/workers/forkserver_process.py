@@ -48,7 +48,7 @@ from migrator.serve.workers.messages import (
 )
 from migrator.serve.workers.worker import run_worker
 
-_THREAD_ENDS_S = 0.2
+_THREAD_ENDS_S = 1.0
 """A thread that was joined is listed until the system has removed it."""
 
 

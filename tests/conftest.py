@@ -90,6 +90,7 @@ def pytest_xdist_setupnodes() -> None:
     # a note that they are compiled is older than sources that were checked out again
     ready(Charge.SURVIVORS)  # needs the kernels of the other charge too
     tenant.ready()
+    gc.enable()  # this process collects no tests
 
 
 @pytest.hookimpl(optionalhook=True)

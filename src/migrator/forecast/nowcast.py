@@ -166,8 +166,9 @@ def _noise(seen: Counts, mean: float) -> float:
 
 def _nearest(point: Floats, said: Floats, alike: NDArray[np.bool_]) -> NDArray[np.intp]:
     """The origins at which nearly the same was said as now, in the order of time."""
-    soon = slice(0, _SOON)
-    far = np.abs(said[:, soon] - point[soon]).mean(axis=1) + np.abs(said - point).mean(axis=1)
+    apart = said - point
+    np.abs(apart, out=apart)
+    far = apart[:, :_SOON].mean(axis=1) + apart.mean(axis=1)
     # those that are not alike come after all that are, the nearest of them first
     far = np.where(alike, far, far + far.max() + 1.0)
     first = np.sort(np.argsort(far, kind="stable")[:NEAREST])

@@ -6,9 +6,12 @@ compiles one of them and leaves it in the cache on disk; this one compiles the o
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -34,6 +37,18 @@ def tiny_problem(charge: Charge) -> Problem:
     """The smallest problem that needs all kernels of the charge."""
     tenant = Tenant("tiny", ((1.0, 2.0),), {1: 1.0}, 0.5, 0.6, {1: 1}, 1.0, 1)
     return Problem(board("A30-24GB"), 1.0, 2, charge, (tenant,))
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Without garbage collection: compiling leaves little garbage and many objects to look at."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def start_second_process(charge: Charge) -> subprocess.Popen[bytes] | None:
@@ -116,4 +131,5 @@ def _always() -> bool:
 
 
 if __name__ == "__main__":
-    compile_second_half(Charge(sys.argv[1]))
+    with without_collection():
+        compile_second_half(Charge(sys.argv[1]))

@@ -14,72 +14,19 @@ import stat
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
 from numba import config, njit
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import CompilerBase, DefaultPassBuilder
-from numba.core.compiler_machinery import PassManager
-from numba.core.typed_passes import NopythonRewrites, PreLowerStripPhis
-from numba.core.untyped_passes import (
-    DeadBranchPrune,
-    InlineClosureLikes,
-    LiteralPropagationSubPipelinePass,
-    LiteralUnroll,
-    ReconstructSSA,
-)
+from numba.core.dispatcher import Dispatcher
+
+from migrator.plan.compiler import EntryCompiler, InnerCompiler
 
 _Kernel = TypeVar("_Kernel", bound=Callable[..., object])
-_UNUSED = (
-    DeadBranchPrune,
-    InlineClosureLikes,
-    LiteralPropagationSubPipelinePass,
-    LiteralUnroll,
-    NopythonRewrites,
-    PreLowerStripPhis,
-    ReconstructSSA,
-)
-"""Passes of numba for what kernels do not have: variables of several types, functions inside,
-array expressions, parts that depend on the types of arguments."""
-
-
-class _EntryLibrary(JITCodeLibrary):
-    """Code of a kernel that Python calls, with all kernels that it calls."""
-
-    def _optimize_functions(self, _module: object) -> None:
-        """Leave that to the passes over all of the code, which numba runs too."""
-
-
-class _InnerLibrary(JITCodeLibrary):
-    """Code of a kernel that only other kernels call."""
-
-    def _optimize_final_module(self) -> None:
-        """Leave that to the kernels that it becomes a part of."""
-
-
-class _Compiler(CompilerBase):
-    """numba's compiler with less to do: it would take a third longer."""
-
-    library: type[JITCodeLibrary] = _EntryLibrary
-
-    def define_pipelines(self) -> list[PassManager]:
-        """The passes that a kernel goes through, and the library that the last ones fill."""
-        codegen, name = self.state.targetctx.codegen(), self.state.func_id.func_qualname
-        self.state.library = self.library(codegen, name)
-        self.state.library.enable_object_caching()
-        passes = PassManager("kernel")
-        for each, words in DefaultPassBuilder.define_nopython_pipeline(self.state).passes:
-            if each not in _UNUSED:
-                passes.add_pass(each, words)
-        passes.finalize()
-        return [passes]
-
-
-class _InnerCompiler(_Compiler):
-    library = _InnerLibrary
+_SETTLED: dict[str, Any] = {"no_cfunc_wrapper": True, "_nrt": False}
+"""References to arrays are not counted: that would be slow to compile and to run."""
 
 
 def integer(value: int) -> int:
@@ -99,35 +46,36 @@ def compiled(kernel: _Kernel) -> _Kernel:
 
     Kernels make no arrays: the caller hands them over.
     """
-    return _compile(kernel, _Compiler)
+    make = partial(njit, pipeline_class=EntryCompiler, **_SETTLED)
+    folder = _cache_folder()
+    if folder is None:
+        return cast(_Kernel, make()(kernel))
+    settings = vars(config)  # numba reads the folder here, once: other kernels keep theirs
+    before = settings["CACHE_DIR"]
+    settings["CACHE_DIR"] = str(folder)
+    try:
+        return cast(_Kernel, make(cache=True)(kernel))
+    finally:
+        settings["CACHE_DIR"] = before
+
+
+def entry(kernel: _Kernel) -> _Kernel:
+    """The compiled kernel itself, once there is one: for calls in a loop.
+
+    numba looks at the types of all arguments of a call, which takes longer than many kernels run.
+    Here they must be those of the first call.
+    """
+    found: list[Any] = list(cast("Dispatcher[Any]", kernel).overloads.values())
+    return cast(_Kernel, found[0].entry_point) if len(found) == 1 else kernel
 
 
 def compiled_inner(kernel: _Kernel) -> _Kernel:
     """Compile a kernel that only other kernels call.
 
-    It gets no entry for Python, which would have to be compiled too.
+    It gets no entry for Python and no place in the cache: its code is part of theirs.
     """
-    return _compile(kernel, _InnerCompiler, no_cpython_wrapper=True)
-
-
-def _compile(kernel: _Kernel, compiler: type[_Compiler], **options: bool) -> _Kernel:
-    # references to arrays are not counted: that would be slow to compile and to run
-    settled: dict[str, Any] = {
-        "no_cfunc_wrapper": True,
-        "_nrt": False,
-        "pipeline_class": compiler,
-        **options,
-    }
-    folder = _cache_folder()
-    if folder is None:
-        return cast(_Kernel, njit(**settled)(kernel))
-    settings = vars(config)  # numba reads the folder here, once: other kernels keep theirs
-    before = settings["CACHE_DIR"]
-    settings["CACHE_DIR"] = str(folder)
-    try:
-        return cast(_Kernel, njit(cache=True, **settled)(kernel))
-    finally:
-        settings["CACHE_DIR"] = before
+    make = partial(njit, pipeline_class=InnerCompiler, **_SETTLED)
+    return cast(_Kernel, make(no_cpython_wrapper=True)(kernel))
 
 
 def has_cache() -> bool:
@@ -153,10 +101,10 @@ def note_compiled(what: str) -> None:
 def _cache_folder() -> Path | None:
     """Beside the sources, else in the user's cache, else a temporary one; None: none is safe."""
     here = Path(__file__).parent
-    sources = hashlib.sha256(Path(__file__).read_bytes())
-    for package in ("exact", "survivors"):
-        for path in sorted((here / package).glob("*.py")):
-            sources.update(path.read_bytes())
+    sources = hashlib.sha256()
+    own = [here / "compiler.py", Path(__file__)]
+    for path in sorted((*own, *(here / "exact").glob("*.py"), *(here / "survivors").glob("*.py"))):
+        sources.update(path.read_bytes())
     name = f"kernels-{sources.hexdigest()[:16]}"
     homes = [
         Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "migrator",

@@ -112,18 +112,24 @@ def ready(charge: Charge) -> None:
     A time limit is about planning; what a machine spends on its first compilation must not
     cut a plan short.
     """
-    from migrator.plan.first_use import compile_first_half, start_second_process, tiny_problem
+    from migrator.plan.first_use import (
+        compile_first_half,
+        start_second_process,
+        tiny_problem,
+        without_collection,
+    )
     from migrator.plan.kernels import note_compiled
 
-    second = start_second_process(charge)
-    if second is not None:
-        try:
-            compile_first_half(charge)
-            second.wait()
-        finally:
-            second.terminate()
-            second.wait()
-    _planner(charge)(tiny_problem(charge), 60.0, True)  # loads all, compiles what is missing
+    with without_collection():
+        second = start_second_process(charge)
+        if second is not None:
+            try:
+                compile_first_half(charge)
+                second.wait()
+            finally:
+                second.terminate()
+                second.wait()
+        _planner(charge)(tiny_problem(charge), 60.0, True)  # loads all, compiles what is missing
     note_compiled(charge)
     if charge is Charge.SURVIVORS:  # its planner needs every kernel of the other one
         note_compiled(Charge.PAPER)

@@ -163,8 +163,7 @@ class Replanned(Migrator):
         slots = self._horizon(observation)
         return {
             view.name: tuple(
-                tuple(map(float, row))
-                for row in self._nowcast.ahead(view.history, slots, observation.slots)
+                map(tuple, self._nowcast.ahead(view.history, slots, observation.slots).tolist())
             )
             for view in observation.tenants
         }

@@ -30,7 +30,7 @@ from migrator.plan.exact.expand import (
 from migrator.plan.exact.prices import Bounds
 from migrator.plan.exact.space import Ints, Schedule, Space, SpaceArrays, Start, occupied_by
 from migrator.plan.exact.tables import IMPOSSIBLE, NEVER, Tables
-from migrator.plan.kernels import ZERO, compiled
+from migrator.plan.kernels import ZERO, compiled, entry
 
 EAGER = 1e15
 """Weight of a tenant that still waits in a pass that only wants to arrive."""
@@ -96,7 +96,7 @@ class LabelSearch:
         """`running`: retrainings that run already at slot 0 (None elsewhere)."""
         self._space, self._tables, self._bounds = space, tables, bounds
         self._running = running
-        self._step = empty_step(space, tables)
+        self._step, self._expand = empty_step(space, tables), entry(expand)
 
     def run(
         self,
@@ -169,10 +169,11 @@ class LabelSearch:
         seen: Ints,
         room: Room,
     ) -> tuple[float, int]:
-        place, end = now.columns.place[: now.count], now.columns.end[: now.count]
-        ending = int(((place >= 0) & (end == slot)).sum())
-        stories.make_room(ending * len(self._space.joint))
-        then.count, stories.used, missed, work = expand(
+        joints, tenants = self._space.joint.shape
+        if stories.used + now.count * tenants * joints > len(stories.nodes):
+            place, end = now.columns.place[: now.count], now.columns.end[: now.count]
+            stories.make_room(int(((place >= 0) & (end == slot)).sum()) * joints)
+        then.count, stories.used, missed, work = self._expand(
             slot,
             incumbent,
             width,

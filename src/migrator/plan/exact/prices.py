@@ -26,7 +26,7 @@ from migrator.plan.exact.subproblems import (
     rent_retrainings,
 )
 from migrator.plan.exact.tables import NEVER, Tables
-from migrator.plan.kernels import compiled, compiled_inner
+from migrator.plan.kernels import compiled, compiled_inner, entry
 
 FEWEST_STEPS, FEW_STEPS, MOST_STEPS = 60, 130, 200
 """Ascent steps. Up to two tenants one per slot of the window, from the fewest to few: a short
@@ -306,7 +306,7 @@ def empty_bounds(space: Space, tables: Tables) -> Bounds:
 
 
 def _sum_rents(space: Space, tables: Tables, prices: Floats, rent: Floats) -> None:
-    arrays = space.priced
+    arrays, find = space.priced, entry(find_shares)
     answers = empty_answers(tables, *space.beside.shape)
     rent_retrainings(arrays.beside_sizes, prices, answers.earns)
     for mask in space.reachable:
@@ -320,7 +320,7 @@ def _sum_rents(space: Space, tables: Tables, prices: Floats, rent: Floats) -> No
                 rent[waiting, mask] = rent[waiting, alike]
                 continue
             rooms = space.rooms(int(mask), waiting)
-            find_shares(arrays, mask, 0, rooms[None], prices, answers)
+            find(arrays, mask, 0, rooms[None], prices, answers)
             np.cumsum(answers.rent, out=rent[waiting, mask, 1:])
 
 

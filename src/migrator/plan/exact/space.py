@@ -230,11 +230,7 @@ class Space:
 def build_space(problem: Problem) -> Space:
     """All joint patterns of the problem's tenants that the empty board can hold."""
     own = tuple(
-        tuple(
-            p
-            for p in multisets(problem.board)
-            if max(p) >= tenant.min_gpcs and all(size in tenant.capability for size in p)
-        )
+        _allowed(problem.board, tenant.min_gpcs, frozenset(tenant.capability))
         for tenant in problem.tenants
     )
     retrain = tuple(
@@ -249,6 +245,12 @@ def build_space(problem: Problem) -> Space:
             f"{problem.board.name} at the same time; lower min_gpcs or remove a tenant"
         )
     return replace(space, reachable=_reachable(problem))
+
+
+@lru_cache(maxsize=256)
+def _allowed(board: Board, min_gpcs: int, sizes: frozenset[int]) -> tuple[Multiset, ...]:
+    """Patterns of these sizes with an instance of at least `min_gpcs`."""
+    return tuple(p for p in multisets(board) if max(p) >= min_gpcs and sizes.issuperset(p))
 
 
 @lru_cache(maxsize=64)

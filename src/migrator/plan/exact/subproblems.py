@@ -184,6 +184,14 @@ def find_shares(
         if j < 0:
             break
         held = space.total[j]
+        if rows.shape[1] == 2:  # the same in one pass
+            first, second = rows[j, 0], rows[j, 1]
+            for t in range(slots):
+                total = room[held, t] + prices[first, t] + prices[second, t]
+                better = total > rent[t]
+                rent[t] = total if better else rent[t]
+                chosen[t] = j if better else chosen[t]
+            continue
         for t in range(slots):
             earned[t] = room[held, t]
         for m in range(rows.shape[1]):

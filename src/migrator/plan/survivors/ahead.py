@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from migrator.plan.exact.space import Floats, Ints, Space
 from migrator.plan.exact.tables import NEVER
-from migrator.plan.kernels import compiled, compiled_inner
+from migrator.plan.kernels import compiled, compiled_inner, entry
 from migrator.plan.survivors.prices import Prices, fill_waited, sums_before
 from migrator.plan.survivors.rents import (
     RETRAINING,
@@ -86,7 +86,7 @@ def _sum_rents(shares: Shares, prices: Prices, space: Space, masks: Collection[i
             continue
         for still in range(len(rent)):
             rooms = rooms_beside(shares, mask, still)
-            find_shares(0, slots, shares, rooms, prices.pattern, prices.beside, found)
+            entry(find_shares)(0, slots, shares, rooms, prices.pattern, prices.beside, found)
             rent[still, mask, 1:] = found.rent.cumsum()
     return rent
 

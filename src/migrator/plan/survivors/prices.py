@@ -21,7 +21,7 @@ import numpy as np
 from migrator.plan.exact.prices import move
 from migrator.plan.exact.space import Floats, Ints
 from migrator.plan.exact.tables import NEVER
-from migrator.plan.kernels import compiled, compiled_inner
+from migrator.plan.kernels import compiled, compiled_inner, entry
 from migrator.plan.survivors.rents import (
     RETRAINING,
     WAITING,
@@ -124,7 +124,7 @@ def _ascend(
         if step < steps:
             length = first * _LAST_STEP ** (step / steps)
             for prices, slope, mean, square, least in moved:
-                move(prices, slope, mean, square, step, length, least)
+                entry(move)(prices, slope, mean, square, step, length, least)
         elif best.bound > enough + _NEAR * abs(enough):
             break
         elif step == steps:
@@ -156,14 +156,15 @@ def _evaluate(
     """The bound at these prices; the surplus is what is rented out less what tenants use."""
     slots, rent, chosen = pattern.shape[1], found.rent, found.chosen
     for begin, end, rooms in stretches:
-        find_shares(begin, end, shares, rooms, pattern, beside, found)
+        entry(find_shares)(begin, end, shares, rooms, pattern, beside, found)
     surplus[:] = 0.0
     for m in range(len(surplus)):
         surplus[m, np.arange(slots), shares.joint[chosen[:, 0], m]] = 1.0
     surplus_beside[RETRAINING] = shares.sizes[chosen[:, 1]]
     surplus_beside[WAITING] = shares.sizes[chosen[:, 2]]
     total, sums = float(rent.cumsum()[-1]), sums_before(beside)
-    return float(_ask_tenants(total, serving, pattern, sums, surplus, surplus_beside, ways))
+    ask = entry(_ask_tenants)
+    return float(ask(total, serving, pattern, sums, surplus, surplus_beside, ways))
 
 
 def sums_before(beside: Floats) -> Floats:

@@ -17,7 +17,7 @@ from migrator.core.instance import Instance
 from migrator.core.problem import Problem
 from migrator.plan.exact.expand import descending
 from migrator.plan.exact.space import Floats, Ints, Schedule, Space
-from migrator.plan.kernels import compiled, compiled_inner
+from migrator.plan.kernels import compiled, compiled_inner, entry
 from migrator.plan.survivors.options import Arrivals, Menu, Menus, expected
 
 HURRIED = 4
@@ -109,6 +109,7 @@ class ShareSearch:
         self._problem, self._space, self._menus = problem, space, menus
         self._cold_slots = cold_slots or {}
         self._arrivals = arrivals
+        self._rank_shares, self._keep_best = entry(_rank_shares), entry(_keep_best)
         over = np.array([tenant.overhead_s / problem.slot_s for tenant in problem.tenants])
         # what cannot get warm inside the window never does: ages need not be counted further
         over = np.minimum(over, problem.slots)
@@ -156,7 +157,7 @@ class ShareSearch:
         room, places = 8 * width + 1024, states.owner.shape[1]
         ranked = self._room(room)
         worth = self._arrivals, around.accuracy, around.ahead
-        used = _rank_shares(slot, all_warm, states, menu, self.costs, *worth, ranked)
+        used = self._rank_shares(slot, all_warm, states, menu, self.costs, *worth, ranked)
         order = np.argsort(-ranked.score[0, :used], kind="stable")
         then = States(
             owner=np.empty((width, places), np.int64),
@@ -165,7 +166,7 @@ class ShareSearch:
         )
         back = np.empty((width, 2), np.int64)
         best, keys = (ranked.which[order], ranked.score[1, order]), np.empty(width, np.int64)
-        kept = _keep_best(all_warm, states, menu, running, self.costs, *best, keys, then, back)
+        kept = self._keep_best(all_warm, states, menu, running, self.costs, *best, keys, then, back)
         kept_states = States(then.owner[:kept], then.age[:kept], then.value[:kept])
         return kept_states, back[:kept]
 

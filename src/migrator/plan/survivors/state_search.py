@@ -18,6 +18,7 @@ import numpy as np
 from migrator.core.problem import Problem
 from migrator.plan.exact.space import Ints, Schedule, Space, Start, symmetries
 from migrator.plan.exact.tables import NEVER
+from migrator.plan.kernels import entry
 from migrator.plan.survivors.ahead import tabulate
 from migrator.plan.survivors.options import Arrivals, Menus
 from migrator.plan.survivors.prices import Prices
@@ -80,6 +81,7 @@ class StateSearch:
         slots = self._problem.slots
         now, missed, work, walked = self._first(held), NEVER, 0, 0
         layers: list[tuple[Layer, Ints]] = []
+        look = entry(expand)
         for slot in range(slots):
             allowed = width
             if work > budget / 2:
@@ -91,7 +93,7 @@ class StateSearch:
             all_warm = slot == 0 and self._problem.initial is None
             found = candidates(max(64 * allowed, 4096) + 2 * self._most_shares, incumbent)
             rest = self._choices, self._costs, self._arrivals
-            work += expand(slot, all_warm, now, *rest, self._ahead, self._scratch, found)
+            work += look(slot, all_warm, now, *rest, self._ahead, self._scratch, found)
             now, back, lost, spent = next_layer(slot, allowed, all_warm, now, found, *rest)
             missed, work = max(missed, lost), work + spent
             if len(now.value) == 0:

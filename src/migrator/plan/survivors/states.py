@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from migrator.plan.exact.space import Bools, Floats, Ints
 from migrator.plan.exact.tables import NEVER
-from migrator.plan.kernels import compiled, compiled_inner, integer
+from migrator.plan.kernels import compiled, compiled_inner, entry, integer
 from migrator.plan.survivors.options import Arrivals, expected
 from migrator.plan.survivors.search import Costs
 
@@ -120,7 +120,7 @@ def next_layer(
     back = np.empty((room, 2), np.int64)
     known = choices, costs, arrivals
     tables = _tables(len(order), room, tenants, places)
-    kept, lost, work = _keep_best(
+    kept, lost, work = entry(_keep_best)(
         slot, width, all_warm, now, found, order, *known, tables, then, back
     )
     layer = Layer(

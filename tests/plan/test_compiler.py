@@ -1,0 +1,126 @@
+"""Kernels do with arrays what the same Python code does."""
+
+import ast
+import gc
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from numba.core.dispatcher import Dispatcher
+from numba.core.event import install_recorder as recorded
+from support.problems import random_problem
+
+from migrator.core.errors import InfeasibleError
+from migrator.core.problem import Charge
+from migrator.plan import kernels
+from migrator.plan.exact.space import Bools, Floats, Ints
+from migrator.plan.first_use import without_collection
+from migrator.plan.kernels import compiled, compiled_inner
+from migrator.plan.solve import make_plan, ready
+
+
+@compiled_inner
+def _sum_of(row: Floats) -> float:
+    total = 0.0
+    for i in range(row.shape[0]):
+        total += row[i]
+    return total
+
+
+@compiled
+def _use(cube: Floats, single: Any, small: Any, flags: Bools, counts: Ints) -> float:
+    total = 0.0
+    for i in range(cube.shape[0]):
+        for j in range(cube.shape[1]):
+            for k in range(cube.shape[2]):
+                cube[i, j, k] += single[j, k] * small[k]
+            flags[i, j] = cube[i, j, 1] > 0.0
+            total += _sum_of(cube[i, j])
+        counts[i], counts[0] = counts[i] + small[0], counts[0] + 1
+    last: float = total + cube[0, 1, 2] + counts[2]
+    return last
+
+
+def _arguments(seed: int) -> tuple[Any, ...]:
+    rng = np.random.default_rng(seed)
+    return (
+        rng.normal(size=(3, 4, 5)),
+        rng.normal(size=(4, 5)).astype(np.float32),
+        rng.integers(-9, 9, 5).astype(np.int8),
+        np.zeros((3, 4), np.bool_),
+        rng.integers(0, 9, 3),
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_elements_are_where_python_has_them(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = _arguments(seed), _arguments(seed)
+    use, inner = cast("Dispatcher[Any]", _use), cast("Dispatcher[Any]", _sum_of)
+    found = use(*ours)
+    monkeypatch.setitem(globals(), "_sum_of", inner.py_func)
+    assert found == use.py_func(*theirs)
+    for mine, other in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(mine, other)
+
+
+def test_no_kernel_counts_from_the_end_of_an_array() -> None:
+    folder = Path(kernels.__file__).parent
+    looked_at = 0
+    for path in (*folder.glob("exact/*.py"), *folder.glob("survivors/*.py")):
+        for each in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(each, ast.FunctionDef) or not each.decorator_list:
+                continue
+            if ast.unparse(each.decorator_list[0]) not in ("compiled", "compiled_inner"):
+                continue
+            looked_at += 1
+            for use in ast.walk(each):
+                index = ast.unparse(use.slice) if isinstance(use, ast.Subscript) else ""
+                parts = index.strip("()").split(", ")
+                assert not any(part.startswith("-") for part in parts), (path.name, index)
+    assert looked_at > 40
+
+
+def test_a_kernel_always_gets_arguments_of_the_same_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    for charge in Charge:
+        ready(charge)
+    modules = [
+        module
+        for name, module in sys.modules.items()
+        if name.startswith("migrator.plan.") and hasattr(module, "entry")
+    ]
+    assert len(modules) > 5
+    for module in modules:  # numba looks at the types and would compile for others
+        monkeypatch.setattr(module, "entry", lambda kernel: kernel)
+    solved = 0
+    with recorded("numba:compile") as seen:
+        for seed in range(24):
+            problem = random_problem(
+                seed,
+                tenants=1 + seed % 3,
+                slots=6,
+                charge=tuple(Charge)[seed // 3 % 2],
+                initial=seed % 2 == 1,
+                scenarios=1 + seed // 2 % 3,
+                optional=seed % 5 == 0,
+            )
+            with suppress(InfeasibleError):
+                make_plan(problem, steady=True, time_limit_s=0.1)
+                solved += 1
+    assert solved > 10
+    assert not seen.buffer
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_compiling_leaves_the_garbage_collection_as_it_was(
+    enabled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    switched: list[str] = []
+    monkeypatch.setattr(gc, "isenabled", lambda: enabled)
+    monkeypatch.setattr(gc, "disable", lambda: switched.append("off"))
+    monkeypatch.setattr(gc, "enable", lambda: switched.append("on"))
+    with pytest.raises(OSError, match="full"), without_collection():
+        raise OSError("full")
+    assert switched == (["off", "on"] if enabled else ["off"])

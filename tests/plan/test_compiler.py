@@ -20,6 +20,7 @@ from migrator.plan.exact.space import Bools, Floats, Ints
 from migrator.plan.first_use import without_collection
 from migrator.plan.kernels import compiled, compiled_inner
 from migrator.plan.solve import make_plan, ready
+from migrator.plan.survivors.replan import replan
 
 
 @compiled_inner
@@ -107,8 +108,12 @@ def test_a_kernel_always_gets_arguments_of_the_same_types(monkeypatch: pytest.Mo
                 optional=seed % 5 == 0,
             )
             with suppress(InfeasibleError):
-                make_plan(problem, steady=True, time_limit_s=0.1)
+                plan = make_plan(problem, steady=True, time_limit_s=0.1)
                 solved += 1
+                held = tuple(each for each in plan.slots[2].instances if each.task is not None)
+                ahead = {t.name: ((9.0, 1.0, 5.0), (0.0, 7.0, 2.0)) for t in problem.tenants}
+                if problem.charge is Charge.SURVIVORS:
+                    replan(problem, plan, 2, ahead, held)
     assert solved > 10
     assert not seen.buffer
 

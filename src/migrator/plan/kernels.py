@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,15 +19,25 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import numba
 import numpy as np
 from numba import config, njit
 from numba.core.dispatcher import Dispatcher
 
-from migrator.plan.compiler import EntryCompiler, InnerCompiler
-
 _Kernel = TypeVar("_Kernel", bound=Callable[..., object])
-_SETTLED: dict[str, Any] = {"no_cfunc_wrapper": True, "_nrt": False}
-"""References to arrays are not counted: that would be slow to compile and to run."""
+_ENTRY: dict[str, Any] = {}
+_INNER: dict[str, Any] = {}
+"""Options of numba for kernels that Python calls, and for those that only other kernels call."""
+IS_TRIED = numba.__version__.startswith("0.68.")
+"""Whether `compiler`, which uses parts of numba that may change, was tried with this version. Any
+other version compiles as it would by itself, which takes longer, once."""
+if IS_TRIED:
+    from migrator.plan.compiler import EntryCompiler, InnerCompiler
+
+    # references to arrays are not counted: that would be slow to compile and to run
+    _SETTLED = {"no_cfunc_wrapper": True, "_nrt": False}
+    _ENTRY = {"pipeline_class": EntryCompiler, **_SETTLED}
+    _INNER = {"pipeline_class": InnerCompiler, **_SETTLED, "no_cpython_wrapper": True}
 
 
 def integer(value: int) -> int:
@@ -46,7 +57,7 @@ def compiled(kernel: _Kernel) -> _Kernel:
 
     Kernels make no arrays: the caller hands them over.
     """
-    make = partial(njit, pipeline_class=EntryCompiler, **_SETTLED)
+    make = partial(njit, **_ENTRY)
     folder = _cache_folder()
     if folder is None:
         return cast(_Kernel, make()(kernel))
@@ -66,7 +77,7 @@ def entry(kernel: _Kernel) -> _Kernel:
     Here they must be those of the first call.
     """
     found: list[Any] = list(cast("Dispatcher[Any]", kernel).overloads.values())
-    return cast(_Kernel, found[0].entry_point) if len(found) == 1 else kernel
+    return cast(_Kernel, found[0].entry_point) if IS_TRIED and len(found) == 1 else kernel
 
 
 def compiled_inner(kernel: _Kernel) -> _Kernel:
@@ -74,8 +85,7 @@ def compiled_inner(kernel: _Kernel) -> _Kernel:
 
     It gets no entry for Python and no place in the cache: its code is part of theirs.
     """
-    make = partial(njit, pipeline_class=InnerCompiler, **_SETTLED)
-    return cast(_Kernel, make(no_cpython_wrapper=True)(kernel))
+    return cast(_Kernel, njit(**_INNER)(kernel))
 
 
 def has_cache() -> bool:
@@ -101,7 +111,8 @@ def note_compiled(what: str) -> None:
 def _cache_folder() -> Path | None:
     """Beside the sources, else in the user's cache, else a temporary one; None: none is safe."""
     here = Path(__file__).parent
-    sources = hashlib.sha256()
+    # another numba or Python finds nothing in the cache, so it must not find `is_compiled` either
+    sources = hashlib.sha256(f"{numba.__version__} {sys.version}".encode())
     own = [here / "compiler.py", Path(__file__)]
     for path in sorted((*own, *(here / "exact").glob("*.py"), *(here / "survivors").glob("*.py"))):
         sources.update(path.read_bytes())

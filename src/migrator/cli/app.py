@@ -241,7 +241,7 @@ def compile_first(charge: Charge) -> None:
     from migrator.plan.solve import ready
 
     if not is_compiled(charge):
-        say("first use: compiling the planner, up to a minute, once per installation")
+        say("first use: compiling the planner, up to half a minute, once per installation")
     ready(charge)
     gc.freeze()
     gc.enable()
@@ -253,7 +253,7 @@ def warm(policies: Iterable[str]) -> None:
     from migrator.policies.registry import policy
 
     if any(policy(each).sight is not Sight.NOTHING for each in set(policies)):
-        for charge in Charge:
+        for charge in (Charge.SURVIVORS, Charge.PAPER):  # the first one needs all kernels
             compile_first(charge)
     gc.enable()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.faults import teach
+from support.faults import settled, teach
 from support.live_daemon import Served, samples, scenario_file, served
 
 from migrator.records.store import read_records
@@ -40,7 +40,7 @@ def held(now: dict[str, Any]) -> list[tuple[str, str]]:
     return sorted((each["instance"], each["state"]) for each in now["units"])
 
 
-def settled(now: dict[str, Any]) -> bool:
+def is_settled(now: dict[str, Any]) -> bool:
     return all(each["state"] == "ready" for each in now["units"])
 
 
@@ -57,7 +57,7 @@ def scenario(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def daemon(folder: Path, scenario: Path) -> Iterator[Served]:
     with served(scenario, folder / "state") as running:
-        running.wait_for(lambda now: now["slot"] > 1 and settled(now), "the plan is followed")
+        settled(running)
         yield running
 
 
@@ -80,7 +80,7 @@ def test_a_drained_tenant_answers_503_and_others_get_its_slices(daemon: Served) 
     assert "drained" in refused.json()["error"]
     assert daemon.infer("cameras", PICTURES[0], "taken").status_code == 200
     now = daemon.wait_for(
-        lambda now: gpcs(now, "cameras") > gpcs(before, "cameras") and settled(now),
+        lambda now: gpcs(now, "cameras") > gpcs(before, "cameras") and is_settled(now),
         "cameras has what photos had",
     )
     assert gpcs(now, "photos") == 0
@@ -94,7 +94,7 @@ def test_a_drained_tenant_answers_503_and_others_get_its_slices(daemon: Served) 
 
 def test_undrained_it_gets_instances_and_is_answered(daemon: Served) -> None:
     assert "takes requests again" in done(daemon, "undrain", "photos")
-    daemon.wait_for(lambda now: gpcs(now, "photos") > 0 and settled(now), "photos serves again")
+    daemon.wait_for(lambda now: gpcs(now, "photos") > 0 and is_settled(now), "photos serves again")
     assert daemon.infer("photos", PICTURES[1], "again").status_code == 200
     assert daemon.status()["drained"] == []
     assert done(daemon, "undrain", "photos") == "photos was not drained"
@@ -124,9 +124,9 @@ def test_while_paused_nothing_changes_but_a_lost_worker_is_replaced(
     assert held(daemon.status()) == held(before)
     assert done(daemon, "pause") == "reconfiguration was paused already"
     assert "newest plan" in done(daemon, "resume")
-    daemon.wait_for(lambda now: gpcs(now, "photos") == 0 and settled(now), "it is followed")
+    daemon.wait_for(lambda now: gpcs(now, "photos") == 0 and is_settled(now), "it is followed")
     done(daemon, "undrain", "photos")
-    daemon.wait_for(lambda now: gpcs(now, "photos") > 0 and settled(now), "photos serves again")
+    daemon.wait_for(lambda now: gpcs(now, "photos") > 0 and is_settled(now), "photos serves again")
 
 
 def test_replanned_at_once(daemon: Served, folder: Path) -> None:

@@ -107,12 +107,14 @@ def pack(asked: argparse.Namespace) -> list[Path]:
     for name in (*needed(asked.have, markers), "migrator"):
         wanted.pop(name, None)
     gathered = asked.folder / "all"
-    shutil.rmtree(asked.folder, ignore_errors=True)
-    gathered.mkdir(parents=True)
+    if asked.folder.exists() and any(asked.folder.iterdir()):
+        raise SystemExit(f"{asked.folder} is not empty; delete it or name another folder")
+    gathered.mkdir(parents=True, exist_ok=True)
     download(wanted, asked.python, asked.machine, gathered)
     archive = ["git", "archive", "--output", str((gathered / "migrator.tar").absolute()), "HEAD"]
     subprocess.run(archive, cwd=ROOT, check=True)
     data = [] if asked.data is None else [e for e in asked.data.rglob("*") if e.is_file()]
+    data = [each for each in data if not each.is_relative_to(asked.folder)]
     files = [*gathered.iterdir(), *data]
     parts = divided({each: each.stat().st_size for each in files}, asked.part_mib * _MIB)
     folders = [_written(part, asked, number) for number, part in enumerate(parts, 1)]
@@ -125,8 +127,8 @@ def _written(part: Sequence[Path], asked: argparse.Namespace, number: int) -> Pa
     folder.mkdir()
     for each in part:
         in_data = asked.data is not None and each.is_relative_to(asked.data)
-        to = folder / ("data" if in_data else ".") / each.name
-        to.parent.mkdir(exist_ok=True)
+        to = folder / "data" / each.relative_to(asked.data) if in_data else folder / each.name
+        to.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(each, to)
     (folder / "unpack.sh").write_text(_UNPACK, encoding="utf-8")
     return folder
@@ -135,7 +137,7 @@ def _written(part: Sequence[Path], asked: argparse.Namespace, number: int) -> Pa
 def main() -> None:
     """Print the parts with their sizes."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", type=Path, help="is replaced")
+    parser.add_argument("folder", type=Path, help="new or empty, not inside DATA")
     parser.add_argument("--python", default="3.12", help="Python version of the machine")
     parser.add_argument("--machine", default="x86_64", help="its processor: x86_64 or aarch64")
     parser.add_argument("--have", type=lambda text: text.split(","), default=[])

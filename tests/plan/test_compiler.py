@@ -2,8 +2,12 @@
 
 import ast
 import gc
+import os
+import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +18,7 @@ from numba.core.event import install_recorder as recorded
 from support.problems import random_problem
 
 from migrator.core.errors import InfeasibleError
-from migrator.core.problem import Charge
+from migrator.core.problem import Charge, Problem
 from migrator.plan import kernels
 from migrator.plan.exact.space import Bools, Floats, Ints
 from migrator.plan.first_use import without_collection
@@ -67,6 +71,53 @@ def test_elements_are_where_python_has_them(seed: int, monkeypatch: pytest.Monke
         np.testing.assert_array_equal(mine, other)
 
 
+CHECKED = """
+import numpy as np
+from migrator.plan.kernels import compiled
+
+@compiled
+def element(row, at):
+    return row[at]
+
+row = np.arange(3.0)
+print(element(row, 2))
+for at in (-1, 3):
+    try:
+        element(row, at)
+    except IndexError as error:
+        print(error)
+"""
+
+
+def test_indices_are_checked_on_request(tmp_path: Path) -> None:
+    source = tmp_path / "checked.py"
+    source.write_text(CHECKED, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(source)],
+        env={**os.environ, "NUMBA_BOUNDSCHECK": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == ["2.0", *["index is out of bounds"] * 2]
+
+
+def test_kernels_run_as_plain_python_on_request() -> None:
+    program = (
+        "from migrator.plan.kernels import compiled, entry\n"
+        "def negative(number): return -number\n"
+        "print(entry(compiled(negative))(-3))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "3\n"
+
+
 def test_no_kernel_counts_from_the_end_of_an_array() -> None:
     folder = Path(kernels.__file__).parent
     looked_at = 0
@@ -82,6 +133,35 @@ def test_no_kernel_counts_from_the_end_of_an_array() -> None:
                 parts = index.strip("()").split(", ")
                 assert not any(part.startswith("-") for part in parts), (path.name, index)
     assert looked_at > 40
+
+
+def _with_numbers(problem: Problem, kind: Callable[[float], Any]) -> Problem:
+    """The problem with numbers of that type."""
+    tenants = tuple(
+        replace(
+            each,
+            received=tuple(tuple(map(kind, row)) for row in each.received),
+            capability={size: kind(1 + rate) for size, rate in each.capability.items()},
+            accuracy_pre=kind(0),
+            accuracy_post=kind(1),
+            overhead_s=kind(each.overhead_s),
+        )
+        for each in problem.tenants
+    )
+    return replace(problem, tenants=tenants)
+
+
+@pytest.mark.parametrize("charge", Charge)
+def test_whole_numbers_give_the_plan_that_floats_give(charge: Charge) -> None:
+    problem = random_problem(5, tenants=2, slots=8, charge=charge)
+    plans = [make_plan(_with_numbers(problem, each), steady=True) for each in (int, _whole)]
+    assert plans[0].goodput == plans[1].goodput
+    assert plans[0].upper_bound == plans[1].upper_bound
+    assert plans[0].slots == plans[1].slots
+
+
+def _whole(number: float) -> float:
+    return float(int(number))
 
 
 def test_a_kernel_always_gets_arguments_of_the_same_types(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,6 +187,8 @@ def test_a_kernel_always_gets_arguments_of_the_same_types(monkeypatch: pytest.Mo
                 scenarios=1 + seed // 2 % 3,
                 optional=seed % 5 == 0,
             )
+            if seed % 4 == 3:  # numbers of other types than those that files have
+                problem = _with_numbers(problem, (int, np.float32)[seed // 4 % 2])
             with suppress(InfeasibleError):
                 plan = make_plan(problem, steady=True, time_limit_s=0.1)
                 solved += 1

@@ -241,7 +241,7 @@ def compile_first(charge: Charge) -> None:
     from migrator.plan.solve import ready
 
     if not is_compiled(charge):
-        say("first use: compiling the planner, up to half a minute, once per installation")
+        say("first use: compiling the planner, ten to thirty seconds, once per installation")
     ready(charge)
     gc.freeze()
     gc.enable()

@@ -197,20 +197,20 @@ class Actuation:
 
     async def _warm(self, instance: Holding, tenant: str) -> None:
         place, began_s = bare(instance), time.monotonic()
-        lost = ""
         try:
-            worker = await self._start(instance, tenant)
+            worker, latency_s = await self._start(instance, tenant)
+            reason = None
         except Exception as error:
-            lost = _reason(error)
+            reason = _reason(error)
         finally:
             self._warming.pop(place, None)  # before the event: it may begin the next start
-        if lost:
-            self.on_event(events.WorkerLost(instance, lost))
+        if reason is not None:
+            self.on_event(events.WorkerLost(instance, reason))
             return
         seconds = time.monotonic() - began_s
         created_s = self._create_s.pop(place, 0.0)
         self._serving[place] = worker
-        self._router.attach(tenant, worker, self._latency_s(tenant, instance))
+        self._router.attach(tenant, worker, latency_s)
         parts_s = {"create_s": created_s, **worker.parts_s, "warm_s": seconds}
         self._measure_overhead(tenant, instance, parts_s)
         self.on_event(events.Ready(instance, seconds))
@@ -224,8 +224,13 @@ class Actuation:
         self._recorder.overhead(bare(instance), {**parts_s, "late_s": late_s})
         self._recorder.decisions.measured(tenant, parts_s, late_s)
 
-    async def _start(self, instance: Holding, tenant: str) -> ServingWorker:
-        """A worker with the newest version of the model; if that fails, none is left."""
+    async def _start(
+        self, instance: Holding, tenant: str
+    ) -> tuple[ServingWorker, Callable[[int], float]]:
+        """A worker with the newest version of the model, and the seconds of its batches.
+
+        If that fails, no worker is left.
+        """
         environment = await self._gpu_thread.environment(instance)
         worker = await self._workers.take(self.assignment(tenant, instance, environment))
         try:
@@ -233,10 +238,10 @@ class Actuation:
             newest = self.assignment(tenant, instance, environment)
             if newest.version != worker.assignment.version and newest.weights is not None:
                 await worker.swap(newest.weights, newest.version)
+            return worker, self._latency_s(tenant, instance)
         except BaseException:
             await worker.release()  # no other code knows that it holds the instance
             raise
-        return worker
 
     async def _drain(self, instance: Holding) -> None:
         worker = self._serving.get(bare(instance))

@@ -1,4 +1,4 @@
-"""numba's compiler with less to do: kernels index plain arrays from the front and make none.
+"""numba's compiler with less to do: kernels never use negative indices and create no arrays.
 
 The first use of a planner is mostly numba's own Python code, so each part here leaves work out:
 passes for what kernels do not have, the search for an operator's types where it is known, code for
@@ -78,7 +78,7 @@ class _Typing(Context):
 class _Lower(Lower):
     """Elements of arrays are at their place in C order: no index is negative.
 
-    NUMBA_BOUNDSCHECK=1 leaves that to numba, which then checks every index it compiles.
+    With NUMBA_BOUNDSCHECK=1 kernels raise IndexError for an index that is negative or too large.
     """
 
     def lower_getitem(self, resty: Any, expr: Any, value: Any, index: Any, signature: Any) -> Any:
@@ -108,9 +108,7 @@ class _Lower(Lower):
         axes = tuple(given) if several else (given,)
         if not isinstance(kind, types.Array) or kind.layout != "C" or len(axes) != kind.ndim:
             return None
-        if self.context.enable_boundscheck or not all(
-            isinstance(axis, types.Integer) for axis in axes
-        ):
+        if not all(isinstance(axis, types.Integer) for axis in axes):
             return None
         builder, at = self.builder, self.loadvar(index.name)
         parts, model = self.loadvar(array.name), self.context.data_model_manager[kind]
@@ -118,8 +116,10 @@ class _Lower(Lower):
         for n, axis in enumerate(axes):
             own = builder.extract_value(at, n) if several else at
             own = self.context.cast(builder, own, axis, types.intp)
+            length = builder.extract_value(parts, [shape, n])
+            if self.context.enable_boundscheck:
+                cgutils.do_boundscheck(self.context, builder, own, length, n)
             if place is not None:
-                length = builder.extract_value(parts, [shape, n])
                 own = builder.add(builder.mul(place, length, flags=["nsw"]), own, flags=["nsw"])
             place = own
         data = builder.extract_value(parts, model.get_field_position("data"))

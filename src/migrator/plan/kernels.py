@@ -22,7 +22,6 @@ from typing import Any, TypeVar, cast
 import numba
 import numpy as np
 from numba import config, njit
-from numba.core.dispatcher import Dispatcher
 
 _Kernel = TypeVar("_Kernel", bound=Callable[..., object])
 _ENTRY: dict[str, Any] = {}
@@ -71,19 +70,23 @@ def compiled(kernel: _Kernel) -> _Kernel:
 
 
 def entry(kernel: _Kernel) -> _Kernel:
-    """The compiled kernel itself, once there is one: for calls in a loop.
+    """The machine code of a kernel that is compiled for one signature, else the kernel.
 
-    numba looks at the types of all arguments of a call, which takes longer than many kernels run.
-    Here they must be those of the first call.
+    For calls in a loop: numba looks at the types of all arguments of a call, which takes longer
+    than many kernels run. Here they must be those of the signature: another type of the same size
+    would be read as if it were the right one, so arrays for kernels are made with their dtype.
     """
-    found: list[Any] = list(cast("Dispatcher[Any]", kernel).overloads.values())
-    return cast(_Kernel, found[0].entry_point) if IS_TRIED and len(found) == 1 else kernel
+    if not IS_TRIED:
+        return kernel
+    found: list[Any] = list(getattr(kernel, "overloads", {}).values())
+    return cast(_Kernel, found[0].entry_point) if len(found) == 1 else kernel
 
 
 def compiled_inner(kernel: _Kernel) -> _Kernel:
     """Compile a kernel that only other kernels call.
 
-    It gets no entry for Python and no place in the cache: its code is part of theirs.
+    Python must not call it: it has no machine code and no place in the cache, as its code is part
+    of theirs.
     """
     return cast(_Kernel, njit(**_INNER)(kernel))
 
@@ -112,7 +115,8 @@ def _cache_folder() -> Path | None:
     """Beside the sources, else in the user's cache, else a temporary one; None: none is safe."""
     here = Path(__file__).parent
     # another numba or Python finds nothing in the cache, so it must not find `is_compiled` either
-    sources = hashlib.sha256(f"{numba.__version__} {sys.version}".encode())
+    about = f"{numba.__version__} {sys.version} {vars(config)['BOUNDSCHECK']}"
+    sources = hashlib.sha256(about.encode())
     own = [here / "compiler.py", Path(__file__)]
     for path in sorted((*own, *(here / "exact").glob("*.py"), *(here / "survivors").glob("*.py"))):
         sources.update(path.read_bytes())

@@ -275,9 +275,13 @@ def code_digest() -> str:
 
 def traces_digest(data: Path | None) -> str:
     """A digest of the real traces in the folder; "" if there are none."""
-    found = [] if data is None else [real_file(each, data) for each in sorted(KINDS)]
-    contents = [each.read_bytes() for each in found if each is not None]
-    return hashlib.sha256(b"".join(contents)).hexdigest()[:16] if contents else ""
+    found = {} if data is None else {each: real_file(each, data) for each in sorted(KINDS)}
+    digests = [
+        f"{kind} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+        for kind, path in found.items()
+        if path is not None
+    ]
+    return hashlib.sha256("\n".join(digests).encode()).hexdigest()[:16] if digests else ""
 
 
 def _opened(path: Path) -> int:

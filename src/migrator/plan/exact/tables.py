@@ -52,7 +52,7 @@ def build_tables(problem: Problem, space: Space) -> Tables:
     keep, change = np.full(shape, NEVER), np.full(shape, NEVER)
     for m, tenant in enumerate(tenants):
         own = space.patterns[m]
-        total = np.array([sum(tenant.capability[size] for size in p) for p in own])
+        total = np.array([sum(tenant.capability[size] for size in p) for p in own], np.float64)
         count = np.array([len(p) for p in own])
         charged = total - tenant.overhead_s / problem.slot_s * total / count
         for table, capability in ((keep, total), (change, charged)):
@@ -65,10 +65,13 @@ def build_tables(problem: Problem, space: Space) -> Tables:
         change=change,
         durations=_durations(problem, space),
         slots_left=np.array([_slots_left(problem, each) for each in tenants], np.int64),
-        held_before=np.array([_held_before(problem, space, m) for m in range(len(tenants))]),
+        held_before=np.array(
+            [_held_before(problem, space, m) for m in range(len(tenants))], np.int64
+        ),
         optional=np.array([each.retraining_optional for each in tenants], np.bool_),
         later=np.array(
-            [each.later_goodput if _retrains(problem, each) else 0.0 for each in tenants]
+            [each.later_goodput if _retrains(problem, each) else 0.0 for each in tenants],
+            np.float64,
         ),
     )
 

@@ -25,7 +25,7 @@ def around_of(problem: Problem, space: Space, arrivals: Arrivals, schedule: Sche
     """The schedule with everything that ranks allocations around it."""
     tenants, sizes = problem.tenants, space.geometry.sizes
     masks = occupied_by(space, schedule, problem.slots)
-    accuracy = np.array([[tenant.accuracy_pre] * problem.slots for tenant in tenants])
+    accuracy = np.array([[each.accuracy_pre] * problem.slots for each in tenants], np.float64)
     endings, later = np.full((len(tenants), 2), -1, np.int64), 0.0
     for m, start in enumerate(schedule):
         if start is not None:
@@ -40,8 +40,8 @@ def around_of(problem: Problem, space: Space, arrivals: Arrivals, schedule: Sche
         space.arrays.kept_class[(1 << (len(tenants) - 1)) - 1],
         space.pattern_sizes,
         _changes(space.pattern_sizes, patterns),
-        np.array([[t.capability.get(size, 0.0) for size in sizes] for t in tenants]),
-        np.array([t.overhead_s / problem.slot_s for t in tenants]),
+        np.array([[t.capability.get(size, 0.0) for size in sizes] for t in tenants], np.float64),
+        np.array([t.overhead_s / problem.slot_s for t in tenants], np.float64),
         arrivals,
         masks,
         accuracy,

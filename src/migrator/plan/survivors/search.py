@@ -110,7 +110,7 @@ class ShareSearch:
         self._cold_slots = cold_slots or {}
         self._arrivals = arrivals
         self._rank_shares, self._keep_best = entry(_rank_shares), entry(_keep_best)
-        over = np.array([tenant.overhead_s / problem.slot_s for tenant in problem.tenants])
+        over = np.array([each.overhead_s / problem.slot_s for each in problem.tenants], np.float64)
         # what cannot get warm inside the window never does: ages need not be counted further
         over = np.minimum(over, problem.slots)
         self.costs = Costs(
@@ -120,7 +120,8 @@ class ShareSearch:
                 [
                     [tenant.capability.get(place.gpcs, 0.0) for place in space.geometry.places]
                     for tenant in problem.tenants
-                ]
+                ],
+                np.float64,
             ),
             set_places=menus.places,
         )

@@ -101,7 +101,9 @@ def build_serving(problem: Problem, space: Space, tables: Tables) -> Serving:
         fewer=np.full((len(own), max(len(fewer) for _, fewer in lists) + 1, 2), -1, np.int64),
         steps=np.full((len(own), longest + 1, 3), -1, np.int64),
         served=np.zeros((len(own), problem.slots, longest)),
-        accuracy=np.array([[t.accuracy_pre, _final_accuracy(problem, t)] for t in tenants]),
+        accuracy=np.array(
+            [[t.accuracy_pre, _final_accuracy(problem, t)] for t in tenants], np.float64
+        ),
         with_size=np.zeros((len(own), width, len(sizes)), np.int64),
         lead=np.zeros(len(own), np.int64),
         first_new=np.zeros(len(own), np.int64),
@@ -117,7 +119,7 @@ def build_serving(problem: Problem, space: Space, tables: Tables) -> Serving:
         serving.counts[m, : len(patterns)] = [[p.count(k) for k in sizes] for p in patterns]
         serving.steps[m, : len(steps)] = steps
         serving.fewer[m, : len(fewer)] = fewer
-        total = np.array([sum(tenant.capability[size] for size in p) for p in patterns])
+        total = np.array([sum(tenant.capability[size] for size in p) for p in patterns], np.float64)
         slots_over = min(tenant.overhead_s / problem.slot_s, float(problem.slots))
         serving.lead[m] = lead = int(slots_over + 1e-9)
         serving.first_new[m] = lead + (1 if problem.initial is None else 0)
@@ -182,7 +184,7 @@ def _shares_of(
             [[index.get(tuple(sorted(a + b, reverse=True)), -1) for b in known] for a in known],
             np.int64,
         ),
-        has_minima=np.array([[_has(each, need) for each in known] for need in needs]),
+        has_minima=np.array([[_has(each, need) for each in known] for need in needs], np.bool_),
         sizes=sizes,
         retraining=np.array(
             [int((sizes == each).all(axis=1).argmax()) for each in retraining], np.int64

@@ -96,6 +96,11 @@ class ForkserverLoop:
             with exit_with_parent(self._channel.socket):
                 for each in request.ahead:
                     model_class(each)
+                    if has_opened_gpu():
+                        raise GpuUsedError(
+                            f"importing {each} uses the GPU, which forked processes cannot use "
+                            "then; let its class use the GPU in `to` and later only"
+                        )
                 built = build_all(request.models)
                 for each in request.prepare:
                     _function(each)()
@@ -243,8 +248,9 @@ def _run_forked(end: socket.socket, model: Model, request: Fork) -> None:
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for each in (sys.stdout, sys.stderr):
+            with suppress(OSError):  # a full disk
+                each.flush()
         os._exit(code)  # a regular exit would take torch apart first
 
 
@@ -253,7 +259,8 @@ def _write_to(log: Path) -> None:
     try:
         file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        print(f"{log} cannot be written: {one_line(error)}", file=sys.stderr, flush=True)
+        with suppress(OSError):  # a full disk
+            print(f"{log} cannot be written: {one_line(error)}", file=sys.stderr, flush=True)
         return
     for standard in (sys.stdout, sys.stderr):
         standard.flush()

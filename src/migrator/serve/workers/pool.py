@@ -1,6 +1,6 @@
 """All worker processes of a daemon: prepared ahead, taking instances, serving, released.
 
-They are forked by the forkserver; see `worker`.
+The forkserver forks them; see `forkserver`.
 """
 
 from __future__ import annotations

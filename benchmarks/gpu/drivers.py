@@ -34,8 +34,8 @@ from migrator.core import catalogue
 from migrator.core.catalogue import Board
 from migrator.core.errors import GpuError, InputError, MigratorError
 from migrator.gpu.drivers import mig
-from migrator.gpu.drivers.mps import MpsDriver, percentage, safe_sms, share_sms
-from migrator.io.processes import command_words, process_ids
+from migrator.gpu.drivers.mps import PIPES, MpsDriver, percentage, safe_sms, share_sms
+from migrator.io.processes import command_words, process_environment, process_ids
 
 MODES = ("mig.mode.current", "compute_mode", "persistence_mode", "power.limit", "clocks.max.sm")
 WORKER = Path(__file__).with_name("drivers_worker.py")
@@ -74,13 +74,14 @@ def modes(index: int) -> dict[str, str]:
     return dict(zip(MODES, answers, strict=True))
 
 
-def mps_processes() -> set[int]:
-    """Every process of MPS on this machine, whosever."""
-    return {
+def mps_processes(pipes: Path) -> list[int]:
+    """The processes of the MPS daemon with that folder of pipes."""
+    return sorted(
         pid
         for pid in process_ids()
         if any(each.startswith("nvidia-cuda-mps") for each in command_words(pid))
-    }
+        and process_environment(pid).get(PIPES) == str(pipes)
+    )
 
 
 @contextmanager
@@ -101,7 +102,7 @@ def cleaned(driver: MpsDriver) -> Iterator[None]:
 
 def run(index: int, worker: Path = WORKER) -> Json:
     """Everything, and what it leaves behind."""
-    began_s, processes = time.monotonic(), mps_processes()
+    began_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mps") as folder:
         driver = MpsDriver.open(index, Path(folder))
         limited = MpsDriver.open(index, Path(folder), limit_memory=True)
@@ -114,7 +115,7 @@ def run(index: int, worker: Path = WORKER) -> Json:
                 measure(driver, limited, workers, result["mps"])
             except StoppedError as error:
                 result["mps"]["faults"].append(str(error))
-        left = [f"process {pid}" for pid in sorted(mps_processes() - processes)]
+        left = [f"process {pid}" for pid in mps_processes(driver.daemon.pipes)]
         left += [str(each) for each in (driver.daemon.pipes, driver.daemon.logs) if each.exists()]
     result["left_behind"] = left
     result["modes_changed"] = modes(index) != before

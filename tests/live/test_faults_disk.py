@@ -24,7 +24,7 @@ def test_nothing_half_is_left_and_nothing_is_promised_that_is_not_kept(tmp_path:
         settled(daemon)
         with disk.below(state / "emulated"):
             teach(daemon, "photos", 1, 40, "lesson")
-            said(state, "could not be created", "No space left on device")
+            said(state, "gpu-0.json", "No space left on device")  # nothing is created or destroyed
             assert serves(daemon, 1) == 1
         with disk.below(home / "trainings"):
             said(state, "photos", "trainings", "No space left on device")

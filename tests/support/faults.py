@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +15,27 @@ from support.live_daemon import Served, samples
 from support.serving import children
 from support.waiting import until
 
+STILL_S = 1.0
+"""Without a change for so long, a plan is followed."""
+
 
 def settled(daemon: Served) -> dict[str, Any]:
     """What it says once its plan is followed and nothing changes.
 
-    On a busy machine the policy may not decide in the first window: its rehearsal still runs.
+    On a busy machine the policy may not decide in the first window, because its rehearsal still
+    runs, and a plan that has just arrived has changed nothing yet.
     """
+    since_s, units = time.monotonic(), None
 
-    def has_plan() -> bool:
+    def is_settled(now: dict[str, Any]) -> bool:
+        nonlocal since_s, units
         life = daemon.log.read_text(encoding="utf-8").rpartition("serving at")[2]
-        return " INFO    plan for " in life
+        ready = all(each["state"] in ("ready", "training") for each in now["units"])
+        if now["units"] != units or not ready or " INFO    plan for " not in life:
+            since_s, units = time.monotonic(), now["units"]
+        return time.monotonic() - since_s > STILL_S and now["slot"] > 1 and bool(now["pids"])
 
-    return daemon.wait_for(
-        lambda now: (
-            has_plan()
-            and now["slot"] > 1
-            and bool(now["pids"])
-            and all(each["state"] in ("ready", "training") for each in now["units"])
-        ),
-        "the plan is followed",
-    )
+    return daemon.wait_for(is_settled, "the plan is followed")
 
 
 def instances(state: Path) -> tuple[GpuInstance, ...]:

@@ -222,7 +222,12 @@ def _measured_steps(
                 continue
             window, place = run.window_at(each.from_s), _place(each)
             if each.state == "warming" and each.parts_s:
-                yield window, "warm", each.tenant, place, each.parts_s["warm_s"]
+                standby_s = each.parts_s.get("standby_s")
+                if standby_s is None:
+                    yield window, "warm", each.tenant, place, each.parts_s["warm_s"]
+                else:
+                    yield window, "take_over", each.tenant, place, each.parts_s["warm_s"]
+                    yield window, "warm", each.tenant, place, standby_s
                 if each is history[0] and each.parts_s.get("create_s"):
                     yield window, "create", each.tenant, place, each.parts_s["create_s"]
             elif each.state in steps:

@@ -252,7 +252,7 @@ def retrainings_of(run: Finished) -> Iterator[Retraining]:
 def starts_of(run: Finished) -> Iterator[Starts]:
     """Starts after the first window began."""
     for tenant in run.live.tenants:
-        cold_s = tenant.service.profile.overhead.start_s
+        cold_s = tenant.service.profile.overhead.total_s(mig=False, prepared=False)
         found = [
             each.parts_s
             for each in run.measured.records.units
@@ -262,6 +262,7 @@ def starts_of(run: Finished) -> Iterator[Starts]:
             continue
         warm_s = [each["create_s"] + each["warm_s"] for each in found]
         late_s = sum(each.get("late_s", 0.0) for each in found)
+        cold_s = sum(each["create_s"] + cold_s for each in found)
         yield Starts(
             run.policy,
             run.seed,
@@ -269,7 +270,7 @@ def starts_of(run: Finished) -> Iterator[Starts]:
             len(found),
             round(statistics.median(each["warm_s"] for each in found), 3),
             round(max(warm_s), 3),
-            round(1 - late_s / (sum(warm_s) + cold_s * len(found)), 4),
+            round(1 - late_s / cold_s, 4),
         )
 
 

@@ -31,10 +31,20 @@ _UNPACK = """\
 # sh unpack.sh DEST: adds this part to the folder
 set -e
 here=$(cd "$(dirname "$0")" && pwd)
-mkdir -p "$1/site" "$1/data"
+mkdir -p "$1/site" "$1/data" "$1/pieces"
 dest=$(cd "$1" && pwd)
 for each in "$here"/*.whl; do
     [ ! -e "$each" ] || python3 -m zipfile -e "$each" "$dest/site"
+done
+for each in "$here"/*.piece-*; do
+    [ -e "$each" ] || continue
+    cp "$each" "$dest/pieces"
+    name=$(basename "${each%.piece-*}") count=${each##*-of-}
+    if [ "$(ls "$dest/pieces/$name".piece-* | wc -l)" -eq "$count" ]; then
+        cat "$dest/pieces/$name".piece-* > "$dest/pieces/$name"
+        python3 -m zipfile -e "$dest/pieces/$name" "$dest/site"
+        rm "$dest/pieces/$name"*
+    fi
 done
 [ ! -d "$here/data" ] || cp -R "$here/data/." "$dest/data/"
 if [ -e "$here/migrator.tar" ]; then
@@ -70,6 +80,20 @@ def needed(roots: Iterable[str], target: Mapping[str, str]) -> dict[str, str]:
                 here = {**target, "extra": extra}
                 waiting += [e for e in more if e.marker is None or e.marker.evaluate(here)]
     return found
+
+
+def cut(wheel: Path, most: int) -> list[Path]:
+    """Pieces of a wheel that is too large for a part, in its place; `unpack.sh` joins them."""
+    count = -(-wheel.stat().st_size // most)
+    if count == 1:
+        return [wheel]
+    pieces = []
+    with wheel.open("rb") as whole:
+        for number in range(1, count + 1):
+            pieces.append(wheel.with_name(f"{wheel.name}.piece-{number:02}-of-{count}"))
+            pieces[-1].write_bytes(whole.read(most))
+    wheel.unlink()
+    return pieces
 
 
 def divided(sizes: Mapping[Path, int], most: int) -> list[list[Path]]:
@@ -115,8 +139,10 @@ def pack(asked: argparse.Namespace) -> list[Path]:
     subprocess.run(archive, cwd=ROOT, check=True)
     data = [] if asked.data is None else [e for e in asked.data.rglob("*") if e.is_file()]
     data = [each for each in data if not each.is_relative_to(asked.folder)]
-    files = [*gathered.iterdir(), *data]
-    parts = divided({each: each.stat().st_size for each in files}, asked.part_mib * _MIB)
+    most = asked.part_mib * _MIB
+    wheels = [piece for each in sorted(gathered.glob("*.whl")) for piece in cut(each, most)]
+    files = [*wheels, gathered / "migrator.tar", *data]
+    parts = divided({each: each.stat().st_size for each in files}, most)
     folders = [_written(part, asked, number) for number, part in enumerate(parts, 1)]
     shutil.rmtree(gathered)
     return folders

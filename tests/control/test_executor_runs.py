@@ -19,7 +19,7 @@ from migrator.plan.example import example_problem
 from migrator.plan.problem_file import parse_problem
 from migrator.plan.solve import make_plan
 
-BOARDS = ("A100-40GB", "A30-24GB")
+BOARDS = ("A100-40GB", "A30-24GB", "H200-141GB-MPS")
 LONG_ENOUGH_S = 2.0 * AVOIDED_SLOTS + 60.0
 
 NO_FAULTS = Faults()
@@ -27,8 +27,9 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def _world(seed: int, name: str, faults: Faults = NO_FAULTS, lead_s: float = 4.0) -> World:
-    overheads_s = {"a": 1.5, "b": 3.0}
-    return World(board(name), Executor(board(name), lead_s, overheads_s), seed, faults)
+    overheads_s, most = {"a": 1.5, "b": 3.0}, 6 if board(name).is_of_shares else 0
+    executor = Executor(board(name), lead_s, overheads_s, standbys=lambda: most)
+    return World(board(name), executor, seed, faults)
 
 
 @settings(deadline=None, max_examples=amount(15, 60))
@@ -77,6 +78,7 @@ def test_leaving_empties_the_board(seed: int, name: str) -> None:
     world.run(30.0)
     assert world.bodies == {}
     assert world.executor.units == ()
+    assert world.standbys == {}
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -14,7 +14,7 @@ from migrator.control.timeline import Timeline
 from migrator.core.catalogue import board
 from migrator.core.instance import Instance, Kind, Task
 
-BOARDS = ("A100-40GB", "A30-24GB")
+BOARDS = ("A100-40GB", "A30-24GB", "H200-141GB-MPS")
 
 
 class _Steady(Executor):
@@ -29,7 +29,8 @@ def _log(kind: type[Executor], seed: int, tick_s: float) -> list[tuple[float, In
     chance = random.Random(seed)
     this = board(chance.choice(BOARDS))
     overheads_s = {"a": 1.5, "b": 3.0}
-    executor = kind(this, chance.choice([0.0, 4.0]), overheads_s)
+    most = 5 if this.is_of_shares else 0
+    executor = kind(this, chance.choice([0.0, 4.0]), overheads_s, standbys=lambda: most)
     create, destroy, warm, serve, train = (chance.choice([0.0, 0.0, 0.3]) for _ in range(5))
     faults = Faults(create, destroy, warm, serve, train, until_s=chance.choice([0.0, 40.0]))
     world = World(this, executor, seed, faults, tick_s=tick_s)

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from support.nvidia_programs import NvidiaPrograms
@@ -361,6 +362,29 @@ def test_a_registered_process_holds_a_share(state: Path) -> None:
         driver.destroy(share)
     assert driver.daemon.running() is not None
     driver.destroy(share)
+
+
+@pytest.mark.usefixtures("programs")
+def test_a_process_may_wait_for_a_share_that_does_not_exist(state: Path) -> None:
+    """It holds no share, and the daemon stays for it."""
+    driver = MpsDriver.open(0, state, board=board("H200-141GB-MPS"))
+    one, two = driver.create(Place(0, "1g.17gb")), Place(4, "2g.35gb")
+    environment = driver.environment_ahead(two)
+    assert environment[PERCENTAGE] == percentage(32, 132)
+    clients = driver.daemon.pipes / "clients"
+    waiting = subprocess.Popen(["sleep", "60"])
+    with mock.patch.object(os, "getpid", lambda: waiting.pid), register_use(environment):
+        clients.write_text(f"{waiting.pid}\n")
+        assert driver.instances() == (one,)
+        driver.destroy(one)
+        assert driver.daemon.running() is not None
+        made = driver.create(two)
+        assert driver.environment(made) == environment
+        waiting.kill()
+        waiting.wait()
+    clients.unlink()
+    driver.destroy(made)
+    assert driver.daemon.running() is None
 
 
 @pytest.mark.usefixtures("programs")

@@ -30,8 +30,11 @@ class Stage:
         on: Board = A100,
         *,
         resizes: bool = True,
+        standbys: int = 0,
     ) -> None:
-        self.executor = Executor(on, lead_s, overheads_s, resizes=resizes)
+        self.executor = Executor(
+            on, lead_s, overheads_s, resizes=resizes, standbys=lambda: standbys
+        )
         self.held_back: set[str] = set()
         """Instructions, in words, that are left unanswered."""
 
@@ -79,6 +82,8 @@ def _answer(said: ev.Instruction) -> ev.Event | None:
     match said:
         case ev.Create():
             return ev.Created(said.instance)
+        case ev.Prepare():
+            return ev.Prepared(said.instance, said.tenant)
         case ev.Warm():
             return ev.Ready(said.instance, 1.0)
         case ev.Drain():

@@ -80,6 +80,8 @@ class World:
     late_unit_s: float = 0.0
     """Seconds that instances wanted for inference did not serve, added up."""
     leaving: bool = False
+    standbys: dict[tuple[Placement, str], str] = field(default_factory=dict)
+    """Workers that wait: starting, ready or failed."""
     served: dict[Placement, str] | None = None
     """While paused: who was served or warmed where when the pause began."""
 
@@ -198,6 +200,11 @@ class World:
 
     def _happen(self) -> None:
         _, _, life, place, event = heapq.heappop(self._queue)
+        if isinstance(event, ev.Prepared):
+            if self.standbys.get((place, event.tenant)) == f"starting {life}":
+                self.standbys[place, event.tenant] = "failed" if event.why else "ready"
+                self._obey(self.executor.on(self.now_s, event))
+            return
         body = self.bodies.get(place)
         if body is None or body.life != life:
             return  # a worker that was to die has ended before
@@ -244,9 +251,16 @@ class World:
             bad = self._faulty(self.faults.create)
             self._later(self.times.create_s, place, failed if bad else ev.Created(instance))
             return
+        if isinstance(said, ev.Prepare | ev.Discard):
+            self._prepare_or_discard(place, said)
+            return
         body = self.bodies[place]
         body.life += 1
         match said:
+            case ev.Keep(tenant=tenant):
+                assert (body.state, body.tenant) == ("drained", tenant), f"{said} while {body}"
+                self.standbys[place, tenant] = "ready"
+                body.state, body.tenant = "idle", None
             case ev.Destroy():
                 assert body.state == "idle", f"{said} while {body}"
                 body.state = "destroying"
@@ -258,6 +272,8 @@ class World:
                 assert body.state == "idle", f"{said} while {body}"
                 body.state, body.tenant = "warming", tenant
                 seconds = self._random.uniform(*self.times.warm_s)
+                if self.standbys.pop((place, tenant), "failed") == "ready":
+                    seconds = 0.0
                 lost = ev.WorkerLost(instance, "killed while warming")
                 bad = self._faulty(self.faults.warm)
                 ready = ev.Ready(instance, seconds)
@@ -287,6 +303,21 @@ class World:
                     self.times.train_s, place, ev.TrainingEnded(instance, tenant, ok, "killed")
                 )
 
+    def _prepare_or_discard(self, place: Placement, said: ev.Prepare | ev.Discard) -> None:
+        key = place, said.tenant
+        if isinstance(said, ev.Discard):
+            del self.standbys[key]  # raises if there is none
+            return
+        assert key not in self.standbys, f"{said} twice"
+        body = self.bodies.get(place)
+        assert body is None or (body.state, body.tenant) != ("ready", said.tenant)
+        self._order += 1
+        self.standbys[key] = f"starting {self._order}"
+        at_s = self.now_s + self._random.uniform(*self.times.warm_s)
+        why = "killed while starting" if self._faulty(self.faults.warm) else ""
+        event = ev.Prepared(said.instance, said.tenant, why)
+        heapq.heappush(self._queue, (at_s, self._order, self._order, place, event))
+
     def _check_paused(
         self, served: dict[Placement, str], place: Placement, said: ev.Instruction
     ) -> None:
@@ -297,6 +328,8 @@ class World:
                 assert self.bodies[place].state != "warming", f"{said} while paused"
             case ev.Warm(tenant=tenant):
                 assert had == tenant or tenant in self._without, f"{said} while paused"
+            case ev.Keep(tenant=tenant):
+                assert self.bodies[place].state == "drained"
             case ev.Create() | ev.Destroy():
                 assert had is not None or self._without, f"{said} while paused"
             case _:

@@ -9,13 +9,14 @@ out the instructions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Protocol
 
 from migrator.control.events import Event, Instruction, Replan, TrainingEnded
 from migrator.control.executor import Executor
 from migrator.control.forecasting_policy import ForecastingPolicy
 from migrator.control.planning_loop import Decider, PlanningLoop
+from migrator.control.standbys import most_standbys
 from migrator.control.tenant_state import TenantState, TrainingRoom
 from migrator.control.window_clock import WindowClock
 from migrator.core.catalogue import Board
@@ -80,6 +81,7 @@ class Controller:
             board,
             overheads_s=overheads_s,
             resizes=limits.resized_training is not ResizedTraining.STAYS,
+            standbys=standbys_of(board, tenants),
         )
         self.planning = PlanningLoop(
             policy, board, clock, tenants, decider, observer.plan_failed, limits
@@ -201,6 +203,11 @@ class Controller:
             if isinstance(each, Replan):
                 self.planning.because(each.reason)
         return instructions
+
+
+def standbys_of(board: Board, tenants: Mapping[str, TenantState]) -> Callable[[], int]:
+    """How many standbys the tenants of the moment may have."""
+    return lambda: most_standbys(board, (each.live.service for each in tenants.values()))
 
 
 def even_split(

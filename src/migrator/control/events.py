@@ -1,9 +1,9 @@
 """The executor's interface: instructions to the actuator, and events that report their outcome.
 
-Every instruction except `Replan` is answered by events about its instance. The last of them is one
-of those that the instruction's docstring names. An instance is identified by start and size; its
-task is ignored. Shares use the same instructions and events; they have a task from the start and
-need no creation on the GPU.
+Every instruction is answered by events about its instance, except those whose docstrings say
+otherwise. The last of them is one of those that the instruction's docstring names. An instance is
+identified by start and size; its task is ignored. Shares use the same instructions and events; they
+have a task from the start and need no creation on the GPU.
 """
 
 from __future__ import annotations
@@ -30,6 +30,34 @@ class Destroy:
 @dataclass(frozen=True)
 class Warm:
     """Start a worker of the tenant and route to it once warm. Answered by Ready or WorkerLost."""
+
+    instance: Holding
+    tenant: str
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Start a standby: a worker that the next `Warm` of the tenant on the instance uses.
+
+    Until then the slices serve or train something else, and the instance need not exist. Answered
+    by Prepared, unless the standby is discarded before.
+    """
+
+    instance: Holding
+    tenant: str
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Keep the drained worker of the tenant as a standby. Not answered: the instance is free."""
+
+    instance: Holding
+    tenant: str
+
+
+@dataclass(frozen=True)
+class Discard:
+    """End the standby of the tenant on the instance. Not answered."""
 
     instance: Holding
     tenant: str
@@ -68,14 +96,26 @@ class Train:
 
 @dataclass(frozen=True)
 class Replan:
-    """The plan cannot be followed; decide again on the current state."""
+    """The plan cannot be followed; decide again on the current state. Not answered."""
 
     reason: str
     about: str = field(default="", compare=False)
     """The kind of reason in one word, for counting."""
 
 
-Instruction = Create | Destroy | Warm | Drain | StopWorker | StopTraining | Train | Replan
+Instruction = (
+    Create
+    | Destroy
+    | Warm
+    | Prepare
+    | Keep
+    | Discard
+    | Drain
+    | StopWorker
+    | StopTraining
+    | Train
+    | Replan
+)
 
 
 @dataclass(frozen=True)
@@ -91,6 +131,16 @@ class CreateFailed:
 
     instance: Holding
     why: str
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The standby can serve, or could not start: then `Warm` starts another worker."""
+
+    instance: Holding
+    tenant: str
+    why: str = ""
+    """Why it could not start."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +204,7 @@ class TrainingEnded:
 Event = (
     Created
     | CreateFailed
+    | Prepared
     | Ready
     | WorkerLost
     | Drained

@@ -10,15 +10,18 @@ executor returns `Replan`; serving instances continue to serve.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from migrator.control.events import (
     Create,
     Destroy,
     Drain,
+    Drained,
     Event,
     Instruction,
+    Keep,
+    Prepared,
     Replan,
     StopTraining,
     StopWorker,
@@ -26,6 +29,7 @@ from migrator.control.events import (
     Warm,
 )
 from migrator.control.retries import RetrainingRetries, SiteRetries
+from migrator.control.standbys import Standbys
 from migrator.control.timeline import Outlook, Situation, Stretch, Timeline
 from migrator.control.transitions import Outcome, apply_event
 from migrator.control.units import Site, State, Unit, Wanted, fits, paused_layout
@@ -60,18 +64,20 @@ class Executor:
         overheads_s: Mapping[str, float] | None = None,
         *,
         resizes: bool = True,
+        standbys: Callable[[], int] = lambda: 0,
     ) -> None:
         """`lead_s`: seconds before an instance is needed at which free slices are used for it.
 
         `overheads_s`: per tenant, seconds until a new instance serves. It is read on every use, so
         measured values can replace the initial ones. `resizes`: whether a retraining on a share is
         ended and continued elsewhere where the decision has another share for it, or none. Those
-        on instances are never interrupted.
+        on instances are never interrupted. `standbys`: how many workers may wait (`standbys.py`).
         """
         self._resizes = resizes
         self._board, self._lead_s = board, lead_s
         self._overheads_s = overheads_s if overheads_s is not None else {}
         self._units: dict[Site, Unit] = {}
+        self._standbys = Standbys(standbys)
         self._timeline: Timeline | None = None
         self._troubles, self._trials = SiteRetries(), RetrainingRetries()
         self._late_since: dict[Site, tuple[Task | None, float]] = {}
@@ -95,9 +101,13 @@ class Executor:
         yield from self.units
 
     def late_s(self, now_s: float, instance: Holding) -> float:
-        """Seconds for which a planned instance has been missing; 0 if it is on time."""
-        known = self._late_since.get(Site.of(self._board, instance))
-        return 0.0 if known is None else now_s - known[1]
+        """Seconds for which a planned instance has been missing; 0 if it is on time.
+
+        It is not missing while its slices serve another tenant until its standby has started.
+        """
+        site = Site.of(self._board, instance)
+        known = self._late_since.get(site)
+        return 0.0 if known is None else now_s - max(known[1], self._standbys.drained_s(site))
 
     def is_stopping(self, instance: Holding) -> bool:
         """Whether the worker or retraining of an instance is being ended."""
@@ -186,7 +196,15 @@ class Executor:
         for event in events:
             site = Site.of(self._board, event.instance)
             unit = self._units.get(site)
-            if unit is not None:
+            if isinstance(event, Prepared):
+                if self._standbys.on_prepared(site, event):
+                    known, self._settled = True, None
+            elif isinstance(event, Drained) and unit is not None and self._is_kept(unit, now_s):
+                known = True
+                assert unit.task is not None
+                keep = Keep(unit.bare, unit.task.tenant)
+                self._take(site, Outcome(unit.into(State.IDLE, now_s), (keep,)), now_s)
+            elif unit is not None:
                 known = True
                 heard = apply_event(unit, event, self._troubles, self._trials, now_s, self._slot_s)
                 self._take(site, heard, now_s)
@@ -243,6 +261,7 @@ class Executor:
         situation = Situation(self._board, self._units, outlook, fixed, self._available, resting)
         soon = outlook.soon(self._lead_of, self._longest_s)
         self._acted = False
+        self._prepare(timeline, situation, outlook, now_s)
         for unit in self.units:
             self._go_on(unit, situation, soon, now_s)
         self._create(situation, soon, now_s)
@@ -263,6 +282,31 @@ class Executor:
                 self._destroy(unit, now_s)
         for site in still:
             self._create_one(site, self._units, now_s)
+
+    def _prepare(
+        self, timeline: Timeline, situation: Situation, outlook: Outlook, now_s: float
+    ) -> None:
+        """Start and end the standbys."""
+        if not self._standbys.is_used:
+            return
+        if self._leaving:
+            said = self._standbys.clear()
+        else:
+            begun = {
+                site: task
+                for site, task in situation.begun.items()
+                if task and task.kind is Kind.INFERENCE
+            }
+            soon = begun | outlook.coming(self._lead_of, self._longest_s)
+            said = self._standbys.update(soon, timeline.served, self.units, now_s)
+        self._said += said
+        self._acted = self._acted or bool(said)
+
+    def _is_kept(self, unit: Unit, now_s: float) -> bool:
+        """Whether a drained worker stays as a standby."""
+        if unit.state is not State.DRAINING or self._leaving or unit.task is None:
+            return False
+        return self._standbys.keep(unit.site, unit.task, now_s)
 
     def _is_fixed(self, unit: Unit, now_s: float) -> bool:
         """Whether a unit cannot be changed: it trains, or its site waits after a failure."""
@@ -311,6 +355,7 @@ class Executor:
 
     def _begin(self, unit: Unit, task: Task, now_s: float) -> None:
         if task.kind is Kind.INFERENCE:
+            self._standbys.use(unit.site, task)
             self._become(unit.into(State.WARMING, now_s, task), Warm(unit.bare, task.tenant))
         elif not any(each.task == task for each in self._units.values()):
             self._become(unit.into(State.TRAINING, now_s, task), Train(unit.bare, task.tenant))
@@ -327,6 +372,9 @@ class Executor:
         if not self._leaving and situation.stays(unit, task):
             return
         if unit.state is State.READY:
+            if not self._leaving and self._standbys.is_starting(situation.begun, unit.site):
+                return  # it serves until the worker that follows is ready
+            self._standbys.drain(unit, now_s)
             self._become(unit.into(State.DRAINING, now_s, task), Drain(unit.bare, task.tenant))
         else:
             self._become(unit.into(State.STOPPING, now_s, task), StopWorker(unit.bare))

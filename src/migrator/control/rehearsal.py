@@ -23,6 +23,8 @@ from migrator.control.events import (
     Drained,
     Event,
     Instruction,
+    Prepare,
+    Prepared,
     Ready,
     Stopped,
     StopWorker,
@@ -178,6 +180,8 @@ class _Rehearsal:
                     if self._warm_s is not None:
                         seconds = self._warm_s[instance]
                     self._push(seconds, Ready(instance, seconds))
+                case Prepare(instance, tenant):
+                    self._push(0.0, Prepared(instance, tenant))
                 case Drain(instance, _):
                     self._push(0.0, Drained(instance))
                 case StopWorker(instance):

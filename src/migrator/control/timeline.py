@@ -53,6 +53,12 @@ class Timeline:
         """The stretch at this time."""
         return self._stretches[self._index(now_s)]
 
+    @cached_property
+    def served(self) -> frozenset[Task]:
+        """All tasks that are served at some time."""
+        tasks = (task for each in self._stretches for task in each.wanted.values())
+        return frozenset(task for task in tasks if task and task.kind is Kind.INFERENCE)
+
     def to_come(self, now_s: float) -> Iterator[Stretch]:
         """The later stretches, in order."""
         for index in range(self._index(now_s) + 1, len(self._stretches)):
@@ -125,6 +131,23 @@ class Outlook:
                 if task is not None and free and left_s <= lead_s(task.tenant):
                     found[site] = task
             before |= _mask(here)
+        return found
+
+    def coming(self, lead_s: Callable[[str], float], longest_s: float) -> dict[Site, Task]:
+        """The places that soon serve another task than now, whatever their slices do until then.
+
+        `lead_s`, `longest_s`: as for `soon`.
+        """
+        found: dict[Site, Task] = {}
+        for stretch in self._timeline.to_come(self.now_s):
+            left_s = stretch.begin_s - self.now_s
+            if left_s > longest_s:
+                break
+            for site, task in self._due(stretch).items():
+                if task is None or task.kind is Kind.RETRAINING or site in found:
+                    continue
+                if self.asked.get(site) != task and left_s <= lead_s(task.tenant):
+                    found[site] = task
         return found
 
     def next_use(self, site: Site) -> tuple[Task | None] | None:

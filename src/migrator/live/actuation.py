@@ -18,7 +18,7 @@ from migrator.control.controller import Controller
 from migrator.control.events import Event, Instruction
 from migrator.control.retraining_plans import Estimate
 from migrator.core.errors import MigratorError
-from migrator.core.instance import Holding, Share, bare, sms_of
+from migrator.core.instance import Holding, Instance, Share, bare, sms_of
 from migrator.core.placement import Place, board_without
 from migrator.live.context import Context
 from migrator.live.learning import Learning
@@ -49,6 +49,10 @@ class Actuation:
         self._create_s: dict[Holding, float] = {}
         """How long instances without a worker took to create."""
         self._warming: dict[Holding, asyncio.Task[None]] = {}
+        self._standbys = context.standby_workers
+        self._preparing: dict[tuple[Holding, str], asyncio.Task[None]] = {}
+        """Standbys that are being started."""
+        self._discarding: set[asyncio.Task[None]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._foreign: tuple[Place, ...] = ()
         context.workers.lost = self._on_worker_lost
@@ -65,6 +69,13 @@ class Actuation:
                 case events.Warm(instance, tenant):
                     task = self.in_background(self._warm(instance, tenant))
                     self._warming[bare(instance)] = task
+                case events.Prepare(instance, tenant):
+                    task = self.in_background(self._prepare(instance, tenant))
+                    self._preparing[bare(instance), tenant] = task
+                case events.Keep(instance, tenant):
+                    self._keep(bare(instance), tenant)
+                case events.Discard(instance, tenant):
+                    self._discard(bare(instance), tenant)
                 case events.Drain(instance, _):
                     self.in_background(self._drain(instance))
                 case events.StopWorker(instance):
@@ -118,6 +129,8 @@ class Actuation:
         await self._context.trainings.close()
         self._recorder.decisions.stopping()
         self.do(executor.leave(clock.now_s()))
+        # before the last instance is destroyed, which ends what they use as well
+        await asyncio.gather(*self._discarding)
         until_s = clock.now_s() + LEAVE_S
         while executor.units and clock.now_s() < until_s:
             await asyncio.sleep(LOOK_S)
@@ -195,10 +208,71 @@ class Actuation:
             return
         self.on_event(events.Destroyed(instance))
 
+    async def _prepare(self, instance: Holding, tenant: str) -> None:
+        key, reason = (bare(instance), tenant), ""
+        if key in self._standbys:  # its use was cancelled
+            self._preparing.pop(key, None)
+            self.on_event(events.Prepared(instance, tenant))
+            return
+        try:
+            assert isinstance(instance, Instance)
+            environment = await self._gpu_thread.environment_ahead(instance)
+            worker, _ = await self._start(instance, tenant, environment)
+            self._standbys[key] = worker
+        except Exception as error:
+            reason = _reason(error)
+            words = f"{tenant} on {instance}: no standby: {reason}"
+            self._recorder.event("standby", words, tenant=tenant, instance=str(instance))
+        finally:
+            self._preparing.pop(key, None)
+        self.on_event(events.Prepared(instance, tenant, reason))
+
+    def _keep(self, place: Holding, tenant: str) -> None:
+        worker = self._serving.pop(place, None)
+        if worker is not None:  # else it was lost since it was drained
+            self._router.detach(worker)
+            self._standbys[place, tenant] = worker
+
+    def _discard(self, place: Holding, tenant: str) -> None:
+        starting = self._preparing.pop((place, tenant), None)
+        if starting is not None:
+            starting.cancel()
+        worker = self._standbys.pop((place, tenant), None)
+        ending = [starting] if starting is not None else []
+        if worker is not None:
+            ending.append(self.in_background(worker.release()))
+        for task in ending:
+            self._discarding.add(task)
+            task.add_done_callback(self._discarding.discard)
+
+    async def _standby(self, place: Holding, tenant: str) -> ServingWorker | None:
+        """The standby with the newest version, once it has started; None if there is none."""
+        starting = self._preparing.get((place, tenant))
+        if starting is not None:
+            await asyncio.wait({starting})
+        worker = self._standbys.get((place, tenant))
+        if worker is None:
+            return None
+        try:
+            await self._update(
+                worker, self.assignment(tenant, place, worker.assignment.environment)
+            )
+        except MigratorError as error:
+            _log.warning("%s: a standby on %s cannot be used: %s", tenant, place, error)
+            self._discard(place, tenant)
+            return None
+        # lost meanwhile: it is not there any more
+        return self._standbys.pop((place, tenant), None)
+
     async def _warm(self, instance: Holding, tenant: str) -> None:
         place, began_s = bare(instance), time.monotonic()
         try:
-            worker, latency_s = await self._start(instance, tenant)
+            standby = await self._standby(place, tenant)
+            if standby is not None:
+                worker, latency_s = standby, self._latency_s(tenant, instance)
+            else:
+                environment = await self._gpu_thread.environment(instance)
+                worker, latency_s = await self._start(instance, tenant, environment)
             reason = None
         except Exception as error:
             reason = _reason(error)
@@ -211,7 +285,11 @@ class Actuation:
         created_s = self._create_s.pop(place, 0.0)
         self._serving[place] = worker
         self._router.attach(tenant, worker, latency_s)
-        parts_s = {"create_s": created_s, **worker.parts_s, "warm_s": seconds}
+        parts_s = {"create_s": created_s, "warm_s": seconds}
+        if standby is None:
+            parts_s |= worker.parts_s
+        else:
+            parts_s["standby_s"] = worker.parts_s["total"]
         self._measure_overhead(tenant, instance, parts_s)
         self.on_event(events.Ready(instance, seconds))
 
@@ -225,23 +303,25 @@ class Actuation:
         self._recorder.decisions.measured(tenant, parts_s, late_s)
 
     async def _start(
-        self, instance: Holding, tenant: str
+        self, instance: Holding, tenant: str, environment: Mapping[str, str]
     ) -> tuple[ServingWorker, Callable[[int], float]]:
         """A worker with the newest version of the model, and the seconds of its batches.
 
         If that fails, no worker is left.
         """
-        environment = await self._gpu_thread.environment(instance)
         worker = await self._workers.take(self.assignment(tenant, instance, environment))
         try:
             # another version may have been adopted, or the tenant removed, while it started
-            newest = self.assignment(tenant, instance, environment)
-            if newest.version != worker.assignment.version and newest.weights is not None:
-                await worker.swap(newest.weights, newest.version)
+            await self._update(worker, self.assignment(tenant, instance, environment))
             return worker, self._latency_s(tenant, instance)
         except BaseException:
             await worker.release()  # no other code knows that it holds the instance
             raise
+
+    @staticmethod
+    async def _update(worker: ServingWorker, newest: Assignment) -> None:
+        if newest.version != worker.assignment.version and newest.weights is not None:
+            await worker.swap(newest.weights, newest.version)
 
     async def _drain(self, instance: Holding) -> None:
         worker = self._serving.get(bare(instance))
@@ -291,6 +371,9 @@ class Actuation:
                 del self._serving[place]
                 self._router.detach(worker)
                 self.on_event(events.WorkerLost(place, how))
+        for key, each in list(self._standbys.items()):
+            if each is worker:
+                del self._standbys[key]  # the next use of the place starts another
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

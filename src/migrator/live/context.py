@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from migrator.control.controller import standbys_of
 from migrator.control.executor import Executor
 from migrator.control.observation import Routing, Sharing, policy_named
 from migrator.control.tenant_state import TenantState, tenant_state_of
@@ -162,8 +163,11 @@ class Context:
             scenario.board,
             overheads_s=self.overheads_s,
             resizes=scenario.peers.resized_training is not ResizedTraining.STAYS,
+            standbys=standbys_of(scenario.board, tenants),
         )
         self.serving_workers: dict[Holding, ServingWorker] = {}
+        self.standby_workers: dict[tuple[Holding, str], ServingWorker] = {}
+        """By place and tenant."""
         self._versions: dict[str, Versions] = {}
         self.instruments = Instruments()
         for name in tenants:
@@ -171,6 +175,9 @@ class Context:
 
     def workers_of(self, tenant: str) -> list[ServingWorker]:
         return [e for e in self.serving_workers.values() if e.assignment.tenant == tenant]
+
+    def standbys_of(self, tenant: str) -> list[ServingWorker]:
+        return [each for (_, name), each in self.standby_workers.items() if name == tenant]
 
     def versions_of(self, tenant: str) -> Versions:
         return self._versions.setdefault(tenant, Versions(self.serving.folder / "models", tenant))

@@ -26,6 +26,7 @@ from migrator.core.placement import Place
 from migrator.gpu.drivers.base import Gpu, GpuDriver, GpuInstance
 from migrator.gpu.drivers.mps import MpsDriver
 from migrator.gpu.drivers.registry import open_driver
+from migrator.gpu.drivers.virtual_board import EmulatedDriver
 from migrator.gpu.journal import Journal
 from migrator.gpu.partitioner import Partitioner
 from migrator.io.processes import Process, process_environment, process_ids
@@ -98,6 +99,7 @@ class GpuThread:
         self._environments: dict[Place, Mapping[str, str]] = {}
         """Environments of existing instances, so that a worker need not wait until the thread is
         idle."""
+        self._ahead: dict[Place, Mapping[str, str]] = {}
 
     async def open(self, orphans: Sequence[Process] = ()) -> Gpu:
         """Lock the GPU, and begin to remove what an earlier daemon left on it.
@@ -142,6 +144,15 @@ class GpuThread:
         if isinstance(holding, Instance) or not isinstance(self._driver, MpsDriver):
             return found
         return self._driver.narrowed(found, holding.percent)
+
+    async def environment_ahead(self, instance: Instance) -> Mapping[str, str]:
+        """The environment of a process on a share that may not exist yet."""
+        place, driver = self._place(instance), self._driver
+        found = self._environments.get(place) or self._ahead.get(place)
+        if found is None:
+            assert isinstance(driver, MpsDriver | EmulatedDriver)
+            found = self._ahead[place] = await self._run(lambda: driver.environment_ahead(place))
+        return found
 
     def known_environment(self, holding: Holding) -> Mapping[str, str] | None:
         """The same without waiting, if the instance was created here; None for a share or an

@@ -22,7 +22,7 @@ _PART_BOUNDS_S = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _PLAN_BOUNDS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0)
 _TRAINING_BOUNDS_S = (1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 100.0, 150.0, 200.0, 400.0, 800.0)
 
-_STEPS = ("create", "warm", "drain", "stop", "destroy", "swap")
+_STEPS = ("create", "prepare", "warm", "drain", "stop", "destroy", "swap")
 _WARM_PARTS = ("load", "context", "copy", "first")
 _FILES = ("journal.db", "labels.db", "records.db")
 DONE, FAILED, STOPPED = "done", "failed", "stopped"
@@ -34,6 +34,9 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _STEP_OF: Mapping[type[Instruction], str] = {
     events.Create: "create",
+    events.Prepare: "prepare",
+    events.Keep: "keep",
+    events.Discard: "discard",
     events.Warm: "warm",
     events.Drain: "drain",
     events.StopWorker: "stop",
@@ -44,6 +47,7 @@ _STEP_OF: Mapping[type[Instruction], str] = {
 _ENDS: Mapping[type[Event], tuple[str, str]] = {
     events.Created: ("create", DONE),
     events.CreateFailed: ("create", FAILED),
+    events.Prepared: ("prepare", DONE),
     events.Ready: ("warm", DONE),
     events.WorkerLost: ("warm", FAILED),
     events.Drained: ("drain", DONE),
@@ -51,6 +55,8 @@ _ENDS: Mapping[type[Event], tuple[str, str]] = {
     events.Destroyed: ("destroy", DONE),
     events.DestroyFailed: ("destroy", FAILED),
 }
+_FOLLOWS = ("stop", "prepare", "keep", "discard")
+"""Steps that only follow from others: not logged by default."""
 _KINDS = {
     "the window begins": "window",
     "it is time": "regular",
@@ -213,7 +219,7 @@ class Decisions:
         because = self._failures.pop(holding, "") or self._because
         fields = {"instance": str(holding), "tenant": tenant, "because": because}
         _log.log(
-            logging.DEBUG if step == "stop" else logging.INFO,  # it only follows from a drain
+            logging.DEBUG if step in _FOLLOWS else logging.INFO,
             "%s %s%s: %s",
             step,
             holding,
@@ -230,6 +236,8 @@ class Decisions:
         if isinstance(event, events.WorkerLost) and holding in self._tenants:
             self._instruments.losses.labels(self._tenants[holding]).inc()
         step, outcome = _ENDS[type(event)]
+        if isinstance(event, events.Prepared) and event.why:
+            outcome = FAILED
         began_s = self._begun_s.pop((step, holding), None)
         if began_s is not None:  # None: a serving worker was lost, or an instance removed
             self._instruments.steps.labels(step, outcome).inc()

@@ -57,6 +57,8 @@ class Rollout:
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._unclaimed: set[str] = set()
         """Tenants served here that the shared store does not know yet."""
+        self._swapping: set[asyncio.Task[None]] = set()
+        """Standbys that get a version."""
 
     async def roll_out(self, version: Version) -> None:
         await self._swap_all(version)
@@ -116,6 +118,11 @@ class Rollout:
         # concurrently: a worker that hangs must not delay the others
         workers = self._context.workers_of(version.tenant)
         await asyncio.gather(*(self._swap(each, version) for each in workers))
+        # in the background: standbys do not serve yet
+        for each in self._context.standbys_of(version.tenant):
+            task = asyncio.create_task(self._swap(each, version))
+            self._swapping.add(task)
+            task.add_done_callback(self._swapping.discard)
 
     async def _swap(self, worker: ServingWorker, version: Version) -> None:
         tenant = version.tenant

@@ -49,6 +49,9 @@ class Durations(Protocol):
     def warm_s(self, window: int, tenant: str, holding: Holding) -> float:
         """From the instruction to warm a worker until it serves."""
 
+    def take_over_s(self, window: int, tenant: str, holding: Holding) -> float:
+        """From the instruction to warm until a worker that is ready serves."""
+
     def stop_s(self, window: int, holding: Holding) -> float:
         """Ending a drained worker."""
 
@@ -105,6 +108,10 @@ class ProfileDurations:
     def warm_s(self, window: int, tenant: str, holding: Holding) -> float:
         """Loading the model, and starting its process if none is prepared."""
         return self.overheads[tenant].total_s(mig=False, prepared=self.prepared)
+
+    def take_over_s(self, window: int, tenant: str, holding: Holding) -> float:
+        """Zero: not part of a profile."""
+        return 0.0
 
     def stop_s(self, window: int, holding: Holding) -> float:
         """Zero: not part of a profile."""
@@ -200,6 +207,10 @@ class MeasuredDurations:
         """Until the worker served."""
         known = self.profile.warm_s(window, tenant, holding)
         return self._step("warm", window, tenant, holding, known)
+
+    def take_over_s(self, window: int, tenant: str, holding: Holding) -> float:
+        """Until the router knew it."""
+        return self._step("take_over", window, tenant, holding, 0.0)
 
     def stop_s(self, window: int, holding: Holding) -> float:
         """Until the process had exited."""

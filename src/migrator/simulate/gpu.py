@@ -17,10 +17,14 @@ from migrator.control.events import (
     Destroy,
     Destroyed,
     DestroyFailed,
+    Discard,
     Drain,
     Drained,
     Event,
     Instruction,
+    Keep,
+    Prepare,
+    Prepared,
     Ready,
     Stopped,
     StopTraining,
@@ -171,6 +175,8 @@ class SimulatedGpu:
         self._stopped: dict[str, StoppedTraining] = {}
         self._estimates: dict[str, RunningEstimate] = {}
         self._creating_s: dict[Holding, float] = {}
+        self._standbys: dict[tuple[Holding, str], float] = {}
+        """By place and tenant, when a standby can serve."""
         self._queue: list[_Entry] = []
         self._number = 0
         self._slot_end_s = 0.0
@@ -187,6 +193,13 @@ class SimulatedGpu:
                     self._destroy(instance)
                 case Warm(instance, tenant):
                     self._warm(instance, tenant)
+                case Prepare(instance, tenant):
+                    self._prepare(instance, tenant)
+                case Keep(instance, tenant):
+                    del self._at[bare(instance)]
+                    self._standbys[bare(instance), tenant] = self.now_s
+                case Discard(instance, tenant):
+                    self._standbys.pop((bare(instance), tenant), None)
                 case Drain(instance, _):
                     self._drain(instance)
                 case StopWorker(instance):
@@ -303,9 +316,24 @@ class SimulatedGpu:
             ended = DestroyFailed(instance, removal.why)
         self._push(self.now_s + removal.seconds, ended)
 
+    def _prepare(self, instance: Holding, tenant: str) -> None:
+        """Start a standby. What that takes from the worker on its slices is not simulated."""
+        seconds = 0.0 if self.instant else self._durations.warm_s(self.window, tenant, instance)
+        self._standbys[bare(instance), tenant] = self.now_s + seconds
+        self._push(self.now_s + seconds, Prepared(instance, tenant))
+
+    def _warm_s(self, instance: Holding, tenant: str) -> float:
+        ready_s = self._standbys.pop((bare(instance), tenant), None)
+        if self.instant:
+            return 0.0
+        if ready_s is None:
+            return self._durations.warm_s(self.window, tenant, instance)
+        left_s = max(0.0, ready_s - self.now_s)
+        return left_s + self._durations.take_over_s(self.window, tenant, instance)
+
     def _warm(self, instance: Holding, tenant: str) -> None:
         place = bare(instance)
-        seconds = 0.0 if self.instant else self._durations.warm_s(self.window, tenant, instance)
+        seconds = self._warm_s(instance, tenant)
         since_s = self._creating_s.pop(place, self.now_s)
         worker = self._begin(place, Task(tenant, Kind.INFERENCE), since_s, self.now_s + seconds)
         self._push(worker.ready_s, Ready(instance, seconds))
@@ -403,6 +431,9 @@ class SimulatedGpu:
 
     def _happened(self, event: Event) -> bool:
         """Whether an event is still valid; updates the state if it is."""
+        if isinstance(event, Prepared):
+            ready_s = self._standbys.get((bare(event.instance), event.tenant))
+            return ready_s is not None and abs(ready_s - self.now_s) < 1e-6
         if isinstance(event, Ready):
             worker = self._at.get(bare(event.instance))
             return worker is not None and abs(worker.ready_s - self.now_s) < 1e-6

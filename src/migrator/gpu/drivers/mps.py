@@ -269,7 +269,7 @@ class MpsDriver:
             return ()
         uuids = {each.uuid for each in shares if each.uuid is not None}
         registered = {holder.pid for each in shares for holder in each.holders}
-        new = set(self.daemon.clients()) - registered
+        new = set(self.daemon.clients()) - registered.union(self._virtual.standbys())
         clients = {pid: process_environment(pid).get(INSTANCE) for pid in new}
         # A client that names no share may run in any of them.
         anywhere = [pid for pid, where in clients.items() if where not in uuids]
@@ -307,10 +307,23 @@ class MpsDriver:
     def described(self, instance: GpuInstance) -> Mapping[str, str]:
         """The same environment, without starting the daemon."""
         known = self._virtual.environment(instance)
-        board, profile = self._virtual.board, self._virtual.board.profile(instance.place.profile)
+        limited = self._limit_memory or self._virtual.is_limited(instance)
+        return self._environment(instance.place, known, limited=limited)
+
+    def environment_ahead(self, place: Place) -> Mapping[str, str]:
+        """Environment of a process on a share of a board of shares that may not exist yet."""
+        with hold_state_lock(self._lock):
+            self.daemon.start()
+        known = self._virtual.environment_ahead(place)
+        return self._environment(place, known, limited=self._limit_memory)
+
+    def _environment(
+        self, place: Place, known: Mapping[str, str], *, limited: bool
+    ) -> Mapping[str, str]:
+        board, profile = self._virtual.board, self._virtual.board.profile(place.profile)
         sms = share_sms(board, profile, self.device_sms)
         part = {PERCENTAGE: self._percentage(sms)}
-        if self._limit_memory or self._virtual.is_limited(instance):
+        if limited:
             part[MEMORY_LIMIT] = memory_limit(board, profile, self._found.memory_mib)
         return {**self.daemon.environment, **known, **part}
 
@@ -346,10 +359,11 @@ class MpsDriver:
         """Remove a share.
 
         The daemon exits before the last share is removed, so that an interrupted removal can
-        resume.
+        resume. It stays while a standby waits for the next share.
         """
         self._virtual.destroy_compute_instance(share)
-        if all(each.uuid is None for each in self._virtual.instances()):
+        is_last = all(each.uuid is None for each in self._virtual.instances())
+        if is_last and not self._virtual.standbys():
             self.daemon.quit()
         self._virtual.destroy_gpu_instance(share)
 

@@ -41,6 +41,8 @@ from migrator.io.processes import Process, boot_id, hold_lock
 
 INSTANCE, INSTANCE_FILE = "MIGRATOR_INSTANCE", "MIGRATOR_INSTANCE_FILE"
 """Environment variables of a worker: the UUID of its instance, and the file to register in."""
+STANDBY = "MIGRATOR_STANDBY"
+"""Environment variable of a worker that may wait on a share: it does not prevent its removal."""
 _VERSION = 1
 DEFAULT_BOARD = "A100-40GB"
 CREATE_S, DESTROY_S = (0.16, 0.24), (0.20, 0.26)
@@ -76,6 +78,8 @@ class BoardState:
     board: str
     boot_id: str
     instances: tuple[VirtualInstance, ...] = ()
+    standbys: tuple[Process, ...] = ()
+    """Processes on shares that may be removed and created again. Some may have ended since."""
 
     def with_instance(self, made: VirtualInstance) -> BoardState:
         """The state with this instance added, or replacing the one with the same number."""
@@ -214,9 +218,7 @@ class VirtualBoard:
         """
         with self._file.locked():
             state = self._state()
-            name = f"{self._gpu_uuid}/{instance.place.profile}/{instance.place.start}"
-            uuid = f"{self._kind}-{uuid5(NAMESPACE_URL, name)}"
-            made = replace(state.get(instance), uuid=uuid)
+            made = replace(state.get(instance), uuid=self._uuid(instance.place))
             self._file.replace(state.with_instance(made))
         return made.as_gpu_instance()
 
@@ -252,12 +254,27 @@ class VirtualBoard:
 
         Raises GpuError if the instance is gone or incomplete.
         """
-        uuid = self._state().get(instance).uuid
-        if uuid is None:
+        if self._state().get(instance).uuid is None:
             raise GpuError(
                 f"{instance.place} has no compute instance, so nothing can run there; destroy it"
             )
-        return {INSTANCE: uuid, INSTANCE_FILE: str(self._file.path.absolute())}
+        return self.environment_ahead(instance.place)
+
+    def environment_ahead(self, place: Place) -> dict[str, str]:
+        """The same for an instance that may not exist yet."""
+        shared = {STANDBY: "1"} if self.board.is_of_shares else {}
+        return {
+            INSTANCE: self._uuid(place),
+            INSTANCE_FILE: str(self._file.path.absolute()),
+        } | shared
+
+    def standbys(self) -> tuple[int, ...]:
+        """Running processes on shares, which may wait on one that does not exist."""
+        return tuple(each.pid for each in self._state().standbys if each.alive)
+
+    def _uuid(self, place: Place) -> str:
+        name = f"{self._gpu_uuid}/{place.profile}/{place.start}"
+        return f"{self._kind}-{uuid5(NAMESPACE_URL, name)}"
 
     def is_limited(self, instance: GpuInstance) -> bool:
         return self._state().get(instance).limited
@@ -286,6 +303,15 @@ def register_use(
         return
     file, uuid = BoardFile(Path(environment[INSTANCE_FILE])), environment[INSTANCE]
     me = Process.of(os.getpid(), name)
+    if STANDBY in environment:
+        with file.locked():
+            known = file.read()
+            if known is None:
+                raise GpuError(f"{file.path}: no share was ever created here")
+            others = tuple(each for each in known.standbys if each.alive)
+            file.replace(replace(known, standbys=(*others, me)))
+        yield  # a process that has ended is left out by the next one
+        return
     with file.locked():
         state, made = _find_by_uuid(file, uuid)
         users = tuple(each for each in made.users if each != me and each.alive)
@@ -327,7 +353,11 @@ def _decode(content: dict[str, Any]) -> BoardState:
         )
         for each in content["instances"]
     ]
-    return BoardState(**{**content, "instances": tuple(instances)})
+    standbys = tuple(Process(**each) for each in content.pop("standbys", ()))
+    return BoardState(**{**content, "instances": tuple(instances), "standbys": standbys})
+
+
+_NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
 
 class EmulatedDriver:
@@ -378,7 +408,11 @@ class EmulatedDriver:
 
     def environment(self, instance: GpuInstance) -> Mapping[str, str]:
         """Environment variables for `register_use`. They hide a real GPU from the worker."""
-        return {**self._virtual.environment(instance), "CUDA_VISIBLE_DEVICES": ""}
+        return {**self._virtual.environment(instance), **_NO_GPU}
+
+    def environment_ahead(self, place: Place) -> Mapping[str, str]:
+        """The same for a share that may not exist yet."""
+        return {**self._virtual.environment_ahead(place), **_NO_GPU}
 
     def _remove(self, instance: GpuInstance, *, wait: bool = False) -> None:
         self._virtual.destroy_compute_instance(instance)

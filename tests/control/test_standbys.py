@@ -1,0 +1,126 @@
+"""Workers that wait on the slices of other tenants, on boards of MPS shares."""
+
+from dataclasses import replace
+
+import pytest
+from support.executor_stage import Stage
+
+from migrator.control.events import Prepared
+from migrator.control.standbys import PER_SLICE, most_standbys
+from migrator.core.catalogue import board
+from migrator.core.instance import Instance, Kind, Task
+from migrator.core.profiles import Service
+from migrator.core.profiles import profile as packaged
+
+
+SHARES = board("H200-141GB-MPS")
+
+
+def serves(tenant: str, start: int, gpcs: int = 4) -> Instance:
+    return Instance(start, gpcs, Task(tenant, Kind.INFERENCE))
+
+
+def trains(tenant: str, start: int, gpcs: int = 4) -> Instance:
+    return Instance(start, gpcs, Task(tenant, Kind.RETRAINING))
+
+
+def _stage(most: int = 8) -> Stage:
+    return Stage(lead_s=4.0, overheads_s={"a": 1.0, "b": 1.0}, on=SHARES, standbys=most)
+
+
+def test_every_serving_instance_gets_a_standby_of_the_other_tenants() -> None:
+    stage = _stage()
+    said = stage.follow(0.0, (serves("a", 0), serves("b", 4)))
+    assert {each for each in said if each.startswith("prepare")} == {
+        "prepare 4g@0 b",
+        "prepare 4g@4 a",
+    }
+
+
+def test_slices_change_their_tenant_without_a_start_and_back() -> None:
+    stage = _stage()
+    stage.follow(0.0, (serves("a", 0), serves("b", 4, 2), serves("b", 6, 2)))
+    changed = (serves("a", 0), serves("a", 4, 2), serves("b", 6, 2))
+    assert stage.follow(9.0, changed) == ["drain 2g@4 b", "keep 2g@4 b", "warm 2g@4 a"]
+    back = stage.follow(20.0, (serves("a", 0), serves("b", 4, 2), serves("b", 6, 2)))
+    assert back == ["drain 2g@4 a", "keep 2g@4 a", "warm 2g@4 b"]
+
+
+def test_the_old_worker_serves_until_the_standby_has_started() -> None:
+    stage = _stage()
+    stage.held_back = {"prepare 2g@4 a"}
+    stage.follow(0.0, (serves("a", 0), serves("b", 4, 2), serves("b", 6, 2)))
+    stage.follow(9.0, (serves("a", 0), serves("a", 4, 2), serves("b", 6, 2)))
+    assert stage.states()["2g@4"] == "ready b"
+    assert stage.executor.late_s(9.5, Instance(4, 2)) >= 0.0
+    said = stage.on(10.0, Prepared(Instance(4, 2), "a"))
+    assert said == ["drain 2g@4 b", "keep 2g@4 b", "warm 2g@4 a"]
+
+
+def test_the_plan_does_not_wait_for_an_instance_while_its_slices_serve() -> None:
+    stage = _stage()
+    stage.held_back = {"prepare 2g@4 a", "warm 2g@4 a"}
+    stage.follow(0.0, (serves("a", 0), serves("b", 4, 2), serves("b", 6, 2)))
+    stage.follow(9.0, (serves("a", 0), serves("a", 4, 2), serves("b", 6, 2)))
+    stage.on(10.0, Prepared(Instance(4, 2), "a"))
+    assert stage.executor.late_s(10.2, Instance(4, 2)) == pytest.approx(0.2)
+
+
+def test_a_standby_that_cannot_start_holds_nothing_up() -> None:
+    stage = _stage()
+    stage.held_back = {"prepare 2g@4 a"}
+    stage.follow(0.0, (serves("a", 0), serves("b", 4, 2), serves("b", 6, 2)))
+    stage.follow(9.0, (serves("a", 0), serves("a", 4, 2), serves("b", 6, 2)))
+    said = stage.on(10.0, Prepared(Instance(4, 2), "a", "out of memory"))
+    assert said[-1] == "warm 2g@4 a"
+    assert stage.states()["2g@4"] == "ready a"
+
+
+def test_workers_of_other_sizes_wait_while_their_slices_train() -> None:
+    stage = _stage()
+    small = (serves("a", 0), serves("b", 4, 2), serves("b", 6, 2))
+    stage.follow(0.0, small)
+    said = stage.follow(9.0, (serves("b", 0, 2), serves("a", 2, 2), trains("b", 4)))
+    assert "keep 2g@6 b" in said
+    assert "train 4g@4 b" in said
+    back = stage.follow(20.0, small, window=1)
+    assert "stopworker" not in " ".join(back)
+
+
+def test_standbys_are_limited_and_those_needed_soon_replace_others() -> None:
+    stage = _stage(most=1)
+    said = stage.follow(0.0, (serves("a", 0), serves("b", 4)))
+    assert len([each for each in said if each.startswith("prepare")]) == 1
+    said = stage.follow(9.0, (serves("b", 0), serves("a", 4)))
+    assert stage.states() == {"4g@0": "ready b", "4g@4": "ready a"}
+
+
+def test_standbys_of_a_removed_tenant_and_those_of_a_daemon_that_stops_end() -> None:
+    stage = _stage()
+    stage.follow(0.0, (serves("a", 0), serves("b", 4)))
+    assert "discard 4g@0 b" in stage.follow(9.0, (serves("a", 0), serves("a", 4)))
+    stage.follow(20.0, (serves("a", 0), serves("b", 4)))
+    said = stage.carry_out(30.0, stage.executor.leave(30.0))
+    assert {each for each in said if each.startswith("discard")}
+    assert not [each for each in said if each.startswith("keep")]
+    assert stage.states() == {}
+
+
+def test_mig_instances_have_none() -> None:
+    stage = Stage(lead_s=4.0, on=board("H200-141GB"))
+    stage.follow(0.0, (serves("a", 0), serves("b", 4, 3)))
+    said = stage.follow(9.0, (serves("b", 0), serves("a", 4, 3)))
+    assert not [each for each in said if each.startswith(("prepare", "keep", "discard"))]
+
+
+def test_the_memory_of_the_gpu_limits_standbys() -> None:
+    profile = replace(packaged("resnet-50", "H200-141GB"), memory_mib={1: 1000.0})
+    service = Service("a", profile, 0.1, 1)
+    assert most_standbys(SHARES, [service]) == PER_SLICE * SHARES.compute_slices
+    large = replace(service, profile=replace(profile, memory_mib={1: 10_000.0}))
+    assert 0 < most_standbys(SHARES, [large, service]) < SHARES.compute_slices
+    huge = replace(service, profile=replace(profile, memory_mib={1: 16_000.0}))
+    assert most_standbys(SHARES, [huge]) == 0
+    unknown = replace(service, profile=replace(profile, memory_mib={}))
+    assert most_standbys(SHARES, [service, unknown]) == 0
+    assert most_standbys(board("H200-141GB"), [service]) == 0

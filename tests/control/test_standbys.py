@@ -12,7 +12,6 @@ from migrator.core.instance import Instance, Kind, Task
 from migrator.core.profiles import Service
 from migrator.core.profiles import profile as packaged
 
-
 SHARES = board("H200-141GB-MPS")
 
 

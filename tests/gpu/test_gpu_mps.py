@@ -373,7 +373,7 @@ def test_a_process_may_wait_for_a_share_that_does_not_exist(state: Path) -> None
     assert environment[PERCENTAGE] == percentage(32, 132)
     clients = driver.daemon.pipes / "clients"
     waiting = subprocess.Popen(["sleep", "60"])
-    with mock.patch.object(os, "getpid", lambda: waiting.pid), register_use(environment):
+    with mock.patch.object(os, "getpid", return_value=waiting.pid), register_use(environment):
         clients.write_text(f"{waiting.pid}\n")
         assert driver.instances() == (one,)
         driver.destroy(one)

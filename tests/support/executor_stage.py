@@ -77,7 +77,7 @@ def _words(said: ev.Instruction) -> str:
     return f"{name} {said.instance}" + (f" {tenant}" if tenant else "")
 
 
-def _answer(said: ev.Instruction) -> ev.Event | None:
+def _answer(said: ev.Instruction) -> ev.Event | None:  # noqa: PLR0911 (a case per instruction)
     """That it went well; a retraining takes until the test ends it."""
     match said:
         case ev.Create():

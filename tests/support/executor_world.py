@@ -240,7 +240,9 @@ class World:
                     self._check_paused(self.served, self._place(each.instance), each)
                 self._judge_and_do(self._place(each.instance), each)
 
-    def _judge_and_do(self, place: Placement, said: ev.Instruction) -> None:
+    def _judge_and_do(  # noqa: PLR0915 (a case per instruction)
+        self, place: Placement, said: ev.Instruction
+    ) -> None:
         assert not isinstance(said, ev.Replan)
         instance = said.instance
         if isinstance(said, ev.Create):

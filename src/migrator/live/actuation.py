@@ -130,7 +130,7 @@ class Actuation:
         self._recorder.decisions.stopping()
         self.do(executor.leave(clock.now_s()))
         # before the last instance is destroyed, which ends what they use as well
-        await asyncio.gather(*self._discarding)
+        await asyncio.gather(*self._discarding, return_exceptions=True)
         until_s = clock.now_s() + LEAVE_S
         while executor.units and clock.now_s() < until_s:
             await asyncio.sleep(LOOK_S)

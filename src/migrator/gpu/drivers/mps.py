@@ -327,6 +327,14 @@ class MpsDriver:
             part[MEMORY_LIMIT] = memory_limit(board, profile, self._found.memory_mib)
         return {**self.daemon.environment, **known, **part}
 
+    def close(self) -> None:
+        """Stop the daemon if it stayed for standbys and neither they nor shares are left."""
+        with hold_state_lock(self._lock):
+            if self.daemon.running() is None or self._virtual.instances():
+                return
+            if not self._virtual.standbys():
+                self.daemon.quit()
+
     def narrowed(self, environment: Mapping[str, str], percent: float) -> Mapping[str, str]:
         """Environment of a process on `percent` of the GPU, from that of the whole GPU."""
         sms = self._virtual.board.sms * percent / 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from migrator.core import catalogue
@@ -45,7 +45,8 @@ def open_driver(
         with open_mig(index) as driver:
             yield driver
     elif kind is DriverKind.MPS:
-        yield MpsDriver.open(index, state, limit_memory=limit_memory, board=model)
+        with closing(MpsDriver.open(index, state, limit_memory=limit_memory, board=model)) as mps:
+            yield mps
     else:
         yield EmulatedDriver(state, index, model, pace=_pace())
 

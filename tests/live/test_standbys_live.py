@@ -1,0 +1,93 @@
+"""Slices of MPS shares that change their tenant while a daemon serves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from support.faults import family
+from support.live_daemon import scenario_file, served
+from support.waiting import until
+
+from migrator.gpu.drivers.virtual_board import BoardFile
+from migrator.io.processes import is_running
+from migrator.records.rows import UnitRecord
+from migrator.records.store import read_records
+
+PROFILE = {
+    "board": "H200-141GB-MPS",
+    "latency_ms": {"1": {"16": 10, "132": 4}, "4": {"16": 20, "132": 8}},
+    "memory_mib": {"1": 500, "4": 800},
+}
+
+
+def _scenario(folder: Path) -> Path:
+    path = scenario_file(
+        folder,
+        "photos",
+        "cameras",
+        window_s=8,
+        policy="support.alternating_policy:alternating",
+        **PROFILE,
+    )
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("gpu: A100-40GB", "gpu: H200-141GB-MPS"), encoding="utf-8")
+    return path
+
+
+def _taken_over(state: Path) -> list[UnitRecord]:
+    """Starts on slices that another tenant used before."""
+    units = read_records(next(state.rglob("records.db"))).units
+    return [each for each in units if "standby_s" in each.parts_s]
+
+
+def test_slices_change_their_tenant_without_a_new_process_and_everything_ends(
+    tmp_path: Path,
+) -> None:
+    state = tmp_path / "state"
+    with served(_scenario(tmp_path), state) as daemon:
+        found = until(lambda: _three(_taken_over(state)), daemon.said)
+        before = family(daemon.process.pid)
+        assert {each.tenant for each in found} == {"photos", "cameras"}
+        assert all(each.parts_s["warm_s"] < each.parts_s["standby_s"] for each in found)
+        until(lambda: _three(_taken_over(state)[len(found) :]), daemon.said)
+        workers = {pid for pid in before if is_running(pid)}
+        assert len(workers) >= len(before) - 2  # those that served before serve or wait
+        assert daemon.stop() == 0
+    assert not [pid for pid in before if is_running(pid)]
+    left = BoardFile(next(state.rglob("gpu-0.json"))).read()
+    assert left is not None
+    assert left.instances == ()
+    assert "Traceback" not in daemon.said()
+
+
+def _three(found: list[UnitRecord]) -> list[UnitRecord]:
+    return found if len(found) >= 3 else []
+
+
+def test_a_daemon_that_stops_while_standbys_start_leaves_nothing(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with served(_scenario(tmp_path), state) as daemon:
+        time.sleep(0.2)
+        members = family(daemon.process.pid)
+        assert daemon.stop() == 0
+        assert not [pid for pid in members if is_running(pid)]
+        assert "Traceback" not in daemon.said()
+
+
+def test_a_killed_standby_is_replaced_when_it_is_needed(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with served(_scenario(tmp_path), state) as daemon:
+        until(lambda: _three(_taken_over(state)), daemon.said)
+        serving = set(daemon.status()["pids"].values())
+        file = BoardFile(next(state.rglob("gpu-0.json")))
+        board = file.read()
+        assert board is not None
+        waiting = {each.pid for each in board.standbys if each.alive} - serving
+        for pid in waiting:
+            os.kill(pid, signal.SIGKILL)
+        seen = len(_taken_over(state))
+        until(lambda: _three(_taken_over(state)[seen:]), daemon.said)
+        assert daemon.stop() == 0

@@ -55,7 +55,7 @@ class HeldTrainings(Trainings):
             accuracy_new_after=0.9,
             new_classes=(1,),
             samples=job.window,
-            curve=(0.9,),
+            curve=(0.9,) * job.settings.epochs,
             epochs_resumed=0,
             seconds=31.0,
             start_s=30.0,

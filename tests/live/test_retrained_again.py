@@ -261,13 +261,15 @@ async def test_what_was_learned_before_a_restart_is_no_part_of_its_duration(
 class _Timed(Trainings):
     """4 s before the first step and after the last, 2 s for each of 10 steps."""
 
+    samples, epochs = 100, None
+
     async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
         del progress
         return TrainingResult(
             *(False, "it is no better", None, 0.5, 0.4, 0.5, 0.4),
-            new_classes=(),
-            samples=100,
-            curve=(0.4,) * job.settings.epochs,
+            new_classes=(7, 8),
+            samples=self.samples,
+            curve=(0.4,) * (job.settings.epochs if self.epochs is None else self.epochs),
             epochs_resumed=0,
             seconds=25.0,
             start_s=1.0,
@@ -280,15 +282,44 @@ class _Timed(Trainings):
 async def test_the_first_retraining_on_a_gpu_replaces_the_profile(
     tmp_path: Path, tenant: TenantState, driver: str, weight: float
 ) -> None:
-    tenant.retraining = Retraining(3, Curve(((14.0, 10.0),)), 1.0, 0.9)
+    _set_profile(tenant, 10.0)
+    tenant.retraining = Retraining(3, tenant.live.training_s(100), 1.0, 0.9)
     made = learning(tmp_path, tenant, _Timed(tmp_path / "log", idle_forkserver()), driver)
     await made.train("photos", Instance(0, 1), {})
     # 20 s of steps where the profile says 10, and 4 s that samples do not change
     assert tenant.slower == pytest.approx(1 + weight)
     assert tenant.fixed_s == pytest.approx(4.0 * weight)
-    tenant.retraining = Retraining(4, Curve(((14.0, 10.0),)), tenant.slower, 0.9)
+    tenant.retraining = Retraining(4, tenant.live.training_s(100), tenant.slower, 0.9)
     await made.train("photos", Instance(0, 1), {})
     assert tenant.slower == pytest.approx(2.0 if weight == 1.0 else 1.75)
+
+
+def _set_profile(tenant: TenantState, seconds: float) -> None:
+    """Of a retraining with 100 samples on the smallest instance."""
+    now_s = tenant.live.training_s(100).at(14.0)
+    profile = tenant.live.service.profile
+    profile = replace(profile, training_ratio=profile.training_ratio * seconds / now_s)
+    tenant.live = replace(tenant.live, service=replace(tenant.live.service, profile=profile))
+
+
+@pytest.mark.parametrize(
+    ("samples", "epochs", "slower"), [(50, None, 4.0), (200, None, 1.0), (100, 1, 2.0), (100, 0, 1)]
+)
+async def test_a_retraining_is_timed_by_what_it_learned(
+    tmp_path: Path, tenant: TenantState, samples: int, epochs: int | None, slower: float
+) -> None:
+    """Other samples than planned, or fewer epochs, say nothing about the speed of the GPU."""
+    _set_profile(tenant, 10.0)
+    if epochs is not None:
+        slower *= tenant.live.epochs if epochs else 1
+    tenant.retraining = Retraining(3, tenant.live.training_s(100), 1.0, 0.9, labelled=40)
+    trainings = _Timed(tmp_path / "log", idle_forkserver())
+    trainings.samples, trainings.epochs = samples, epochs
+    await learning(tmp_path, tenant, trainings, "mps").train("photos", Instance(0, 1), {})
+    assert tenant.slower == pytest.approx(slower)
+    # the next one replays its two new classes as well
+    new = round(40 * (1 - tenant.live.held_out))
+    assert tenant.replayed == samples - new + 2 * tenant.live.replay
 
 
 async def test_a_retraining_without_samples_ends_and_waits_for_more_labels(

@@ -266,9 +266,11 @@ class TenantState:
         included."""
         return max(1, self._new_samples(labelled) + self.replayed)
 
-    def trained_on(self, labelled: int, samples: int) -> None:
-        """Note the samples of a retraining on `labelled` labels: the others were replayed."""
-        self.replayed = max(0, samples - self._new_samples(labelled))
+    def trained_on(self, labelled: int, samples: int, new_classes: int = 0) -> None:
+        """Note the samples of a retraining on `labelled` labels: the others were replayed, and the
+        next one replays its new classes as well."""
+        replayed = max(0, samples - self._new_samples(labelled))
+        self.replayed = replayed + new_classes * self.live.replay
 
     def _new_samples(self, labelled: int) -> int:
         return round(labelled * (1 - self.live.held_out))

@@ -249,12 +249,18 @@ class Learning:
             )
             result = await self._trainings.train(training, set_progress)
             # what a process before this one had learned is not part of it
-            part = 1 - result.epochs_resumed / training.settings.epochs
+            epochs = training.settings.epochs
+            part = 1 - result.epochs_resumed / epochs
             if part > 0:
                 left_s = planned_s - (1 - part) * profile_s * job.slower
                 self._recorder.training_took(name, job.window, instance, result, left_s)
-                self._measure(tenant, part * profile_s, result)
-            tenant.trained_on(job.labelled, result.samples)
+                if pace_s is None:  # what it learned may be more or less than was planned
+                    profile_s = tenant.live.training_s(result.samples).at(sms)
+                # none if its first epoch failed; fewer than planned if the last ones were worse
+                made = (len(result.curve) - result.epochs_resumed) / epochs
+                if made > 0:
+                    self._measure(tenant, made * profile_s, result)
+            tenant.trained_on(job.labelled, result.samples, len(result.new_classes))
             async with self._locks[name]:
                 why = await self._adopt(tenant, job.window, result, began_from)
             job.phase = Phase.DONE

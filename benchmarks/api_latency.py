@@ -33,10 +33,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from migrator.serve.http.app import application
-from migrator.serve.http.authentication import Tokens, digest
 from migrator.serve.http.operations import ApiState, Backend, Feedback
 from migrator.serve.http.protocol import WindowNow
-from migrator.serve.http.requests import Limits
+from migrator.serve.http.requests import Limits, Tokens, digest
 from migrator.serve.http.server import ApiServer
 from migrator.serve.queue import QueueSettings
 from migrator.serve.router import Router

@@ -19,8 +19,8 @@ from machine import describe_machine
 from placement import GPU, entry
 
 from migrator.cluster.placement.place import place, simulate_placed
-from migrator.cluster.placement.workers import open_workers
 from migrator.core.cluster import ClusterScenario
+from migrator.io.task_pool import open_workers
 from migrator.workload.cluster import parse_cluster
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)

@@ -35,11 +35,10 @@ import msgspec
 import yaml
 from machine import describe_machine
 
-from migrator.cluster.fleet.cluster_run import ClusterRun, read_run
+from migrator.cluster.fleet.cluster_run import NAMESPACE, ClusterRun, read_run
 from migrator.cluster.fleet.messages import ClusterMap
-from migrator.cluster.fleet.ray_connection import NAMESPACE
 from migrator.cluster.fleet.ray_head import start_head
-from migrator.cluster.placement.workers import import_ray
+from migrator.io.task_pool import import_ray
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 NODES = {"g1": "n1", "g2": "n2", "g3": "n3"}

@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 import time
 import urllib.request
+from contextlib import suppress
 from math import prod
 from pathlib import Path
 from statistics import median
@@ -110,7 +111,8 @@ def _traced(folder: Path, seconds: float, request: bytes | None) -> set[str]:
         _post("/v2/models/photos/infer", request)
     time.sleep(max(0.0, seconds - (time.monotonic() - began)))
     for pid in pids:
-        os.kill(pid, signal.SIGUSR2)
+        with suppress(ProcessLookupError):  # a worker may have been replaced
+            os.kill(pid, signal.SIGUSR2)
     time.sleep(1)
     return {line for path in folder.glob("*.txt") for line in path.read_text("utf-8").splitlines()}
 

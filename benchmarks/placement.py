@@ -23,11 +23,11 @@ from machine import describe_machine
 from matplotlib.figure import Figure
 
 from migrator.cluster.placement.place import place
-from migrator.cluster.placement.workers import open_workers
 from migrator.core.catalogue import board
 from migrator.core.cluster import ClusterScenario
 from migrator.core.problem import Charge
 from migrator.core.profiles import Service, profile
+from migrator.io.task_pool import open_workers
 from migrator.plan.solve import ready
 from migrator.workload.arrivals import highest_rps
 from migrator.workload.cluster import parse_cluster

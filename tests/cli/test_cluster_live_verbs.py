@@ -13,9 +13,9 @@ from support.ray_nodes import ray_folder
 from typer.testing import CliRunner
 
 from migrator.cli import app
-from migrator.cli.cluster_serve import store_address
+from migrator.cli.cluster_verbs import store_address
 from migrator.cluster.fleet.cluster_run import read_run
-from migrator.cluster.placement import workers
+from migrator.io import task_pool
 
 
 def said(*arguments: str) -> tuple[int, str]:
@@ -116,7 +116,7 @@ def test_without_ray_it_says_what_to_install(
             raise ModuleNotFoundError(name)
         return importlib.import_module(name)
 
-    monkeypatch.setattr(workers, "import_module", absent)
+    monkeypatch.setattr(task_pool, "import_module", absent)
     code, words = said("serve", cluster, "--cluster", "auto", "--state", str(tmp_path))
     assert code
     assert "pip install 'migrator[cluster]'" in words

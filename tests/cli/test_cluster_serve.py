@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 from support.agents import cluster_file, cluster_run
 
-from migrator.cli import cluster_serve
-from migrator.cluster.fleet.ray_connection import HEAD, NAMESPACE, agent_prefix
+from migrator.cli import cluster_verbs
+from migrator.cluster.fleet import cluster_run as runs
+from migrator.cluster.fleet import ray_head
+from migrator.cluster.fleet.cluster_run import HEAD, NAMESPACE, agent_prefix
 from migrator.cluster.fleet.ray_head import StopResult
 from migrator.core.errors import InputError, MigratorError
 
@@ -53,14 +55,14 @@ def served(
             ended.append(name)
             return StopResult(True, ("g1",))
 
-        monkeypatch.setattr(cluster_serve, "connect", connected)
-        monkeypatch.setattr(cluster_serve, "start_head", lambda *_: "the head")
-        monkeypatch.setattr(cluster_serve, "ask_head", lambda *_, **__: True)
-        monkeypatch.setattr(cluster_serve, "_wait_until_served", fail)
-        monkeypatch.setattr(cluster_serve, "stop_cluster", end)
+        monkeypatch.setattr(runs, "connect", connected)
+        monkeypatch.setattr(ray_head, "start_head", lambda *_: "the head")
+        monkeypatch.setattr(ray_head, "ask_head", lambda *_, **__: True)
+        monkeypatch.setattr(cluster_verbs, "_wait_until_served", fail)
+        monkeypatch.setattr(ray_head, "stop_cluster", end)
         monkeypatch.setattr(signal, "signal", lambda *_: None)
         with pytest.raises(type(error)):
-            cluster_serve.serve_cluster(
+            cluster_verbs.serve_cluster(
                 path, "auto", driver="emulated", shared=None, state=tmp_path, detach=True
             )
         said = capsys.readouterr().err
@@ -100,17 +102,14 @@ def test_an_interruption_after_a_clean_drain_is_no_error(
     def connected(_: str) -> Iterator[Ray]:
         yield Ray()
 
-    for name, value in {
-        "connect": connected,
-        "start_head": lambda *_: "the head",
-        "ask_head": lambda *_, **__: True,
-        "_wait_until_served": lambda *_: found,
-        "_watch": interrupted,
-        "stop_cluster": lambda *_: StopResult(True, ()),
-    }.items():
-        monkeypatch.setattr(cluster_serve, name, value)
+    monkeypatch.setattr(runs, "connect", connected)
+    monkeypatch.setattr(ray_head, "start_head", lambda *_: "the head")
+    monkeypatch.setattr(ray_head, "ask_head", lambda *_, **__: True)
+    monkeypatch.setattr(ray_head, "stop_cluster", lambda *_: StopResult(True, ()))
+    monkeypatch.setattr(cluster_verbs, "_wait_until_served", lambda *_: found)
+    monkeypatch.setattr(cluster_verbs, "_watch", interrupted)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    cluster_serve.serve_cluster(
+    cluster_verbs.serve_cluster(
         path, "auto", driver="emulated", shared=None, state=tmp_path, detach=False
     )
     said = capsys.readouterr().err
@@ -132,9 +131,9 @@ def test_a_head_that_is_dead_at_once_is_not_asked_without_a_pause(
     def sleep(seconds: float) -> None:
         now_s[0] += seconds
 
-    monkeypatch.setattr(cluster_serve, "ask_head", gone)
+    monkeypatch.setattr(ray_head, "ask_head", gone)
     clock = SimpleNamespace(monotonic=lambda: now_s[0], sleep=sleep)
-    monkeypatch.setattr(cluster_serve, "time", clock)
+    monkeypatch.setattr(cluster_verbs, "time", clock)
     with pytest.raises(MigratorError, match="does not answer"):
-        cluster_serve._wait_until_served(None, None, cluster_run(tmp_path, ["a"], [{"name": "g1"}]))
-    assert now_s[0] > cluster_serve.SILENT_S
+        cluster_verbs._wait_until_served(None, None, cluster_run(tmp_path, ["a"], [{"name": "g1"}]))
+    assert now_s[0] > cluster_verbs.SILENT_S

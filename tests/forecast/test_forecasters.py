@@ -9,8 +9,15 @@ from numpy.typing import NDArray
 from support.amount import amount
 
 from migrator.core.errors import InputError
-from migrator.forecast.forecaster import SCENARIOS, Forecaster
-from migrator.forecast.levels import Ewma, LastMean, LastWindow, LongMean, Seasonal
+from migrator.forecast.forecaster import (
+    SCENARIOS,
+    Ewma,
+    Forecaster,
+    LastMean,
+    LastWindow,
+    LongMean,
+    Seasonal,
+)
 from migrator.forecast.selection import forecaster, forecasters
 
 SIMPLE = (LastWindow(), LastMean(), LongMean(), Ewma(), Seasonal())

@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
-from migrator.forecast.forecaster import SCENARIOS
-from migrator.forecast.informer.forecaster import InformerForecaster, SavedInformer
+from migrator.forecast.forecaster import SCENARIOS, LastMean
+from migrator.forecast.informer import InformerForecaster, SavedInformer
 from migrator.forecast.informer.network import Shape
 from migrator.forecast.informer.training import (
     Settings,
@@ -21,7 +21,6 @@ from migrator.forecast.informer.training import (
     save,
     train,
 )
-from migrator.forecast.levels import LastMean
 from migrator.forecast.selection import Auto, forecaster, forecasters
 
 WINDOW = 20

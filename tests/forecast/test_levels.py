@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from migrator.forecast.forecaster import Points
-from migrator.forecast.levels import (
+from migrator.forecast.forecaster import (
     NO_PERIOD,
     SPANS,
     Ewma,
     LastMean,
     LastWindow,
     LongMean,
+    Points,
     Seasonal,
     find_period,
     last_window_mean,

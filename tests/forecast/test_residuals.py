@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from migrator.forecast.forecaster import (
     RECENT_WINDOWS,
+    LastMean,
     Origins,
     _warn_of_gaps,
     point_and_errors,
@@ -17,7 +18,6 @@ from migrator.forecast.forecaster import (
     with_mean,
     without_gaps,
 )
-from migrator.forecast.levels import LastMean
 from migrator.forecast.selection import forecasters
 
 

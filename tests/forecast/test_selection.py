@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from migrator.forecast.forecaster import Counts, Forecaster
-from migrator.forecast.levels import LastMean, Seasonal
+from migrator.forecast.forecaster import Counts, Forecaster, LastMean, Seasonal
 from migrator.forecast.ridge import Ridge
 from migrator.forecast.selection import BACKTEST_WINDOWS, MARGIN, Auto, pinball_score
 from migrator.workload.traces.generator import generate

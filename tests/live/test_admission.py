@@ -12,7 +12,7 @@ from support.live_context import idle_context
 from support.live_daemon import scenario_file
 from support.stand_in_worker import StandInWorker, infer
 
-from migrator.core.errors import MigratorError
+from migrator.core.errors import HttpError, MigratorError
 from migrator.live import changes
 from migrator.live.actuation import Actuation
 from migrator.live.changes import REFUSAL, Admission
@@ -22,7 +22,6 @@ from migrator.live.labels import Labels, NotKeptError, sample_row
 from migrator.live.learning import Learning, Rollout
 from migrator.live.recording import Recorder
 from migrator.live.shared_store import SharedStore
-from migrator.serve.exceptions import HttpError
 from migrator.serve.workers.pool import Workers
 from migrator.workload.live import read_live
 

@@ -15,7 +15,7 @@ from support.stand_in_worker import StandInWorker, infer
 from migrator.control.events import Create, Instruction
 from migrator.control.tenant_state import Phase, Retraining
 from migrator.core.action import Acted, ActionKind, Outcome
-from migrator.core.errors import InputError
+from migrator.core.errors import HttpError, InputError
 from migrator.core.instance import Instance, Kind, Task
 from migrator.core.profiles import Curve
 from migrator.live.actuation import Actuation
@@ -27,7 +27,6 @@ from migrator.live.recording import Recorder
 from migrator.live.training import Progress, TrainingJob, TrainingResult, Trainings
 from migrator.live.versions import Version
 from migrator.records.rows import ActionRecord
-from migrator.serve.exceptions import HttpError
 from migrator.workload.live import read_live
 
 ON = Instance(4, 3, Task("photos", Kind.RETRAINING))

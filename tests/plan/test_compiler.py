@@ -24,7 +24,7 @@ from migrator.plan.exact.space import Bools, Floats, Ints
 from migrator.plan.first_use import without_collection
 from migrator.plan.kernels import compiled, compiled_inner
 from migrator.plan.solve import make_plan, ready
-from migrator.plan.survivors.replan import replan
+from migrator.plan.survivors.fixed_schedule import replan
 
 
 @compiled_inner

@@ -24,7 +24,7 @@ from migrator.core.plan import Allocation, Plan, Retraining
 from migrator.core.problem import Charge, Initial, Problem, RunningRetraining, Tenant
 from migrator.plan.check import check_plan
 from migrator.plan.ilp import Group, IlpOutcome, Status, build_ilp, solve_ilp
-from migrator.plan.ilp.paper import build_paper
+from migrator.plan.ilp.charges import build_paper
 from migrator.plan.ilp.tables import PRE, tables
 
 

@@ -233,7 +233,7 @@ def test_the_two_halves_are_what_planning_uses_and_nothing_is_compiled_twice(
         ).stdout
         for walks in ("[ready]", "[compile_first_half, compile_second_half]")
     ]
-    assert ("survivors.slot expand" in used[0]) == (charge is Charge.SURVIVORS)
+    assert ("survivors.state_search _expand" in used[0]) == (charge is Charge.SURVIVORS)
     assert "exact.expand expand" in used[0]
     assert used[0] == used[1]
     assert used[0].startswith("0 compiled\n")

@@ -12,7 +12,7 @@ from migrator.core.plan import Allocation, Plan, Retraining
 from migrator.core.problem import Charge, Initial, Problem
 from migrator.plan.check import goodput_of
 from migrator.plan.solve import make_plan
-from migrator.plan.survivors.replan import replan
+from migrator.plan.survivors.fixed_schedule import replan
 
 A100 = board("A100-40GB")
 SLOTS = 20
@@ -132,7 +132,7 @@ def test_where_the_quick_answer_is_to_stay_the_search_finds_nothing_better(
     held = tuple(each for each in plan.slots[slot].instances if each.task is not None)
     rates = [(1.0, 60.0), (20.0, 30.0), (30.0, 20.0), (60.0, 1.0), (35.0, 35.0)]
     quick = [again(problem, plan, slot, a, b, SLOTS - slot) for a, b in rates]
-    monkeypatch.setattr("migrator.plan.survivors.replan._stays", lambda *_: False)
+    monkeypatch.setattr("migrator.plan.survivors.fixed_schedule._stays", lambda *_: False)
     stayed = 0
     for (a, b), found in zip(rates, quick, strict=True):
         if found[0].instances == held:

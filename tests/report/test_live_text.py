@@ -14,13 +14,12 @@ from migrator.records.runs import read_recorded_run, recorded_run
 from migrator.records.standing import (
     DaemonProbe,
     DaemonState,
-    RecentRows,
     Standing,
     UnitStanding,
     daemon_url,
-    read_recent,
     standing,
 )
+from migrator.records.store import RecentRows, read_recent
 from migrator.report.run_json import status_json
 from migrator.report.run_text import status_text, windows_text
 from migrator.report.slices import current_slabs

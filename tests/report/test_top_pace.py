@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from migrator.records.pace import Pace, RateMeter, percentile_ms
+from migrator.records.standing import Pace, RateMeter, percentile_ms
 
 BOUNDS_S = (0.01, 0.1, 1.0)
 

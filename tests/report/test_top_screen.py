@@ -11,7 +11,6 @@ from rich.console import Console
 from support.live_records import Made, write_run
 
 from migrator.core.catalogue import board
-from migrator.records.pace import RateMeter
 from migrator.records.rows import (
     ActionRecord,
     EventRecord,
@@ -22,12 +21,12 @@ from migrator.records.rows import (
 from migrator.records.standing import (
     DaemonProbe,
     DaemonState,
-    RecentRows,
+    RateMeter,
     Standing,
     UnitUsage,
-    read_recent,
     standing,
 )
+from migrator.records.store import RecentRows, read_recent
 from migrator.report.top_screen import Screen, bar
 
 ZERO_S = 1_000_000.0

@@ -3,7 +3,7 @@ import pickle
 import numpy as np
 import pytest
 
-from migrator.advise.static_splits import FixedLayout, fits, place_instances
+from migrator.advise.trial import FixedLayout, fits, place_instances
 from migrator.core.catalogue import board
 from migrator.core.errors import InputError
 from migrator.core.instance import Kind

@@ -12,9 +12,8 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from support.api_server import running_server
 
-from migrator.core.errors import InputError
-from migrator.serve.exceptions import HttpError
-from migrator.serve.http.authentication import Tokens, digest, require_safe
+from migrator.core.errors import HttpError, InputError
+from migrator.serve.http.requests import Tokens, digest, require_safe
 from migrator.serve.http.server import ApiServer
 
 PATH = "/admin/actions"

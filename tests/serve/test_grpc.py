@@ -21,7 +21,7 @@ from support.gateways import gateway
 
 from migrator.cluster.fleet.messages import ClusterMap
 from migrator.serve.grpc import message_classes
-from migrator.serve.http.authentication import digest
+from migrator.serve.http.requests import digest
 
 triton: Any = import_module("tritonclient.grpc")  # it has no types
 messages: Any = import_module("tritonclient.grpc.service_pb2")

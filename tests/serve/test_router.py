@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from support.stand_in_worker import POISON, StandInWorker, infer
 from support.virtual_time import run_virtually
 
-from migrator.core.errors import InputError
-from migrator.serve.exceptions import HttpError
+from migrator.core.errors import HttpError, InputError
 from migrator.serve.queue import OVERDUE_S, Counted, QueueSettings, Routed
 from migrator.serve.router import Router
 

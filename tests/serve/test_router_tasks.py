@@ -9,7 +9,7 @@ import pytest
 from support.stand_in_worker import StandInWorker, infer
 from support.virtual_time import run_virtually
 
-from migrator.serve.exceptions import HttpError
+from migrator.core.errors import HttpError
 from migrator.serve.queue import OVERDUE_S, QueueSettings
 from migrator.serve.router import Router
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from migrator.cluster.fleet.ray_connection import NAMESPACE
-from migrator.cluster.placement.workers import import_ray
+from migrator.cluster.fleet.cluster_run import NAMESPACE
+from migrator.io.task_pool import import_ray
 from support.agents import VARIABLES
 
 _NODE: dict[str, Any] = {

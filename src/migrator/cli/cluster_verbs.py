@@ -1,13 +1,19 @@
-"""Verbs for clusters: `migrator cluster plan`, `stop`, `drain`, `undrain`; simulated clusters."""
+"""Verbs for clusters: `migrator cluster plan`, `stop`, `drain`, `undrain`; clusters of other verbs.
+
+`migrator simulate` runs a simulated one, `migrator serve --cluster` a head and its agents on Ray.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -26,13 +32,16 @@ from migrator.cli.app import (
     progress,
     require_confirmation,
     require_extra,
+    say,
     warm,
 )
-from migrator.core.errors import MigratorError
+from migrator.core.errors import InputError, MigratorError
 
 if TYPE_CHECKING:
-    from migrator.cluster.placement.workers import TaskWorkers
+    from migrator.cluster.fleet.cluster_run import ClusterRun
+    from migrator.cluster.fleet.messages import ClusterMap
     from migrator.core.cluster import ClusterOutcome, ClusterPlan, ClusterScenario
+    from migrator.io.task_pool import TaskWorkers
 
 group = typer.Typer(
     no_args_is_help=True,
@@ -69,7 +78,7 @@ def plan_cluster(
     Example:  migrator cluster plan examples/cluster.yaml --json > placement.json
     """
     from migrator.cluster.placement.place import MOST_PLANNED, place, read_current
-    from migrator.cluster.placement.workers import open_workers
+    from migrator.io.task_pool import open_workers
     from migrator.report.cluster import draw_placement, plan_table
     from migrator.report.html_page import check_figure_path
     from migrator.report.run_json import cluster_plan_json
@@ -167,7 +176,7 @@ def stop(address: Address = "auto", scenario: Scenario = None, yes: Yes = False)
     Example:  migrator cluster stop auto --yes
     """
     require_extra("cluster", "migrator cluster stop")
-    from migrator.cluster.fleet.ray_connection import choose_cluster, connect, known_clusters
+    from migrator.cluster.fleet.cluster_run import choose_cluster, connect, known_clusters
     from migrator.cluster.fleet.ray_head import stop_cluster
 
     require_confirmation(yes)
@@ -197,7 +206,7 @@ def drain(
     Example:  migrator cluster drain rack-a-1 --yes
     """
     require_extra("cluster", "migrator cluster drain")
-    from migrator.cluster.fleet.ray_connection import connect, find_head
+    from migrator.cluster.fleet.cluster_run import connect, find_head
 
     require_confirmation(yes)
     with connect(address) as ray:
@@ -223,14 +232,14 @@ def undrain(gpu: Gpu, address: Address = "auto", scenario: Scenario = None) -> N
     Example:  migrator cluster undrain rack-a-1
     """
     require_extra("cluster", "migrator cluster undrain")
-    from migrator.cluster.fleet.ray_connection import connect, find_head
+    from migrator.cluster.fleet.cluster_run import connect, find_head
 
     with connect(address) as ray:
         print(_order(ray, find_head(ray, scenario), gpu, drained=False))
 
 
 def _order(ray: Any, head: Any, gpu: str, *, drained: bool) -> str:
-    from migrator.cli.cluster_serve import no_answer
+    from migrator.cluster.fleet.ray_head import no_answer
 
     try:
         words: str = ray.get(head.drain.remote(gpu, drained), timeout=_BEGIN_S)
@@ -245,7 +254,7 @@ def _order(ray: Any, head: Any, gpu: str, *, drained: bool) -> str:
 
 def _served_on(ray: Any, head: Any, gpu: str) -> Sequence[str]:
     """Tenants that the GPU's daemon still serves."""
-    from migrator.cli.cluster_serve import ask_head
+    from migrator.cluster.fleet.ray_head import ask_head
 
     unknown = ["its tenants"]
     try:
@@ -256,3 +265,129 @@ def _served_on(ray: Any, head: Any, gpu: str) -> Sequence[str]:
         (e.get("holds", unknown) for e in gpus if e["gpu"] == gpu), unknown
     )
     return served
+
+
+SILENT_S = 60.0
+"""Seconds to wait for a starting head that does not answer."""
+_VARIABLES = ("MIGRATOR_DATA", "MIGRATOR_EMULATED_PACE")
+"""Environment variables passed on to agents; tokens stay on this machine."""
+_NOT_SHARED = (
+    "--shared is not given: weights and labels are lost with their machine; name a folder or "
+    "address that every machine can reach"
+)
+
+
+def serve_cluster(
+    scenario: Path,
+    address: str,
+    *,
+    driver: str,
+    shared: str | None,
+    state: Path | None,
+    detach: bool,
+) -> None:
+    """Serve a cluster scenario until Ctrl-C; with `detach` return once all tenants are served."""
+    from migrator.cluster.fleet.cluster_run import connect, known_clusters, list_nodes
+    from migrator.cluster.fleet.cluster_run import read_run as read_served
+    from migrator.cluster.fleet.ray_head import ask_head, start_head, stop_cluster
+    from migrator.io.files import state_folder
+
+    folder = state_folder(state).absolute()
+    run = read_served(
+        scenario,
+        driver=driver,
+        shared=None if shared is None else store_address(shared),
+        state=folder,
+        began_s=time.time(),
+    )
+    variables = {each: os.environ[each] for each in _VARIABLES if each in os.environ}
+    with connect(address) as ray:
+        if shared is None and len({each.address for each in list_nodes(ray)}) > 1:
+            say(_NOT_SHARED)
+        ours = run.name not in known_clusters(ray)
+        head = start_head(ray, run, variables)
+        if not ask_head(ray, head, "serves", run, wait_s=SILENT_S):
+            raise InputError(
+                f"{run.name} is already served there with another scenario, driver or store; stop "
+                "it first with `migrator cluster stop`, or give this one another name"
+            )
+        signal.signal(signal.SIGTERM, _interrupt)
+        try:
+            found = _wait_until_served(ray, head, run)
+            homes = len(set(found.homes.values()))
+            say(f"serving {len(found.homes)} tenants on {homes} GPUs; requests: migrator gateway")
+            if empty := len(run.scenario.gpus) - homes:
+                say(f"GPUs without tenants: {empty}; the tenants fit on the others")
+            if not detach:
+                _watch(ray, head)
+        except BaseException as error:
+            if ours or isinstance(error, KeyboardInterrupt):
+                say("draining every GPU")
+                stopped = stop_cluster(ray, run.name)
+                say(stopped.words)
+                if isinstance(error, KeyboardInterrupt) and stopped.clean:
+                    return
+            else:
+                say(f"{run.name} keeps running as before; `migrator cluster stop` ends it")
+            raise
+
+
+def store_address(given: str) -> str:
+    """The store's address as every machine understands it: folders become absolute paths."""
+    return given if "://" in given else str(Path(given).absolute())
+
+
+def _wait_until_served(ray: Any, head: Any, run: ClusterRun) -> ClusterMap:
+    """Wait until every tenant is served. Returns the cluster map."""
+    import msgspec
+
+    from migrator.cluster.fleet.messages import ClusterMap
+    from migrator.cluster.fleet.ray_head import ask_head
+
+    wanted = {each.name for each in run.scenario.tenants}
+    said: set[str] = set()
+    answered_s = time.monotonic()
+    while True:
+        try:
+            found = msgspec.json.decode(ask_head(ray, head, "map"), type=ClusterMap)
+            ended, gpus = ask_head(ray, head, "ended"), ask_head(ray, head, "overview")["gpus"]
+        except MigratorError:  # the head may be restarting or busy
+            if time.monotonic() - answered_s > SILENT_S:
+                raise
+            time.sleep(_LOOK_S)
+            continue
+        answered_s = time.monotonic()
+        if wanted <= set(found.homes):
+            return found
+        if ended is not None:
+            raise InputError(ended)
+        for words in (f"{each['gpu']}: {each['words'] or each['state']}" for each in gpus):
+            if words not in said:
+                said.add(words)
+                say(words)
+        time.sleep(_LOOK_S)
+
+
+def _watch(ray: Any, head: Any) -> None:
+    """Report changes of GPUs and tenants until Ctrl-C."""
+    from migrator.cluster.fleet.ray_head import ask_head
+
+    before: dict[str, str] = {}
+    while True:
+        with suppress(MigratorError):  # the head is restarting
+            seen = ask_head(ray, head, "overview")
+            now = {each["gpu"]: f"{each['state']} {each['words']}".strip() for each in seen["gpus"]}
+            now |= {
+                name: f"on {each['gpu']}" if each["state"] == "served" else each["words"]
+                for name, each in seen["tenants"].items()
+            }
+            for name, words in now.items():
+                if before and before.get(name) != words:
+                    say(f"{name}: {words}")
+            before = now
+        time.sleep(_LOOK_S)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    """Handle SIGTERM like Ctrl-C: drain the GPUs."""
+    raise KeyboardInterrupt

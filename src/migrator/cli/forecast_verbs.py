@@ -136,7 +136,7 @@ def _names(given: str | None, model: Path | None) -> tuple[list[str], list[str]]
         if not names:
             raise InputError("--forecasters: no name given; `migrator forecasters` lists them")
         return names, []
-    from migrator.forecast.informer.forecaster import require_torch
+    from migrator.forecast.informer import require_torch
 
     try:
         require_torch("informer")
@@ -149,7 +149,7 @@ def _names(given: str | None, model: Path | None) -> tuple[list[str], list[str]]
 
 def _known(names: Sequence[str], model: Path | None) -> dict[str, Forecaster]:
     """The forecasters by displayed name."""
-    from migrator.forecast.informer.forecaster import require_torch
+    from migrator.forecast.informer import require_torch
     from migrator.forecast.selection import forecaster
 
     if {"informer", "auto-informer"} & set(names):
@@ -201,7 +201,7 @@ def _job(
 
 def _unseen(job: _EvaluationJob, known: Mapping[str, Forecaster]) -> _EvaluationJob:
     """The job without the slots that saved models were trained on, and a note on each model."""
-    from migrator.forecast.informer.forecaster import SavedInformer
+    from migrator.forecast.informer import SavedInformer
 
     words: list[str] = []
     first = job.first
@@ -236,7 +236,7 @@ def _slots(trace: Trace, slot_s: float) -> Counts:
 
 
 def _trained(history: Counts, slot_s: float, window_s: int, seed: int = 0) -> TrainedInformer:
-    from migrator.forecast.informer.forecaster import require_torch
+    from migrator.forecast.informer import require_torch
 
     require_torch("informer")
     from migrator.forecast.informer.network import Shape
@@ -272,8 +272,8 @@ def _ready(
     """The forecaster for this trace; the Informer is trained on the part before the split."""
     if name != "informer" or not trains:
         return each, ""
-    from migrator.forecast.informer.forecaster import SavedInformer
-    from migrator.forecast.levels import LastMean
+    from migrator.forecast.forecaster import LastMean
+    from migrator.forecast.informer import SavedInformer
 
     window_s = round(job.window_slots * job.slot_s)
     try:

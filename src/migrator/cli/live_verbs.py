@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from migrator.core.catalogue import Board
     from migrator.dashboard.routes import Source
     from migrator.records.runs import RecordedRun, RecordedWindow
-    from migrator.records.standing import DaemonProbe, RecentRows, Standing, UnitUsage
+    from migrator.records.standing import DaemonProbe, Standing, UnitUsage
+    from migrator.records.store import RecentRows
 
 
 RunNumber = Annotated[
@@ -67,14 +68,15 @@ def status(
     """
     from migrator.cli.daemon import probe_daemon, records_file
     from migrator.core.catalogue import board
-    from migrator.records.standing import read_recent, standing
+    from migrator.records.standing import standing
+    from migrator.records.store import read_recent
     from migrator.report.run_json import status_json
     from migrator.report.run_text import status_text
 
     if cluster is not None:
         require_extra("cluster", "migrator status --cluster")
-        from migrator.cli.cluster_serve import read_overview
         from migrator.cluster.fleet.overview import overview_text
+        from migrator.cluster.fleet.ray_head import read_overview
 
         overview = read_overview(cluster, scenario)
         if as_json:
@@ -233,7 +235,7 @@ class _Watch:
         self, url: str | None, state: Path | None, scenario: str | None, token_file: Path | None
     ) -> None:
         from migrator.cli.daemon import find_daemon, read_token, records_file
-        from migrator.records.pace import RateMeter
+        from migrator.records.standing import RateMeter
 
         self._meter, self._token = RateMeter(), read_token(token_file)
         self._rows: RecentRows | None = None
@@ -268,7 +270,8 @@ class _Watch:
 
     def _probe(self) -> DaemonProbe:
         from migrator.cli.daemon import probe_daemon
-        from migrator.records.standing import DaemonProbe, DaemonState, read_recent
+        from migrator.records.standing import DaemonProbe, DaemonState
+        from migrator.records.store import read_recent
 
         if self._path is None:
             assert self._daemon is not None

@@ -204,8 +204,7 @@ def _reproduce_map(
     With `draw` run nothing, and draw the runs that every cell has.
     """
     from migrator.advise.trial import TrialResult
-    from migrator.cluster.placement.workers import open_workers
-    from migrator.io.task_pool import cores
+    from migrator.io.task_pool import cores, open_workers
     from migrator.report.html_page import (
         check_figure_path,
         check_page_path,
@@ -290,8 +289,7 @@ def advise(
     """
     from migrator.advise.advice import consult, run_consultation
     from migrator.advise.advice_report import advice_json, advice_page, advice_picture, advice_text
-    from migrator.cluster.placement.workers import open_workers
-    from migrator.io.task_pool import cores
+    from migrator.io.task_pool import cores, open_workers
     from migrator.report.html_page import check_figure_path, write_figure
     from migrator.simulate import tenant
     from migrator.simulate.compare import Job

@@ -141,7 +141,7 @@ def serve(
     gc.enable()
     require_one_source(scenario, model, data, board)
     if cluster is not None:
-        from migrator.cli.cluster_serve import serve_cluster
+        from migrator.cli.cluster_verbs import serve_cluster
 
         if scenario is None:
             raise InputError("--model: only for one GPU; with --cluster name a cluster scenario")
@@ -165,7 +165,7 @@ def serve(
     from migrator.io.files import state_folder
     from migrator.live.context import EMULATED, Serving
     from migrator.live.daemon import Daemon
-    from migrator.serve.http.authentication import Tokens, digest
+    from migrator.serve.http.requests import Tokens, digest
     from migrator.workload.live import ADMIN, drop_token_variables, read_tokens
 
     if scenario is None and board is None and driver != EMULATED:
@@ -283,8 +283,8 @@ def gateway(
     if grpc_port is not None:
         require_extra("grpc", "the API over gRPC")
     from migrator.cli.daemon import read_token
+    from migrator.cluster.fleet.cluster_run import connect, find_head
     from migrator.cluster.fleet.forwarding import MapSource, from_file, from_gateway, from_head
-    from migrator.cluster.fleet.ray_connection import connect, find_head
     from migrator.live.shared_files import read_bytes
     from migrator.serve.http.requests import Limits
 
@@ -313,7 +313,7 @@ async def _serve_gateway(
 ) -> None:
     """Serve until `stop` is set; `ports`: of HTTP and, if any, of gRPC."""
     from migrator.cluster.fleet.gateway import Gateway, follow_map
-    from migrator.serve.http.authentication import Tokens
+    from migrator.serve.http.requests import Tokens
     from migrator.serve.http.server import ApiServer, affordable, new_grpc_server
 
     following = await follow_map(source)

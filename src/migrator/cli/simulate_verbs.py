@@ -88,7 +88,7 @@ def simulate(
             )
         read = read_run(scenario, seed, windows, forecaster)
         warm({each or read.policy for each in names} | {"migrator"})
-        from migrator.cluster.placement.workers import open_workers
+        from migrator.io.task_pool import open_workers
 
         with open_workers(at_once, ray_address(ray)) as workers:
             placed = simulate_cluster(read, names, workers, drawn=drawn)
@@ -376,7 +376,7 @@ def _run_clusters(
 ) -> list[ClusterOutcome]:
     if not clusters:
         return []
-    from migrator.cluster.placement.workers import open_workers
+    from migrator.io.task_pool import open_workers
 
     warm({*names, "migrator"})
     with open_workers(processes, ray_address(ray)) as workers:

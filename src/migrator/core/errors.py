@@ -7,7 +7,8 @@ MigratorError
 ├── PlanError           a plan breaks a rule of its problem
 ├── PolicyError         a policy raised an exception
 ├── SolverError         a solver could not give a plan (limit too small, no licence, ...)
-└── GpuError            a GPU refused a change or is in an unexpected state; the CLI exits with 3
+├── GpuError            a GPU refused a change or is in an unexpected state; the CLI exits with 3
+└── HttpError           a client's request is refused, with the status that it is answered with
 """
 
 
@@ -53,3 +54,11 @@ class SolverError(MigratorError):
 
 class GpuError(MigratorError):
     """A GPU could not be changed as requested, or is not in the expected state."""
+
+
+class HttpError(MigratorError):
+    """The request is answered with this status; the message says what to do next."""
+
+    def __init__(self, status: int, reason: str, *, retry_after_s: int | None = None) -> None:
+        super().__init__(reason)
+        self.status, self.retry_after_s = status, retry_after_s

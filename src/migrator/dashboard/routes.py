@@ -23,7 +23,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from migrator.core.catalogue import board
-from migrator.core.errors import InputError, MigratorError
+from migrator.core.errors import HttpError, InputError, MigratorError
 from migrator.dashboard.updates import Feed, Marker, facts_of, read_windows, run_row, seconds_json
 from migrator.io.database import reading
 from migrator.records.rows import (
@@ -46,10 +46,8 @@ from migrator.report.page import HUES, OUTCOMES, Chart, Paint, legend_of, shades
 from migrator.report.plotly_charts import figure_of, height_of, upright_title
 from migrator.report.run_charts import arrivals_chart, seconds_chart, seconds_of, starts_chart
 from migrator.report.slices import held_chart, planned_chart
-from migrator.serve.exceptions import HttpError
-from migrator.serve.http.authentication import Tokens, require_own_page
 from migrator.serve.http.operations import refusal_response
-from migrator.serve.http.requests import Limits
+from migrator.serve.http.requests import Limits, Tokens, require_own_page
 from migrator.serve.http.server import ApiServer, affordable
 
 _LAST_S = 1e12

@@ -46,7 +46,7 @@ from migrator.records.rows import (
     read_run,
 )
 from migrator.records.runs import planned_blocks
-from migrator.records.standing import NEWEST_ADOPTED, NEWEST_EVENTS
+from migrator.records.store import NEWEST_ADOPTED, NEWEST_EVENTS
 
 HISTORY_S = 3600
 """The span of seconds, units and plans given to a page; older windows are read when opened."""

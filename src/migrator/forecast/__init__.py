@@ -1,1 +1,1 @@
-"""Forecasters: history in, arrivals ahead out. One file each, found by name."""
+"""Forecasters: history in, arrivals ahead out, found by name."""

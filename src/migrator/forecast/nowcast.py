@@ -17,8 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.forecast.forecaster import SCENARIOS, Counts, with_mean, without_gaps
-from migrator.forecast.levels import means_before
+from migrator.forecast.forecaster import SCENARIOS, Counts, means_before, with_mean, without_gaps
 
 Floats = NDArray[np.float64]
 

@@ -24,9 +24,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.core.registry import found_in, pick
-from migrator.forecast.forecaster import Counts, Forecaster, Origins, without_gaps
-from migrator.forecast.informer.forecaster import InformerForecaster, saved
-from migrator.forecast.levels import Ewma, LastMean, LongMean, Seasonal
+from migrator.forecast.forecaster import (
+    Counts,
+    Ewma,
+    Forecaster,
+    LastMean,
+    LongMean,
+    Origins,
+    Seasonal,
+    without_gaps,
+)
+from migrator.forecast.informer import InformerForecaster, saved
 from migrator.forecast.ridge import Ridge
 
 LEVELS = np.array([0.1, 0.5, 0.9])

@@ -21,7 +21,7 @@ import migrator
 from migrator.control.controller import Controller
 from migrator.control.tenant_state import Phase, Retraining, TenantState
 from migrator.control.units import State, Unit
-from migrator.core.errors import InputError
+from migrator.core.errors import HttpError, InputError
 from migrator.core.instance import Instance, Share
 from migrator.core.placement import Place
 from migrator.dashboard.routes import Dashboard, Source
@@ -30,13 +30,11 @@ from migrator.live.context import Context, Serving
 from migrator.live.instruments import FAILED, REPEATED, STORED
 from migrator.live.labels import NotKeptError
 from migrator.live.recording import Recorder, extent
-from migrator.serve.exceptions import HttpError
 from migrator.serve.http.app import application
-from migrator.serve.http.authentication import require_admin
 from migrator.serve.http.metrics import counter, gauge, info
 from migrator.serve.http.operations import ApiState, Backend, Feedback, TenantChanges
 from migrator.serve.http.protocol import WindowNow
-from migrator.serve.http.requests import Limits
+from migrator.serve.http.requests import Limits, require_admin
 from migrator.serve.http.server import ApiServer, affordable
 from migrator.serve.queue import LATENCY_BOUNDS_S
 

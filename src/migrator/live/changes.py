@@ -19,7 +19,7 @@ import msgspec
 from migrator.control.controller import Controller
 from migrator.control.tenant_state import tenant_state_of
 from migrator.core.action import Acted, ActionKind, Outcome
-from migrator.core.errors import InputError, MigratorError, NotWrittenError
+from migrator.core.errors import HttpError, InputError, MigratorError, NotWrittenError
 from migrator.io.files import write_atomically
 from migrator.live.actuation import Actuation
 from migrator.live.context import (
@@ -33,7 +33,6 @@ from migrator.live.context import (
 from migrator.live.learning import Learning, Rollout
 from migrator.live.recording import Recorder
 from migrator.records.rows import ActionRecord
-from migrator.serve.exceptions import HttpError
 from migrator.workload.live import LiveScenario
 
 EMPTY_S = 30.0

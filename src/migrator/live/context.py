@@ -31,7 +31,7 @@ from migrator.live.shared_store import SharedStore
 from migrator.live.training import PREPARE, Trainings
 from migrator.live.versions import Versions
 from migrator.records.store import Records
-from migrator.serve.http.authentication import Tokens
+from migrator.serve.http.requests import Tokens
 from migrator.serve.queue import QueueSettings
 from migrator.serve.router import Router
 from migrator.serve.workers.messages import ModelInterface, ModelSpec

@@ -17,7 +17,17 @@ from migrator.io.http_client import NoAnswerError, Reply
 from migrator.io.http_pool import HttpPool
 from migrator.learn.benchmarks.benchmark import Origin
 from migrator.learn.registry import benchmark, encoder
-from migrator.load.requests import GIVEN_UP, REFUSED, Ledger, Questions, Schedule, schedule
+from migrator.load.requests import (
+    GIVEN_UP,
+    REFUSED,
+    Ledger,
+    Questions,
+    Schedule,
+    Target,
+    Uploads,
+    lead_s,
+    schedule,
+)
 from migrator.load.server import (
     Server,
     ServerWindow,
@@ -26,7 +36,6 @@ from migrator.load.server import (
     error_in,
     read_answer,
 )
-from migrator.load.uploads import Target, Uploads, lead_s
 from migrator.workload.live import LiveScenario, LiveTenant
 
 CONNECTIONS, LABEL_CONNECTIONS = 512, 64

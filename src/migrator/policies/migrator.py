@@ -124,7 +124,9 @@ class Replanned(Migrator):
 
     def _replanned(self, observation: Observation, last: Decision) -> Decision:
         """The inference planned again around the plan's retrainings."""
-        from migrator.plan.survivors.replan import replan  # imports numba, which takes 0.3 s
+        from migrator.plan.survivors.fixed_schedule import (
+            replan,  # imports numba, which takes 0.3 s
+        )
 
         assert last.plan is not None
         assert last.problem is not None

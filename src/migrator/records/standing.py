@@ -1,51 +1,119 @@
 """The current state of a live run: from its records, and from its daemon if that replies.
 
-`status` and `top` show it. `read_recent` reads only the newest rows, so its time does not grow
-with the length of the run, except for the totals that only `status` needs.
+`status` and `top` show it. Rates and latencies of the last seconds come from the counters of the
+daemon's status replies, or from the records.
 """
 
 from __future__ import annotations
 
-import sqlite3
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 from migrator.core.action import ActionKind, Outcome
-from migrator.core.errors import InputError
 from migrator.core.outcome import Tally
-from migrator.io.database import reading
-from migrator.records.pace import RATE_S, Pace, RateMeter, recorded_pace
 from migrator.records.rows import (
-    LAYOUT,
-    ActionRecord,
     EventRecord,
-    PlanRecord,
-    RetrainingRecord,
-    RunRecords,
     RunRow,
     SecondRecord,
-    TenantWindowRecord,
-    UnitRecord,
-    VersionRecord,
-    WindowRecord,
-    columns_of,
-    find_run,
-    read_run,
-    read_run_rows,
 )
 from migrator.records.runs import planned_blocks
+from migrator.records.store import RATE_S, RecentRows
 
-_EVENTS = 24
-"""The newest events that are read."""
-NEWEST_EVENTS = "rowid IN (SELECT rowid FROM event WHERE run = ? ORDER BY rowid DESC LIMIT ?)"
-NEWEST_ADOPTED = (
-    "(tenant, at_s) IN (SELECT tenant, max(at_s) FROM version WHERE run = ? AND adopted "
-    "GROUP BY tenant)"
-)
-"""The version of every tenant that serves."""
+_ENDS = ("in_time", "late", "dropped", "failed")
+_SHORTEST_S = 0.2
+"""The least time between two replies from which a rate is computed."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """A tenant's last seconds; None: unknown."""
+
+    rate_rps: float | None = None
+    in_time_rps: float | None = None
+    in_time: float | None = None
+    """Share of those that ended, by an answer or otherwise."""
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+
+
+class RateMeter:
+    """Keeps the status replies of the last `RATE_S` seconds."""
+
+    def __init__(self) -> None:
+        self._replies: deque[tuple[float, Mapping[str, Any]]] = deque()
+
+    def add(self, at_s: float, reply: Mapping[str, Any]) -> None:
+        """Add a reply; one of another process starts the measurement again."""
+        if self._replies and self._replies[-1][1].get("pid") != reply.get("pid"):
+            self._replies.clear()
+        self._replies.append((at_s, reply))
+        while len(self._replies) > 2 and at_s - self._replies[1][0] >= RATE_S:
+            self._replies.popleft()
+
+    def clear(self) -> None:
+        """Forget all replies, as after a reply that did not arrive."""
+        self._replies.clear()
+
+    def pace(self, tenant: str) -> Pace:
+        """The tenant between the oldest and the newest reply."""
+        if not self._replies:
+            return Pace()
+        (first_s, first), (last_s, last) = self._replies[0], self._replies[-1]
+        before = first.get("tenants", {}).get(tenant, {})
+        now = last.get("tenants", {}).get(tenant, {})
+        p50_ms, p99_ms = _latencies_ms(before, now)
+        spent_s = last_s - first_s
+        if spent_s < _SHORTEST_S:
+            return Pace(p50_ms=p50_ms, p99_ms=p99_ms)
+        new = {each: now.get(each, 0) - before.get(each, 0) for each in ("received", *_ENDS)}
+        ended = sum(new[each] for each in _ENDS)
+        return Pace(
+            new["received"] / spent_s,
+            new["in_time"] / spent_s,
+            new["in_time"] / ended if ended else None,
+            p50_ms,
+            p99_ms,
+        )
+
+
+def _recorded_pace(seconds: Sequence[SecondRecord]) -> Pace:
+    """The pace of one tenant from its last recorded seconds."""
+    spent_s = sum(each.span_s for each in seconds)
+    if not spent_s:
+        return Pace()
+    in_time = sum(each.in_time or 0 for each in seconds)
+    ended = in_time + sum(each.late + each.dropped + each.failed for each in seconds)
+    rate_rps = sum(each.received for each in seconds) / spent_s
+    return Pace(rate_rps, in_time / spent_s, in_time / ended if ended else None)
+
+
+def _latencies_ms(
+    before: Mapping[str, Any], now: Mapping[str, Any]
+) -> tuple[float | None, float | None]:
+    """Of the answers between two replies; of all answers if there were none in between."""
+    known = now.get("latency")
+    if not known:
+        return None, None
+    counts, bounds_s = known["counts"], known["bounds_s"]
+    old = before.get("latency", {}).get("counts", [0] * len(counts))
+    new = [late - early for late, early in zip(counts, old, strict=True)]
+    chosen = new if sum(new) else counts
+    return percentile_ms(bounds_s, chosen, 0.5), percentile_ms(bounds_s, chosen, 0.99)
+
+
+def percentile_ms(bounds_s: Sequence[float], counts: Sequence[int], part: float) -> float | None:
+    """Interpolated within its bucket; beyond the last bound, that bound."""
+    wanted, below_s = part * sum(counts), 0.0
+    if not wanted:
+        return None
+    for bound_s, count in zip(bounds_s, counts, strict=False):
+        if count >= wanted:
+            return 1e3 * (below_s + (bound_s - below_s) * wanted / count)
+        wanted, below_s = wanted - count, bound_s
+    return 1e3 * bounds_s[-1]
 
 
 class DaemonState(StrEnum):
@@ -79,95 +147,6 @@ def daemon_url(run: RunRow) -> str | None:
         return None
     reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{reached}]:{port}" if ":" in reached else f"http://{reached}:{port}"
-
-
-@dataclass(frozen=True)
-class RecentRows(RunRecords):
-    """The newest rows of a run.
-
-    The current window with its plans and retrainings, the last seconds, the units that exist now,
-    of every tenant its last window that ended and its newest model.
-    """
-
-    is_newest: bool = True
-    """Whether it is the last run of its file."""
-    totals: Mapping[str, Tally] = field(default_factory=dict)
-    """Per tenant all requests of the run, if asked for; `unjudged` are those in time."""
-    last_s: float = 0.0
-    """When anything was last recorded, if asked for."""
-
-    @property
-    def window(self) -> WindowRecord | None:
-        """The current window; None: it has not begun."""
-        return self.windows[-1] if self.windows else None
-
-
-def read_recent(path: Path, run: int | None = None, *, totals: bool = False) -> RecentRows:
-    """The newest rows of a run, by default of the newest run; also while it is being written."""
-    with reading(path, LAYOUT) as connection:
-        row, newest = find_run(connection, run), find_run(connection)
-        if row is None or newest is None:
-            known = ", ".join(str(each.run) for each in read_run_rows(connection))
-            if not known:
-                raise InputError(f"{path}: it has no run yet; start `migrator serve SCENARIO`")
-            raise InputError(f"{path}: there is no run {run}; give one of {known}")
-        number = row.run
-        last = "window = (SELECT max(window) FROM {} WHERE run = ?)"
-        of_window = (last.format("window"), number)
-        found = read_run(
-            connection,
-            row,
-            {
-                WindowRecord: of_window,
-                PlanRecord: of_window,
-                RetrainingRecord: of_window,
-                TenantWindowRecord: (last.format("tenant_window"), number),
-                SecondRecord: (
-                    "second > (SELECT max(second) FROM second WHERE run = ?) - ?",
-                    *(number, RATE_S),
-                ),
-                UnitRecord: ("to_s IS NULL",),
-                VersionRecord: (f"adopted AND {NEWEST_ADOPTED}", number),
-                EventRecord: (NEWEST_EVENTS, number, _EVENTS),
-                ActionRecord: (),
-            },
-        )
-        return RecentRows(
-            **vars(found),
-            is_newest=row.run == newest.run,
-            totals=_totals(connection, number) if totals else {},
-            last_s=_last_s(connection, row) if totals else 0.0,
-        )
-
-
-def _totals(connection: sqlite3.Connection, run: int) -> dict[str, Tally]:
-    failed = "sum(failed)" if "failed" in columns_of(connection, SecondRecord) else "0"
-    query = (
-        "SELECT tenant, sum(received), sum(coalesce(in_time, 0)), sum(late), sum(dropped), "
-        f"{failed} FROM second WHERE run = ? GROUP BY tenant"
-    )
-    return {
-        name: Tally(received=received, unjudged=in_time, late=late, dropped=dropped, failed=lost)
-        for name, received, in_time, late, dropped, lost in connection.execute(query, (run,))
-    }
-
-
-def _last_s(connection: sqlite3.Connection, run: RunRow) -> float:
-    def newest(expression: str, table: str) -> float:
-        query = f"SELECT max({expression}) FROM {table} WHERE run = ?"
-        return float(connection.execute(query, (run.run,)).fetchone()[0] or 0.0)
-
-    first = "SELECT min(began_s) FROM window WHERE run = ?"
-    zero_s = connection.execute(first, (run.run,)).fetchone()[0] or run.began_s
-    return max(
-        run.began_s,
-        run.ended_s or 0.0,
-        newest("at_s", "event"),
-        newest("at_s", "version"),
-        newest("coalesce(ended_s, began_s)", "window"),
-        newest("coalesce(to_s, from_s)", "unit"),
-        zero_s + newest("second + span_s", "second"),
-    )
 
 
 @dataclass(frozen=True)
@@ -374,7 +353,7 @@ def _recorded(name: str, rows: RecentRows) -> TenantStanding:
         job.phase if job else "running" if trains else None,
         job.progress if job else None,
         drained,
-        recorded_pace([each for each in rows.seconds if each.tenant == name]),
+        _recorded_pace([each for each in rows.seconds if each.tenant == name]),
     )
 
 

@@ -2,6 +2,8 @@
 
 `put` queues a row; `flush` writes all queued rows in one transaction and may run in a thread. A
 killed process loses the rows it had not flushed. Readers may open the file at any time.
+`read_recent` reads only the newest rows, so its time does not grow with the length of the run,
+except for the totals that only `status` needs.
 """
 
 from __future__ import annotations
@@ -9,13 +11,16 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sqlite3
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 from typing import Any, Self
 
 from migrator.core.errors import InputError, NotWrittenError
+from migrator.core.outcome import Tally
 from migrator.io.data_file import RECORDS, wrong_kind
 from migrator.io.database import (
     AGAIN_S,
@@ -28,10 +33,19 @@ from migrator.io.database import (
 from migrator.records.rows import (
     LAYOUT,
     TABLES,
+    ActionRecord,
     EventRecord,
+    PlanRecord,
     Record,
+    RetrainingRecord,
     RunRecords,
     RunRow,
+    SecondRecord,
+    TenantWindowRecord,
+    UnitRecord,
+    VersionRecord,
+    WindowRecord,
+    columns_of,
     find_run,
     insert_into,
     read_run,
@@ -46,6 +60,17 @@ _THIN_EVERY = 300
 """Flushes between two passes that thin old rows."""
 _MOST_WAITING = 100_000
 """Rows queued while the file cannot be written; beyond that the oldest are discarded."""
+
+RATE_S = 10
+"""The seconds that `read_recent` reads; rates are means over them."""
+_EVENTS = 24
+"""The newest events that are read."""
+NEWEST_EVENTS = "rowid IN (SELECT rowid FROM event WHERE run = ? ORDER BY rowid DESC LIMIT ?)"
+NEWEST_ADOPTED = (
+    "(tenant, at_s) IN (SELECT tenant, max(at_s) FROM version WHERE run = ? AND adopted "
+    "GROUP BY tenant)"
+)
+"""The version of every tenant that serves."""
 
 _EVENTS_KEPT, _UNITS_KEPT, _PLANS_KEPT = 20_000, 50_000, 5_000
 
@@ -218,3 +243,92 @@ def read_records(path: Path, run: int | None = None) -> RunRecords:
             known = ", ".join(str(each.run) for each in read_run_rows(connection)) or "none"
             raise InputError(f"{path}: there is no run {run}; give one of {known}")
         return read_run(connection, row, dict.fromkeys(TABLES, ()))
+
+
+@dataclass(frozen=True)
+class RecentRows(RunRecords):
+    """The newest rows of a run.
+
+    The current window with its plans and retrainings, the last seconds, the units that exist now,
+    of every tenant its last window that ended and its newest model.
+    """
+
+    is_newest: bool = True
+    """Whether it is the last run of its file."""
+    totals: Mapping[str, Tally] = field(default_factory=dict)
+    """Per tenant all requests of the run, if asked for; `unjudged` are those in time."""
+    last_s: float = 0.0
+    """When anything was last recorded, if asked for."""
+
+    @property
+    def window(self) -> WindowRecord | None:
+        """The current window; None: it has not begun."""
+        return self.windows[-1] if self.windows else None
+
+
+def read_recent(path: Path, run: int | None = None, *, totals: bool = False) -> RecentRows:
+    """The newest rows of a run, by default of the newest run; also while it is being written."""
+    with reading(path, LAYOUT) as connection:
+        row, newest = find_run(connection, run), find_run(connection)
+        if row is None or newest is None:
+            known = ", ".join(str(each.run) for each in read_run_rows(connection))
+            if not known:
+                raise InputError(f"{path}: it has no run yet; start `migrator serve SCENARIO`")
+            raise InputError(f"{path}: there is no run {run}; give one of {known}")
+        number = row.run
+        last = "window = (SELECT max(window) FROM {} WHERE run = ?)"
+        of_window = (last.format("window"), number)
+        found = read_run(
+            connection,
+            row,
+            {
+                WindowRecord: of_window,
+                PlanRecord: of_window,
+                RetrainingRecord: of_window,
+                TenantWindowRecord: (last.format("tenant_window"), number),
+                SecondRecord: (
+                    "second > (SELECT max(second) FROM second WHERE run = ?) - ?",
+                    *(number, RATE_S),
+                ),
+                UnitRecord: ("to_s IS NULL",),
+                VersionRecord: (f"adopted AND {NEWEST_ADOPTED}", number),
+                EventRecord: (NEWEST_EVENTS, number, _EVENTS),
+                ActionRecord: (),
+            },
+        )
+        return RecentRows(
+            **vars(found),
+            is_newest=row.run == newest.run,
+            totals=_totals(connection, number) if totals else {},
+            last_s=_last_s(connection, row) if totals else 0.0,
+        )
+
+
+def _totals(connection: sqlite3.Connection, run: int) -> dict[str, Tally]:
+    failed = "sum(failed)" if "failed" in columns_of(connection, SecondRecord) else "0"
+    query = (
+        "SELECT tenant, sum(received), sum(coalesce(in_time, 0)), sum(late), sum(dropped), "
+        f"{failed} FROM second WHERE run = ? GROUP BY tenant"
+    )
+    return {
+        name: Tally(received=received, unjudged=in_time, late=late, dropped=dropped, failed=lost)
+        for name, received, in_time, late, dropped, lost in connection.execute(query, (run,))
+    }
+
+
+def _last_s(connection: sqlite3.Connection, run: RunRow) -> float:
+    def newest(expression: str, table: str) -> float:
+        query = f"SELECT max({expression}) FROM {table} WHERE run = ?"
+        return float(connection.execute(query, (run.run,)).fetchone()[0] or 0.0)
+
+    first = "SELECT min(began_s) FROM window WHERE run = ?"
+    zero_s = connection.execute(first, (run.run,)).fetchone()[0] or run.began_s
+    return max(
+        run.began_s,
+        run.ended_s or 0.0,
+        newest("at_s", "event"),
+        newest("at_s", "version"),
+        newest("coalesce(ended_s, began_s)", "window"),
+        newest("coalesce(to_s, from_s)", "unit"),
+        zero_s + newest("second + span_s", "second"),
+    )

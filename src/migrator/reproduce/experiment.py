@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 import migrator
-from migrator.advise.static_splits import FixedLayout
+from migrator.advise.trial import FixedLayout
 from migrator.core.comparison import SeedMean
 from migrator.core.errors import InputError, NotWrittenError
 from migrator.core.instance import Kind, Task
@@ -199,7 +199,7 @@ _CODE = "code"
 _Result = TypeVar("_Result", bound=_Data)
 _PACKAGES = ("core", "workload", "forecast", "plan", "policies", "control", "simulate")
 _MODULES = (
-    *("advise/static_splits.py", "advise/trial.py", "reproduce/map.py", "reproduce/replanning.py"),
+    *("advise/trial.py", "advise/trial.py", "reproduce/map.py", "reproduce/replanning.py"),
     *("reproduce/evaluation.py", "reproduce/overhead.py", "reproduce/experiment.py"),
 )
 """Code that the results depend on."""

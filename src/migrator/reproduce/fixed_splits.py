@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 
-from migrator.advise.static_splits import fits
+from migrator.advise.trial import fits
 from migrator.core.catalogue import board
 from migrator.core.outcome import Tally, WindowOutcome
 from migrator.report.page import Axis, HeatMap, Table

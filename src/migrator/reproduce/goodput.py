@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from migrator.advise.static_splits import ceiling
+from migrator.advise.trial import ceiling
 from migrator.report.page import Table
 from migrator.reproduce import conditions
 from migrator.reproduce.conditions import PLANNED, at_loads, loads_jobs

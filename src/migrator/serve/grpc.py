@@ -28,8 +28,8 @@ from starlette.types import ASGIApp, Message
 
 from migrator.core.errors import InputError
 from migrator.serve.http.inference import CALL_TIMEOUT_HEADER, TIMEOUT_HEADER, TIMEOUT_PARAMETERS
+from migrator.serve.http.protocol import DTYPES, TEXTS
 from migrator.serve.http.requests import JSON_LENGTH_HEADER, REQUEST_ID_HEADER, Limits
-from migrator.serve.http.tensors import DTYPES, TEXTS
 
 PACKAGE = "inference"
 SERVICE = f"{PACKAGE}.GRPCInferenceService"

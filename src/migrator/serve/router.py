@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from migrator.core.errors import InputError, MigratorError
-from migrator.serve.exceptions import HttpError, drained
+from migrator.core.errors import HttpError, InputError, MigratorError
 from migrator.serve.logs import LineLimiter
 from migrator.serve.queue import (
     AttachedWorker,
@@ -28,6 +27,9 @@ from migrator.serve.queue import (
     TenantQueue,
 )
 from migrator.serve.workers.messages import Answered, WorkerLink, WorkerLostError
+
+DRAINED_RETRY_S = 30
+"""After how many seconds a client of a drained tenant should try again."""
 
 MIN_DELAY_S = 0.001
 """The shortest time until a queue is checked again for hopeless requests."""
@@ -184,7 +186,8 @@ class Router:
                 503, f"{settings.name}: the server is stopping; try again in some seconds"
             )
         if queue.refusal is not None:
-            raise drained(f"{settings.name}: {queue.refusal}")
+            reason = f"{settings.name}: {queue.refusal}"
+            raise HttpError(503, reason, retry_after_s=DRAINED_RETRY_S)
         second = queue.counts.receive(now_s, rows)
         if queue.rows + rows > settings.limit:
             queue.counts.drop(second, rows)

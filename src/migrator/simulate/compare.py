@@ -12,7 +12,7 @@ from migrator.core.outcome import RunOutcome, WindowOutcome
 from migrator.core.problem import Charge
 from migrator.core.scenario import HIGHEST_SEED, MOST_WINDOWS, Scenario
 from migrator.forecast.forecaster import Forecaster
-from migrator.forecast.informer.forecaster import InformerForecaster, SavedInformer, require_torch
+from migrator.forecast.informer import InformerForecaster, SavedInformer, require_torch
 from migrator.forecast.selection import Auto, forecaster
 from migrator.io.task_pool import cores, open_pool
 from migrator.plan.solve import ready

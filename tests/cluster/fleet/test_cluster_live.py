@@ -20,10 +20,9 @@ from support.agents import cluster_run, feedback, infer
 from support.gateways import Asking, gateway, gateway_process
 from support.waiting import LIMIT_S, until
 
-from migrator.cluster.fleet.cluster_run import ClusterRun
+from migrator.cluster.fleet.cluster_run import NAMESPACE, ClusterRun, actor_names, find_head
 from migrator.cluster.fleet.messages import Answer, ClusterMap
 from migrator.cluster.fleet.ray_agents import agent_name
-from migrator.cluster.fleet.ray_connection import NAMESPACE, actor_names, find_head
 from migrator.cluster.fleet.ray_head import start_head
 from migrator.io.processes import is_running
 from migrator.live.shared_store import SharedStore

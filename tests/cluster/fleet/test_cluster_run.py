@@ -1,9 +1,10 @@
-"""The scenario of one GPU: boards that not every tenant fits, and the arrivals of the placement."""
+"""The scenario of one GPU; which cluster is meant, and which actors it has on Ray."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,15 @@ import yaml
 from support.agents import cluster_file
 
 from migrator.cluster.fleet.agent import GpuAgent
-from migrator.cluster.fleet.cluster_run import ClusterRun, read_run
+from migrator.cluster.fleet.cluster_run import (
+    NAMESPACE,
+    ClusterRun,
+    agent_prefix,
+    choose_cluster,
+    known_clusters,
+    read_run,
+    served_clusters,
+)
 from migrator.cluster.fleet.ray_head import _admin
 from migrator.core.errors import InputError
 from migrator.workload.arrivals import highest_rps
@@ -83,3 +92,26 @@ def test_what_a_large_board_can_answer_is_not_refused_on_a_smaller_one(tmp_path:
     live = run.live_on("s", ("t0",))
     assert live.scenario.board.name == SMALL
     assert live.tenants[0].service == run.scenario.tenants[0].served[SMALL].service
+
+
+def ray_with(*names: str) -> Any:
+    ours = [{"name": each, "namespace": NAMESPACE} for each in names]
+    others = [{"name": "head of x", "namespace": "another"}]
+    return SimpleNamespace(util=SimpleNamespace(list_named_actors=lambda **_: [*ours, *others]))
+
+
+def test_the_only_cluster_need_not_be_named_and_of_several_one_must_be() -> None:
+    assert choose_cluster(["a"], None) == choose_cluster(["a", "b"], "a") == "a"
+    with pytest.raises(InputError, match="name one of a, b"):
+        choose_cluster(["a", "b"], None)
+    with pytest.raises(InputError, match=r"c is not served there \(served: a, b\)"):
+        choose_cluster(["a", "b"], "c")
+    with pytest.raises(InputError, match="no scenario is served there"):
+        choose_cluster([], None)
+
+
+def test_a_cluster_that_has_lost_its_head_is_known_by_its_agents() -> None:
+    ray = ray_with("head of shop", f"{agent_prefix('a on b')}g1", f"{agent_prefix('shop')}g1")
+    assert served_clusters(ray) == ["shop"]
+    assert known_clusters(ray) == ["a on b", "shop"]
+    assert not agent_prefix("a on b").startswith(agent_prefix("a"))

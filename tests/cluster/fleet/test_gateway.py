@@ -24,8 +24,7 @@ from migrator.cluster.fleet.forwarding import MapProvider, MapSource, plain_over
 from migrator.cluster.fleet.gateway import Gateway
 from migrator.cluster.fleet.messages import ClusterMap
 from migrator.core.errors import MigratorError
-from migrator.serve.http.authentication import Tokens, digest
-from migrator.serve.http.requests import Limits
+from migrator.serve.http.requests import Limits, Tokens, digest
 from migrator.serve.http.server import ApiServer
 
 ADMIN = "the administration's token"

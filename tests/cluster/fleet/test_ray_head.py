@@ -11,10 +11,9 @@ import pytest
 from support.agents import cluster_run
 
 from migrator.cluster.fleet import ray_head
-from migrator.cluster.fleet.cluster_run import ClusterRun
+from migrator.cluster.fleet.cluster_run import NAMESPACE, ClusterRun, agent_prefix
 from migrator.cluster.fleet.head import Head
 from migrator.cluster.fleet.ray_agents import RayAgents
-from migrator.cluster.fleet.ray_connection import NAMESPACE, agent_prefix
 from migrator.cluster.fleet.ray_head import HeadActor
 from migrator.core.errors import InputError
 from migrator.live import shared_files

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from migrator.cluster.fleet.cluster_run import HEAD, NAMESPACE, agent_prefix
 from migrator.cluster.fleet.messages import Answer, Report
-from migrator.cluster.fleet.ray_connection import HEAD, NAMESPACE, agent_prefix
 from migrator.cluster.fleet.ray_head import stop_cluster
 
 

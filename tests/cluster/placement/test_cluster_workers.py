@@ -14,11 +14,11 @@ from support.ray_nodes import ray_folder
 
 from migrator.advise.trial import Trial, run_trial
 from migrator.cluster.placement.place import place, simulate_placed
-from migrator.cluster.placement.workers import TaskWorkers, open_workers
 from migrator.core.catalogue import board
 from migrator.core.cluster import ClusterOutcome, ClusterPlan
 from migrator.core.errors import InputError, MigratorError
 from migrator.core.outcome import RunOutcome
+from migrator.io.task_pool import TaskWorkers, open_workers
 from migrator.reproduce.map import BASE, CellSource
 
 RAY = importlib.util.find_spec("ray") is not None

@@ -6,9 +6,9 @@ import pytest
 from support.clusters import MODELS, cluster, tenant
 
 from migrator.cluster.placement.place import place, simulate_placed
-from migrator.cluster.placement.workers import TaskWorkers
 from migrator.core.errors import InputError
 from migrator.forecast.selection import forecaster
+from migrator.io.task_pool import TaskWorkers
 from migrator.policies.registry import policy
 from migrator.simulate.run import run
 

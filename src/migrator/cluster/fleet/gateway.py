@@ -27,12 +27,16 @@ from migrator.cluster.fleet.forwarding import (
     NotServed,
 )
 from migrator.cluster.fleet.overview import overview_page
-from migrator.core.errors import MigratorError
+from migrator.core.errors import HttpError, MigratorError
 from migrator.io.http_client import Reply
-from migrator.serve.exceptions import HttpError
-from migrator.serve.http.authentication import Tokens, require_admin, require_own_page
 from migrator.serve.http.metrics import counter, gauge
-from migrator.serve.http.requests import DisconnectGuard, Limits
+from migrator.serve.http.requests import (
+    DisconnectGuard,
+    Limits,
+    Tokens,
+    require_admin,
+    require_own_page,
+)
 
 _MODELS, _ALL_STATISTICS = "/v2/models/", "/v2/models/stats"
 _OWN = (b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"date")

@@ -34,7 +34,7 @@ from migrator.io.processes import Process
 from migrator.live.context import EMULATED, Serving
 from migrator.live.daemon import Daemon
 from migrator.live.shared_store import SharedStore
-from migrator.serve.http.authentication import Tokens, digest
+from migrator.serve.http.requests import Tokens, digest
 from migrator.serve.http.routes import ORDER_KEY
 from migrator.serve.logs import configure
 from migrator.workload.live import ADMIN, drop_token_variables

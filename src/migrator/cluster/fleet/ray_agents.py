@@ -16,14 +16,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from migrator.cluster.fleet.agent import TAKE_S, GpuAgent
-from migrator.cluster.fleet.cluster_run import ClusterRun
+from migrator.cluster.fleet.cluster_run import NAMESPACE, ClusterRun, Node, agent_prefix, list_nodes
 from migrator.cluster.fleet.messages import Answer, Report
-from migrator.cluster.fleet.ray_connection import NAMESPACE, Node, agent_prefix, list_nodes
 from migrator.core.cluster import ClusterGpu
 from migrator.core.errors import InputError
 from migrator.io.strict import listed
 from migrator.live.context import EMULATED
-from migrator.serve.http.authentication import is_loopback
+from migrator.serve.http.requests import is_loopback
 
 REPORT_S, LATE_REPORT_S = 1.0, 0.05
 """Seconds to wait for a report, and for a report that was late before."""

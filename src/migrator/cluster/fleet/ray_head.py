@@ -1,4 +1,7 @@
-"""The head as a Ray actor, restarted by Ray when it dies; its name is unique."""
+"""The head as a Ray actor, restarted by Ray when it dies; its name is unique.
+
+Also what others do with it: start it, ask it, stop the cluster.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,16 @@ from typing import Any
 import msgspec
 
 from migrator.cluster.fleet.agent import STOP_S
-from migrator.cluster.fleet.cluster_run import ClusterRun
+from migrator.cluster.fleet.cluster_run import (
+    HEAD,
+    NAMESPACE,
+    ClusterRun,
+    actor_names,
+    agent_prefix,
+    connect,
+    find_head,
+    has_agents,
+)
 from migrator.cluster.fleet.forwarding import plain_overview
 from migrator.cluster.fleet.gpu_daemon import LEASE_S, restore_priority
 from migrator.cluster.fleet.head import Head
@@ -23,19 +35,12 @@ from migrator.cluster.fleet.messages import ClusterMap
 from migrator.cluster.fleet.overview import overview
 from migrator.cluster.fleet.placer import Question, compute_placement
 from migrator.cluster.fleet.ray_agents import RayAgents
-from migrator.cluster.fleet.ray_connection import (
-    HEAD,
-    NAMESPACE,
-    actor_names,
-    agent_prefix,
-    has_agents,
-)
-from migrator.cluster.placement.workers import import_ray
 from migrator.core.cluster import ClusterPlan
 from migrator.core.errors import InputError, MigratorError
+from migrator.io.task_pool import import_ray
 from migrator.live.shared_files import StoreHangsError
 from migrator.live.shared_store import SharedStore
-from migrator.serve.http.authentication import digest
+from migrator.serve.http.requests import digest
 from migrator.workload.live import ADMIN
 
 HERE = {"node:__internal_head__": 0.001}
@@ -44,6 +49,8 @@ MAP_FILE = "map.json"
 MOVE_S = 300.0
 AGAIN_S = 1.0
 """Seconds before a failed head restarts."""
+ASK_S = 10.0
+"""Seconds in which a head answers a question."""
 
 _log = logging.getLogger(__name__)
 
@@ -197,6 +204,29 @@ def start_head(ray: Any, run: ClusterRun, variables: Mapping[str, str]) -> Any:
         "runtime_env": {"env_vars": dict(variables)},
     }
     return ray.remote(HeadActor).options(**options).remote(run, dict(variables))
+
+
+def ask_head(ray: Any, head: Any, method: str, *what: object, wait_s: float = ASK_S) -> Any:
+    """Call a method of the head; MigratorError if it does not answer."""
+    try:
+        return ray.get(getattr(head, method).remote(*what), timeout=wait_s)
+    except Exception as error:  # Ray has many exceptions for a missing head
+        raise no_answer(error) from error
+
+
+def no_answer(error: Exception) -> MigratorError:
+    """The error for a head that does not answer."""
+    return MigratorError(
+        f"the head of the cluster does not answer ({type(error).__name__}); Ray restarts it, try "
+        "again in a few seconds"
+    )
+
+
+def read_overview(address: str, scenario: str | None) -> dict[str, Any]:
+    """The state of a cluster as its head reports it."""
+    with connect(address) as ray:
+        overview: dict[str, Any] = ask_head(ray, find_head(ray, scenario), "overview")
+        return overview
 
 
 async def _in_another_process(question: Question) -> ClusterPlan:

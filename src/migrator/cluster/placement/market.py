@@ -27,9 +27,9 @@ from migrator.cluster.placement.prices import (
     tabulate_kinds,
 )
 from migrator.cluster.placement.sets import Sets, list_sets
-from migrator.cluster.placement.workers import TaskWorkers
 from migrator.core.catalogue import Board
 from migrator.core.cluster import ClusterScenario, Rules, merge_groups
+from migrator.io.task_pool import TaskWorkers
 from migrator.policies.policy import Observation
 
 LEVELS = (0.5, 0.75, 1.0, 1.5, 2.5)

@@ -33,7 +33,6 @@ from migrator.cluster.placement.representatives import (
 )
 from migrator.cluster.placement.sets import Sets
 from migrator.cluster.placement.solve import Solution, fill_remaining, one_more_rps, solve
-from migrator.cluster.placement.workers import TaskWorkers
 from migrator.core.cluster import (
     ClusterGpu,
     ClusterOutcome,
@@ -46,6 +45,7 @@ from migrator.core.errors import InputError
 from migrator.core.scenario import Scenario
 from migrator.io.data_file import PLACEMENT, read_json_file
 from migrator.io.strict import refuse, shown
+from migrator.io.task_pool import TaskWorkers
 from migrator.simulate.compare import Job
 from migrator.workload.arrivals import highest_rps
 

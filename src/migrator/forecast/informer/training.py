@@ -26,9 +26,8 @@ import torch
 from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
-from migrator.forecast.forecaster import Counts, Origins, PointForecaster
+from migrator.forecast.forecaster import Counts, LastMean, Origins, PointForecaster
 from migrator.forecast.informer.network import Informer, Shape
-from migrator.forecast.levels import LastMean
 from migrator.forecast.ridge import Ridge, level_and_scale, over_scale
 from migrator.io.files import write_atomically
 

@@ -1,23 +1,35 @@
-"""The exact planner for the `paper` charge: prices, then label search in widening passes.
+"""The exact planner for the `paper` charge: prices, label search in widening passes, then a layout.
 
 A narrow pass finds a good plan; each wider one starts with that plan to beat, so most labels
 are dropped by their bound. A pass that dropped nothing for lack of room proves the optimum;
 otherwise the largest bound it dropped is the certificate. Up to two tenants this ends in a
 fraction of a second; with more, the budget may end first.
+
+`lay_out` then puts the joint patterns on real slices. Under the `paper` charge a move costs
+nothing, but it is real work on a real board. So of all layouts of a slot those are preferred in
+which instances stay where their tenant had them, and then those whose new instances come to lie on
+slices that were idle before, where they can be prepared ahead (pre-initialization).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import groupby
+
+import numpy as np
+import numpy.typing as npt
 
 from migrator.core.errors import InfeasibleError, SolverError
-from migrator.core.plan import Plan
+from migrator.core.instance import Instance, Kind, Task
+from migrator.core.placement import Multiset
+from migrator.core.plan import Allocation, Plan
 from migrator.core.problem import Problem
 from migrator.plan.exact.labels import LabelSearch, best_path
-from migrator.plan.exact.layout import lay_out
 from migrator.plan.exact.prices import find_prices, tabulate_bounds
 from migrator.plan.exact.space import (
+    Geometry,
+    Ints,
     Schedule,
     Space,
     build_space,
@@ -133,3 +145,132 @@ def _no_schedule(problem: Problem) -> InfeasibleError:
         f"{problem.slots} slots while every tenant keeps an instance of its min_gpcs; "
         'give the window more slots or set retraining of a tenant to "optional"'
     )
+
+
+KEPT, ON_IDLE = 4, 1
+"""What a GPC is worth that stays in place, and one that is new but was idle before."""
+REMEMBERED = 24
+"""Layouts of the stretch before that are carried on; more changed nothing measurable."""
+Owners = npt.NDArray[np.int8]
+"""[layout, placement] -> tenant that holds it for inference, -1 none"""
+
+
+def lay_out(
+    problem: Problem, space: Space, schedule: Schedule, path: Ints
+) -> tuple[Allocation, ...]:
+    """One allocation per slot: the retrainings of `schedule`, inference as `path` says."""
+    geo = space.geometry
+    retraining = _retraining_by_slot(schedule, len(path))
+    stretches = [
+        (joint, running, len(list(group)))
+        for (joint, running), group in groupby(zip(path.tolist(), retraining, strict=True))
+    ]
+    known: dict[tuple[int, int], Owners] = {}
+    options = []
+    for joint, running, _ in stretches:
+        mask = sum(int(geo.place_mask[place]) for _, place in running)
+        if (joint, mask) not in known:
+            wanted = [own[p] for own, p in zip(space.patterns, space.joint[joint], strict=True)]
+            known[joint, mask] = np.array(list(_layouts(geo, wanted, mask)), np.int8)
+        options.append((known[joint, mask], mask))
+    chosen = _least_disturbing(geo, options, _held_before(problem, geo))
+    slots: list[Allocation] = []
+    for owners, (_, running, length) in zip(chosen, stretches, strict=True):
+        slots += [_allocation(problem, geo, owners, running)] * length
+    return tuple(slots)
+
+
+def _retraining_by_slot(schedule: Schedule, slots: int) -> list[tuple[tuple[int, int], ...]]:
+    return [
+        tuple(
+            (m, start.place)
+            for m, start in enumerate(schedule)
+            if start is not None and start.begin <= slot < start.end
+        )
+        for slot in range(slots)
+    ]
+
+
+def _layouts(geo: Geometry, wanted: list[Multiset], mask: int) -> Iterator[list[int]]:
+    """Every way to place the tenants' patterns on the slices that `mask` leaves free."""
+    needed = sorted(
+        ((size, m) for m, pattern in enumerate(wanted) for size in pattern), reverse=True
+    )
+    owners = [-1] * len(geo.places)
+    places: dict[int, list[tuple[int, int]]] = {size: [] for size, _ in needed}
+    for at, each in enumerate(geo.places):
+        if each.gpcs in places and not each.mask & mask:
+            places[each.gpcs].append((at, each.mask))
+
+    def place(rank: int, taken: int, after: int) -> Iterator[list[int]]:
+        if rank == len(needed):
+            yield owners.copy()
+            return
+        size, tenant = needed[rank]
+        # equal instances of one tenant are interchangeable: place them in ascending order
+        first = after + 1 if rank and needed[rank - 1] == needed[rank] else 0
+        for at, slices in places[size]:
+            if at < first or slices & taken:
+                continue
+            owners[at] = tenant
+            yield from place(rank + 1, taken | slices, at)
+            owners[at] = -1
+
+    return place(0, mask, -1)
+
+
+def _held_before(problem: Problem, geo: Geometry) -> tuple[Owners, int]:
+    """The layout before slot 0 (empty where none is known)."""
+    owners = np.full((1, len(geo.places)), -1, np.int8)
+    mask = 0
+    names = [each.name for each in problem.tenants]
+    for held in problem.initial.instances if problem.initial else ():
+        for at, place in enumerate(geo.places):
+            if (place.start, place.gpcs) != (held.start, held.gpcs) or held.task is None:
+                continue
+            if held.task.kind is Kind.INFERENCE:
+                owners[0, at] = names.index(held.task.tenant)
+            else:
+                mask |= place.mask
+    return owners, mask
+
+
+def _least_disturbing(
+    geo: Geometry, options: list[tuple[Owners, int]], before: tuple[Owners, int]
+) -> list[Owners]:
+    """One layout per stretch so that the sum of what stays and what can be prepared is most."""
+    gpcs = np.array([place.gpcs for place in geo.places])
+    overlaps = (geo.place_mask[:, None] & geo.place_mask[None, :]) != 0
+    earlier, mask = before
+    score = np.zeros(len(earlier))
+    back: list[tuple[Owners, npt.NDArray[np.intp]]] = []
+    for layouts, own_mask in options:
+        blocked = (earlier >= 0).astype(np.int64) @ overlaps > 0
+        idle = ~blocked & ((geo.place_mask & mask) == 0)
+        same = earlier[:, None, :] == layouts[None, :, :]
+        held = layouts[None, :, :] >= 0
+        worth = KEPT * (same & held) + ON_IDLE * (~same & held & idle[:, None, :])
+        total = score[:, None] + worth @ gpcs
+        origin = total.argmax(axis=0)
+        reached = total.max(axis=0)
+        top = np.sort(np.argsort(-reached, kind="stable")[:REMEMBERED])
+        earlier, score, mask = layouts[top], reached[top], own_mask
+        back.append((earlier, origin[top]))
+    at = int(score.argmax())
+    chosen = []
+    for layouts, origin in reversed(back):
+        chosen.append(layouts[at])
+        at = int(origin[at])
+    return chosen[::-1]
+
+
+def _allocation(
+    problem: Problem, geo: Geometry, owners: Owners, running: tuple[tuple[int, int], ...]
+) -> Allocation:
+    held = [(int(at), int(m), Kind.INFERENCE) for at, m in enumerate(owners) if m >= 0]
+    held += [(place, m, Kind.RETRAINING) for m, place in running]
+    instances = [
+        Instance(geo.places[at].start, geo.places[at].gpcs, Task(problem.tenants[m].name, kind))
+        for at, m, kind in held
+    ]
+    return Allocation(tuple(sorted(instances, key=lambda each: each.start)))

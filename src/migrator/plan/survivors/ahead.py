@@ -12,14 +12,15 @@ from migrator.plan.exact.space import Floats, Ints, Space
 from migrator.plan.exact.tables import NEVER
 from migrator.plan.kernels import compiled, compiled_inner, entry
 from migrator.plan.survivors.prices import Prices, fill_waited, sums_before
-from migrator.plan.survivors.rents import (
+from migrator.plan.survivors.serving import (
     RETRAINING,
     WAITING,
+    Serving,
+    Shares,
     empty_found,
     find_shares,
     rooms_beside,
 )
-from migrator.plan.survivors.serving import Serving, Shares
 
 Float32s = npt.NDArray[np.float32]
 

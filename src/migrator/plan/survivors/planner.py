@@ -26,8 +26,7 @@ from migrator.core.plan import Allocation, Plan
 from migrator.core.problem import Charge, Problem
 from migrator.plan.check import goodput_of, later_goodput_of
 from migrator.plan.exact.labels import best_path
-from migrator.plan.exact.layout import lay_out
-from migrator.plan.exact.planner import TOLERANCE, WORK_PER_S, find_schedule
+from migrator.plan.exact.planner import TOLERANCE, WORK_PER_S, find_schedule, lay_out
 from migrator.plan.exact.prices import first_prices
 from migrator.plan.exact.space import (
     Geometry,

@@ -22,16 +22,17 @@ from migrator.plan.exact.prices import move
 from migrator.plan.exact.space import Floats, Ints
 from migrator.plan.exact.tables import NEVER
 from migrator.plan.kernels import compiled, compiled_inner, entry
-from migrator.plan.survivors.rents import (
+from migrator.plan.survivors.serving import (
     RETRAINING,
     WAITING,
     Found,
     Rooms,
+    Serving,
+    Shares,
     empty_found,
     find_shares,
     rooms_beside,
 )
-from migrator.plan.survivors.serving import Serving, Shares
 
 _FIRST_STEP, _LAST_STEP = 1.0, 0.003
 """First step of a price, in mean first prices of the smallest instance; last over first."""

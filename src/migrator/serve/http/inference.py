@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from migrator.serve.exceptions import HttpError
-from migrator.serve.http.authentication import require_own_page
+from migrator.core.errors import HttpError
 from migrator.serve.http.operations import (
     ApiState,
     EncodedResponse,
@@ -30,7 +29,13 @@ from migrator.serve.http.protocol import (
     InputTensor,
     SamplesAnswer,
     SamplesRequest,
+    encode_answer,
+    finite_scores,
+    flat_decoder,
+    has_long_texts,
+    read_input,
     read_parameters,
+    requested_outputs,
 )
 from migrator.serve.http.requests import (
     JSON_LENGTH_HEADER,
@@ -42,14 +47,7 @@ from migrator.serve.http.requests import (
     read_message,
     request_id,
     require_media_type,
-)
-from migrator.serve.http.tensors import (
-    encode_answer,
-    finite_scores,
-    flat_decoder,
-    has_long_texts,
-    read_input,
-    requested_outputs,
+    require_own_page,
 )
 from migrator.serve.workers.messages import ModelInterface
 

@@ -21,11 +21,18 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from migrator.core.action import Acted, ActionKind
-from migrator.serve.exceptions import HttpError
-from migrator.serve.http.authentication import Tokens, require_admin, require_tenant
+from migrator.core.errors import HttpError
 from migrator.serve.http.metrics import ApiMetrics
 from migrator.serve.http.protocol import Problem, WindowNow
-from migrator.serve.http.requests import REQUEST_ID_HEADER, Limits, request_id, require_media_type
+from migrator.serve.http.requests import (
+    REQUEST_ID_HEADER,
+    Limits,
+    Tokens,
+    request_id,
+    require_admin,
+    require_media_type,
+    require_tenant,
+)
 from migrator.serve.logs import LineLimiter
 from migrator.serve.router import Router
 from migrator.serve.workers.messages import ModelInterface

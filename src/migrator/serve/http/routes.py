@@ -12,8 +12,7 @@ from starlette.responses import Response
 
 import migrator
 from migrator.core.action import ActionKind, Outcome
-from migrator.core.errors import InputError, MigratorError, NotWrittenError
-from migrator.serve.exceptions import HttpError, drained
+from migrator.core.errors import HttpError, InputError, MigratorError, NotWrittenError
 from migrator.serve.http.inference import model_of
 from migrator.serve.http.metrics import metrics_page
 from migrator.serve.http.operations import Backend, TenantChanges, json_response, state_of
@@ -30,6 +29,7 @@ from migrator.serve.http.protocol import (
     decode,
 )
 from migrator.serve.http.requests import header_of, read_body
+from migrator.serve.router import DRAINED_RETRY_S
 
 CLI_AGENT = "migrator-cli"
 """User agent of our own command line; used for the record only."""
@@ -111,7 +111,8 @@ async def model_ready(request: Request) -> Response:
     """The model has an instance ready."""
     name, router = model_of(request).name, state_of(request).backend.router
     if router.refuses(name):
-        raise drained(f"{name} is drained; try again later")
+        reason = f"{name} is drained; try again later"
+        raise HttpError(503, reason, retry_after_s=DRAINED_RETRY_S)
     if not router.ready(name):
         raise HttpError(503, f"{name} has no instance ready; try again in some seconds")
     return json_response(Readiness(ready=True, name=name))

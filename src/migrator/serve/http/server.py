@@ -27,9 +27,8 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from migrator.core.errors import InputError
-from migrator.serve.http.authentication import Tokens, require_safe
 from migrator.serve.http.protocol import Problem
-from migrator.serve.http.requests import Limits, cancel_on_disconnect
+from migrator.serve.http.requests import Limits, Tokens, cancel_on_disconnect, require_safe
 
 TOO_LARGE = "431 Request Header Fields Too Large"
 _TOO_LARGE_REASON = "headers too large; send fewer or shorter ones"

@@ -1,11 +1,18 @@
-"""The ILP under charge `survivors`: an instance new to its tenant is cold for the overhead.
+"""The ILP under both charges: inference, its reconfiguration and its throughput.
 
-An instance's identity is its placement and its tenant, so the holder is decided on the
-slices: held[m,s,i] = 1 when tenant m's inference holds placement i in slot s. An instance
-that its tenant (inference or retraining) has held for g slots before serves the share
-clip(g + 1 - o, 0, 1) of its capability, o = overhead in slots. Only the ages floor(o) and
-floor(o) + 1 matter: warm[m,s,i] of such an age is bounded by having held i all that time.
-Those bounds have one +1 and one -1 each, so by themselves they relax exactly.
+Charge `paper`: a changed multiset costs overhead x mean instance capability. Inference of tenant m
+in slot s is one binary per pattern p and stage c (before or after its completed retraining), and
+whether p was held in the slot before: keep[m,s,p,c] or change[m,s,p,c]. For one tenant alone these
+rows are a network (stay in a pattern, or pass through "change"), so their relaxation is exact; what
+remains hard is sharing the slices.
+
+Charge `survivors`: an instance new to its tenant is cold for the overhead. An instance's identity
+is its placement and its tenant, so the holder is decided on the slices: held[m,s,i] = 1 when tenant
+m's inference holds placement i in slot s. An instance that its tenant (inference or retraining) has
+held for g slots before serves the share clip(g + 1 - o, 0, 1) of its capability, o = overhead in
+slots. Only the ages floor(o) and floor(o) + 1 matter: warm[m,s,i] of such an age is bounded by
+having held i all that time. Those bounds have one +1 and one -1 each, so by themselves they relax
+exactly.
 """
 
 from __future__ import annotations
@@ -31,6 +38,7 @@ from migrator.plan.ilp.constraints import (
 )
 from migrator.plan.ilp.model import (
     ABSENT,
+    BoolArray,
     FloatArray,
     Group,
     IntArray,
@@ -39,14 +47,155 @@ from migrator.plan.ilp.model import (
     Terms,
 )
 from migrator.plan.ilp.tables import (
+    PRE,
+    Demand,
     Holding,
     Tables,
     TenantTable,
     allocation_of,
     expected_throughput,
+    holding_before,
     holdings_of,
+    lay_out,
     pieces,
 )
+
+
+@dataclass(frozen=True)
+class PaperIlp:
+    """The model and where its columns are; reads plans from solutions and the reverse."""
+
+    tables: Tables
+    model: Model
+    retraining: RetrainingColumns
+    keep: tuple[IntArray, ...]
+    change: tuple[IntArray, ...]
+    """Per tenant [slot, pattern, stage]."""
+    placed: IntArray
+    """q[slot, placement]: inference instances there."""
+
+    def read(self, values: FloatArray) -> tuple[tuple[Retraining, ...], tuple[Allocation, ...]]:
+        """The plan of a solution: patterns laid on slices around the retrainings."""
+        retrainings, where = read_retrainings(self.retraining, values)
+        holding = holding_before(self.tables.problem)
+        allocations: list[Allocation] = []
+        for s in range(self.tables.problem.slots):
+            demand = self._demand(values, where, s)
+            holding = lay_out(self.tables.problem.board, demand, holding)
+            allocations.append(allocation_of(holding))
+        return retrainings, tuple(allocations)
+
+    def _demand(self, values: FloatArray, where: dict[tuple[int, int], int], s: int) -> Demand:
+        demand = Demand({}, {})
+        for m, table in enumerate(self.tables.tenants):
+            chosen = _value(values, self.keep[m][s]) + _value(values, self.change[m][s])
+            pattern = table.patterns[int(chosen.sum(axis=1).argmax())]
+            demand.inference[Task(table.tenant.name, Kind.INFERENCE)] = pattern
+            if (m, s) in where:
+                task = Task(table.tenant.name, Kind.RETRAINING)
+                demand.retraining[task] = self.tables.placements[where[m, s]]
+        return demand
+
+    def write(self, plan: Plan) -> FloatArray:
+        """The solution that a plan is."""
+        values = np.zeros(self.model.columns)
+        write_retrainings(self.retraining, plan, values)
+        holdings = holdings_of(self.tables.problem, plan)
+        for m, table in enumerate(self.tables.tenants):
+            self._write_patterns(values, m, table, holdings)
+        for s, holding in enumerate(holdings):
+            for i, where in enumerate(self.tables.placements):
+                if where in holding and holding[where].kind is Kind.INFERENCE:
+                    values[self.placed[s, i]] = 1.0
+        return values
+
+    def _write_patterns(
+        self, values: FloatArray, m: int, table: TenantTable, holdings: list[Holding]
+    ) -> None:
+        before = -1
+        for s, holding in enumerate(holdings):
+            p = pattern_number(table, holding)
+            c = stage_of(table, self.retraining.completion[m], values, s)
+            free = p == before if s else self.keep[m][0, p, c] != ABSENT
+            values[(self.keep if free else self.change)[m][s, p, c]] = 1.0
+            before = p
+
+
+def build_paper(tables: Tables) -> PaperIlp:
+    """The whole model."""
+    builder = ModelBuilder()
+    retraining = add_retraining(builder, tables)
+    keep: list[IntArray] = []
+    change: list[IntArray] = []
+    for m, table in enumerate(tables.tenants):
+        can_keep, can_change = _allowed(tables, table)
+        keep.append(add_patterns(builder, table, table.kept, can_keep))
+        change.append(add_patterns(builder, table, table.changed, can_change))
+        add_choice(builder, table, (keep[m], change[m]), retraining.completion[m])
+        _add_paper_reconfiguration(builder, table, keep[m], change[m])
+    placed = _add_paper_feasibility(builder, tables, keep, change)
+    add_instance_sharing(builder, retraining, [placed])
+    return PaperIlp(tables, builder.build(), retraining, tuple(keep), tuple(change), placed)
+
+
+def _allowed(tables: Tables, table: TenantTable) -> tuple[BoolArray, BoolArray]:
+    """Where [slot, pattern] keeping and changing exist: in slot 0 it is known which of them."""
+    keep = np.ones(table.kept.shape, dtype=np.bool_)
+    change = keep.copy()
+    if tables.problem.initial is not None:
+        keep[0] = [pattern == table.before for pattern in table.patterns]
+    change[0] = ~keep[0]
+    return keep, change
+
+
+def _add_paper_reconfiguration(
+    builder: ModelBuilder, table: TenantTable, keep: IntArray, change: IntArray
+) -> None:
+    """Keep only what was held: so anything else is a change, and is charged.
+
+    The second row is implied for whole numbers (a tenant that has not completed
+    had not completed before); without it the relaxation carries patterns from one stage into
+    the other.
+    """
+    for s in range(1, len(keep)):
+        for p, pattern in enumerate(table.patterns):
+            key = [table.tenant.name, s, "+".join(map(str, pattern))]
+            terms = Terms().add(keep[s, p]).add(keep[s - 1, p], -1.0).add(change[s - 1, p], -1.0)
+            builder.at_most(Group.RECONFIGURATION, key, terms, 0.0)
+            if len(table.stages(s)) > 1:
+                terms = Terms().add(keep[s, p, PRE])
+                terms.add(keep[s - 1, p, PRE], -1.0).add(change[s - 1, p, PRE], -1.0)
+                builder.at_most(Group.RECONFIGURATION, [*key, "pre"], terms, 0.0)
+
+
+def _add_paper_feasibility(
+    builder: ModelBuilder, tables: Tables, keep: list[IntArray], change: list[IntArray]
+) -> IntArray:
+    """As many placed instances of each size as the chosen patterns hold; q's columns.
+
+    q needs no integrality: for whole numbers of instances and whole retrainings, the rows on
+    q have a solution only if they have a whole one (tested for every board and every set of
+    taken slices).
+    """
+    placed = np.full((tables.problem.slots, len(tables.placements)), ABSENT)
+    sizes = sorted({size for table in tables.tenants for size in table.serving})
+    for s in range(tables.problem.slots):
+        for size in sizes:
+            terms = Terms()
+            for i in tables.of_sizes([size]):
+                placed[s, i] = builder.continuous(1.0)
+                terms.add(placed[s, i], -1.0)
+            for m, table in enumerate(tables.tenants):
+                size_terms(terms, table, (keep[m], change[m]), s, size)
+            builder.equal(Group.FEASIBILITY, [s, f"{size}g"], terms, 0.0)
+    return placed
+
+
+def _value(values: FloatArray, columns: IntArray) -> FloatArray:
+    """The values of columns, 0 for the absent ones."""
+    found: FloatArray = np.where(columns == ABSENT, 0.0, values[columns])
+    return found
+
 
 _NEGLIGIBLE = 1e-9
 """Shares below this are the rounding of overhead / slot length, and below HiGHS's notice."""
@@ -133,8 +282,8 @@ def build_survivors(tables: Tables) -> SurvivorsIlp:
     for m, table in enumerate(tables.tenants):
         columns = _add_columns(builder, tables, table)
         add_choice(builder, table, [columns.pattern], retraining.completion[m])
-        _add_feasibility(builder, tables, table, columns)
-        _add_reconfiguration(builder, tables, table, columns, retraining.running[m])
+        _add_survivors_feasibility(builder, tables, table, columns)
+        _add_survivors_reconfiguration(builder, tables, table, columns, retraining.running[m])
         _add_throughput(builder, tables, table, columns)
         tenants.append(columns)
     add_instance_sharing(builder, retraining, [each.held for each in tenants])
@@ -169,7 +318,7 @@ def _add_columns(builder: ModelBuilder, tables: Tables, table: TenantTable) -> T
     return TenantColumns(add_patterns(builder, table, worthless, everywhere), held, warm, served)
 
 
-def _add_feasibility(
+def _add_survivors_feasibility(
     builder: ModelBuilder, tables: Tables, table: TenantTable, columns: TenantColumns
 ) -> None:
     """The tenant holds as many placements of each size as its pattern says."""
@@ -181,7 +330,7 @@ def _add_feasibility(
             builder.equal(Group.FEASIBILITY, key, terms, 0.0)
 
 
-def _add_reconfiguration(
+def _add_survivors_reconfiguration(
     builder: ModelBuilder,
     tables: Tables,
     table: TenantTable,

@@ -17,13 +17,16 @@ import pytest
 import typer.testing
 from hypothesis import settings
 
-settings.register_profile("repeatable", derandomize=True, max_examples=50)
+settings.register_profile("repeatable", derandomize=True, max_examples=30)
 settings.register_profile("explore", derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 TESTS = Path(__file__).parent
 NO_TESTS = ("conftest.py", "golden", "support", "__pycache__")
-HEAVY = ("tests/learn/", "tests/serve/test_workers_torch.py", "tests/cli/test_bring_your_model.py")
+HEAVY = (
+    *("tests/learn/", "tests/serve/test_workers_torch.py", "tests/load/test_load_samples.py"),
+    "tests/cli/test_bring_your_model.py",
+)
 """One worker runs all of these: importing transformers, timm and torchvision takes seconds."""
 LONGEST = (
     *HEAVY,
@@ -36,6 +39,8 @@ LONGEST = (
 WAITING = ("live", "cluster", "cli", "dashboard")
 """Folders whose tests wait for other processes; their files are spread over a parallel run."""
 
+# libraries with threads of their own wait by computing, beside other workers for longer
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 gc.disable()  # until all tests are collected
 
 sys.path.insert(0, str(TESTS))

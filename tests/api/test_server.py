@@ -18,7 +18,6 @@ triton: Any = import_module("tritonclient.grpc")  # it has no types
 def test_it_serves_inside_the_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
     monkeypatch.setenv("MIGRATOR_EMULATED_PACE", "0.1")
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     path = scenario_file(tmp_path, "photos")
     pictures, labels = samples(0, 1)
     with migrator.serve(path, state=tmp_path / "state", grpc_port=0) as server:

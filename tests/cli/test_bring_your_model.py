@@ -36,7 +36,6 @@ def commands() -> list[str]:
 
 def test_the_commands_of_the_page_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MIGRATOR_STATE", str(tmp_path / "state"))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     lines = commands()
     assert len(lines) == 10
     (tmp_path / "examples").symlink_to(ROOT / "examples")
@@ -46,7 +45,8 @@ def test_the_commands_of_the_page_work(tmp_path: Path, monkeypatch: pytest.Monke
     for line in (retrain, example):
         run(line, tmp_path)
     shorten(tmp_path / "my.yaml")
-    run_process(profile, tmp_path)
+    assert "--pace 0.1" in profile
+    run_process(profile.replace("--pace 0.1", "--pace 0.02"), tmp_path)
     run(simulate, tmp_path)
     with serving(serve, tmp_path):
         said = {line: run(line, tmp_path) for line in after}

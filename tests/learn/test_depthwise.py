@@ -327,7 +327,7 @@ class Depthwise(ImageModel):
 @pytest.mark.skipif(find_spec("timm") is None, reason="the extra timm is not installed")
 def test_a_short_training_of_depthwise_convolutions_is_not_in_channels_last() -> None:
     model = build("efficientnet-lite0", 4, 0, 32, pretrained=False)
-    plain = build("resnet-50", 4, 0, 32, pretrained=False)
+    plain = build("small-cnn", 4, 0, 32)
     assert isinstance(model, ImageModel)
     assert isinstance(plain, ImageModel)
     for each in (model, plain):

@@ -261,7 +261,8 @@ async def test_what_was_learned_before_a_restart_is_no_part_of_its_duration(
 class _Timed(Trainings):
     """4 s before the first step and after the last, 2 s for each of 10 steps."""
 
-    samples, epochs = 100, None
+    samples = 100
+    epochs: int | None = None
 
     async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
         del progress

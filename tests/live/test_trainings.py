@@ -59,7 +59,8 @@ def job(tmp_path: Path) -> TrainingJob:
 
 @pytest.fixture
 def torch_job(tmp_path: Path) -> TrainingJob:
-    return made_job(tmp_path / "torch", MODEL)
+    made = made_job(tmp_path / "torch", MODEL)
+    return replace(made, model=replace(MODEL, model="support.tiny_model:Threaded"))
 
 
 def epochs_of(job: TrainingJob) -> list[Path]:
@@ -131,7 +132,7 @@ async def test_any_number_of_jobs_begin_at_once_with_the_model_that_is_built(
 async def test_a_forked_training_may_use_threads_and_has_imported_the_compiler(
     torch_job: TrainingJob,
 ) -> None:
-    job = replace(torch_job, model=replace(MODEL, model="support.tiny_model:Threaded"))
+    job = torch_job
     limited, mapped = replace(job, limit_s=LIMIT_S), list[str]()
     async with trainings_for(job) as (trainings, forkserver):
         process = Path(f"/proc/{forkserver.pid}")
@@ -209,9 +210,9 @@ async def test_a_log_that_cannot_be_opened_does_not_keep_a_training(job: Trainin
 
 
 async def test_a_killed_retraining_goes_on_and_ends_with_the_same_model(
-    torch_job: TrainingJob, tmp_path: Path
+    job: TrainingJob, tmp_path: Path
 ) -> None:
-    job = replace(torch_job, settings=replace(SETTINGS, epochs=8))
+    job = replace(job, settings=replace(SETTINGS, epochs=8))
     async with trainings_for(job) as (trainings, _):
         # so slow that seven epochs are still to come when the first is seen
         lost = asyncio.create_task(trainings.train(replace(job, pace_s=30.0)))
@@ -232,15 +233,12 @@ async def test_a_killed_retraining_goes_on_and_ends_with_the_same_model(
     assert came.weights.read_bytes() == whole.weights.read_bytes()
 
 
-async def test_a_full_disk_is_reported_and_leaves_nothing_half_written(
-    torch_job: TrainingJob,
-) -> None:
-    job = torch_job
+async def test_a_full_disk_is_reported_and_leaves_nothing_half_written(job: TrainingJob) -> None:
     assert job.labels is not None
     labels = Labels(job.labels)  # as beside a daemon: what reading needs is there already
     async with trainings_for(job) as (trainings, forkserver):
         # less than a checkpoint, more than the small files before it
-        resource.prlimit(forkserver.pid or 0, resource.RLIMIT_FSIZE, (20_000, 20_000))
+        resource.prlimit(forkserver.pid or 0, resource.RLIMIT_FSIZE, (4_000, 4_000))
         with pytest.raises(TrainingFailedError, match="cannot be written"):
             await trainings.train(job)
     await labels.close()

@@ -20,4 +20,3 @@ def board() -> Board:
 def _environment(monkeypatch: pytest.MonkeyPatch, state: Path) -> None:
     del state  # in a state folder of its own
     monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")

@@ -17,7 +17,8 @@ from unittest.mock import patch
 
 from typer.main import get_command
 
-from migrator.cli import app, main
+from migrator.cli import main
+from migrator.cli.app import _app_of
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,9 @@ class Answer:
 
 
 @cache
-def _command() -> Any:
-    """All verbs, built once: a process of its own builds them for one call."""
-    return get_command(app)
+def _command(*words: str) -> Any:
+    """The verb or group, built once: a process of its own builds it for one call."""
+    return get_command(_app_of(words))
 
 
 def gpu(*words: str | Path) -> Answer:
@@ -63,7 +64,8 @@ def migrator(*words: object, **variables: str) -> Answer:
     try:
         argv = patch.object(sys, "argv", ["migrator", *map(str, words)])
         # the module, whose name its package gives to the Typer object
-        command = patch.object(sys.modules["migrator.cli.app"], "app", _command())
+        module = sys.modules["migrator.cli.app"]
+        command = patch.object(module, "_app_of", lambda words: _command(*words))
         environment = patch.dict(os.environ, variables)
         with argv, command, environment, redirect_stdout(out), redirect_stderr(err):
             main()

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 _SIDE = 16
 
@@ -47,7 +47,7 @@ class Means:
 
     def save(self, path: Path, *, training: bool = False) -> None:
         del training
-        save_file({"sums": self.sums, "counts": self.counts}, path)
+        path.write_bytes(save({"sums": self.sums, "counts": self.counts}))
 
     def load(self, path: Path) -> None:
         found = load_file(path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -21,10 +20,8 @@ from migrator.dashboard.routes import Source, serve_page
 def shown(*records: Path | str, port: int = 0) -> Iterator[str]:
     """The page of these records and its address; Ctrl-C ends it without a word of complaint."""
     command = [sys.executable, "-m", "migrator", "dashboard", *map(str, records)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
         [*command, "--port", str(port), "--json"],
-        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -15,7 +15,7 @@ def until(
     happened: Callable[[], Any],
     words: str | Callable[[], object] = "it happens",
     *,
-    look_s: float = 0.05,
+    look_s: float = 0.15,
     limit_s: float = LIMIT_S,
 ) -> Any:
     """What it returns once that is something; AssertionError with the words if it never is."""

@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path
@@ -175,9 +176,20 @@ def _exit_code(error: MigratorError) -> int:
     return REFUSED if isinstance(error, GpuError) else FAILED
 
 
+def _app_of(words: tuple[str, ...]) -> typer.Typer:
+    """The app with the one verb or group that `words` name: building all takes a fifth of a start.
+
+    The whole app if they name none.
+    """
+    named = copy(app)
+    named.registered_commands = [e for e in app.registered_commands if (e.name,) == words]
+    named.registered_groups = [e for e in app.registered_groups if (e.name,) == words]
+    return named if named.registered_commands or named.registered_groups else app
+
+
 def _run() -> int:
     try:
-        app()
+        _app_of(tuple(sys.argv[1:2]))()
     except SystemExit as done:
         if done.code == INTERRUPTED:  # typer has caught it already
             complain("interrupted")

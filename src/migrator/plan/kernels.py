@@ -27,6 +27,8 @@ _Kernel = TypeVar("_Kernel", bound=Callable[..., object])
 _ENTRY: dict[str, Any] = {}
 _INNER: dict[str, Any] = {}
 """Options of numba for kernels that Python calls, and for those that only other kernels call."""
+_ENTRY_POINTS: dict[Any, Any] = {}
+"""Machine code of kernels that are compiled for one signature."""
 IS_TRIED = numba.__version__.startswith("0.68.")
 """Whether `compiler`, which uses parts of numba that may change, was tried with this version. Any
 other version compiles as it would by itself, which takes longer, once."""
@@ -76,10 +78,12 @@ def entry(kernel: _Kernel) -> _Kernel:
     than many kernels run. Here they must be those of the signature: another type of the same size
     would be read as if it were the right one, so arrays for kernels are made with their dtype.
     """
-    if not IS_TRIED:
+    overloads = getattr(kernel, "overloads", {})
+    if not IS_TRIED or len(overloads) != 1:
         return kernel
-    found: list[Any] = list(getattr(kernel, "overloads", {}).values())
-    return cast(_Kernel, found[0].entry_point) if len(found) == 1 else kernel
+    if kernel not in _ENTRY_POINTS:  # looking it up there takes longer: numba hashes all types
+        (_ENTRY_POINTS[kernel],) = (each.entry_point for each in overloads.values())
+    return cast(_Kernel, _ENTRY_POINTS[kernel])
 
 
 def compiled_inner(kernel: _Kernel) -> _Kernel:

@@ -265,6 +265,12 @@ class Worth:
             durations=-(-self.durations // per_block),
         )
 
+    @cached_property
+    def retrainings(self) -> tuple[Ints, NDArray[np.bool_]]:
+        """[kind, size, end]: first slot of a retraining with that end; whether it can end there."""
+        ends, taken = np.arange(self.before.shape[1] + 1), self.durations[:, :, None]
+        return np.maximum(ends - taken, 0), (taken > 0) & (ends >= taken)
+
     def only(self, kinds: Ints) -> Worth:
         return replace(
             self,
@@ -331,21 +337,19 @@ def best_responses(worth: Worth, prices: Floats) -> Responses:
     slots, sizes = prices.shape
     cost = prices @ worth.counts.T
     first, then = worth.before - cost, worth.after - cost
-    held_first, held_then = first.argmax(axis=2), then.argmax(axis=2)
-    until = _sums(np.take_along_axis(first, held_first[:, :, None], 2)[:, :, 0])
-    later = _sums(np.take_along_axis(then, held_then[:, :, None], 2)[:, :, 0])
-    rents = _sums(prices.T)
+    until, later, rents = _sums(first.max(axis=2)), _sums(then.max(axis=2)), _sums(prices.T)
     best, end, size = until[:, -1].copy(), np.full(len(first), slots), np.full(len(first), -1)
-    moments = np.arange(slots + 1)
-    for k in range(sizes):
-        taken = worth.durations[:, k, None]
-        begins = np.maximum(moments - taken, 0)
-        value = until + (later[:, -1:] - later) - (rents[k][None, :] - rents[k][begins])
-        value = np.where((taken > 0) & (moments >= taken), value, NEVER)
+    if worth.durations.any():
+        begins, may_end = worth.retrainings
+        gained = until + (later[:, -1:] - later)
+        value = gained[:, None] - (rents - rents[np.arange(sizes)[:, None], begins])
+        value = np.where(may_end, value, NEVER).reshape(len(first), -1)
         at = value.argmax(axis=1)
         found = value[np.arange(len(at)), at]
         better = found > best
-        best[better], end[better], size[better] = found[better], at[better], k
+        best[better] = found[better]
+        size[better], end[better] = np.divmod(at[better], slots + 1)
+    held_first, held_then = first.argmax(axis=2), then.argmax(axis=2)
     held = np.where(np.arange(slots) < end[:, None], held_first, held_then)
     rent = float((prices @ worth.offered.T).max(axis=1).sum())
     return Responses(np.where(worth.able, best, NEVER), rent, (held, end, size))

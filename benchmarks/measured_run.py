@@ -142,7 +142,7 @@ def measured_run(
             (tenant.name, window): found
             for tenant in live.tenants
             for window in range(scenario.windows)
-            if (found := _training(scenario, tenant.name, window, runs)) is not None
+            if (found := _training(scenario, tenant, window, runs)) is not None
         },
         {
             (tenant.name, window): max(0.0, at_s - (each.to_s or at_s))
@@ -215,6 +215,7 @@ def _measured_steps(
 ) -> Iterator[tuple[int, str, str | None, Holding | None, float]]:
     """Window, step, tenant, instance and seconds of every step that was made to its end."""
     steps = {"creating": "create", "stopping": "stop", "destroying": "destroy"}
+    started: set[float] = set()  # a standby may be used again and again
     for history in run.histories:
         tenants = [each.tenant for each in history if each.tenant]
         for each in history:
@@ -227,7 +228,9 @@ def _measured_steps(
                     yield window, "warm", each.tenant, place, each.parts_s["warm_s"]
                 else:
                     yield window, "take_over", each.tenant, place, each.parts_s["warm_s"]
-                    yield window, "warm", each.tenant, place, standby_s
+                    if standby_s not in started:
+                        started.add(standby_s)
+                        yield window, "warm", each.tenant, place, standby_s
                 if each is history[0] and each.parts_s.get("create_s"):
                     yield window, "create", each.tenant, place, each.parts_s["create_s"]
             elif each.state in steps:
@@ -250,19 +253,27 @@ def _removals(own: LiveRun) -> dict[tuple[int, Holding], list[Removal]]:
 
 
 def _training(
-    scenario: Scenario, tenant: str, window: int, runs: Sequence[LiveRun]
+    scenario: Scenario, tenant: LiveTenant, window: int, runs: Sequence[LiveRun]
 ) -> Training | None:
-    """How long the window's retraining took: in this run, in another, or in another window."""
-    known = [
-        (abs(run.window_at(each.from_s) - window), number, each)
-        for number, run in enumerate(runs)
-        for each in run.trainings(tenant)
-    ]
+    """How long the window's retraining took: in this run, in another, or in another window.
+
+    One that continued on other shares counts with the time of all of them, on the SMs of the last.
+    """
+    known = []
+    for number, run in enumerate(runs):
+        parts: dict[int, list[UnitRecord]] = {}
+        for each in run.trainings(tenant.name):
+            parts.setdefault(run.window_at(each.from_s), []).append(each)
+        known += [(abs(at - window), number, found) for at, found in parts.items()]
     if not known:
         return None
     _, _, nearest = min(known, key=lambda each: each[:2])
-    assert nearest.to_s is not None
-    return Training(nearest.to_s - nearest.from_s, _sms(scenario, nearest))
+    curve, sms = tenant.training_s(1), _sms(scenario, nearest[-1])
+    seconds = sum(
+        ((each.to_s or each.from_s) - each.from_s) * curve.at(sms) / curve.at(_sms(scenario, each))
+        for each in nearest
+    )
+    return Training(seconds, sms)
 
 
 def _windows(

@@ -51,7 +51,7 @@ from migrator.workload.live import (  # noqa: E402 (found on sys.path above)
 )
 
 PEERS = ("ekya", "astraea", "paris-reconfiguring", "equal-mig")
-MEASURED_EPOCHS = 4
+MEASURED_EPOCHS = 6
 """Of the run whose records are used."""
 MEASURED_WINDOWS = 2
 _ESTIMATED_HIGHER = 0.03

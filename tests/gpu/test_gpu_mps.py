@@ -34,7 +34,7 @@ from migrator.gpu.drivers.mps import (
     share_sms,
 )
 from migrator.gpu.drivers.registry import open_driver
-from migrator.gpu.drivers.virtual_board import register_use
+from migrator.gpu.drivers.virtual_board import STANDBY, register_use
 from migrator.io.processes import is_running
 
 THREE, FOUR = Place(4, "3g.71gb"), Place(0, "4g.71gb")
@@ -379,7 +379,8 @@ def test_a_process_may_wait_for_a_share_that_does_not_exist(state: Path) -> None
         driver.destroy(one)
         assert driver.daemon.running() is not None
         made = driver.create(two)
-        assert driver.environment(made) == environment
+        # a training there keeps the share, a worker may wait until it is created again
+        assert environment.items() - driver.environment(made).items() == {(STANDBY, "1")}
         waiting.kill()
         waiting.wait()
     clients.unlink()

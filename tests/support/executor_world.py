@@ -81,7 +81,7 @@ class World:
     """Seconds that instances wanted for inference did not serve, added up."""
     leaving: bool = False
     standbys: dict[tuple[Placement, str], str] = field(default_factory=dict)
-    """Workers that wait: starting, ready or failed."""
+    """Workers that wait: starting or ready."""
     served: dict[Placement, str] | None = None
     """While paused: who was served or warmed where when the pause began."""
 
@@ -202,7 +202,9 @@ class World:
         _, _, life, place, event = heapq.heappop(self._queue)
         if isinstance(event, ev.Prepared):
             if self.standbys.get((place, event.tenant)) == f"starting {life}":
-                self.standbys[place, event.tenant] = "failed" if event.why else "ready"
+                self.standbys[place, event.tenant] = "ready"
+                if event.why:
+                    del self.standbys[place, event.tenant]
                 self._obey(self.executor.on(self.now_s, event))
             return
         body = self.bodies.get(place)
@@ -274,7 +276,7 @@ class World:
                 assert body.state == "idle", f"{said} while {body}"
                 body.state, body.tenant = "warming", tenant
                 seconds = self._random.uniform(*self.times.warm_s)
-                if self.standbys.pop((place, tenant), "failed") == "ready":
+                if self.standbys.pop((place, tenant), None) == "ready":
                     seconds = 0.0
                 lost = ev.WorkerLost(instance, "killed while warming")
                 bad = self._faulty(self.faults.warm)

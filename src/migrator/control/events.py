@@ -135,12 +135,11 @@ class CreateFailed:
 
 @dataclass(frozen=True)
 class Prepared:
-    """The standby can serve, or could not start: then `Warm` starts another worker."""
+    """The standby can serve; with `why`, it could not start or was lost, and there is none."""
 
     instance: Holding
     tenant: str
     why: str = ""
-    """Why it could not start."""
 
 
 @dataclass(frozen=True)

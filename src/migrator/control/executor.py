@@ -52,6 +52,8 @@ class Settled:
     """That of the timeline in which it was made."""
     done: frozenset[str]
     """Tenants whose retraining has ended."""
+    standbys: int
+    """How many there might be."""
 
 
 class Executor:
@@ -197,7 +199,7 @@ class Executor:
             site = Site.of(self._board, event.instance)
             unit = self._units.get(site)
             if isinstance(event, Prepared):
-                if self._standbys.on_prepared(site, event):
+                if self._standbys.on_prepared(site, event, now_s):
                     known, self._settled = True, None
             elif isinstance(event, Drained) and unit is not None and self._is_kept(unit, now_s):
                 known = True
@@ -232,9 +234,13 @@ class Executor:
             return False
         if last.timeline.at(now_s) is not last.stretch:
             return False
+        if self._standbys.limit() != last.standbys:
+            return False
         left_s = timeline.left_s(now_s)
         if timeline is last.timeline:
             return left_s > self._longest_s
+        if last.standbys and timeline.served != last.timeline.served:
+            return False
         same = timeline.at(now_s).wanted == last.stretch.wanted
         return same and left_s == last.timeline.left_s(now_s) == math.inf
 
@@ -267,8 +273,10 @@ class Executor:
         self._create(situation, soon, now_s)
         self._tell_late(situation, now_s)
         waits = self._acted or soon or self._late_since or self._troubles.any_waits(now_s)
+        waits = waits or self._standbys.waits(now_s)
         done = frozenset(self._trials.done)
-        self._settled = None if waits else Settled(timeline, timeline.at(now_s), done)
+        most = self._standbys.limit()
+        self._settled = None if waits else Settled(timeline, timeline.at(now_s), done, most)
 
     def _stand(self, still: Mapping[Site, Task], now_s: float) -> None:
         """While paused, keep the serving instances running and change nothing else."""
@@ -323,7 +331,8 @@ class Executor:
     def _lead_of(self, tenant: str) -> float:
         if self._lead_s <= 0:
             return 0.0
-        return max(self._lead_s, OVERHEADS * self._overheads_s.get(tenant, 0.0))
+        start_s = max(self._overheads_s.get(tenant, 0.0), self._standbys.start_s(tenant))
+        return max(self._lead_s, OVERHEADS * start_s)
 
     def _go_on(
         self, unit: Unit, situation: Situation, soon: Mapping[Site, Task], now_s: float

@@ -23,8 +23,6 @@ from migrator.control.events import (
     Drained,
     Event,
     Instruction,
-    Prepare,
-    Prepared,
     Ready,
     Stopped,
     StopWorker,
@@ -180,8 +178,6 @@ class _Rehearsal:
                     if self._warm_s is not None:
                         seconds = self._warm_s[instance]
                     self._push(seconds, Ready(instance, seconds))
-                case Prepare(instance, tenant):
-                    self._push(0.0, Prepared(instance, tenant))
                 case Drain(instance, _):
                     self._push(0.0, Drained(instance))
                 case StopWorker(instance):

@@ -21,17 +21,10 @@ PER_SLICE = 2
 """Most standbys per slice of the board. MPS serves 48 processes."""
 AT_ONCE = 2
 """Standbys that are started at the same time without being needed soon."""
+RETRY_S = 10.0
+"""Before a standby that was lost or could not start is started again."""
 
 Key = tuple[Site, Task]
-
-
-@dataclass
-class Standby:
-    """A waiting worker."""
-
-    is_ready: bool
-    """Whether it can serve, or could not start."""
-    since_s: float
 
 
 def most_standbys(board: Board, services: Iterable[Service]) -> int:
@@ -50,19 +43,40 @@ def most_standbys(board: Board, services: Iterable[Service]) -> int:
     return max(0, int(min(PER_SLICE * slices, left_mib // largest_mib)))
 
 
+@dataclass
+class Standby:
+    """A waiting worker."""
+
+    is_ready: bool
+    since_s: float
+
+
 class Standbys:
     """The waiting workers of one GPU."""
 
-    def __init__(self, most: Callable[[], int]) -> None:
-        """`most`: waiting workers at a time; 0: none."""
-        self._limit = most
+    def __init__(self, limit: Callable[[], int]) -> None:
+        """`limit`: most waiting workers at a time; 0: none."""
+        self.limit = limit
         self._all: dict[Key, Standby] = {}
+        self._lost_s: dict[Key, float] = {}
+        """When standbys were lost or could not start."""
         self._drained_s: dict[Site, float] = {}
+        self._starts_s: dict[str, float] = {}
+        """How long the last standby of a tenant took to start."""
 
     @property
     def is_used(self) -> bool:
         """Whether there are or may be standbys."""
-        return bool(self._all) or self._limit() > 0
+        return bool(self._all) or self.limit() > 0
+
+    def waits(self, now_s: float) -> bool:
+        """Whether one that was lost may be started again later."""
+        self._lost_s = {key: at for key, at in self._lost_s.items() if now_s - at <= 2 * RETRY_S}
+        return bool(self._lost_s)
+
+    def start_s(self, tenant: str) -> float:
+        """Seconds that a standby of the tenant takes to start; 0 if none was measured."""
+        return self._starts_s.get(tenant, 0.0)
 
     def update(
         self,
@@ -76,46 +90,50 @@ class Standbys:
         `soon`: places that serve a task soon or as soon as they can. `tasks`: all that are served
         in this plan; every serving instance gets a standby of the others, a few at a time.
         """
-        most, found = self._limit(), list[Instruction]()
-        needed = [key for key in soon.items() if _is_in_use(key, units)]
-        useful = [
-            (each.site, task)
+        needed = {key: None for key in soon.items() if _is_in_use(key, units)}
+        useful = {
+            (each.site, task): None
             for each in units
             if each.state is State.READY and each.site.share is None
-            for task in tasks
+            for task in sorted(tasks)
             if task != each.task
-        ]
-        found += self._discard([key for key in self._all if key[1] not in tasks])
-        starting = sum(not each.is_ready for each in self._all.values())
-        for key in dict.fromkeys((*needed, *useful)):
-            if key in self._all:
-                continue
-            if key not in needed and (starting >= AT_ONCE or len(self._all) >= most):
-                break
-            self._all[key] = Standby(False, now_s)
-            found.append(Prepare(_instance(key[0]), key[1].tenant))
-            starting += 1
-        spare = sorted(
-            (key for key in self._all if key not in needed),
-            key=lambda key: (key in useful, self._all[key].since_s),
-        )
-        return found + self._discard(spare[: max(0, len(self._all) - most)])
+        }
+        found = self._discard([key for key in self._all if key[1] not in tasks])
+        most = self.limit()
+        found += self._evict(len(self._all) - most, useful, needed)
+        for wanted, kept in ((needed, needed), (useful, needed | useful)):
+            for key in wanted:
+                if key in self._all or now_s - self._lost_s.get(key, -math.inf) < RETRY_S:
+                    continue
+                if wanted is useful and self._starting >= AT_ONCE:
+                    break
+                found += self._evict(len(self._all) + 1 - most, useful, kept)
+                if len(self._all) >= most:
+                    break
+                self._all[key] = Standby(False, now_s)
+                found.append(Prepare(_instance(key[0]), key[1].tenant))
+        return found
 
     def clear(self) -> list[Instruction]:
         """End all standbys."""
         return self._discard(list(self._all))
 
-    def on_prepared(self, site: Site, event: Prepared) -> bool:
-        """Whether the event is about a standby that is still wanted."""
-        for (place, task), standby in self._all.items():
-            if place == site and task.tenant == event.tenant:
-                standby.is_ready = True
-                return True
-        return False
+    def on_prepared(self, site: Site, event: Prepared, now_s: float) -> bool:
+        """A standby can serve, could not start or was lost; False if it is not wanted any more."""
+        key = next((e for e in self._all if e[0] == site and e[1].tenant == event.tenant), None)
+        if key is None:
+            return False
+        if event.why:
+            del self._all[key]
+            self._lost_s[key] = now_s
+        elif not self._all[key].is_ready:
+            self._all[key].is_ready = True
+            self._starts_s[event.tenant] = now_s - self._all[key].since_s
+        return True
 
     def keep(self, site: Site, task: Task, now_s: float) -> bool:
-        """Whether a drained worker is kept as a standby."""
-        if site.share is not None or not self._limit():
+        """Whether a drained worker is kept as a standby. The next update keeps the limit."""
+        if site.share is not None or not self.limit():
             return False
         self._all[site, task] = Standby(True, now_s)
         return True
@@ -126,14 +144,13 @@ class Standbys:
 
     def drain(self, unit: Unit, now_s: float) -> None:
         """A worker gets no more requests."""
-        if unit.site.share is None and self._limit():
+        if unit.site.share is None and self.is_used:
             self._drained_s[unit.site] = now_s
 
     def drained_s(self, site: Site) -> float:
-        """When the slices of a place last lost a worker to another place or tenant."""
-        return max(
-            (s for at, s in self._drained_s.items() if at.mask & site.mask), default=-math.inf
-        )
+        """When the slices of a place last lost a worker."""
+        found = (at_s for at, at_s in self._drained_s.items() if at.mask & site.mask)
+        return max(found, default=-math.inf)
 
     def is_starting(self, places: Mapping[Site, Task | None], site: Site) -> bool:
         """Whether one of the places that need the slices of `site` has a standby that starts."""
@@ -141,6 +158,20 @@ class Standbys:
             not each.is_ready and places.get(place) == task and place.mask & site.mask
             for (place, task), each in self._all.items()
         )
+
+    @property
+    def _starting(self) -> int:
+        return sum(not each.is_ready for each in self._all.values())
+
+    def _evict(
+        self, count: int, useful: Collection[Key], kept: Collection[Key]
+    ) -> list[Instruction]:
+        """End so many standbys: those of other places first, then the oldest; not the kept ones."""
+        spare = sorted(
+            (key for key in self._all if key not in kept),
+            key=lambda key: (key in useful, self._all[key].since_s),
+        )
+        return self._discard(spare[: max(0, count)])
 
     def _discard(self, keys: Iterable[Key]) -> list[Instruction]:
         found: list[Instruction] = []

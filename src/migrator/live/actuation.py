@@ -18,7 +18,7 @@ from migrator.control.controller import Controller
 from migrator.control.events import Event, Instruction
 from migrator.control.retraining_plans import Estimate
 from migrator.core.errors import MigratorError
-from migrator.core.instance import Holding, Instance, Share, bare, sms_of
+from migrator.core.instance import Holding, Share, bare, sms_of
 from migrator.core.placement import Place, board_without
 from migrator.live.context import Context
 from migrator.live.learning import Learning
@@ -48,7 +48,8 @@ class Actuation:
         self._router, self._serving = context.router, context.serving_workers
         self._create_s: dict[Holding, float] = {}
         """How long instances without a worker took to create."""
-        self._warming: dict[Holding, asyncio.Task[None]] = {}
+        self._warming: dict[Holding, tuple[str, asyncio.Task[None]]] = {}
+        """The tenants and tasks of workers that are being warmed."""
         self._standbys = context.standby_workers
         self._preparing: dict[tuple[Holding, str], asyncio.Task[None]] = {}
         """Standbys that are being started."""
@@ -68,8 +69,9 @@ class Actuation:
                     self.in_background(self._destroy(instance))
                 case events.Warm(instance, tenant):
                     task = self.in_background(self._warm(instance, tenant))
-                    self._warming[bare(instance)] = task
+                    self._warming[bare(instance)] = tenant, task
                 case events.Prepare(instance, tenant):
+                    self._discard(bare(instance), tenant)
                     task = self.in_background(self._prepare(instance, tenant))
                     self._preparing[bare(instance), tenant] = task
                 case events.Keep(instance, tenant):
@@ -79,6 +81,7 @@ class Actuation:
                 case events.Drain(instance, _):
                     self.in_background(self._drain(instance))
                 case events.StopWorker(instance):
+                    self._abandon_standby(bare(instance))
                     self.in_background(self._stop(instance))
                 case events.StopTraining(_, tenant):
                     # the next one continues from its checkpoints
@@ -155,7 +158,8 @@ class Actuation:
             if isinstance(event, events.CreateFailed):
                 self.in_background(self.update_foreign_instances())
             instance = str(event.instance)
-            self._recorder.event(type(event).__name__, f"{instance}: {why}", instance=instance)
+            kind = "standby" if isinstance(event, events.Prepared) else type(event).__name__
+            self._recorder.event(kind, f"{instance}: {why}", instance=instance)
         self.do(self._controller.on(event))
         self._recorder.update_units()
 
@@ -210,59 +214,61 @@ class Actuation:
 
     async def _prepare(self, instance: Holding, tenant: str) -> None:
         key, reason = (bare(instance), tenant), ""
-        if key in self._standbys:  # its use was cancelled
-            self._preparing.pop(key, None)
-            self.on_event(events.Prepared(instance, tenant))
-            return
         try:
-            assert isinstance(instance, Instance)
-            environment = await self._gpu_thread.environment_ahead(instance)
+            environment = await self._gpu_thread.worker_environment(instance)
             worker, _ = await self._start(instance, tenant, environment)
             self._standbys[key] = worker
         except Exception as error:
             reason = _reason(error)
-            words = f"{tenant} on {instance}: no standby: {reason}"
-            self._recorder.event("standby", words, tenant=tenant, instance=str(instance))
         finally:
-            self._preparing.pop(key, None)
+            # one that was discarded may have a successor already
+            if self._preparing.get(key) is asyncio.current_task():
+                del self._preparing[key]
         self.on_event(events.Prepared(instance, tenant, reason))
 
     def _keep(self, place: Holding, tenant: str) -> None:
         worker = self._serving.pop(place, None)
-        if worker is not None:  # else it was lost since it was drained
+        if worker is None:
+            words = "its worker was lost while it was drained"
+            self.on_event(events.Prepared(place, tenant, words))
+        else:
             self._router.detach(worker)
             self._standbys[place, tenant] = worker
 
     def _discard(self, place: Holding, tenant: str) -> None:
         starting = self._preparing.pop((place, tenant), None)
-        if starting is not None:
-            starting.cancel()
         worker = self._standbys.pop((place, tenant), None)
         ending = [starting] if starting is not None else []
+        if starting is not None:
+            starting.cancel()
         if worker is not None:
             ending.append(self.in_background(worker.release()))
         for task in ending:
             self._discarding.add(task)
             task.add_done_callback(self._discarding.discard)
 
+    def _abandon_standby(self, place: Holding) -> None:
+        """End the standby that a worker which is stopped was to be."""
+        if (warming := self._warming.get(place)) is not None:
+            self._discard(place, warming[0])
+
     async def _standby(self, place: Holding, tenant: str) -> ServingWorker | None:
         """The standby with the newest version, once it has started; None if there is none."""
-        starting = self._preparing.get((place, tenant))
+        key = place, tenant
+        starting = self._preparing.get(key)
         if starting is not None:
             await asyncio.wait({starting})
-        worker = self._standbys.get((place, tenant))
+        worker = self._standbys.get(key)
         if worker is None:
             return None
         try:
-            await self._update(
-                worker, self.assignment(tenant, place, worker.assignment.environment)
-            )
+            await self._update(worker, place)
         except MigratorError as error:
             _log.warning("%s: a standby on %s cannot be used: %s", tenant, place, error)
             self._discard(place, tenant)
             return None
-        # lost meanwhile: it is not there any more
-        return self._standbys.pop((place, tenant), None)
+        # None: it was lost meanwhile
+        return self._standbys.pop(key, None)
 
     async def _warm(self, instance: Holding, tenant: str) -> None:
         place, began_s = bare(instance), time.monotonic()
@@ -271,7 +277,7 @@ class Actuation:
             if standby is not None:
                 worker, latency_s = standby, self._latency_s(tenant, instance)
             else:
-                environment = await self._gpu_thread.environment(instance)
+                environment = await self._gpu_thread.worker_environment(instance)
                 worker, latency_s = await self._start(instance, tenant, environment)
             reason = None
         except Exception as error:
@@ -312,16 +318,22 @@ class Actuation:
         worker = await self._workers.take(self.assignment(tenant, instance, environment))
         try:
             # another version may have been adopted, or the tenant removed, while it started
-            await self._update(worker, self.assignment(tenant, instance, environment))
+            await self._update(worker, instance)
             return worker, self._latency_s(tenant, instance)
         except BaseException:
             await worker.release()  # no other code knows that it holds the instance
             raise
 
-    @staticmethod
-    async def _update(worker: ServingWorker, newest: Assignment) -> None:
-        if newest.version != worker.assignment.version and newest.weights is not None:
-            await worker.swap(newest.weights, newest.version)
+    async def _update(self, worker: ServingWorker, instance: Holding) -> None:
+        """Give a worker the newest version, also where another becomes that meanwhile."""
+        tenant, environment = worker.assignment.tenant, worker.assignment.environment
+        while True:
+            newest = self.assignment(tenant, instance, environment)
+            if newest.weights is None:
+                return
+            await worker.update(newest.weights, newest.version)
+            if self.assignment(tenant, instance, environment).version == newest.version:
+                return
 
     async def _drain(self, instance: Holding) -> None:
         worker = self._serving.get(bare(instance))
@@ -331,7 +343,7 @@ class Actuation:
 
     async def _stop(self, instance: Holding) -> None:
         place = bare(instance)
-        warming = self._warming.pop(place, None)
+        _, warming = self._warming.pop(place, (None, None))
         if warming is not None:
             warming.cancel()
             await asyncio.gather(warming, return_exceptions=True)
@@ -353,6 +365,9 @@ class Actuation:
     async def _estimate(self, wanted: Estimate) -> None:
         worker = None if wanted.instance is None else self._serving.get(wanted.instance)
         environment = None if worker is None else worker.assignment.environment
+        if worker is not None and wanted.instance is not None:
+            # unlike a worker of a share it keeps the instance from being destroyed
+            environment = self._gpu_thread.known_environment(wanted.instance) or environment
         try:
             async with asyncio.timeout(wanted.limit_s):
                 await self._learning.estimate(
@@ -373,7 +388,8 @@ class Actuation:
                 self.on_event(events.WorkerLost(place, how))
         for key, each in list(self._standbys.items()):
             if each is worker:
-                del self._standbys[key]  # the next use of the place starts another
+                del self._standbys[key]
+                self.on_event(events.Prepared(*key, how))
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

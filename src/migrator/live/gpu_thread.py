@@ -145,14 +145,17 @@ class GpuThread:
             return found
         return self._driver.narrowed(found, holding.percent)
 
-    async def environment_ahead(self, instance: Instance) -> Mapping[str, str]:
-        """The environment of a process on a share that may not exist yet."""
-        place, driver = self._place(instance), self._driver
-        found = self._environments.get(place) or self._ahead.get(place)
-        if found is None:
+    async def worker_environment(self, holding: Holding) -> Mapping[str, str]:
+        """The environment of a worker. It may wait for a share of a board of shares; other
+        instances must exist."""
+        driver = self._driver
+        if not isinstance(holding, Instance) or not driver.gpu().board.is_of_shares:
+            return await self.environment(holding)
+        place = self._place(holding)
+        if place not in self._ahead:
             assert isinstance(driver, MpsDriver | EmulatedDriver)
-            found = self._ahead[place] = await self._run(lambda: driver.environment_ahead(place))
-        return found
+            self._ahead[place] = await self._run(lambda: driver.environment_ahead(place))
+        return self._ahead[place]
 
     def known_environment(self, holding: Holding) -> Mapping[str, str] | None:
         """The same without waiting, if the instance was created here; None for a share or an

@@ -47,7 +47,6 @@ _STEP_OF: Mapping[type[Instruction], str] = {
 _ENDS: Mapping[type[Event], tuple[str, str]] = {
     events.Created: ("create", DONE),
     events.CreateFailed: ("create", FAILED),
-    events.Prepared: ("prepare", DONE),
     events.Ready: ("warm", DONE),
     events.WorkerLost: ("warm", FAILED),
     events.Drained: ("drain", DONE),
@@ -55,8 +54,6 @@ _ENDS: Mapping[type[Event], tuple[str, str]] = {
     events.Destroyed: ("destroy", DONE),
     events.DestroyFailed: ("destroy", FAILED),
 }
-_FOLLOWS = ("stop", "prepare", "keep", "discard")
-"""Steps that only follow from others: not logged by default."""
 _KINDS = {
     "the window begins": "window",
     "it is time": "regular",
@@ -161,6 +158,7 @@ class Decisions:
         self._kinds: dict[str, str] = {}
         """Kinds of the executor's reasons since the last request for a plan."""
         self._begun_s: dict[tuple[str, Holding], float] = {}
+        self._preparing_s: dict[tuple[str, Holding, str], float] = {}
         self._tenants: dict[Holding, str] = {}
         self._failures: dict[Holding, str] = {}
         for each in REASONS:
@@ -210,6 +208,9 @@ class Decisions:
             self._kinds[instruction.reason] = instruction.about
             return  # it is logged where the policy is asked
         step, holding = _STEP_OF[type(instruction)], bare(instruction.instance)
+        if isinstance(instruction, events.Prepare | events.Keep | events.Discard):
+            self._instructed_standby(step, holding, instruction)
+            return
         self._begun_s[step, holding] = self._clock.now_s()
         if step == "stop" and self._begun_s.pop(("warm", holding), None) is not None:
             self._instruments.steps.labels("warm", STOPPED).inc()
@@ -219,7 +220,7 @@ class Decisions:
         because = self._failures.pop(holding, "") or self._because
         fields = {"instance": str(holding), "tenant": tenant, "because": because}
         _log.log(
-            logging.DEBUG if step in _FOLLOWS else logging.INFO,
+            logging.DEBUG if step == "stop" else logging.INFO,  # it only follows from a drain
             "%s %s%s: %s",
             step,
             holding,
@@ -228,16 +229,35 @@ class Decisions:
             extra=self._fields(step) | fields,
         )
 
+    def _instructed_standby(
+        self, step: str, holding: Holding, said: events.Prepare | events.Keep | events.Discard
+    ) -> None:
+        begun = step, holding, said.tenant
+        if isinstance(said, events.Prepare):
+            self._preparing_s[begun] = self._clock.now_s()
+        elif self._preparing_s.pop(("prepare", holding, said.tenant), None) is not None:
+            self._instruments.steps.labels("prepare", STOPPED).inc()
+        _log.debug("%s %s of %s: %s", *begun, self._because, extra=self._fields(step))
+
+    def _prepared(self, event: events.Prepared, holding: Holding) -> None:
+        began_s = self._preparing_s.pop(("prepare", holding, event.tenant), None)
+        if began_s is None:
+            return  # a standby was lost that had started before
+        self._instruments.steps.labels("prepare", FAILED if event.why else DONE).inc()
+        if not event.why:
+            self._instruments.parts.labels("prepare").observe(self._clock.now_s() - began_s)
+
     def ended(self, event: Event) -> None:
         holding = bare(event.instance)
+        if isinstance(event, events.Prepared):
+            self._prepared(event, holding)
+            return
         if isinstance(event, events.TrainingEnded):
             self._training_ended(event, holding)
             return
         if isinstance(event, events.WorkerLost) and holding in self._tenants:
             self._instruments.losses.labels(self._tenants[holding]).inc()
         step, outcome = _ENDS[type(event)]
-        if isinstance(event, events.Prepared) and event.why:
-            outcome = FAILED
         began_s = self._begun_s.pop((step, holding), None)
         if began_s is not None:  # None: a serving worker was lost, or an instance removed
             self._instruments.steps.labels(step, outcome).inc()

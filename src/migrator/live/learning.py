@@ -57,8 +57,8 @@ class Rollout:
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._unclaimed: set[str] = set()
         """Tenants served here that the shared store does not know yet."""
-        self._swapping: set[asyncio.Task[None]] = set()
-        """Standbys that get a version."""
+        self._updating: set[asyncio.Task[None]] = set()
+        """For standbys that get a version."""
 
     async def roll_out(self, version: Version) -> None:
         await self._swap_all(version)
@@ -117,12 +117,23 @@ class Rollout:
     async def _swap_all(self, version: Version) -> None:
         # concurrently: a worker that hangs must not delay the others
         workers = self._context.workers_of(version.tenant)
-        await asyncio.gather(*(self._swap(each, version) for each in workers))
-        # in the background: standbys do not serve yet
         for each in self._context.standbys_of(version.tenant):
-            task = asyncio.create_task(self._swap(each, version))
-            self._swapping.add(task)
-            task.add_done_callback(self._swapping.discard)
+            task = asyncio.create_task(self._update(each))  # in the background: it does not serve
+            self._updating.add(task)
+            task.add_done_callback(self._updating.discard)
+        await asyncio.gather(*(self._swap(each, version) for each in workers))
+
+    async def _update(self, standby: ServingWorker) -> None:
+        """Give a standby the version that serves, also where another becomes that meanwhile."""
+        while (run := self._context.tenants.get(standby.assignment.tenant)) is not None:
+            version = run.version
+            if version is None or standby.assignment.version == version.number:
+                return
+            try:
+                await standby.update(version.weights, version.number)
+            except MigratorError as error:
+                _log.warning("%s: a standby keeps its model: %s", run.name, error)
+                return
 
     async def _swap(self, worker: ServingWorker, version: Version) -> None:
         tenant = version.tenant

@@ -311,7 +311,7 @@ class MpsDriver:
         return self._environment(instance.place, known, limited=limited)
 
     def environment_ahead(self, place: Place) -> Mapping[str, str]:
-        """Environment of a process on a share of a board of shares that may not exist yet."""
+        """Environment of a worker on a share of a board of shares, which need not exist."""
         with hold_state_lock(self._lock):
             self.daemon.start()
         known = self._virtual.environment_ahead(place)
@@ -329,10 +329,10 @@ class MpsDriver:
 
     def close(self) -> None:
         """Stop the daemon if it stayed for standbys and neither they nor shares are left."""
+        if self.daemon.running() is None:
+            return
         with hold_state_lock(self._lock):
-            if self.daemon.running() is None or self._virtual.instances():
-                return
-            if not self._virtual.standbys():
+            if not self._virtual.instances() and not self._virtual.standbys():
                 self.daemon.quit()
 
     def narrowed(self, environment: Mapping[str, str], percent: float) -> Mapping[str, str]:

@@ -258,18 +258,17 @@ class VirtualBoard:
             raise GpuError(
                 f"{instance.place} has no compute instance, so nothing can run there; destroy it"
             )
-        return self.environment_ahead(instance.place)
+        return self._environment(instance.place)
 
     def environment_ahead(self, place: Place) -> dict[str, str]:
-        """The same for an instance that may not exist yet."""
-        shared = {STANDBY: "1"} if self.board.is_of_shares else {}
-        return {
-            INSTANCE: self._uuid(place),
-            INSTANCE_FILE: str(self._file.path.absolute()),
-        } | shared
+        """The same for a worker that may wait for its share, which need not exist."""
+        return {**self._environment(place), STANDBY: "1"}
+
+    def _environment(self, place: Place) -> dict[str, str]:
+        return {INSTANCE: self._uuid(place), INSTANCE_FILE: str(self._file.path.absolute())}
 
     def standbys(self) -> tuple[int, ...]:
-        """Running processes on shares, which may wait on one that does not exist."""
+        """Running processes that serve or wait on shares, whether these exist or not."""
         return tuple(each.pid for each in self._state().standbys if each.alive)
 
     def _uuid(self, place: Place) -> str:

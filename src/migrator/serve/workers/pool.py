@@ -112,11 +112,20 @@ class ServingWorker:
     async def swap(self, weights: Path, version: int) -> float:
         """Serve these weights from the next batch on; the seconds. InputError: unusable."""
         async with self._swapping:
-            path = weights.absolute()
-            frame = await self._process.request(Swap(path, version), limit_s=self._hang_s)
-            self.assignment = replace(self.assignment, weights=path, version=version)
-            seconds: float = frame.message.seconds
-            return seconds
+            return await self._swap(weights, version)
+
+    async def update(self, weights: Path, version: int) -> None:
+        """The same, unless it serves that version already."""
+        async with self._swapping:
+            if self.assignment.version != version:
+                await self._swap(weights, version)
+
+    async def _swap(self, weights: Path, version: int) -> float:
+        path = weights.absolute()
+        frame = await self._process.request(Swap(path, version), limit_s=self._hang_s)
+        self.assignment = replace(self.assignment, weights=path, version=version)
+        seconds: float = frame.message.seconds
+        return seconds
 
     async def release(self) -> None:
         """Let it finish its batch and exit; returns when the process is gone."""

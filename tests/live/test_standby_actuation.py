@@ -1,0 +1,189 @@
+"""Standbys that are discarded, used, lost or updated while they start: none is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from msgspec.structs import replace
+
+from migrator.control import events as ev
+from migrator.core.instance import Holding, Instance
+from migrator.live.actuation import Actuation
+from migrator.live.context import Context
+from migrator.live.learning import Rollout
+from migrator.serve.workers.messages import Assignment
+from migrator.serve.workers.pool import ServingWorker
+
+PLACE, OTHER = Instance(0, 1), Instance(1, 1)
+TENANT = "photos"
+
+
+class Worker(ServingWorker):
+    """A worker without a process; it starts and swaps when the test says so."""
+
+    numbers = count(1)
+
+    def __init__(self, assignment: Assignment, running: set[str]) -> None:
+        self.assignment, self.parts_s = assignment, {"total": 1.0}
+        self._name, self._running = f"w{next(self.numbers)}", running
+        self._swapping, self.may_swap = asyncio.Lock(), asyncio.Event()
+        self.may_swap.set()
+        running.add(self._name)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def _swap(self, weights: Path, version: int) -> float:
+        await self.may_swap.wait()
+        self.assignment = replace(self.assignment, weights=weights, version=version)
+        return 0.0
+
+    async def release(self) -> None:
+        self._running.discard(self._name)
+
+
+class Pool:
+    """Workers that start when `may_start` is set."""
+
+    lost: Callable[[ServingWorker, str], None]
+
+    def __init__(self) -> None:
+        self.may_start, self.running = asyncio.Event(), set[str]()
+
+    async def take(self, assignment: Assignment) -> Worker:
+        try:
+            await self.may_start.wait()
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.01)  # until the process is gone
+            raise
+        return Worker(assignment, self.running)
+
+
+class Bench(Actuation):
+    """The actuation of one GPU with such workers; keeps the events."""
+
+    def __init__(self) -> None:
+        self.pool, self.version, self.events = Pool(), 1, list[ev.Event]()
+        context: Any = SimpleNamespace(
+            gpu_thread=self, workers=self.pool, router=self, serving_workers={}, standby_workers={}
+        )
+        context.workers_of = lambda _: list(context.serving_workers.values())
+        context.standbys_of = lambda _: list(context.standby_workers.values())
+        context.tenants, context.serving = {TENANT: self}, SimpleNamespace(shared=None)
+        nothing: Any = SimpleNamespace(
+            decisions=SimpleNamespace(instructed=lambda _: None, swapped=lambda _: None),
+            event=lambda *_, **__: None,
+        )
+        super().__init__(cast(Context, context), nothing, nothing, nothing)
+        self.rollout = Rollout(cast(Context, context), nothing)
+
+    name = TENANT
+
+    def on_event(self, event: ev.Event) -> None:
+        self.events.append(event)
+
+    def assignment(
+        self, tenant: str, instance: Holding, environment: Mapping[str, str]
+    ) -> Assignment:
+        del instance
+        number = self.version if isinstance(self.version, int) else self.version.number
+        return Assignment(tenant, "m", Path("/w"), number, "cpu", environment, 1)
+
+    def adopt(self, number: int) -> asyncio.Task[None]:
+        self.version = cast(Any, SimpleNamespace(tenant=TENANT, weights=Path("/w"), number=number))
+        return asyncio.create_task(self.rollout._swap_all(cast(Any, self.version)))
+
+    def _latency_s(self, tenant: str, instance: Holding) -> Callable[[int], float]:
+        del tenant, instance
+        return lambda _: 0.1
+
+    def _measure_overhead(self, *_: Any) -> None: ...
+
+    async def worker_environment(self, _: Holding) -> Mapping[str, str]:
+        return {}
+
+    def attach(self, *_: Any) -> None: ...
+
+    def detach(self, *_: Any) -> None: ...
+
+    async def settled(self) -> None:
+        for _ in range(5):
+            await asyncio.sleep(0.02)
+
+    @property
+    def known(self) -> set[str]:
+        """Workers that serve or wait."""
+        return {each.name for each in (*self._serving.values(), *self._standbys.values())}
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+PREPARE, DISCARD = ev.Prepare(PLACE, TENANT), ev.Discard(PLACE, TENANT)
+WARM, STOP = ev.Warm(PLACE, TENANT), ev.StopWorker(PLACE)
+
+
+@pytest.mark.parametrize(
+    ("instructions", "left"),
+    [
+        ((PREPARE, DISCARD, PREPARE, DISCARD), 0),
+        ((PREPARE, DISCARD, PREPARE, WARM), 1),
+        ((PREPARE, WARM, STOP), 0),
+        ((PREPARE, WARM, STOP, PREPARE), 1),
+        ((PREPARE, WARM, STOP, PREPARE, DISCARD), 0),
+        ((PREPARE, WARM), 1),
+    ],
+)
+async def test_no_worker_is_left_or_forgotten(
+    bench: Bench, instructions: tuple[ev.Instruction, ...], left: int
+) -> None:
+    for each in instructions:
+        bench.do([each])
+        await asyncio.sleep(0.002)
+    await bench.settled()
+    bench.pool.may_start.set()
+    await bench.settled()
+    assert len(bench.pool.running) == left
+    assert bench.known == bench.pool.running
+    assert not bench._preparing
+
+
+async def test_the_loss_of_a_standby_is_reported(bench: Bench) -> None:
+    bench.pool.may_start.set()
+    bench.do([PREPARE])
+    await bench.settled()
+    bench.pool.lost(bench._standbys[PLACE, TENANT], "was killed")
+    assert bench.events[-1] == ev.Prepared(PLACE, TENANT, "was killed")
+    bench.do([ev.Keep(PLACE, TENANT)])  # its worker was lost meanwhile
+    assert isinstance(bench.events[-1], ev.Prepared)
+    assert bench.events[-1].why
+
+
+@pytest.mark.parametrize("last", [1, 3])
+async def test_a_standby_that_takes_over_serves_the_version_that_is_current(
+    bench: Bench, last: int
+) -> None:
+    """Another one is adopted, or the first one serves again, while it loads the second."""
+    bench.pool.may_start.set()
+    bench.do([PREPARE, ev.Warm(OTHER, TENANT)])
+    await bench.settled()
+    standby = cast(Worker, bench._standbys[PLACE, TENANT])
+    standby.may_swap.clear()
+    await bench.adopt(2)
+    bench.do([WARM])
+    await bench.settled()
+    rolled = bench.adopt(last)
+    await bench.settled()
+    standby.may_swap.set()
+    await rolled
+    await bench.settled()
+    assert {each.assignment.version for each in bench._serving.values()} == {last}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -112,6 +113,9 @@ class Bench(Actuation):
     def attach(self, *_: Any) -> None: ...
 
     def detach(self, *_: Any) -> None: ...
+
+    def paused(self, _: ServingWorker) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
 
     async def settled(self) -> None:
         for _ in range(5):

@@ -236,6 +236,38 @@ async def test_draining_an_idle_or_unknown_worker_returns() -> None:
 
 
 @in_virtual_time
+async def test_a_paused_worker_takes_nothing_until_its_pause_ends() -> None:
+    one, two = StandInWorker("one", lambda _: 0.3), StandInWorker("two", lambda _: 0.5)
+    router = make_router(one, two, slo_s=10.0)
+    first = asked(router, row())
+    await one.begun.wait()
+    async with router.paused(one):
+        assert first.done()
+        assert router.ready("t")
+        await asyncio.gather(*(asked(router, row()) for _ in range(3)))
+        assert (one.batches, two.batches) == ([1], [1, 2])
+        waiting = [asked(router, row()) for _ in range(3)]
+        await asyncio.sleep(0.01)
+    await asyncio.gather(*waiting)
+    assert sum(one.batches) > 1
+    assert router.workers("t") == {"one": "idle", "two": "idle"}
+
+
+@in_virtual_time
+async def test_the_only_worker_is_not_paused_and_a_drained_one_stays_drained() -> None:
+    one, two = StandInWorker("one", lambda _: 0.3), StandInWorker("two", lambda _: 0.3)
+    router = make_router(one, slo_s=10.0)
+    async with router.paused(one), router.paused(two):
+        await asked(router, row())
+    router.attach("t", two, two.latency_s)
+    async with router.paused(one):
+        async with router.paused(two):  # one must go on
+            assert router.workers("t") == {"one": "draining", "two": "idle"}
+        await router.drain(one)
+    assert router.workers("t") == {"two": "idle"}
+
+
+@in_virtual_time
 async def test_a_lost_workers_requests_go_to_another() -> None:
     router = make_router(slo_s=10.0)
     first = StandInWorker("first", lambda _: 0.1)

@@ -115,13 +115,20 @@ class Rollout:
         await self._swap_all(version)
 
     async def _swap_all(self, version: Version) -> None:
-        # concurrently: a worker that hangs must not delay the others
         workers = self._context.workers_of(version.tenant)
         for each in self._context.standbys_of(version.tenant):
             task = asyncio.create_task(self._update(each))  # in the background: it does not serve
             self._updating.add(task)
             task.add_done_callback(self._updating.discard)
-        await asyncio.gather(*(self._swap(each, version) for each in workers))
+        # half of them at a time: a worker that answers all the time takes seconds for a swap, one
+        # without requests a fraction of one; concurrently, so that one that hangs delays no other
+        half = asyncio.Semaphore(max(1, len(workers) // 2))
+
+        async def swap(worker: ServingWorker) -> None:
+            async with half, self._context.router.paused(worker):
+                await self._swap(worker, version)
+
+        await asyncio.gather(*map(swap, workers))
 
     async def _update(self, standby: ServingWorker) -> None:
         """Give a standby the version that serves, also where another becomes that meanwhile."""

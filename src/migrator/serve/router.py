@@ -10,7 +10,8 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,29 @@ class Router:
         if attached.batch:
             await attached.drained.wait()
         self.detach(worker)
+
+    @asynccontextmanager
+    async def paused(self, worker: WorkerLink) -> AsyncIterator[None]:
+        """Send it nothing meanwhile, from when its batch is answered on.
+
+        Nothing changes where no other worker takes the tenant's requests.
+        """
+        found = self._find(worker)
+        if found is None or found[1] not in found[0].taking or len(found[0].taking) < 2:
+            yield
+            return
+        queue, attached = found
+        attached.drained = asyncio.Event()
+        queue.update_capacity()
+        try:
+            if attached.batch:
+                await attached.drained.wait()
+            yield
+        finally:
+            if attached in queue.workers:  # else it was drained or lost meanwhile
+                attached.drained = None
+                queue.update_capacity()
+                self._feed(queue)
 
     def detach(self, worker: WorkerLink) -> None:
         """Stop using a worker; its batch goes back into the queue where the deadline allows."""

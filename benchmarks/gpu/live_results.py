@@ -250,28 +250,36 @@ def retrainings_of(run: Finished) -> Iterator[Retraining]:
 
 
 def starts_of(run: Finished) -> Iterator[Starts]:
-    """Starts after the first window began."""
+    """Starts after the first window began, of each tenant and of all."""
+    everything: list[tuple[Mapping[str, float], float]] = []
     for tenant in run.live.tenants:
         cold_s = tenant.service.profile.overhead.total_s(mig=False, prepared=False)
         found = [
-            each.parts_s
+            (each.parts_s, each.parts_s["create_s"] + cold_s)
             for each in run.measured.records.units
             if each.tenant == tenant.name and each.parts_s and each.from_s >= run.measured.began_s
         ]
-        if not found:
-            continue
-        warm_s = [each["create_s"] + each["warm_s"] for each in found]
-        late_s = sum(each.get("late_s", 0.0) for each in found)
-        cold_s = sum(each["create_s"] + cold_s for each in found)
-        yield Starts(
-            run.policy,
-            run.seed,
-            tenant.name,
-            len(found),
-            round(statistics.median(each["warm_s"] for each in found), 3),
-            round(max(warm_s), 3),
-            round(1 - late_s / cold_s, 4),
-        )
+        everything += found
+        if found:
+            yield _starts(run, tenant.name, found)
+    if everything:
+        yield _starts(run, ALL, everything)
+
+
+def _starts(
+    run: Finished, tenant: str, found: Sequence[tuple[Mapping[str, float], float]]
+) -> Starts:
+    """`found`: parts of every start, and the seconds of a cold one."""
+    late_s = sum(parts.get("late_s", 0.0) for parts, _ in found)
+    return Starts(
+        run.policy,
+        run.seed,
+        tenant,
+        len(found),
+        round(statistics.median(parts["warm_s"] for parts, _ in found), 3),
+        round(max(parts["create_s"] + parts["warm_s"] for parts, _ in found), 3),
+        round(1 - late_s / sum(cold_s for _, cold_s in found), 4),
+    )
 
 
 def leads(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:

@@ -50,7 +50,8 @@ from migrator.workload.live import (  # noqa: E402 (found on sys.path above)
     read_live,
 )
 
-PEERS = ("ekya", "astraea", "paris-reconfiguring", "equal-mig")
+PEERS = ("ekya", "astraea", "paris-reconfiguring", "equal-mig", "oracle")
+"""The last one knows the arrivals: a bound."""
 MEASURED_EPOCHS = 6
 """Of the run whose records are used."""
 MEASURED_WINDOWS = 2
@@ -71,6 +72,8 @@ class Setting:
     board: str = "H200-141GB"
     isolated: bool = False
     """MIG's instances do not slow each other down; shares do."""
+    hand_over_s: float | None = None
+    """From the end of a retraining until all workers serve its model; None: as measured."""
 
     def told(self) -> dict[str, Any]:
         """The scenario, without rates and seed."""
@@ -102,6 +105,12 @@ SETTINGS = {
     "6 epochs, 2,400 s of history, MPS board": Setting(history_s=2400, board="H200-141GB-MPS"),
     "6 epochs, MIG": Setting(isolated=True),
     "6 epochs, 2,400 s of history, MIG": Setting(history_s=2400, isolated=True),
+    "6 epochs, 2,400 s of history, MPS board, new models at once": Setting(
+        history_s=2400, board="H200-141GB-MPS", hand_over_s=0.2
+    ),
+    "6 epochs, 2,400 s of history, MPS board, isolated": Setting(
+        history_s=2400, board="H200-141GB-MPS", isolated=True
+    ),
 }
 
 
@@ -129,11 +138,10 @@ def _measured(folder: Path) -> MeasuredRun:
     return measured_run(ours.live, policy(OURS), ours.measured, more)
 
 
-def measured_for(folder: Path, live: LiveScenario, chosen: Policy, isolated: bool) -> MeasuredRun:
+def measured_for(folder: Path, live: LiveScenario, chosen: Policy, setting: Setting) -> MeasuredRun:
     """The measurements for another setting: steps of the policy's own run or a similar one."""
     similar = "ekya" if chosen.sharing is Sharing.MPS else OURS
-    faulty = chosen.name == "astraea"
-    mine = _runs(folder).get(similar if faulty else chosen.name, _runs(folder)[similar])
+    mine = _runs(folder).get(chosen.name, _runs(folder)[similar])
     own = measured_run(mine.live, chosen, mine.measured, [_runs(folder)["ekya"].measured])
     pooled = _measured(folder)
     assert isinstance(own.durations, MeasuredDurations)
@@ -144,6 +152,8 @@ def measured_for(folder: Path, live: LiveScenario, chosen: Policy, isolated: boo
     }
     swaps = {
         (each.name, at): pooled.durations.swaps.get((each.name, min(at, MEASURED_WINDOWS - 1)), 0.5)
+        if setting.hand_over_s is None
+        else setting.hand_over_s
         for each in live.tenants
         for at in windows
     }
@@ -153,7 +163,7 @@ def measured_for(folder: Path, live: LiveScenario, chosen: Policy, isolated: boo
         ].astype(float)
         for each in live.scenario.tenants
     }
-    shared = Sharing.MPS if chosen.sharing is Sharing.MIG and not isolated else None
+    shared = Sharing.MPS if chosen.sharing is Sharing.MIG and not setting.isolated else None
     return replace(
         own,
         durations=replace(own.durations, trainings=trainings, swaps=swaps, removals={}),
@@ -233,7 +243,7 @@ def goodput(job: tuple[Path, Setting, int, str]) -> float:
     folder, setting, seed, name = job
     live = scenario_of(setting, seed, folder.absolute() / "scenario" / "live.profiles.json")
     chosen = policy(name)
-    measured = measured_for(folder, live, chosen, setting.isolated)
+    measured = measured_for(folder, live, chosen, setting)
     ahead = forecaster(setting.forecaster)
     return run(live.scenario, chosen, ahead, even_start=True, measured=measured).tally.goodput_share
 

@@ -4,7 +4,8 @@
 
 Writes FOLDER/part-1, part-2, ...: the committed sources, the wheels of what they need, and the
 files of DATA. `--have` names packages that the machine has; those that they need are not packed
-either. Versions are those installed here. On the machine, `bash part-N/unpack.sh DEST` for every
+either. `--installed` is a file with the machine's `pip list` instead. Versions are those installed
+here. On the machine, `bash part-N/unpack.sh DEST` for every
 part, in any order, then `DEST/run COMMAND...` runs a command with MIGRator on its path and DATA as
 MIGRATOR_DATA, for example `DEST/run python3 benchmarks/gpu/live.py --out FOLDER --driver mps`.
 """
@@ -12,6 +13,7 @@ MIGRATOR_DATA, for example `DEST/run python3 benchmarks/gpu/live.py --out FOLDER
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import subprocess
 import sys
@@ -82,6 +84,12 @@ def needed(roots: Iterable[str], target: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+def listed(path: Path) -> set[str]:
+    """The packages in the output of `pip freeze` or `pip list`."""
+    lines = path.read_text(encoding="utf-8").split("\n")
+    return {canonicalize_name(re.split("[ =]", each)[0]) for each in lines if each.strip()}
+
+
 def cut(wheel: Path, most: int) -> list[Path]:
     """Pieces of a wheel that is too large for a part, in its place; `unpack.sh` joins them."""
     count = -(-wheel.stat().st_size // most)
@@ -128,7 +136,8 @@ def pack(asked: argparse.Namespace) -> list[Path]:
         "platform_machine": asked.machine,
     }
     wanted = needed([f"migrator[{','.join(EXTRAS)}]"], markers)
-    for name in (*needed(asked.have, markers), "migrator"):
+    there = needed(asked.have, markers) if asked.installed is None else listed(asked.installed)
+    for name in (*there, "migrator"):
         wanted.pop(name, None)
     gathered = asked.folder / "all"
     if asked.folder.exists() and any(asked.folder.iterdir()):
@@ -167,6 +176,7 @@ def main() -> None:
     parser.add_argument("--python", default="3.12", help="Python version of the machine")
     parser.add_argument("--machine", default="x86_64", help="its processor: x86_64 or aarch64")
     parser.add_argument("--have", type=lambda text: text.split(","), default=[])
+    parser.add_argument("--installed", type=Path, help="`pip list` of the machine; no other --have")
     parser.add_argument("--data", type=Path, help="folder of data sets and traces")
     parser.add_argument("--part-mib", type=int, default=60)
     for each in pack(parser.parse_args()):

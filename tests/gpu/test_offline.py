@@ -1,5 +1,7 @@
 """What benchmarks/gpu/offline.py packs, and into how many parts."""
 
+import subprocess
+import zipfile
 from pathlib import Path
 
 import offline
@@ -28,3 +30,28 @@ def test_files_are_divided_into_parts_that_are_small_enough() -> None:
     assert [sum(sizes[each] for each in part) for part in parts] == [7, 7]
     with pytest.raises(ValueError, match="a has 0 MiB; give --part-mib more"):
         offline.divided(sizes, 4)
+
+
+def test_a_wheel_larger_than_a_part_is_cut_and_joined_again(tmp_path: Path) -> None:
+    wheel, parts = tmp_path / "tool-1.0-py3-none-any.whl", []
+    with zipfile.ZipFile(wheel, "w") as made:
+        made.writestr("tool/__init__.py", "NAME = 'tool'\n" * 50)
+    pieces = offline.cut(wheel, 200)
+    assert not wheel.exists()
+    assert len(pieces) > 2
+    assert max(each.stat().st_size for each in pieces) <= 200
+    for number, piece in enumerate(reversed(pieces)):
+        parts.append(tmp_path / f"part-{number}")
+        parts[-1].mkdir()
+        piece.rename(parts[-1] / piece.name)
+        (parts[-1] / "unpack.sh").write_text(offline._UNPACK)
+    for part in parts:
+        subprocess.run(["sh", str(part / "unpack.sh"), str(tmp_path / "dest")], check=True)
+    assert (tmp_path / "dest/site/tool/__init__.py").read_text().startswith("NAME = 'tool'")
+    assert list((tmp_path / "dest/pieces").iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["numba==0.68.1\nPyYAML==6.0\n", "numba   0.68.1\nPyYAML  6.0\n"])
+def test_what_a_machine_lists_is_not_packed(tmp_path: Path, text: str) -> None:
+    (tmp_path / "list").write_text(text)
+    assert offline.listed(tmp_path / "list") == {"numba", "pyyaml"}

@@ -381,10 +381,12 @@ def test_a_process_may_wait_for_a_share_that_does_not_exist(state: Path) -> None
         made = driver.create(two)
         # a training there keeps the share, a worker may wait until it is created again
         assert environment.items() - driver.environment(made).items() == {(STANDBY, "1")}
+        driver.destroy(made)
+        driver.close()
+        assert driver.daemon.running() is not None  # for the one that waits
         waiting.kill()
         waiting.wait()
-    clients.unlink()
-    driver.destroy(made)
+    driver.close()
     assert driver.daemon.running() is None
 
 

@@ -230,6 +230,8 @@ class MpsDriver:
         `board`: that of shares; None: shares have the sizes of MIG's instances.
         """
         self._found, self._limit_memory = found, limit_memory
+        self._stays = False
+        """Whether the daemon stays for standbys although no share is left."""
         self._visible = found.visible
         folder = daemon_folder(state, DAEMON_OWNER, found)
         self._lock = folder / "daemon.lock"
@@ -329,7 +331,7 @@ class MpsDriver:
 
     def close(self) -> None:
         """Stop the daemon if it stayed for standbys and neither they nor shares are left."""
-        if self.daemon.running() is None:
+        if not self._stays:
             return
         with hold_state_lock(self._lock):
             if not self._virtual.instances() and not self._virtual.standbys():
@@ -370,9 +372,10 @@ class MpsDriver:
         resume. It stays while a standby waits for the next share.
         """
         self._virtual.destroy_compute_instance(share)
-        is_last = all(each.uuid is None for each in self._virtual.instances())
-        if is_last and not self._virtual.standbys():
-            self.daemon.quit()
+        if all(each.uuid is None for each in self._virtual.instances()):
+            self._stays = bool(self._virtual.standbys())
+            if not self._stays:
+                self.daemon.quit()
         self._virtual.destroy_gpu_instance(share)
 
 

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import httpx._transports.default as httpx_transport
 import pytest
 import typer.testing
 from hypothesis import settings
@@ -49,6 +50,9 @@ sys.path += [str(TESTS.parent / "benchmarks"), str(TESTS.parent / "benchmarks" /
 
 # a process of a user builds the verbs once, a test that calls several verbs also
 typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]
+# a client of httpx reads all certificates, which takes longer than several requests to a daemon
+_context = httpx_transport.create_ssl_context  # type: ignore[attr-defined]  # imported there
+httpx_transport.create_ssl_context = cache(_context)  # type: ignore[attr-defined]  # the same
 
 pytest_plugins = ["support.browser", "support.nvidia_programs"]  # fixtures for several folders
 

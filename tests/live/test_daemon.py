@@ -9,10 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.faults import family, settled
 from support.live_daemon import Served, samples, scenario_file, served
 
 from migrator.gpu.drivers.registry import open_driver
+from migrator.io.processes import process_environment
 from migrator.records.store import read_records
+
+TOKENS = {"SHOP_ADMIN": "a" * 40, "PYTHON_OF_PHOTOS": "p" * 40, "MIGRATOR_ADMIN_TOKEN": "m" * 40}
 
 
 def _instances(state: Path) -> int:
@@ -54,18 +58,35 @@ def test_it_serves_learns_swaps_and_leaves_nothing_behind(tmp_path: Path) -> Non
 
 @pytest.fixture(scope="module")
 def steady(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Path]]:
-    """A daemon in a window that does not end, and its folder."""
+    """A daemon with tokens in a window that does not end, and its folder."""
     folder = tmp_path_factory.mktemp("steady")
-    with served(scenario_file(folder, "photos", window_s=600), folder / "state") as daemon:
+    path = scenario_file(folder, "photos", window_s=600)
+    names = "{admin: SHOP_ADMIN, photos: PYTHON_OF_PHOTOS}"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(
+        text.replace("live: {port: 0}", f"live: {{port: 0, token_variables: {names}}}"),
+        encoding="utf-8",
+    )
+    with served(path, folder / "state", token=TOKENS["SHOP_ADMIN"], **TOKENS) as daemon:
         yield daemon, folder
         assert daemon.stop() == 0
+
+
+def test_token_variables_reach_no_process_of_a_daemon(steady: tuple[Served, Path]) -> None:
+    daemon, _ = steady
+    settled(daemon)
+    children = family(daemon.process.pid) - {daemon.process.pid}
+    assert len(children) >= 4  # fork server, workers, the policy's process, retrainers
+    for pid in children:
+        found = set(process_environment(pid).values())
+        assert not found & set(TOKENS.values()), (pid, found)
 
 
 def test_two_daemons_do_not_share_a_gpu(steady: tuple[Served, Path]) -> None:
     daemon, folder = steady
     with (
         pytest.raises(AssertionError, match="process"),
-        served(folder / "small.yaml", folder / "state"),
+        served(folder / "small.yaml", folder / "state", token=TOKENS["SHOP_ADMIN"], **TOKENS),
     ):
         pass
     assert daemon.status()["tenants"]["photos"]["version"] == 1
@@ -77,11 +98,11 @@ def test_a_worker_that_is_killed_is_replaced_while_requests_go_on(
     daemon, _ = steady
     pictures, _ = samples(0, 60)
     codes: list[int] = []
-    settled = daemon.wait_for(
+    now = daemon.wait_for(
         lambda now: now["slot"] > 2 and all(e["state"] == "ready" for e in now["units"]),
         "the first plan is followed",
     )
-    victim, pid = next(iter(settled["pids"].items()))
+    victim, pid = next(iter(now["pids"].items()))
 
     def ask() -> None:
         codes.extend(

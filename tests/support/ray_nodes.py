@@ -24,8 +24,14 @@ _NODE: dict[str, Any] = {
     "no_monitor": True,
 }
 """Without Ray's processes for logs and autoscaling, which take seconds to start."""
-_SETTINGS = {"RAY_worker_niceness": "0"}
-"""At nice level 15 an actor needs minutes to start beside other tests."""
+_SETTINGS = {
+    "RAY_worker_niceness": "0",
+    "RAY_enable_worker_prestart": "0",
+    "RAY_prestart_worker_first_driver": "0",
+    "RAY_idle_worker_killing_time_threshold_ms": "600000",
+}
+"""At nice level 15 an actor needs minutes to start beside other tests. Processes for tasks start
+when they are needed, not for every program that connects, and stay for the next task."""
 
 
 @dataclass

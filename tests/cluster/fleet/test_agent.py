@@ -161,7 +161,7 @@ def test_the_last_tenant_goes_while_it_is_retrained_and_one_comes_to_an_empty_gp
         assert feedback(pair.second.url, "a", f"s{number}", number % 3).status_code == 200
         return pair.second.report(5).tenants["a"].retraining
 
-    until(is_retrained, lambda: pair.second.report(5), look_s=0.0)
+    until(is_retrained, lambda: pair.second.report(5), look_s=0.02)
     assert pair.second.release(5, "a").done
     assert pair.second.report(5).tenants == {}
     units = call_daemon(pair.second.url, "GET", "/admin/status", token=None)[1]["units"]

@@ -153,6 +153,18 @@ def test_it_places_all_tenants_once_and_begins_every_gpu(run: ClusterRun) -> Non
     assert sorted(name for _, _, names in begun for name in names) == list(TENANTS)
 
 
+def test_without_room_for_all_tenants_nothing_begins_and_the_reason_is_raised(
+    tmp_path: Path,
+) -> None:
+    agents = Agents()
+    names = [f"t{number}" for number in range(22)]
+    full = cluster_run(tmp_path, names, [{"name": each} for each in agents.tenants], window_s=4)
+    with pytest.raises(InputError, match="no GPU has room for t"):
+        led(full, agents)
+    assert "begin" not in [each[0] for each in agents.orders]
+    assert set(agents.tenants.values()) == {None}
+
+
 def test_a_new_head_changes_nothing_and_has_a_higher_epoch(run: ClusterRun) -> None:
     agents = Agents("ac", "b", "")
     agents.epoch = 4

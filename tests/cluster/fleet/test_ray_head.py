@@ -143,5 +143,6 @@ def test_agents_end_with_a_head_that_leads_no_more_only_if_they_serve_no_tenant(
     monkeypatch.setattr(RayAgents, "end", lambda _: ended.append(1))
     monkeypatch.setattr(Head, "run", gone)
     head = led(Ray(*([f"{agent_prefix(run.name)}g1"] if serving else [])))
+    assert head.ended() == "no GPU has room; add one"
     assert head.stop() == ()
     assert (ended, exits) == (([], [1]) if serving else ([1], []))

@@ -40,15 +40,27 @@ def untimed(outcome: ClusterOutcome) -> ClusterOutcome:
     return ClusterOutcome(untimed_plan(outcome.plan), tuple(map(untimed_run, outcome.runs)))
 
 
-def test_results_come_in_the_order_of_the_tasks() -> None:
+@pytest.fixture(scope="module")
+def several() -> Iterator[TaskWorkers]:
+    """Two processes, which load the planner once."""
+    with open_workers(2) as workers:
+        yield workers
+
+
+@pytest.fixture(scope="module")
+def alone() -> ClusterOutcome:
+    """The outcome of one process, without times."""
+    with open_workers(1) as workers:
+        return untimed(simulate_placed(SMALL, place(SMALL, workers), workers))
+
+
+def test_results_come_in_the_order_of_the_tasks(several: TaskWorkers) -> None:
     tasks = [float(number) for number in range(20, 0, -1)]
-    with open_workers(2) as workers:
-        assert list(workers.map(math.sqrt, tasks)) == list(TaskWorkers().map(math.sqrt, tasks))
+    assert list(several.map(math.sqrt, tasks)) == list(TaskWorkers().map(math.sqrt, tasks))
 
 
-def test_results_come_as_soon_as_they_are_there() -> None:
-    with open_workers(2) as workers:
-        _check_as_completed(workers)
+def test_results_come_as_soon_as_they_are_there(several: TaskWorkers) -> None:
+    _check_as_completed(several)
     _check_as_completed(TaskWorkers())
 
 
@@ -57,13 +69,11 @@ def _check_as_completed(workers: TaskWorkers) -> None:
     assert sorted(found) == [(0, 3.0), (1, 2.0), (2, 1.0)]
 
 
-def test_processes_place_and_simulate_as_one_does() -> None:
-    with open_workers(1) as alone:
-        first = simulate_placed(SMALL, place(SMALL, alone), alone)
-    with open_workers(2) as several:
-        second = simulate_placed(SMALL, place(SMALL, several), several)
-    assert untimed(first) == untimed(second)
-    assert first.tally.received > 0
+def test_processes_place_and_simulate_as_one_does(
+    alone: ClusterOutcome, several: TaskWorkers
+) -> None:
+    assert untimed(simulate_placed(SMALL, place(SMALL, several), several)) == alone
+    assert alone.tally.received > 0
 
 
 @pytest.mark.skipif(RAY, reason="says how to get ray where it is not")
@@ -112,7 +122,7 @@ def test_ray_runs_a_trial_as_one_process_does(ray: TaskWorkers) -> None:
     assert list(ray.as_completed(run_trial, [trial])) == [(0, trial.run())]
 
 
-def test_ray_places_and_simulates_as_one_process_does(ray: TaskWorkers) -> None:
-    alone = simulate_placed(SMALL, place(SMALL), TaskWorkers())
-    there = simulate_placed(SMALL, place(SMALL, ray), ray)
-    assert untimed(alone) == untimed(there)
+def test_ray_places_and_simulates_as_one_process_does(
+    alone: ClusterOutcome, ray: TaskWorkers
+) -> None:
+    assert untimed(simulate_placed(SMALL, place(SMALL, ray), ray)) == alone

@@ -365,7 +365,7 @@ class Actuation:
     async def _estimate(self, wanted: Estimate) -> None:
         worker = None if wanted.instance is None else self._serving.get(wanted.instance)
         environment = None if worker is None else worker.assignment.environment
-        if worker is not None and wanted.instance is not None:
+        if worker is not None and wanted.instance is not None and self._context.board.is_of_shares:
             # unlike a worker of a share it keeps the instance from being destroyed
             environment = self._gpu_thread.known_environment(wanted.instance) or environment
         try:

@@ -166,7 +166,8 @@ class Standbys:
     def _evict(
         self, count: int, useful: Collection[Key], kept: Collection[Key]
     ) -> list[Instruction]:
-        """End so many standbys: those of other places first, then the oldest; not the kept ones."""
+        """End up to `count` standbys that are not in `kept`: first those outside `useful`, then the
+        oldest."""
         spare = sorted(
             (key for key in self._all if key not in kept),
             key=lambda key: (key in useful, self._all[key].since_s),

@@ -140,7 +140,7 @@ def asked_for(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--windows", type=int, default=2)
     parser.add_argument("--window-s", type=int, default=60)
-    parser.add_argument("--epochs", type=int, help="of a retraining; default 6")
+    parser.add_argument("--epochs", type=int, help="of a retraining; default 8")
     parser.add_argument(
         "--bursty", choices=KINDS, help="generator of the second tenant; default azure-bursty"
     )

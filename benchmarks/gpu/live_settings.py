@@ -163,7 +163,8 @@ def measured_for(folder: Path, live: LiveScenario, chosen: Policy, setting: Sett
         ].astype(float)
         for each in live.scenario.tenants
     }
-    shared = Sharing.MPS if chosen.sharing is Sharing.MIG and not setting.isolated else None
+    divided = Sharing.MIG if setting.isolated else Sharing.MPS
+    shared = divided if chosen.sharing is Sharing.MIG else None
     return replace(
         own,
         durations=replace(own.durations, trainings=trainings, swaps=swaps, removals={}),

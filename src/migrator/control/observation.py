@@ -14,6 +14,7 @@ from migrator.policies.policy import (
     Sharing,
     Sight,
     TenantView,
+    sharing_on,
 )
 from migrator.policies.registry import policy as policy_named
 
@@ -27,4 +28,5 @@ __all__ = [
     "Sight",
     "TenantView",
     "policy_named",
+    "sharing_on",
 ]

@@ -193,7 +193,7 @@ class _Training:
         """Whether another epoch follows."""
         done, epochs = len(self.curve), self._settings.epochs
         worse = done - 1 - best_epoch(self.curve) if done else 0
-        return done < epochs and worse < max(_LEAST_PATIENCE, epochs // 2)
+        return done < epochs and worse < max(_LEAST_PATIENCE, 3 * epochs // 4)
 
     def run_epoch(self, step_done: Callable[[], None]) -> None:
         """Train one epoch and judge it."""
@@ -253,7 +253,8 @@ def best_epoch(curve: Sequence[float]) -> int:
 FIRST_STEPS = 3
 """Steps after which a GPU has chosen kernels and captured the step."""
 _LEAST_PATIENCE = 3
-"""Epochs without improvement, or half of all epochs, after which a training ends."""
+"""Epochs without improvement, or three quarters of all, after which a training ends. Plans count
+with all epochs, and the last ones, with the lowest learning rates, are often the best."""
 _FEATURE_SAMPLES = 64
 """Samples of a class whose features give its initial weights."""
 

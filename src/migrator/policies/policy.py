@@ -170,6 +170,11 @@ class Policy(Protocol):
         """Decide the layout from the current slot on."""
 
 
+def sharing_on(policy: Policy, board: Board) -> Sharing:
+    """How the policy's tasks share a board: instances of a board of shares are MPS shares."""
+    return Sharing.MPS if policy.sharing is Sharing.MIG and board.is_of_shares else policy.sharing
+
+
 def last_window(observation: Observation, view: TenantView) -> NDArray[np.float64]:
     """Requests per slot over the last window's length; shorter while less is known."""
     return view.history[-observation.slots :]

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from migrator.control.observation import Policy, Sharing, Sight
+from migrator.control.observation import Policy, Sharing, Sight, sharing_on
 from migrator.core.instance import Holding, bare
 from migrator.core.profiles import Curve, Overhead
 from migrator.core.scenario import Scenario
@@ -248,7 +248,8 @@ class MeasuredDurations:
 
 def overheads_s(scenario: Scenario, policy: Policy) -> dict[str, float]:
     """Per tenant, seconds until a new instance serves under the policy's way of sharing the GPU."""
-    mig, prepared = policy.sharing is Sharing.MIG, _has_prepared_workers(scenario, policy)
+    mig = sharing_on(policy, scenario.board) is Sharing.MIG
+    prepared = _has_prepared_workers(scenario, policy)
     return {
         each.name: each.service.profile.overhead.total_s(mig=mig, prepared=prepared)
         for each in scenario.tenants
@@ -267,7 +268,7 @@ def profile_durations(scenario: Scenario, policy: Policy, spread: float) -> Prof
     """Durations from the profiles of the tenants. `spread`: of those of retrainings."""
     return ProfileDurations(
         {each.name: each.service.profile.overhead for each in scenario.tenants},
-        policy.sharing is Sharing.MIG,
+        sharing_on(policy, scenario.board) is Sharing.MIG,
         _has_prepared_workers(scenario, policy),
         DECISION_S if policy.sight is Sight.NOTHING else PLAN_S,
         spread,

@@ -17,7 +17,15 @@ from numpy.typing import NDArray
 from migrator.control.controller import Controller
 from migrator.control.events import Event, Instruction, Ready, Train, TrainingEnded, Warm
 from migrator.control.forecasting_policy import ForecastingPolicy
-from migrator.control.observation import Decision, Observation, Policy, Routing, Sharing, Sight
+from migrator.control.observation import (
+    Decision,
+    Observation,
+    Policy,
+    Routing,
+    Sharing,
+    Sight,
+    sharing_on,
+)
 from migrator.control.retraining_plans import RetrainingPlans
 from migrator.control.tenant_state import Retraining, TenantState
 from migrator.control.units import State
@@ -58,7 +66,7 @@ class MeasuredRun:
     on_instances: bool = True
     """Whether retrainings were estimated on the instances; else on the host."""
     sharing: Sharing | None = None
-    """How the processes actually shared the GPU; None: as the policy says."""
+    """How the processes actually shared the GPU; None: as policy and board say."""
 
 
 def run(
@@ -133,7 +141,7 @@ class _Simulation:
             scenario.board,
             {each.name: each.service for each in self.tenants},
             measured.durations if measured else profile_durations(scenario, policy, spread),
-            (measured.sharing if measured else None) or policy.sharing,
+            (measured.sharing if measured else None) or sharing_on(policy, scenario.board),
             self._start_retraining,
             self._training_speed,
             free_resizing=scenario.peers.resized_training is ResizedTraining.FREE,

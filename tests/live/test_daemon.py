@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.faults import family, settled
 from support.live_daemon import Served, samples, scenario_file, served
 
+from migrator.control.window_clock import WindowClock
 from migrator.gpu.drivers.registry import open_driver
 from migrator.io.processes import process_environment
+from migrator.live.daemon import _Run
 from migrator.records.store import read_records
 
 TOKENS = {"SHOP_ADMIN": "a" * 40, "PYTHON_OF_PHOTOS": "p" * 40, "MIGRATOR_ADMIN_TOKEN": "m" * 40}
@@ -90,6 +95,27 @@ def test_two_daemons_do_not_share_a_gpu(steady: tuple[Served, Path]) -> None:
     ):
         pass
     assert daemon.status()["tenants"]["photos"]["version"] == 1
+
+
+def test_the_first_window_does_not_begin_before_the_first_request() -> None:
+    total = SimpleNamespace(received=0)
+    run = SimpleNamespace(
+        _router=SimpleNamespace(counts={"photos": SimpleNamespace(total=total)}),
+        _clock=WindowClock(2.0, 1.0),
+        retrainings=SimpleNamespace(due_before_first_window=list),
+    )
+
+    async def first_request() -> float:
+        stopping = asyncio.create_task(asyncio.Event().wait())
+        waiting = asyncio.create_task(_Run._wait_for_first_request(run, stopping))  # type: ignore[arg-type]  # of a run only what it uses
+        await asyncio.sleep(0.01)
+        total.received, sent_s = 1, time.monotonic()
+        await waiting
+        stopping.cancel()
+        return sent_s
+
+    sent_s = asyncio.run(first_request())
+    assert run._clock.began_s >= sent_s
 
 
 def test_a_worker_that_is_killed_is_replaced_while_requests_go_on(

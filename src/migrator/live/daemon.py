@@ -32,6 +32,8 @@ from migrator.serve.http.server import new_grpc_server, require_address
 
 LOOK_S = 0.05
 """Seconds between two polls for the policy's answer."""
+LAST_S = 0.2
+"""Seconds for which requests are accepted after the last window."""
 START_S = 120.0
 
 _log = logging.getLogger(__name__)
@@ -153,6 +155,8 @@ class _Run:
             while not stopping.done():
                 await self._slot(stopping)
                 if self._is_last_window_over():
+                    # requests that were sent in its last moments are still to come
+                    await asyncio.wait([stopping], timeout=LAST_S)
                     return
         finally:
             stopping.cancel()
@@ -171,6 +175,7 @@ class _Run:
             for estimate in self.retrainings.due_before_first_window():
                 self.actuation.estimate(estimate)
             await asyncio.wait([stopping], timeout=LOOK_S)
+        self._clock.start()
 
     async def _slot(self, stopping: asyncio.Task[bool]) -> None:
         """Wait for the end of a slot, and follow answers of the policy as they arrive."""

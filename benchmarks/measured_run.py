@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -87,16 +87,18 @@ class LiveRun:
 
     def trainings(self, tenant: str) -> list[UnitRecord]:
         """The retrainings of a tenant that ended before the run did."""
-        return [
-            each
-            for history in self.histories
-            for each in history
-            if each.state == "training"
-            and each.tenant == tenant
-            and each.to_s is not None
-            and self.began_s <= each.from_s
-            and each.to_s < self.ended_s
-        ]
+        return [each for each in self._begun(tenant) if each.to_s and each.to_s < self.ended_s]
+
+    def unfinished(self, tenant: str) -> list[UnitRecord]:
+        """Those that did not."""
+        ended = self.trainings(tenant)
+        return [each for each in self._begun(tenant) if each not in ended]
+
+    def _begun(self, tenant: str) -> Iterator[UnitRecord]:
+        for each in chain.from_iterable(self.histories):
+            is_training = each.state == "training" and each.tenant == tenant
+            if is_training and self.began_s <= each.from_s < self.ended_s:
+                yield each
 
     def outcomes(self, tenant: str) -> Iterator[tuple[int, UnitRecord, bool, float | None, float]]:
         """Per retraining: its window, its time on the GPU, whether its model was adopted, that
@@ -258,6 +260,7 @@ def _training(
     """How long the window's retraining took: in this run, in another, or in another window.
 
     One that continued on other shares counts with the time of all of them, on the SMs of the last.
+    One of this run that did not end with it takes longer than it ran.
     """
     known = []
     for number, run in enumerate(runs):
@@ -273,6 +276,10 @@ def _training(
         ((each.to_s or each.from_s) - each.from_s) * curve.at(sms) / curve.at(_sms(scenario, each))
         for each in nearest
     )
+    for each in runs[0].unfinished(tenant.name):
+        if runs[0].window_at(each.from_s) == window:
+            ran_s, on = runs[0].ended_s - each.from_s, _sms(scenario, each)
+            seconds = max(seconds, (ran_s + scenario.slot_s) * curve.at(sms) / curve.at(on))
     return Training(seconds, sms)
 
 
